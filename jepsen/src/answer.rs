@@ -21,17 +21,18 @@ use zlock_client::api::{Outcome, Problem};
 
 use crate::history::Kind;
 
-/// Whether the request can have had an effect of its own.
+/// Effect that a request may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The request only looks.
+    /// The request only reads.
     Read,
     /// The request changes something.
     Write,
 }
 
 impl Effect {
-    /// A read that has no answer changed nothing.
+    /// Returns the outcome for this effect: a read without an answer has failed, because it changed
+    /// nothing.
     fn of(self, outcome: Kind) -> Kind {
         if self == Effect::Read && outcome == Kind::Info { Kind::Fail } else { outcome }
     }
@@ -42,19 +43,19 @@ impl Effect {
 pub struct Answer {
     /// `Ok`, `Fail` or `Info`.
     pub outcome: Kind,
-    /// The problem's name, or what went wrong in words.
+    /// The problem's name, or the reason in words; `None` for `Ok`.
     pub error: Option<String>,
     /// The HTTP status; 0 when there was no answer.
     pub status: u16,
     /// The body of an answer that is `Ok`.
     pub body: Bytes,
-    /// `Zlock-Zxid`.
+    /// The answer's header `Zlock-Zxid`; `None` without it.
     pub zxid: Option<u64>,
     /// The node that was asked, from 1.
     pub node: u64,
 }
 
-/// The table.
+/// Judges the end of a request by the table above.
 pub fn judge(effect: Effect, ended: Result<testkit::http::Answer, NoAnswer>, node: u64) -> Answer {
     let (zxid, status, body) = match &ended {
         Ok(answer) => (answer.zxid(), answer.status, answer.body.clone()),
@@ -83,11 +84,11 @@ fn problem(status: u16, body: &Bytes) -> (Kind, Option<String>) {
     (outcome, Some(name))
 }
 
-/// Beginning of errors that no client of ZooKeeper's protocol should ever see: see
-/// [`Failure::Wrong`].
+/// Beginning of the errors for which a node broke ZooKeeper's protocol, which no client should see:
+/// see [`Failure::Wrong`].
 pub const WRONG: &str = "protocol: ";
 
-/// The table for a request over ZooKeeper's protocol that came to nothing.
+/// Judges a failed request over ZooKeeper's protocol by the table above.
 pub fn judge_failure(failure: &Failure, effect: Effect, node: u64) -> Answer {
     let refused = |error: String| Answer { node, ..Answer::refused(error) };
     match failure {
@@ -100,7 +101,7 @@ pub fn judge_failure(failure: &Failure, effect: Effect, node: u64) -> Answer {
     }
 }
 
-/// The name that HTTP clients know an error by, for those that workloads meet.
+/// Returns the name of an error code in HTTP, for the codes that workloads meet.
 fn name(code: i32) -> String {
     match code {
         error::NO_NODE => "no-node".into(),
@@ -112,7 +113,7 @@ fn name(code: i32) -> String {
 }
 
 impl Answer {
-    /// A refusal by the client itself, which sent no request.
+    /// Returns a refusal by the client itself, which sent no request.
     pub fn refused(error: String) -> Answer {
         Answer { outcome: Kind::Fail, error: Some(error), status: 0, body: Bytes::new(), zxid: None, node: 0 }
     }
@@ -127,8 +128,8 @@ impl Answer {
         self.error.as_deref() == Some(name)
     }
 
-    /// The body as what it should be. An `Ok` whose body cannot be read becomes `Info`, of a read
-    /// `Fail`.
+    /// Parses the body of an `Ok`. If that fails, the outcome becomes `Info` for a write and `Fail`
+    /// for a read.
     pub fn read<T: DeserializeOwned>(&mut self, effect: Effect) -> Option<T> {
         if !self.is_ok() {
             return None;
@@ -205,7 +206,7 @@ mod tests {
     #[test]
     fn an_answer_that_cannot_be_read_is_doubtful() {
         let mut answer = judge(Effect::Write, plain(200), 1);
-        assert_eq!(answer.read::<zlock_client::api::Created>(Effect::Write), None);
+        assert_eq!(answer.read::<zlock_client::api::CreatedZnode>(Effect::Write), None);
         assert_eq!(answer.outcome, Kind::Info);
     }
 }

@@ -54,20 +54,20 @@ pub(crate) struct Common {
     /// Steps a second, of all clients together.
     #[arg(long, default_value_t = 100.0)]
     pub(crate) rate: f64,
-    /// Of every random choice; taken from the clock when not given, and printed.
+    /// Seed of every random choice, taken from the clock if not given, and printed.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
     /// Where results go.
     #[arg(long, default_value = "store")]
     pub(crate) store: PathBuf,
-    /// The program `zlock`; the one beside this program unless given.
+    /// The program `zlock`. The default is the one in the directory of this program.
     #[arg(long)]
     pub(crate) zlock: Option<PathBuf>,
     /// A program `zlock` that knows one level more than the other, for the nemesis `upgrade`:
     /// `cargo build -p zlock --features next-level` makes one.
     #[arg(long)]
     pub(crate) zlock_next: Option<PathBuf>,
-    /// The program `replay`: what the logs of the stopped nodes tell is judged as well.
+    /// The program `replay`, which reads the logs of stopped nodes, so that they are judged, too.
     #[arg(long)]
     pub(crate) replay: Option<PathBuf>,
     /// Time between faults.
@@ -76,13 +76,13 @@ pub(crate) struct Common {
     /// How long a fault lasts, more or less.
     #[arg(long, default_value = "5s", value_parser = duration)]
     pub(crate) fault: Duration,
-    /// How links are broken; the best that can be had unless given.
+    /// How links are broken. The default is the best way that this machine has.
     #[arg(long, value_enum)]
     pub(crate) network: Option<NetworkKind>,
-    /// Through which door clients come; others than http for register, lock, watch and multi only.
+    /// The door that clients use. Doors other than http are for register, lock, watch and multi.
     #[arg(long, value_enum, default_value_t = Door::Http)]
     pub(crate) door: Door,
-    /// Znodes of 24 KiB that are there before clients begin: snapshots take longer.
+    /// Number of znodes of 24 KiB created before clients begin. With them snapshots take longer.
     #[arg(long, default_value_t = 0)]
     pub(crate) ballast: u64,
     /// How far apart snapshots are: small (every 200 entries, 20 kept in the log), large (as
@@ -106,8 +106,8 @@ pub(crate) struct Test {
     /// none, or any of kill, kill-leader, kill-majority, kill-all, stop, stop-leader, pause,
     /// pause-leader, restart-in-lease, partition (halves, isolate-leader, ring, one-way),
     /// asymmetric, flapping, slow, loss, held-answers, wipe, clock, clock-steps, clock-rates,
-    /// disk-full, fsync, slow-disk, disk-stall, power-loss, memory, cpu, upgrade; separated by
-    /// commas.
+    /// disk-full, fsync, slow-disk, disk-stall, power-loss, memory, cpu, upgrade,
+    /// transfer; separated by commas.
     #[arg(long, default_value = "none", value_delimiter = ',')]
     nemesis: Vec<String>,
     /// `host:port` of a cluster that runs already. Nothing of it is broken, so only `--nemesis
@@ -119,7 +119,7 @@ pub(crate) struct Test {
     /// session, watch and fenced-lock.
     #[arg(long)]
     negative: bool,
-    /// Writes into this directory and ends when stdin does: how `jepsen all` starts its runs.
+    /// Writes into this directory and ends when stdin does; `jepsen all` starts its runs so.
     #[arg(long, hide = true)]
     pub(crate) supervised: Option<PathBuf>,
     #[command(flatten)]
@@ -135,7 +135,7 @@ pub(crate) struct All {
     /// Only these faults, each by itself; `a+b` is both in one run.
     #[arg(long, value_delimiter = ',')]
     pub(crate) nemeses: Vec<String>,
-    /// How often each is run, with another seed each time.
+    /// Number of runs of each cell, with another seed each time.
     #[arg(long, default_value_t = 1)]
     pub(crate) rounds: u64,
     /// Runs at the same time, each in a process and a network of its own.
@@ -156,7 +156,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     text.parse().map(|Millis(ms)| Duration::from_millis(ms)).map_err(|error| format!("{error}"))
 }
 
-/// The faults behind names.
+/// Returns the faults with these names.
 pub(crate) fn faults(names: &[String]) -> Result<Vec<Fault>, String> {
     let mut faults = Vec::new();
     for name in names {
@@ -167,13 +167,13 @@ pub(crate) fn faults(names: &[String]) -> Result<Vec<Fault>, String> {
     Ok(faults)
 }
 
-/// The workload of that name.
+/// Returns the workload with this name.
 fn workload(name: &str) -> Result<Workload, String> {
     Workload::from_name(name).ok_or_else(|| format!("no workload is called `{name}`; see --help"))
 }
 
 impl Common {
-    /// The options of one run.
+    /// Returns the options of one run.
     pub(crate) fn options(&self, workload: Workload, faults: Vec<Fault>, seed: u64) -> Result<Options, String> {
         let (door, network) = (self.door, self.network.unwrap_or_else(|| needs::best_network(&faults)));
         if !door.has(workload) {
@@ -202,8 +202,8 @@ impl Common {
         })
     }
 
-    /// More lines for the configuration of every node of the run with this seed. What `--set` says
-    /// stays.
+    /// Returns further configuration lines for every node of the run with this seed. Keys that
+    /// `--set` gives are left as they are.
     fn settings(&self, seed: u64) -> Result<String, String> {
         let small = match self.snapshots.as_str() {
             "small" => true,
@@ -219,14 +219,14 @@ impl Common {
         Ok(lines.join("\n"))
     }
 
-    /// The seed, or a fresh one.
+    /// Returns the given seed, or a fresh one.
     pub(crate) fn seed(&self) -> u64 {
         self.seed.unwrap_or_else(|| fastrand::u64(1..1_000_000_000))
     }
 }
 
 impl Test {
-    /// The options of the run.
+    /// Returns the options of the run.
     pub(crate) fn options(&self) -> Result<Options, String> {
         let faults = faults(&self.nemesis)?;
         if !self.endpoints.is_empty() && !faults.is_empty() {

@@ -1,4 +1,5 @@
-//! Znodes that no client asks for: they make snapshots long, so that a fault meets one more often.
+//! Ballast: znodes that no client uses. They make snapshots long, so that faults meet snapshots
+//! more often.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +12,10 @@ const BYTES_EACH: usize = 24 << 10;
 const WRITTEN_MAX: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Writes so many znodes.
+/// Writes this number of znodes.
 ///
 /// # Errors
-/// When the cluster does not take one.
+/// When the cluster does not accept one.
 pub(crate) async fn load(endpoints: &[String], znodes: u64, seed: u64) -> Result<(), String> {
     let (mut http, mut rng) = (Http::new(endpoints), fastrand::Rng::with_seed(seed));
     let mut node = 1;
@@ -24,7 +25,7 @@ pub(crate) async fn load(endpoints: &[String], znodes: u64, seed: u64) -> Result
         let deadline = Instant::now() + WRITTEN_MAX;
         loop {
             let answer = http.send(node, Call::post(format!("/v1/znodes{ROOT}/ballast-{i}")).body(bytes.clone())).await;
-            // One that was sent twice is there.
+            // A znode whose earlier request was applied without an answer exists.
             if answer.is_ok() || answer.is_problem("node-exists") {
                 break;
             }

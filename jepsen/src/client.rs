@@ -1,4 +1,4 @@
-//! A logical single-threaded client: what a worker of a workload acts through.
+//! A logical single-threaded client, through which a worker of a workload acts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use serde_json::Value;
 use testkit::zookeeper::Zk;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
-use zlock_client::api::{Millis, OpenSession, SessionOpened};
+use zlock_client::api::{Millis, NewSession, OpenSession};
 
 use crate::answer::{Answer, Effect};
 use crate::history::{Entry, Kind, Process};
@@ -18,8 +18,8 @@ use crate::recorder::Recorder;
 /// Longest time to set something up before the run is given up.
 const SETUP_MAX: Duration = Duration::from_secs(60);
 
-/// A client. It is one process of the history until an operation of unknown outcome; then it goes
-/// on as another.
+/// A client. It is one process of the history. After an operation of unknown outcome it goes on as
+/// another process.
 pub struct Client {
     /// Random choices of the client.
     pub rng: fastrand::Rng,
@@ -32,7 +32,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of these nodes.
+    /// Returns a client of these nodes.
     pub fn new(endpoints: &[String], recorder: &Arc<Recorder>, seed: u64) -> Client {
         Client {
             rng: fastrand::Rng::with_seed(seed),
@@ -81,13 +81,13 @@ impl Client {
         }
     }
 
-    /// Ends an operation as its answer says.
+    /// Ends an operation with the outcome of its answer.
     pub fn end_as(&mut self, answer: &Answer, f: &str, value: Value) {
         self.end(answer.outcome, f, value, answer.error.clone(), Some(answer));
     }
 
-    /// An operation that is one request to any node. `result` makes the value of an `Ok` out of the
-    /// answer; `None` for one that cannot be read.
+    /// Makes an operation of one request to any node. `result` returns the history's value for an
+    /// `Ok`; `None` if the answer cannot be read.
     pub async fn operate(
         &mut self,
         f: &str,
@@ -108,10 +108,10 @@ impl Client {
         self.recorder.record(Entry { index: 0, time: 0, process, kind, f: f.to_owned(), value, error, node, zxid });
     }
 
-    /// Sends a request that is no part of the history until it is answered, to one node after the
-    /// other.
+    /// Sends a request to random nodes until it is answered. The request is not part of the
+    /// history.
     ///
-    /// `settled` says which answers, refusals among them, are as good as `Ok`.
+    /// `settled` accepts answers, refusals among them, that count like `Ok`.
     ///
     /// # Errors
     /// The last answer's error, when a minute was not enough.
@@ -138,14 +138,14 @@ impl Client {
         self.insist(call, |answer| answer.is_problem("node-exists")).await.map(|_| ())
     }
 
-    /// Opens a session that a task of its own keeps alive until it is dropped or told to be quiet.
+    /// Opens a session. A task keeps it alive until the session is dropped or made quiet.
     ///
     /// # Errors
     /// When a minute was not enough.
     pub async fn open_session(&mut self, timeout_ms: u64) -> Result<Session, String> {
         let wish = OpenSession { timeout: Some(Millis(timeout_ms)), label: "jepsen".into(), client: None };
         let mut answer = self.insist(Call::post("/v1/sessions").json(&wish), |_| false).await?;
-        let opened: SessionOpened = answer.read(Effect::Write).ok_or("the session cannot be read")?;
+        let opened: NewSession = answer.read(Effect::Write).ok_or("the session cannot be read")?;
         let seed = self.rng.u64(..);
         Ok(Session::keep(opened, &self.endpoints, seed))
     }
@@ -172,7 +172,7 @@ impl Drop for Session {
 }
 
 impl Session {
-    fn keep(opened: SessionOpened, endpoints: &[String], seed: u64) -> Session {
+    fn keep(opened: NewSession, endpoints: &[String], seed: u64) -> Session {
         let quiet = Arc::new(AtomicBool::new(false));
         let timeout = Duration::from_millis(u64::from(opened.timeout_ms));
         let keeper = tokio::spawn(keep_alive(
@@ -187,7 +187,7 @@ impl Session {
         Session { id: opened.session, key: opened.session_key, timeout, zk: None, quiet, keeper }
     }
 
-    /// A session that the client of ZooKeeper's protocol keeps alive.
+    /// Returns a session that the client of ZooKeeper's protocol keeps alive.
     pub fn over_zookeeper(zk: Zk) -> Session {
         let (id, key, quiet) = (zk.session(), String::new(), Arc::default());
         Session { id, key, timeout: Duration::ZERO, zk: Some(zk), quiet, keeper: None }
@@ -205,8 +205,7 @@ async fn keep_alive(id: u64, key: String, timeout: Duration, mut http: Http, qui
     loop {
         tokio::time::sleep(timeout / 5).await;
         let until = Instant::now() + timeout / 5;
-        // A node that does not answer is left for the next, and the next, as a client library
-        // would.
+        // The next node is tried when one does not answer, as a client library does.
         while !quiet.load(Ordering::SeqCst) {
             let call = Call::post(format!("/v1/sessions/{id}/keepalive")).session(&key);
             let answer = http.send(node, call).await;

@@ -47,7 +47,7 @@ pub async fn check(cluster: &mut Cluster) -> Verdict {
             Err(problem) => problem,
         };
         if Instant::now() > deadline {
-            // Others may write to a cluster that is not ours without end.
+            // Other clients may write without end to a cluster that the harness did not start.
             match cluster.network {
                 Some(_) => verdict.found("not-converged", problem, &[]),
                 None => verdict.doubt(problem),

@@ -1,5 +1,4 @@
-//! Reasons for which nodes ended, and losses of their disks: the part of a run that its history
-//! does not tell.
+//! Ends of nodes with their reasons, and losses of power. The history does not contain them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,14 +8,14 @@ use crate::cluster::Ended;
 use crate::cluster::disk::Losses;
 use crate::verdict::Verdict;
 
-/// A node that ends has to have a reason: a broken disk is one, and no memory.
+/// Reports nodes that ended without a reason. A broken disk or a lack of memory is a reason.
 pub(crate) fn judge(ends: &[Ended], verdict: &mut Verdict) {
     let mut times = BTreeMap::<u64, u64>::new();
     for end in ends.iter().filter(|end| !end.is_excused()) {
         *times.entry(end.node).or_default() += 1;
     }
     for (node, times) in times {
-        // The first tells most.
+        // The first end tells most.
         let Some(end) = ends.iter().find(|end| end.node == node && !end.is_excused()) else { continue };
         let detail = format!("node {node} ended unexpectedly ({times}x): {}", end.how);
         verdict.found_outside("node-ended", detail, end.last_lines.clone());

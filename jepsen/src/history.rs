@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Message of an entry about its operation.
+/// Type of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -27,7 +27,7 @@ pub enum Kind {
 pub enum Process {
     /// A logical single-threaded client.
     Client(u64),
-    /// The one that breaks things.
+    /// The nemesis, which makes the faults.
     Nemesis(NemesisTag),
 }
 
@@ -79,7 +79,7 @@ pub struct Operation {
     /// Outcome; `Info` when there is no completion.
     pub outcome: Kind,
     /// Value of the answer; null when the operation failed. With `Info`, the value that the client
-    /// had worked out until then.
+    /// had worked out before.
     pub result: Value,
     /// The index of the invocation.
     pub call: u64,

@@ -7,9 +7,9 @@ use testkit::http::{Client, NoAnswer, Patience};
 
 use crate::answer::{Answer, Effect, judge};
 
-/// The answer to everything but a long-poll comes within this time, or it is late. A node on this
-/// machine, or near, answers a connection attempt at once. It closes idle connections after some
-/// seconds; one that has rested long is not used again.
+/// Time limits. Every answer but that to a long-poll comes within 1.5 s, or it is late. A node on
+/// this machine, or near, answers a connection attempt at once. It closes idle connections after
+/// some seconds, so a connection that has rested long is not used again.
 const PATIENCE: Patience = Patience {
     answer: Duration::from_millis(1_500),
     connect: Duration::from_millis(1_000),

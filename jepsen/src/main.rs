@@ -88,7 +88,7 @@ async fn run_one(options: &Options, supervised: bool) -> Result<Validity, String
 
 async fn told_to_stop(supervised: bool) {
     let mut terminate = signal(SignalKind::terminate()).expect("the runtime has signals");
-    // Read on a thread of its own, which nobody waits for.
+    // Stdin is read on a separate thread, which is not joined.
     let (ended, stdin_ended) = oneshot::channel();
     if supervised {
         std::thread::spawn(move || {

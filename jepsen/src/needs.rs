@@ -1,5 +1,5 @@
-//! Needs that faults have of this machine. A lack is told before anything is started: no fault is
-//! left out in silence.
+//! Requirements that faults have of this machine. They are checked before anything is started, so
+//! that no fault is left out silently.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,10 +25,10 @@ pub fn faketime() -> io::Result<PathBuf> {
     })
 }
 
-/// Whether these faults can be made here.
+/// Checks that these faults can be made here.
 ///
 /// # Errors
-/// What is missing.
+/// The requirement that is not met.
 pub fn check(faults: &[Fault], network: NetworkKind) -> Result<(), String> {
     for fault in faults {
         if let Some(why) = missing(fault.need(), network) {

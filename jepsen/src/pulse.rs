@@ -1,5 +1,5 @@
-//! A write every now and then beside the clients' own: it shows that a quorum is there, whatever
-//! clients wait for.
+//! Regular writes beside the clients' operations. They show that there is a quorum, even if all
+//! clients wait.
 
 use std::time::Duration;
 
@@ -9,14 +9,12 @@ use crate::client::Client;
 use crate::http::Call;
 use crate::workload::ROOT;
 
-/// Name of a pulse in the history. A pulse is no operation of the workload, and is not counted as
-/// one.
+/// Name of a pulse in the history. A pulse is not counted as an operation of the workload.
 pub(crate) const PULSE: &str = "pulse";
-/// Pause between two pulses: two of them fall into each stretch in which the checker wants to see
-/// one.
+/// Pause between two pulses. Two of them fall into each interval in which the checker needs one.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Writes, over any node, until it is dropped.
+/// Writes at random nodes, until the task is dropped.
 pub(crate) async fn beat(mut client: Client) {
     let path = format!("{ROOT}/{PULSE}");
     while client.ensure(&path, "").await.is_err() {}

@@ -1,4 +1,4 @@
-//! Recorder that takes the history down while it happens.
+//! Recorder of the history while it happens.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
@@ -14,11 +14,11 @@ use crate::pulse::PULSE;
 /// Counts of operations by their outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Happened.
+    /// Operations that happened.
     pub ok: u64,
-    /// Did not happen.
+    /// Operations that did not happen.
     pub fail: u64,
-    /// May have happened.
+    /// Operations that may have happened.
     pub info: u64,
 }
 
@@ -31,7 +31,8 @@ struct Tape {
     error: Option<io::Error>,
 }
 
-/// The history of a run. An entry's index and time are given under one lock, so both rise together.
+/// The history of a run. An entry gets its index and its time under one lock, so both rise
+/// together.
 pub struct Recorder {
     began: Instant,
     tape: Mutex<Tape>,
@@ -57,14 +58,14 @@ impl Recorder {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// A process that was never used.
+    /// Returns a process that was never used.
     pub fn new_process(&self) -> u64 {
         let mut tape = self.tape();
         tape.next_process += 1;
         tape.next_process - 1
     }
 
-    /// Takes an entry down.
+    /// Adds an entry to the history.
     pub fn record(&self, mut entry: Entry) {
         let mut tape = self.tape();
         entry.index = tape.entries.len() as u64;
@@ -85,7 +86,7 @@ impl Recorder {
         tape.entries.push(entry);
     }
 
-    /// Takes down what the nemesis does: both sides, at one moment.
+    /// Adds an action of the nemesis as a single entry.
     pub fn nemesis(&self, f: &str, value: Value) {
         self.record(Entry {
             index: 0,
@@ -105,7 +106,7 @@ impl Recorder {
         self.tape().counts
     }
 
-    /// Gives the whole history.
+    /// Returns the whole history.
     ///
     /// # Errors
     /// When the file could not be written.

@@ -1,5 +1,5 @@
-//! Facts of the nodes' logs, once they are stopped: told by the program `replay`, which shares no
-//! code with this one.
+//! Facts of the stopped nodes' logs. The program `replay` prints them, which shares no code with
+//! this one.
 
 use std::path::{Path, PathBuf};
 
@@ -16,10 +16,10 @@ fn kept(dir: &Path, node: u64) -> PathBuf {
     dir.join(format!("node{node}")).join("facts.jsonl")
 }
 
-/// Has each stopped node's data told, and keeps the facts.
+/// Runs `replay` on each stopped node's data, and stores the facts.
 ///
 /// # Errors
-/// When the program fails or says what is not understood.
+/// When the program fails, or a line of its output is not understood.
 pub async fn run(program: &Path, data_dirs: &[PathBuf], dir: &Path) -> Result<Vec<NodeFacts>, String> {
     let mut nodes = Vec::new();
     for (node, data_dir) in (1..).zip(data_dirs) {
@@ -36,7 +36,7 @@ pub async fn run(program: &Path, data_dirs: &[PathBuf], dir: &Path) -> Result<Ve
     Ok(nodes)
 }
 
-/// The facts that were kept of a run; none when it was not asked for them.
+/// Reads the stored facts of a run; none if the run did not use `replay`.
 ///
 /// # Errors
 /// When they are not understood.
@@ -49,7 +49,7 @@ fn read(node: u64, bytes: &[u8]) -> Result<NodeFacts, String> {
     NodeFacts::read(node, &String::from_utf8_lossy(bytes)).map_err(|why| format!("facts of node {node}: {why}"))
 }
 
-/// Adds what the facts say to a verdict.
+/// Adds the verdict on the facts to another verdict.
 pub fn judge(workload: Workload, entries: &[Entry], facts: &[NodeFacts], verdict: &mut Verdict) {
     if facts.is_empty() {
         return;

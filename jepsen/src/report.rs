@@ -1,5 +1,4 @@
-//! Report for people: one text, which says the verdict first and then what clients and the nemesis
-//! did around the first finding.
+//! Report for people: a text with the verdict first, then the history around the first finding.
 
 use std::fmt::Write as _;
 use std::io;
@@ -9,9 +8,9 @@ use crate::history::{Entry, Process};
 use crate::runner::Results;
 use crate::verdict::Verdict;
 
-/// Entries of the history that the text has.
+/// Largest number of entries of the history in the text.
 const ENTRIES_MAX: usize = 3_000;
-/// Entries of the text that come before the first finding.
+/// Number of entries in the text before the first finding.
 const ENTRIES_BEFORE: u64 = 300;
 
 /// Writes `results.json` and `report.txt`.
@@ -24,7 +23,7 @@ pub fn write(dir: &Path, results: &Results, entries: &[Entry]) -> io::Result<()>
     std::fs::write(dir.join("report.txt"), format!("{}\n{}", told(results), history(results, entries)))
 }
 
-/// The results of a run, in lines for people.
+/// Returns the results of a run in lines for people.
 pub fn told(results: &Results) -> String {
     let mut text = verdict_told("checker", &results.checker) + &verdict_told("convergence", &results.convergence);
     for alarm in &results.alarms {
@@ -40,7 +39,7 @@ pub fn told(results: &Results) -> String {
     text
 }
 
-/// The verdict of one checker, in lines for people.
+/// Returns the verdict of one checker in lines for people.
 pub fn verdict_told(name: &str, verdict: &Verdict) -> String {
     let mut text = String::new();
     for finding in &verdict.findings {
@@ -55,7 +54,7 @@ pub fn verdict_told(name: &str, verdict: &Verdict) -> String {
     text
 }
 
-/// A line for each entry: when, who, and what it asked or was told.
+/// Returns a line for each entry: time, index, process, and request or answer.
 fn history(results: &Results, entries: &[Entry]) -> String {
     let first = results.checker.findings.first().and_then(|finding| finding.part.first());
     // A line of a finding begins with the index of the invocation.

@@ -1,4 +1,4 @@
-//! One run: start, break, mend, read what is left, judge, write it down.
+//! One run: it starts a cluster, breaks and mends it, reads the final state, judges and reports.
 
 use std::io;
 use std::path::PathBuf;
@@ -36,9 +36,8 @@ use crate::workload::{
 /// Longest time for the workers to settle and the last reads to be answered.
 const SETTLE_MAX: Duration = Duration::from_secs(120);
 
-/// Time for which clients go on when all is mended, so that there is a time in which grants and
-/// events must come soon: the time to settle, twice the longest time of a grant, and three seconds
-/// more.
+/// Time for which clients go on when all is mended, so that grants and events are judged without
+/// faults: the time to settle, twice the longest time of a grant, and three seconds more.
 const LAST_CALM: Duration = Duration::from_nanos(check::SETTLE_NS + 2 * check::GRANT_MAX_NS + 3_000_000_000);
 
 /// Door that clients use.
@@ -49,7 +48,7 @@ pub enum Door {
     Http,
     /// ZooKeeper's protocol.
     Zookeeper,
-    /// Every other client through each, on the same znodes.
+    /// HTTP for every other client and ZooKeeper's protocol for the rest, on the same znodes.
     Both,
 }
 
@@ -59,7 +58,7 @@ impl Door {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Tells whether the workload can be run over the door.
+    /// Tells whether the workload can be run through the door.
     pub fn has(self, workload: Workload) -> bool {
         let of_either = [Workload::Register, Workload::Lock, Workload::Watch, Workload::Multi];
         self == Door::Http || of_either.contains(&workload)
@@ -75,11 +74,11 @@ pub struct Options {
     pub door: Door,
     /// Faults that are made.
     pub faults: Vec<Fault>,
-    /// Nodes of an own cluster.
+    /// Number of nodes of the cluster that is started.
     pub nodes: u64,
     /// Time for which clients work.
     pub time: Duration,
-    /// Clients at the same time.
+    /// Number of clients at a time.
     pub concurrency: usize,
     /// Steps a second, of all clients together.
     pub rate: f64,
@@ -87,7 +86,7 @@ pub struct Options {
     pub seed: u64,
     /// Directory for results: each run makes a new one below.
     pub store: PathBuf,
-    /// Directory that takes the results instead; it is there and empty.
+    /// Empty directory for the results, instead of a new one below `store`.
     pub dir: Option<PathBuf>,
     /// The program `zlock`; `None` is the one beside this program.
     pub zlock: Option<PathBuf>,
@@ -95,7 +94,7 @@ pub struct Options {
     pub zlock_next: Option<PathBuf>,
     /// The program `replay`, which tells what the nodes' logs have: see [`crate::replay`].
     pub replay: Option<PathBuf>,
-    /// A cluster that runs already, `host:port` each; empty for an own one.
+    /// `host:port` of each node of a cluster that runs already; empty to start one.
     pub endpoints: Vec<String>,
     /// The pace of faults.
     pub pace: Pace,
@@ -105,8 +104,8 @@ pub struct Options {
     pub network: NetworkKind,
     /// Znodes of 24 KiB that are written before clients begin: they make snapshots long.
     pub ballast: u64,
-    /// Leaves out the part that makes the promise hold, to see that the checker finds that: see
-    /// [`has_negative`].
+    /// Leaves out the part of the client's protocol that the promise needs, to see that the checker
+    /// finds the broken promise: see [`has_negative`].
     pub negative: bool,
 }
 
@@ -128,15 +127,15 @@ pub struct Progress {
 /// Results of a run, as `results.json` has them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Results {
-    /// All in all.
+    /// Verdict of the whole run.
     pub valid: Validity,
     /// The workload.
     pub workload: String,
-    /// The command that does the same again.
+    /// Command that repeats the run.
     pub command: String,
     /// The seed.
     pub seed: u64,
-    /// Operations by outcome.
+    /// Operations that happened.
     pub ok: u64,
     /// Operations that did not happen.
     pub fail: u64,
@@ -146,7 +145,7 @@ pub struct Results {
     pub faults: Injected,
     /// Verdict of the workload's checkers.
     pub checker: Verdict,
-    /// Whether all nodes came to the same state.
+    /// Verdict on the cluster: whether all nodes came to the same state, and why nodes ended.
     pub convergence: Verdict,
     /// Panics in the nodes' logs.
     pub alarms: Vec<String>,
@@ -157,7 +156,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// A run that came to no results.
+    /// Returns the results of a run that could not be judged.
     pub fn lost(options: &Options, why: String) -> Results {
         let (workload, command) = (options.workload.name().to_owned(), store::command(options));
         let mut lost = Results { workload, command, seed: options.seed, ..Results::default() };
@@ -165,7 +164,7 @@ impl Results {
         lost
     }
 
-    /// The alarms, the kinds of what was found, and the doubts.
+    /// Returns the alarms, the kinds of the findings, and the doubts.
     pub fn why(&self) -> Vec<String> {
         let mut why = self.alarms.clone();
         for verdict in [&self.checker, &self.convergence] {
@@ -255,7 +254,7 @@ struct Run {
     dir: PathBuf,
 }
 
-/// Hands out the moments at which steps begin, so that all workers together keep the rate.
+/// Schedule of the moments at which steps begin, so that all workers together keep the rate.
 struct Pacer {
     next: std::sync::Mutex<Instant>,
     gap: Duration,
@@ -286,7 +285,7 @@ impl Run {
             self.recorder.clone(),
             self.cluster.clone(),
         );
-        // Sets of one: what is in them ends with this function, however it ends.
+        // A set of one task each. The tasks end with this function, however it ends.
         let (mut breaking, mut ticking) = (JoinSet::new(), JoinSet::new());
         breaking.spawn(nemesis.run(stopped));
         ticking.spawn(tick(self.recorder.clone(), began, progress));
@@ -355,7 +354,7 @@ impl Run {
         Ok(done)
     }
 
-    /// Judges the nodes and the nemesis, without what clients were told.
+    /// Judges the nodes and the nemesis, apart from the clients' history.
     async fn judge_cluster(&self, cluster: &mut Cluster, broken: Broken, entries: &[Entry]) -> (Injected, Verdict) {
         let Broken { injected: faults, figures, wrong, trouble } = broken;
         let mut convergence = convergence::check(cluster).await;
@@ -368,7 +367,7 @@ impl Run {
             snapshots::count(cluster, &mut convergence).await;
             snapshots::judge(&self.options.settings, snapshots::missed(entries), &mut convergence);
         }
-        // No node may take a failed fsync and go on: when none has ended, none has failed.
+        // A node must end when an fsync fails. If no node has ended, no fsync has failed.
         if faults.contains_key(Fault::Fsync.name()) && !ends.iter().any(|end| end.for_its_disk) {
             convergence.doubt("no fsync has failed: no node ended for its disk".to_owned());
         }
@@ -431,7 +430,7 @@ impl Run {
         Ok(results)
     }
 
-    /// A run in which hardly anything happened proves nothing.
+    /// Doubts the verdict on a run in which hardly anything happened.
     fn check_worth(&self, faults: &Injected, counts: Counts, checker: &mut Verdict) {
         check::check_worth(self.options.workload, checker);
         let wanted = self.options.time.as_secs().min(20);

@@ -1,4 +1,4 @@
-//! Snapshots and the purged log: how much of them a run had, and whether that was enough.
+//! Snapshots and purged logs: their number in a run, and whether it was enough.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use crate::history::{Entry, Process};
 use crate::http::{Call, Http};
 use crate::verdict::Verdict;
 
-/// Settings for small snapshots: one every 200 entries, and a log that is purged up to 20 entries
-/// behind it.
+/// Settings for small snapshots: one every 200 entries, with only 20 earlier entries kept in the
+/// log.
 pub const SMALL: [(&str, &str); 2] = [("disk.snapshot_log_entries", "200"), ("disk.kept_log_entries", "20")];
 
-/// A node that missed as many entries lacks some that the others have purged: they have built two
-/// snapshots meanwhile.
+/// Number of missed entries after which a node lacks some that others have purged, because they
+/// have built two snapshots meanwhile.
 const MISSED_MIN: u64 = 400;
 
-/// Faults after which a node lacks entries: it did not run, or was not reached.
+/// Faults under which a node misses entries, because it does not run or cannot be reached.
 const KEEP_AWAY: [&str; 10] = [
     "kill",
     "kill-leader",
@@ -29,7 +29,7 @@ const KEEP_AWAY: [&str; 10] = [
     "wipe",
 ];
 
-/// Snapshots, as the nodes' logs tell: figure and message.
+/// Names of figures, and the messages in the nodes' logs that they count.
 const TOLD: [(&str, &str); 3] = [
     ("snapshots-built", "snapshot built"),
     ("snapshots-sent", "snapshot sent"),
@@ -80,7 +80,7 @@ pub(crate) fn missed(entries: &[Entry]) -> u64 {
     longest
 }
 
-/// A run that was to have small snapshots and had none has shown nothing about them.
+/// Doubts the verdict on a run that was to have small snapshots and had none.
 pub(crate) fn judge(settings: &str, missed: u64, verdict: &mut Verdict) {
     if !settings.contains(SMALL[0].0) {
         return;

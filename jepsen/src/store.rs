@@ -30,22 +30,22 @@ pub fn new_run(store: &Path, workload: &str) -> io::Result<PathBuf> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// `20260102T030405Z`.
+/// Formats a time as `20260102T030405Z`.
 fn timestamp(seconds: u64) -> String {
     date(seconds).replace(['-', ':'], "")
 }
 
-/// `2026-01-02T03:04`: what a node's log lines of that minute begin with.
+/// Formats a minute as `2026-01-02T03:04`, with which a node's log lines of that minute begin.
 pub(crate) fn log_minute(seconds: u64) -> String {
     date(seconds)[..16].to_owned()
 }
 
-/// `2026-01-02T03:04:05Z`.
+/// Formats a time as `2026-01-02T03:04:05Z`.
 fn date(seconds: u64) -> String {
     humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds)).to_string()
 }
 
-/// The command that runs this again.
+/// Returns the command that repeats the run.
 pub fn command(options: &Options) -> String {
     let quoted = |word: String| if word.contains([' ', '"', '$']) { format!("'{word}'") } else { word };
     let words: Vec<String> = arguments(options).into_iter().map(quoted).collect();

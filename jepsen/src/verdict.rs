@@ -7,10 +7,11 @@ use serde_json::Value;
 
 use crate::history::Operation;
 
-/// Most findings that are written out; the rest is counted.
+/// Largest number of findings that are written out. The others are only counted.
 const FINDINGS_MAX: usize = 20;
 
-/// Whether the promise was kept. Written as Jepsen does: `true`, `false` or `"unknown"`.
+/// Validity of a history: whether the promise was kept. In JSON `true`, `false` or `"unknown"`, as
+/// in Jepsen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(from = "Value")]
 pub enum Validity {
@@ -24,7 +25,7 @@ pub enum Validity {
 }
 
 impl Validity {
-    /// Word for people.
+    /// Word for a report.
     pub fn word(self) -> &'static str {
         match self {
             Validity::Valid => "valid",
@@ -68,16 +69,16 @@ pub struct Finding {
 /// Verdict of the checkers of one workload on one history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// All in all.
+    /// Validity of the whole history.
     pub valid: Validity,
     /// The first findings, at most twenty.
     pub findings: Vec<Finding>,
     /// Number of all findings.
     pub finding_count: usize,
-    /// Reasons for which nothing can be said; empty when something can.
+    /// Reasons for which something could not be judged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
-    /// Figures worth a look that decide nothing.
+    /// Figures about the history, which do not decide the verdict.
     pub figures: BTreeMap<String, Value>,
 }
 
@@ -117,7 +118,7 @@ impl Verdict {
         }
     }
 
-    /// Notes that something could not be decided.
+    /// Notes that something could not be judged.
     pub fn doubt(&mut self, why: impl Into<String>) {
         self.valid = self.valid.max(Validity::Unknown);
         if self.doubts.len() < FINDINGS_MAX {
@@ -130,7 +131,7 @@ impl Verdict {
         self.figures.insert(name.to_owned(), value.into());
     }
 
-    /// Takes in what another checker said.
+    /// Adds the verdict of another checker.
     pub fn join(&mut self, other: Verdict) {
         self.valid = self.valid.max(other.valid);
         self.finding_count += other.finding_count;

@@ -1,22 +1,22 @@
 //! Linearizability by search: Wing and Gong's algorithm with Lowe's memoisation.
 //!
 //! The search keeps a list of calls and returns in real-time order. It takes any pending call whose
-//! effect the model permits, lifts the operation out of the list and goes on from the front; at the
-//! return of an operation that was not taken it goes back. A configuration, the set of taken
-//! operations with the model's state, is looked at once.
+//! effect the model permits, removes the operation from the list and goes on from the front. At the
+//! return of an operation that was not taken it goes back. A configuration is the set of taken
+//! operations with the model's state. It is visited once.
 //!
 //! An operation of unknown outcome has no return: it may be taken at any time after its call, or
-//! never. A history with many of them has more subsets of them than any search can look at, and
-//! nearly all say nothing new. So it is taken
-//! - only when it changes the state, because not to take it leaves at least as much open;
-//! - before those that mean the same and were invoked later, because from then on nothing tells
-//!   them apart;
-//! - and only to a configuration that no other one covers: the same state and the same operations
-//!   with an answer, reached with fewer operations of unknown outcome, can go on in every way that
-//!   this one can.
+//! never. A history with many of them has more subsets of them than any search can visit, and
+//! nearly all of them lead to nothing new. So such an operation is taken
+//! - only when it changes the state, because leaving it for later permits at least as much;
+//! - before equal operations that were invoked later, because from then on nothing tells them
+//!   apart;
+//! - and only to a configuration that no visited one covers: a configuration with the same state
+//!   and the same completed operations, but fewer operations of unknown outcome, can go on in every
+//!   way that the new one can.
 //!
-//! The search can take exponential time, so it has a bound on configurations. At the bound the
-//! verdict is unknown.
+//! The search can take exponential time, so the number of configurations is bounded. At the bound
+//! the verdict is unknown.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -25,8 +25,8 @@ use std::hash::Hash;
 pub trait Model {
     /// State between two operations.
     type State: Clone + Eq + Hash;
-    /// An operation with its answer; an unknown answer is part of the operation. Equal ones have
-    /// equal effects.
+    /// An operation with its answer. An unknown answer is part of the operation. Equal operations
+    /// have equal effects.
     type Op: PartialEq;
 
     /// The state before the first operation.
@@ -47,7 +47,7 @@ pub struct Call<O> {
     pub complete: Option<u64>,
 }
 
-/// The answer of a search.
+/// Result of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// There is an order that explains every answer.
@@ -99,7 +99,8 @@ impl EventList {
         list
     }
 
-    /// The first return: of the operation that has to be taken next at the latest.
+    /// Returns the operation whose return comes first in the list. It must be taken before that
+    /// return.
     fn first_return(&self) -> usize {
         let mut node = self.head;
         while node.is_multiple_of(2) {
@@ -158,7 +159,7 @@ impl Bits {
 struct Unknowns {
     /// Positions of the operations in the history, by the time of their calls.
     positions: Vec<usize>,
-    /// For each of these operations the one before it that means the same.
+    /// For each of these operations the last earlier one that is equal.
     same_before: Vec<Option<usize>>,
 }
 
@@ -172,19 +173,19 @@ impl Unknowns {
     }
 }
 
-/// Sets that are kept for each of [`Seen`]'s keys. Beyond, the oldest is forgotten and may be
-/// looked at again, which counts.
+/// Number of sets that are kept for each of [`Seen`]'s keys. When there are more, the oldest set is
+/// forgotten; its configurations may then be visited and counted again.
 const SMALLEST_MAX: usize = 128;
 
-/// The configurations that were looked at: by taken completed operations and state, the smallest
-/// sets of taken operations of unknown outcome.
+/// Visited configurations. For each set of completed operations and state, the smallest sets of
+/// operations of unknown outcome.
 struct Seen<S> {
     smallest: HashMap<(Bits, S), Vec<Bits>>,
     configurations: usize,
 }
 
 impl<S: Eq + Hash> Seen<S> {
-    /// Says whether nothing that was looked at covers this configuration, and notes it.
+    /// Notes a configuration. Returns false if a visited one covers it.
     fn is_new(&mut self, completed: &Bits, state: S, unknown: &Bits) -> bool {
         let smallest = self.smallest.entry((completed.clone(), state)).or_default();
         if smallest.iter().any(|fewer| fewer.is_subset(unknown)) {
@@ -203,18 +204,17 @@ impl<S: Eq + Hash> Seen<S> {
 /// Place at which the search looks next for an operation to take.
 #[derive(Clone, Copy)]
 enum Place {
-    /// At this node of the list of completed operations, which come first.
+    /// At this node of the list of completed operations, which are tried first.
     Node(usize),
-    /// At this one of those of unknown outcome.
+    /// At this operation of unknown outcome.
     Unknown(usize),
 }
 
-/// A search on its way: the operations that it has taken so far, and the configurations that it
-/// knows to lead nowhere.
+/// State of a search: the operations taken so far, and the visited configurations.
 struct Search<'a, M: Model> {
     model: &'a M,
     calls: &'a [Call<M::Op>],
-    /// The completed operations that are not taken.
+    /// The completed operations that are not taken yet.
     events: EventList,
     unknowns: Unknowns,
     completed: Bits,
@@ -241,8 +241,8 @@ impl<'a, M: Model> Search<'a, M> {
         }
     }
 
-    /// Takes the next operation from `place` on that leads to a new configuration. False when there
-    /// is none before the first return.
+    /// Takes the first operation from `place` on that leads to a new configuration. Returns false
+    /// when there is none before the first return.
     fn take(&mut self, mut place: Place) -> bool {
         loop {
             match place {
@@ -277,7 +277,7 @@ impl<'a, M: Model> Search<'a, M> {
         }
     }
 
-    /// Goes to the state behind the operation, if there is one that no configuration so far covers.
+    /// Applies the operation, if that leads to a configuration that no visited one covers.
     fn go_to_new(&mut self, place: Place) -> bool {
         let Some(after) = self.model.step(&self.state, &self.calls[self.position(place)].op) else { return false };
         let idle = matches!(place, Place::Unknown(_)) && after == self.state;
@@ -288,7 +288,7 @@ impl<'a, M: Model> Search<'a, M> {
         true
     }
 
-    /// Takes the last operation back, and says where the search goes on.
+    /// Takes the last operation back. Returns the place from which the search goes on.
     fn take_back(&mut self) -> Option<Place> {
         let (last, before) = self.stack.pop()?;
         self.state = before;
@@ -313,7 +313,7 @@ impl<'a, M: Model> Search<'a, M> {
         }
     }
 
-    /// The positions of what is taken.
+    /// Positions of the taken operations.
     fn explained(&self) -> Vec<usize> {
         self.stack.iter().map(|(place, _)| self.position(*place)).collect()
     }
@@ -331,8 +331,8 @@ pub fn check<M: Model>(model: &M, calls: &[Call<M::Op>], configurations_max: usi
         if search.take(place) {
             place = Place::Node(search.events.head);
         } else {
-            // The operation that returns first had to be taken before, and nothing that was tried
-            // allows it.
+            // The operation that returns first had to be taken before, and no order that was tried
+            // allows that.
             if search.stack.len() >= deepest.0 {
                 deepest = (search.stack.len(), search.explained(), search.events.first_return());
             }

@@ -10,7 +10,7 @@ from zlock_client.api.locks import fence_check, locks_acquire, tickets_look, tic
 from zlock_client.api.sessions import sessions_close, sessions_open
 from zlock_client.api.znodes import znodes_create, znodes_read
 from zlock_client.models import (
-    LocksAcquireParameters, OpenSession, Problem, SessionOpened, TextZnode, TicketHeld, TicketWaiting,
+    LocksAcquireParameters, OpenSession, Problem, NewSession, TextZnode, TicketHeld, TicketWaiting,
 )
 from zlock_client.types import File
 
@@ -26,7 +26,7 @@ class Session:
     def __init__(self, endpoint, label):
         url = "http://" + endpoint
         wish = OpenSession(timeout="60s", label=label)
-        self.opened = expect(SessionOpened, sessions_open.sync(client=Client(base_url=url), body=wish))
+        self.opened = expect(NewSession, sessions_open.sync(client=Client(base_url=url), body=wish))
         self.client = Client(base_url=url, headers={"Zlock-Session-Key": self.opened.session_key}, timeout=60)
 
     def acquire(self, path, key, **how):

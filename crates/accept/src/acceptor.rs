@@ -18,10 +18,10 @@ use crate::networks::{Networks, source};
 use crate::stream::Stream;
 use crate::{Error, files, subject};
 
-/// Tells whether clients show certificates.
+/// Policy on clients without a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clients {
-    /// Clients without a certificate are let in, and are nobody.
+    /// Clients without a certificate are accepted, and have no identity from TLS.
     MayHaveCertificates,
     /// Clients without a certificate are refused.
     MustHaveCertificates,
@@ -33,22 +33,22 @@ pub struct AcceptorConfig {
     /// A PEM file with the server's certificate and those of the authorities between it and the
     /// root.
     pub certificate: PathBuf,
-    /// A PEM file with its private key.
+    /// A PEM file with the private key of that certificate.
     pub key: PathBuf,
-    /// A PEM file with the authorities whose certificates clients may show, and whether they must.
-    /// Without it no client is asked.
+    /// A PEM file with the authorities that may have signed clients' certificates, and the policy
+    /// on clients without one. `None`: no client is asked for a certificate.
     pub clients: Option<(PathBuf, Clients)>,
-    /// Handshakes that have begun, at once, and an eighth of it with one address. Beyond: they
-    /// wait, within their time.
+    /// Largest number of handshakes under way at once; one address may have an eighth of it.
+    /// Further handshakes wait, within their timeout.
     pub handshakes_max: usize,
-    /// Addresses that stand for many clients, and may have all of them.
+    /// Addresses that stand for many clients and may have all handshakes.
     pub exempt: Networks,
-    /// Time from a connection's beginning to the end of its handshake. Beyond: the
-    /// connection is closed.
+    /// Timeout from the beginning of a connection to the end of its handshake. The connection is
+    /// then closed.
     pub handshake_timeout_ms: u64,
 }
 
-/// Takes connections through the handshake. Cheap to clone.
+/// Server side of TLS handshakes. Cheap to clone.
 #[derive(Clone)]
 pub struct Acceptor {
     acceptor: TlsAcceptor,
@@ -59,7 +59,7 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// Reads the files.
+    /// Reads the files of the configuration.
     ///
     /// # Errors
     /// [`Error`] names the file that cannot be used.
@@ -85,7 +85,8 @@ impl Acceptor {
             certificate: config.certificate.clone(),
             reason: error.to_string(),
         })?;
-        // Connections live long, and a certificate is to be looked at anew each time.
+        // No resumption: connections live long, and the certificate of each new one is checked
+        // again.
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
         Ok(Acceptor {
@@ -97,17 +98,19 @@ impl Acceptor {
         })
     }
 
-    /// The handshake. Why one fails is in the log, once in a while for each address.
+    /// Carries out the handshake. The reason of a failure is logged, with few lines for each
+    /// address.
     ///
     /// # Errors
     /// When the client does not speak TLS, shows no good certificate, or takes too long.
     pub async fn accept(&self, stream: TcpStream) -> io::Result<Stream> {
         let Ok(addr) = stream.peer_addr() else {
-            // The system knows no address of one that was reset.
+            // The system knows no address of a connection that was reset.
             return Err(self.before_the_first_byte(io::ErrorKind::ConnectionReset.into()));
         };
         let handshake = async {
-            // Who says nothing keeps nobody from a place. Balancers see so whether a port is open.
+            // A client takes no place before its first byte. Balancers connect without one to check
+            // the port.
             match stream.peek(&mut [0]).await {
                 Ok(0) => return Err(self.before_the_first_byte(io::ErrorKind::UnexpectedEof.into())),
                 Ok(_) => {}
@@ -124,7 +127,8 @@ impl Acceptor {
         timeout(self.patience, handshake).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Counts a connection that ends so. There is no line for it.
+    /// Counts a connection that was reset before its first byte; an orderly close is not counted.
+    /// Neither has a line of its own in the log.
     fn before_the_first_byte(&self, error: io::Error) -> io::Error {
         if error.kind() != io::ErrorKind::UnexpectedEof {
             self.failures.note_reset();

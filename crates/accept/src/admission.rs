@@ -1,22 +1,24 @@
-//! Connections of one door: how many there may be, how many of them from one address, and which
-//! give way.
+//! Admission of connections to one door: bounds on their number, in all and for each address, and
+//! the choice of the connection that is closed for a new one.
 //!
-//! A connection is *silent* until its client has sent what the door is there for: a whole request,
-//! or the packet that opens a session. It is *idle* between requests, *waiting* during a long poll,
-//! and *busy* else. At a bound one connection gives way to the new one:
+//! A connection is *silent* until its client has sent a whole request, or the packet that opens a
+//! session. It is *idle* between requests, *waiting* during a long poll, and *busy* otherwise. At a
+//! bound, one connection gives way: it is closed for the new one.
 //!
-//! 1. of a full address, its own oldest one that is silent, or else idle;
-//! 2. at a full door, the oldest one of the address that has most, when that has at least two more
-//!    than the address that comes: a silent one, or else an idle, a waiting, a busy one;
-//! 3. else the oldest one of all that is silent, or else idle.
+//! 1. When the new connection's address is at its bound: the oldest silent one of that address, or
+//!    else its oldest idle one.
+//! 2. When the door is full, and the address with most connections has at least two more than the
+//!    new connection's address: the oldest silent one of the former, or else its oldest idle,
+//!    waiting or busy one.
+//! 3. Otherwise: the oldest silent one of all, or else the oldest idle one.
 //!
-//! IPv6 networks of one site (/48) are compared as one before they are compared with each other. An
-//! address without a connection, and programs on this machine, have a few places more. So neither
-//! many connections that say nothing nor one address can shut others out. Addresses that stand for
-//! many clients are compared with none.
+//! All IPv6 networks of one site (/48) are compared with other sites as one address, and then with
+//! each other. A full door has a few more places for addresses without a connection, and for
+//! programs on this machine. So neither many silent connections nor one address can shut others
+//! out. Exempt addresses, which stand for many clients, are not compared.
 //!
-//! Where the process has no file descriptor left, one connection gives way as at a full door,
-//! though none that is busy.
+//! When the process has no file descriptor left, one connection gives way as at a full door, but
+//! never a busy one.
 
 use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
@@ -31,23 +33,24 @@ use tokio::sync::Notify;
 use crate::networks::{Networks, site_of_source, source};
 use crate::turns::{Group, Seat, Turns};
 
-/// Places of a full door for addresses that have no connection, and as many again for programs on
-/// this machine.
+/// Number of connections that a full door admits in addition for addresses without a connection,
+/// and as many again for programs on this machine.
 const LAST_PLACES: usize = 16;
 
 /// Bounds on the connections of a door.
 #[derive(Clone, Debug)]
 pub struct AdmissionConfig {
-    /// Connections in all.
+    /// Largest number of connections.
     pub connections_max: usize,
-    /// Connections from one address; 0 is a quarter of all, and at least one.
+    /// Largest number of connections from one address; 0 stands for a quarter of `connections_max`,
+    /// and at least one.
     pub connections_per_address_max: usize,
     /// Addresses that stand for many clients: connections from there are bounded by
     /// `connections_max` alone.
     pub exempt: Networks,
 }
 
-/// Lets connections in, and counts them.
+/// Admits connections to a door within its bounds.
 #[derive(Debug)]
 pub struct Admission {
     connections_max: usize,
@@ -61,14 +64,14 @@ pub struct Admission {
 #[derive(Debug, Default)]
 struct Inner {
     numbers: u64,
-    /// Connections that have a place, by their numbers. One that gave way has none.
+    /// Connections that have a place, by number. A connection that gave way has none.
     open: HashMap<u64, Open>,
-    /// Connections with a place, and those that gave way and have not ended yet.
+    /// Number of connections that have not ended, with those that gave way.
     tasks: usize,
-    /// Connections in the order in which they give way.
+    /// Connections in the order in which they would give way.
     leavers: BTreeSet<Leaver>,
     sources: HashMap<IpAddr, BTreeSet<Leaver>>,
-    /// Sites by the number of their connections, and the sources of each by theirs.
+    /// Sites, sorted by the number of their connections.
     largest: BTreeSet<(usize, IpAddr)>,
     sites: HashMap<IpAddr, Site>,
 }
@@ -81,11 +84,11 @@ struct Open {
     task: Option<AbortHandle>,
 }
 
-/// A connection among those that may have to give way. The least goes first.
+/// Sort key of a connection in the order of giving way. The smallest gives way first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Leaver {
     stage: Stage,
-    /// Number of the change of its stage.
+    /// Sequence number of the change to the stage: the longest in a stage comes first.
     since: u64,
     number: u64,
 }
@@ -98,23 +101,23 @@ enum Stage {
     Busy,
 }
 
-/// Sources that count as one where they are compared with others.
+/// Connections of one site, which is compared with other sites as one address.
 #[derive(Debug, Default)]
 struct Site {
     open: usize,
     sources: BTreeSet<(usize, IpAddr)>,
 }
 
-/// Reasons why there is no place, and no connection that gives way.
+/// Reasons for which a new connection is refused: no place is free, and no connection gives way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
     /// The door has as many connections as it may have.
     Door,
-    /// The address has.
+    /// The address has as many connections as it may have.
     Address,
 }
 
-/// A connection's place, for as long as it is kept.
+/// Place of one connection, given back when it is dropped.
 #[derive(Debug)]
 pub struct Place {
     admission: Arc<Admission>,
@@ -125,14 +128,14 @@ pub struct Place {
     seat: Arc<Seat>,
 }
 
-/// A long poll of a connection, until it is dropped.
+/// Marks a connection as waiting in a long poll, until it is dropped.
 #[derive(Debug)]
 pub struct Waiting {
     place: Arc<Place>,
 }
 
 impl Admission {
-    /// An admission with all places free.
+    /// Makes an admission with all places free.
     ///
     /// # Panics
     /// Outside of a runtime.
@@ -151,10 +154,10 @@ impl Admission {
         })
     }
 
-    /// A place for a connection that has just come.
+    /// Gives a new connection a place. At a bound, another connection gives way.
     ///
     /// # Errors
-    /// [`Full`] when there is none, and no connection that would give way.
+    /// [`Full`] when there is no place, and no connection gives way.
     pub fn enter(self: &Arc<Admission>, addr: IpAddr) -> Result<Place, Full> {
         let source = (!self.exempt.contain(addr)).then(|| source(addr));
         let mut inner = self.lock();
@@ -187,9 +190,10 @@ impl Admission {
         Ok(Place { admission: Arc::clone(self), number, source, ousted, heard: AtomicBool::new(false), seat })
     }
 
-    /// Ends a connection that the door can do without, as the process has no descriptor left: a
-    /// silent or idle one of the address that has most, else of any, else a waiting one of the
-    /// former. Answers where it came from, unless its address is exempt; nothing when all are busy.
+    /// Closes one connection because the process has no file descriptor left. Takes the oldest
+    /// silent or idle one of the address with most connections, or else of any address, or else a
+    /// waiting one of the former. Returns the address of the closed connection, which is `None` if
+    /// it is exempt. Returns the outer `None` when all are busy.
     pub fn give_one(&self) -> Option<Option<IpAddr>> {
         let ended = {
             let mut inner = self.lock();
@@ -217,36 +221,37 @@ impl Admission {
     }
 }
 
-/// Tells whether a client is a program on this machine that says no other address of it.
+/// Tells whether a client is a program on this machine that connects by a loopback address.
 fn is_this_machine(addr: IpAddr) -> bool {
     [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)].contains(&addr.to_canonical())
 }
 
 impl Inner {
-    /// The first connection that is silent or idle.
+    /// Returns the connection that gives way first, if it is silent or idle.
     fn resting(&self) -> Option<Leaver> {
         self.leavers.first().copied().filter(|leaver| leaver.stage <= Stage::Idle)
     }
 
-    /// The same, of one source.
+    /// Returns the connection of one source that gives way first, if it is silent or idle.
     fn resting_of(&self, source: Option<IpAddr>) -> Option<Leaver> {
         let first = self.sources.get(&source?)?.first().copied();
         first.filter(|leaver| leaver.stage <= Stage::Idle)
     }
 
-    /// The first of the source that has most, if that has two more than the one that comes: with
-    /// one more they would only change places.
+    /// Returns the connection that gives way first of the source with most connections, if that
+    /// source has at least two more than the new connection's. With one more the two would only
+    /// change places.
     fn of_the_largest(&self, comes: Option<IpAddr>, own: usize) -> Option<Leaver> {
         let (of_site, site) = self.largest.last()?;
         let own_site = comes.and_then(|source| self.sites.get(&site_of_source(source))).map_or(0, |site| site.open);
         let (of_source, source) = self.sites.get(site)?.sources.last()?;
-        // In a site of its own, sources are compared with each other.
+        // Sources within one site are compared with each other.
         let is_own_site = comes.is_some_and(|comes| site_of_source(comes) == *site);
         let is_larger = if is_own_site { *of_source > own + 1 } else { *of_site > own_site + 1 };
         if is_larger { self.sources.get(source)?.first().copied() } else { None }
     }
 
-    /// The first that can be done without.
+    /// Returns the connection that is closed when there is no file descriptor.
     fn dispensable(&self) -> Option<Leaver> {
         let of_site = self.largest.last().and_then(|(_, site)| self.sites.get(site));
         let source = of_site.and_then(|site| site.sources.last()).map(|(_, source)| *source);
@@ -287,7 +292,8 @@ impl Inner {
         Some(open)
     }
 
-    /// Moves a connection to another stage. False when it has no place any more.
+    /// Moves a connection to another stage. Returns false when the connection has no place any
+    /// more.
     fn change(&mut self, number: u64, stage: Stage) -> bool {
         self.numbers += 1;
         let since = self.numbers;
@@ -303,7 +309,7 @@ impl Inner {
         true
     }
 
-    /// Counts a source again that had another number of connections before.
+    /// Updates the counts of sites for a source that had `before` connections.
     fn recount(&mut self, source: IpAddr, before: usize) {
         let now = self.sources.get(&source).map_or(0, BTreeSet::len);
         let key = site_of_source(source);
@@ -334,55 +340,56 @@ impl Place {
         let (abort, registration) = AbortHandle::new_pair();
         match admission.lock().open.get_mut(&number) {
             Some(open) => open.task = Some(abort),
-            // It gave way before it began.
+            // The connection gave way before it began.
             None => abort.abort(),
         }
         let served = Abortable::new(serve(Arc::new(self)), registration);
         admission.turns.spawn(&seat, async move { _ = served.await });
     }
 
-    /// The client has been answered and asks for nothing: its connection may give way from now on.
+    /// Notes that the client was answered and sends no request: its connection is idle.
     pub fn rest(&self) {
         if self.heard.load(Ordering::Relaxed) {
             self.admission.lock().change(self.number, Stage::Idle);
         }
     }
 
-    /// The client asks again. False when its connection has just given way.
+    /// Notes that the client sends another request. Returns false when its connection has just
+    /// given way.
     pub fn resume(&self) -> bool {
         !self.heard.load(Ordering::Relaxed) || self.admission.lock().change(self.number, Stage::Busy)
     }
 
-    /// The client has sent what shows that it is one: its connection gives way to none of another
-    /// address that has as many, until it rests.
+    /// Notes the client's first request, or the packet that opens its session: the connection is
+    /// busy until it rests. A busy connection gives way only to an address with fewer connections.
     pub fn heard(&self) {
-        // Asked for every request, and by the connection's own task only.
+        // Called for every request, and by the connection's own task only.
         if !self.heard.load(Ordering::Relaxed) && self.admission.lock().change(self.number, Stage::Busy) {
             self.heard.store(true, Ordering::Relaxed);
         }
     }
 
-    /// The client asks for a session, known by a number that no other client knows. Where its
-    /// address stands for many clients, all connections of the session share their turns from now
-    /// on. To be called by the connection's own task.
+    /// Notes the client's session, by a number that no other client knows. At an exempt address,
+    /// all connections of the session share their turns from now on. Must be called by the
+    /// connection's own task.
     pub fn is_of(&self, session: u64) {
         if self.source.is_none() {
             self.admission.turns.sit(&self.seat, Group::Session(session));
         }
     }
 
-    /// The client waits in a long poll.
+    /// Notes that the client waits in a long poll, until the result is dropped.
     pub fn wait(self: &Arc<Place>) -> Waiting {
         self.admission.lock().change(self.number, Stage::Waiting);
         Waiting { place: Arc::clone(self) }
     }
 
-    /// Address of a client that was waiting or busy, and whose connection gave way to this one.
+    /// Address of the waiting or busy connection that gave way to this one, if any.
     pub fn ousted(&self) -> Option<IpAddr> {
         self.ousted
     }
 
-    /// Tells whether the client's address is one of those that stand for many.
+    /// Tells whether the client's address is exempt, because it stands for many clients.
     pub fn is_exempt(&self) -> bool {
         self.source.is_none()
     }
@@ -419,7 +426,7 @@ mod tests {
         [192, 0, 2, last].into()
     }
 
-    /// A connection that is served until it is ended; whether that has happened.
+    /// Serves a connection until it is closed, and returns a flag that tells whether it was.
     fn serve(place: Place) -> Arc<AtomicBool> {
         struct Ended(Arc<AtomicBool>);
         impl Drop for Ended {
@@ -501,7 +508,7 @@ mod tests {
         drop((second, fourth));
         assert!(first.resume());
         assert_eq!(door.lock().open.len(), 2);
-        // Of an address that is full, its own.
+        // At the bound of an address, its own connection gives way.
         let (fifth, _fifth_end) = connect(1).await;
         assert_eq!(door.enter(addr(1)).unwrap_err(), Full::Address);
         third.rest();

@@ -22,14 +22,14 @@ pub struct ConnectorConfig {
     pub own: Option<(PathBuf, PathBuf)>,
 }
 
-/// Takes connections through the handshake. Cheap to clone.
+/// Client side of TLS handshakes. Cheap to clone.
 #[derive(Clone)]
 pub struct Connector {
     connector: TlsConnector,
 }
 
 impl Connector {
-    /// Reads the files.
+    /// Reads the files of the configuration.
     ///
     /// # Errors
     /// [`Error`] names the file that cannot be used.
@@ -53,8 +53,8 @@ impl Connector {
         Ok(Connector { connector: TlsConnector::from(Arc::new(client)) })
     }
 
-    /// The handshake with the server that is known by `host`: a name, or an IP address, with or
-    /// without brackets.
+    /// Carries out the handshake with the server `host`: a name, or an IP address with or without
+    /// brackets. The server's certificate must have that name.
     ///
     /// # Errors
     /// When the server does not speak TLS, or shows no good certificate for that name.

@@ -1,14 +1,14 @@
-//! Reasons why TLS cannot be had as configured. Shown to the operator as it is.
+//! Errors in the files of a TLS configuration. Their messages are shown to the operator.
 
 use std::path::PathBuf;
 
-/// A file that cannot be used. Each message begins with a code that stays the same.
+/// A file that cannot be used. Each message begins with a stable code.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file is not there, or may not be read.
     #[error("tls-file-unreadable: cannot read {}: {source}", file.display())]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
         /// The system's reason.
         source: std::io::Error,
@@ -16,7 +16,7 @@ pub enum Error {
     /// A file without a certificate, or with a damaged one.
     #[error("tls-bad-certificate: {}: {reason}", file.display())]
     Certificate {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
         /// The fault that was found.
         reason: String,
@@ -24,17 +24,17 @@ pub enum Error {
     /// A file without a private key, or with a damaged one.
     #[error("tls-bad-key: {}: {reason}", file.display())]
     Key {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
         /// The fault that was found.
         reason: String,
     },
-    /// The key is another certificate's.
+    /// The private key does not belong to the certificate.
     #[error("tls-key-mismatch: {} is not the key of the certificate in {}: {reason}", key.display(), certificate.display())]
     Mismatch {
-        /// The key's file.
+        /// Path of the key's file.
         key: PathBuf,
-        /// The certificate's file.
+        /// Path of the certificate's file.
         certificate: PathBuf,
         /// The fault that rustls names.
         reason: String,

@@ -1,5 +1,6 @@
-//! Handshakes that failed, and those whose certificate is about nobody: a line of the log for each
-//! address now and then, few for one network and few in all, with how many there were besides.
+//! Log lines about failed handshakes, and about clients' certificates without a usable subject. The
+//! lines are limited for each address, for each site and in all. A line also counts the failures
+//! since the last one that had no line.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -12,18 +13,19 @@ use tokio::time::Instant;
 
 use crate::networks::{site, source};
 
-/// Time between two lines about one address, and the time to which the other bounds belong.
+/// Shortest time between two lines about one address, and the period of the other bounds.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Lines in that time about addresses of one site: it has 65,536 networks of IPv6, each of which
-/// counts as an address.
+/// Largest number of lines in a period about addresses of one site. A site has 65,536 networks of
+/// IPv6, each of which counts as an address.
 const SITE_LINES_MAX: usize = 5;
-/// Lines in that time in all.
+/// Largest number of lines in a period in all.
 const LINES_MAX: usize = 20;
-/// Addresses that are remembered. Those with a line in the last [`PAUSE`] are always among them,
-/// and are at most [`LINES_MAX`].
+/// Number of addresses that are remembered. Those with a line in the last [`PAUSE`] are always
+/// among them, and are at most [`LINES_MAX`].
 const ADDRESSES_MAX: usize = 256;
 
-/// Lines about handshakes of either kind, as far as they bound the next ones.
+/// Limits of the lines about failed handshakes, and of those about certificates without a usable
+/// subject.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     failed: Mutex<Told>,
@@ -49,7 +51,7 @@ struct Address {
     times: u64,
 }
 
-/// Numbers of failures that a line stands for.
+/// Numbers of failures that one log line reports.
 #[derive(Debug, PartialEq, Eq)]
 struct Line {
     times: u64,
@@ -58,26 +60,26 @@ struct Line {
 }
 
 impl Failures {
-    /// Tells why the handshake of a client failed, unless there were enough lines just now.
+    /// Logs the reason of a failed handshake, unless a limit of the lines is reached.
     pub(crate) fn note(&self, addr: SocketAddr, error: &io::Error) {
         let line = lock(&self.failed).note(addr.ip(), Instant::now());
         if let Some(Line { times, others, resets }) = line {
-            // A text, so that it is quoted: some of it is what the client said.
+            // Logged as a text, so that it is quoted: a part of it comes from the client.
             let reason = error.to_string();
             tracing::info!(%addr, reason, times, others, resets, "a TLS handshake failed");
         }
     }
 
-    /// Tells why the certificate of a client is about nobody, unless there were enough lines just
-    /// now. The client is let in like one without.
+    /// Logs the reason for which a client's certificate gives no identity, unless a limit of the
+    /// lines is reached. The client is accepted like one without a certificate.
     pub(crate) fn note_nobody(&self, addr: SocketAddr, reason: &str) {
         if let Some(Line { times, others, .. }) = lock(&self.nobodies).note(addr.ip(), Instant::now()) {
             tracing::warn!(%addr, reason, times, others, "a client's certificate is about nobody");
         }
     }
 
-    /// Counts a connection that was reset before its first byte. Some balancers look so whether a
-    /// port is open, so the number is told with the next line, and not with one of its own.
+    /// Counts a connection that was reset before its first byte. Some balancers check a port in
+    /// this way, so the number is part of the next line, and has no line of its own.
     pub(crate) fn note_reset(&self) {
         lock(&self.failed).resets += 1;
     }
@@ -92,7 +94,7 @@ impl Told {
         let (source, site) = (source(addr), site(addr));
         let told_just_now = self.addresses.get(&source).is_some_and(|address| now < address.at + PAUSE);
         if told_just_now || !self.has_room(site, now) {
-            // One that has had no line is not remembered: there is no end of addresses.
+            // An address that has had no line is not remembered, because their number has no bound.
             *self.addresses.get_mut(&source).map_or(&mut self.others, |address| &mut address.times) += 1;
             return None;
         }
@@ -105,7 +107,7 @@ impl Told {
         Some(Line { times, others: mem::take(&mut self.others), resets: mem::take(&mut self.resets) })
     }
 
-    /// Tells whether there may be one more line, about an address of this site.
+    /// Tells whether one more line is allowed, about an address of this site.
     fn has_room(&mut self, site: IpAddr, now: Instant) -> bool {
         while self.lines.front().is_some_and(|(at, _)| now >= *at + PAUSE) {
             self.lines.pop_front();
@@ -130,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    /// One of many sites, and one address there.
+    /// Returns an address, by the numbers of its site and of the address there.
     fn addr(site: u32, number: u32) -> IpAddr {
         Ipv4Addr::from_bits(0x0a00_0000 + (site << 8) + number).into()
     }

@@ -11,12 +11,12 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::Error;
 
-/// The algorithms: ring's.
+/// Returns the cryptographic algorithms, which are those of ring.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(default_provider())
 }
 
-/// All certificates of a file, the own one first.
+/// Reads all certificates of a file, in its order: the owner's certificate comes first.
 pub(crate) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let text = read(file)?;
     let bad = |reason: String| Error::Certificate { file: file.to_owned(), reason };
@@ -28,7 +28,7 @@ pub(crate) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, 
     Ok(found)
 }
 
-/// The private key of a file: PKCS#8, PKCS#1 or SEC1.
+/// Reads the private key of a file in PKCS#8, PKCS#1 or SEC1.
 pub(crate) fn key(file: &Path) -> Result<PrivateKeyDer<'static>, Error> {
     let text = read(file)?;
     PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
@@ -42,7 +42,7 @@ pub(crate) fn key(file: &Path) -> Result<PrivateKeyDer<'static>, Error> {
     })
 }
 
-/// Authorities that may have signed the other side's certificate.
+/// Reads the authorities that may have signed the other side's certificate.
 pub(crate) fn roots(file: &Path) -> Result<Arc<RootCertStore>, Error> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(file)? {

@@ -1,4 +1,4 @@
-//! Handshakes that have begun: how many at once, and how many of them with one address.
+//! Bounds on the handshakes under way, in all and for one address.
 
 use std::net::IpAddr;
 use std::pin::pin;
@@ -10,13 +10,13 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::windows::{Pass, Windows};
 
-/// The part of all places that one address may have is one of so many.
+/// Divisor of the number of places: one address may have an eighth of them.
 const PARTS: usize = 8;
-/// A handshake that takes longer than this ends when others wait for its place.
+/// Time after which a handshake is broken off if another one waits for a place.
 const STALLED_AFTER: Duration = Duration::from_secs(1);
 
-/// Places for handshakes. Clients of one address wait for each other before they wait for those of
-/// others.
+/// Places for handshakes. A client first waits for a place of its address, and then for one of all
+/// places.
 pub(crate) struct Handshakes {
     places: Semaphore,
     /// A window of places for each address.
@@ -31,7 +31,7 @@ pub(crate) struct Place<'a> {
     _of_address: Pass,
 }
 
-/// A client that waits for a place of others.
+/// Counts a client that waits for one of all places, until it is dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Handshakes {
@@ -45,7 +45,7 @@ impl Handshakes {
         }
     }
 
-    /// Waits for a place. An address that stands for many clients is `None`.
+    /// Waits for a place. `None` stands for an exempt address.
     pub(crate) async fn enter(&self, source: Option<IpAddr>) -> Place<'_> {
         let of_address = self.of_address.enter(source, 1).await;
         if let Ok(place) = self.places.try_acquire() {
@@ -59,7 +59,8 @@ impl Handshakes {
         Place { _of_all: place, _of_address: of_address }
     }
 
-    /// Resolves for a handshake that takes long while others wait for its place.
+    /// Resolves when the handshake has taken longer than [`STALLED_AFTER`] and another one waits
+    /// for a place.
     pub(crate) async fn wanted_by_others(&self) {
         tokio::time::sleep(STALLED_AFTER).await;
         loop {

@@ -1,27 +1,29 @@
-//! Where both doors listen: TLS, for the Rust client too, with rustls and ring, and who is let in.
+//! Listeners of both doors: TLS with rustls and ring, bounds on connections, and clients'
+//! identities.
 //!
-//! A door listens on a plain address, on one with TLS, or on both ([`Listeners`]). A client that
-//! comes over TLS is taken through the handshake within a time and among few others at once
-//! ([`Acceptor`]), and is a [`Stream`] like any other from then on. When a certificate authority
-//! for clients is configured, a client's certificate is checked against it, and its subject is who
-//! the client is ([`Stream::subject`]), in the words in which ZooKeeper's `x509` scheme writes it.
+//! A door listens on an address without TLS, on one with TLS, or on both ([`Listeners`]).
+//! [`Acceptor`] carries out TLS handshakes, with a timeout and a bound on their number; the result
+//! is a [`Stream`] like that of a connection without TLS. When an authority for clients is
+//! configured, a client's certificate is checked against it. Its subject is the client's identity
+//! ([`Stream::subject`]), in the form of ZooKeeper's `x509` scheme.
 //!
-//! How many connections a door has, and how many of them one address, is [`Admission`]'s; how often
-//! an address may ask for a session, [`Rates`]'. Addresses that stand for many clients (proxies,
-//! NAT) are exempt ([`Networks`]).
+//! [`Admission`] bounds the connections of a door and those of one address; [`Rates`] bounds how
+//! often an address may ask for a session. Addresses that stand for many clients (proxies, NAT) are
+//! exempt ([`Networks`]).
 //!
-//! Nothing is resumed: a certificate that has expired is refused by the next connection. Files are
-//! read at start.
+//! TLS sessions are not resumed, so that the next connection refuses a certificate that has
+//! expired. Files are read at start.
 //!
 //! ```text
-//! acceptor.rs   the server's side     connector.rs  the client's side     files.rs   PEM files and what is wrong with them
-//! listeners.rs  addresses of a door   stream.rs     plain or not          subject.rs a subject as text (RFC 2253)
-//! admission.rs  connections, and those of one address      handshakes.rs   the same of handshakes
-//! networks.rs   which addresses count as one               rates.rs        how often, for one address
-//! proxies.rs    balancers that say where clients are        incoming.rs    a connection before it is read
-//! turns.rs      whose connection runs next                  windows.rs     what one address has under way
-//! failures.rs   handshakes that failed, in the log          step_times.rs  steps that took long
-//! error.rs      files that cannot be used
+//! acceptor.rs   the server's handshakes          connector.rs   the client's handshakes
+//! files.rs      PEM files and their faults       error.rs       files that cannot be used
+//! listeners.rs  addresses of a door              incoming.rs    a connection before it is read
+//! stream.rs     a connection, with TLS or not    subject.rs     a subject as text (RFC 2253)
+//! admission.rs  bounds on connections            handshakes.rs  bounds on handshakes
+//! windows.rs    bounds on requests under way     rates.rs       rates of one address
+//! networks.rs   networks that count as one       proxies.rs     PROXY headers of balancers
+//! turns.rs      turns of connections             step_times.rs  counts of long steps
+//! failures.rs   log lines of failed handshakes
 //! ```
 
 mod acceptor;

@@ -1,4 +1,4 @@
-//! The addresses of one door.
+//! Listeners of one door.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,9 +14,9 @@ use crate::proxies::Proxies;
 pub struct Listeners {
     /// The listener without TLS.
     pub plain: Option<TcpListener>,
-    /// The listener with TLS, and what takes its connections through the handshake.
+    /// The listener with TLS, and the acceptor for its handshakes.
     pub secure: Option<(TcpListener, Acceptor)>,
-    /// Balancers that say where their connections come from.
+    /// Balancers that tell the addresses of their clients in PROXY headers.
     pub proxies: Proxies,
 }
 
@@ -27,11 +27,11 @@ impl From<TcpListener> for Listeners {
 }
 
 impl Listeners {
-    /// The next connection, of either kind, and where its client is. Never, when there is no
-    /// listener.
+    /// Waits for the next connection of either listener, and returns it with its client's address.
+    /// Never returns when there is no listener.
     ///
     /// # Errors
-    /// When the system has none of something (file descriptors).
+    /// When the system lacks a resource, such as a file descriptor.
     pub async fn accept(&self) -> io::Result<(Incoming, SocketAddr)> {
         loop {
             let (incoming, addr) = tokio::select! {
@@ -53,14 +53,14 @@ impl Listeners {
         }
     }
 
-    /// The addresses that it listens on: without TLS, and with it.
+    /// Returns the addresses of the listeners: without TLS, and with TLS.
     pub fn addrs(&self) -> [Option<SocketAddr>; 2] {
         let plain = self.plain.as_ref().and_then(|listener| listener.local_addr().ok());
         [plain, self.secure.as_ref().and_then(|(listener, _)| listener.local_addr().ok())]
     }
 }
 
-/// The next connection of one address; none without one.
+/// Waits for the next connection of a listener; for ever when there is no listener.
 async fn accept(listener: Option<&TcpListener>, acceptor: Option<&Acceptor>) -> io::Result<(Incoming, SocketAddr)> {
     let Some(listener) = listener else { return std::future::pending().await };
     let (stream, addr) = listener.accept().await?;

@@ -1,13 +1,14 @@
-//! Where a client comes from: networks, and which addresses count as one.
+//! Networks of clients, and the networks that count as one address.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// The unit of bounds per address: an IPv4 address, or the /64 network of an IPv6 address, of
-/// which one machine has all.
+/// Returns the unit of bounds per address: an IPv4 address, or the /64 network of an IPv6 address,
+/// because one machine may have all of such a network.
 ///
-/// The state machine counts sessions by the same rule (`znode`), and uses no code of the doors.
+/// The state machine (`znode`) counts sessions by an equal rule of its own, because it uses no code
+/// of the doors.
 pub fn source(addr: IpAddr) -> IpAddr {
     match addr.to_canonical() {
         IpAddr::V4(addr) => addr.into(),
@@ -15,8 +16,8 @@ pub fn source(addr: IpAddr) -> IpAddr {
     }
 }
 
-/// The unit of bounds on lines of the log, beside single sources: a /24 network of
-/// IPv4, or a /48 of IPv6, of which one site has all.
+/// Returns the unit of the bounds on log lines of a whole site: the /24 network of an IPv4 address,
+/// or the /48 network of an IPv6 address.
 pub(crate) fn site(addr: IpAddr) -> IpAddr {
     match addr.to_canonical() {
         IpAddr::V4(addr) => std::net::Ipv4Addr::from_bits(addr.to_bits() & !0xff).into(),
@@ -24,20 +25,20 @@ pub(crate) fn site(addr: IpAddr) -> IpAddr {
     }
 }
 
-/// Sources that are compared as one where a door is full: an IPv4 address, or a /48 network of
+/// Returns the unit in which a full door compares sources: an IPv4 address, or a /48 network of
 /// IPv6.
 pub(crate) fn site_of_source(source: IpAddr) -> IpAddr {
     if source.is_ipv4() { source } else { site(source) }
 }
 
-/// The bits with which addresses of IPv6 begin that stand for those of IPv4: `::ffff:0:0/96`.
+/// Length of the prefix of IPv6 addresses that stand for IPv4 addresses: `::ffff:0:0/96`.
 const MAPPED_BITS: u32 = 96;
 
 /// A list of networks, as in `10.0.0.0/8,2001:db8::/32,192.0.2.7`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks(Vec<Network>);
 
-/// Addresses that begin with the same bits.
+/// Addresses that share their first `bits` bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Network {
     first: IpAddr,
@@ -45,7 +46,7 @@ struct Network {
 }
 
 impl Networks {
-    /// Tells whether an address lies in one of them.
+    /// Tells whether an address lies in one of the networks.
     pub fn contain(&self, addr: IpAddr) -> bool {
         self.0.iter().any(|network| network.contains(addr))
     }
@@ -74,7 +75,7 @@ impl Network {
     fn contains(self, addr: IpAddr) -> bool {
         let addr = addr.to_canonical();
         let unlike = self.first.is_ipv4() != addr.is_ipv4();
-        // A shift by all bits is of /0, which has every address.
+        // A shift by all bits occurs for /0, which has every address.
         !unlike && ((whole(self.first) ^ whole(addr)).checked_shr(width(addr) - self.bits).unwrap_or(0)) == 0
     }
 }
@@ -90,7 +91,7 @@ impl FromStr for Network {
             None => width(first),
             Some(bits) => bits.parse().ok().filter(|bits| *bits <= width(first)).ok_or_else(wrong)?,
         };
-        // A client with an address of IPv4 is known by that, so its network is, too.
+        // An IPv4 client has an IPv4 address here, so a mapped network is converted, too.
         Ok(match (first.to_canonical(), bits.checked_sub(MAPPED_BITS)) {
             (IpAddr::V4(inner), Some(bits)) if first.is_ipv6() => Network { first: inner.into(), bits },
             _ => Network { first, bits },

@@ -1,7 +1,7 @@
-//! Balancers that say where a connection comes from, by the PROXY protocol, version 2.
+//! PROXY protocol, version 2, by which balancers tell the addresses of their clients.
 //!
-//! The header is the first of all bytes, before a TLS handshake too. It is read apart from the
-//! listener, so that a balancer that says nothing keeps no other connection waiting.
+//! The header comes before all other bytes, also before a TLS handshake. A task apart from the
+//! listener reads it, so that a silent balancer delays no other connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,17 +18,18 @@ use tracing::warn;
 use crate::incoming::Incoming;
 use crate::networks::Networks;
 
-/// Time for a header.
+/// Timeout for reading a header.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Headers that are read at once. Beyond, a connection is closed.
+/// Number of headers that are read at once. Further connections are closed.
 const READING_MAX: usize = 32;
-/// Bytes of a header that come before its length is known, and at most behind them.
+/// Lengths in bytes of a header's first part, which tells the length of the rest, and of the
+/// longest rest.
 const PREFIX_BYTES: usize = 16;
 const REST_BYTES_MAX: usize = 2_048;
-/// Time between two lines of the log.
+/// Shortest time between two lines of the log.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Addresses of balancers, and connections of theirs whose header is being read.
+/// Addresses of balancers, and their connections whose header is being read.
 #[derive(Debug)]
 pub struct Proxies {
     from: Networks,
@@ -52,7 +53,7 @@ impl Default for Proxies {
 }
 
 impl Proxies {
-    /// Balancers at these addresses. All their connections have a header.
+    /// Takes the connections of these addresses for those of balancers, which all send a header.
     pub fn at(from: Networks) -> Proxies {
         let (ready, next) = mpsc::channel(READING_MAX);
         let (reading, refused) = (Arc::new(Semaphore::new(READING_MAX)), Arc::default());
@@ -64,16 +65,17 @@ impl Proxies {
         self.from.contain(addr.ip())
     }
 
-    /// The next connection whose header has been read, and the address in it.
+    /// Waits for the next connection whose header was read, and returns it with the address in the
+    /// header.
     pub(crate) async fn next(&self) -> (Incoming, SocketAddr) {
         match self.next.lock().await.recv().await {
             Some(next) => next,
-            // Not while there is a sender, which is here.
+            // Never happens, because this value has a sender.
             None => std::future::pending().await,
         }
     }
 
-    /// Reads the header of a connection.
+    /// Reads the header of a connection in a task of its own.
     pub(crate) fn read(&self, mut incoming: Incoming, proxy: SocketAddr) {
         let Ok(place) = Arc::clone(&self.reading).try_acquire_owned() else {
             return tell(&self.refused, proxy, "too many headers are being read");
@@ -96,8 +98,8 @@ impl Proxies {
     }
 }
 
-/// Reads a header and no byte more. The answer is the client's address; without one, the connection
-/// is the balancer's own.
+/// Reads a header and no byte more. Returns the client's address; `None` when the connection is the
+/// balancer's own.
 async fn read_header(stream: &mut TcpStream) -> io::Result<Option<SocketAddr>> {
     let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
     let mut header = vec![0; PREFIX_BYTES];
@@ -115,14 +117,14 @@ async fn read_header(stream: &mut TcpStream) -> io::Result<Option<SocketAddr>> {
         (Command::Proxy, Addresses::IPv6(of)) => SocketAddr::from((of.source_address, of.source_port)),
         (Command::Proxy, _) => return Err(invalid("a header without an IP address")),
     };
-    // Programs on this machine have rights of their own, which no balancer can give away.
+    // Programs on this machine have rights that no balancer can grant.
     if client.ip().to_canonical().is_loopback() {
         return Err(invalid("a header with a loopback address"));
     }
     Ok(Some(client))
 }
 
-/// Says now and then why connections of balancers were closed.
+/// Logs the reason for which a balancer's connection was closed, with few lines.
 fn tell(refused: &StdMutex<Refused>, proxy: SocketAddr, reason: &str) {
     let mut refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
     refused.times += 1;

@@ -1,4 +1,4 @@
-//! A bound, for each address, on how often something may happen.
+//! Bound on how often each address may do something.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,15 +9,14 @@ use tokio::time::Instant;
 
 use crate::networks::source;
 
-/// An address that was quiet may ask at once for as much as it may in this time.
+/// Time whose tokens fit into a bucket: an address may use them at once after a pause.
 const AHEAD_MAX: Duration = Duration::from_secs(10);
-/// Addresses that are remembered. One more is not counted, and whatever it asks for has a bound for
-/// all.
+/// Number of addresses that are remembered. A further address is not limited here, and its requests
+/// have a bound for all addresses.
 const ADDRESSES_MAX: usize = 1 << 16;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A bucket of tokens for each address: `AHEAD_MAX` worth of them fit, and so many a second
-/// come.
+/// A token bucket for each address. A bucket holds the tokens of ten seconds.
 #[derive(Debug)]
 pub struct Rates {
     /// Time between two tokens; zero for no bound.
@@ -29,19 +28,19 @@ pub struct Rates {
 struct Buckets {
     /// Times at which the bucket of each address is full again.
     full_at: HashMap<IpAddr, Instant>,
-    /// Time at which those that are full were last forgotten: a walk over all, and not one for each
-    /// request.
+    /// Time at which full buckets were last forgotten. The walk over all buckets is not done for
+    /// each request.
     looked_at: Option<Instant>,
 }
 
 impl Rates {
-    /// Rates of so many a second; 0 is no bound.
+    /// Makes buckets that get `per_second_max` tokens a second; 0 stands for no bound.
     pub fn new(per_second_max: u32) -> Rates {
         let interval = if per_second_max == 0 { Duration::ZERO } else { Duration::from_secs(1) / per_second_max };
         Rates { interval, buckets: Mutex::default() }
     }
 
-    /// Takes a token of an address; false when it has none.
+    /// Takes a token from an address's bucket. Returns false when the bucket is empty.
     pub fn take(&self, addr: IpAddr) -> bool {
         if self.interval.is_zero() {
             return true;

@@ -1,5 +1,5 @@
-//! Steps of doors on the threads that they share with Raft: those that took long, counted. A step
-//! is a turn of a connection, or what a door does beside its connections before others are let in.
+//! Counts of long steps on the threads that doors share with Raft. A step is one turn of a
+//! connection, or other work of a door up to its next yield.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -28,12 +28,13 @@ impl StepTimes {
         StepTimes { long, total: AtomicU64::new(0), longest: AtomicU64::new(0) }
     }
 
-    /// Times of this process.
+    /// Returns the counts of this process.
     pub fn of_this_process() -> &'static StepTimes {
         &TIMES
     }
 
-    /// Steps that took longer than each of [`LONG_STEPS`], but not longer than the next.
+    /// Returns the number of steps that took longer than each of [`LONG_STEPS`], but not longer
+    /// than the next.
     pub fn long(&self) -> [u64; LONG_STEPS.len()] {
         std::array::from_fn(|at| self.long[at].load(Ordering::Relaxed))
     }

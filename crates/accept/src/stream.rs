@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio_rustls::{TlsStream, client, server};
 
-/// A connection. What is written may stay in it until it is flushed.
+/// A connection. Written bytes may stay in its buffer until a flush.
 #[derive(Debug)]
 pub struct Stream {
     io: Io,
@@ -25,7 +25,7 @@ enum Io {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// The half that is read.
+/// The half of a connection that is read.
 #[derive(Debug)]
 pub struct ReadHalf(ReadIo);
 
@@ -35,7 +35,7 @@ enum ReadIo {
     Tls(tokio::io::ReadHalf<TlsStream<TcpStream>>),
 }
 
-/// The half that is written.
+/// The half of a connection that is written.
 #[derive(Debug)]
 pub struct WriteHalf(WriteIo);
 
@@ -45,8 +45,8 @@ enum WriteIo {
     Tls(tokio::io::WriteHalf<TlsStream<TcpStream>>),
 }
 
-/// Writes to a connection without TLS from wherever there is something to write, as far as the
-/// socket takes it at once. The connection stays open as long as there is one of these.
+/// A writer to a connection without TLS that bypasses its [`WriteHalf`], for any task. It writes as
+/// much as the socket takes at once. The connection stays open as long as such a writer exists.
 #[derive(Clone, Debug)]
 pub struct Direct(Arc<OwnedWriteHalf>);
 
@@ -59,8 +59,8 @@ impl Stream {
         Stream { io: Io::Tls(Box::new(stream.into())), subject: None }
     }
 
-    /// The subject of the certificate that a client has shown, as in `CN=worker,O=Example`. Without
-    /// TLS, without a certificate, or with one that is about nobody: `None`.
+    /// The subject of the certificate that a client has shown, as in `CN=worker,O=Example`. `None`
+    /// without TLS, without a certificate, or with a certificate that has no usable subject.
     pub fn subject(&self) -> Option<&str> {
         self.subject.as_deref()
     }
@@ -70,7 +70,7 @@ impl Stream {
         matches!(self.io, Io::Tls(_))
     }
 
-    /// Both halves, to be used at once.
+    /// Splits the connection into two halves that can be used at the same time.
     pub fn into_split(self) -> (ReadHalf, WriteHalf) {
         match self.io {
             Io::Plain(stream) => {
@@ -92,8 +92,8 @@ impl From<TcpStream> for Stream {
 }
 
 impl WriteHalf {
-    /// The way past the holder of this half; `None` with TLS. Two that write at once mix up what
-    /// they write.
+    /// Returns a writer that bypasses this half; `None` with TLS. Two that write at once mix up
+    /// their bytes.
     pub fn direct(&self) -> Option<Direct> {
         match &self.0 {
             WriteIo::Plain(stream) => Some(Direct(Arc::clone(stream))),
@@ -103,10 +103,10 @@ impl WriteHalf {
 }
 
 impl Direct {
-    /// Writes what the socket takes now: how many bytes of it.
+    /// Writes the bytes that the socket takes now, and returns their number.
     ///
     /// # Errors
-    /// `WouldBlock` when it takes nothing. The half that this is of can wait until it does.
+    /// `WouldBlock` when the socket takes nothing. The [`WriteHalf`] can wait until it does.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         self.0.try_write(bytes)
     }

@@ -1,16 +1,16 @@
 //! The subject of a certificate, as text: the form of RFC 2253 as Java's `X500Principal.getName()`
-//! writes it, which is what ZooKeeper's X509AuthenticationProvider compares. RFC 2253 begins with
-//! the name that the DER has last.
+//! writes it, which ZooKeeper's X509AuthenticationProvider compares. RFC 2253 begins with the name
+//! that comes last in the DER.
 
 use std::fmt::Write as _;
 
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-/// A longer subject is nobody: every write of its client would carry it. It is as long as an
-/// identity may be (`IDENTITY_BYTES_MAX` of `znode`), so that ACLs can name each.
+/// Longest subject that is an identity, because every write of its client carries it. It is as long
+/// as an identity may be (`IDENTITY_BYTES_MAX` of `znode`), so that ACLs can name every subject.
 const SUBJECT_BYTES_MAX: usize = 1_024;
 
-/// The attribute types that have a word (RFC 2253, 2.3). Others are written as their numbers.
+/// Attribute types that are written as a word (RFC 2253, 2.3). Others are written as numbers.
 const WORDS: [(&[u8], &str); 9] = [
     (&[0x55, 4, 3], "CN"),
     (&[0x55, 4, 6], "C"),
@@ -27,10 +27,10 @@ const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const OBJECT_IDENTIFIER: u8 = 0x06;
 
-/// The subject of a certificate that was checked.
+/// Returns the subject of a certificate that was checked.
 ///
 /// # Errors
-/// The reason why it is nobody's: it is empty, damaged or very long.
+/// The reason for which the subject is no identity: it is empty, damaged or too long.
 pub(crate) fn of(certificate: &CertificateDer<'_>) -> Result<String, String> {
     let certificate = webpki::EndEntityCert::try_from(certificate).ok();
     match certificate.and_then(|certificate| text(certificate.subject())) {
@@ -43,7 +43,7 @@ pub(crate) fn of(certificate: &CertificateDer<'_>) -> Result<String, String> {
     }
 }
 
-/// The content of an RDNSequence as text.
+/// Returns the content of an RDNSequence as text; `None` when it is damaged.
 fn text(mut names: &[u8]) -> Option<String> {
     let mut parts = Vec::new();
     while !names.is_empty() {
@@ -55,7 +55,7 @@ fn text(mut names: &[u8]) -> Option<String> {
     Some(parts.join(","))
 }
 
-/// One relative name: attributes, most often one.
+/// Returns one relative name as text: its attributes, most often a single one.
 fn one_name(mut set: &[u8]) -> Option<String> {
     let mut parts = Vec::new();
     while !set.is_empty() {
@@ -71,14 +71,14 @@ fn one_name(mut set: &[u8]) -> Option<String> {
     Some(parts.join("+"))
 }
 
-/// The content of the first element, which must have this tag, and what is behind it.
+/// Returns the content of the first element, which must have this tag, and the bytes behind it.
 fn take(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (found, content, rest) = element(bytes)?;
     (found == tag).then_some((content, rest))
 }
 
-/// The tag and the content of the first element, and what is behind it. Definite lengths only, as
-/// DER has them.
+/// Returns the tag and the content of the first element, and the bytes behind it. Only definite
+/// lengths are read, as in DER.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&[tag, first], rest) = bytes.split_first_chunk::<2>()?;
     let (length, rest) = match first {
@@ -93,7 +93,8 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((tag, content, rest))
 }
 
-/// An attribute's value when it is a string of a kind that can be read; the outer `None` is damage.
+/// Returns an attribute's value as a string. The inner `None` is a type that is no string; the
+/// outer `None` is damage.
 #[expect(clippy::option_option, reason = "damaged and no string are not the same")]
 fn string(value: &[u8]) -> Option<Option<String>> {
     let (tag, content, rest) = element(value)?;
@@ -117,7 +118,7 @@ fn string(value: &[u8]) -> Option<Option<String>> {
     })
 }
 
-/// The value, with a backslash before what would be taken for a part of the form, and before blanks
+/// Escapes a value: a backslash before characters that RFC 2253 gives a meaning, and before blanks
 /// at either end.
 fn escaped(value: &str) -> String {
     let plain = value.trim_matches([' ', '\r']);
@@ -135,7 +136,7 @@ fn escaped(value: &str) -> String {
     text
 }
 
-/// An object identifier as numbers with dots between.
+/// Returns an object identifier as numbers with dots between.
 fn numbers(bytes: &[u8]) -> Option<String> {
     let mut text = String::new();
     let (mut number, mut open) = (0_u64, false);
@@ -143,7 +144,7 @@ fn numbers(bytes: &[u8]) -> Option<String> {
         number = number.checked_mul(128)?.checked_add(u64::from(byte & 0x7f))?;
         open = byte & 0x80 != 0;
         if !open {
-            // The first two share one.
+            // The first two numbers share one encoded number.
             let first = (number / 40).min(2);
             match text.is_empty() {
                 true => write!(text, "{first}.{}", number - first * 40).ok()?,

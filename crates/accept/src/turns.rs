@@ -1,11 +1,11 @@
 //! Turns of a door's connections on the threads that they share with Raft.
 //!
-//! Tasks of connections do not stand in the runtime's own line, where a thousand of them would
-//! stand before the next step of Raft. They stand in lines of their own, one for each address, and
-//! a task of the runtime (a runner) takes them from there. After [`SLICE`] the runner lets all that
-//! is ready elsewhere in the runtime go first, and has the runtime look at its sockets and timers.
-//! The next turn belongs to the address that has had the least time: one with 2,000 connections
-//! gets no more than one with two, when both want all.
+//! Tasks of connections do not stand in the runtime's own queue, where a thousand of them would run
+//! before the next step of Raft. They stand in queues of this module, called lines, one for each
+//! address, and a task of the runtime (a runner) takes them from there. After [`SLICE`] the runner
+//! yields to all other ready tasks of the runtime, which then also polls its sockets and timers.
+//! The next turn belongs to the address that has used the least time: an address with 2,000
+//! connections gets no more than one with two, when both have work all the time.
 //!
 //! ```text
 //! accept ── spawn(group, connection) ──> lines, one for each address
@@ -27,7 +27,7 @@ use tokio::task::coop::has_budget_remaining;
 
 use crate::step_times::StepTimes;
 
-/// Time that a runner works before all else in the runtime goes first.
+/// Time that a runner works before it yields to the other tasks of the runtime.
 const SLICE: Duration = Duration::from_micros(200);
 
 /// Connections that share one line.
@@ -35,13 +35,13 @@ const SLICE: Duration = Duration::from_micros(200);
 pub(crate) enum Group {
     /// Connections of an address, or of a network that counts as one.
     Address(IpAddr),
-    /// A single connection, by its number, of an address that stands for many clients.
+    /// A single connection of an exempt address, by its number.
     Connection(u64),
-    /// Connections of one session, by a number that its client alone knows, at such an address.
+    /// Connections of one session from an exempt address, by a number that only its client knows.
     Session(u64),
 }
 
-/// Group of a task, which may move to another one.
+/// Group of a task. The task may move to another group.
 #[derive(Debug)]
 pub(crate) struct Seat(Mutex<Group>);
 
@@ -55,7 +55,7 @@ impl Seat {
     }
 }
 
-/// Lines of a door. Tasks end when this is dropped.
+/// Lines of a door. Dropping this ends their tasks.
 #[derive(Debug)]
 pub(crate) struct Turns(Arc<Lines>);
 
@@ -65,12 +65,12 @@ struct Lines(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     lines: HashMap<Group, Line>,
-    /// Groups with a task that is ready, the one that has had the least time first.
+    /// Groups with a ready task, the group that has used the least time first.
     wanting: BTreeSet<(Duration, Group)>,
-    /// Time that the group of the last turn had had. A group that comes does not catch up with what
-    /// others had before.
+    /// Time that the group of the last turn had used. A new group starts from it, so that it does
+    /// not catch up with the time that others had before.
     least: Duration,
-    /// Runners that found nothing to do.
+    /// Wakers of the runners that found no ready task.
     sleeping: Vec<Option<Waker>>,
     is_closed: bool,
 }
@@ -78,14 +78,14 @@ struct Inner {
 /// Tasks of one group.
 #[derive(Debug, Default)]
 struct Line {
-    /// Time that its turns have taken.
+    /// Time that the turns of the group have taken.
     had: Duration,
     tasks: usize,
     ready: VecDeque<Runnable>,
 }
 
 impl Turns {
-    /// Lines without tasks, and a runner for each thread of the runtime.
+    /// Makes empty lines, and starts a runner for each thread of the runtime.
     ///
     /// # Panics
     /// Outside of a runtime.
@@ -117,8 +117,8 @@ impl Turns {
 }
 
 impl Turns {
-    /// Moves the task of a seat to another group, from its next turn on. The task itself calls it,
-    /// so that it stands in no line.
+    /// Moves the task of a seat to another group, from its next turn on. Must be called by the task
+    /// itself, which stands in no line while it runs.
     pub(crate) fn sit(&self, seat: &Seat, group: Group) {
         let mut inner = self.0.lock();
         let before = std::mem::replace(&mut *seat.0.lock().expect("nothing panics under this guard"), group);
@@ -136,7 +136,7 @@ impl Drop for Turns {
     }
 }
 
-/// A task that counts in its group until it ends.
+/// Counts a task in its group until the task ends.
 struct Counted {
     lines: Weak<Lines>,
     seat: Arc<Seat>,
@@ -156,7 +156,7 @@ impl Lines {
 
     /// Puts a task that is ready at the end of its line.
     fn push(lines: &Weak<Lines>, group: Group, runnable: Runnable) {
-        // Without lines it is dropped.
+        // When the lines are gone, the task is dropped.
         let Some(lines) = lines.upgrade() else { return };
         let mut inner = lines.lock();
         if inner.is_closed {
@@ -178,7 +178,7 @@ impl Lines {
         }
     }
 
-    /// Ends all tasks: those that are ready now, others when they would be.
+    /// Ends all tasks: ready ones now, others when they would become ready.
     fn close(&self) {
         let mut inner = self.lock();
         inner.is_closed = true;
@@ -192,7 +192,7 @@ impl Lines {
 }
 
 impl Inner {
-    /// A task leaves its group.
+    /// Removes a task from its group.
     fn leave(&mut self, group: Group) {
         let Some(line) = self.lines.get_mut(&group) else { return };
         line.tasks -= 1;
@@ -201,7 +201,7 @@ impl Inner {
         }
     }
 
-    /// Takes the task whose turn it is.
+    /// Takes the next task: the first of the group that has used the least time.
     fn next(&mut self) -> Option<(Group, Runnable)> {
         let (had, group) = self.wanting.pop_first()?;
         self.least = had;
@@ -213,7 +213,7 @@ impl Inner {
         Some((group, runnable))
     }
 
-    /// Counts the time of a turn.
+    /// Adds the time of a turn to its group.
     fn charge(&mut self, group: Group, time: Duration) {
         let Some(line) = self.lines.get_mut(&group) else { return };
         let had = line.had;
@@ -228,7 +228,7 @@ impl Inner {
     }
 }
 
-/// Takes tasks from the lines, as a task of the runtime.
+/// Runner: a task of the runtime that runs tasks from the lines.
 struct Runner {
     lines: Arc<Lines>,
     number: usize,
@@ -237,18 +237,19 @@ struct Runner {
 impl Runner {
     async fn run(self) {
         while poll_fn(|cx| self.slice(cx)).await {
-            // The runtime does all else that is ready, and looks at its sockets, before it comes
-            // back here.
+            // The runtime runs all other ready tasks, and polls its sockets, before it comes back
+            // here.
             tokio::task::yield_now().await;
         }
     }
 
-    /// Works for a slice. Pending when there is nothing to do, false when the lines are closed.
+    /// Runs tasks for one slice. Pending when no task is ready, false when the lines are closed.
     fn slice(&self, cx: &mut Context<'_>) -> Poll<bool> {
         let began = Instant::now();
         let mut now = began;
         let mut turn: Option<(Group, Duration)> = None;
-        // Tasks share the runtime's budget of one poll, which makes none of them read for ever.
+        // All tasks of a slice share the runtime's budget of one poll. Without budget, their reads
+        // would stay pending.
         while now - began < SLICE && has_budget_remaining() {
             let mut inner = self.lines.lock();
             if inner.is_closed {
@@ -277,7 +278,7 @@ impl Runner {
 
 impl Drop for Runner {
     fn drop(&mut self) {
-        // The runtime ends, and nothing will run what the lines have.
+        // The runtime ends, and no runner will run the tasks in the lines.
         self.lines.close();
     }
 }

@@ -1,7 +1,7 @@
-//! Windows: bounds on what one address has under way at once.
+//! Windows: bounds on the requests that one address has under way at once.
 //!
-//! What is beyond the window of an address waits behind what the address has under way, in the
-//! order in which it came. Other addresses do not wait for it.
+//! Requests beyond the window of their address wait in the order in which they came. Requests of
+//! other addresses do not wait for them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,39 +14,41 @@ use tokio::time::{Instant, sleep};
 
 use crate::networks::source;
 
-/// Window of one address for writes, in units: one long write, 1 MiB of others, or 512 short ones.
+/// Window of one address for writes, in units: one long write, 1 MiB of shorter ones, or 512 short
+/// ones.
 const WRITE_WINDOW: u32 = 512;
-/// Bytes of a write that are a unit, besides the one of each write.
+/// Bytes of a write that count as one unit. Each write counts as one unit more.
 const UNIT_BYTES: usize = 2 << 10;
-/// A longer write is a long one, and takes a whole window.
+/// Largest size in bytes of a write that is not long. A long write takes the whole window of its
+/// address.
 const LONG_BYTES: usize = 64 << 10;
-/// Bytes of long writes of all addresses together, in units.
+/// Window of the long writes of all addresses together, in units.
 const LONG_WINDOW: usize = 512;
-/// Pause behind a long write, in times of what it took, while another address has writes on their
-/// way. Long writes of three nodes with two doors each then keep one log and one disk busy for at
-/// most half of the time, if all of them share it.
+/// Pause after a long write, as a multiple of the time that the write took, while another address
+/// has writes under way. Long writes of three nodes with two doors each then keep one log and one
+/// disk busy for at most half of the time, if all of them share it.
 const PAUSE: u32 = 3;
-/// Longest pause behind a long write.
+/// Longest pause after a long write.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Writes of a door that are on their way: a window for each address, and one for the long writes
-/// of all.
+/// Windows for the writes of a door: one for each address, and one for the long writes of all
+/// addresses.
 #[derive(Debug)]
 pub struct WriteWindows {
     windows: Arc<Windows>,
     long: Arc<Semaphore>,
 }
 
-/// A write's place in both windows.
+/// Place of a write in both windows.
 #[derive(Debug)]
 pub struct WritePass {
-    /// Dropped while the own address still counts among those that write.
+    /// Dropped first, while the write's address still counts among those with writes under way.
     _long: Option<LongPass>,
     _of_address: Pass,
 }
 
-/// A long write's place among those of all addresses. The next one begins after a pause while
-/// another address has writes on their way.
+/// Place of a long write in the window of all addresses. While another address has writes under
+/// way, the place is given back only after a pause.
 #[derive(Debug)]
 struct LongPass {
     windows: Arc<Windows>,
@@ -54,14 +56,14 @@ struct LongPass {
     permit: Option<OwnedSemaphorePermit>,
 }
 
-/// Windows of all addresses that have anything under way.
+/// Windows of all addresses that have requests under way.
 #[derive(Debug)]
 pub struct Windows {
     units: u32,
     of: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
 }
 
-/// A place in a window, or none where the address has no window.
+/// A place in a window; without content for an address that has no window.
 #[derive(Debug)]
 pub struct Pass {
     _taken: Option<Taken>,
@@ -71,7 +73,7 @@ pub struct Pass {
 struct Taken {
     windows: Arc<Windows>,
     source: IpAddr,
-    /// Gone when it is dropped.
+    /// `None` only while it is dropped.
     window: Option<Arc<Semaphore>>,
     permit: Option<OwnedSemaphorePermit>,
 }
@@ -83,8 +85,9 @@ impl Default for WriteWindows {
 }
 
 impl WriteWindows {
-    /// Waits for the place of a write of so many bytes, behind all that came before from the same
-    /// address. A long one waits for others of all addresses, too, of which each has one there.
+    /// Waits for a place for a write of `bytes` bytes, behind all that came before from the same
+    /// address. A long write also waits for the long writes of all addresses, of which each address
+    /// has at most one there.
     pub async fn enter(&self, addr: Option<IpAddr>, bytes: usize) -> WritePass {
         let units = u32::try_from(1 + bytes / UNIT_BYTES).unwrap_or(u32::MAX);
         let is_long = bytes > LONG_BYTES;
@@ -102,14 +105,13 @@ impl WriteWindows {
 }
 
 impl Windows {
-    /// Windows of so many units for each address.
+    /// Makes windows of `units` for each address.
     pub fn new(units: u32) -> Arc<Windows> {
         Arc::new(Windows { units, of: Mutex::default() })
     }
 
-    /// Waits for a place, behind all that came before from the same address. What is larger than
-    /// the window takes it all. Without an address, which is one that stands for many clients,
-    /// there is no bound.
+    /// Waits for a place, behind all that came before from the same address. A request larger than
+    /// the window takes all of it. For an exempt address, which is `None`, there is no bound.
     pub async fn enter(self: &Arc<Windows>, addr: Option<IpAddr>, units: u32) -> Pass {
         let Some(addr) = addr else { return Pass { _taken: None } };
         let source = source(addr);
@@ -121,7 +123,7 @@ impl Windows {
         Pass { _taken: Some(taken) }
     }
 
-    /// Number of addresses that have anything under way.
+    /// Number of addresses that have requests under way.
     pub(crate) fn count(&self) -> usize {
         self.of.lock().expect("nothing panics under this guard").len()
     }
@@ -151,7 +153,7 @@ impl Drop for Taken {
     fn drop(&mut self) {
         drop(self.permit.take());
         let mut windows = self.windows.of.lock().expect("nothing panics under this guard");
-        // Under the guard: of several that end together the last one sees that it is.
+        // Under the guard, so that the last of several that end together removes the window.
         drop(self.window.take());
         if windows.get(&self.source).is_some_and(|window| Arc::strong_count(window) == 1) {
             windows.remove(&self.source);

@@ -1,19 +1,21 @@
-//! Handshakes over loopback: who is let in, as whom, and who is not.
+//! Handshakes over loopback: the clients that are accepted, their identities, and the clients that
+//! are refused.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod authority;
-mod lines;
 
 use std::time::Duration;
 
 use accept::{Acceptor, AcceptorConfig, Clients, Connector, ConnectorConfig, Error, Listeners, Networks, Stream};
 use authority::{Authority, Files};
+use testkit::Lines;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::Instant;
+use tracing::Level;
 
-/// No step of a test may take longer.
+/// Longest time that a step of a test may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Server {
@@ -47,7 +49,7 @@ impl Server {
         Server { listeners, files, authority }
     }
 
-    /// A client with these PEM texts of its own, if any.
+    /// Makes a client, with these PEM texts as its certificate and key, if any.
     fn connector(&self, own: Option<(String, String)>) -> Connector {
         let own = own.map(|own| self.files.put("client", &own));
         Connector::load(&ConnectorConfig { ca: self.files.path("ca.pem"), own }).unwrap()
@@ -57,7 +59,7 @@ impl Server {
         TcpStream::connect(self.listeners.addrs()[1].unwrap()).await.unwrap()
     }
 
-    /// From another address of this machine: all of 127.0.0.0/8 are.
+    /// Connects from another address of this machine: it has all of 127.0.0.0/8.
     async fn dial_from(&self, last: u8) -> TcpStream {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind(([127, 0, 0, last], 0).into()).unwrap();
@@ -69,8 +71,8 @@ impl Server {
         incoming.open().await
     }
 
-    /// What both sides get. In TLS 1.3 a client learns only from its first read that it was
-    /// refused.
+    /// Returns the results of both sides. In TLS 1.3 a client learns only from its first read that
+    /// it was refused.
     async fn meet(&self, connector: &Connector, host: &str) -> (std::io::Result<Stream>, std::io::Result<Vec<u8>>) {
         let served = async {
             let mut stream = self.accepted().await?;
@@ -117,7 +119,7 @@ async fn a_certificate_says_who_a_client_is() {
 /// Its balancer may look each second whether the node is there.
 #[tokio::test]
 async fn a_client_that_is_nobody_by_its_certificate_has_a_line_now_and_then() {
-    let lines = lines::Lines::default();
+    let lines = Lines::of("accept", Level::INFO);
     let _gathered = tracing::subscriber::set_default(lines.clone());
     let server = Server::start(Some(Clients::MustHaveCertificates)).await;
     let connector = server.connector(Some(server.authority.client(&"n".repeat(1_014), 30)));

@@ -20,7 +20,7 @@ async fn a_balancer_says_where_a_connection_comes_from() {
     let to = listener.local_addr().unwrap();
     let proxies = Proxies::at("127.0.0.1".parse().unwrap());
     let listeners = Listeners { proxies, ..Listeners::from(listener) };
-    // One that says nothing, and three that say what is wrong, keep no other waiting.
+    // A silent connection, and three with wrong headers, delay no other connection.
     let _silent = TcpStream::connect(to).await.unwrap();
     for wrong in [&b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"[..], &header(Command::Proxy, [127, 0, 0, 1]), &[0; 16]] {
         let mut stream = TcpStream::connect(to).await.unwrap();

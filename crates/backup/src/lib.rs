@@ -16,8 +16,8 @@
 //!
 //! Invariants:
 //!
-//! * The content of a file is used only after its hash was compared: [`Backup::open`] reads the
-//!   file once from end to end.
+//! * The state of a file is used only after its hash was compared: [`Backup::open`] reads the file
+//!   once from end to end. [`read_manifest`] reads no more than the beginning.
 //! * Memory is bounded by one chunk and one record for a file of any length, except for the state
 //!   itself in [`Backup::state`].
 //!
@@ -36,5 +36,5 @@ mod writer;
 pub use error::Error;
 pub use format::VERSION;
 pub use manifest::{Counts, Decided, Manifest, Member, Origin, Saved};
-pub use reader::Backup;
+pub use reader::{Backup, read_manifest};
 pub use writer::{Written, write};

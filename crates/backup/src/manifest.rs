@@ -13,7 +13,7 @@ pub struct Manifest {
     pub cluster_uuid: String,
     /// The zxid at which the cluster's zxids begin.
     pub zxid_base: u64,
-    /// The last entry that the state contains.
+    /// Zxid of the last entry that the state contains.
     pub zxid: u64,
     /// The term of that entry.
     pub term: u64,
@@ -55,7 +55,7 @@ pub struct Saved {
     /// The time of the backup in milliseconds since 1970, by the clock of the machine that wrote
     /// it.
     pub at_ms: u64,
-    /// The node whose state was saved.
+    /// Id of the node whose state was saved.
     pub node_id: u64,
     /// Whether no quorum was asked, so that the cluster may have had newer entries.
     pub local: bool,

@@ -30,17 +30,7 @@ impl<R: Read + Seek> Backup<R> {
     pub fn open(mut file: R) -> Result<Backup<R>, Error> {
         file.seek(SeekFrom::Start(0)).map_err(Error::Io)?;
         let mut pass = Pass { file, hash: Sha256::new(), at: 0 };
-        let mut magic = [0; MAGIC.len()];
-        match pass.fill(&mut magic) {
-            Ok(()) if magic == MAGIC => {}
-            Ok(()) | Err(Error::Cut(_)) => return Err(Error::NotABackup),
-            Err(error) => return Err(error),
-        }
-        let version = pass.number()?;
-        if version > VERSION {
-            return Err(Error::Newer(version));
-        }
-        let text = pass.frame(MANIFEST_BYTES_MAX)?;
+        let text = pass.head()?;
         let chunks_at = pass.at;
         while !pass.frame(CHUNK_BYTES_MAX)?.is_empty() {}
         let Pass { mut file, hash, at } = pass;
@@ -52,9 +42,7 @@ impl<R: Read + Seek> Backup<R> {
         if file.read(&mut [0]).map_err(Error::Io)? != 0 {
             return Err(Error::damaged("there are bytes behind its end"));
         }
-        let manifest = serde_json::from_slice(&text);
-        let manifest = manifest.map_err(|error| Error::damaged(format!("its manifest cannot be read: {error}")))?;
-        Ok(Backup { file, manifest, bytes: at + HASH_BYTES as u64, sha256, chunks_at })
+        Ok(Backup { file, manifest: parse(&text)?, bytes: at + HASH_BYTES as u64, sha256, chunks_at })
     }
 
     /// The manifest of the backup.
@@ -113,6 +101,19 @@ impl<R: Read + Seek> Backup<R> {
     }
 }
 
+/// Reads the manifest at the beginning of a file, without a look at the rest: the file may be
+/// damaged.
+///
+/// # Errors
+/// As [`Backup::open`].
+pub fn read_manifest(file: impl Read) -> Result<Manifest, Error> {
+    parse(&Pass { file, hash: Sha256::new(), at: 0 }.head()?)
+}
+
+fn parse(text: &[u8]) -> Result<Manifest, Error> {
+    serde_json::from_slice(text).map_err(|error| Error::damaged(format!("its manifest cannot be read: {error}")))
+}
+
 /// Takes the next whole record from the front of `raw`; returns `None` when there is none.
 fn next_record<'a>(raw: &mut &'a [u8]) -> Result<Option<&'a [u8]>, Error> {
     let Some((length, rest)) = raw.split_first_chunk::<4>() else { return Ok(None) };
@@ -142,6 +143,21 @@ struct Pass<R> {
 }
 
 impl<R: Read> Pass<R> {
+    /// Reads the beginning of a file: the text of its manifest.
+    fn head(&mut self) -> Result<Vec<u8>, Error> {
+        let mut magic = [0; MAGIC.len()];
+        match self.fill(&mut magic) {
+            Ok(()) if magic == MAGIC => {}
+            Ok(()) | Err(Error::Cut(_)) => return Err(Error::NotABackup),
+            Err(error) => return Err(error),
+        }
+        let version = self.number()?;
+        if version > VERSION {
+            return Err(Error::Newer(version));
+        }
+        self.frame(MANIFEST_BYTES_MAX)
+    }
+
     fn fill(&mut self, bytes: &mut [u8]) -> Result<(), Error> {
         fill(&mut self.file, bytes, self.at)?;
         self.hash.update(&*bytes);

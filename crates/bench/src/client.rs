@@ -28,7 +28,7 @@ pub(crate) enum Door {
     Redis,
 }
 
-/// One connection with one request under way.
+/// Client of one server: a connection with one request under way at a time.
 pub(crate) enum Client {
     Rest(Rest),
     ZooKeeper(ZooKeeper),
@@ -37,7 +37,7 @@ pub(crate) enum Client {
 }
 
 impl Client {
-    /// Connects; over ZooKeeper's protocol that opens a session, too.
+    /// Connects to a server. Over ZooKeeper's protocol this opens a session, too.
     pub(crate) async fn open(door: Door, addr: &str) -> Result<Client, Error> {
         Client::open_with(door, addr, SESSION_TIMEOUT_S).await
     }
@@ -52,14 +52,14 @@ impl Client {
         })
     }
 
-    /// Connects and has a session that lasts so long.
+    /// Connects, and opens a session or lease with this timeout in seconds.
     pub(crate) async fn with_session(door: Door, addr: &str, timeout_s: u16) -> Result<Client, Error> {
         let mut client = Client::open_with(door, addr, timeout_s).await?;
         client.open_session(timeout_s).await?;
         Ok(client)
     }
 
-    /// Goes to another node with the same session.
+    /// Connects to another node with the session of this client.
     pub(crate) async fn resume(&self, addr: &str, timeout_s: u16) -> Result<Client, Error> {
         Ok(match self {
             Client::Rest(rest) => Client::Rest(Rest::resume(addr, rest).await?),
@@ -69,7 +69,8 @@ impl Client {
         })
     }
 
-    /// Opens a session or a lease where locking needs one.
+    /// Opens the session or lease that locks need. A ZooKeeper client has one already; Redis needs
+    /// none.
     pub(crate) async fn open_session(&mut self, timeout_s: u16) -> Result<(), Error> {
         match self {
             Client::Rest(rest) => rest.open_session(u64::from(timeout_s) * 1000).await,
@@ -88,7 +89,7 @@ impl Client {
         }
     }
 
-    /// Shows that the session lives.
+    /// Sends a heartbeat of the session or lease.
     pub(crate) async fn keep_alive(&mut self) -> Result<(), Error> {
         match self {
             Client::Rest(rest) => rest.keep_alive().await,
@@ -118,7 +119,7 @@ impl Client {
         }
     }
 
-    /// Reads what the server itself has, which may be old.
+    /// Reads from the server's own state, which may be old.
     pub(crate) async fn get_local(&mut self, name: &str) -> Result<(), Error> {
         match self {
             Client::Rest(rest) => rest.get(name, false).await,
@@ -128,7 +129,7 @@ impl Client {
         }
     }
 
-    /// Reads what is current.
+    /// Reads the current value.
     pub(crate) async fn get_linearizable(&mut self, name: &str) -> Result<(), Error> {
         match self {
             Client::Rest(rest) => rest.get(name, true).await,
@@ -138,7 +139,8 @@ impl Client {
         }
     }
 
-    /// Takes a lock by the system's own recipe. The answer is what releases it.
+    /// Takes a lock by the system's own recipe. Returns the ticket, key or token that releases the
+    /// lock.
     pub(crate) async fn lock(&mut self, name: &str) -> Result<String, Error> {
         match self {
             Client::Rest(rest) => rest.lock(name).await,
@@ -168,7 +170,7 @@ impl Client {
         }
     }
 
-    /// Waits for what is watched to change.
+    /// Waits for the event of a watch.
     pub(crate) async fn told(&mut self, name: &str) -> Result<(), Error> {
         match self {
             Client::Rest(rest) => rest.told().await,

@@ -1,5 +1,5 @@
-//! The clusters that the steady loads and some scenarios share: started when they are wanted,
-//! replaced when they are broken.
+//! Clusters that the steady loads and some scenarios share. A cluster is started at its first use,
+//! and replaced after a failure.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::workload::{self, Load, Workload};
 
 const WARM_UP_CLIENTS: usize = 64;
 
-/// The running ones, by program.
+/// Running clusters, at most one for each program.
 pub(crate) struct Clusters {
     /// Directory for the clusters' data.
     data: PathBuf,
@@ -19,20 +19,20 @@ pub(crate) struct Clusters {
     /// Load that each system gets before it is measured.
     warm_up: Duration,
     running: Vec<Cluster>,
-    /// Programs that did not start, with the reason: they are not tried again.
+    /// Programs that did not start, with the reason. They are not started again.
     given_up: Vec<(Program, String)>,
 }
 
 impl Clusters {
-    /// No clusters yet.
+    /// Returns an empty set of clusters.
     pub(crate) fn new(data: PathBuf, systems: &[Kind], warm_up: Duration) -> Clusters {
         Clusters { data, systems: systems.to_vec(), warm_up, running: Vec::new(), given_up: Vec::new() }
     }
 
-    /// The cluster that serves a system, started and warm.
+    /// Returns the cluster that serves a system, started and warmed up.
     ///
     /// # Errors
-    /// Why it does not start, each time the same.
+    /// When the cluster does not start. Later calls fail for the same reason.
     pub(crate) async fn get(&mut self, kind: Kind) -> Result<&mut Cluster, Error> {
         let program = kind.program();
         if let Some((_, reason)) = self.given_up.iter().find(|(given_up, _)| *given_up == program) {
@@ -64,13 +64,12 @@ impl Clusters {
         Ok(cluster)
     }
 
-    /// Ends the cluster of a system: something failed there, and it is not known in which state it
-    /// is.
+    /// Ends the cluster of a system after a failure, because the cluster's state is not known.
     pub(crate) fn discard(&mut self, kind: Kind) {
         self.running.retain(|cluster| cluster.program != kind.program());
     }
 
-    /// Ends all.
+    /// Ends all clusters.
     pub(crate) fn clear(&mut self) {
         self.running.clear();
     }

@@ -1,5 +1,5 @@
-//! The comparison: all systems up, one under load at a time, in turn within every round. What fails
-//! is reported, and the rest goes on.
+//! The comparison. All systems run, one at a time is under load, and each round goes through all of
+//! them. A failure is reported, and the rest goes on.
 
 use std::fs;
 use std::path::PathBuf;
@@ -63,10 +63,10 @@ pub(crate) struct Args {
     page: Option<PathBuf>,
 }
 
-/// Connecting, and clients that have to finish what they began, for each round.
+/// Time beyond a round's length for clients to connect and to finish their last operation.
 const ROUND_OVERTIME: Duration = Duration::from_secs(60);
 
-/// Measures. The answer is how many clients and parts failed.
+/// Runs the comparison. Returns the number of clients and parts that failed.
 pub(crate) async fn run(args: Args) -> Result<usize, Error> {
     let all = args.workloads.is_empty() && args.scenarios.is_empty();
     let workloads = if all { Workload::value_variants().to_vec() } else { args.workloads.clone() };
@@ -95,7 +95,7 @@ pub(crate) async fn run(args: Args) -> Result<usize, Error> {
     Ok(comparison.results.errors())
 }
 
-/// The output of a program in one line; empty when the program is not there.
+/// Returns the output of a program; empty if the program cannot be run.
 fn said(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     output.map_or(String::new(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
@@ -152,8 +152,8 @@ impl Comparison {
         Ok(())
     }
 
-    /// All rounds of a workload with one number of clients. A system that fails has no further
-    /// rounds in it.
+    /// Runs all rounds of a workload with one number of clients. A system that fails has no further
+    /// rounds of it.
     async fn line(&mut self, workload: Workload, clients: usize) -> Result<(), Error> {
         let part = Part::Load { workload, clients };
         let mut systems: Vec<Kind> = self.args.systems.clone();
@@ -198,8 +198,8 @@ impl Comparison {
         Ok(round.figures())
     }
 
-    /// All rounds of a scenario, on the shared clusters or on fresh ones. What was measured before
-    /// it failed counts.
+    /// Runs all rounds of a scenario, on the shared clusters or on fresh ones. Figures that were
+    /// measured before a failure count.
     async fn scenario(&mut self, scenario: Scenario) -> Result<(), Error> {
         let part = Part::Scenario(scenario);
         let mut systems: Vec<Kind> = self.args.systems.clone();
@@ -245,7 +245,7 @@ impl Comparison {
         eprintln!("{:4.0} s  {what}", self.started.elapsed().as_secs_f64());
     }
 
-    /// Writes all files: whatever ends this program, what was measured before stays.
+    /// Writes all files, so that earlier measurements survive the end of this program.
     fn store(&mut self) -> Result<(), Error> {
         self.results.run.load_average[1] = load_average();
         self.results.store(&self.args.out)?;
@@ -253,7 +253,8 @@ impl Comparison {
     }
 }
 
-/// Each round begins with another system, so that none always runs behind the same one.
+/// Returns the systems in the order of a round. Each round begins with another system, so that none
+/// always runs behind the same one.
 fn in_turn(systems: &[Kind], round: usize) -> Vec<Kind> {
     let mut turn = systems.to_vec();
     turn.rotate_left(round % systems.len().max(1));

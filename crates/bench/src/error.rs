@@ -1,11 +1,11 @@
-//! The one error of the program.
+//! Error type of the program.
 
 use std::io;
 
 /// Reason for which something could not be measured.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The operating system said no, or a connection broke.
+    /// The operating system refused a call, or a connection broke.
     #[error("{0}")]
     Io(#[from] io::Error),
     /// A server gave an answer that the workload cannot go on with.
@@ -20,7 +20,7 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// An answer that was not expected, shown as text.
+    /// Returns an error that shows an unexpected answer as text.
     pub(crate) fn answer(what: &str, bytes: &[u8]) -> Error {
         Error::Answer(format!("{what}: {}", String::from_utf8_lossy(&bytes[..bytes.len().min(300)])))
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// One operation.
+/// Start and latency of one operation.
 #[derive(Clone, Copy)]
 pub(crate) struct Sample {
     /// Moment just before the request was sent.
@@ -14,8 +14,8 @@ pub(crate) struct Sample {
 /// Measurements of one round.
 #[derive(Default)]
 pub(crate) struct Round {
-    /// The operations that began while it was measured. One that ended later counts: its latency
-    /// would be missed else, just when the server stood still at the end.
+    /// Operations that began while the round was measured, even if they ended later. Without the
+    /// late ones a server that hangs at the end would look fast.
     pub(crate) samples: Vec<Sample>,
     /// Number of operations that ended while the round was measured.
     pub(crate) operations: usize,
@@ -27,12 +27,12 @@ pub(crate) struct Round {
     pub(crate) client_cpu: Duration,
     /// Clients that failed.
     pub(crate) errors: usize,
-    /// The first failure.
+    /// The first failure; `None` if no client failed.
     pub(crate) first_error: Option<String>,
 }
 
 impl Round {
-    /// Takes in what another client measured in the same round.
+    /// Adds the measurements of another client of the same round.
     pub(crate) fn merge(&mut self, other: Round) {
         self.samples.extend(other.samples);
         self.operations += other.operations;
@@ -56,11 +56,11 @@ impl Round {
     }
 }
 
-/// Latencies in order.
+/// Sorted latencies.
 pub(crate) struct Ranks(Vec<Duration>);
 
 impl Ranks {
-    /// The ranks of latencies in any order.
+    /// Sorts latencies.
     pub(crate) fn of(latencies: impl Iterator<Item = Duration>) -> Ranks {
         let mut sorted: Vec<Duration> = latencies.collect();
         sorted.sort_unstable();
@@ -72,15 +72,15 @@ impl Ranks {
         self.0.len()
     }
 
-    /// The latency that a share `p` of them does not exceed, in microseconds: the nearest rank,
-    /// nothing interpolated. 0 when there are none.
+    /// Returns the latency in microseconds that a share `p` of the operations does not exceed, by
+    /// nearest rank without interpolation; 0 if there are no latencies.
     pub(crate) fn at_us(&self, p: f64) -> f64 {
         let rank = ((self.0.len() as f64 * p).ceil() as usize).max(1) - 1;
         self.0.get(rank).map_or(0.0, |latency| latency.as_secs_f64() * 1e6)
     }
 }
 
-/// One round in numbers.
+/// Figures of one round.
 #[derive(Clone, Copy, Debug, Default, serde::Deserialize, serde::Serialize)]
 pub(crate) struct Figures {
     pub(crate) per_second: f64,
@@ -103,8 +103,8 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// The spread of figures in any order. The median of an even number is the mean of the two in
-    /// the middle.
+    /// Returns the spread of all finite figures. The median of an even number is the mean of the
+    /// two in the middle.
     pub(crate) fn of(figures: impl Iterator<Item = f64>) -> Spread {
         let mut sorted: Vec<f64> = figures.filter(|figure| figure.is_finite()).collect();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -114,12 +114,12 @@ impl Spread {
         Spread { median, min, max }
     }
 
-    /// `2.10 (1.95-2.30)`; `-` when there was nothing to divide.
+    /// Formats a ratio, for example `2.10 (1.95-2.30)`; `-` if there is nothing to compare.
     pub(crate) fn ratio(self) -> String {
         if self.max == 0.0 { "-".to_owned() } else { format!("{:.2} ({:.2}-{:.2})", self.median, self.min, self.max) }
     }
 
-    /// The spread with as many digits as the size deserves; only the figure when all rounds are
+    /// Formats the spread with one decimal below 100 and none above. Equal figures are shown as
     /// one.
     pub(crate) fn short(self) -> String {
         let digits = if self.max >= 100.0 { 0 } else { 1 };
@@ -129,7 +129,7 @@ impl Spread {
         format!("{:.digits$} ({:.digits$}-{:.digits$})", self.median, self.min, self.max)
     }
 
-    /// `1200 (1100-1300)`.
+    /// Formats the spread without decimals, for example `1200 (1100-1300)`.
     pub(crate) fn whole(self) -> String {
         format!("{:.0} ({:.0}-{:.0})", self.median, self.min, self.max)
     }

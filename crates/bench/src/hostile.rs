@@ -1,10 +1,8 @@
-//! Honest clients beside traffic that means harm: what they have of the cluster with it and
-//! without.
+//! Latencies of honest clients with and without hostile traffic.
 //!
-//! Each kind of traffic gets a fresh cluster of three nodes with its data, so that none inherits
-//! what another has left. The honest clients come from one address of this machine and the hostile
-//! ones from another, because servers bound what an address may have. Hostile clients run on a
-//! thread of their own.
+//! Each kind of traffic gets a fresh cluster of three nodes, so that no kind suffers from an
+//! earlier one. The honest clients come from one address of this machine and the hostile ones from
+//! another, because servers limit each address. Hostile clients run on a separate thread.
 
 mod attack;
 mod flood;
@@ -27,7 +25,7 @@ use self::probe::Seen;
 use crate::error::Error;
 use crate::system::{Cluster, Program};
 
-/// The table's head.
+/// Columns of the table.
 const COLUMNS: [&str; 16] = [
     "traffic",
     "p50 without, ms",
@@ -49,9 +47,9 @@ const COLUMNS: [&str; 16] = [
 /// Highest ratio that zlock may reach between honest clients' 99th percentiles with and without
 /// hostile traffic.
 const RATIO_MAX: f64 = 5.0;
-/// Highest 99th percentile at which the ratio does not matter.
+/// 99th percentile up to which the ratio does not matter.
 const P99_MAX_MS: f64 = 100.0;
-/// Longest that a probe may take.
+/// Longest time that a probe may take.
 const PROBE_MAX: Duration = Duration::from_secs(1);
 
 /// What to measure.
@@ -88,19 +86,20 @@ pub(crate) struct Args {
     data: Option<PathBuf>,
 }
 
-/// Measurements with one kind of traffic, and without.
+/// Measurements without and with one kind of traffic.
 struct Row {
     kind: Kind,
     without: Honest,
     with: Honest,
-    /// Number by which the term has risen; `None` when no node answers any more.
+    /// Number by which the Raft term has risen; `None` when no node answers any more.
     elections: Option<u64>,
     seen: Seen,
     tally: Arc<Tally>,
 }
 
 impl Row {
-    /// Faults that the measurements show.
+    /// Returns the faults that the measurements show. With `check`, slow answers and missing
+    /// traffic are faults, too.
     fn wrong(&self, check: bool) -> Vec<&'static str> {
         let [sent, ..] = self.tally.counts();
         let reasons = [
@@ -122,7 +121,7 @@ impl Row {
     }
 }
 
-/// Measures, and prints a table. The answer is how many kinds went wrong.
+/// Measures all kinds and prints a table. Returns the number of kinds with a fault.
 pub(crate) async fn run(args: Args) -> Result<usize, Error> {
     attack::allow_many_files()?;
     let kinds = if args.kinds.is_empty() { Kind::value_variants().to_vec() } else { args.kinds.clone() };

@@ -1,6 +1,6 @@
-//! Limits of the machine itself: syncs, answers over loopback, and batches replicated to a
-//! majority, each in a second. No Raft, no state, no protocol: a system that does more per batch is
-//! slower than this.
+//! Limits of the machine itself, per second: syncs, round trips over loopback, and batches
+//! replicated to a majority. They involve no Raft, no state and no protocol, so a system that does
+//! more for a batch is slower.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -14,18 +14,18 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 
 const LENGTH: Duration = Duration::from_secs(2);
-/// One entry of a log, roughly: a write of 100 bytes with its path, session and framing.
+/// Rough size of a log entry: a write of 100 bytes with its path, session and framing.
 const ENTRY_BYTES: usize = 256;
 
-/// The batches that are replicated: of as many entries as there are clients in the workloads that
+/// Numbers of entries in the replicated batches: the numbers of clients in the workloads that
 /// write.
 const BATCHES: [usize; 4] = [1, 16, 64, 256];
 
-/// One figure of the machine.
+/// A limit of the machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Limit {
     pub(crate) name: String,
-    /// Number of entries in a batch, where batches are replicated.
+    /// Number of entries in a batch; `None` for a limit without batches.
     pub(crate) batch: Option<usize>,
     pub(crate) per_second: f64,
 }
@@ -46,7 +46,7 @@ pub(crate) fn measure(data: &Path) -> Result<Vec<Limit>, Error> {
     Ok(limits)
 }
 
-/// Number of times a second that `step` can be done, one after the other.
+/// Returns the number of times a second that `step` can be done, one after the other.
 fn rate(mut step: impl FnMut() -> io::Result<()>) -> io::Result<f64> {
     let started = Instant::now();
     let mut count = 0_u32;
@@ -87,8 +87,9 @@ fn round_trips() -> io::Result<f64> {
     rate
 }
 
-/// Batches a second: the leader sends to two followers and syncs its own log; a batch is done when
-/// it and one of them have synced. The slower follower's answer is read one batch later.
+/// Returns the number of batches a second. The leader sends a batch to two followers and syncs its
+/// own log. The batch is done when the leader and one follower have synced; the slower follower's
+/// answer is read one batch later.
 fn replicate(dir: &Path, entries: usize) -> io::Result<f64> {
     let batch = vec![7; entries * ENTRY_BYTES];
     let (answers, answered) = std::sync::mpsc::channel();
@@ -116,7 +117,7 @@ fn replicate(dir: &Path, entries: usize) -> io::Result<f64> {
         }
         append(&mut own, &batch)?;
         batches += 1;
-        // One of two: the other one's answer to an earlier batch does not count for this one.
+        // One answer of two is enough. An answer to an earlier batch does not count for this one.
         while acknowledged < 2 * batches - 1 {
             answered.recv().map_err(|_| io::Error::other("a follower has gone"))?;
             acknowledged += 1;

@@ -1,4 +1,4 @@
-//! Tables for people, of what [`Results`] has.
+//! Tables of [`Results`] for people.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -27,7 +27,7 @@ const SHARE_HEAD: &str = "\
 | workload | clients | limit, entries a second | zlock-rest | zlock-zk | zookeeper | etcd |
 |---|---|---|---|---|---|---|
 ";
-/// Systems that are replicated: Redis is not.
+/// Systems that are replicated, which Redis is not.
 const REPLICATED: [Kind; 4] = [Kind::ZlockRest, Kind::ZlockZk, Kind::Zookeeper, Kind::Etcd];
 const OWN: [Kind; 2] = [Kind::ZlockRest, Kind::ZlockZk];
 const PEERS: [Kind; 3] = [Kind::Zookeeper, Kind::Etcd, Kind::Redis];
@@ -35,7 +35,7 @@ const PEERS: [Kind; 3] = [Kind::Zookeeper, Kind::Etcd, Kind::Redis];
 const BEGIN: &str = "<!-- measured: begin -->";
 const END: &str = "<!-- measured: end -->";
 
-/// Writes the text into the page, in place of what it has between the marks; without a page to
+/// Writes the tables into the page, in place of the text between its marks; without a page into
 /// `results.md` in `out`.
 pub(crate) fn write(results: &Results, out: &Path, page: Option<&Path>) -> Result<(), Error> {
     let Some(page) = page else {
@@ -48,14 +48,14 @@ pub(crate) fn write(results: &Results, out: &Path, page: Option<&Path>) -> Resul
     Ok(fs::write(page, text)?)
 }
 
-/// A page with other text between its marks; `None` when it has none.
+/// Returns the page with `measured` between its marks; `None` if it has no marks.
 fn replaced(page: &str, measured: &str) -> Option<String> {
     let (head, rest) = page.split_once(BEGIN)?;
     let (_, tail) = rest.split_once(END)?;
     Some(format!("{head}{BEGIN}\n{measured}{END}{tail}"))
 }
 
-/// All that there is to show.
+/// Returns all tables of a run.
 fn measured(results: &Results) -> String {
     let parts = [
         run(results),
@@ -69,7 +69,7 @@ fn measured(results: &Results) -> String {
     parts.concat()
 }
 
-/// A table as a paragraph of its own; empty without rows.
+/// Returns a table with a blank line behind it; empty without rows.
 fn with_head(head: &str, rows: impl Iterator<Item = String>) -> String {
     let rows: Vec<String> = rows.collect();
     if rows.is_empty() { String::new() } else { format!("{head}{}\n\n", rows.join("\n")) }
@@ -87,7 +87,7 @@ fn run(results: &Results) -> String {
     format!("{text}\n\nFailed clients and parts: {}.\n\n", results.errors())
 }
 
-/// The machine's limits.
+/// Returns the table of the machine's limits.
 pub(crate) fn limits(results: &Results) -> String {
     let rows = results.run.limits.iter().map(|limit| format!("| {} | {:.0} |", limit.name, limit.per_second));
     with_head("| limit of this machine | a second |\n|---|---|\n", rows)
@@ -102,8 +102,8 @@ fn entries(workload: Workload) -> Option<f64> {
     }
 }
 
-/// Table of the share that each system reaches of what the machine can replicate, in batches of as
-/// many entries as there are clients.
+/// Returns the table of shares: the rate of each system as a part of the rate at which the machine
+/// can replicate batches of as many entries as there are clients.
 fn shares(results: &Results) -> String {
     let row = |line: &Line| {
         let entries = entries(line.workload)?;
@@ -118,7 +118,7 @@ fn shares(results: &Results) -> String {
     with_head(SHARE_HEAD, results.lines.iter().filter_map(row))
 }
 
-/// The rows of one line, a system each.
+/// Returns the rows of one line of results, one for each system.
 pub(crate) fn line_rows(line: &Line) -> Vec<String> {
     let row = |(kind, rounds): (&Kind, &Vec<Figures>)| {
         let spread = |figure: fn(&Figures) -> f64| Spread::of(rounds.iter().map(figure));
@@ -139,7 +139,7 @@ pub(crate) fn line_rows(line: &Line) -> Vec<String> {
     line.rounds.iter().map(row).collect()
 }
 
-/// The table of ratios: each of zlock's doors to each peer.
+/// Returns the table of ratios: each of zlock's doors to each peer.
 pub(crate) fn ratios(results: &Results) -> String {
     let pairs = OWN.iter().flat_map(|own| PEERS.map(|peer| (*own, peer)));
     let rows = results.lines.iter().flat_map(|line| pairs.clone().filter_map(|(own, peer)| ratio_row(line, own, peer)));
@@ -157,7 +157,7 @@ fn ratio_row(line: &Line, own: Kind, peer: Kind) -> Option<String> {
     Some(format!("| {} | {} | {} | {} | {figures} |", line.workload.name(), line.clients, own.name(), peer.name()))
 }
 
-/// The figures of one scenario.
+/// Returns the table of one scenario's figures.
 pub(crate) fn scenario_table(results: &Results, scenario: Scenario) -> String {
     let rows = results.outcomes.iter().filter(|outcome| outcome.scenario == scenario).map(outcome_row);
     with_head(SCENARIO_HEAD, rows)

@@ -24,20 +24,20 @@ pub(crate) struct Results {
     pub(crate) failures: Vec<Failure>,
 }
 
-/// One start of the program.
+/// Circumstances of one run of the program.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Run {
     /// Begin of the run, in UTC.
     pub(crate) began: String,
-    /// Name that git gives the source.
+    /// Version of the source by `git describe`.
     pub(crate) commit: String,
     pub(crate) cpus: usize,
     pub(crate) kernel: String,
-    /// Load average of the last minute before the run began, and before it ended.
+    /// Load average of the last minute, before the run and at its end.
     pub(crate) load_average: [f64; 2],
     /// Factor of the sizes of scenarios.
     pub(crate) scale: f64,
-    /// Length of one round of steady load.
+    /// Length of one round of steady load in seconds.
     pub(crate) seconds: f64,
     pub(crate) limits: Vec<Limit>,
 }
@@ -51,14 +51,14 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// The spread of a figure over a system's rounds.
+    /// Returns the spread of a figure over a system's rounds; `None` without rounds.
     pub(crate) fn spread(&self, kind: Kind, figure: impl Fn(&Figures) -> f64) -> Option<Spread> {
         Some(Spread::of(self.rounds.get(&kind)?.iter().map(figure)))
     }
 
-    /// The ratio of one system to another, round by round; `None` when one of them has no rounds. A
-    /// system whose round failed has none after it, so that the rounds of one place are always of
-    /// one time.
+    /// Returns the ratio of one system to another, round by round; `None` if one of them has no
+    /// rounds. A system has no rounds after one that failed, so that rounds with one index always
+    /// ran at one time.
     pub(crate) fn ratio(&self, own: Kind, peer: Kind, figure: impl Fn(&Figures, &Figures) -> f64) -> Option<Spread> {
         let (own, peer) = (self.rounds.get(&own)?, self.rounds.get(&peer)?);
         Some(Spread::of(own.iter().zip(peer).map(|(own, peer)| figure(own, peer))))
@@ -70,7 +70,7 @@ impl Line {
 pub(crate) struct Outcome {
     pub(crate) scenario: Scenario,
     pub(crate) name: String,
-    /// Number of things in a scenario where their number grows: waiters, for example.
+    /// Size in a scenario that grows, for example the number of waiters; `None` in other scenarios.
     pub(crate) size: Option<usize>,
     pub(crate) unit: String,
     pub(crate) rounds: BTreeMap<Kind, Vec<f64>>,
@@ -94,7 +94,7 @@ impl Part {
     }
 }
 
-/// Part that could not be measured, wholly or in part, on one system.
+/// Part of a run that failed on one system, wholly or in part.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Failure {
     pub(crate) part: Part,
@@ -103,7 +103,8 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// The failure in one line: line breaks in a server's message must not end the list.
+    /// Returns the failure in one line, because line breaks in a server's message would end the
+    /// list.
     pub(crate) fn row(&self) -> String {
         let reason = self.reason.split_whitespace().collect::<Vec<_>>().join(" ");
         format!("* failed: {} on {}: {reason}", self.part.name(), self.system.name())
@@ -116,13 +117,13 @@ impl Results {
         fs::create_dir_all(out)?;
         let mut text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from)?;
         text.push(b'\n');
-        // Renamed, so that whatever ends this program leaves a whole file.
+        // The file is renamed, so that it is complete whenever this program ends.
         let whole = out.join(format!("{FILE}.new"));
         fs::write(&whole, text)?;
         Ok(fs::rename(whole, out.join(FILE))?)
     }
 
-    /// Takes in a round of steady load.
+    /// Adds a round of steady load.
     pub(crate) fn add_round(&mut self, workload: Workload, clients: usize, kind: Kind, figures: Figures) {
         let is_its = |line: &Line| (line.workload, line.clients) == (workload, clients);
         let at = self.lines.iter().position(is_its).unwrap_or_else(|| {
@@ -132,7 +133,7 @@ impl Results {
         self.lines[at].rounds.entry(kind).or_default().push(figures);
     }
 
-    /// Takes in a round of a scenario.
+    /// Adds a round of a scenario.
     pub(crate) fn add_figures(&mut self, scenario: Scenario, kind: Kind, figures: Vec<Figure>) {
         for Figure { name, size, unit, value } in figures {
             let is_same =
@@ -146,7 +147,8 @@ impl Results {
         }
     }
 
-    /// Keeps the failure of a part, so that the others can go on. Answers its line in the list.
+    /// Notes the failure of a part, so that other parts can go on. Returns the failure's line in
+    /// the list.
     pub(crate) fn fail(&mut self, part: Part, system: Kind, reason: String) -> String {
         let failure = Failure { part, system, reason };
         let row = failure.row();

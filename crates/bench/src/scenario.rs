@@ -1,4 +1,4 @@
-//! Measurements that are no steady load: nodes that fail, many watchers, many idle sessions, many
+//! Measurements beyond steady load: nodes that fail, many watchers, many idle sessions, many
 //! znodes, and growing numbers of them.
 
 mod failover;
@@ -31,7 +31,7 @@ pub(crate) enum Scenario {
     /// The leader is stopped as a whole (SIGSTOP) and continues later, while sessions of 10 s are
     /// kept alive.
     LeaderHung,
-    /// 10,000 sessions that do nothing but live, on a fresh cluster.
+    /// 10,000 sessions that only send heartbeats, on a fresh cluster.
     IdleSessions,
     /// A million znodes or keys of 100 bytes, on a fresh cluster: loaded, read after a restart,
     /// written with snapshots taken.
@@ -46,11 +46,11 @@ pub(crate) enum Scenario {
     GrowthSessions,
 }
 
-/// One figure of one round.
+/// A figure of one round.
 #[derive(Debug)]
 pub(crate) struct Figure {
     pub(crate) name: String,
-    /// Number of things in a scenario where their number grows: waiters, for example.
+    /// Size in a scenario that grows, for example the number of waiters; `None` in other scenarios.
     pub(crate) size: Option<usize>,
     pub(crate) unit: &'static str,
     pub(crate) value: f64,
@@ -81,13 +81,13 @@ impl Scenario {
         name_of(self)
     }
 
-    /// Tells whether a system has the scenario.
+    /// Tells whether the scenario is run on a system.
     pub(crate) fn runs_on(self, kind: Kind) -> bool {
         match self {
-            // The door by which a znode came in makes no difference to zlock.
+            // zlock keeps znodes of both doors alike, so one door is enough.
             Scenario::Million => matches!(kind, Kind::ZlockZk | Kind::Zookeeper | Kind::Etcd),
             Scenario::GrowthZnodes | Scenario::GrowthNodes => kind == Kind::ZlockZk,
-            // Over HTTP a session needs no connection of its own, nor does a waiter.
+            // Over HTTP neither a session nor a waiter needs its own connection.
             Scenario::GrowthWaiters | Scenario::GrowthSessions => kind == Kind::ZlockRest,
             // Redis has no sessions, no watches that outlive a connection, and here no other node.
             Scenario::FanOut | Scenario::LeaderKilled | Scenario::LeaderHung | Scenario::IdleSessions => {
@@ -101,13 +101,13 @@ impl Scenario {
         !matches!(self, Scenario::FanOut | Scenario::LeaderKilled | Scenario::LeaderHung)
     }
 
-    /// Longest time of one round on one system: a longer one has failed.
+    /// Longest time of one round on one system, after which the round has failed.
     pub(crate) fn time_limit(self) -> Duration {
         Duration::from_secs(if self.is_alone() { 300 } else { 120 })
     }
 
-    /// Runs one round on a cluster that is shared with other workloads. Each figure goes into
-    /// `figures` at once.
+    /// Runs one round on a cluster that other workloads share. Each figure goes into `figures` at
+    /// once, so that it survives a later failure.
     pub(crate) async fn run(
         self,
         cluster: &mut Cluster,
@@ -123,7 +123,7 @@ impl Scenario {
         }
     }
 
-    /// Runs one round on a cluster of its own, whose data go below `data`.
+    /// Runs one round on a new cluster, whose data go below `data`.
     pub(crate) async fn run_alone(
         self,
         kind: Kind,
@@ -151,7 +151,7 @@ impl Scenario {
 pub(crate) struct Scale(f64);
 
 impl Scale {
-    /// The factor with which everything is as large as issue and page say.
+    /// The factor of full sizes.
     pub(crate) const FULL: Scale = Scale(1.0);
 
     /// Reads the factor from the command line.
@@ -164,12 +164,12 @@ impl Scale {
         self.0
     }
 
-    /// A full size, scaled; at least one.
+    /// Returns the scaled size, at least one.
     fn of(self, full: usize) -> usize {
         ((full as f64 * self.0) as usize).max(1)
     }
 
-    /// Powers of ten from `first` to `full`, scaled: the first is never left out.
+    /// Returns `first`, then ten times as much and so on, up to the scaled `full`.
     fn steps(self, first: usize, full: usize) -> impl Iterator<Item = usize> {
         let last = self.of(full).max(first);
         std::iter::successors(Some(first), |size| size.checked_mul(10)).take_while(move |size| *size <= last)

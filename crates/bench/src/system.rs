@@ -1,5 +1,5 @@
-//! The systems: each starts with empty data on loopback, on free ports, with its own defaults but
-//! for what is stated.
+//! The systems. Each starts with empty data on loopback, on free ports, with its own defaults
+//! except where stated.
 
 mod etcd;
 mod process;
@@ -22,7 +22,7 @@ use crate::client::Door;
 use crate::error::Error;
 
 const START_WAIT: Duration = Duration::from_secs(60);
-/// A restart with a million znodes.
+/// Longest time of a restart with a million znodes.
 const RESTART_WAIT: Duration = Duration::from_secs(150);
 
 /// Longest time for a node to tell its term: it may be busy with hostile clients.
@@ -65,7 +65,7 @@ impl Kind {
         }
     }
 
-    /// The program whose cluster serves the system: both of zlock's doors belong to one.
+    /// The program whose cluster serves the system. One cluster serves both of zlock's doors.
     pub(crate) fn program(self) -> Program {
         match self {
             Kind::ZlockRest | Kind::ZlockZk => Program::Zlock,
@@ -76,7 +76,7 @@ impl Kind {
     }
 }
 
-/// A program that is run.
+/// Server program of a system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Program {
     Zlock,
@@ -102,16 +102,16 @@ impl Node {
     }
 }
 
-/// A running cluster with data of its own. Dropping it ends it.
+/// A running cluster with its own data. The drop ends it.
 pub(crate) struct Cluster {
     pub(crate) program: Program,
     nodes: Vec<Node>,
-    // Behind the nodes: the data goes after the processes have.
+    // This field drops after the nodes, so that the processes end before their data is removed.
     _data: TempDir,
     _ports: Ports,
 }
 
-/// Values that a node needs before it can be started.
+/// Command line and addresses of a node that is to be started.
 struct Plan {
     program: PathBuf,
     arguments: Vec<String>,
@@ -174,7 +174,7 @@ impl Cluster {
         tokio::time::timeout(Duration::from_secs(2), asked).await.unwrap_or(false)
     }
 
-    /// The node that leads: its number.
+    /// Returns the index of the node that leads.
     pub(crate) async fn leader(&self) -> Result<usize, Error> {
         let deadline = Instant::now() + START_WAIT;
         while Instant::now() < deadline {
@@ -189,7 +189,7 @@ impl Cluster {
                         Program::Redis => Ok(true),
                     }
                 };
-                // One that is stopped does not answer; another one leads then.
+                // A node that is stopped does not answer; then another one leads.
                 if matches!(tokio::time::timeout(Duration::from_secs(1), asked).await, Ok(Ok(true))) {
                     return Ok(number);
                 }
@@ -199,8 +199,8 @@ impl Cluster {
         Err(Error::Answer("nobody leads".into()))
     }
 
-    /// The highest term that a node of zlock knows: it rises with every election. None when no node
-    /// answers.
+    /// Returns the highest term that a node of zlock knows, which rises with every election; `None`
+    /// when no node answers.
     pub(crate) async fn term(&self) -> Option<u64> {
         let asked =
             self.nodes.iter().filter_map(|node| node.rest.as_deref()).map(|rest| zlock::status(rest, TERM_WAIT));
@@ -235,12 +235,12 @@ impl Cluster {
         process::cpu_time(self.nodes.iter().map(|node| node.process.id()))
     }
 
-    /// Kills a node.
+    /// Kills a node with SIGKILL.
     pub(crate) fn kill(&mut self, number: usize) {
         self.nodes[number].process.kill();
     }
 
-    /// Stops a node; it stands when this returns.
+    /// Stops a node with SIGSTOP. No thread of the node runs when this returns.
     pub(crate) fn pause(&self, number: usize) -> io::Result<()> {
         self.nodes[number].process.pause()
     }
@@ -257,8 +257,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Ends all nodes cleanly and starts them again. The answer is how long it took until all
-    /// served.
+    /// Ends all nodes cleanly and starts them again. Returns the time until all serve.
     pub(crate) async fn restart(&mut self) -> Result<Duration, Error> {
         for node in &mut self.nodes {
             node.process.terminate()?;
@@ -272,7 +271,7 @@ impl Cluster {
     }
 }
 
-/// A program on the path, or what to do about it.
+/// Finds a program on the path. The error names the package to install.
 fn installed(program: &str, package: &str) -> Result<PathBuf, Error> {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&paths).chain([PathBuf::from("/usr/bin"), PathBuf::from("/usr/sbin")]);

@@ -1,5 +1,5 @@
-//! Work of the clients in a round. Every client has one connection and one request under way: the
-//! load is closed, so a slow server is asked less often.
+//! Work of the clients in a round. Every client has one connection and one request under way (a
+//! closed load), so a slow server gets fewer requests.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -18,15 +18,14 @@ use crate::system::{Cluster, Kind, name_of, own_cpu_time};
 
 /// Data of every znode or value that is written.
 pub(crate) const DATA: [u8; 100] = [b'x'; 100];
-/// Operations that begin before this much of a round has passed are not counted: connections
-/// settle.
+/// Time at the begin of a round whose operations are not counted, because connections settle.
 const SETTLE: Duration = Duration::from_millis(300);
 /// Number of clients of a round that connect at once.
 const CONNECTING: usize = 32;
-/// Time that no operation takes; a client that waits longer has lost its answer.
+/// Time after which an operation counts as failed, because its answer must be lost.
 const STUCK: Duration = Duration::from_secs(30);
 
-/// Numbers what [`Workload::Create`] makes: nothing is made twice.
+/// Next number of a znode of [`Workload::Create`], so that no name is used twice.
 static CREATED: AtomicU64 = AtomicU64::new(0);
 
 /// The workloads, in the order of the tables.
@@ -37,14 +36,15 @@ pub(crate) enum Workload {
     Create,
     /// Every client sets 100 bytes on a znode of its own.
     Write,
-    /// Reads of a znode of 100 bytes, from what the server has.
+    /// Reads of a znode of 100 bytes, from the server's own state.
     LocalGet,
-    /// The same, current; over ZooKeeper's protocol `sync` and a read together.
+    /// Reads of the current data of a znode of 100 bytes; over ZooKeeper's protocol `sync` and a
+    /// read together.
     LinearizableGet,
     /// Every client takes and releases a lock of its own, by the system's recipe.
     LockCycle,
-    /// All clients take and release one lock. The latency is from sending the release to the next
-    /// holder's knowing it.
+    /// All clients take and release one lock. The latency is the time from sending a release until
+    /// the next holder knows that it holds.
     HandOff,
 }
 
@@ -54,19 +54,21 @@ impl Workload {
         name_of(self)
     }
 
-    /// Tells whether a system has the workload. Redis has no queue for a lock: its clients poll.
+    /// Tells whether the workload is run on a system. Redis has no queue for a lock: its clients
+    /// poll.
     pub(crate) fn runs_on(self, kind: Kind) -> bool {
         self != Workload::HandOff || kind != Kind::Redis
     }
 }
 
-/// A line of the table.
+/// Load of one round.
 #[derive(Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) workload: Workload,
     pub(crate) clients: usize,
     pub(crate) length: Duration,
-    /// Clients go to the nodes in turn, beginning with this one: each round begins with another.
+    /// Index of the first client's node. Further clients go to the nodes in turn, and each round
+    /// begins with another node.
     pub(crate) first_node: usize,
 }
 
@@ -89,7 +91,8 @@ struct Worker<'a> {
 
 /// Runs one round: connects all clients, then lets them work at the same time.
 pub(crate) async fn round(cluster: &Cluster, kind: Kind, load: Load) -> Result<Round, Error> {
-    // A block of its own: a sleep's time runs from its making on, and connecting is not measured.
+    // The sleep is made inside the block, because its time runs from there, and connecting is not
+    // measured.
     let meanwhile = async { tokio::time::sleep(load.length).await };
     round_while(cluster, kind, load, meanwhile).await.map(|(round, ())| round)
 }
@@ -208,8 +211,8 @@ impl Worker<'_> {
             Workload::HandOff => {
                 let ticket = client.lock(name).await?;
                 let handed = self.shared.released_at.take().map(|began| Sample { began, latency: began.elapsed() });
-                // Written before it is sent: the next holder may have its answer before this client
-                // has its own.
+                // Set before the release is sent, because the next holder may be answered before
+                // this client.
                 self.shared.released_at.set(Some(Instant::now()));
                 client.unlock(name, &ticket).await?;
                 return Ok(handed);

@@ -1,5 +1,5 @@
-//! Writes that happen only while a lock is held, decided where they are applied. No pause of this
-//! program can break that.
+//! Writes that the state machine applies only while a lock is held (`if_lock`), even if this
+//! program was paused in between.
 //!
 //! `zlock dev` in one terminal, then: `cargo run -p zlock-client --example guarded_write
 //! localhost:7001`

@@ -1,5 +1,5 @@
-//! Prints what happens below a path, from now on or from a zxid on, until Ctrl-C; then says how to
-//! continue.
+//! Prints the events at and below a path, from now on or from a zxid on, until Ctrl-C; then prints
+//! how to continue.
 //!
 //! `cargo run -p zlock-client --example watch localhost:7001 /example [zxid]`
 

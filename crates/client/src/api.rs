@@ -44,19 +44,19 @@ pub use election::{Election, Leader};
 pub use group::{Group, GroupMember};
 pub use history::{End, EndCause, EndedSession, EndedTicket, LockHistory};
 pub use lock::{
-    Contender, LockList, LockMode, LockQueue, LockSettings, LockSettingsInfo, LockSummary, MixedClients, Released,
-    RevokeRequest, Revoked, SimpleHolder, SimpleLock, Ticket, WaitsFor,
+    Contender, LockList, LockMode, LockQueue, LockSettings, LockSettingsInfo, LockSummary, MixedClients, Release,
+    Revocation, RevokeRequest, SimpleHolder, SimpleLock, Ticket, WaitsFor,
 };
 pub use multilock::{AcquireAll, HeldPart, LockWish, MultiTicket, Policy};
 pub use path::encode_path;
 #[cfg(feature = "schema")]
 pub use path::{PathInUrl, ZnodeName, ZnodePath};
 pub use problem::{Outcome, PROBLEM_TYPE_BASE, Problem, ProblemType};
-pub use session::{KeptAlive, OpenSession, SessionInfo, SessionList, SessionOpened};
+pub use session::{KeepAlive, NewSession, OpenSession, SessionInfo, SessionList};
 pub use session_key::{SessionKey, SessionKeyError};
-pub use txn::{Txn, TxnDone, TxnOp, TxnResult};
+pub use txn::{Txn, TxnAnswer, TxnOp, TxnResult};
 pub use unseen::is_unseen;
 pub use znode::{
-    AclEntry, AclInfo, Children, Created, Deleted, EventInfo, EventKind, Events, Mode, NamedStat, NodeSet, Stat,
-    ZnodeInfo,
+    AclEntry, AclInfo, ChangedZnode, Children, CreatedZnode, Deletion, EventInfo, EventKind, Events, Mode, NamedStat,
+    Stat, ZnodeInfo,
 };

@@ -1,4 +1,4 @@
-//! The client of many nodes, and its modules.
+//! Client of a cluster, and the modules that it consists of.
 
 mod backoff;
 mod barrier;
@@ -77,9 +77,9 @@ pub use simple_lock::SimpleLock;
 pub use txn::Transaction;
 pub use views::NewMember;
 pub use watch::{WatchKind, Watcher};
-pub use znodes::{Create, Delete, Set, Znode};
+pub use znodes::{CreateRequest, DeleteRequest, SetDataRequest, Znode};
 
-/// Changes of session states that are kept for a slow listener.
+/// Number of session state changes that are kept for a slow listener.
 const EVENTS_MAX: usize = 64;
 
 /// A client of a cluster. Clones are cheap; they share the connections and the session.
@@ -129,8 +129,8 @@ impl Client {
         self.inner.present().map(|session| session.state())
     }
 
-    /// Returns `host:port` of a node that has answered without a later failure, for requests beyond
-    /// those of this client. `None` if there is no such node.
+    /// Returns `host:port` of a node that has answered without a later failure, for requests that
+    /// this client does not offer. `None` if there is no such node.
     pub fn live_endpoint(&self) -> Option<String> {
         self.inner.transport.live_addr().map(str::to_owned)
     }
@@ -217,19 +217,19 @@ impl Client {
         Ok((answer.json()?, answer))
     }
 
-    /// Reads outside of any session. The answer may be without a document.
+    /// Reads outside of any session. The answer may have no body.
     pub(crate) async fn ask(&self, target: Target) -> Result<Answer, Error> {
         self.inner.transport.send(&Call::get(target.finish()), self.deadline()).await
     }
 
-    /// Reads by a long-poll, which the node answers after so long at the latest.
+    /// Reads by a long-poll, which the node answers after `wait` at the latest.
     pub(crate) async fn poll<T: DeserializeOwned>(&self, target: Target, wait: Duration) -> Result<T, Error> {
         let call = Call::get(target.with("wait", Millis::from(wait)).finish()).waiting(wait);
         self.inner.transport.send(&call, self.deadline().after(wait)).await?.json()
     }
 
-    /// Reads a list page by page: `target` is the page behind a cursor, and `parts` are what a page
-    /// has and the next cursor.
+    /// Reads a list page by page. `target` makes the request for the page behind a cursor, and
+    /// `parts` splits a page into its elements and the next cursor.
     pub(crate) async fn pages<P: DeserializeOwned, T, C>(
         &self,
         target: impl Fn(Option<C>) -> Result<Target, Error>,

@@ -18,8 +18,8 @@
 //!
 //! **One [`Client`] serves all nodes.** It writes to the leader where that saves a hop, and asks
 //! another node when one fails. The pauses between tries grow and are random, so that clients do
-//! not come back together. Every write carries an idempotency key, so a retry is never applied
-//! twice. Calls without a key are repeated only if a repetition is safe.
+//! not retry together. Every write carries an idempotency key, so a retry is never applied twice.
+//! Calls without a key are repeated only if a repetition is safe.
 //!
 //! **Errors are of three kinds** ([`Error`]): refused, unavailable (nothing was done), unknown (the
 //! call may have been carried out).
@@ -57,15 +57,16 @@ pub mod api;
 mod client;
 
 pub use crate::api::{
-    AclEntry, AclInfo, Actor, ClientInfo, Cluster, Contender, Created, Deleted, Drain, EndedTicket, EventInfo,
-    EventKind, GroupMember, HeldPart, Leader, LockHistory, LockMode, LockQueue, LockSettings, LockSettingsInfo,
-    LockSummary, MemberInfo, MemberState, MemberUpgrade, Members, Mode, NamedStat, NodeSet, Problem, ProblemType,
-    Released, RevokeRequest, Revoked, SessionInfo, SessionKey, SimpleHolder, Stat, Transfer, TxnDone, TxnOp, TxnResult,
-    Upgrade,
+    AclEntry, AclInfo, Actor, ChangedZnode, ClientInfo, Cluster, Contender, CreatedZnode, Deletion, Drain, EndedTicket,
+    EventInfo, EventKind, GroupMember, HeldPart, Leader, LockHistory, LockMode, LockQueue, LockSettings,
+    LockSettingsInfo, LockSummary, MemberInfo, MemberState, MemberUpgrade, Members, Mode, NamedStat, Problem,
+    ProblemType, Release, Revocation, RevokeRequest, SessionInfo, SessionKey, SimpleHolder, Stat, Transfer, TxnAnswer,
+    TxnOp, TxnResult, Upgrade,
 };
 #[cfg(feature = "client")]
 pub use client::{
-    Client, ClientBuilder, Create, Delete, DistributedBarrier, DistributedDoubleBarrier, Election, Error, Group, Guard,
-    Leadership, Lock, Loss, MultiGuard, MultiLock, NewMember, Observer, OpenedSession, RwLock, Semaphore, SessionEvent,
-    SessionEvents, SessionState, Set, SimpleLock, Transaction, WatchKind, Watcher, WithError, Znode,
+    Client, ClientBuilder, CreateRequest, DeleteRequest, DistributedBarrier, DistributedDoubleBarrier, Election, Error,
+    Group, Guard, Leadership, Lock, Loss, MultiGuard, MultiLock, NewMember, Observer, OpenedSession, RwLock, Semaphore,
+    SessionEvent, SessionEvents, SessionState, SetDataRequest, SimpleLock, Transaction, WatchKind, Watcher, WithError,
+    Znode,
 };

@@ -1,5 +1,5 @@
-//! The protocol's numbers, as ZooKeeper's `ZooDefs`, `KeeperException.Code` and `Watcher.Event`
-//! have them; but for those of operations, which stand in `request.rs`.
+//! Numbers of the protocol, as in ZooKeeper's `ZooDefs`, `KeeperException.Code` and
+//! `Watcher.Event`. The numbers of operations are in `request.rs`.
 
 macro_rules! numbers {
     ($(#[$doc:meta])* $module:ident { $($name:ident = $value:literal, $help:literal;)* }) => {
@@ -73,7 +73,7 @@ numbers! {
 }
 
 numbers! {
-    /// The `xid`s with a meaning of their own. All others are counted by the client.
+    /// The `xid`s with a special meaning. All other `xid`s are counted by the client.
     xid {
         EVENT = -1, "A watch event, from the server.";
         PING = -2, "A ping.";

@@ -1,38 +1,39 @@
-//! Records and the types that they are made of.
+//! Encoding and decoding of records, and of the types that they are made of.
 
-/// The reason why bytes are not the record that they should be.
+/// The reason why bytes cannot be decoded as the expected record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The bytes end before the record does.
     #[error("the bytes end before the record does")]
     Short,
-    /// A length below -1, or -1 where there must be something.
+    /// A length below -1, or -1 (null) where null is not allowed.
     #[error("a length of {0}")]
     Length(i32),
-    /// A text that is not UTF-8.
+    /// A text that is not valid UTF-8.
     #[error("not UTF-8")]
     Text,
-    /// An operation that cannot stand where it stands.
+    /// An operation that is not known, or not allowed at this place.
     #[error("operation {0} is not known, or not allowed here")]
     Op(i32),
 }
 
-/// Most records of an answer are shorter: they are made without moving.
+/// Initial capacity of a record's buffer, in bytes. Most records of answers are shorter, so the
+/// buffer is not reallocated.
 const RECORD_BYTES: usize = 192;
 
-/// Bytes that are left to read.
+/// The bytes that are left to read.
 #[derive(Clone, Debug)]
 pub struct Input<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Input<'a> {
-    /// Reads from the start of `bytes`.
+    /// An input that begins at the start of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Input<'a> {
         Input { rest: bytes }
     }
 
-    /// Number of bytes that are left.
+    /// Number of bytes that are left to read.
     pub fn remaining(&self) -> usize {
         self.rest.len()
     }
@@ -40,15 +41,15 @@ impl<'a> Input<'a> {
     /// Reads one value.
     ///
     /// # Errors
-    /// When the bytes are none.
+    /// When the bytes do not encode a value of this type.
     pub fn read<T: Record>(&mut self) -> Result<T, DecodeError> {
         T::read(self)
     }
 
-    /// Reads a text that may be null, which is an empty one then.
+    /// Reads a text that may be null. Null becomes the empty text.
     ///
     /// # Errors
-    /// When the bytes are none.
+    /// When the bytes do not encode a text.
     pub fn text(&mut self) -> Result<String, DecodeError> {
         Ok(self.read::<Option<String>>()?.unwrap_or_default())
     }
@@ -65,35 +66,35 @@ impl<'a> Input<'a> {
         Ok(*taken)
     }
 
-    /// A length; `None` for -1, which is null.
+    /// Reads a length; `None` for -1, which stands for null.
     fn length(&mut self) -> Result<Option<usize>, DecodeError> {
         let length: i32 = self.read()?;
         if length == -1 { Ok(None) } else { usize::try_from(length).map(Some).map_err(|_| DecodeError::Length(length)) }
     }
 }
 
-/// A value with an encoding.
+/// A value with an encoding in Jute.
 pub trait Record: Sized {
-    /// Appends the value's bytes.
+    /// Appends the encoded value to `out`.
     fn write(&self, out: &mut Vec<u8>);
 
     /// Reads a value from the front of the input.
     ///
     /// # Errors
-    /// When the bytes are none.
+    /// When the bytes do not encode a value of this type.
     fn read(input: &mut Input<'_>) -> Result<Self, DecodeError>;
 
-    /// The value's bytes.
+    /// The encoded value.
     fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(RECORD_BYTES);
         self.write(&mut out);
         out
     }
 
-    /// Reads a value from the front of `bytes`; what is behind it is ignored.
+    /// Reads a value from the front of `bytes`. Bytes after the value are ignored.
     ///
     /// # Errors
-    /// When the bytes are none.
+    /// When the bytes do not encode a value of this type.
     fn from_bytes(bytes: &[u8]) -> Result<Self, DecodeError> {
         Self::read(&mut Input::new(bytes))
     }
@@ -129,12 +130,12 @@ impl Record for i64 {
     }
 }
 
-/// Bytes, or null.
+/// Bytes, or null (`None`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Buffer(pub Option<Vec<u8>>);
 
 impl Buffer {
-    /// The bytes; none for null.
+    /// The bytes; an empty vector for null.
     pub fn into_bytes(self) -> Vec<u8> {
         self.0.unwrap_or_default()
     }
@@ -191,13 +192,13 @@ impl Record for String {
     }
 
     fn read(input: &mut Input<'_>) -> Result<Self, DecodeError> {
-        // Where ZooKeeper's server takes null for something, it is read by `Input::text`.
+        // Fields in which ZooKeeper's server accepts null are read by `Input::text`.
         Option::<String>::read(input)?.ok_or(DecodeError::Length(-1))
     }
 }
 
-/// A list. Null reads as an empty one: no field of the protocol makes a difference between them,
-/// but that ZooKeeper's server fails on it in setWatches, to which no client sends it.
+/// A list. Null is read as an empty list, because no field of the protocol tells the two apart.
+/// Only for setWatches does ZooKeeper's server fail on null, and no client sends it there.
 impl<T: Record> Record for Vec<T> {
     fn write(&self, out: &mut Vec<u8>) {
         length(self.len()).write(out);
@@ -206,8 +207,8 @@ impl<T: Record> Record for Vec<T> {
 
     fn read(input: &mut Input<'_>) -> Result<Self, DecodeError> {
         let count = input.length()?.unwrap_or(0);
-        // The smallest item of any list has four bytes; a count that cannot be true must not
-        // reserve memory.
+        // The smallest item of any list takes four bytes. A count that is too large for the rest of
+        // the input must not reserve memory.
         if count > input.remaining() / 4 {
             return Err(DecodeError::Short);
         }

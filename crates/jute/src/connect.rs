@@ -1,45 +1,45 @@
-//! The handshake. Its last field is optional: clients older than ZooKeeper 3.4 do not send it and
-//! must not get it.
+//! The handshake. Its last field is optional: clients older than ZooKeeper 3.4 do not send the
+//! field, and must not be sent it.
 
 use crate::records::records;
 use crate::{Buffer, DecodeError, Input, Record};
 
-/// The length of a session's password.
+/// The length of a session's password, in bytes.
 pub const PASSWORD_BYTES: usize = 16;
 
 records! {
-    /// A client's first packet. It has no header.
+    /// The first packet of a client. It has no header.
     ConnectRequest {
-        /// Always 0.
+        /// The version of the protocol: always 0.
         protocol_version: i32,
         /// The last zxid that the client has seen, on any server.
         last_zxid_seen: i64,
-        /// The session timeout that it wishes, in milliseconds.
+        /// The session timeout that the client asks for, in milliseconds.
         timeout_ms: i32,
         /// The session to resume; 0 for a new one.
         session_id: i64,
-        /// The session's password; empty or zeros for a new one.
+        /// The session's password; empty or zeros for a new session.
         password: Buffer,
-        /// True if a server without a quorum will do. `None` when the client did not send the
-        /// field.
+        /// True if the client accepts a server without a quorum. `None` if the client did not send
+        /// the field.
         read_only: Option<bool>,
     }
-    /// The server's first packet. It has no header.
+    /// The first packet of the server. It has no header.
     ConnectResponse {
-        /// Always 0.
+        /// The version of the protocol: always 0.
         protocol_version: i32,
-        /// The timeout that counts, in milliseconds; 0 when the session is gone.
+        /// The timeout that the session got, in milliseconds; 0 if the session has ended.
         timeout_ms: i32,
-        /// The session; 0 when it is gone.
+        /// The session's id; 0 if the session has ended.
         session_id: i64,
         /// The session's password, [`PASSWORD_BYTES`] long.
         password: Buffer,
-        /// True if this server is without a quorum. `None` when the client's field was missing.
+        /// True if this server has no quorum. `None` if the client did not send the field.
         read_only: Option<bool>,
     }
 }
 
-/// A field at the end of a packet, which need not be there.
+/// An optional field at the end of a packet.
 impl Record for Option<bool> {
     fn write(&self, out: &mut Vec<u8>) {
         if let Some(value) = self {

@@ -1,38 +1,40 @@
-//! Packets in a stream: a length, then that many bytes.
+//! Framing: cutting a stream into packets, each a length and then that many bytes.
 
-/// The reason why a stream is no row of packets. There is no way to go on after it.
+/// An error in a stream: a packet whose length is negative or too large. The stream cannot be read
+/// on after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a packet of {0} bytes")]
 pub struct FrameError(pub i32);
 
-/// A buffer of this length is worth keeping, however little is in it.
+/// Capacity up to which a buffer is kept even if it is nearly empty, in bytes.
 const BUFFER_KEPT_BYTES: usize = 64 << 10;
 
-/// Most frames are shorter: they are made without moving.
+/// Initial capacity of a frame's buffer, in bytes. Most frames are shorter, so the buffer is not
+/// reallocated.
 const FRAME_BYTES: usize = 256;
 
-/// Cuts a stream into packets, however it comes in pieces. Keeps no more than one packet and what
-/// was pushed behind it.
+/// Cuts a stream into packets, in whatever pieces it arrives. The buffer holds one packet, and the
+/// bytes that were pushed after it.
 #[derive(Debug)]
 pub struct Frames {
     packet_max: usize,
     bytes: Vec<u8>,
-    /// Number of those bytes that have been handed out.
+    /// Number of bytes at the front of `bytes` that have been handed out.
     taken: usize,
 }
 
 impl Frames {
-    /// Makes frames for packets of at most `packet_max` bytes.
+    /// A cutter for packets of at most `packet_max` bytes.
     pub fn new(packet_max: usize) -> Frames {
         Frames { packet_max, bytes: Vec::new(), taken: 0 }
     }
 
-    /// Changes the bound, for the packets that have not been handed out.
+    /// Changes the largest length of packets that have not been handed out yet.
     pub fn set_packet_max(&mut self, packet_max: usize) {
         self.packet_max = packet_max;
     }
 
-    /// Takes bytes as they came.
+    /// Adds bytes that have arrived.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.taken > 0 {
             self.bytes.drain(..self.taken);
@@ -41,17 +43,17 @@ impl Frames {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Gives memory back that hardly anything is in. A long packet leaves a long buffer behind.
+    /// Shrinks a large buffer that is nearly empty, as after a long packet.
     pub fn release(&mut self) {
         if self.bytes.capacity() > BUFFER_KEPT_BYTES && self.pending() < self.bytes.capacity() / 4 {
             (self.bytes, self.taken) = (self.bytes[self.taken..].to_vec(), 0);
         }
     }
 
-    /// The next whole packet, without its length.
+    /// Takes the next whole packet, without its length; `None` if it has not arrived yet.
     ///
     /// # Errors
-    /// When its length is negative or above the bound.
+    /// When the length is negative or above `packet_max`.
     pub fn next_packet(&mut self) -> Result<Option<&[u8]>, FrameError> {
         let Some(length) = self.peek()?.map(<[u8]>::len) else { return Ok(None) };
         let start = self.taken + 4;
@@ -59,10 +61,10 @@ impl Frames {
         Ok(Some(&self.bytes[start..self.taken]))
     }
 
-    /// The next whole packet, which stays.
+    /// The next whole packet, which is not taken; `None` if it has not arrived yet.
     ///
     /// # Errors
-    /// The same as of [`Frames::next_packet`].
+    /// As [`Frames::next_packet`].
     pub fn peek(&self) -> Result<Option<&[u8]>, FrameError> {
         let Some((length, rest)) = self.bytes[self.taken..].split_first_chunk::<4>() else { return Ok(None) };
         let length = i32::from_be_bytes(*length);
@@ -70,18 +72,18 @@ impl Frames {
         Ok(rest.get(..count.ok_or(FrameError(length))?))
     }
 
-    /// The first four bytes that have not been handed out, when they are there.
+    /// The first four bytes that have not been handed out; `None` if fewer have arrived.
     pub fn first_word(&self) -> Option<[u8; 4]> {
         self.bytes[self.taken..].first_chunk().copied()
     }
 
-    /// Bytes that have not been handed out.
+    /// Number of bytes that have not been handed out.
     pub fn pending(&self) -> usize {
         self.bytes.len() - self.taken
     }
 }
 
-/// A packet with its length: what `write` appends.
+/// A packet with its length in front. `write` appends the packet's content.
 pub fn framed(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = Vec::with_capacity(FRAME_BYTES);
     out.extend_from_slice(&[0; 4]);

@@ -1,15 +1,13 @@
-//! The bytes of ZooKeeper's client protocol, in both directions. Values in, bytes out, and back;
-//! nothing else.
+//! The bytes of ZooKeeper's client protocol, in both directions: values to bytes, and bytes to
+//! values.
 //!
 //! Jute is ZooKeeper's name for its encoding: fields in order, big endian, no tags. [`Record`]
-//! writes and reads one value; [`Request`] knows which record belongs to which [`op`]; [`Frames`]
-//! cuts a stream into packets.
+//! encodes and decodes one value, [`Request`] knows the record of each [`op`], and [`Frames`] cuts
+//! a stream into packets.
 //!
-//! What always holds:
-//! - No input makes a reader panic, and none makes it allocate more than a small multiple of the
-//!   input's own length.
-//! - Bytes behind a record are ignored and missing ones are an error, as ZooKeeper's servers have
-//!   it.
+//! Invariants:
+//! - No input makes a reader panic, or allocate more than a small multiple of the input's length.
+//! - Bytes after a record are ignored, and missing bytes are an error, as in ZooKeeper's servers.
 //!
 //! ```text
 //! request.rs   Request: a row for each operation   multi.rs     the results of transactions

@@ -1,14 +1,14 @@
-//! The results of transactions, each behind a header, until a header that says that it is the last.
+//! The results of transactions: each has a header, and a header with `done` ends the list.
 
 use crate::request::{END, op};
 use crate::{DataStat, DecodeError, Input, MultiHeader, Names, Number, PathOnly, PathStat, Record, Stat};
 
-/// The result of one operation.
+/// The result of one operation of a multi or multiRead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MultiResult {
     /// The result of create.
     Created(String),
-    /// The result of create2, createContainer and createTTL: all of them are answered as create2.
+    /// The result of create2, createContainer and createTTL, which all have the same form.
     CreatedStat(PathStat),
     /// The result of delete.
     Deleted,
@@ -20,12 +20,12 @@ pub enum MultiResult {
     Data(DataStat),
     /// The result of getChildren.
     Children(Vec<String>),
-    /// An error of this operation, or the sign that another one of the same multi failed.
+    /// The error of this operation, or the code for "another operation of this multi failed".
     Error(i32),
 }
 
 impl MultiResult {
-    /// Appends the result with its header.
+    /// Appends the result and its header to `out`.
     pub fn write(&self, out: &mut Vec<u8>) {
         let (op, error) = match self {
             MultiResult::Created(_) => (op::CREATE, 0),
@@ -50,16 +50,16 @@ impl MultiResult {
     }
 }
 
-/// Appends results and the end.
+/// Appends the results and the header that ends them to `out`.
 pub fn write_multi_results(results: &[MultiResult], out: &mut Vec<u8>) {
     results.iter().for_each(|result| result.write(out));
     END.write(out);
 }
 
-/// Reads results up to the end.
+/// Reads results up to the header that ends them.
 ///
 /// # Errors
-/// When they cannot be read.
+/// When the bytes do not encode such results.
 pub fn read_multi_results(input: &mut Input<'_>) -> Result<Vec<MultiResult>, DecodeError> {
     let mut results = Vec::new();
     loop {

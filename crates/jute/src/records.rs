@@ -1,5 +1,5 @@
-//! The records, in the words of ZooKeeper's `zookeeper.jute`. Those that only requests have stand
-//! in `request.rs`.
+//! Records, named as in ZooKeeper's `zookeeper.jute`. Records that only requests have are in
+//! `request.rs`.
 
 use crate::{Buffer, DecodeError, Input, Record};
 
@@ -24,12 +24,12 @@ macro_rules! records {
 }
 pub(crate) use records;
 
-/// An entry of an ACL: ZooKeeper's `ACL` and the `Id` in it.
+/// An entry of an ACL: ZooKeeper's `ACL` with the `Id` in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Acl {
-    /// READ 1, WRITE 2, CREATE 4, DELETE 8, ADMIN 16.
+    /// A set of bits: READ 1, WRITE 2, CREATE 4, DELETE 8, ADMIN 16.
     pub perms: i32,
-    /// The way in which `id` is to be read.
+    /// The scheme that says how `id` is read.
     pub scheme: String,
     /// The identity that the entry is about.
     pub id: String,
@@ -42,9 +42,10 @@ impl Record for Acl {
         self.id.write(out);
     }
 
-    /// kazoo writes every empty text as null, and `auth` has an empty id. A null scheme is one that
-    /// is not known. The schemes that look into their ids fail on null, in ZooKeeper's server as
-    /// here: the packet is broken then, and no entry is refused.
+    /// Accepts null for `scheme` and `id`, because kazoo writes every empty text as null, and
+    /// `auth` has an empty id. A null scheme is read as an unknown one. A null id in a scheme that
+    /// needs one makes the packet invalid, in ZooKeeper's server as here; the entry is not just
+    /// refused.
     fn read(input: &mut Input<'_>) -> Result<Acl, DecodeError> {
         let (perms, scheme, id) = (input.read()?, input.text()?, input.read::<Option<String>>()?);
         if id.is_none() && matches!(&*scheme, "world" | "digest" | "ip") {
@@ -55,56 +56,56 @@ impl Record for Acl {
 }
 
 records! {
-    /// The beginning of every request but the first.
+    /// The beginning of every packet of a client, except the first.
     RequestHeader {
-        /// The client's number for the request.
+        /// The client's number for this request.
         xid: i32,
-        /// One of [`crate::op`].
+        /// The operation: a number of [`crate::op`].
         op: i32,
     }
-    /// The beginning of every reply but the first.
+    /// The beginning of every packet of a server, except the first.
     ReplyHeader {
-        /// The request's number.
+        /// The `xid` of the request.
         xid: i32,
-        /// The last zxid that the server had applied.
+        /// The last zxid that the server had applied when it answered.
         zxid: i64,
-        /// One of [`crate::error`]; a body follows only when it is 0.
+        /// An error code of [`crate::error`]. A body follows only if it is 0.
         error: i32,
     }
-    /// The facts about a znode.
+    /// Facts about a znode.
     Stat {
-        /// The zxid that created it.
+        /// The zxid of the create.
         czxid: i64,
-        /// The zxid that last set its data.
+        /// The zxid that last set the data.
         mzxid: i64,
-        /// Time at which it was created, in milliseconds since 1970.
+        /// Time of the create, in milliseconds since 1970.
         ctime_ms: i64,
-        /// Time at which its data was last set.
+        /// Time at which the data was last set, in milliseconds since 1970.
         mtime_ms: i64,
-        /// Number of times that its data was set.
+        /// Number of times that the data was set.
         version: i32,
-        /// Number of times that its list of children changed.
+        /// Number of times that the list of children changed.
         cversion: i32,
-        /// Number of times that its ACL was set.
+        /// Number of times that the ACL was set.
         aversion: i32,
-        /// The session that it goes with; 0 for none.
+        /// The session that owns an ephemeral znode; 0 for a persistent one.
         ephemeral_owner: i64,
-        /// The length of its data.
+        /// The length of the data, in bytes.
         data_length: i32,
-        /// The number of its children.
+        /// The number of children.
         num_children: i32,
-        /// The zxid that last changed its list of children.
+        /// The zxid that last changed the list of children.
         pzxid: i64,
     }
-    /// getACL, sync, getAllChildrenNumber, and getEphemerals, whose path is a prefix; also the
-    /// answer to create and sync.
+    /// The body of getACL, sync, getAllChildrenNumber, and getEphemerals, whose path is a prefix;
+    /// also the answer to create and sync.
     PathOnly {
-        /// The path.
+        /// The path of the znode, or the prefix.
         path: String,
     }
-    /// sasl, in both directions.
+    /// The body of sasl, in both directions.
     SaslToken {
-        /// The mechanism's bytes.
+        /// The bytes of the SASL mechanism.
         token: Buffer,
     }
     /// The answer to create2, createContainer and createTTL.
@@ -147,9 +148,9 @@ records! {
     }
     /// One identity of a connection.
     ClientInfo {
-        /// The scheme.
+        /// The scheme of the identity: `ip`, `digest`, ...
         scheme: String,
-        /// The identity, without what is secret.
+        /// The identity, without its secret part.
         user: String,
     }
     /// The answer to whoAmI.
@@ -157,23 +158,22 @@ records! {
         /// The identities.
         clients: Vec<ClientInfo>,
     }
-    /// A watch event, behind a reply header whose xid is -1.
+    /// A watch event. It follows a reply header whose xid is -1.
     WatcherEvent {
-        /// One of [`crate::event`].
+        /// The kind of event: a number of [`crate::event`].
         kind: i32,
         /// Always [`crate::event::SYNC_CONNECTED`].
         state: i32,
-        /// The znode.
+        /// The path of the znode.
         path: String,
     }
-    /// The record before each operation of a multi, before each of its results, and behind the
-    /// last.
+    /// The header before each operation of a multi, before each of its results, and at their end.
     MultiHeader {
-        /// The operation; -1 at the end and before an error.
+        /// The operation; -1 at the end, and before an error.
         op: i32,
-        /// True if this is the end.
+        /// True if this header ends the list.
         done: bool,
-        /// The error of a result, or -1.
+        /// The error code of a result; -1 for an operation and at the end.
         error: i32,
     }
 }

@@ -1,14 +1,14 @@
-//! Requests: one row for each operation, with its number and its record; and the records that only
+//! Requests: a table with the number and the record of each operation, and the records that only
 //! requests have.
 
 use crate::records::records;
 use crate::{Acl, Buffer, DecodeError, Input, MultiHeader, PathOnly, Record, SaslToken};
 
-/// The end of the operations of a multi, and of its results.
+/// The header that ends the operations of a multi, and its results.
 pub(crate) const END: MultiHeader = MultiHeader { op: -1, done: true, error: -1 };
 
-/// The numbers of the operations, and [`Request`]. A record is read and written as it is, where its
-/// row has no function for that.
+/// Makes the numbers of operations, and [`Request`]. The row of an operation may name functions
+/// that read and write its record; otherwise the record's own are used.
 macro_rules! operations {
     (@read $input:ident) => { $input.read()? };
     (@read $input:ident $read:path) => { $read(&mut $input)? };
@@ -33,25 +33,26 @@ macro_rules! operations {
             $($(#[$bare_doc])* pub const $bare: i32 = $bare_number;)*
             $($(#[$refused_doc])* pub const $refused: i32 = $refused_number;)*
 
-            /// All of them.
+            /// All operations.
             pub const ALL: &[i32] = &[$($name,)* $($($one,)*)* $($bare,)* $($refused,)*];
         }
 
-        /// A request behind its header.
+        /// A request without its header.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub enum Request {
             $($(#[$doc])* $variant($record),)*
             $($(#[$shared_doc])* $shared(i32, $shared_record),)*
             $($(#[$bare_doc])* $bare_variant,)*
-            /// An operation that is not known, or that servers keep to themselves.
+            /// An operation that is not known, or that only servers may ask for.
             Unknown(i32),
         }
 
         impl Request {
-            /// Reads the body of a request. Bytes behind it are ignored.
+            /// Reads the body of a request. Bytes after it are ignored.
             ///
             /// # Errors
-            /// When it is too short or breaks a rule; ZooKeeper answers -5 then and goes on.
+            /// When the body is too short or malformed. ZooKeeper's server answers -5 then, and
+            /// keeps the connection.
             pub fn read(op: i32, body: &[u8]) -> Result<Request, DecodeError> {
                 let mut input = Input::new(body);
                 Ok(match op {
@@ -72,7 +73,7 @@ macro_rules! operations {
                 }
             }
 
-            /// Appends the body, without a header: the client's side.
+            /// Appends the body of the request, without its header. Used by clients.
             pub fn write(&self, out: &mut Vec<u8>) {
                 match self {
                     $(Request::$variant(record) => operations!(@write record out $($write)?),)*
@@ -93,49 +94,49 @@ operations! {
         DELETE = 2, Delete(PathVersion);
         /// Reads the facts about a znode.
         EXISTS = 3, Exists(PathWatch);
-        /// Reads its data.
+        /// Reads the data of a znode.
         GET_DATA = 4, GetData(PathWatch);
-        /// Replaces its data.
+        /// Replaces the data of a znode.
         SET_DATA = 5, SetData(SetDataRequest, read set_data);
-        /// Reads its ACL.
+        /// Reads the ACL of a znode.
         GET_ACL = 6, GetAcl(PathOnly);
-        /// Replaces its ACL.
+        /// Replaces the ACL of a znode.
         SET_ACL = 7, SetAcl(SetAclRequest, read set_acl);
-        /// Lists the names of its children.
+        /// Lists the names of a znode's children.
         GET_CHILDREN = 8, GetChildren(PathWatch);
-        /// Lists the names of its children, and reads its facts.
+        /// Lists the names of a znode's children, and reads its facts.
         GET_CHILDREN2 = 12, GetChildren2(PathWatch);
-        /// Counts the znodes below it.
+        /// Counts the znodes below a znode, at any depth.
         GET_ALL_CHILDREN_NUMBER = 104, GetAllChildrenNumber(PathOnly);
-        /// Lists the session's ephemeral znodes, below a prefix.
+        /// Lists the session's ephemeral znodes whose paths begin with a prefix.
         GET_EPHEMERALS = 103, GetEphemerals(PathOnly, read path);
-        /// Catches up with the leader.
+        /// Waits until the server has applied all that the leader had committed.
         SYNC = 9, Sync(PathOnly, read path);
-        /// Compares a version; of use inside a multi only.
+        /// Compares a znode's version. It is of use only inside a multi.
         CHECK = 13, Check(PathVersion);
-        /// A transaction: writes and checks only.
+        /// Executes writes and checks as one transaction.
         MULTI = 14, Multi(Vec<MultiOp>, read writes, write write_multi);
-        /// Asks for several reads of one moment.
+        /// Executes several reads on one state.
         MULTI_READ = 22, MultiRead(Vec<MultiOp>, read reads, write write_multi);
         /// Changes the ensemble.
         RECONFIG = 16, Reconfig(ReconfigRequest);
-        /// Asks whether the connection has a watch.
+        /// Asks whether the connection has a watch at a path.
         CHECK_WATCHES = 17, CheckWatches(PathWatcher);
-        /// Takes watches out.
+        /// Removes watches.
         REMOVE_WATCHES = 18, RemoveWatches(PathWatcher, read watcher);
-        /// Sets a watch that stays.
+        /// Adds a persistent watch.
         ADD_WATCH = 106, AddWatch(AddWatchRequest, read add_watch);
-        /// Sets a former connection's watches again.
+        /// Sets the watches of a former connection again.
         SET_WATCHES = 101, SetWatches(SetWatches);
-        /// Sets a former connection's watches again, with persistent ones.
+        /// Sets the watches of a former connection again, with persistent ones.
         SET_WATCHES2 = 105, SetWatches2(SetWatches2);
         /// Proves an identity.
         AUTH = 100, Auth(AuthRequest);
-        /// A step of SASL.
+        /// Sends a step of a SASL exchange.
         SASL = 102, Sasl(SaslToken);
     }
     shared {
-        /// Creates a znode, as the operation's number says.
+        /// Creates a znode; the operation's number tells which answer is wanted.
         Create(CreateRequest) {
             /// Creates a znode; answers its path.
             CREATE = 1;
@@ -154,122 +155,122 @@ operations! {
         CLOSE_SESSION = -11, CloseSession;
     }
     refused {
-        /// A server's own.
+        /// Deletes a container. Only servers ask for it.
         DELETE_CONTAINER = 20;
-        /// A server's own.
+        /// Opens a session. Only servers ask for it.
         CREATE_SESSION = -10;
     }
 }
 
 records! {
-    /// create, create2, createContainer.
+    /// The body of create, create2 and createContainer.
     CreateRequest {
         /// The path; ten digits are appended for the sequential flags.
         path: String,
-        /// The data.
+        /// The data of the new znode.
         data: Buffer,
-        /// The ACL.
+        /// The ACL of the new znode.
         acl: Vec<Acl>,
-        /// One of [`crate::create_flags`].
+        /// The create mode: a number of [`crate::create_flags`].
         flags: i32,
     }
-    /// createTTL.
+    /// The body of createTTL.
     CreateTtlRequest {
         /// The path, as in [`CreateRequest`].
         path: String,
-        /// The data.
+        /// The data of the new znode.
         data: Buffer,
-        /// The ACL.
+        /// The ACL of the new znode.
         acl: Vec<Acl>,
-        /// One of [`crate::create_flags`].
+        /// The create mode: a number of [`crate::create_flags`].
         flags: i32,
         /// The time to live, in milliseconds.
         ttl_ms: i64,
     }
-    /// delete, and check.
+    /// The body of delete and check.
     PathVersion {
-        /// The znode.
+        /// The path of the znode.
         path: String,
-        /// The expected version; -1 is any.
+        /// The expected version; -1 accepts any.
         version: i32,
     }
-    /// exists, getData, getChildren, getChildren2.
+    /// The body of exists, getData, getChildren and getChildren2.
     PathWatch {
-        /// The znode.
+        /// The path of the znode.
         path: String,
-        /// True to set a watch.
+        /// True to set a watch, too.
         watch: bool,
     }
-    /// setData.
+    /// The body of setData.
     SetDataRequest {
-        /// The znode.
+        /// The path of the znode.
         path: String,
         /// The new data.
         data: Buffer,
-        /// The expected version; -1 is any.
+        /// The expected version; -1 accepts any.
         version: i32,
     }
-    /// setACL.
+    /// The body of setACL.
     SetAclRequest {
-        /// The znode.
+        /// The path of the znode.
         path: String,
         /// The new ACL.
         acl: Vec<Acl>,
-        /// The expected aversion; -1 is any.
+        /// The expected aversion; -1 accepts any.
         version: i32,
     }
-    /// reconfig.
+    /// The body of reconfig.
     ReconfigRequest {
-        /// Servers to add.
+        /// Servers to add; `None` for none.
         joining: Option<String>,
-        /// Servers to remove.
+        /// Servers to remove; `None` for none.
         leaving: Option<String>,
-        /// All servers, instead of the two.
+        /// All servers of the new ensemble, in place of `joining` and `leaving`.
         new_members: Option<String>,
-        /// The expected configuration; -1 is any.
+        /// The expected version of the configuration; -1 accepts any.
         config_id: i64,
     }
-    /// checkWatches, removeWatches.
+    /// The body of checkWatches and removeWatches.
     PathWatcher {
         /// The path of the watch.
         path: String,
-        /// One of [`crate::watcher`].
+        /// The kind of watch: a number of [`crate::watcher`].
         kind: i32,
     }
-    /// addWatch.
+    /// The body of addWatch.
     AddWatchRequest {
-        /// The path.
+        /// The path to watch.
         path: String,
         /// The mode: 0 persistent, 1 persistent and recursive.
         mode: i32,
     }
-    /// auth.
+    /// The body of auth.
     AuthRequest {
-        /// Always 0.
+        /// A field without a meaning: always 0.
         kind: i32,
-        /// The scheme.
+        /// The scheme of the identity: `digest`, ...
         scheme: String,
-        /// The proof, in the words of the scheme.
+        /// The proof, in the form that the scheme wants.
         auth: Buffer,
     }
-    /// setWatches.
+    /// The body of setWatches.
     SetWatches {
-        /// The last zxid that the client has seen: what changed after it is told at once.
+        /// The last zxid that the client has seen. Changes after it fire at once.
         relative_zxid: i64,
         /// Paths with data watches.
         data: Vec<String>,
-        /// Paths with exists watches, of znodes that were not there.
+        /// Paths with exists watches whose znodes did not exist.
         exist: Vec<String>,
         /// Paths with child watches.
         child: Vec<String>,
     }
-    /// setWatches2.
+    /// The body of setWatches2.
     SetWatches2 {
         /// The last zxid that the client has seen, as in [`SetWatches`].
         relative_zxid: i64,
         /// Paths with data watches.
         data: Vec<String>,
-        /// Paths with exists watches, of znodes that were not there.
+        /// Paths with exists watches whose znodes did not exist.
         exist: Vec<String>,
         /// Paths with child watches.
         child: Vec<String>,
@@ -280,8 +281,8 @@ records! {
     }
 }
 
-// ZooKeeper says of a null path in these what it says of one that breaks the rules. In a multi, and
-// in other requests, it is a broken packet.
+// ZooKeeper answers a null path in these requests as a malformed path. In a multi, and in other
+// requests, a null path makes the packet invalid.
 
 fn path(input: &mut Input<'_>) -> Result<PathOnly, DecodeError> {
     Ok(PathOnly { path: input.text()? })
@@ -303,22 +304,22 @@ fn add_watch(input: &mut Input<'_>) -> Result<AddWatchRequest, DecodeError> {
     Ok(AddWatchRequest { path: input.text()?, mode: input.read()? })
 }
 
-/// An operation of a multi, or of a multiRead (the last two).
+/// An operation of a multi. The last two variants are for multiRead, the others for multi.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MultiOp {
-    /// Creates; the op is create, create2 or createContainer.
+    /// A create, with its operation: create, create2 or createContainer.
     Create(i32, CreateRequest),
-    /// Creates with a time to live.
+    /// A create with a time to live.
     CreateTtl(CreateTtlRequest),
-    /// Deletes.
+    /// A delete.
     Delete(PathVersion),
-    /// Sets data.
+    /// A replacement of data.
     SetData(SetDataRequest),
-    /// Compares a version.
+    /// A check of a version.
     Check(PathVersion),
-    /// Reads data.
+    /// A read of data.
     GetData(PathWatch),
-    /// Lists children.
+    /// A list of children.
     GetChildren(PathWatch),
 }
 
@@ -336,13 +337,13 @@ impl MultiOp {
         }
     }
 
-    /// Tells whether it changes nothing and belongs into a multiRead.
+    /// Tells whether the operation is a read, which only a multiRead may have.
     pub fn is_read(&self) -> bool {
         matches!(self, MultiOp::GetData(_) | MultiOp::GetChildren(_))
     }
 }
 
-/// Appends operations and the end.
+/// Appends the operations and the header that ends them to `out`.
 pub fn write_multi(ops: &[MultiOp], out: &mut Vec<u8>) {
     for one in ops {
         MultiHeader { op: one.op(), done: false, error: -1 }.write(out);
@@ -357,11 +358,11 @@ pub fn write_multi(ops: &[MultiOp], out: &mut Vec<u8>) {
     END.write(out);
 }
 
-/// Reads operations up to the end.
+/// Reads operations up to the header that ends them.
 ///
 /// # Errors
-/// When they cannot be read, or one is no operation of a multi. Reads and writes may be mixed; the
-/// caller looks.
+/// When the bytes are malformed, or an operation may be in no multi. Reads mixed with writes are
+/// left for the caller to refuse.
 pub fn read_multi(input: &mut Input<'_>) -> Result<Vec<MultiOp>, DecodeError> {
     let mut ops = Vec::new();
     loop {

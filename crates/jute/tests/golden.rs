@@ -35,7 +35,8 @@ fn both_ways<T: Record + PartialEq + Debug>(name: &str, value: &T) {
     read_back(name, value);
 }
 
-/// The golden bytes are the value, also with more bytes behind them; with fewer they are none.
+/// The golden bytes decode to the value, also with more bytes after them. With fewer bytes they do
+/// not decode.
 #[track_caller]
 fn read_back<T: Record + PartialEq + Debug>(name: &str, value: &T) {
     let mut bytes = golden(name);

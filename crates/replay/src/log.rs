@@ -39,7 +39,7 @@ pub enum Error {
     /// An entry of the log or a record of the snapshot cannot be decoded.
     #[error("{0} cannot be decoded: {1}")]
     Decode(String, znode::DecodeError),
-    /// The facts that were told do not lead to the final state.
+    /// The facts do not lead to the final state.
     #[error("the holders of {0} are not those of whom the facts tell")]
     Disagree(ZPath),
 }
@@ -61,7 +61,8 @@ pub async fn replay(node: Node, mut tell: impl FnMut(Fact)) -> Result<(), Error>
         node_id,
         free_disk_min_bytes: 0,
         ballast_bytes: 0,
-        // Without peers a damaged node is refused: here no leader could send the state again.
+        // A damaged node without peers is refused, because here no leader could send the state
+        // again.
         has_peers: false,
     })?;
     let (mut state, mut next) = begin(&storage)?;

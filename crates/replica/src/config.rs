@@ -1,4 +1,4 @@
-//! Settings that a node is told at start, with the bounds that an operator may move.
+//! Settings with which a node starts.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,35 +8,36 @@ use znode::{Levels, Limits, ZXID_BASE_MAX};
 
 use crate::StartError;
 
-/// One member of the ensemble, as the configuration of every node names it.
+/// A member of the ensemble: its id and its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// The member's node id, unique in the ensemble and not 0.
     pub id: u64,
-    /// `host:port` of its peer listener.
+    /// `host:port` of the member's peer listener.
     pub peer_addr: String,
-    /// `host:port` of its HTTP door, for clients that are told who leads.
+    /// `host:port` of the member's HTTP door, for clients that are told the address of the leader.
     pub http_addr: String,
 }
 
 impl Member {
-    /// Makes a member of what the membership has.
+    /// Converts a member of the membership in the log.
     pub(crate) fn of(id: u64, member: &storage::Member) -> Member {
         Member { id, peer_addr: member.peer_addr.clone(), http_addr: member.http_addr.clone() }
     }
 }
 
-/// The program that a node runs, as it tells the other members.
+/// Version of the program that a node runs, and the format levels that it knows. Each node tells it
+/// to the other members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     /// The program's version, for people.
     pub version: String,
-    /// Levels of the format that it knows.
+    /// Format levels that the program knows.
     pub levels: Levels,
 }
 
 impl Default for Program {
-    /// The program that this is.
+    /// Describes the program that is running.
     fn default() -> Self {
         let next = if cfg!(feature = "next-level") { "+next-level" } else { "" };
         Program { version: format!("{}{next}", env!("CARGO_PKG_VERSION")), levels: Levels::OWN }
@@ -46,94 +47,97 @@ impl Default for Program {
 /// Settings of one node. All durations are in milliseconds.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The id of this node; one of `members`.
+    /// Id of this node. It is one of `members`, unless the node joins.
     pub node_id: u64,
     /// The cluster's name. Peers and data directories of another cluster are refused.
     pub cluster_id: String,
-    /// The members that found the cluster, the same list on every node. From then on the log says
-    /// who is a member, and these are only asked first.
+    /// The members that found the cluster, the same list on every node. After the founding the log
+    /// says who is a member, and this list only names the peers to ask first.
     pub members: Vec<Member>,
-    /// True if this node joins a cluster that is there: it never helps to found one, and need not
-    /// be among `members`.
+    /// True if this node joins an existing cluster. Such a node never helps to found one, and need
+    /// not be among `members`.
     pub join: bool,
-    /// The preference for this node as leader, 0 to 100: of voters that are equally far the one
-    /// with the highest leads. One with 0 leads only as long as no other can.
+    /// Preference for this node as leader, 0 to 100. Of voters that are equally far in the log, the
+    /// one with the highest preference leads. A node with 0 leads only as long as no other can.
     pub leader_priority: u8,
-    /// Time for which a learner must have nearly everything before it becomes a voter of itself.
+    /// Time for which a learner must be nearly up to date before the leader makes it a voter.
     pub promote_after_ms: u64,
-    /// The zxid at which those of a cluster begin that is founded now; the time in milliseconds
-    /// since 1970, times 1,024, when it is `None`, so that they are larger than those of a cluster
-    /// before it. At most [`znode::ZXID_BASE_MAX`].
+    /// Zxid base of a cluster that is founded now, at most [`znode::ZXID_BASE_MAX`]. `None` stands
+    /// for the time in milliseconds since 1970, times 1,024, so that zxids are larger than those of
+    /// an earlier cluster.
     pub zxid_base: Option<u64>,
-    /// The directory in which log, snapshots and node metadata live. Made when missing.
+    /// Directory of the log, the snapshots and the node's identity. Created when missing.
     pub data_dir: PathBuf,
-    /// The address to which peers connect.
+    /// Address at which this node listens for peers.
     pub peer_listen: SocketAddr,
-    /// Time between two signs of life of an idle leader.
+    /// Time between two heartbeats of an idle leader.
     pub heartbeat_ms: u64,
-    /// A follower that heard no leader for this long (up to the maximum, at random) stands for
-    /// election. Half of it is the lease: so long after it heard a leader, a follower votes for no
-    /// other. When the leader's connection ends, it asks whether it would be elected as soon as the
-    /// lease is over.
+    /// Shortest time without a leader after which a follower stands for election. The actual time
+    /// is random, up to `election_timeout_max_ms`. Half of this one is the lease: for so long after
+    /// a follower heard a leader, it votes for no other node. When the leader's connection ends, a
+    /// follower asks for pre-votes as soon as the lease is over.
     pub election_timeout_min_ms: u64,
-    /// The maximum; see `election_timeout_min_ms`.
+    /// Longest time without a leader after which a follower stands for election.
     pub election_timeout_max_ms: u64,
-    /// One round trip between peers, connecting included.
+    /// Timeout of one round trip between peers, connecting included.
     pub peer_timeout_ms: u64,
-    /// A snapshot is built when this many entries were applied since the last one ...
+    /// Number of entries applied since the last snapshot at which the next one is built.
     pub snapshot_log_entries: u64,
-    /// ... or this many bytes of entries.
+    /// Bytes of entries applied since the last snapshot at which the next one is built.
     pub snapshot_log_bytes: u64,
-    /// Entries that stay in the log behind a snapshot, for followers that are a little late.
+    /// Number of entries that stay in the log although a snapshot contains them, for followers that
+    /// lag a little.
     pub log_entries_kept: u64,
-    /// Bounds of the state. The leader proposes them when the replicated ones differ.
+    /// Bounds of the state. The leader proposes them when the replicated bounds differ.
     pub limits: Limits,
-    /// Proposals of this node on their way at once, forwarded ones of peers counted apart. Beyond:
-    /// `Unavailable`.
+    /// Largest number of proposals of this node under way at once. Proposals that peers forward are
+    /// counted apart. A proposal beyond the bound is `Unavailable`.
     pub proposals_max: usize,
-    /// Bytes of the entries of those proposals.
+    /// Largest size in bytes of the entries of those proposals together.
     pub proposal_bytes_max: usize,
-    /// Linearizable reads and heartbeats of this node on their way at once. Beyond: `Unavailable`.
+    /// Bound on the reads and heartbeats of this node that are under way at once. A call beyond it
+    /// is `Unavailable`.
     pub reads_max: usize,
-    /// Waits that this node keeps at once. Beyond: [`crate::WaitEnd::TooMany`].
+    /// Largest number of waits at this node at once. A wait beyond it ends with
+    /// [`crate::WaitEnd::TooMany`].
     pub watches_max: usize,
-    /// Events kept for [`crate::Replica::events`] ...
+    /// Largest number of events that are kept for [`crate::Replica::events`].
     pub event_ring_max: usize,
-    /// ... and how many bytes of paths they may hold.
+    /// Largest size in bytes of paths in those events.
     pub event_ring_bytes_max: usize,
-    /// Free space on the data directory's filesystem below which clients' writes are `Unavailable`.
+    /// Free bytes of the data directory's filesystem below which clients' writes are `Unavailable`.
     pub free_disk_min_bytes: u64,
-    /// A node whose log has waited for the disk for longer is not ready and takes no part in
-    /// elections, and a leader hands over.
+    /// Longest time that the log may wait for the disk. Beyond it the node is not ready and takes
+    /// no part in elections, and a leader hands over leadership.
     pub disk_stall_max_ms: u64,
-    /// Time between two looks of the leader for silent sessions and znodes to collect.
+    /// Time between two scans of the leader for silent sessions and for znodes to collect.
     pub tick_ms: u64,
-    /// Znodes or sessions that one entry of the leader may collect.
+    /// Largest number of znodes or sessions that one entry of the leader may collect.
     pub reap_batch_max: usize,
-    /// A node whose applied entry is this far behind the committed one is not ready.
+    /// Largest number of entries by which the applied entry may lag behind the committed one while
+    /// the node is ready.
     pub ready_lag_max: u64,
-    /// The program that this node runs. Only a simulation says otherwise than it is: a node then
-    /// plays an older program.
+    /// The program that this node runs. Only a simulation sets another one, so that the node plays
+    /// an older program.
     pub program: Program,
 }
 
 impl Config {
-    /// Time in which a follower that heard a leader votes for no other: half of the shortest
-    /// silence, but four heartbeats at least. Raft knows it as the longest election timeout, which
-    /// it counts from the end of the lease on.
+    /// Time in which a follower that heard a leader votes for no other node: half of the shortest
+    /// election timeout, but at least four heartbeats. openraft gets it as its longest election
+    /// timeout, which openraft counts from the end of the lease on.
     pub(crate) fn lease_ms(&self) -> u64 {
         (self.election_timeout_min_ms / 2).max(self.heartbeat_ms * 4)
     }
 
-    /// The shortest pause of a candidate that was not elected, and the time that votes may take.
-    /// With the lease less than the shortest silence, so that what `campaign` says about that
-    /// holds.
+    /// Shortest pause of a candidate that was not elected, and the time that votes may take. Pause
+    /// and lease together are shorter than the shortest election timeout, as `campaign` needs it.
     pub(crate) fn pause_ms(&self) -> u64 {
         self.lease_ms() / 2
     }
 
-    /// A leader that a quorum followed so recently is the only one: clearly shorter than the lease,
-    /// because clocks run at different speeds.
+    /// Time since the last contact with a quorum in which a leader is sure to be the only one.
+    /// Clearly shorter than the lease, because clocks run at different speeds.
     pub(crate) fn sure_ms(&self) -> u64 {
         self.lease_ms() * 3 / 4
     }
@@ -176,7 +180,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Silence that a peer is allowed which owes an answer.
+    /// Longest silence of a peer that owes an answer.
     pub(crate) fn peer_timeout(&self) -> Duration {
         Duration::from_millis(self.peer_timeout_ms)
     }

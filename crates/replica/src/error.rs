@@ -1,15 +1,15 @@
-//! Failures of calls. Refused, unavailable and unknown are three things and never merged.
+//! Errors of calls. Refused, unavailable and unknown are three kinds and never merged.
 
 use znode::{OtherLevel, Zxid};
 
-/// The answer to a client that waited at a node without a leader or a disk.
+/// Message for a client that waits at a node without a leader, or whose disk does not answer.
 const CANNOT_SERVE: &str = "this node hears no leader, or its disk does not answer: go to another node";
 
 /// The reason why a call has no answer from the state machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The state machine's rules say no; every replica would say the same. (A refused *proposal* is
-    /// an answer and comes as `Applied`; this is for heartbeats.)
+    /// an answer and comes as `TxnOutcome`; this is for heartbeats.)
     #[error("{0}")]
     Refused(znode::Error),
     /// The call proposed nothing: retry freely, here or elsewhere.
@@ -17,18 +17,18 @@ pub enum Error {
     Unavailable {
         /// The reason, for people.
         reason: String,
-        /// Time after which a retry may do better.
+        /// Milliseconds after which a retry may succeed.
         retry_after_ms: u64,
     },
-    /// The call proposed nothing: the cluster was restored just now, and grants no lock yet.
+    /// The call proposed nothing: the cluster was restored a short time ago and grants no lock yet.
     #[error(
         "the cluster was restored a short time ago and grants no lock yet: clients of before may believe in theirs"
     )]
     Restoring {
-        /// Time after which a retry may do better.
+        /// Milliseconds after which a retry may succeed.
         retry_after_ms: u64,
     },
-    /// The entry may have happened or may still happen. Retry with the same idempotency key.
+    /// The entry may have been applied, or may still be. Retry with the same idempotency key.
     #[error("outcome unknown: {reason}")]
     Unknown {
         /// The reason, for people.
@@ -46,17 +46,17 @@ impl Error {
     }
 }
 
-/// The reason why [`crate::Replica::wait_for`] ended without what it waited for.
+/// Reason why a wait of [`crate::Replica::wait_for`] ended without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WaitEnd {
     /// The deadline passed first.
     #[error("the wait is over")]
     Deadline,
-    /// The node keeps as many watches as it may.
+    /// The node has as many waits as it may have at once.
     #[error("too many watches on this node")]
     TooMany,
-    /// The node hears no leader, or its disk does not answer: it would not learn of what is waited
-    /// for.
+    /// The node hears no leader, or its disk does not answer, so it would not learn of the awaited
+    /// change.
     #[error("{CANNOT_SERVE}")]
     CannotServe,
     /// The node is shutting down.
@@ -67,42 +67,43 @@ pub enum WaitEnd {
 /// The reason why [`crate::Replica::events`] cannot answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EventsError {
-    /// Events after `since` are no longer kept. Read afresh, then ask from that zxid on.
+    /// Events after `since` are no longer kept. Read the state afresh, then ask for events after
+    /// its zxid.
     #[error("events since then are no longer kept; the oldest position is {oldest}")]
     Gone {
         /// The smallest `since` that this node can answer.
         oldest: Zxid,
     },
-    /// The wait for them ended.
+    /// The wait for events ended.
     #[error(transparent)]
     Wait(#[from] WaitEnd),
 }
 
-/// The reason why a node that ran cannot go on.
+/// Reason why a running node cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// The disk, or Raft, has failed.
     #[error("{0}")]
     Broken(String),
-    /// The node and its leader have what excludes each other; see docs/storage-trouble.md.
+    /// The node and its leader have histories that exclude each other; see docs/storage-trouble.md.
     #[error("{0}")]
     Contradiction(String),
-    /// The node is no member any more.
+    /// The node was removed from the cluster.
     #[error(
         "this node was removed from the cluster at zxid {}: its data directory must go before it can be added again, under \
          another id",
         zxid.0
     )]
     Removed {
-        /// The entry that says so.
+        /// Zxid of the entry that removed the node.
         zxid: Zxid,
     },
-    /// The cluster is at a level that this program does not know.
+    /// The cluster is at a format level that this program does not know.
     #[error(transparent)]
     Level(OtherLevel),
 }
 
-/// The reason why a node does not start. Shown to the operator, so each says what to do where that
+/// Reason why a node does not start. Operators read the message, so it says what to do where that
 /// is not plain.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -112,9 +113,9 @@ pub enum StartError {
     /// The peer listener cannot be opened.
     #[error("cannot listen for peers on {addr}: {source}")]
     Listen {
-        /// The address.
+        /// Address of the listener.
         addr: String,
-        /// The system's reason.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// The data directory is another node's, another cluster's, of a newer format, or damaged.
@@ -123,7 +124,7 @@ pub enum StartError {
     /// Raft refuses its configuration or what it finds in storage.
     #[error("raft: {0}")]
     Raft(String),
-    /// The cluster is at a level that this program does not know.
+    /// The cluster is at a format level that this program does not know.
     #[error(transparent)]
     Level(OtherLevel),
 }

@@ -1,4 +1,5 @@
-//! The way of a node to a vote, to asking for votes, and to passing on what its clients say.
+//! Work of a follower: getting a vote, standing for election, and forwarding heartbeats of
+//! sessions.
 
 pub(crate) mod bootstrap;
 pub(crate) mod campaign;

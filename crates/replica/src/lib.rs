@@ -40,9 +40,9 @@
 //! raft/        consensus.rs Consensus: Raft as the other parts see it · state_machine.rs its state machine
 //!              network.rs its calls to peers · peers.rs Peers: the other members
 //!              quorum_contact.rs when a peer last followed this node
-//!              purged.rs up to where the log is gone · reach.rs whether peers can be reached
-//!              transport/ connections, frames, messages · found.rs what a node finds on its disk
-//!              decoded.rs entries that were read as they came
+//!              purge_index.rs up to where the log is gone · reach.rs whether peers can be reached
+//!              transport/ connections, frames, messages · stored_progress.rs what a node finds on its disk
+//!              decoded_entries.rs entries that were read as they came
 //!              known_cluster.rs the cluster's uuid, zxid base and level, as far as the node knows
 //!              continuity.rs appends and what is committed · transitions.rs which membership may follow which
 //!              ahead_of_leader.rs Accounts: two histories, and no telling which is right
@@ -59,8 +59,8 @@
 //!              follow_members.rs peers are the members, and a removed node ends
 //!              session_heartbeats.rs heartbeats of sessions on their way to the leader
 //! operate/     status.rs Status: what a node tells of itself · health.rs whether the cluster is well
-//!              story.rs what changes, as the log tells it · told.rs what was told last
-//!              disk_stall.rs what a leader does while its disk stalls · drained.rs a node that is not to lead
+//!              story.rs what changes, as the log tells it · change_reporter.rs what was told last
+//!              disk_stall.rs what a leader does while its disk stalls · drain_wish.rs a node that is not to lead
 //!              serving.rs waits end at a node that cannot serve
 //!              housekeeping.rs what is looked after now and then
 //!              upgrade.rs which programs the members run, and raising the level
@@ -97,14 +97,14 @@ pub mod fuzzing {
 pub use config::{Config, Member, Program};
 pub use error::{Error, EventsError, Failure, StartError, WaitEnd};
 pub use follower::session_heartbeats::Touch;
-pub use leader::orders::{Done, MemberReport, MembersReport, NewMember, Order, OrderError, RefusedOrder};
+pub use leader::orders::{MemberReport, MembersReport, NewMember, Order, OrderError, OrderOutcome, RefusedOrder};
 pub use local::background;
 pub use local::counters::{Counts, Entrance, RequestEnd, TurnedAway};
 pub use local::seldom::Seldom;
 pub use local::session_tracker::Silence;
 pub use operate::health::{Health, MemberHealth, Part};
 pub use operate::status::{Check, Leader, NodeStatus, Readiness, Role, SnapshotStatus};
-pub use operate::upgrade::{Finalized, MemberProgram, UpgradeStatus};
+pub use operate::upgrade::{FinalizeOutcome, MemberProgram, UpgradeStatus};
 pub use read::Consistency;
 pub use replica::Replica;
 pub use storage::{descriptors_wanted, random_uuid, want_descriptors};

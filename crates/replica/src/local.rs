@@ -1,5 +1,5 @@
-//! Things that a node has and knows by itself: its machine, disk and vote, and when it heard of
-//! others.
+//! Facts that a node knows by itself: its machine, disk and vote, and when it heard its leader and
+//! its sessions.
 
 pub mod background;
 pub(crate) mod counters;

@@ -1,5 +1,5 @@
-//! One node with all its parts. [`crate::Replica`] is the handle on it; the task that watches for
-//! failures holds it, too.
+//! One node with all its parts. [`crate::Replica`] is the handle on it. The task that watches for
+//! failures holds the node, too.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -32,7 +32,7 @@ use crate::local::host::Host;
 use crate::local::seldom::Seldom;
 use crate::local::vote_gate::VoteGate;
 use crate::operate::disk_stall::DiskStall;
-use crate::operate::drained::Drained;
+use crate::operate::drain_wish::DrainWish;
 use crate::operate::housekeeping::Housekeeping;
 use crate::operate::serving::Serving;
 use crate::operate::status::Status;
@@ -40,10 +40,10 @@ use crate::operate::story::{self, Teller};
 use crate::operate::upgrade::Upgrade;
 use crate::raft::ahead_of_leader::Accounts;
 use crate::raft::consensus::{Consensus, Raft};
-use crate::raft::decoded::Decoded;
-use crate::raft::found::Found;
+use crate::raft::decoded_entries::DecodedEntries;
 use crate::raft::peers::Peers;
-use crate::raft::state_machine::{Identified, StateMachine};
+use crate::raft::state_machine::{OwnCluster, StateMachine};
+use crate::raft::stored_progress::StoredProgress;
 use crate::raft::transport::{Identity, Listener};
 use crate::read::{self, Reads};
 use crate::server::{self, Server};
@@ -56,7 +56,7 @@ use crate::write::entry_clock::EntryClock;
 use crate::write::propose::Proposer;
 use crate::{Config, Failure, StartError};
 
-/// Bytes that a start on a full disk can give up.
+/// Bytes of the ballast, which a start on a full disk can give up.
 const BALLAST_BYTES: u64 = 16 << 20;
 
 pub(crate) struct Node {
@@ -69,14 +69,14 @@ pub(crate) struct Node {
     pub(crate) status: Arc<Status>,
     pub(crate) operators: Arc<Operators>,
     pub(crate) upgrade: Arc<Upgrade>,
-    pub(crate) drained: Arc<Drained>,
+    pub(crate) drain_wish: Arc<DrainWish>,
     tasks: Mutex<JoinSet<()>>,
     disk: Mutex<Option<Disk>>,
-    /// A channel that is closed once Raft has let go of the state machine.
+    /// Channel that is closed once Raft has dropped the state machine.
     state_machine_gone: Mutex<Option<mpsc::Receiver<()>>>,
 }
 
-/// Parts of which the tasks of a node are made.
+/// Parts from which the tasks of a node are made.
 struct Parts {
     config: Arc<Config>,
     life: Arc<Life>,
@@ -86,7 +86,7 @@ struct Parts {
     view: Arc<View>,
     gate: Arc<VoteGate>,
     log_since_snapshot_bytes: Arc<AtomicU64>,
-    decoded: Arc<Decoded>,
+    decoded: Arc<DecodedEntries>,
     snapshots: SnapshotStore,
     meta: NodeMeta,
     /// The last entry that this node knew to be committed when it started.
@@ -144,7 +144,7 @@ impl Parts {
         }
     }
 
-    /// Makes the node, and starts everything that runs as long as it does.
+    /// Makes the node, and starts all tasks that run as long as the node does.
     fn begin(self, listener: Listener, disk: Disk, state_machine_gone: mpsc::Receiver<()>) -> Arc<Node> {
         let (proposer, bootstrap, housekeeping) = (self.proposer(), self.bootstrap(), self.housekeeping());
         let leadership = Arc::new(Leadership::new(Arc::clone(&proposer)));
@@ -182,7 +182,7 @@ impl Parts {
             status: Arc::clone(&status),
             operators,
             upgrade,
-            drained: Arc::new(Drained::new(Arc::clone(&consensus))),
+            drain_wish: Arc::new(DrainWish::new(Arc::clone(&consensus))),
             tasks: Mutex::new(JoinSet::new()),
             disk: Mutex::new(Some(disk)),
             state_machine_gone: Mutex::new(Some(state_machine_gone)),
@@ -203,15 +203,15 @@ impl Parts {
         node.spawn(watch_failure(Arc::clone(&node)));
         // A simulation has no operator.
         if !node.consensus.host.is_simulated() {
-            node.spawn(Arc::clone(&node.drained).keep_away(stopped()));
+            node.spawn(Arc::clone(&node.drain_wish).keep_away(stopped()));
             node.spawn(story::tell(Teller { consensus, view, status }, stopped()));
         }
         node
     }
 }
 
-/// Things that a node starts with.
-struct Opened<L> {
+/// The parts that a node starts with.
+struct NodeParts<L> {
     log: L,
     log_writes: LogWrites,
     snapshots: SnapshotStore,
@@ -222,10 +222,10 @@ struct Opened<L> {
     host: Host,
 }
 
-/// Things that are left to look after once the parts of the storage are with their users.
+/// Parts of the storage that the node itself keeps when the others are with their users.
 struct Disk {
     fatal: Fatal,
-    /// Keeps the directory's lock.
+    /// The storage, which keeps the directory's lock; `None` in a simulation.
     storage: Option<Storage>,
 }
 
@@ -245,7 +245,8 @@ impl Node {
         let log_writes = log.writes().clone();
         let guard = Some(storage.disk.clone());
         let disk = Disk { fatal: storage.fatal().clone(), storage: Some(storage) };
-        Node::run(config, listener, Opened { log, log_writes, snapshots, meta, guard, disk, host: Host::Machine }).await
+        Node::run(config, listener, NodeParts { log, log_writes, snapshots, meta, guard, disk, host: Host::Machine })
+            .await
     }
 
     /// See [`Replica::start_simulated`](crate::Replica::start_simulated).
@@ -258,11 +259,11 @@ impl Node {
         let disk = Disk { fatal, storage: None };
         let (log, log_writes) = (machine.log, machine.log_writes);
         let host = Host::Simulated(machine.world);
-        let opened = Opened { log, log_writes, snapshots, meta, guard: None, disk, host };
+        let opened = NodeParts { log, log_writes, snapshots, meta, guard: None, disk, host };
         Node::run(config, Listener::Simulated(machine.listener), opened).await
     }
 
-    async fn run<L>(config: Config, listener: Listener, mut storage: Opened<L>) -> Result<Arc<Node>, StartError>
+    async fn run<L>(config: Config, listener: Listener, mut storage: NodeParts<L>) -> Result<Arc<Node>, StartError>
     where
         L: RaftLogStorage<TypeConfig>,
     {
@@ -275,19 +276,20 @@ impl Node {
         // its own.
         let view = Arc::new(View::new(State::default(), ViewLimits::of(&config)));
         let log_since_snapshot_bytes = Arc::new(AtomicU64::new(0));
-        let decoded = Arc::new(Decoded::knowing(config.program.levels));
+        let decoded = Arc::new(DecodedEntries::knowing(config.program.levels));
         let (alive, state_machine_gone) = mpsc::channel(1);
         let state_machine = StateMachine::new(
             Arc::clone(&view),
             storage.snapshots.clone(),
-            Identified { host: host.clone(), cluster: Arc::clone(&identity.cluster), meta: storage.meta.clone() },
+            OwnCluster { host: host.clone(), cluster: Arc::clone(&identity.cluster), meta: storage.meta.clone() },
             Arc::clone(&log_since_snapshot_bytes),
             Arc::clone(&decoded),
             alive,
         );
-        let found = Found::read(&mut storage.log, &storage.meta, &storage.snapshots, &identity.cluster).await?;
-        story::start(&config, &found);
-        view.counters.again_up_to(found.last_log);
+        let progress =
+            StoredProgress::read(&mut storage.log, &storage.meta, &storage.snapshots, &identity.cluster).await?;
+        story::start(&config, &progress);
+        view.counters.again_up_to(progress.last_log);
         let raft = Raft::new(config.node_id, raft_config(&config)?.into(), peers.clone(), storage.log, state_machine)
             .await
             .map_err(|error| match *identity.cluster.outgrown().borrow() {
@@ -295,9 +297,9 @@ impl Node {
                 Some(other) => StartError::Level(other),
                 None => StartError::Raft(error.to_string()),
             })?;
-        peers.purged.told_by(raft.metrics());
-        let bound_until = Instant::now() + Duration::from_millis(bound_ms(&config, &found));
-        let gate = Arc::new(VoteGate::new(found.joined, bound_until));
+        peers.purge_index.told_by(raft.metrics());
+        let bound_until = Instant::now() + Duration::from_millis(bound_ms(&config, &progress));
+        let gate = Arc::new(VoteGate::new(progress.joined, bound_until));
         let disk_watch = DiskWatch::new(storage.log_writes, &config);
         let cluster = Arc::clone(&identity.cluster);
         let consensus = Arc::new(Consensus::new(host, &config, raft, peers, cluster, disk_watch));
@@ -314,7 +316,7 @@ impl Node {
             decoded,
             snapshots: storage.snapshots,
             meta: storage.meta,
-            recover_to: found.committed,
+            recover_to: progress.committed,
         };
         Ok(parts.begin(listener, storage.disk, state_machine_gone))
     }
@@ -347,7 +349,7 @@ impl Node {
             Ok(())
         };
         let _ = self.consensus.host.blocking(close).await;
-        // Raft lets go of its log some time after its state machine.
+        // Raft drops its log some time after its state machine.
         if let Some(closing) = closing {
             closing.closed().await;
         }
@@ -377,9 +379,10 @@ async fn open_storage(config: &Config) -> Result<Storage, StartError> {
     opened.map_err(|error| StartError::Storage(error.to_string()))
 }
 
-/// Time for which a node that may have followed a leader elects no node.
-fn bound_ms(config: &Config, found: &Found) -> u64 {
-    if found.vote.is_some() { config.lease_ms() } else { 0 }
+/// Milliseconds from the start in which this node votes for no other, because it may have followed
+/// a leader before. 0 if it has never voted.
+fn bound_ms(config: &Config, progress: &StoredProgress) -> u64 {
+    if progress.vote.is_some() { config.lease_ms() } else { 0 }
 }
 
 fn raft_config(config: &Config) -> Result<openraft::Config, StartError> {
@@ -392,13 +395,13 @@ fn raft_config(config: &Config) -> Result<openraft::Config, StartError> {
         max_payload_entries: 1_024,
         snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot_log_entries),
         max_in_snapshot_log_to_keep: config.log_entries_kept,
-        // A follower whose next entry is still in the log gets entries; only one that is further
-        // behind a snapshot.
+        // Followers get entries while their next entry is still in the log, and a snapshot only
+        // when they are further behind.
         replication_lag_threshold: config.snapshot_log_entries + config.log_entries_kept + 1_024,
         enable_pre_vote: Some(true),
-        // No follower stands before `campaign.rs` says so.
+        // No follower stands for election before `campaign.rs` says so.
         enable_elect: false,
-        // A restarted leader would lead on without asking whether it still may.
+        // Otherwise a restarted leader would go on leading without asking whether it still may.
         enable_leader_restore: Some(false),
         // A wiped member may come back: it has no vote before it has caught up, so nothing that was
         // acknowledged is lost by it.
@@ -409,7 +412,7 @@ fn raft_config(config: &Config) -> Result<openraft::Config, StartError> {
     raft_config.validate().map_err(|error| StartError::Config(error.to_string()))
 }
 
-/// Notices when storage or Raft cannot go on.
+/// Fails the node when its storage or Raft cannot go on.
 async fn watch_failure(node: Arc<Node>) {
     let fatal = node.disk.lock().expect("nothing panics under this guard").as_ref().map(|disk| disk.fatal.clone());
     let Some(fatal) = fatal else { return };
@@ -429,7 +432,7 @@ async fn watch_failure(node: Arc<Node>) {
     let failure = tokio::select! {
         biased;
         () = stopped.wait() => return,
-        // Before Raft: it ends by what it cannot read.
+        // Checked before Raft, which also ends when it cannot read an entry of that level.
         Ok(other) = async { outgrown.wait_for(Option::is_some).await.map(|other| *other) } => match other {
             Some(other) => Failure::Level(other),
             None => return,

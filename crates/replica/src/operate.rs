@@ -1,11 +1,11 @@
-//! Facts that an operator is told, and work that keeps the machine in order.
+//! Reports to operators, and work that keeps the machine in order.
 
+pub(crate) mod change_reporter;
 pub(crate) mod disk_stall;
-pub(crate) mod drained;
+pub(crate) mod drain_wish;
 pub(crate) mod health;
 pub(crate) mod housekeeping;
 pub(crate) mod serving;
 pub(crate) mod status;
 pub(crate) mod story;
-pub(crate) mod told;
 pub(crate) mod upgrade;

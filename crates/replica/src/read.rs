@@ -27,9 +27,9 @@ use crate::{Config, Error};
 pub enum Consistency {
     /// A state not older than anything that was acknowledged anywhere before the read began.
     Linearizable,
-    /// The state that this node has applied, but not older than `min_zxid`, which it waits for.
+    /// The state that this node has applied, as soon as it includes `min_zxid`.
     Local {
-        /// The zxid that the client has seen; zero for "whatever there is".
+        /// Zxid that the client has seen; 0 if any state will do.
         min_zxid: Zxid,
     },
 }
@@ -37,36 +37,37 @@ pub enum Consistency {
 /// A reader that waits for a read index from the leader.
 pub(crate) type IndexWaiter = oneshot::Sender<Result<Zxid, String>>;
 
-/// Questions to the leader under way at once; later readers share the next one.
+/// Largest number of questions to the leader under way at once. Later readers share the next
+/// question.
 const ROUNDS_MAX: usize = 4;
-/// Readers that share one question.
+/// Largest number of readers that share one question to the leader.
 const READERS_MAX: usize = 4_096;
 
-/// Counts a read as under way.
-struct Reading<'a>(&'a Reads);
+/// A read under way, which counts until this is dropped.
+struct ActiveRead<'a>(&'a Reads);
 
-impl Drop for Reading<'_> {
+impl Drop for ActiveRead<'_> {
     fn drop(&mut self) {
         self.0.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Answers reads that must be as fresh as asked.
+/// Reads of the state, as fresh as the caller asks.
 pub(crate) struct Reads {
     pub(crate) consensus: Arc<Consensus>,
     config: Arc<Config>,
     pub(crate) view: Arc<View>,
     pub(crate) life: Arc<Life>,
     pub(crate) gate: Arc<VoteGate>,
-    /// The last entry that must be applied again after a restart before this node knows what it
-    /// knew.
+    /// The last entry that this node knew to be committed when it started. Until it is applied
+    /// again, the state is older than before the restart.
     pub(crate) recover_to: Zxid,
     under_way: AtomicUsize,
     indexes: mpsc::Sender<IndexWaiter>,
 }
 
 impl Reads {
-    /// Makes the part, and the queue for [`forward`].
+    /// Makes the reads, and the queue for [`forward`].
     pub(crate) fn new(
         proposer: &Proposer,
         gate: Arc<VoteGate>,
@@ -79,7 +80,7 @@ impl Reads {
         (Reads { consensus, config, view, life, gate, recover_to, under_way: AtomicUsize::new(0), indexes }, queue)
     }
 
-    /// Tells whether this node knows again what it knew before it started.
+    /// Tells whether the state of this node is again as new as it was known to be before the start.
     pub(crate) fn has_recovered(&self) -> bool {
         let applied = self.view.applied();
         self.gate.joined() && self.consensus.cluster.is_founded_at(applied) && applied >= self.recover_to
@@ -90,8 +91,8 @@ impl Reads {
         if let Some(end) = self.life.end() {
             return Err(Error::unavailable(end));
         }
-        // After a restart a node first gets back to where it was, so that what it tells does not go
-        // back either; after a kill that is where it was 20 ms before, and who must not see less
+        // After a restart, reads wait until the node is where it was, so that its answers do not go
+        // back. After a kill, that is where it was 20 ms before. A client that must not see less
         // names `min_zxid`.
         let local = |min_zxid: Zxid| min_zxid.max(self.recover_to);
         if let Consistency::Local { min_zxid } = consistency
@@ -101,7 +102,7 @@ impl Reads {
             return Ok(self.view.state());
         }
         let under_way = self.under_way.fetch_add(1, Ordering::Relaxed);
-        let _reading = Reading(self);
+        let _reading = ActiveRead(self);
         if under_way >= self.config.reads_max {
             return Err(Error::unavailable("too many reads under way on this node"));
         }
@@ -180,8 +181,8 @@ impl Reads {
     }
 }
 
-/// Asks the leader on behalf of all readers that have come together. A reader only ever shares a
-/// question that is sent after it came.
+/// Asks the leader on behalf of all readers that wait. A reader only ever shares a question that is
+/// sent after the reader came.
 pub(crate) async fn forward(consensus: Arc<Consensus>, mut queue: mpsc::Receiver<IndexWaiter>, stopped: Stop) {
     let mut rounds = FuturesUnordered::new();
     loop {

@@ -1,4 +1,4 @@
-//! The handle.
+//! The handle on a node, which the doors call.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -10,7 +10,7 @@ use openraft::storage::RaftLogStorage;
 use sha2::{Digest, Sha256};
 use storage::TypeConfig;
 use tokio::time::Instant;
-use znode::{Applied, Credential, Identity, Request, SessionId, State, Term, Zxid};
+use znode::{Credential, Identity, Request, SessionId, State, Term, TxnOutcome, Zxid};
 
 use crate::follower::session_heartbeats::Touch;
 use crate::local::session_tracker::Silence;
@@ -19,12 +19,13 @@ use crate::operate::health::health;
 use crate::read::Consistency;
 use crate::simulation::Machine;
 use crate::{
-    Check, Config, Done, Entrance, Error, EventBatch, EventKinds, EventsError, Failure, Finalized, Health, Leader,
-    MembersReport, NodeStatus, Observer, Order, OrderError, RequestEnd, StartError, Step, TurnedAway, UpgradeStatus,
-    WaitEnd, WatchKey,
+    Check, Config, Entrance, Error, EventBatch, EventKinds, EventsError, Failure, FinalizeOutcome, Health, Leader,
+    MembersReport, NodeStatus, Observer, Order, OrderError, OrderOutcome, RequestEnd, StartError, Step, TurnedAway,
+    UpgradeStatus, WaitEnd, WatchKey,
 };
 
-/// One node of the ensemble. Clones are the same node, which runs until [`Replica::shutdown`].
+/// Handle on one node of the ensemble. Clones are handles on the same node, which runs until
+/// [`Replica::shutdown`].
 #[derive(Clone)]
 pub struct Replica {
     node: Arc<Node>,
@@ -37,7 +38,7 @@ impl std::fmt::Debug for Replica {
 }
 
 impl Replica {
-    /// Opens storage, listens for peers and joins, or forms, the ensemble. Safe to repeat, in any
+    /// Opens storage, listens for peers, and founds or joins the ensemble. Safe to repeat, in any
     /// order of nodes.
     ///
     /// # Errors
@@ -49,8 +50,8 @@ impl Replica {
         Replica::start_on(config, listener).await
     }
 
-    /// Starts a node as [`Replica::start`] does, with a peer listener that is bound already (its
-    /// address counts, not `config.peer_listen`).
+    /// Starts a node as [`Replica::start`] does, with a peer listener that is already bound. The
+    /// address of the listener counts, not `config.peer_listen`.
     ///
     /// # Errors
     /// As [`Replica::start`].
@@ -73,13 +74,13 @@ impl Replica {
         Replica { node }
     }
 
-    /// Stops: hands leadership away, ends waits with `Stopped`, closes storage. Returns when the
-    /// data directory may be opened again.
+    /// Stops the node: hands leadership away, ends waits with `Stopped`, and closes storage.
+    /// Returns when the data directory may be opened again.
     pub async fn shutdown(&self) {
         self.node.shutdown().await;
     }
 
-    /// Resolves when the node cannot go on, with the reason. The program ends then.
+    /// Resolves with the reason when the node cannot go on. The program must end then.
     pub fn failed(&self) -> impl Future<Output = Failure> + Send + 'static {
         let mut failure = self.node.life.failure();
         async move {
@@ -92,16 +93,16 @@ impl Replica {
     }
 
     /// Writes, through the leader. Returns once this node has applied the entry, so that what the
-    /// caller reads next from [`Replica::state`] includes it. `Applied::events` is empty: events go
-    /// to those who watch.
+    /// caller reads next from [`Replica::state`] includes it. `TxnOutcome::events` is empty: events
+    /// go to those who watch.
     ///
     /// Dropping the future does not take the proposal back.
     ///
     /// # Errors
     /// `Unavailable` when nothing was proposed, `Unknown` when it may have been. A refusal by the
-    /// state machine is `Applied`; `Refused` is only a request that is too long to be an entry at
-    /// all.
-    pub async fn propose(&self, request: Request, deadline: Instant) -> Result<Applied, Error> {
+    /// state machine is a `TxnOutcome`; `Refused` is only a request that is too long to be an entry
+    /// at all.
+    pub async fn propose(&self, request: Request, deadline: Instant) -> Result<TxnOutcome, Error> {
         self.node.proposer.propose(request, deadline).await
     }
 
@@ -110,44 +111,46 @@ impl Replica {
         self.node.view.state()
     }
 
-    /// The state, as fresh as asked.
+    /// Returns the state, as fresh as `consistency` asks.
     ///
     /// # Errors
-    /// `Unavailable` when no leader confirms the read, or this node does not get there, before the
-    /// deadline.
+    /// `Unavailable` when no leader confirms the read before the deadline, or this node does not
+    /// catch up in time.
     pub async fn read(&self, consistency: Consistency, deadline: Instant) -> Result<Arc<State>, Error> {
         self.node.reads.read(consistency, deadline).await
     }
 
-    /// A heartbeat, acknowledged by a leader that is sure to lead. It takes at most a third of the
-    /// session's timeout, so that a refused client has time for another node.
+    /// Sends a heartbeat of a session, which a leader that is sure to lead acknowledges. The call
+    /// takes at most a third of the session's timeout, so that a client has time for another node.
     ///
     /// # Errors
-    /// `Refused` with `SessionExpired` or `AuthFailed`; `Unavailable` when no leader took it: go to
-    /// another node.
+    /// `Refused` with `SessionExpired` or `AuthFailed`. `Unavailable` when no leader acknowledged
+    /// the heartbeat: the client should go to another node.
     pub async fn touch(&self, credential: Credential, deadline: Instant) -> Result<Touch, Error> {
         self.node.heartbeats.touch(credential, deadline).await
     }
 
-    /// The term in which this node is sure to lead: no other has been elected meanwhile, and until
-    /// that changes it acknowledges heartbeats.
+    /// Term in which this node is sure to lead, or `None`. While it is sure, no other leader has
+    /// been elected, and the node acknowledges heartbeats.
     pub fn sure_to_lead(&self) -> Option<Term> {
         self.node.heartbeats.leadership.sure_to_lead()
     }
 
-    /// Silence of each of these sessions, where this node is sure to lead: no other knows.
+    /// Silence of each session in `of`. `None` unless this node is sure to lead, because no other
+    /// node knows.
     pub fn silences(&self, of: &[SessionId]) -> Option<Vec<Option<Silence>>> {
         self.node.heartbeats.leadership.silences(of)
     }
 
-    /// Counts a request of the session as a heartbeat, for which no caller waits. Never blocks.
+    /// Counts a request of the session as a heartbeat, without waiting for the leader. Never
+    /// blocks.
     pub fn touch_soon(&self, credential: Credential) {
         self.node.heartbeats.touch_soon(credential);
     }
 
-    /// Looks at the state with `step` until it is ready, each time something changed that it
-    /// watches. The look and the setting of the watch happen under one guard, so no change is
-    /// missed; keep `step` short.
+    /// Calls `step` on the state until it is ready, anew after each change that `step` asked to
+    /// watch. The look at the state and the setting of the watch happen under one guard, so no
+    /// change is missed. `step` must be short.
     ///
     /// # Errors
     /// See [`WaitEnd`].
@@ -155,8 +158,8 @@ impl Replica {
         self.node.view.wait_for(deadline, step).await
     }
 
-    /// Events of `kinds` at `key` after `since`, waiting for the first. An empty batch at the
-    /// deadline.
+    /// Returns events of `kinds` at `key` after `since`, and waits for the first one. The batch is
+    /// empty at the deadline.
     ///
     /// # Errors
     /// `Gone` when the ring has lost events after `since`; see [`EventsError`].
@@ -170,7 +173,8 @@ impl Replica {
         self.node.view.events(key, kinds, since, None, deadline).await
     }
 
-    /// Events as of [`Replica::events`], without those of znodes that the reader may not read.
+    /// Returns events as [`Replica::events`] does, without events of znodes that the reader may not
+    /// read.
     ///
     /// # Errors
     /// As [`Replica::events`].
@@ -185,51 +189,52 @@ impl Replica {
         self.node.view.events(key, kinds, since, Some(reader), deadline).await
     }
 
-    /// Tells whether this node can serve now: it hears a leader, or leads, and its disk answers or
+    /// Tells whether this node can serve now: it leads or hears a leader, and its disk answers or
     /// is not needed.
     pub fn serves(&self) -> bool {
         self.node.consensus.serves()
     }
 
-    /// Resolves while this node cannot serve: for an election's time it has heard no leader, or its
-    /// disk has not answered. Waits end with [`WaitEnd::CannotServe`] then.
+    /// Resolves while this node cannot serve: it has heard no leader for the time of an election,
+    /// or its disk has not answered. Waits end with [`WaitEnd::CannotServe`] then.
     pub async fn cannot_serve(&self) {
         self.node.view.suspended().await;
     }
 
-    /// Registers an observer, for as long as it lives. It hears the present state, and from then on
-    /// everything.
+    /// Registers an observer, until the observer is dropped. The observer hears the present state,
+    /// and from then on every change.
     pub fn observe(&self, observer: &Arc<impl Observer + 'static>) {
         let observer: Arc<dyn Observer> = Arc::clone(observer) as _;
         self.node.view.observe(Arc::downgrade(&observer));
     }
 
-    /// Does what an operator wants, through the leader: see [`Order`].
+    /// Carries out an operator's order, through the leader: see [`Order`].
     ///
     /// # Errors
-    /// `Refused` when it is not done and why, `Unavailable` when nothing was done, `Unknown` when
-    /// it may have been.
-    pub async fn order(&self, order: Order, deadline: Instant) -> Result<Done, OrderError> {
+    /// `Refused` with the reason when the order is not carried out, `Unavailable` when nothing was
+    /// done, `Unknown` when the order may have been carried out.
+    pub async fn order(&self, order: Order, deadline: Instant) -> Result<OrderOutcome, OrderError> {
         self.node.operators.order(order, deadline).await
     }
 
-    /// The members as this node sees them; a leader knows most.
+    /// The members as this node sees them. The leader's report has the most.
     pub fn members(&self) -> MembersReport {
         self.node.operators.members.report()
     }
 
-    /// The index of the entry with the membership that rules at this node, and its sets of voters.
+    /// Index of the entry with the membership in force at this node, and its sets of voters: two
+    /// during a change.
     pub fn voters(&self) -> (u64, Vec<BTreeSet<u64>>) {
         let membership = self.node.consensus.membership();
         (membership.log_id().as_ref().map_or(0, |id| id.index), membership.get_joint_config().clone())
     }
 
-    /// The view that this node has of itself and the ensemble.
+    /// Status of this node, and of the ensemble as this node sees it.
     pub fn status(&self) -> NodeStatus {
         self.node.status.status()
     }
 
-    /// The cluster's level, and what its members run: asked of the leader.
+    /// The cluster's format level, and the programs that its members run, as the leader knows them.
     ///
     /// # Errors
     /// `Unavailable` when no leader answers.
@@ -237,18 +242,18 @@ impl Replica {
         self.node.upgrade.status(deadline).await
     }
 
-    /// Raises the cluster's level, for good: to `level`, or to the highest that a member knows.
-    /// Only when every member knows it and follows the leader. At the level already, it does
-    /// nothing.
+    /// Raises the cluster's level for good: to `level`, or with `None` to the highest level that a
+    /// member knows. Does so only if every member knows the level and follows the leader. Does
+    /// nothing if the cluster is at that level already.
     ///
     /// # Errors
     /// As [`Replica::propose`]; `Refused` with `BadArguments` for a level below the cluster's.
-    pub async fn finalize(&self, level: Option<u16>, deadline: Instant) -> Result<Finalized, Error> {
+    pub async fn finalize(&self, level: Option<u16>, deadline: Instant) -> Result<FinalizeOutcome, Error> {
         self.node.upgrade.finalize(level, deadline).await
     }
 
-    /// Each condition of [`NodeStatus::ready`], with the number of entries that the node may be
-    /// behind; [`Config::ready_lag_max`] when not given.
+    /// Conditions of [`NodeStatus::ready`] with their outcomes. `lag_max` is the number of entries
+    /// that the node may be behind; `None` stands for [`Config::ready_lag_max`].
     pub fn checks(&self, lag_max: Option<u64>) -> Vec<Check> {
         self.node.status.checks_now(lag_max)
     }
@@ -258,11 +263,11 @@ impl Replica {
         health(&self.node.status)
     }
 
-    /// Drains this node: another is to lead, where there is one, and doors send their clients
-    /// elsewhere. Or takes that back. True when it was otherwise before. It is forgotten when the
-    /// node stops.
+    /// Drains this node, or ends the drain. While a node is drained, another one leads if it can,
+    /// and doors send their clients elsewhere. Returns true if this is a change. The drain ends
+    /// when the node stops.
     pub async fn set_drained(&self, drained: bool) -> bool {
-        let changed = self.node.drained.wish(drained);
+        let changed = self.node.drain_wish.wish(drained);
         if drained {
             self.node.consensus.give_leadership_away().await;
         }
@@ -271,10 +276,10 @@ impl Replica {
 
     /// Tells whether the node is drained.
     pub fn is_drained(&self) -> bool {
-        self.node.drained.is_wished()
+        self.node.drain_wish.is_wished()
     }
 
-    /// The directory in which this node keeps what it must not forget.
+    /// Directory of the node's log, snapshots and identity.
     pub fn data_dir(&self) -> &Path {
         &self.node.status.config.data_dir
     }
@@ -294,7 +299,7 @@ impl Replica {
         self.node.view.counters.turned_away(entrance, cause);
     }
 
-    /// The node that leads, as far as this node knows.
+    /// The leader as far as this node knows; `None` if it knows of none.
     pub fn leader(&self) -> Option<Leader> {
         let id = self.node.consensus.leader()?;
         let member = self.node.consensus.members().into_iter().find(|member| member.id == id)?;

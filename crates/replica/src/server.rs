@@ -1,4 +1,4 @@
-//! The answering side: a listener for peers, one task for each connection.
+//! Server for peers: a listener, and one task for each connection.
 
 mod answer;
 mod append;
@@ -21,18 +21,19 @@ use crate::local::seldom::Seldom;
 use crate::operate::upgrade::Upgrade;
 use crate::raft::ahead_of_leader::Accounts;
 use crate::raft::consensus::Consensus;
-use crate::raft::decoded::Decoded;
-use crate::raft::transport::{Callers, Framed, Identity, Lane, Listener, Place, Stream, welcome};
+use crate::raft::decoded_entries::DecodedEntries;
+use crate::raft::transport::{CallerPlace, Callers, FramedStream, Identity, Lane, Listener, Stream, welcome};
 use crate::read::Reads;
 use crate::view::life::Life;
 use crate::write::propose::Proposer;
 
-/// A sender of nothing, held by every connection that may owe answers to questions.
+/// Sender of nothing, held by every connection that may owe answers. The channel closes when none
+/// does.
 type Answering = mpsc::Sender<Infallible>;
-/// A sender that is weak before it is known whether the caller may ask any.
+/// Weak [`Answering`], for a connection whose caller may turn out to ask no questions.
 type MayAnswer = mpsc::WeakSender<Infallible>;
 
-/// Answers peers.
+/// Server that answers peers.
 pub(crate) struct Server {
     pub(crate) identity: Identity,
     pub(crate) consensus: Arc<Consensus>,
@@ -44,17 +45,17 @@ pub(crate) struct Server {
     pub(crate) operators: Arc<Operators>,
     pub(crate) upgrade: Arc<Upgrade>,
     pub(crate) snapshots: SnapshotStore,
-    /// Entries of the leader that are read and not applied.
-    pub(crate) decoded: Arc<Decoded>,
-    /// Frames that were refused at the peer port.
+    /// Entries from the leader that are decoded and not yet applied.
+    pub(crate) decoded: Arc<DecodedEntries>,
+    /// Limit on the log lines about frames that were refused at the peer port.
     pub(crate) refused: Seldom,
-    /// Snapshots that were not installed.
+    /// Limit on the log lines about snapshots that were not installed.
     pub(crate) uninstalled: Seldom,
     pub(crate) accounts: Accounts,
 }
 
-/// Accepts peers until the node stops, and then for as long as it owes answers to questions: the
-/// entries that decide them come in on other connections, and those of a new leader may be new.
+/// Accepts peers until the node stops, and then for as long as it owes answers. The entries that
+/// decide these answers come in on other connections, and a new leader may connect only now.
 pub(crate) async fn serve(server: Arc<Server>, mut listener: Listener) {
     let mut connections = JoinSet::new();
     let callers = Arc::<Callers>::default();
@@ -70,7 +71,8 @@ pub(crate) async fn serve(server: Arc<Server>, mut listener: Listener) {
             () = &mut stopped, if answering.is_some() => answering = None,
             _ = answered.recv() => break,
             _ = connections.join_next(), if !connections.is_empty() => {}
-            // Always: `callers` has a bound, and a caller too many costs another one its place.
+            // Always accepted: `callers` has a bound, and a connection beyond the bound replaces
+            // another one.
             accepted = listener.accept() => match accepted {
                 Ok(stream) => {
                     let (place, replaced) = callers.enter(stream.addr());
@@ -83,7 +85,8 @@ pub(crate) async fn serve(server: Arc<Server>, mut listener: Listener) {
                         }
                     });
                 }
-                // Out of file descriptors, most likely: the doors give some back.
+                // Most likely the process is out of file descriptors: the doors are asked to give
+                // some back.
                 Err(error) => {
                     want_descriptors(&error);
                     if let Some(times) = unaccepted.note(Instant::now()) {
@@ -97,10 +100,10 @@ pub(crate) async fn serve(server: Arc<Server>, mut listener: Listener) {
     connections.shutdown().await;
 }
 
-async fn connection(server: Arc<Server>, stream: Stream, place: Place, may_answer: MayAnswer) {
+async fn connection(server: Arc<Server>, stream: Stream, place: CallerPlace, may_answer: MayAnswer) {
     let addr = stream.addr();
     let served = async {
-        let mut framed = Framed::new(stream, server.consensus.peer_timeout)?;
+        let mut framed = FramedStream::new(stream, server.consensus.peer_timeout)?;
         let Some(hello) = welcome(&server.identity, &mut framed, place, server.consensus.peer_timeout).await? else {
             return Ok(());
         };
@@ -129,7 +132,7 @@ async fn connection(server: Arc<Server>, stream: Stream, place: Place, may_answe
     }
 }
 
-async fn flush(server: &Server, framed: &mut Framed) -> io::Result<()> {
+async fn flush(server: &Server, framed: &mut FramedStream) -> io::Result<()> {
     timeout(server.consensus.peer_timeout, framed.flush())
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?

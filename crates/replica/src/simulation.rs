@@ -1,8 +1,8 @@
-//! The world outside of a node, as a simulation plays it: network, wall clock and disk.
+//! Environment of a simulated node: network, wall clock and disk.
 //!
 //! A simulation runs every node on one thread, each in a tokio runtime of its own with paused time.
-//! Each has a [`World`], from which its connections and the time of day come; its blocking steps
-//! are taken in place. Nothing else of this crate knows of simulations.
+//! Each node has a [`World`], which gives it its connections and the time of day. Blocking steps
+//! run on the calling thread.
 
 use std::io;
 use std::sync::Arc;
@@ -27,16 +27,16 @@ pub trait World: Send + Sync {
     fn wall_clock_ms(&self) -> u64;
 }
 
-/// Parts that a simulated node is given to start with.
+/// Parts with which a simulated node starts.
 pub struct Machine<L> {
     /// Network and clock of the node.
     pub world: Arc<dyn World>,
-    /// Connections of peers.
+    /// Connections that peers open to this node.
     pub listener: mpsc::Receiver<Box<dyn Duplex>>,
     /// The Raft log.
     pub log: L,
     /// Writes of the log that wait for the disk.
     pub log_writes: LogWrites,
-    /// Everything else on the disk.
+    /// Snapshots and identity of the node.
     pub disk: MemoryParts,
 }

@@ -1,16 +1,17 @@
-//! Tells all tasks of a node that it stops.
+//! Signal to all tasks of a node that it stops.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
-/// Said once, heard by all. Clones are the same.
+/// Signal to all tasks of a node that it stops, given once. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Stop(Arc<Said>);
+pub(crate) struct Stop(Arc<StopSignal>);
 
+/// The signal that all clones share.
 #[derive(Debug, Default)]
-struct Said {
+struct StopSignal {
     stopped: AtomicBool,
     // Wakes in the order in which the waits began, as simulations need it.
     notify: Notify,
@@ -26,9 +27,9 @@ impl Stop {
         self.0.stopped.load(Ordering::Acquire)
     }
 
-    /// Waits for the stop, for ever if it never comes.
+    /// Waits for the stop; never returns if there is none.
     pub(crate) async fn wait(&self) {
-        // In line before the look, so that the stop does not fall between the two.
+        // Registered before the check, so that a stop between check and wait is noticed.
         let mut said = std::pin::pin!(self.0.notify.notified());
         said.as_mut().enable();
         if !self.is_stopped() {

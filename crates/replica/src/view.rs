@@ -1,6 +1,6 @@
-//! The state that this node has applied, and all who wait for more of it.
+//! The state that this node has applied, and the callers that wait for its changes.
 //!
-//! A batch of entries changes the state here, and its events are told, under one guard. Who looks
+//! A batch of entries changes the state and tells its events under one guard. A caller that looks
 //! at the state and finds that it must wait registers under the same guard, so no change falls
 //! between look and watch.
 
@@ -16,36 +16,39 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
 
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
-use znode::{Identity, Recorded, Request, State, Zxid};
+use znode::{EventRecord, Identity, Request, State, Zxid};
 
 use crate::local::counters::Counters;
-use crate::view::event_ring::{EventRing, Found};
+use crate::view::event_ring::{EventRing, RingScan};
 use crate::view::observer::Observer;
 use crate::view::watches::{Registration, Wake, WatchTable};
 use crate::{Config, EventBatch, EventKinds, EventsError, Step, WaitEnd, WatchKey};
 
-/// The promise that a panic breaks while a batch is applied: a later reader must not go on with a
-/// part of the batch.
+/// Panic message for readers after a panic amid a batch: they must not go on with a part of the
+/// batch.
 const NOT_HALF_CHANGED: &str = "applying ended without a panic";
 
-/// The published state and its waiters.
+/// The published state, and all that wait for its changes.
 pub(crate) struct View {
     state: RwLock<Arc<State>>,
-    /// The last zxid of the state, to be had while that is changed: it is the one before then.
+    /// Last zxid of the state, readable without the state's lock. While a batch changes the state,
+    /// this is the zxid before the batch.
     applied: AtomicU64,
-    guarded: Mutex<Guarded>,
-    /// The reason for which waits end, while they do. Changed under the guard.
+    subscriptions: Mutex<Subscriptions>,
+    /// Reason for which waits end now; `None` while waits are allowed. Changed under the guard.
     ends: watch::Sender<Option<WaitEnd>>,
     pub(crate) counters: Counters,
 }
 
-struct Guarded {
+/// Watches, waiters and observers that hear of changes, under one guard.
+struct Subscriptions {
     watches: WatchTable,
     ring: EventRing,
-    /// Waits for a zxid to be applied here, by that zxid. Bounded by the bounds of their callers.
+    /// Callers that wait for a zxid to be applied here, by that zxid. Their number is bounded by
+    /// the bounds of their calls.
     gates: BTreeMap<Zxid, Vec<oneshot::Sender<()>>>,
-    /// Observers, who hear of everything first. Those that are gone are forgotten when another
-    /// comes.
+    /// Observers, which hear of each change first. Dropped observers are removed when the next one
+    /// registers.
     observers: Vec<Weak<dyn Observer>>,
 }
 
@@ -75,12 +78,12 @@ impl View {
             applied: AtomicU64::new(state.last_zxid().0),
             state: RwLock::new(Arc::new(state)),
             counters: Counters::default(),
-            guarded: Mutex::new(Guarded { watches, ring, gates: BTreeMap::new(), observers: Vec::new() }),
+            subscriptions: Mutex::new(Subscriptions { watches, ring, gates: BTreeMap::new(), observers: Vec::new() }),
             ends: watch::Sender::new(None),
         }
     }
 
-    /// The state as it is now.
+    /// The present state.
     pub(crate) fn state(&self) -> Arc<State> {
         Arc::clone(&self.state.read().expect(NOT_HALF_CHANGED))
     }
@@ -95,14 +98,15 @@ impl View {
         self.state().time_ms()
     }
 
-    /// Changes the state in place, publishes it, and wakes the first whom the events concern. No
-    /// reader sees it between the first change and the last. `change` is also given what tells
-    /// whether the state right behind an entry is to be published by itself.
+    /// Changes the state in place, publishes it, and wakes the first waiters that the events
+    /// concern. No reader sees a state between the first change and the last. `change` also gets a
+    /// function that tells whether an observer wants the state right after a request's entry to be
+    /// published by itself.
     ///
-    /// A reader that has taken the state keeps it as it was: then all that changes is copied.
-    pub(crate) fn change(&self, change: impl FnOnce(&mut State, &dyn Fn(&Request) -> bool) -> Vec<Recorded>) {
-        let mut guarded = self.lock();
-        let observers: Vec<_> = guarded.observers().collect();
+    /// A reader that has taken the state keeps it unchanged: the changed parts are then copied.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut State, &dyn Fn(&Request) -> bool) -> Vec<EventRecord>) {
+        let mut subscriptions = self.lock();
+        let observers: Vec<_> = subscriptions.observers().collect();
         let observing: Vec<_> = observers.iter().map(|observer| observer.before_change()).collect();
         let wanted = |request: &Request| {
             let (Some(credential), Some(turn)) = (&request.credential, &request.turn) else { return false };
@@ -114,47 +118,49 @@ impl View {
         let applied = state.last_zxid();
         self.applied.store(applied.0, Ordering::Release);
         drop(state);
-        guarded.watches.fire(events.iter().map(|recorded| &recorded.event));
-        guarded.ring.push(events, applied);
-        guarded.open_gates(applied);
+        subscriptions.watches.fire(events.iter().map(|recorded| &recorded.event));
+        subscriptions.ring.push(events, applied);
+        subscriptions.open_gates(applied);
     }
 
-    /// Wakes some of those whom the last events concern. Whether there are more.
+    /// Wakes some of the waiters that the last events concern. Returns true if more are to be
+    /// woken.
     pub(crate) fn wake_some(&self) -> bool {
         self.lock().watches.wake_some()
     }
 
-    /// Publishes a state that a snapshot brought. What happened in between is not known, so
-    /// all look again.
+    /// Publishes the state of a snapshot. The events in between are unknown, so all waiters look
+    /// again.
     pub(crate) fn replace(&self, state: Arc<State>) {
         let applied = state.last_zxid();
-        let mut guarded = self.lock();
+        let mut subscriptions = self.lock();
         let mut published = self.state.write().expect(NOT_HALF_CHANGED);
-        guarded.observers().for_each(|observer| observer.replaced(&state));
+        subscriptions.observers().for_each(|observer| observer.replaced(&state));
         self.applied.store(applied.0, Ordering::Release);
         let before = std::mem::replace(&mut *published, state);
         drop(published);
-        guarded.watches.fire_all();
-        guarded.ring.reset(applied);
-        guarded.open_gates(applied);
-        drop(guarded);
+        subscriptions.watches.fire_all();
+        subscriptions.ring.reset(applied);
+        subscriptions.open_gates(applied);
+        drop(subscriptions);
         // Freeing a large tree takes a while, for which no other task should wait.
         drop(before);
     }
 
     /// Ends all waits, now and from now on.
     pub(crate) fn stop(&self) {
-        let mut guarded = self.lock();
-        self.end_waits(&mut guarded, WaitEnd::Stopped);
-        guarded.observers.clear();
+        let mut subscriptions = self.lock();
+        self.end_waits(&mut subscriptions, WaitEnd::Stopped);
+        subscriptions.observers.clear();
     }
 
-    /// Ends all waits while this node cannot serve, or lets them be again.
+    /// Ends all waits while `suspended` is true, because this node cannot serve. Allows waits again
+    /// when it is false.
     pub(crate) fn suspend(&self, suspended: bool) {
-        let mut guarded = self.lock();
+        let mut subscriptions = self.lock();
         let ends = *self.ends.borrow();
         match ends {
-            None if suspended => self.end_waits(&mut guarded, WaitEnd::CannotServe),
+            None if suspended => self.end_waits(&mut subscriptions, WaitEnd::CannotServe),
             Some(WaitEnd::CannotServe) if !suspended => drop(self.ends.send_replace(None)),
             _ => {}
         }
@@ -162,32 +168,32 @@ impl View {
 
     /// See [`crate::Replica::cannot_serve`].
     pub(crate) async fn suspended(&self) {
-        // The sender lives as long as this.
+        // The sender lives as long as `self`.
         let _ = self.ends.subscribe().wait_for(|ends| *ends == Some(WaitEnd::CannotServe)).await;
     }
 
-    fn end_waits(&self, guarded: &mut Guarded, end: WaitEnd) {
+    fn end_waits(&self, subscriptions: &mut Subscriptions, end: WaitEnd) {
         self.ends.send_replace(Some(end));
-        guarded.watches.fire_all();
-        guarded.gates.clear();
+        subscriptions.watches.fire_all();
+        subscriptions.gates.clear();
     }
 
-    /// Checks whether a client may wait for what is not there yet. Asked under the guard.
+    /// Refuses a wait while waits end. Called under the guard.
     fn may_wait(&self) -> Result<(), WaitEnd> {
         self.ends.borrow().map_or(Ok(()), Err)
     }
 
     /// See [`crate::Replica::observe`].
     pub(crate) fn observe(&self, observer: Weak<dyn Observer>) {
-        let mut guarded = self.lock();
-        guarded.observers.retain(|observer| observer.strong_count() > 0);
+        let mut subscriptions = self.lock();
+        subscriptions.observers.retain(|observer| observer.strong_count() > 0);
         if let Some(observer) = observer.upgrade() {
             observer.replaced(&self.state());
         }
-        guarded.observers.push(observer);
+        subscriptions.observers.push(observer);
     }
 
-    /// Number of waits.
+    /// Number of waits for a change.
     pub(crate) fn watches(&self) -> usize {
         self.lock().watches.len()
     }
@@ -198,14 +204,14 @@ impl View {
         observers.iter().map(|observer| observer.watches()).sum()
     }
 
-    /// Waits until `zxid` is applied here. False when the deadline or the end of the node came
-    /// first.
+    /// Waits until `zxid` is applied here. Returns false if the deadline or the end of the node
+    /// came first.
     pub(crate) async fn applied_at_least(&self, zxid: Zxid, deadline: Instant) -> bool {
         if self.applied() >= zxid {
             return true;
         }
         let gate = {
-            let mut guarded = self.lock();
+            let mut subscriptions = self.lock();
             if self.applied() >= zxid {
                 return true;
             }
@@ -213,7 +219,7 @@ impl View {
                 return false;
             }
             let (open, gate) = oneshot::channel();
-            let waiting = guarded.gates.entry(zxid).or_default();
+            let waiting = subscriptions.gates.entry(zxid).or_default();
             waiting.push(open);
             Gate { view: self, zxid, opened: gate }
         };
@@ -228,15 +234,15 @@ impl View {
     ) -> Result<T, WaitEnd> {
         let wake = Arc::new(Wake::default());
         loop {
-            // The first look needs no guard. If the state is still the same one under the guard, it
-            // also counts.
+            // The first look needs no guard. It counts under the guard, too, if the state is still
+            // the same.
             let seen = self.state();
             let key = match step(&seen) {
                 Step::Ready(value) => return Ok(value),
                 Step::Watch(key) => key,
             };
             let watch = {
-                let mut guarded = self.lock();
+                let mut subscriptions = self.lock();
                 let now = self.state();
                 let key = if Arc::ptr_eq(&seen, &now) {
                     key
@@ -247,9 +253,9 @@ impl View {
                     }
                 };
                 self.may_wait()?;
-                self.register(&mut guarded, key, &wake).ok_or(WaitEnd::TooMany)?
+                self.register(&mut subscriptions, key, &wake).ok_or(WaitEnd::TooMany)?
             };
-            // While a reader has it, all that changes is copied.
+            // Dropped before the wait: while a reader holds the state, all that changes is copied.
             drop(seen);
             let woken = timeout_at(deadline, wake.fired()).await;
             drop(watch);
@@ -272,18 +278,18 @@ impl View {
         let mut from = since;
         loop {
             let watch = {
-                let mut guarded = self.lock();
-                match guarded.ring.find(&key, kinds, from, reader)? {
-                    Found::Batch(batch) => return Ok(batch),
-                    // A long scan lets go of the guard now and then.
-                    Found::NotYet { scanned, more: true } => {
+                let mut subscriptions = self.lock();
+                match subscriptions.ring.find(&key, kinds, from, reader)? {
+                    RingScan::Batch(batch) => return Ok(batch),
+                    // A long scan releases the guard now and then.
+                    RingScan::NotYet { scanned, more: true } => {
                         from = scanned;
                         continue;
                     }
-                    Found::NotYet { scanned, more: false } => from = scanned,
+                    RingScan::NotYet { scanned, more: false } => from = scanned,
                 }
                 self.may_wait()?;
-                self.register(&mut guarded, key.clone(), &wake).ok_or(WaitEnd::TooMany)?
+                self.register(&mut subscriptions, key.clone(), &wake).ok_or(WaitEnd::TooMany)?
             };
             // Events in between may have left the ring. None of them matched, or the watch would
             // have fired earlier.
@@ -298,17 +304,17 @@ impl View {
         }
     }
 
-    fn register(&self, guarded: &mut Guarded, key: WatchKey, wake: &Arc<Wake>) -> Option<Watch<'_>> {
-        let registration = guarded.watches.set(key, Arc::clone(wake))?;
+    fn register(&self, subscriptions: &mut Subscriptions, key: WatchKey, wake: &Arc<Wake>) -> Option<Watch<'_>> {
+        let registration = subscriptions.watches.set(key, Arc::clone(wake))?;
         Some(Watch { view: self, registration: Some(registration) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Guarded> {
-        self.guarded.lock().expect(NOT_HALF_CHANGED)
+    fn lock(&self) -> MutexGuard<'_, Subscriptions> {
+        self.subscriptions.lock().expect(NOT_HALF_CHANGED)
     }
 }
 
-/// Takes its place in the table back when the wait is given up.
+/// Wait for a zxid to be applied. A drop removes it from `gates`.
 struct Gate<'a> {
     view: &'a View,
     zxid: Zxid,
@@ -327,17 +333,17 @@ impl Drop for Gate<'_> {
             return;
         }
         self.opened.close();
-        let mut guarded = self.view.lock();
-        if let Some(waiting) = guarded.gates.get_mut(&self.zxid) {
+        let mut subscriptions = self.view.lock();
+        if let Some(waiting) = subscriptions.gates.get_mut(&self.zxid) {
             waiting.retain(|sender| !sender.is_closed());
             if waiting.is_empty() {
-                guarded.gates.remove(&self.zxid);
+                subscriptions.gates.remove(&self.zxid);
             }
         }
     }
 }
 
-impl Guarded {
+impl Subscriptions {
     fn observers(&self) -> impl Iterator<Item = Arc<dyn Observer>> {
         self.observers.iter().filter_map(Weak::upgrade)
     }
@@ -351,18 +357,19 @@ impl Guarded {
     }
 }
 
-/// Takes its watch out of the table when it goes.
+/// Watch of one wait. A drop removes it from the table.
 struct Watch<'a> {
     view: &'a View,
     registration: Option<Registration>,
 }
 
 impl Watch<'_> {
-    /// Takes the watch out. When it has not fired, nothing matched up to the zxid that is returned.
+    /// Removes the watch. Returns the zxid up to which nothing matched, or `None` if the watch has
+    /// fired.
     fn cancel(mut self) -> Option<Zxid> {
         let registration = self.registration.take()?;
-        let mut guarded = self.view.lock();
-        guarded.watches.remove(&registration).then(|| guarded.ring.upto())
+        let mut subscriptions = self.view.lock();
+        subscriptions.watches.remove(&registration).then(|| subscriptions.ring.upto())
     }
 }
 
@@ -384,7 +391,7 @@ mod tests {
 
     use super::*;
 
-    /// Writes down what it hears, and what could be read at that moment.
+    /// Observer that records each call, and what could be read at that moment.
     struct Listener {
         view: Arc<View>,
         heard: Mutex<Vec<(Zxid, usize, Zxid)>>,
@@ -410,7 +417,7 @@ mod tests {
     }
 
     impl Observing for &Listener {
-        fn published(self: Box<Self>, state: &Arc<State>, events: &[Recorded]) {
+        fn published(self: Box<Self>, state: &Arc<State>, events: &[EventRecord]) {
             self.hear(state.last_zxid(), events.len());
         }
     }
@@ -426,7 +433,7 @@ mod tests {
     fn change(view: &View, zxid: u64, events: Vec<Event>) {
         view.change(|state, _| {
             skip(state, zxid);
-            events.into_iter().map(Recorded::from).collect()
+            events.into_iter().map(EventRecord::from).collect()
         });
     }
 

@@ -1,6 +1,6 @@
-//! A number of operations from the HTTP router down to the synced log and back, on one node in one
-//! process: what `.ci/budget` counts the instructions of. `budget write 1000` sets 100 bytes so
-//! often, `budget lock-cycle 1000` acquires and releases.
+//! Runs a number of operations from the HTTP router down to the synced log and back, on one node in
+//! one process; `.ci/budget` counts their instructions. `budget write 1000` sets 100 bytes 1,000
+//! times, `budget lock-cycle 1000` acquires and releases 1,000 times.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn main() {
         std::process::exit(2);
     };
     let dir = tempfile::tempdir().expect("there is room for temporary files");
-    // One thread: the order of things, and so the count, is the same every time.
+    // One thread, so that the order of steps, and the count, is equal every time.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
     runtime.block_on(async {
         let door = Door::open(dir.path()).await;
@@ -35,7 +35,7 @@ fn main() {
     });
 }
 
-/// Callgrind counts from here on; see `.ci/budget`.
+/// Marks the point from which Callgrind counts; see `.ci/budget`.
 #[inline(never)]
 fn begin() {
     std::hint::black_box(());
@@ -51,8 +51,8 @@ async fn measured(door: &Door, workload: &str, count: u32) {
     }
 }
 
-/// Little happens of itself as time goes by: a slow disk, or a busy machine, would add it to the
-/// count.
+/// Returns a configuration with few periodic tasks, because a slow disk or a busy machine would add
+/// them to the count.
 fn nearly_timeless() -> Config {
     let hour = 3_600_000;
     Config {
@@ -78,8 +78,8 @@ impl Door {
         let mut door = Door { router: router(replica, RestConfig::default()), session: String::new() };
         let opened = door.call(Method::POST, "/v1/sessions", None, Body::from("{\"timeout\":\"5m\"}")).await;
         door.session = field(&opened, "session_key");
-        // The lock's directory too: a container would be removed between two cycles, or not, as
-        // time goes by.
+        // The lock's directory is made, too. A container would, or would not, be removed between
+        // two cycles, depending on time.
         for znode in ["own", "own-lock"] {
             door.call(Method::POST, &format!("/v1/znodes/{znode}"), None, Body::empty()).await;
         }
@@ -115,7 +115,7 @@ impl Door {
     }
 }
 
-/// The text of a field of a flat JSON object.
+/// Returns the text of a field of a flat JSON object.
 fn field(json: &str, name: &str) -> String {
     let value = json.split_once(&format!("\"{name}\":\"")).and_then(|(_, rest)| rest.split_once('"'));
     value.map(|(value, _)| value.to_owned()).expect("the answer has the field")

@@ -1,4 +1,4 @@
-//! One file for each resource, with the rows of its operations.
+//! Operations of the API: one file for each resource, with the rows of its operations.
 
 use crate::route::Route;
 
@@ -29,7 +29,7 @@ pub(crate) mod upgrade;
 pub(crate) mod watch;
 pub(crate) mod znodes;
 
-/// Every operation of these files.
+/// Rows of all operations in these files.
 pub(crate) const ROUTES: &[&[Route]] = &[
     sessions::ROUTES,
     znodes::ROUTES,

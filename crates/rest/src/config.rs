@@ -14,48 +14,48 @@ pub struct RestConfig {
     pub operators: Vec<String>,
     /// Names and addresses by which clients may call this node, as [`crate::normal_host`] gives
     /// them. A listener on loopback takes these and the names of its machine. Other listeners take
-    /// any address, and any name when this list is empty. Beyond: 421.
+    /// any address, and any name when this list is empty. A request with another name gets 421.
     pub http_hosts: Vec<String>,
-    /// Host of the address that this node gives to clients, as [`crate::normal_host`] gives it. A
-    /// listener off loopback takes it.
+    /// Host of the address that this node gives to clients, as [`crate::normal_host`] gives it.
+    /// Listeners off loopback always accept it.
     pub own_host: String,
-    /// Origins whose pages may ask, as [`crate::normal_origin`] gives them; the node's own always
-    /// may. Beyond: 403.
+    /// Origins whose pages may send requests, as [`crate::normal_origin`] gives them; the node's
+    /// own origin always may. A request of another origin gets 403.
     pub http_origins: Vec<String>,
-    /// Connections at once. Beyond: a silent connection gives way, else the new one gets 503 with
-    /// `Retry-After` and is closed.
+    /// Largest number of connections. Beyond: a silent connection is closed for the new one, else
+    /// the new one gets 503 with `Retry-After` and is closed.
     pub connections_max: usize,
-    /// Connections at once from one address; 0 is a quarter of `connections_max`. Beyond: as for
-    /// `connections_max`.
+    /// Largest number of connections from one address; 0 is a quarter of `connections_max`. Beyond:
+    /// as for `connections_max`.
     pub connections_per_address_max: usize,
     /// New sessions a second from one address, with a burst of ten times as many; 0 is no bound.
     /// Beyond: 429.
     pub session_rate_max: u32,
     /// Addresses that stand for many clients, and are exempt from the bounds for one address.
     pub exempt: Networks,
-    /// Long-polls and waiting acquires at once. Beyond: 429 with `Retry-After`.
+    /// Largest number of long-polls and waiting acquires. Beyond: 429 with `Retry-After`.
     pub waits_max: usize,
     /// Longest `wait` of a request. Beyond: 400.
     pub wait_max_ms: u64,
-    /// Size of a request's body. Beyond: 413.
+    /// Largest size of a request's body. Beyond: 413.
     pub body_bytes_max: usize,
     /// Memory for request bodies, counted as far as they have come, and for long answers that
-    /// clients are taking; the answers get up to half of it. Beyond: the oldest incomplete body is
-    /// given up; 503 with `Retry-After`.
+    /// clients have not taken yet; the answers get up to half of it. Beyond: the oldest incomplete
+    /// body is broken off; 503 with `Retry-After`.
     pub bodies_bytes_max: usize,
     /// Time from the first byte of a body to its last. Beyond: 408, and the connection is closed.
     pub body_read_timeout_ms: u64,
-    /// Length of a request's URI. Beyond: 414.
+    /// Largest length of a request's URI. Beyond: 414.
     pub uri_bytes_max: usize,
-    /// Names and values of a request's headers together. Beyond: 431.
+    /// Largest length of a request's header names and values together. Beyond: 431.
     pub header_bytes_max: usize,
-    /// Number of a request's headers. Beyond: 431.
+    /// Largest number of headers of a request. Beyond: 431.
     pub headers_max: usize,
     /// Time for the whole head of a request, from its first byte, and from the start of a
     /// connection to its first request. Beyond: the connection is closed.
     pub header_read_timeout_ms: u64,
-    /// Time from an answer to the next request of the connection; a full door waits less. Beyond:
-    /// the connection is closed.
+    /// Time from an answer to the next request of the connection; shorter when the door is full.
+    /// Beyond: the connection is closed.
     pub idle_timeout_ms: u64,
     /// Time for which a client may take nothing of its answer. Beyond: the connection is closed.
     pub write_timeout_ms: u64,
@@ -63,8 +63,8 @@ pub struct RestConfig {
     pub propose_timeout_ms: u64,
     /// Time that a read may take. Beyond: 503.
     pub read_timeout_ms: u64,
-    /// Children, sessions, waiters or locks in one answer, and the default of `limit`. Beyond:
-    /// pages.
+    /// Largest number of children, sessions, waiters or locks in one answer, and the default of
+    /// `page_size`. Beyond: pages.
     pub page_max: usize,
     /// Time for which the door tries to take the waiter of a vanished client out of the queue.
     pub withdraw_timeout_ms: u64,

@@ -15,8 +15,8 @@
 //!  routes.rs     the router and the document (openapi.rs), both made of these rows
 //! ```
 //!
-//! The door translates and waits, and decides nothing: the log decides whether a wait ended with
-//! the lock. `waiter.rs` guards the place in the queue until the client has its answer
+//! The door translates requests and waits, and decides nothing: the log decides whether a wait
+//! ended with the lock. `waiter.rs` guards the place in the queue until the client has its answer
 //! (`delivery.rs`).
 
 mod api;

@@ -1,5 +1,5 @@
-//! `/openapi.json`: made of the rows beside the handlers and of their annotations, and completed
-//! here.
+//! OpenAPI document of `/openapi.json`, made of the rows beside the handlers and of their
+//! annotations, and completed here.
 //!
 //! | file | contents |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Errors as HTTP answers: all other code passes a [`Problem`] on and knows no status.
+//! Errors as HTTP answers. All other code passes a [`Problem`] on, and knows no HTTP status.
 
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -22,7 +22,7 @@ pub(crate) struct Problem {
     retry_after_ms: Option<u64>,
 }
 
-/// A member that only some kinds of problems have.
+/// Data that only some kinds of problems have.
 #[derive(Clone, Debug)]
 pub(crate) enum Extra {
     End(End),
@@ -31,7 +31,7 @@ pub(crate) enum Extra {
     Holder(Box<Contender>),
 }
 
-/// Delay in `Retry-After` for a client that met a bound of this node.
+/// Delay in `Retry-After`, in milliseconds, for a client that met a bound of this node.
 const RETRY_AFTER_MS: u64 = 1_000;
 
 impl Problem {
@@ -49,12 +49,12 @@ impl Problem {
         }
     }
 
-    /// Converts the status of the table.
+    /// Returns the HTTP status, which the table of problems has.
     pub(crate) fn status(&self) -> StatusCode {
         StatusCode::from_u16(self.kind.status()).expect("a test converts every status")
     }
 
-    /// 400 about a parameter, header or field of the given name.
+    /// Makes a 400 about the parameter, header or field `name`.
     pub(crate) fn bad(name: &str, why: impl std::fmt::Display) -> Problem {
         Problem {
             error: Some(znode::Error::BadArguments),
@@ -62,30 +62,30 @@ impl Problem {
         }
     }
 
-    /// A refusal by the state machine.
+    /// Makes the problem of a refusal by the state machine.
     pub(crate) fn refused(refusal: Refusal, zxid: Zxid) -> Problem {
         let problem = Problem::from(refusal.error);
         Problem { path: refusal.path, op_index: refusal.op_index, zxid: Some(zxid), ..problem }
     }
 
-    /// 429: the node is at a bound of its own.
+    /// Makes a 429: the node has reached a bound of its own.
     pub(crate) fn too_many(what: &str) -> Problem {
         let detail = format!("too many {what} on this node: try again or go to another node");
         Problem { retry_after_ms: Some(RETRY_AFTER_MS), ..Problem::new(ProblemType::TooMany, detail) }
     }
 
-    /// 503: the request did nothing.
+    /// Makes a 503: the request did nothing.
     pub(crate) fn unavailable(why: impl Into<String>, retry_after_ms: u64) -> Problem {
         Problem { retry_after_ms: Some(retry_after_ms), ..Problem::new(ProblemType::Unavailable, why) }
     }
 
-    /// 503: the node is shutting down.
+    /// Makes a 503: the node is shutting down.
     pub(crate) fn stopping() -> Problem {
         Problem::unavailable("the node is shutting down: go to another node", RETRY_AFTER_MS)
     }
 
-    /// Adds that the ticket of this acquire is still in the queue, or may be: the outcome is
-    /// unknown.
+    /// Adds that the ticket of this acquire is, or may be, still in the queue, and sets the outcome
+    /// to unknown.
     pub(crate) fn with_ticket_left(self, why: &str) -> Problem {
         Problem { outcome: Outcome::Unknown, detail: format!("{}; {why}", self.detail), ..self }
     }
@@ -94,25 +94,26 @@ impl Problem {
         Problem::new(ProblemType::Unknown, why)
     }
 
-    /// 409: the wait ended first, and the log says that the waiter has left.
+    /// Makes a 409: the wait ended first, and the log says that the waiter has left.
     pub(crate) fn not_acquired(ticket: &ZPath, zxid: Zxid) -> Problem {
         let detail = "the wait ended before the lock was granted; the waiter has left the queue";
         Problem::new(ProblemType::NotAcquired, detail).at(ticket, zxid)
     }
 
-    /// 410: the ticket does not exist any more, or never did.
+    /// Makes a 410: the ticket no longer exists, or never did.
     pub(crate) fn ticket_gone(ticket: &ZPath, zxid: Zxid) -> Problem {
         let detail = "the ticket was released or withdrawn, or its session ended";
         let problem = Problem::new(ProblemType::TicketGone, detail);
         Problem { error: Some(znode::Error::NoNode), ..problem.at(ticket, zxid) }
     }
 
-    /// Tells whether the problem says how the ticket ended.
+    /// Tells whether the problem tells how the ticket ended.
     pub(crate) fn tells_the_end(&self) -> bool {
         self.extra.is_some()
     }
 
-    /// Explains this problem of a retry: only the key of the first request could find the ticket.
+    /// Explains a 410 to a retry with an idempotency key: the key was used before, and its ticket
+    /// has gone. Other problems stay as they are.
     pub(crate) fn of_used_key(self) -> Problem {
         match self.kind {
             ProblemType::TicketGone => self.because(
@@ -123,14 +124,14 @@ impl Problem {
         }
     }
 
-    /// 409: a later attempt with the same key took the ticket over.
+    /// Makes a 409: a later attempt with the same idempotency key took the ticket over.
     pub(crate) fn superseded(ticket: &ZPath, zxid: Zxid) -> Problem {
         let detail = "another request with the same idempotency key has the ticket";
         Problem::new(ProblemType::Superseded, detail).at(ticket, zxid)
     }
 
-    /// Names the text that the state found too long, which is a bad argument then and no large
-    /// body; `texts` has the length of each text in the request.
+    /// Names the text that the state refused as too long, which makes the problem a 400 instead of
+    /// a 413. `texts` has the length of each text in the request.
     pub(crate) fn naming(self, state: &State, texts: &[(&str, usize)]) -> Problem {
         let max = state.limits().label_bytes_max;
         let long = texts.iter().find(|(_, bytes)| *bytes > max as usize);
@@ -139,8 +140,8 @@ impl Problem {
         Problem { path, op_index, zxid, ..Problem::bad(name, format!("{bytes} bytes, and at most {max} are taken")) }
     }
 
-    /// Adds the largest subtree, where the whole state is full. A quota of the path leaves the
-    /// problem as it is.
+    /// Adds the largest subtree to the problem of a full state. A problem about a quota of the path
+    /// stays as it is.
     pub(crate) fn of_a_full_state(self, state: &State) -> Problem {
         let is_quota = self.path.as_ref().is_some_and(|path| state.has_hard_quota(path));
         let largest = state.largest_subtree_for(&[]).filter(|_| self.is(znode::Error::QuotaExceeded) && !is_quota);
@@ -154,7 +155,7 @@ impl Problem {
         self.because(&detail)
     }
 
-    /// Adds the bounds of a path, where the path is too long.
+    /// Adds the bounds of paths to the problem of a path that is too long.
     pub(crate) fn of_a_long_path(self, state: &State) -> Problem {
         if !self.is(znode::Error::PathTooLong) {
             return self;
@@ -168,11 +169,14 @@ impl Problem {
         ))
     }
 
-    /// Adds the numbers of the semaphore that the request named.
+    /// Adds the numbers of the semaphore that the request named, where they explain the problem.
     pub(crate) fn with_permits(self, state: &State, lock: &ZPath, mode: LockMode) -> Problem {
         let LockMode::Lease { permits, limit: asked } = mode else { return self };
-        let set = znode::lock::queue(state, lock, 0, 0).ok().and_then(|queue| queue.settings.limit);
-        match set {
+        let settings = znode::lock::queue(state, lock, 0, 0).map(|queue| queue.settings).unwrap_or_default();
+        match settings.limit {
+            None if self.is(znode::Error::PermitsMaxDiffers) && settings.managed => {
+                self.because("the lock is managed, and so it is no semaphore")
+            }
             Some(set) if self.is(znode::Error::PermitsMaxDiffers) => {
                 self.because(&format!("the semaphore has {set} permits, and permits_max is {asked}"))
             }
@@ -186,7 +190,7 @@ impl Problem {
         }
     }
 
-    /// Turns `Unavailable` into `Unknown` behind a completed write of the same request:
+    /// Turns `Unavailable` into `Unknown` after a completed write of this request, because
     /// "unavailable" would say that the request did nothing.
     pub(crate) fn behind_a_write(self) -> Problem {
         match self.outcome {
@@ -195,13 +199,13 @@ impl Problem {
         }
     }
 
-    /// Replaces the words of the problem.
+    /// Replaces the detail of the problem.
     pub(crate) fn because(mut self, detail: &str) -> Problem {
         self.detail = detail.into();
         self
     }
 
-    /// 500: the reply does not belong to the request, which is a bug in zlock.
+    /// Makes a 500: the reply does not belong to the request, which is a bug in zlock.
     pub(crate) fn internal(detail: &str) -> Problem {
         Problem::new(ProblemType::Internal, detail)
     }
@@ -228,7 +232,7 @@ impl Problem {
         Problem { error: Some(error), extra: Some(Box::new(extra)), ..self }
     }
 
-    /// 409: waiting would close a cycle, so the request does not wait.
+    /// Makes a 409: waiting would close a cycle, so the request does not wait.
     pub(crate) fn deadlock(lock: &ZPath, cycle: &[znode::lock::WaitsFor], zxid: Zxid) -> Problem {
         let edge = |edge: &znode::lock::WaitsFor| WaitsFor {
             session: edge.session.0,
@@ -251,7 +255,7 @@ impl Problem {
         self
     }
 
-    /// Builds the JSON document. `zxid` is for a problem without one.
+    /// Builds the JSON document. `zxid` is used when the problem has none.
     fn document(&self, zxid: Zxid) -> zlock_client::api::Problem {
         let (mut ended, mut ended_session, mut cycle, mut holder) = (None, None, Vec::new(), None);
         match self.extra.as_deref() {
@@ -286,7 +290,7 @@ impl Problem {
         serde_json::to_string(&self.document(zxid)).expect("a problem has no maps and no foreign types") + "\n"
     }
 
-    /// Renders the answer. `zxid` is for a problem without one.
+    /// Renders the answer. `zxid` is used when the problem has none.
     pub(crate) fn render(self, zxid: Zxid) -> Response {
         let mut response = (self.status(), self.to_json(zxid)).into_response();
         let headers = response.headers_mut();
@@ -328,8 +332,8 @@ impl From<znode::Error> for Problem {
     }
 }
 
-/// Text of a refusal. Replaces the state machine's words where they do not tell the client what to
-/// do.
+/// Returns the text of a refusal. It replaces the state machine's words where they do not tell the
+/// client what to do.
 fn words(error: znode::Error) -> String {
     match error {
         znode::Error::SessionRequired => {
@@ -359,7 +363,8 @@ impl From<replica::Error> for Problem {
     }
 }
 
-/// `Deadline` becomes no problem in most waits: they handle it before this conversion.
+/// Converts the end of a wait. Most waits handle `Deadline` before this conversion, and make no
+/// problem of it.
 impl From<WaitEnd> for Problem {
     fn from(end: WaitEnd) -> Problem {
         match end {
@@ -372,8 +377,8 @@ impl From<WaitEnd> for Problem {
 }
 
 impl Problem {
-    /// 410: `since` is beyond every zxid of this cluster, which may have been restored from an
-    /// older copy.
+    /// Makes a 410: `since` is beyond every zxid of this cluster, which may have been restored from
+    /// an older copy.
     pub(crate) fn events_ahead(zxid: Zxid) -> Problem {
         let detail = format!(
             "`since` is beyond all that the cluster has committed, which is {zxid}: it is of another history; read \

@@ -1,4 +1,4 @@
-//! A request: its headers, query, path and body, and the znodes that it may read.
+//! Requests: their headers, query, path and body, and the znodes that they may read.
 
 pub(crate) mod access;
 pub(crate) mod call;

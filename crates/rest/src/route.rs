@@ -1,4 +1,4 @@
-//! A row of the one list of operations. The router and the OpenAPI document are made of these rows.
+//! Row of the one list of operations. The router and the OpenAPI document are made of these rows.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use crate::request::door::Door;
 /// handler; `{*path}` there takes all segments that follow.
 pub(crate) struct Route {
     pub(crate) parts: fn() -> UtoipaMethodRouter<Arc<Door>>,
-    /// Further paths of the operation, which the document leaves out.
+    /// Further paths of the operation, which the OpenAPI document leaves out.
     pub(crate) spellings: &'static [&'static str],
-    /// Set where every request must have a session.
+    /// True if every request must have a session.
     pub(crate) in_session: bool,
-    /// Set where the operation reads the state, and so takes `consistency` and `Zlock-Min-Zxid`.
+    /// True if the operation reads the state, and so takes `consistency` and `Zlock-Min-Zxid`.
     pub(crate) reads: bool,
     /// Headers that this operation does not take, although its method does.
     pub(crate) without: &'static [&'static str],
@@ -54,7 +54,7 @@ impl Route {
         paths.fold(router, |router, path| router.route(path, handler.clone()))
     }
 
-    /// Gives the operation by path and method, and the schemas that it names.
+    /// Returns the operation by path and method, and the schemas that it names.
     pub(crate) fn described(&self) -> (Value, Vec<(String, RefOr<Schema>)>) {
         let (schemas, paths, _) = (self.parts)();
         (serde_json::to_value(paths).expect("its keys are texts"), schemas)

@@ -30,8 +30,8 @@ fn rows() -> impl Iterator<Item = &'static Route> {
     api::ROUTES.iter().copied().flatten().chain(ROUTES)
 }
 
-/// All routes, for a caller that runs its own server. The bounds of connections belong to
-/// [`crate::serve`].
+/// Returns the router with all routes, for a caller that runs its own server. The bounds of
+/// connections belong to [`crate::serve`].
 pub fn router(replica: Replica, config: RestConfig) -> Router {
     routes(Door::new(replica, config, CancellationToken::new()))
 }
@@ -39,7 +39,7 @@ pub fn router(replica: Replica, config: RestConfig) -> Router {
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| openapi::document(rows()));
 static TEXT: LazyLock<Bytes> = LazyLock::new(|| format!("{}\n", *DOCUMENT).into());
 
-/// The OpenAPI document that `/openapi.json` answers.
+/// Returns the OpenAPI document that `/openapi.json` answers.
 pub fn openapi_document() -> &'static Value {
     &DOCUMENT
 }
@@ -52,13 +52,13 @@ async fn answer(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let zxid = call.door.replica.state().last_zxid();
     let mut response = call::answer(StatusCode::OK, zxid, "application/json", TEXT.clone());
-    // The text is kept once for all its readers, so it takes no place among the long answers.
+    // The text exists once for all its readers, so it takes no room among the long answers.
     response.extensions_mut().insert(OfTheProgram);
     Ok(response)
 }
 
-/// The operators' routes, behind the layer that lets operators in: exactly the routes under
-/// `/v1/admin/`. A test asks for each route as each kind of caller.
+/// Makes the operators' routes, which are exactly those under `/v1/admin/`, with the layer that
+/// refuses other callers. A test sends a request to each route as each kind of caller.
 fn admin(door: &Arc<Door>) -> Router<Arc<Door>> {
     let routes = rows().filter(|row| row.is_for_operators()).fold(Router::new(), |router, row| row.add_to(router));
     // Only an operator is told that a route does not exist.
@@ -70,7 +70,7 @@ fn admin(door: &Arc<Door>) -> Router<Arc<Door>> {
 pub(crate) fn routes(door: Arc<Door>) -> Router {
     let for_all = rows().filter(|row| !row.is_for_operators()).fold(Router::new(), |router, row| row.add_to(router));
     // Routes outside the document: the requests of proxies about other requests, with any method,
-    // and probes with a method that no client uses.
+    // and probes by a method that no client uses.
     for_all
         .route("/v1/fence/", any(fence::check_behind))
         .route("/v1/fence/{*request}", any(fence::check_behind))
@@ -122,11 +122,12 @@ const RESOURCES: [&str; 12] = [
 
 fn meant_resource(path: &str) -> Option<&'static str> {
     let name = path.trim_start_matches('/').split('/').find(|name| !matches!(*name, "v1" | "v2"))?;
-    // A name that is right, behind another version or behind none.
+    // The name is right, and the version before it is wrong or missing.
     query::meant(name, RESOURCES.into_iter()).filter(|known| !path.starts_with(&format!("/v1/{known}/")))
 }
 
-/// The resource that is missing at the end of a URL, as when a variable of a script is empty.
+/// Returns the kind of resource whose name is missing at the end of a URL, as when a variable of a
+/// script is empty.
 fn missing(uri: &Uri) -> Option<&'static str> {
     match uri.path().trim_end_matches('/') {
         "/v1/locks" => Some("lock"),

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use replica::{
-    Consistency, Done, Error, EventBatch, EventKinds, EventsError, Finalized, Order, OrderError, Replica, Step, Touch,
-    WaitEnd, WatchKey,
+    Consistency, Error, EventBatch, EventKinds, EventsError, FinalizeOutcome, Order, OrderError, OrderOutcome, Replica,
+    Step, Touch, WaitEnd, WatchKey,
 };
 use tokio::time::{Instant, sleep};
 use znode::lock::LockStatus;
-use znode::{Applied, Credential, FencingToken, Request, SessionId, State, ZPath, Zxid, lock};
+use znode::{Credential, FencingToken, Request, SessionId, State, TxnOutcome, ZPath, Zxid, lock};
 
 /// A call's number, unique in a run.
 pub type CallId = u64;
@@ -22,7 +22,7 @@ pub enum Call {
     Propose(Request),
     /// A read of the state, as fresh as asked.
     Read(Consistency),
-    /// A heartbeat.
+    /// A heartbeat of a session.
     Touch(Credential),
     /// A long-poll for events.
     Events {
@@ -42,7 +42,7 @@ pub enum Call {
 }
 
 impl Call {
-    /// The session for which the call counts as a heartbeat.
+    /// The session for which the call counts as a heartbeat; `None` for calls without a session.
     pub fn session(&self) -> Option<SessionId> {
         match self {
             Call::Propose(request) => request.credential.map(|credential| credential.session),
@@ -72,35 +72,35 @@ pub enum Waited {
 #[derive(Clone, Debug)]
 pub enum Reply {
     /// Answer to [`Call::Propose`].
-    Applied(Result<Applied, Error>),
+    Applied(Result<TxnOutcome, Error>),
     /// Answer to [`Call::Read`].
     State(Result<Arc<State>, Error>),
     /// Answer to [`Call::Finalize`].
-    Finalized(Result<Finalized, Error>),
+    Finalized(Result<FinalizeOutcome, Error>),
     /// Answer to [`Call::Touch`].
     Touched(Result<Touch, Error>),
     /// Answer to [`Call::Events`].
     Events(Result<EventBatch, EventsError>),
     /// Answer to [`Call::Order`].
-    Ordered(Result<Done, OrderError>),
+    Ordered(Result<OrderOutcome, OrderError>),
     /// Answer to [`Call::WaitGrant`] or [`Call::WaitExists`].
     Waited {
         /// The result of the wait.
         waited: Waited,
-        /// The zxid of this node's state in which the condition was true, if the wait was told of
-        /// that late or not at all.
+        /// Zxid of the first state of this node in which the condition was true, if the wait ended
+        /// `LATE_MS` later or not at all; `None` for a wait that ended in time.
         missed: Option<Zxid>,
     },
 }
 
-/// Time between two own looks of a wait at its condition.
+/// Interval at which the simulation itself checks the condition of a wait.
 const LOOK_MS: u64 = 20;
-/// Time by the node's own clock after which a wait is told late. A change wakes its waiters in the
-/// same moment, and a paused node notices neither. Two looks, so that a wait whose deadline
-/// coincides with the change does not count.
+/// Delay, by the node's own clock, from which on a wait counts as late. A change wakes its waiters
+/// in the same moment, and a paused node notices neither. Two checks are allowed for, because the
+/// deadline of a wait may coincide with the change.
 const LATE_MS: u64 = 2 * LOOK_MS;
 
-/// Carries out a call, within `within`.
+/// Carries out a client's call at a node. Gives up when the time `within` has passed.
 pub async fn serve(replica: &Replica, call: Call, within: Duration) -> Reply {
     let deadline = Instant::now() + within;
     match call {

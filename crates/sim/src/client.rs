@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use replica::{Consistency, Error};
 use tokio::time::{sleep, timeout};
-use znode::{Applied, Attempt, Credential, Op, Request, RequestKey, SessionId, Zxid};
+use znode::{Attempt, Credential, Op, Request, RequestKey, SessionId, TxnOutcome, Zxid};
 
 use crate::call::{Call, Reply, Waited};
 use crate::hub::{Hub, MachineId};
@@ -17,7 +17,7 @@ use crate::switchboard::Switchboard;
 
 /// Time for which a client waits for an answer. Longer than a node works on a call.
 const PATIENCE: Duration = Duration::from_millis(2_500);
-/// Tries of one write before the client leaves it open.
+/// Number of tries of one write after which the client counts the outcome as unknown.
 const TRIES: usize = 12;
 
 /// Data that the clients of one run share. All clients run on one thread.
@@ -31,7 +31,7 @@ pub struct Shared {
     pub nodes: Rc<RefCell<Vec<MachineId>>>,
     /// Observations of clients for the invariants.
     pub seen: Rc<RefCell<Vec<Observation>>>,
-    /// All sessions.
+    /// Leases of all sessions that clients have opened.
     pub leases: Rc<RefCell<BTreeMap<SessionId, Rc<RefCell<Lease>>>>>,
     /// The newest zxid that any client has seen.
     pub newest: Rc<RefCell<Zxid>>,
@@ -43,7 +43,7 @@ pub struct Shared {
     pub closing: Rc<RefCell<bool>>,
 }
 
-/// One client.
+/// A simulated client.
 pub struct Client {
     /// The client's machine.
     pub id: MachineId,
@@ -60,7 +60,7 @@ pub struct Client {
 /// A session as its client knows it.
 #[derive(Clone)]
 pub struct Session {
-    /// The session's id and secret.
+    /// The session's id and the hash of its secret.
     pub credential: Credential,
     /// The session's lease by the client's own clock.
     pub lease: Rc<RefCell<Lease>>,
@@ -70,8 +70,8 @@ pub struct Session {
 #[derive(Clone, Debug)]
 pub enum Written {
     /// The write was done.
-    Done(Applied),
-    /// The write may have been done.
+    Done(TxnOutcome),
+    /// The write may or may not have been applied: no try got a clear answer.
     Unknown,
 }
 
@@ -82,7 +82,7 @@ impl Client {
         Client { id, shared, random, seen_zxid: Zxid(0), node }
     }
 
-    /// Tells whether the client should end.
+    /// Tells whether the run asks its clients to end.
     pub fn is_closing(&self) -> bool {
         *self.shared.closing.borrow()
     }
@@ -98,12 +98,12 @@ impl Client {
         self.pause(self.shared.pace_ms).await;
     }
 
-    /// Chooses another node, as after a bad answer.
+    /// Chooses a node at random for the next calls, for example after an error.
     pub fn move_on(&mut self) {
         self.node = any(&self.shared, &mut self.random);
     }
 
-    /// Calls the present node. Returns `None` without an answer.
+    /// Sends a call to the client's node. Returns `None` if no answer comes in time.
     pub async fn call(&mut self, call: Call) -> Option<Reply> {
         let session = call.session();
         self.is_heard(session);
@@ -116,7 +116,7 @@ impl Client {
         reply
     }
 
-    /// Notes that a request of a session is under way.
+    /// Notes in the session's lease that a request or an answer of the session is under way.
     fn is_heard(&self, session: Option<SessionId>) {
         let leases = self.shared.leases.borrow();
         if let Some(lease) = session.and_then(|session| leases.get(&session)) {
@@ -134,19 +134,20 @@ impl Client {
         self.shared.hub.now_ms()
     }
 
-    /// Returns a random key, so that no other client has it.
+    /// Returns a random idempotency key, which no other client has.
     pub fn key(&mut self) -> RequestKey {
         let mut key = [0; 16];
         self.random.fill(&mut key);
         RequestKey(key)
     }
 
-    /// Returns a request with a key in a session.
+    /// Returns a request in a session, with a new idempotency key.
     pub fn request(&mut self, session: &Session, op: Op) -> Request {
         Request { key: Some(self.key()), ..Request::of(session.credential, op) }
     }
 
-    /// Writes an acquire like [`Client::write`], and also returns the last attempt that it made.
+    /// Sends an acquire like [`Client::write`], with a new attempt number in each try. Also returns
+    /// the last of these numbers.
     pub async fn acquire(&mut self, request: Request) -> (Written, Attempt) {
         let first = self.random.u64(1..u64::MAX / 2);
         let mut tries = 0;
@@ -158,7 +159,8 @@ impl Client {
         (written, Attempt(first + tries))
     }
 
-    /// Writes, and tries again with the same key until there is an answer.
+    /// Sends a write, and retries it with the same idempotency key until a node answers that the
+    /// write was applied, at most `TRIES` times.
     pub async fn write(&mut self, request: Request) -> Written {
         self.write_with(request, |_| ()).await
     }
@@ -212,7 +214,7 @@ impl Client {
         Some(Session { credential: Credential { session, secret_hash }, lease })
     }
 
-    /// Takes the session along to another connection, and agrees on another timeout.
+    /// Moves the session to another connection, and asks for another timeout.
     pub async fn attach(&mut self, session: &Session, timeout_ms: u32) {
         let connection = self.random.u64(1..);
         {
@@ -220,7 +222,7 @@ impl Client {
             lease.timeout_ms = lease.timeout_ms.min(timeout_ms);
         }
         let request = self.request(session, Op::AttachSession { connection, timeout_ms });
-        if let Written::Done(Applied { reply: Ok(znode::Reply::SessionOpened { timeout_ms, .. }), .. }) =
+        if let Written::Done(TxnOutcome { reply: Ok(znode::Reply::SessionOpened { timeout_ms, .. }), .. }) =
             self.write(request).await
         {
             let mut lease = session.lease.borrow_mut();
@@ -245,7 +247,7 @@ impl Client {
         }
     }
 
-    /// Reads the state of the present node, of any age.
+    /// Reads the state of the client's node, however old, and records its zxid for the invariants.
     pub async fn glimpse(&mut self) {
         let (node, asked_ms) = (self.node, self.now_ms());
         let consistency = Consistency::Local { min_zxid: Zxid(0) };
@@ -254,7 +256,7 @@ impl Client {
         }
     }
 
-    /// Sends heartbeats until the session is over.
+    /// Sends heartbeats until the session or the run is over.
     pub async fn keep_alive(mut self, session: Session) {
         let third_ms = u64::from(session.lease.borrow().timeout_ms) / 3;
         while !session.lease.borrow().over && !self.is_closing() {
@@ -274,13 +276,13 @@ impl Client {
                     continue;
                 }
             }
-            // Now and then a client forgets its heartbeats.
+            // Rarely a client sends no heartbeat for longer than its timeout.
             let lazy = if self.random.u8(..) < 6 { 5 } else { 1 };
             self.pause(third_ms * lazy).await;
         }
     }
 
-    /// Reads, and records for the invariants how fresh the answer was.
+    /// Reads the state, and records for the invariants its zxid beside the lowest one allowed.
     pub async fn read(&mut self, linearizable: bool) -> Option<std::sync::Arc<znode::State>> {
         let (floor, consistency) = match linearizable {
             true => (*self.shared.newest.borrow(), Consistency::Linearizable),
@@ -300,7 +302,7 @@ impl Client {
         }
     }
 
-    /// Waits on the present node.
+    /// Sends a wait to the client's node. Returns `None` if no answer comes.
     pub async fn wait(&mut self, call: Call) -> Option<Waited> {
         let what = format!("{call:?}");
         match self.call(call).await {
@@ -320,7 +322,7 @@ impl Client {
     }
 }
 
-/// Returns any node that clients know of.
+/// Returns a random node of those that clients know of.
 fn any(shared: &Shared, random: &mut fastrand::Rng) -> MachineId {
     let nodes = shared.nodes.borrow();
     let at = random.u64(1..=nodes.len().max(1) as u64) - 1;

@@ -11,9 +11,11 @@ use crate::failover::{Machines, open_session};
 const HOUR_MS: i64 = 3_600_000;
 const DELAY_MS: u32 = 15_000;
 const TTL_MS: u64 = 40_000;
-/// While the wall clock is ahead, the leader's time runs a tenth faster.
+/// Ratio of true time to the leader's time while its wall clock is ahead: the leader's time runs a
+/// tenth faster.
 const PACE: [u64; 2] = [10, 11];
-/// Time from a timeout or TTL to the entry that ends the session or deletes the znode.
+/// Longest time from the end of a timeout or TTL to the entry that ends the session or deletes the
+/// znode.
 const TICKS_MS: u64 = 1_000;
 
 fn path(text: &str) -> ZPath {
@@ -27,7 +29,7 @@ impl Machines {
         self.node(leader).propose(request);
     }
 
-    /// Runs until the leader's applied state is as wanted. Returns the time of that.
+    /// Runs until `wanted` accepts the leader's applied state. Returns the simulated time of that.
     fn run_until(&mut self, what: &str, wanted: impl Fn(&State) -> bool) -> u64 {
         let end = self.hub.now_ms() + 120_000;
         loop {

@@ -26,19 +26,19 @@ use crate::{panics, workload};
 
 /// Simulated time in which faults happen.
 const ACTIVE_MS: u64 = 15_000;
-/// Time for which clients go on afterwards.
+/// Simulated time for which clients go on after the last fault.
 const CALM_MS: u64 = 2_500;
 /// Time from the last fault within which every node must be ready.
 const READY_MS: u64 = 12_000;
-/// Number of seeds of which one changes the members.
+/// Distance of the seeds that change the members: every fourth seed does.
 const MEMBERS_EVERY: u64 = 4;
 /// Time from the last fault within which the changes of the members must be complete, and every
 /// member ready.
 const SETTLED_MEMBERS_MS: u64 = 25_000;
-/// Time for which a client may still wait, after all faults are repaired, for an answer that was
-/// lost before.
+/// Time after the repair of all faults in which clients may still wait for an answer that was lost
+/// before.
 const SETTLED_MS: u64 = 3_000;
-/// Time for which clients then stand in one queue without any fault.
+/// Time after [`SETTLED_MS`] in which all clients queue for one lock without any fault.
 const QUEUEING_MS: u64 = 3_000;
 /// Time from the last fault within which all nodes must agree.
 const CONVERGED_MS: u64 = 40_000;
@@ -61,7 +61,7 @@ pub struct Outcome {
     pub hash: u64,
     /// Number of events in the trace.
     pub events: u64,
-    /// What was seen.
+    /// Counts of the faults, entries, snapshots and changes of members in the run.
     pub counts: Counts,
     /// Simulated time in milliseconds.
     pub simulated_ms: u64,
@@ -80,7 +80,7 @@ struct Cluster {
     started: Instant,
     lives: JoinSet<()>,
     faults: Faults,
-    /// Faults of members; only in seeds that change the members.
+    /// Changes of the members and faults aimed at them; `None` in seeds without such changes.
     members: Option<MemberFaults>,
     history: History,
     invariants: Invariants,
@@ -117,7 +117,7 @@ fn config(random: &mut fastrand::Rng, nodes: u64) -> Config {
         heartbeat_ms: random.u64(election_timeout_min_ms / 10..=election_timeout_min_ms / 8),
         election_timeout_min_ms,
         election_timeout_max_ms: election_timeout_min_ms * random.u64(12..=20) / 10,
-        // Longer timeouts keep late answers waiting for long.
+        // A longer timeout lets answers count that arrive very late.
         peer_timeout_ms: if random.u8(..4) == 0 { random.u64(1_500..3_000) } else { random.u64(500..1_200) },
         snapshot_log_entries: random.u64(20..300),
         log_entries_kept: random.u64(0..50),
@@ -230,7 +230,7 @@ impl Cluster {
         self.invariants.end(&mut self.history)
     }
 
-    /// Waits until every node is ready, then lets clients wait for a lock without any fault.
+    /// Waits until every node is ready, then lets clients queue for one lock without any fault.
     fn mend(&mut self) -> Result<(), String> {
         let ready_ms = if self.members.is_some() { SETTLED_MEMBERS_MS } else { READY_MS };
         while let Some(why) = unsettled(&self.nodes, &self.faults, &self.history) {
@@ -292,10 +292,11 @@ impl Cluster {
         self.observe()
     }
 
-    /// Handles all events that are due.
+    /// Handles all scheduled events that are due.
     fn deliver(&mut self) {
         loop {
-            // The guard must be released before an event is dropped, as the drop may take it.
+            // The hub must be unlocked before an event is dropped, because the drop may lock the
+            // hub.
             let due = self.hub.lock().due();
             let Some(event) = due else { return };
             match event {
@@ -336,7 +337,7 @@ impl Cluster {
         }
     }
 
-    /// Shows the invariants the new observations.
+    /// Passes all that nodes and clients showed in this step to the invariants.
     fn observe(&mut self) -> Result<(), String> {
         let now_ms = self.hub.now_ms();
         let standings: Vec<Standing> = self.nodes.iter().filter_map(|node| node.standing(now_ms)).collect();
@@ -461,7 +462,7 @@ impl Cluster {
     fn clear(&mut self) {
         self.nodes.clear();
         loop {
-            // Not under the guard, as connections take it in their drop.
+            // The hub must be unlocked here, because a connection locks it when it is dropped.
             let event = self.hub.any();
             let Some(event) = event else { break };
             drop(event);

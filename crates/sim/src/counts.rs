@@ -1,4 +1,4 @@
-//! Counts of what runs came to, by name.
+//! Counts of events in runs, by name. They show how much the seeds have covered.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,19 @@ use znode::{LEVEL_MAX, LEVEL_MIN, Zxid};
 
 use crate::machine::Node;
 
-/// Writes that clients were told of.
+/// Name of the count of acknowledged writes.
 pub const ACKNOWLEDGED: &str = "writes acknowledged";
-/// Grants that clients waited for when everything was mended, and were told of in time.
+/// Name of the count of grants after all faults were repaired of which a waiting client was told in
+/// time.
 pub const GRANTS: &str = "grants in the calm";
-/// Faults that were injected, with the disks that failed.
+/// Name of the count of injected faults, failed disks included.
 pub const FAULTS: &str = "faults";
 
-/// Of snapshots: written by a node of its own state, sent to a follower, taken over from a leader.
+/// Names of the counts of snapshots: written by a node, sent to a follower, installed from a
+/// leader.
 const SNAPSHOTS: [&str; 3] = ["snapshots built", "snapshots sent", "snapshots installed"];
 const PURGED: &str = "logs purged";
-/// All that many runs must have seen.
+/// Names of the counts that must be above zero after many runs.
 const NAMES: [&str; 14] = [
     "entries",
     ACKNOWLEDGED,
@@ -33,16 +35,16 @@ const NAMES: [&str; 14] = [
     "members removed",
     "leaders transferred",
 ];
-/// The same in builds that know two levels.
+/// Further names of that kind in builds that know two levels.
 const NAMES_OF_LEVELS: [&str; 4] =
     ["programs upgraded", "programs downgraded", "programs turned away", "levels raised"];
 
-/// How often each thing was seen, and in how many runs.
+/// Sum of each count over all runs, and the number of runs in which it was above zero.
 #[derive(Clone, Debug, Default)]
 pub struct Counts(BTreeMap<&'static str, [u64; 2]>);
 
 impl Counts {
-    /// Sees something in one run.
+    /// Adds `times` to a count of one run.
     pub(crate) fn note(&mut self, name: &'static str, times: u64) {
         if times > 0 {
             let [sum, runs] = self.0.entry(name).or_default();
@@ -50,7 +52,7 @@ impl Counts {
         }
     }
 
-    /// Adds another part of one run, or another run.
+    /// Adds the counts of another part of the same run, or of another run.
     pub fn merge(&mut self, other: &Counts, of_same_run: bool) {
         for (name, [times, in_runs]) in &other.0 {
             let [sum, runs] = self.0.entry(name).or_default();
@@ -58,12 +60,12 @@ impl Counts {
         }
     }
 
-    /// How often that was seen.
+    /// The sum of a count; 0 if nothing was counted.
     pub fn of(&self, name: &str) -> u64 {
         self.0.get(name).map_or(0, |[sum, _]| *sum)
     }
 
-    /// All of them in words.
+    /// All counts in one line of text.
     pub fn told(&self) -> String {
         let each = Counts::names().map(|name| match self.0.get(name) {
             Some([sum, runs]) => format!("{name} {sum} (in {runs})"),
@@ -72,7 +74,7 @@ impl Counts {
         each.collect::<Vec<_>>().join(", ")
     }
 
-    /// Why these runs prove little: something was seen in none of them.
+    /// Names of the counts that are zero, in words; `None` if every count is above zero.
     pub fn is_vacuous(&self) -> Option<String> {
         let missing: Vec<&str> = Counts::names().filter(|name| self.of(name) == 0).collect();
         (!missing.is_empty()).then(|| format!("no run saw {}", missing.join(", ")))
@@ -83,7 +85,7 @@ impl Counts {
     }
 }
 
-/// One node, as it was looked at last.
+/// Numbers of one node at the last look.
 #[derive(Default)]
 struct Seen {
     boot: u64,
@@ -91,7 +93,7 @@ struct Seen {
     purged: Zxid,
 }
 
-/// Watches the nodes of one run.
+/// Watcher that counts snapshots and purges of all nodes of a run.
 #[derive(Default)]
 pub(crate) struct Watcher {
     seen: BTreeMap<u64, Seen>,
@@ -99,7 +101,7 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Looks at all nodes. To be called in each step.
+    /// Counts what has changed at the nodes since the last look. Call it in each step.
     pub(crate) fn look(&mut self, nodes: &[Node]) {
         for node in nodes {
             let Some(status) = &node.status else { continue };

@@ -12,9 +12,10 @@ use crate::trace::Detail;
 const LEASE_MS: u64 = 250;
 const ELECTION_MIN_MS: u64 = 500;
 const HEARTBEAT_MS: u64 = 60;
-/// Time for bytes under way and for steps of the simulation.
+/// Tolerance for bytes under way and for the length of a step.
 const LEEWAY_MS: u64 = 30;
-/// Time for margin, turns, votes and flushes.
+/// Longest time from the end of the lease to a leader: safety margin, candidates' turns, votes and
+/// flushes.
 const ELECTION_MS: u64 = 70;
 
 /// Three nodes without clients.
@@ -30,7 +31,7 @@ impl Machines {
         machines
     }
 
-    /// Nodes that have only just been started.
+    /// Starts three nodes, without waiting until they are ready.
     pub(crate) fn make(seed: u64, limits: Limits) -> Machines {
         storage::seed_random(Some(seed));
         let hub = Hub::new(seed, Detail::Last);
@@ -50,7 +51,8 @@ impl Machines {
         });
     }
 
-    /// The same, with what is done about flushes and what clients are answered.
+    /// Plays a step like [`Machines::step`], but gives ends of flushes and answers to clients to
+    /// `act`.
     pub(crate) fn step_with(&mut self, mut act: impl FnMut(&mut [Node], Event)) {
         self.hub.pass_step();
         loop {
@@ -96,7 +98,7 @@ impl Machines {
         self.nodes[id as usize - 1].status.as_ref().map(|status| status.ready)
     }
 
-    /// The latest term with a leader, and that leader.
+    /// The latest term in which a node leads, and that node; `None` without a leader.
     pub(crate) fn leader(&self) -> Option<(u64, MachineId)> {
         let term = |node: &Node| node.status.as_ref().map_or(0, |status| status.term.0);
         self.nodes.iter().filter(|node| node.leads()).map(|node| (term(node), node.id)).max()
@@ -114,8 +116,8 @@ impl Machines {
         &mut self.nodes[id as usize - 1]
     }
 
-    /// Kills the leader, and returns the time until another one leads. Afterwards all nodes run
-    /// again.
+    /// Kills the leader after `after_ms`, and returns the time until another node leads. Afterwards
+    /// all nodes run again.
     fn kill_leader(&mut self, after_ms: u64, power: Option<u8>) -> u64 {
         self.run(after_ms);
         let (term, leader) = self.leader().unwrap();
@@ -147,7 +149,7 @@ impl Machines {
     }
 }
 
-/// Opens a session; sessions are told from each other by their secrets.
+/// Returns a request to open a session. Sessions are told apart by their secrets.
 pub(crate) fn open_session(secret: u8, timeout_ms: u32) -> Request {
     let (label, client) = (String::new(), ClientInfo::default());
     Request::new(Op::OpenSession { secret_hash: [secret; 16], timeout_ms, label, address: None, client })
@@ -168,7 +170,7 @@ fn a_leader_whose_process_ends_is_followed_as_soon_as_the_lease_is_over() {
     let took = kills(1, None);
     // At the kill, the last heartbeat of the leader is between zero and one heartbeat interval old.
     assert!(took[0] + HEARTBEAT_MS + LEEWAY_MS >= LEASE_MS, "the lease was cut short: {took:?}");
-    // The median, as a few bytes in a hundred take long.
+    // The median counts, because a few packets in a hundred take long.
     assert!(took[took.len() / 2] <= LEASE_MS + ELECTION_MS, "{took:?}");
 }
 
@@ -246,6 +248,6 @@ fn outlives_hand_overs() -> u64 {
 #[test]
 fn hand_overs_prolong_no_session() {
     let lived_ms = outlives_hand_overs();
-    // Each hand-over gives back the time in which no leader listened.
+    // Each hand-over adds to the session's life the time in which no leader took heartbeats.
     assert!((4_000..6_000).contains(&lived_ms), "{lived_ms} ms");
 }

@@ -18,9 +18,10 @@ pub struct Faults {
     heal_ms: Option<u64>,
     calm_disks_ms: Option<u64>,
     restarts: Vec<(u64, MachineId)>,
-    /// Nodes that were ready since they last lost their disk, or since they first got one. A node
-    /// may lose its disk only while all nodes are in this set: one that was never ready may still
-    /// have to join, and is then like a wiped one. The guarantees need a majority of whole disks.
+    /// Nodes that were ready since they last lost their disk, or since their first start. A node
+    /// may lose its disk only while all nodes are in this set, because the guarantees need a
+    /// majority of whole disks. A node that was never ready may still have to join, so it counts as
+    /// one without data.
     whole: BTreeSet<MachineId>,
     election: Election,
     flush: Option<DecisiveFlush>,
@@ -41,7 +42,7 @@ enum Election {
     Undisturbed,
     /// The next node that votes for another one loses power.
     Awaited,
-    /// A node has voted.
+    /// A node has voted for the candidate. The voter loses power at `dark_ms`.
     Voted { voter: MachineId, candidate: MachineId, dark_ms: u64 },
 }
 
@@ -50,20 +51,20 @@ enum Election {
 struct DecisiveFlush {
     leader: MachineId,
     follower: MachineId,
-    /// Number of failed flushes of the follower before.
+    /// Number of boots in which a flush of the follower had failed when this fault was planned.
     failures: u64,
-    /// The time at which leader and follower are killed, once the flush has failed.
+    /// Simulated time at which leader and follower are killed; `None` until the flush has failed.
     dark_ms: Option<u64>,
 }
 
 impl Faults {
-    /// Returns a run without faults yet.
+    /// Returns the faults of a run, of which none has begun.
     pub fn new(hub: Hub, mut random: fastrand::Rng) -> Faults {
         let calm_ms = [500, 1_500, 4_000][random.usize(..3)];
         let next_ms = random.u64(500..3_000);
         let restarts = Vec::new();
         let lease = LeaseFaults::new(hub.clone(), random.fork());
-        // Builds without this feature must play the same seeds as before.
+        // Without the feature no number is drawn here, so that such builds play seeds as before.
         let programs =
             Programs::new(if cfg!(feature = "next-level") { random.fork() } else { fastrand::Rng::with_seed(0) });
         let (whole, election) = (BTreeSet::new(), Election::Undisturbed);
@@ -162,7 +163,7 @@ impl Faults {
         }
         match self.random.u32(..100) {
             0..14 => self.kill(&mut nodes[chosen], false),
-            // The power goes.
+            // A kill with a loss of power.
             14..28 => self.kill(&mut nodes[chosen], true),
             28..31 => {
                 let power = self.random.bool();
@@ -203,7 +204,8 @@ impl Faults {
                 });
                 nodes[chosen].log.slow_down(by_ms);
             }
-            // Counted when a flush has failed, as the process may end before.
+            // This fault is counted when a flush has failed, because the process may end before its
+            // next flush.
             86..88 => {
                 self.hub.lock().event(&[12, chosen as u64], || format!("the disk of node {} fails", chosen + 1));
                 nodes[chosen].log.fail();
@@ -230,7 +232,7 @@ impl Faults {
         });
     }
 
-    /// Kills a process, and schedules its restart.
+    /// Kills a process, and schedules its restart. With `power` the whole machine loses power.
     pub(crate) fn kill(&mut self, node: &mut Node, power: bool) {
         if !node.runs() {
             return;
@@ -362,7 +364,7 @@ impl Faults {
         nodes.iter().all(is_fine)
     }
 
-    /// Wipes a node's disk, if all others have theirs.
+    /// Kills a node and wipes its disk, if the node runs and all nodes are whole.
     pub(crate) fn wipe(&mut self, nodes: &mut [Node], at: usize) {
         if !self.is_all_whole(nodes) || !nodes[at].runs() {
             return;
@@ -382,15 +384,15 @@ impl Faults {
             // One node alone, with or without its clients.
             0 => cuts.extend(others(chosen).flat_map(|other| [(chosen, other), (other, chosen)])),
             1 => cuts.extend(nodes(chosen).flat_map(|other| [(chosen, other), (other, chosen)])),
-            // The node hears and is not heard; or it is heard and does not hear.
+            // Kind 2 cuts the node's links to the others, kind 3 the others' links to the node.
             2 => cuts.extend(nodes(chosen).map(|other| (chosen, other))),
             3 => cuts.extend(nodes(chosen).map(|other| (other, chosen))),
-            // Each node sees only its neighbours.
+            // The links between two nodes. Of three nodes, the third still sees both.
             4 => {
                 let next = chosen % count + 1;
                 cuts.extend([(chosen, next), (next, chosen)]);
             }
-            // Any links at all.
+            // Each link in one direction, with a probability of a quarter.
             _ => {
                 for from in 1..=count {
                     cuts.extend(nodes(from).filter(|_| self.random.u8(..4) == 0).map(|to| (from, to)));
@@ -401,7 +403,7 @@ impl Faults {
         self.cut(cuts, for_ms, [u64::from(kind), chosen]);
     }
 
-    /// Cuts these links for a while.
+    /// Cuts these links, each in one direction, for `for_ms`.
     pub(crate) fn cut(&mut self, cuts: Vec<(MachineId, MachineId)>, for_ms: u64, [kind, chosen]: [u64; 2]) {
         self.heal_ms = Some(self.hub.now_ms() + for_ms);
         let mut shared = self.hub.lock();
@@ -424,7 +426,7 @@ impl Faults {
     }
 }
 
-/// The highest level that a node shows.
+/// The highest level of the cluster that the status of any node shows.
 fn level_of(nodes: &[Node]) -> u16 {
     let levels = nodes.iter().filter_map(|node| node.status.as_ref()?.cluster.as_ref());
     levels.map(znode::Cluster::level).max().unwrap_or(znode::LEVEL_MIN)

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use storage::Membership;
-use znode::{Applied, LogPosition, State, Term, Txn, Zxid, decode_txn};
+use znode::{LogPosition, State, Term, Txn, TxnOutcome, Zxid, decode_txn};
 
 use crate::counts::Counts;
 use crate::log_disk::LogDisk;
@@ -12,14 +12,14 @@ use crate::observation::Commit;
 /// One committed entry.
 pub struct Entry {
     zxid: Zxid,
-    /// The term in which it was written.
+    /// The Raft term of the entry.
     pub term: Term,
     /// The transaction; `None` for another kind of entry.
     pub txn: Option<Txn>,
-    /// The membership from here on, if the entry has one.
+    /// The membership that the entry brings; `None` for another kind of entry.
     pub membership: Option<Membership>,
     /// The result of the transaction.
-    pub applied: Option<Applied>,
+    pub applied: Option<TxnOutcome>,
     /// The state after the entry.
     pub state: State,
     /// The time at which a node first wrote the entry.
@@ -34,11 +34,11 @@ pub struct Entry {
 pub struct History {
     entries: Vec<Entry>,
     start: State,
-    /// The index of the last membership.
+    /// The index of the last entry with a membership; `None` before the first.
     members: Option<u64>,
     /// All present and former members; at first the founders.
     ever_members: BTreeSet<u64>,
-    /// Numbers of changes of the members.
+    /// Counts of members added, promoted, replaced and removed.
     pub changes: Counts,
 }
 
@@ -58,12 +58,12 @@ impl History {
         self.position(zxid).map(|position| position as u64 + 1)
     }
 
-    /// The entry with this zxid; `None` at zero and behind the last entry.
+    /// The entry with this zxid; `None` if no committed entry has it.
     pub fn entry(&self, zxid: Zxid) -> Option<&Entry> {
         self.entries.get(self.position(zxid)?)
     }
 
-    /// Returns the entries behind `since`, up to `upto`.
+    /// Returns the entries after `since`, up to and with `upto`.
     pub fn between(&self, since: Zxid, upto: Zxid) -> impl Iterator<Item = &Entry> {
         let first = self.entries.partition_point(|entry| entry.zxid <= since);
         self.entries[first..].iter().take_while(move |entry| entry.zxid <= upto)
@@ -119,11 +119,9 @@ impl History {
         Some(*entry.digest.get_or_insert_with(|| replica::Replica::digest(&entry.state)))
     }
 
-    /// Learns the entries that a node has applied up to `upto`, which are committed. New entries
-    /// are read from this node's log; entries that came by snapshot are not there.
-    ///
-    /// # Errors
-    /// When an entry cannot be read.
+    /// Adds the entries up to `upto` that a node has applied, so that they are committed. Reads
+    /// them from this node's log, which lacks entries that came by snapshot. Returns the zxids of
+    /// the new entries.
     pub fn learn(&mut self, log: &LogDisk, upto: Zxid, now_ms: u64) -> Result<Vec<Zxid>, String> {
         let mut learnt = Vec::new();
         while self.last() < upto {

@@ -39,7 +39,7 @@ pub enum Event {
         /// The number of the node's start in which the flush began.
         boot: u64,
     },
-    /// Bytes arrive.
+    /// Bytes arrive at the reading end of a connection.
     Arrival(Pipe),
     /// A request to connect arrives.
     Connect {
@@ -85,7 +85,8 @@ pub enum Event {
     },
 }
 
-/// Content of a [`Hub`]. Locked only briefly, and never while a node runs.
+/// State that all machines share through a [`Hub`]. Locked only briefly, and never for a whole step
+/// of a node.
 pub struct Shared {
     /// Milliseconds since the simulation began.
     pub now_ms: u64,
@@ -127,7 +128,7 @@ impl Hub {
         })))
     }
 
-    /// Removes any event, due or not, to clear up.
+    /// Removes the earliest event, due or not, to clear up after a run.
     pub fn any(&self) -> Option<Event> {
         self.lock().any()
     }
@@ -163,7 +164,7 @@ impl Shared {
         (first.key().0 <= self.now_ms).then(|| first.remove())
     }
 
-    /// Removes any event, due or not, to clear up.
+    /// Removes the earliest event, due or not, to clear up after a run.
     pub fn any(&mut self) -> Option<Event> {
         self.events.pop_first().map(|(_, event)| event)
     }

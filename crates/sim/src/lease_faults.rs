@@ -7,9 +7,9 @@ use crate::machine::Node;
 /// A lease fault that is under way.
 #[derive(Clone, Debug)]
 enum Plot {
-    /// The followers' answers to a leader are held back. After some more requests of the leader it
-    /// is cut off altogether, and deposed. Then it gets the answers, while its own packets still do
-    /// not pass.
+    /// The followers' answers to a leader are held back. Some requests later the leader's packets
+    /// are held back as well, and it is deposed. Then it gets the answers, while its own packets
+    /// still do not pass.
     HeldAnswers { leader: MachineId, stage: usize, next_ms: u64 },
     /// A leader and one other node do not hear each other. When the other node stands for election,
     /// the leader's followers are killed and restarted at once, and do not hear the leader any more
@@ -22,7 +22,7 @@ enum Plot {
 
 /// Action that a lease fault asks its owner to carry out.
 pub(crate) enum Deed {
-    /// Kill this node, and start it again in so many milliseconds.
+    /// Kill this node, and start it again after this number of milliseconds.
     Restart(MachineId, u64),
     /// Shut this node down.
     ShutDown(MachineId),
@@ -42,7 +42,8 @@ impl LeaseFaults {
         LeaseFaults { hub, random, plot: None }
     }
 
-    /// Begins a fault, if a node leads and all nodes run. Returns its actions, or `None`.
+    /// Begins a random fault, and returns its first actions; `None` unless a node leads, all nodes
+    /// run and no such fault is under way.
     pub(crate) fn begin(&mut self, nodes: &[Node]) -> Option<Vec<Deed>> {
         let leader = nodes.iter().find(|node| node.leads()).map(|node| node.id)?;
         if self.plot.is_some() || !nodes.iter().all(Node::runs) {
@@ -60,11 +61,11 @@ impl LeaseFaults {
             1 => {
                 let candidate = others.swap_remove(self.random.usize(..others.len()));
                 self.cut([(leader, candidate), (candidate, leader)].into_iter());
-                // Cut off clients, so that no entry is written meanwhile. The others would not vote
-                // for a node without it.
+                // Clients are cut off, so that no entry is written meanwhile. A candidate without
+                // that entry would get no votes.
                 let clients = FIRST_CLIENT..FIRST_CLIENT + CLIENTS_MAX;
                 self.cut(clients.flat_map(|client| nodes.iter().map(move |node| (client, node.id))));
-                // As many followers as the candidate needs beside itself.
+                // As many followers as the candidate needs besides its own vote.
                 others.truncate(nodes.len() / 2);
                 let next_ms = now_ms + 1_200 + self.random.u64(..1_000);
                 self.plot = Some(Plot::RestartInLease { leader, candidate, followers: others, stage: 0, next_ms });
@@ -82,7 +83,7 @@ impl LeaseFaults {
         Some(deeds)
     }
 
-    /// Carries out the steps that are due.
+    /// Carries out the steps that are due. Returns the actions for the owner.
     pub(crate) fn follow(&mut self, nodes: &[Node]) -> Vec<Deed> {
         let now_ms = self.hub.now_ms();
         match &mut self.plot {
@@ -106,8 +107,9 @@ impl LeaseFaults {
                 let (leader, followers) = (*leader, followers.clone());
                 let mut shared = self.hub.lock();
                 match stage {
-                    // Just after the followers have answered the leader, and some time after the
-                    // candidate's last request for votes, as it will soon ask again.
+                    // The right moment: the followers have just answered the leader, and the
+                    // candidate's last request for votes is so long ago that the next one comes
+                    // soon.
                     0 => {
                         let since_ms = |from, to| now_ms - shared.network.sent_ms(from, to);
                         let asked_ms = since_ms(*candidate, followers[0]);
@@ -117,13 +119,14 @@ impl LeaseFaults {
                         }
                         (*stage, *next_ms) = (1, now_ms + 12);
                         followers.iter().for_each(|follower| shared.network.cut(leader, *follower));
-                        // Only a leader has a lease, so the restarts need one.
+                        // Only a leader has a lease, so nothing is restarted unless the node still
+                        // leads.
                         let leads = nodes.iter().any(|node| node.id == leader && node.leads());
                         let followers = followers.into_iter().filter(|_| leads);
                         followers.map(|follower| Deed::Restart(follower, self.random.u64(1..10))).collect()
                     }
-                    // Those answers have arrived by now. From now on the leader does not hear the
-                    // followers' new requests.
+                    // The answers of the first stage have arrived by now. From now on the leader
+                    // does not hear the followers' new requests.
                     1 => {
                         (*stage, *next_ms) = (2, now_ms + 1_000 + self.random.u64(..1_000));
                         followers.iter().for_each(|follower| shared.network.cut(*follower, leader));

@@ -1,10 +1,9 @@
 //! A Raft log on a disk that loses what was not flushed.
 //!
 //! Appends, votes and purges are writes into one stream, as in the real log. They can be read at
-//! once. A flush takes some time, and makes all earlier writes durable. A loss of power keeps some
-//! of the writes behind the last flush: a random number of the first of them. The end of a process
-//! whose flush has failed does the same: until then the process reads what it wrote, and only the
-//! next process notices the loss.
+//! once. A flush takes some time, and makes all earlier writes durable. A loss of power keeps a
+//! random number of the first writes after the last flush. So does the end of a process whose flush
+//! has failed: that process still reads what it wrote, and only the next process notices the loss.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
@@ -72,7 +71,7 @@ impl Waiter {
     }
 }
 
-/// An entry that some node once had, for checks.
+/// An entry that the node once wrote, kept for checks even after a purge.
 #[derive(Clone, Debug)]
 pub struct Archived {
     /// The entry.
@@ -101,11 +100,11 @@ struct Disk {
     failed: bool,
     /// Number of boots in which a flush failed.
     failures: u64,
-    /// Whether a test waits for the next vote for another node.
+    /// Whether a vote of this node for another node is watched for.
     watched: bool,
-    /// The candidate of that vote.
+    /// The candidate of the watched vote; `None` until this node has voted.
     granted: Option<MachineId>,
-    /// Longest time of a flush, and the additional time while the disk is slow.
+    /// Longest time of a flush. While the disk is slow, up to `slow_ms` more.
     flush_ms: u64,
     slow_ms: u64,
 }
@@ -159,8 +158,8 @@ impl LogDisk {
         self.lock().slow_ms = by_ms;
     }
 
-    /// Makes the next flush fail, and all later ones until the process ends. If the process ends
-    /// before a flush, there was no failure.
+    /// Makes the next flush fail, and all later ones until the process ends. Has no effect if the
+    /// process ends before its next flush.
     pub fn fail(&self) {
         self.lock().fails = true;
     }
@@ -170,7 +169,7 @@ impl LogDisk {
         self.lock().failures
     }
 
-    /// Begins or ends to watch for a vote for another node.
+    /// Starts or stops watching for a vote of this node for another node.
     pub fn watch_votes(&self, watched: bool) {
         let mut disk = self.lock();
         disk.watched = watched;
@@ -183,9 +182,9 @@ impl LogDisk {
         self.lock().granted
     }
 
-    /// Ends the process. With `power`, unflushed writes are lost except for the first `power`/256
-    /// of them. Also returns that part for other data on the disk: after a failed flush, data may
-    /// be lost without a loss of power.
+    /// Ends the process. With `power`, only the first `power`/256 of the unflushed writes stay.
+    /// Returns that part, because other data on the disk is lost alike; `None` if nothing is lost.
+    /// A failed flush may lose data without a loss of power.
     pub fn crash(&self, power: Option<u8>) -> Option<u8> {
         let mut disk = self.lock();
         disk.boot += 1;

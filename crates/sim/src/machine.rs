@@ -41,7 +41,7 @@ pub struct Door {
 pub struct Clock {
     /// Seconds of this clock in ten thousand true ones; a larger number is a fast clock.
     pub rate: u64,
-    /// Time by which the time of day is ahead.
+    /// Time by which the node's wall clock is ahead of the true time.
     pub ahead_ms: i64,
 }
 
@@ -64,7 +64,7 @@ pub enum Fate {
 /// A running process.
 struct Process {
     runtime: Runtime,
-    /// The beginning of time in the process's runtime.
+    /// The start of the process on the clock of its runtime.
     started: Instant,
     started_ms: u64,
     replica: oneshot::Receiver<Result<Replica, String>>,
@@ -86,13 +86,14 @@ pub struct Node {
     pub clock: Clock,
     /// The fate of the node.
     pub fate: Fate,
-    /// The time until which the process is paused.
+    /// Simulated time until which the process is paused; 0 while it is not.
     pub paused_until_ms: u64,
-    /// Number of the last start.
+    /// Number of starts so far.
     pub boots: u64,
     /// Number of times that the node lost written data, or its disk.
     pub losses: u64,
-    /// The status of the process after its last step, read on its own clock.
+    /// The status of the process after its last step, read on its own clock; `None` until the
+    /// process serves.
     pub status: Option<NodeStatus>,
     config: Config,
     hub: Hub,
@@ -100,7 +101,7 @@ pub struct Node {
     process: Option<Process>,
 }
 
-/// Result of a step of a process.
+/// Result of one step of a node's process.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Stepped {
     /// The process ran.
@@ -198,7 +199,7 @@ impl Node {
         self.status.as_ref().is_some_and(|status| status.role == replica::Role::Leader)
     }
 
-    /// The term in which the node called itself the leader at the last look.
+    /// The term in which the node called itself the leader at the last look; `None` if it did not.
     pub fn leads_in(&self) -> Option<Term> {
         let status = self.status.as_ref()?;
         (status.role == replica::Role::Leader).then_some(status.term)

@@ -10,8 +10,8 @@ use sim::counts::Counts;
 use sim::trace::Detail;
 use znode::{LEVEL_MAX, LEVEL_MIN};
 
-/// Number of seeds from which on a lack of coverage is a failure: in as many, snapshots are
-/// written, sent and installed, logs purged, and members changed in every way.
+/// Number of seeds from which on missing coverage is a failure: so many seeds write, send and
+/// install snapshots, purge logs, and change members in every way.
 const ENOUGH_SEEDS: u64 = 100;
 
 /// Runs simulated clusters, one for each seed, and checks what must always be true.
@@ -106,7 +106,7 @@ fn many(args: &Args) -> ExitCode {
     }
 }
 
-/// Plays a failed seed again for its last events.
+/// Plays a failed seed again, to print its last events.
 fn report(plan: Plan, failure: &str) {
     let again = run(Plan { detail: Detail::Last, ..plan });
     again.last.iter().for_each(|line| println!("{line}"));

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use replica::{Config, Done, Member, NewMember, Order, OrderError, RefusedOrder};
+use replica::{Config, Member, NewMember, Order, OrderError, OrderOutcome, RefusedOrder};
 use tokio::sync::oneshot;
 
 use crate::call::{Call, Reply};
@@ -222,7 +222,7 @@ impl MemberFaults {
         self.order(nodes, faults, Order::Remove { id, force: false });
     }
 
-    /// Kills a voter for good.
+    /// Kills a voter, which stays dead until it is replaced or all faults are repaired.
     fn bury(&mut self, nodes: &mut [Node], faults: &mut Faults, known: &Known) {
         let wants_leader = self.random.bool();
         let fit = |node: &Node| known.voters.contains(&node.id) && node.runs() && (!wants_leader || node.leads());
@@ -301,7 +301,7 @@ impl MemberFaults {
             };
             goal.answer = None;
             goal.next_ms = now_ms + 50 + self.random.u64(..600);
-            self.transfers += u64::from(matches!(said, Some(Ok(Done::Transferred { .. }))));
+            self.transfers += u64::from(matches!(said, Some(Ok(OrderOutcome::Transferred { .. }))));
             if said.is_some_and(|said| is_final(&said)) || goal.tries >= TRIES {
                 self.goal = None;
             }
@@ -318,8 +318,8 @@ impl MemberFaults {
     }
 }
 
-/// Tells whether a person would not repeat this order.
-fn is_final(said: &Result<Done, OrderError>) -> bool {
+/// Tells whether an operator who got this answer would not repeat the order.
+fn is_final(said: &Result<OrderOutcome, OrderError>) -> bool {
     match said {
         Ok(_) => true,
         Err(OrderError::Unavailable(_) | OrderError::Unknown(_)) => false,
@@ -360,8 +360,9 @@ fn known(history: &History, nodes: &[Node]) -> Option<Known> {
     Some(Known { voters, learners, leaving })
 }
 
-/// The reason for which the members are not settled. Settled means: one uniform membership that
-/// every member has, no change half done, every member ready, and each removed node ended.
+/// The reason for which the members are not settled; `None` if they are. Settled members have one
+/// uniform membership and no change half done, every member is ready, and each removed node has
+/// ended.
 pub(crate) fn unsettled(nodes: &[Node], faults: &Faults, history: &History) -> Option<String> {
     let ready = |node: &Node| node.status.as_ref().is_some_and(|status| status.ready == replica::Readiness::Ready);
     let Some((index, membership)) = history.membership() else {

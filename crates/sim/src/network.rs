@@ -59,12 +59,12 @@ impl Flow {
     }
 }
 
-/// State of a machine as others see it.
+/// Reachability of a machine.
 #[derive(Default)]
 pub struct Presence {
     /// Whether the machine has power and a network.
     pub up: bool,
-    /// The channels to its process; `None` when it does not run.
+    /// The channels to the machine's process; `None` while no process runs.
     pub door: Option<Door>,
 }
 
@@ -78,9 +78,9 @@ pub struct Network {
     sent_ms: BTreeMap<(MachineId, MachineId), u64>,
     pub(crate) connections: BTreeMap<ConnectionId, Connection>,
     last_connection: ConnectionId,
-    /// The longest time of most deliveries.
+    /// The longest delay of a usual delivery. A few deliveries take up to 100 ms longer.
     spread_ms: u64,
-    /// Number of packets of which one is lost; 0 for none.
+    /// Losses: one packet in this many; 0 for none.
     lost_one_in: u32,
 }
 

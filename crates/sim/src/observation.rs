@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use replica::{EventBatch, WatchKey};
-use znode::{Applied, FencingToken, Levels, RequestKey, SessionId, State, Term, Txn, ZPath, Zxid};
+use znode::{FencingToken, Levels, RequestKey, SessionId, State, Term, Txn, TxnOutcome, ZPath, Zxid};
 
 use crate::hub::MachineId;
 
@@ -38,7 +38,7 @@ pub enum Observation {
         /// The idempotency key.
         key: Option<RequestKey>,
         /// The acknowledgement.
-        applied: Applied,
+        applied: TxnOutcome,
         /// The time of the first try.
         began_ms: u64,
     },
@@ -54,7 +54,7 @@ pub enum Observation {
         /// The delay.
         delay_ms: u32,
     },
-    /// A local read without a minimum was answered.
+    /// A local read without a minimum zxid was answered.
     Glimpsed {
         /// The node.
         node: MachineId,
@@ -65,14 +65,14 @@ pub enum Observation {
     },
     /// A session was opened.
     Opened {
-        /// The session, whose client updates it further.
+        /// The session's lease, which its client keeps up to date.
         lease: Rc<RefCell<Lease>>,
     },
     /// A read was answered.
     Read {
         /// The client.
         client: MachineId,
-        /// Whether the read was linearizable, and not local with a minimum.
+        /// True for a linearizable read, false for a local read with a minimum zxid.
         linearizable: bool,
         /// The smallest zxid that the state may have.
         floor: Zxid,
@@ -90,7 +90,7 @@ pub enum Observation {
         /// The events.
         batch: EventBatch,
     },
-    /// A wait ended without reporting its condition, although that was true.
+    /// A wait ended late or without its condition, although the condition was true.
     Missed {
         /// The client.
         client: MachineId,
@@ -121,7 +121,7 @@ pub enum Observation {
         ticket: ZPath,
         /// The fencing token.
         token: FencingToken,
-        /// The session.
+        /// The lease of the client's session.
         lease: Rc<RefCell<Lease>>,
         /// Whether the client holds the lock together with readers.
         shared: bool,
@@ -166,7 +166,7 @@ pub struct Commit<'a> {
     /// The members from here on, if the entry has a membership.
     pub membership: Option<&'a storage::Membership>,
     /// The result of applying the transaction.
-    pub applied: Option<&'a Applied>,
+    pub applied: Option<&'a TxnOutcome>,
     /// The state before.
     pub before: &'a State,
     /// The state after.
@@ -188,9 +188,9 @@ pub struct Standing {
     pub losses: u64,
     /// The zxid that the node has applied.
     pub applied: Zxid,
-    /// The term in which it leads.
+    /// The term in which the node leads; `None` if it does not.
     pub leads: Option<Term>,
-    /// The term in which it is sure to lead.
+    /// The term in which the node's lease makes it sure to lead; `None` without one.
     pub sure: Option<Term>,
     /// The node's current term.
     pub term: Term,
@@ -208,6 +208,6 @@ pub struct NodeView {
     pub levels: Levels,
     /// The state that the node has applied and shows.
     pub state: Arc<State>,
-    /// The term in which it leads.
+    /// The term in which the node leads; `None` if it does not.
     pub leads: Option<Term>,
 }

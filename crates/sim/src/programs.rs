@@ -11,7 +11,7 @@ use znode::{LEVEL_MAX, LEVEL_MIN, Levels};
 use crate::counts::Counts;
 use crate::machine::Node;
 
-/// Chooser of programs.
+/// Random choice of the program with which a node starts.
 pub(crate) struct Programs {
     random: fastrand::Rng,
     /// Whether all nodes run the newest program from now on.
@@ -45,8 +45,9 @@ impl Programs {
         node.run_program(Program { version: format!("0.{max}.0"), levels });
     }
 
-    /// Tells whether a node may have ended for the reason `why`: it runs an old program, and names
-    /// the program to start. It is then restarted, sooner or later with the newer one.
+    /// Tells whether a node may have ended for the reason `why`: it runs an old program, and the
+    /// reason asks for a newer one. The node is restarted then, sooner or later with the newer
+    /// program.
     pub(crate) fn may_end(&mut self, node: &Node, why: &str) -> bool {
         let may = why.contains("start a newer zlock") && node.levels().max < LEVEL_MAX;
         self.seen.note("programs turned away", u64::from(may));

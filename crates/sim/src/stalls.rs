@@ -18,11 +18,11 @@ const HANDED_OVER_MS: u64 = 3_000;
 
 struct Disks {
     machines: Machines,
-    /// Flushes that have not ended, by node with a stalled disk.
+    /// Boots of the flushes that have not ended, by node with a stalled disk.
     stalled: BTreeMap<MachineId, Vec<u64>>,
-    /// Time by which each flush takes longer.
+    /// Milliseconds by which each flush takes longer.
     slower_ms: u64,
-    /// Flushes that are late, with their times.
+    /// Flushes that are made slower: the time of their end, the node and its boot.
     late: Vec<(u64, MachineId, u64)>,
     replies: BTreeMap<u64, Reply>,
     calls: u64,
@@ -91,7 +91,7 @@ impl Disks {
     }
 
     fn step(&mut self) {
-        // Those that are late end at the beginning of a step, as all do.
+        // Flushes that were made slower end at the beginning of a step, as all flushes do.
         let now_ms = self.hub.now_ms() + 1;
         let due: Vec<_> = self.late.extract_if(.., |(at_ms, ..)| *at_ms <= now_ms).collect();
         due.into_iter().for_each(|(_, node, boot)| self.flushed(node, boot));
@@ -136,7 +136,7 @@ impl Disks {
             self.asked_ms = now_ms;
             self.replies.retain(|_, reply| matches!(reply, Reply::Applied(_)));
             for (id, session) in (1..).zip(self.sessions.clone()) {
-                // The session's client goes to the next node where one is dead.
+                // A client whose node is dead goes to the next node.
                 let node = if self.nodes[id as usize - 1].runs() { id } else { id % 3 + 1 };
                 self.ask(node, Call::Touch(session));
             }

@@ -35,7 +35,7 @@ impl Switchboard {
         answer
     }
 
-    /// Delivers an answer.
+    /// Delivers an answer to the call that waits for it.
     pub fn answer(&self, id: CallId, reply: Reply) {
         if let Some(sender) = self.0.borrow_mut().answers.remove(&id) {
             let _ = sender.send(reply);

@@ -14,7 +14,8 @@ pub struct Votes {
 }
 
 impl Votes {
-    /// Notes that a vote is on the disk of `node`: its own vote, or the vote of its leader.
+    /// Notes that `node` has saved a vote: its own for a candidate, or that of the leader it
+    /// follows.
     pub fn note(&mut self, node: MachineId, vote: &Vote) {
         let key = (vote.leader_id.term, vote.leader_id.voted_for);
         self.taken.entry(key).or_default().insert(node);

@@ -4,9 +4,9 @@ use std::rc::Rc;
 
 use replica::WatchKey;
 use tokio::task::JoinSet;
-use znode::lock::Held;
+use znode::lock::TicketHolds;
 use znode::{
-    Acquire, Applied, Attempt, Create, CreateMode, FencingToken, LockGuard, LockMode, Op, Reply, Request, ZPath,
+    Acquire, Attempt, Create, CreateMode, FencingToken, LockGuard, LockMode, Op, Reply, Request, TxnOutcome, ZPath,
     ZnodeOp, Zxid,
 };
 
@@ -19,7 +19,7 @@ use crate::observation::Observation;
 const DIRECTORIES: [&str; 4] = ["/queue", "/registers", "/present", "/locks"];
 /// Number of registers, and of locks, that clients share.
 const SHARED_NAMES: u64 = 3;
-/// Waits for one grant before a client gives up.
+/// Number of waits for one grant after which a client gives up.
 const WAITS: u32 = 4;
 
 fn path(text: &str) -> ZPath {
@@ -109,7 +109,7 @@ async fn act(client: &mut Client, session: &Session) {
     }
 }
 
-/// Deletes the oldest of the queue, if it is long.
+/// Deletes the oldest znode of the queue, if more than ten others are in it.
 async fn trim(client: &mut Client, session: &Session) {
     let Some(state) = client.read(false).await else { return };
     let queue = path("/queue");
@@ -120,7 +120,7 @@ async fn trim(client: &mut Client, session: &Session) {
     client.write(request).await;
 }
 
-/// Reads a register and sets it if it is still the same.
+/// Reads a register, and sets it if its version is still that of the read.
 async fn register(client: &mut Client, session: &Session) {
     let name = format!("r{}", client.random.u64(..SHARED_NAMES));
     let register = path(&format!("/registers/{name}"));
@@ -230,11 +230,11 @@ async fn look_for_grant(client: &mut Client, session: &Session, ticket: &ZPath) 
 }
 
 /// Gives up the wait. Returns the grant, if it came meanwhile.
-async fn withdraw(client: &mut Client, session: &Session, ticket: &ZPath, attempt: Attempt) -> Option<Held> {
+async fn withdraw(client: &mut Client, session: &Session, ticket: &ZPath, attempt: Attempt) -> Option<TicketHolds> {
     let op = Op::Withdraw { ticket: ticket.clone(), attempt, if_waiting: true };
     let request = client.request(session, op);
     match client.write(request).await {
-        Written::Done(Applied { reply: Ok(Reply::StillHeld(held)), .. }) => Some(held),
+        Written::Done(TxnOutcome { reply: Ok(Reply::StillHeld(held)), .. }) => Some(held),
         _ => None,
     }
 }
@@ -252,7 +252,7 @@ async fn hold(client: &mut Client, session: &Session, lock: &ZPath, ticket: &ZPa
     client.observe(Observation::LetGo { client: id, ticket: ticket.clone() });
 }
 
-/// Reads at varying nodes, to catch a node that answers by itself.
+/// Reads at varying nodes, to catch a node that answers from its own state alone.
 pub async fn look(mut client: Client) {
     while !client.is_closing() {
         client.move_on();
@@ -278,7 +278,7 @@ pub async fn watch(mut client: Client, root: &'static str) {
                 since = Some(batch.upto);
                 client.observe(Observation::Batch { client: client.id, key: key.clone(), since: from, batch });
             }
-            // Too far behind: read afresh.
+            // The client is too far behind, and begins again with a read.
             Some(Answer::Events(Err(replica::EventsError::Gone { .. }))) => since = None,
             _ => client.move_on(),
         }

@@ -22,13 +22,13 @@ pub const VERSION: u8 = 1;
 /// Largest size of a record in bytes. A length beyond it is refused before any allocation.
 pub const RECORD_BYTES_MAX: usize = 64 << 20;
 
-/// Largest size of a record of [`decode_short`].
+/// Largest size in bytes of a record that [`decode_short`] reads.
 const SHORT_BYTES_MAX: usize = 4 << 10;
 
 const CONFIG: Configuration<LittleEndian, Varint, Limit<RECORD_BYTES_MAX>> =
     bincode::config::standard().with_limit::<RECORD_BYTES_MAX>();
 
-/// Reason for which bytes are not a record.
+/// Reason why bytes cannot be read as a record.
 #[derive(Debug, thiserror::Error)]
 pub enum CodecError {
     /// The input is empty and so has no version.
@@ -43,10 +43,10 @@ pub enum CodecError {
     /// The bytes do not fit the type.
     #[error("malformed record: {0}")]
     Malformed(String),
-    /// There are bytes behind the record's end.
+    /// This number of bytes follows the end of the record.
     #[error("{0} bytes behind the end of a record")]
     Trailing(usize),
-    /// The checksum at the end does not match.
+    /// The CRC-32 at the end does not match the record.
     #[error("a record's checksum does not match")]
     Checksum,
 }
@@ -217,7 +217,7 @@ pub struct OwnerRecord {
 pub struct MembershipRecord {
     /// The voters: one set, or two while a change is under way.
     pub configs: Vec<BTreeSet<u64>>,
-    /// All members by node id; one that is in no set is a learner.
+    /// All members by node id. A member that is in no set of `configs` is a learner.
     pub nodes: BTreeMap<u64, Member>,
 }
 
@@ -245,7 +245,7 @@ impl TryFrom<MembershipRecord> for Membership {
 pub struct StoredMembershipRecord {
     /// The position of the membership's entry.
     pub log_id: Option<LogIdRecord>,
-    /// The membership.
+    /// Voters and learners at that position.
     pub membership: MembershipRecord,
 }
 
@@ -300,9 +300,9 @@ impl TryFrom<SnapshotMetaRecord> for SnapshotMeta {
 pub enum PayloadRecord {
     /// No content: the first entry of a new leader.
     Blank,
-    /// A command.
+    /// A command to the state machine.
     Normal(Command),
-    /// A membership.
+    /// A new set of voters and learners.
     Membership(MembershipRecord),
 }
 

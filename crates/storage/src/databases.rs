@@ -1,4 +1,4 @@
-//! Databases of snapshots: one for the chunks of each.
+//! Databases of the snapshots. Each snapshot has its own database for its chunks.
 
 pub(crate) mod closers;
 pub(crate) mod copying;

@@ -78,11 +78,11 @@ pub enum Error {
         "{dir} is not empty: a new node needs a directory of its own; move away what is there, or name another one"
     )]
     NotEmpty {
-        /// The directory.
+        /// The directory for the new node.
         dir: PathBuf,
     },
-    /// The disk is full. Either there was no ballast to give up, or only the next start can use the
-    /// space that it freed.
+    /// The disk is full, and giving up the ballast did not let this start succeed: the ballast was
+    /// missing or too small, or only the next start can use the freed space.
     #[error("the disk of {dir} is full, and opening needs some space; free some and start again ({source})")]
     DiskFull {
         /// The data directory.

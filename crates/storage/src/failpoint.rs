@@ -1,7 +1,7 @@
 //! Named places at which a crash test can stop, fail or kill the process. Without the feature
 //! `failpoints` they do nothing.
 
-/// All failpoints, for the test that dies at every one of them.
+/// Names of all failpoints. A crash test kills the process at each of them.
 #[cfg(feature = "failpoints")]
 pub const FAILPOINTS: &[&str] = &[
     "log.append",
@@ -42,7 +42,7 @@ pub const FAILPOINTS: &[&str] = &[
     "receive.verified",
 ];
 
-/// Passes the failpoint `name`.
+/// Runs the action that a test has set for the failpoint `name`. Does nothing without an action.
 ///
 /// # Errors
 /// Only if a test told the failpoint to fail.
@@ -57,7 +57,7 @@ pub(crate) fn pass(name: &'static str) -> std::io::Result<()> {
     }
 }
 
-/// Passes the failpoint `name`, which does nothing in this build.
+/// Does nothing: this build has no failpoints.
 ///
 /// # Errors
 /// None in this build.
@@ -67,13 +67,13 @@ pub(crate) fn pass(_name: &'static str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Size of a chunk of the log, if a test sets another one.
+/// Size of a chunk of the log in bytes, as a test has set it; `None` for the default size.
 #[cfg(feature = "failpoints")]
 pub(crate) fn chunk_bytes() -> Option<usize> {
     fail::eval("log.chunk-bytes", |bytes| bytes?.parse().ok()).flatten()
 }
 
-/// Size of a chunk of the log, if a test sets another one: `None` in this build.
+/// Size of a chunk of the log in bytes, as a test has set it; always `None` in this build.
 #[cfg(not(feature = "failpoints"))]
 #[inline(always)]
 pub(crate) fn chunk_bytes() -> Option<usize> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// First disk error of one node's storage. Clones share it. The first reason stays.
+/// First disk error of one node's storage. Clones share it. Later errors do not replace it.
 #[derive(Clone, Debug)]
 pub struct Fatal(Arc<watch::Sender<Option<Arc<str>>>>);
 
@@ -31,7 +31,7 @@ impl Fatal {
     /// Refuses if an earlier operation failed.
     ///
     /// # Errors
-    /// The first reason, again.
+    /// An error with the reason of the first failure.
     pub(crate) fn check(&self) -> io::Result<()> {
         match self.reason() {
             None => Ok(()),
@@ -39,7 +39,7 @@ impl Fatal {
         }
     }
 
-    /// Passes `result` on and remembers its error for good.
+    /// Returns `result` unchanged. If it is the first error, keeps it as the reason to stop.
     pub(crate) fn note<T>(&self, doing: &str, result: io::Result<T>) -> io::Result<T> {
         result.inspect_err(|error| self.fail(doing, error))
     }

@@ -32,7 +32,7 @@ struct Contents {
     synced: Trees,
     /// Writes that are in `trees` and not yet in `synced`, in order.
     unsynced: VecDeque<Write>,
-    /// Number of crashes. A handle of an earlier boot gets errors.
+    /// Number of crashes and wipes so far. Handles that were opened before the last one get errors.
     boot: u64,
 }
 
@@ -49,15 +49,15 @@ pub struct MemoryParts {
     pub snapshots: SnapshotStore,
     /// Identity of the node that owns the data.
     pub meta: NodeMeta,
-    /// Fatal error of both parts.
+    /// First disk error of the snapshots or the identity.
     pub fatal: Fatal,
 }
 
 impl MemoryDisk {
-    /// Opens the disk of a node, or begins it.
+    /// Opens the disk of a node. An empty disk is given the node's identity first.
     ///
     /// # Errors
-    /// Any [`Error`] of damaged data; no crash may cause one.
+    /// Any [`Error`] about damaged data; a simulated crash must never cause one.
     pub fn open(&self, identity: Identity) -> Result<MemoryParts, Error> {
         let boot = self.lock().boot;
         let fatal = Fatal::new();
@@ -78,8 +78,8 @@ impl MemoryDisk {
         Ok(MemoryParts { snapshots, meta, fatal })
     }
 
-    /// Number of writes that are not synced. A loss of power now keeps any number of the first of
-    /// them and loses the rest.
+    /// Number of writes that are not synced. A loss of power at this moment keeps any number of the
+    /// oldest of them and loses the rest.
     pub fn unsynced(&self) -> usize {
         self.lock().unsynced.len()
     }
@@ -94,7 +94,7 @@ impl MemoryDisk {
         contents.trees = contents.synced.clone();
     }
 
-    /// Loses everything.
+    /// Empties the disk. A node that has the disk open gets errors from now on.
     pub fn wipe(&self) {
         let mut contents = self.lock();
         *contents = Contents { boot: contents.boot + 1, ..Contents::default() };
@@ -150,7 +150,7 @@ impl MemoryDatabase {
     }
 }
 
-/// Databases like those of sled but without copies, as a read changes nothing here.
+/// Databases of a [`MemoryDisk`]. They are read in place, without the copies that sled needs.
 impl Engine for MemoryDatabase {
     fn lock(&self) -> io::Result<Option<Arc<File>>> {
         Ok(None)
@@ -210,7 +210,7 @@ impl Tree for MemoryTree {
     }
 }
 
-/// The node's records, in a tree of their own.
+/// The node's small records, as keys of one tree.
 #[derive(Debug)]
 struct MemoryPlace {
     tree: MemoryTree,

@@ -13,7 +13,7 @@ use crate::storage::{Storage, StorageConfig};
 /// Directory that a file system itself puts into a new volume.
 const OF_THE_FILE_SYSTEM: &str = "lost+found";
 
-/// First content of a new data directory.
+/// Content of a new data directory, apart from the records of its snapshot.
 #[derive(Clone, Debug)]
 pub struct Seed {
     /// Uuid, zxid base and group of the cluster.
@@ -27,11 +27,12 @@ impl Storage {
     /// node in the snapshot's term, so that no other node is elected in that term. Durable on
     /// return. Blocking.
     ///
-    /// A directory that was left half made knows the cluster's uuid, but it is no member of the
-    /// cluster.
+    /// A directory that a crash leaves incomplete has the cluster's uuid, but its node does not
+    /// count as joined.
     ///
     /// # Errors
-    /// When the directory is not empty, and any error of the disk.
+    /// `NotEmpty` when the directory has any entry but `lost+found`; otherwise any error of the
+    /// disk.
     pub fn begin_with(
         config: StorageConfig,
         seed: &Seed,

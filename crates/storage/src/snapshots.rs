@@ -1,4 +1,4 @@
-//! Snapshots: how they are written, received and read, and the record of the current one.
+//! Writing, receiving and reading of snapshots, and the record that names the current one.
 
 pub(crate) mod chunk_writer;
 pub(crate) mod manifest;

@@ -36,7 +36,7 @@ pub struct StorageConfig {
     pub free_disk_min_bytes: u64,
     /// The size of the ballast file; 0 for none.
     pub ballast_bytes: u64,
-    /// Whether other nodes have the data as well. A node with peers that has lost its state gets
+    /// True if other nodes have the data as well. A node with peers that has lost its state gets
     /// the state from a leader; a node without peers refuses to open.
     pub has_peers: bool,
 }
@@ -59,7 +59,8 @@ pub struct Storage {
     lock: Arc<File>,
 }
 
-/// Wait for the end of a data directory's use. Keeps the directory's lock until it is dropped.
+/// Handle for waiting until a data directory is no longer in use. Keeps the directory's lock until
+/// it is dropped.
 pub struct Closing {
     log: watch::Receiver<()>,
     _lock: Arc<File>,
@@ -68,7 +69,7 @@ pub struct Closing {
 impl Closing {
     /// Returns when the last clone of [`Storage`] and of its log is gone and the log is closed. The
     /// directory can be opened anew when this [`Closing`] is dropped and its snapshots are closed.
-    /// An open waits for that, but only for two seconds.
+    /// [`Storage::open`] waits for that for at most two seconds.
     pub async fn closed(mut self) {
         while self.log.changed().await.is_ok() {}
     }
@@ -116,7 +117,7 @@ impl Storage {
         Ok(Storage { log, snapshots, meta, disk, fatal, lock })
     }
 
-    /// Fatal error of all parts together. Once it has a reason, the node must stop.
+    /// First disk error of any part. Once it has a reason, the node must stop.
     pub fn fatal(&self) -> &Fatal {
         &self.fatal
     }
@@ -248,7 +249,8 @@ fn give_up(layout: &Layout, meta: &NodeMeta, log: LogStore, fatal: &Fatal) -> Re
 }
 
 /// Arranges that the length of the durable log is noted in [`NodeMeta`] at each new snapshot and at
-/// the close. There a log that was cut or replaced by an older one is found out.
+/// the close. By this length, the next start detects a log that was cut or replaced by an older
+/// one.
 fn keep_witness(log: &LogStore, snapshots: &SnapshotStore, meta: &NodeMeta) {
     let noted = meta.clone();
     log.set_on_close(Box::new(move |bytes| {

@@ -153,7 +153,7 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}: {}", self.status, self.text()))
     }
 
-    /// The zxid in the answer's header.
+    /// The zxid in the answer's header; `None` without that header.
     pub fn zxid(&self) -> Option<u64> {
         self.headers.get(headers::ZXID)?.to_str().ok()?.parse().ok()
     }
@@ -219,8 +219,8 @@ impl Client {
     /// When no answer came.
     pub async fn send(&mut self, call: Call) -> Result<Answer, NoAnswer> {
         let deadline = Instant::now() + call.within.unwrap_or(self.patience.answer) + call.wait;
-        // Not kept meanwhile: after a failed or dropped call the state of its connection is
-        // unknown.
+        // The connection is not kept meanwhile, because its state is unknown after a failed or
+        // dropped call.
         let mut connection = self.connect(deadline).await.map_err(NoAnswer::NotSent)?;
         let request = self.request(call);
         let exchange = async {

@@ -30,8 +30,8 @@ pub struct LinkRule {
     pub delay: Duration,
     /// Largest additional random delay.
     pub jitter: Duration,
-    /// Number of reads of which one, at random, breaks the connection, as loss does with TCP. 0 for
-    /// never.
+    /// Rate of reads that break the connection at random, as loss does with TCP: one in this many;
+    /// 0 for never.
     pub break_one_in: u32,
 }
 
@@ -47,7 +47,7 @@ impl LinkRule {
     pub const PASS: LinkRule =
         LinkRule { cut: false, hold: false, delay: Duration::ZERO, jitter: Duration::ZERO, break_one_in: 0 };
 
-    /// Combines two rules.
+    /// Combines two rules. Of each field the stronger value counts.
     pub fn and(self, other: LinkRule) -> LinkRule {
         LinkRule {
             cut: self.cut || other.cut,

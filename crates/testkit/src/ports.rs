@@ -25,7 +25,7 @@ impl Ports {
     /// When there are not as many free ports in a row.
     pub fn claim(count: u16) -> io::Result<Ports> {
         let blocks = count.div_ceil(BLOCK);
-        // Processes that begin at the same time start with different blocks.
+        // Processes that begin at one time start with different blocks.
         let start = u16::try_from(std::process::id() % u32::from(BLOCKS)).expect("it is below BLOCKS");
         (0..BLOCKS)
             .map(|step| (start + step) % BLOCKS)

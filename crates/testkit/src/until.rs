@@ -22,7 +22,7 @@ impl Pace {
         Pace { what: what.to_owned(), began: Instant::now(), ticks }
     }
 
-    /// Returns when it is time for the next look; at once the first time.
+    /// Waits until the next look is due. The first look is due at once.
     pub async fn next(&mut self) {
         self.ticks.tick().await;
         assert!(self.began.elapsed() < PATIENCE, "waited in vain until {}", self.what);

@@ -28,13 +28,13 @@ use crate::client::outbox::Outbox;
 #[cfg(test)]
 use crate::client::shared_bytes::SharedBytes;
 
-/// A client whose session is open here.
+/// A client with an open session and a connection to this node.
 pub(crate) struct Client {
-    /// The connection's number on this node.
+    /// Number of the connection among those of this node.
     pub(crate) number: u64,
     pub(crate) addr: SocketAddr,
     pub(crate) credential: Credential,
-    /// The connection's name in the state: 0 for the one that opened the session.
+    /// Number of the connection in the replicated session; 0 for the one that opened the session.
     pub(crate) connection: u64,
     pub(crate) timeout: Duration,
     pub(crate) outbox: Outbox,
@@ -43,12 +43,12 @@ pub(crate) struct Client {
     pub(crate) since: Instant,
     closed: CancellationToken,
     turn: AtomicU64,
-    /// True once the client has asked for events.
+    /// True once the client has set a watch.
     watches: AtomicBool,
     identities: Mutex<Arc<Vec<Identity>>>,
 }
 
-/// The origin of a client, and its session.
+/// Values with which a client is made: its address, session and connection.
 pub(crate) struct Arrival {
     pub(crate) number: u64,
     pub(crate) addr: SocketAddr,
@@ -88,7 +88,7 @@ impl Client {
         Arc::new(Client::new(arrival, outbox, closed))
     }
 
-    /// Makes the same client known by the subject of the certificate that it has shown, too.
+    /// Adds the identity of the certificate that the client has shown.
     pub(crate) fn certified(self, subject: Option<&str>) -> Client {
         let identities = Mutex::new(Arc::new(auth::known(self.addr.ip(), subject)));
         Client { identities, ..self }
@@ -103,35 +103,35 @@ impl Client {
         self.credential.session
     }
 
-    /// Demands that from now on no answer shows a state before an event that the client has been
-    /// sent.
+    /// Notes that the client has watches. From now on no answer may show a state older than an
+    /// event that was sent before.
     pub(crate) fn watches_from_now_on(&self) {
         self.watches.store(true, Ordering::Relaxed);
     }
 
-    /// Tells whether the client has ever asked for events. The connection that takes its requests
-    /// knows, in their order.
+    /// Tells whether the client has ever set a watch. The task that takes its requests sees the
+    /// value in their order.
     pub(crate) fn watches(&self) -> bool {
         self.watches.load(Ordering::Relaxed)
     }
 
-    /// Identities that the client has proven.
+    /// The identities that the client has proven.
     pub(crate) fn identities(&self) -> Arc<Vec<Identity>> {
         Arc::clone(&self.identities.lock().expect("nothing panics under this guard"))
     }
 
-    /// Adds what an auth packet proves; false when it proves nothing.
+    /// Adds the identities that an auth packet proves. False if it proves none.
     pub(crate) fn prove(&self, proof: jute::AuthRequest, super_digest: &str) -> bool {
         let mut identities = self.identities.lock().expect("nothing panics under this guard");
         auth::prove(proof, Arc::make_mut(&mut identities), super_digest)
     }
 
-    /// The next write's turn.
+    /// Takes the turn for the next write.
     pub(crate) fn next_turn(&self) -> u64 {
         self.turn.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The turn of the last write so far.
+    /// The turn of the last write that was taken.
     pub(crate) fn last_turn(&self) -> u64 {
         self.turn.load(Ordering::Relaxed)
     }
@@ -152,7 +152,7 @@ impl Client {
         self.closed.cancelled().await;
     }
 
-    /// Frames an answer.
+    /// Makes the frame of an answer: the body, or the error code.
     pub(crate) fn answer(&self, xid: i32, zxid: i64, body: Result<impl FnOnce(&mut Vec<u8>), i32>) -> Vec<u8> {
         framed(|out| {
             let error = body.as_ref().err().copied().unwrap_or(0);

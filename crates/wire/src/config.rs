@@ -1,76 +1,79 @@
-//! Bounds of the door that an operator sets.
+//! Settings of the ZooKeeper door, which an operator configures.
 
 use accept::Networks;
 
-/// Settings of the door. Durations are in milliseconds. What each bound answers is in
-/// docs/zookeeper.md.
+/// Settings of the ZooKeeper door. Durations are in milliseconds. docs/zookeeper.md says what a
+/// client sees at each bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WireConfig {
-    /// Connections at once. Beyond: one without a session gives way, else closed at once, and the
-    /// client goes to another node.
+    /// Most connections at a time. At the bound a connection without a session makes room for a new
+    /// one; if there is none, the new one is closed, and its client goes to another node.
     pub connections_max: usize,
-    /// Connections from one address; 0 is a quarter of all. Beyond: the same.
+    /// Most connections from one address; 0 stands for a quarter of `connections_max`. The bound
+    /// has the effect of `connections_max`.
     pub connections_per_address_max: usize,
-    /// New sessions a second from one address, and ten times as many at once; 0 is no bound.
-    /// Beyond: the connection is closed.
+    /// Most new sessions a second from one address, with bursts of ten times as many; 0 for no
+    /// bound. At the bound the connection is closed.
     pub session_rate_max: u32,
-    /// Addresses that stand for many clients: none of the bounds for one address are theirs.
+    /// Addresses that stand for many clients. The bounds for one address do not apply to them.
     pub exempt: Networks,
-    /// A packet of a client, and the answer to a multiRead, without its length: ZooKeeper's
-    /// `jute.maxbuffer`. Beyond: the connection is closed, and the multiRead refused.
+    /// The longest packet of a client, and the longest answer to a multiRead, without the length in
+    /// front: ZooKeeper's `jute.maxbuffer`. For a longer packet the connection is closed; a longer
+    /// multiRead is refused.
     pub packet_bytes_max: usize,
-    /// Packets of all connections of which the rest has not come yet, in bytes. Beyond: the
-    /// connection whose packet was begun first is closed.
+    /// Most bytes of incomplete packets, in all connections. At the bound the connection whose
+    /// packet was begun first is closed.
     pub incomplete_packets_bytes_max: usize,
-    /// Requests of one connection that are not answered yet. Beyond: they wait in the socket, and
-    /// so do pings behind them.
+    /// Most unanswered requests of one connection. At the bound further ones wait in the socket,
+    /// and so do pings after them.
     pub outstanding_max: usize,
-    /// Bytes of those requests. Half a packet counts where it comes behind a write that is held
-    /// back.
+    /// Most bytes of unanswered requests of one connection. An incomplete packet counts if it
+    /// follows a write that is held back.
     pub outstanding_bytes_max: usize,
-    /// Bytes of such requests of all connections, without 16 KiB of each; those of one address have
-    /// a quarter. Beyond: longer packets wait.
+    /// Most bytes of unanswered requests in all connections, not counting 16 KiB of each; one
+    /// address has a quarter of it. At the bound longer packets wait.
     pub requests_bytes_max: usize,
-    /// Writes of all connections that are being proposed. Beyond: they wait.
+    /// Most writes that are being proposed, in all connections. Further ones wait.
     pub writes_max: usize,
-    /// Watches of all connections; those of one address have a quarter. Beyond: `SystemError`; a
-    /// client that brings its watches along is sent away.
+    /// Most watches of all connections; one address has a quarter of it. At the bound a new watch
+    /// is refused with `SystemError`, and a client that sets its former watches again is
+    /// disconnected.
     pub watches_max: usize,
-    /// Bytes that those watches take with their paths; those of one address have a quarter. Beyond:
-    /// the same.
+    /// Most bytes of all watches with their paths; one address has a quarter of it. The bound has
+    /// the effects of `watches_max`.
     pub watch_bytes_max: usize,
-    /// Watches of one connection. Beyond: the same.
+    /// Most watches of one connection. The bound has the effects of `watches_max`.
     pub connection_watches_max: usize,
-    /// Answers and events that a client has not taken yet. Beyond half of it no request is read.
-    /// Beyond it the connection is closed, where an answer that is longer than half of it does not
-    /// count: one may always be sent, and the bound is for what waits behind it.
+    /// Most bytes of answers and events that a client has not taken. Above half of it no request is
+    /// read. Above it the connection is closed. One answer that is longer than half of it does not
+    /// count, so that it can be sent; the bound is then for the bytes after it.
     pub unread_bytes_max: usize,
-    /// Answers that are being made, and answers and events that clients have not taken yet, of all
-    /// connections; those of one address have a quarter of it, or one answer that is longer.
-    /// Beyond: reads wait, and clients that take nothing are closed. One answer has at most half of
-    /// it: a longer one is `BadArguments`.
+    /// Most bytes of answers that are being made, and of answers and events that clients have not
+    /// taken, in all connections. One address has a quarter of it, or one longer answer. At the
+    /// bound reads wait, and clients that take nothing are closed. One answer has at most half of
+    /// it; a longer one is refused with `BadArguments`.
     pub answers_bytes_max: usize,
-    /// Time from accepting a connection to its first whole packet. Beyond: the connection is
+    /// Most time from accepting a connection to its first whole packet. Then the connection is
     /// closed.
     pub handshake_timeout_ms: u64,
-    /// Time in which a client may take nothing of what is written to it. Beyond: the connection is
-    /// closed.
+    /// Most time for which a client may take none of the bytes that are written to it. Then the
+    /// connection is closed.
     pub write_timeout_ms: u64,
-    /// Time that a write, or `sync`, may take. Beyond: the connection is closed, for the outcome is
-    /// not known.
+    /// Most time that a write or `sync` may take. Then the connection is closed, because the
+    /// outcome is unknown.
     pub propose_timeout_ms: u64,
-    /// `host:port` that clients are told to connect to, in `/zookeeper/config`; nothing when empty
-    /// or `none`.
+    /// The address `host:port` that clients are told in `/zookeeper/config`; no address if empty or
+    /// `none`.
     pub addr: String,
-    /// The identity that may do everything: a digest, `user:base64(sha1(user:password))`; nobody
-    /// when empty.
+    /// The super user, who may do everything, as a digest `user:base64(sha1(user:password))`. Empty
+    /// for no super user.
     pub super_digest: String,
-    /// Four-letter words that are answered, separated by commas; `*` is all of them.
+    /// Four-letter words that are answered, separated by commas; `*` allows all.
     pub words: String,
 }
 
 impl WireConfig {
-    /// Connections that one address may have, where it is not exempt.
+    /// Most connections of an address that is not exempt.
     pub(crate) fn address_connections_max(&self) -> usize {
         match self.connections_per_address_max {
             0 => (self.connections_max / 4).max(1),

@@ -29,7 +29,7 @@
 //!            select_lazy.rs two futures of a connection · auth.rs identities, ACLs · codes.rs errors
 //!            counters.rs numbers for operators
 //! watch/     hub.rs all connections and their watches · watch_table.rs who watches what
-//!            concerned.rs who is still to be told of an event · read_points.rs states for reads behind writes
+//!            audience.rs who is still to be told of an event · read_points.rs states for reads behind writes
 //!            evictions.rs who is given up for bytes · departures.rs clients of a node that cannot serve
 //! request/   operations.rs a row for each operation · writes.rs writes, there and back · reads.rs reads
 //!            watches.rs requests about watches

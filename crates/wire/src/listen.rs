@@ -1,4 +1,4 @@
-//! The way from the listener to a session, and the connections that a door takes.
+//! The listener and the handshake: from an accepted connection to a session.
 
 pub(crate) mod handshake;
 pub(crate) mod serve;

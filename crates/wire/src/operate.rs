@@ -1,4 +1,4 @@
-//! Questions of an operator, and the znodes that are the node's own.
+//! Four-letter words for operators, and the znodes that the node itself keeps.
 
 pub(crate) mod four_letter_words;
 pub(crate) mod monitor;

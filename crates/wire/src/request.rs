@@ -1,7 +1,7 @@
-//! Single requests: how each is read, done and answered.
+//! Single requests: how they are read, executed and answered.
 
-pub(crate) mod done;
 pub(crate) mod operations;
+pub(crate) mod outcome;
 pub(crate) mod pending;
 pub(crate) mod reading_thread;
 pub(crate) mod reads;

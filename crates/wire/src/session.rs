@@ -1,4 +1,4 @@
-//! A connection with a session: what is said on it, in which order.
+//! A connection with a session: its requests and answers, in order.
 
 pub(crate) mod connection;
 pub(crate) mod conversation;

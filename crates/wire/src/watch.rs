@@ -1,6 +1,6 @@
-//! Watches, and the clients that hear of events.
+//! Watches, and the clients that are sent events.
 
-pub(crate) mod concerned;
+pub(crate) mod audience;
 pub(crate) mod departures;
 pub(crate) mod evictions;
 pub(crate) mod hub;

@@ -1,7 +1,7 @@
-//! The socket by which the node's own user is its operator: made, and taken away at the end.
+//! Admin socket, by which the node's own user is its operator: made at start, removed at the end.
 //!
-//! Its file lets no other user connect, from the first moment on: the mode is set before anything
-//! listens. A file that a dead process has left is replaced, one at which a process listens is not.
+//! The mode of its file lets no other user connect, because it is set before the socket listens. A
+//! file that a dead process has left is replaced. A file at which a process listens is not.
 
 use std::fs;
 use std::io;
@@ -14,15 +14,15 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 
-/// Connections that wait to be accepted.
+/// Largest number of connections that wait to be accepted.
 const BACKLOG: i32 = 64;
 /// Number of tries to lock the directory while another process makes its socket there, and the
 /// pause after each.
 const TURNS: u32 = 100;
 const TURN: Duration = Duration::from_millis(50);
 
-/// A file among all that have its name one after the other. The system gives the number of one
-/// that is gone to the next.
+/// Identity of a socket file among all files that have had its path. The inode number alone is not
+/// enough, because the system gives it to later files again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Made {
     device: u64,
@@ -36,10 +36,10 @@ impl Made {
     }
 }
 
-/// The socket's file. Gone when this is dropped.
+/// File of the admin socket. Removed when this is dropped.
 pub(crate) struct AdminSocket {
     path: PathBuf,
-    /// The file that was made here: another process may have put its own in the place.
+    /// Identity of the file that was made here: another process may have replaced it.
     made: Made,
 }
 
@@ -47,14 +47,15 @@ impl AdminSocket {
     /// Listens at `path`.
     ///
     /// # Errors
-    /// In words for the operator: a process listens there, or what is there is no socket, or the
+    /// A message for the operator: another process listens there, the file is no socket, or the
     /// system refuses.
     pub(crate) fn listen(path: &Path) -> Result<(AdminSocket, tokio::net::UnixListener), String> {
         let refused = |why: String| format!("admin.socket: {}: {why}", path.display());
         let system = |error: io::Error| refused(error.to_string());
         let addr =
             SocketAddrUnix::new(path).map_err(|_| refused("the path is too long for a socket (107 bytes)".into()))?;
-        // Between the look at an old file and the new one no other process of ours does the same.
+        // No other process of zlock may act between the look at an old file and the making of the
+        // new one.
         let _turn = turn(path).map_err(refused)?;
         make_room(path).map_err(refused)?;
         let made = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
@@ -79,7 +80,7 @@ fn listening(socket: OwnedFd) -> io::Result<tokio::net::UnixListener> {
     tokio::net::UnixListener::from_std(listener)
 }
 
-/// A lock on the directory, for as long as it is kept.
+/// Locks the directory of the socket, until the result is dropped.
 fn turn(path: &Path) -> Result<fs::File, String> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let opened = fs::File::open(dir).map_err(|error| format!("cannot open the directory: {error}"))?;
@@ -93,7 +94,7 @@ fn turn(path: &Path) -> Result<fs::File, String> {
     Err("another process has locked the directory".into())
 }
 
-/// Takes away what a dead process has left.
+/// Removes the socket that a dead process has left.
 fn make_room(path: &Path) -> Result<(), String> {
     let file = match fs::symlink_metadata(path) {
         Ok(file) => file,

@@ -60,7 +60,7 @@ use failure::Failure;
 
 pub(crate) use options::{before_commands, file, flag, option};
 
-/// Longest time for closing the session at the end.
+/// Longest time for closing the session when a command ends.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// Every command of a client, as the command line knows it.
@@ -98,16 +98,16 @@ pub(crate) fn commands() -> Vec<Command> {
     commands
 }
 
-/// Commands that ask no node.
+/// Commands that send no request to a node.
 const OFFLINE: [&str; 4] = ["restore", "recover", "completions", "man"];
 
-/// Commands that the program calls itself by.
+/// Hidden commands, with which the program starts itself.
 pub(crate) fn internal_commands() -> [Command; 2] {
     [lock::watchdog_command(), lock::exec_command()]
 }
 
-/// Runs a command. `None` when it is none of these. `before` is the whole command line. Answers the
-/// exit code.
+/// Runs a command, and returns its exit code; `None` when it is no command of a client. `before` is
+/// the parsed command line.
 pub(crate) fn run(before: &ArgMatches, whole: impl Fn() -> Command) -> Option<u8> {
     let (name, matches) = before.subcommand()?;
     let takes_options = commands().iter().any(|command| command.get_name() == name);
@@ -129,14 +129,14 @@ pub(crate) fn run(before: &ArgMatches, whole: impl Fn() -> Command) -> Option<u8
     Some(ended.unwrap_or_else(|failure| failure.tell(is_json(before))))
 }
 
-/// Tells whether JSON is asked for, before the command or behind it.
+/// Tells whether `--json` is given, before the command or behind it.
 fn is_json(matches: &ArgMatches) -> bool {
     matches.try_get_one::<bool>("json").is_ok_and(|json| json == Some(&true))
         || matches.subcommand().is_some_and(|(_, deeper)| is_json(deeper))
 }
 
-/// Says in JSON what is wrong with a command line, where that asks for JSON. Answers the exit code;
-/// `None` when people are to read it.
+/// Prints a fault of the command line as JSON if `--json` is given, and returns the exit code.
+/// Returns `None` without `--json`.
 pub(crate) fn refuse_in_json(error: &clap::Error, args: &[OsString]) -> Option<u8> {
     let own = args.iter().take_while(|arg| *arg != "--");
     if !own.into_iter().any(|arg| arg == "--json") {
@@ -152,7 +152,7 @@ pub(crate) fn refuse_in_json(error: &clap::Error, args: &[OsString]) -> Option<u
 fn with_client(before: &ArgMatches) -> Result<u8, Failure> {
     let (name, mut matches) = before.subcommand().ok_or_else(|| Failure::usage("which command?"))?;
     let mut words = vec![name];
-    // Of a group, the command within it.
+    // For a group of commands, the command within it.
     while let Some((word, deeper)) = matches.subcommand() {
         words.push(word);
         matches = deeper;
@@ -161,17 +161,17 @@ fn with_client(before: &ArgMatches) -> Result<u8, Failure> {
         let context = Context::read(&words.join(" "), before, matches)?;
         let ended = run_with(&context, &words, matches).await.map_err(|failure| failure.hinting(name));
         if context.leaves_session.get() {
-            // Dropped, the client would close it.
+            // A client that is dropped would close it.
             std::mem::forget(context);
         } else {
-            // Best effort: what cannot be closed ends by its timeout.
+            // Best effort: a session that is not closed ends by its timeout.
             let _ = tokio::time::timeout(GOODBYE, context.client.close()).await;
         }
         ended
     })?
 }
 
-/// Runs what needs a runtime.
+/// Runs a future in a runtime of its own, on this thread.
 fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::refused(format!("cannot start: {error}")))?;

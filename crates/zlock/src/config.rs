@@ -1,8 +1,8 @@
 //! Settings of a node at start: one table of keys, read from flags, `ZLOCK_*` variables and a TOML
 //! file.
 //!
-//! [`KEYS`] is the only place where a key stands. Its flag, its variable, its table and line in the
-//! file, its default (that of the crate that uses the value), its help and its row in
+//! [`KEYS`] is the only place where a key is declared. Its flag, its variable, its table and line
+//! in the file, its default (that of the crate that uses the value), its help and its row in
 //! docs/operating.md all come from there.
 
 mod check;
@@ -16,18 +16,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use keys::{KEYS, Key, effective};
-pub use load::{Given, flags, from_matches, given, load};
+pub use load::{Given, flags, from_matches, given, load, unknown_variables};
 
-/// Settings of a node: the places that [`KEYS`] point to.
+/// Settings of a node: the fields that [`KEYS`] read and write.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The node's part in the ensemble.
+    /// Settings of the replica, which is the node's part in the ensemble.
     pub replica: replica::Config,
-    /// The HTTP door's bounds.
+    /// Settings of the HTTP door.
     pub rest: rest::RestConfig,
-    /// The ZooKeeper door's bounds.
+    /// Settings of the ZooKeeper door.
     pub wire: wire::WireConfig,
-    /// Address of the ZooKeeper door's listener; the door is closed when none is given.
+    /// Address of the ZooKeeper door's listener without TLS; `None` for no such listener.
     pub zookeeper_listen: Option<SocketAddr>,
     /// Address of the ZooKeeper door's listener with TLS.
     pub zookeeper_tls_listen: Option<SocketAddr>,
@@ -42,7 +42,7 @@ pub struct Settings {
     pub tls_clients: String,
     /// Balancers whose connections begin with a header of the PROXY protocol.
     pub proxy_protocol_from: accept::Networks,
-    /// Path of the socket for operators on this machine; no such socket when empty.
+    /// Path of the admin socket; empty for no such socket.
     pub admin_socket: PathBuf,
     /// Address of the HTTP door's listener; the port of this node's `http_addr` when not given.
     pub http_listen: Option<SocketAddr>,
@@ -54,8 +54,8 @@ pub struct Settings {
     pub log_format: LogFormat,
     /// File of the log; stderr when empty.
     pub log_file: PathBuf,
-    /// Longest time of a clean stop before it is cut short, behind the HTTP door's `drain_delay_ms`
-    /// and `drain_time_ms`.
+    /// Longest time of a clean stop before it is cut short. It begins after the HTTP door's
+    /// `drain_delay_ms` and `drain_time_ms`.
     pub stop_timeout_ms: u64,
     /// Threads that serve clients and peers; zero for as many as suit the machine.
     pub threads: usize,
@@ -80,7 +80,7 @@ impl Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        // No default id: two nodes that both forgot theirs would be one node twice.
+        // No default id: two nodes without an id of their own would act as one node.
         let mut replica = replica::Config { node_id: 0, ..replica::Config::default() };
         replica.limits.sessions_per_address_max = 0;
         replica.limits.subtree_bytes_max = 0;
@@ -120,33 +120,33 @@ pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read {file}: {source}")]
     Read {
-        /// The file.
+        /// Path of the file.
         file: String,
-        /// The reason.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The file is no TOML.
     #[error("{file}: {message}")]
     Syntax {
-        /// The file.
+        /// Path of the file.
         file: String,
         /// The fault and its place.
         message: String,
     },
-    /// A key or a table that does not exist where it stands.
+    /// A key or a table that does not exist at this place of the file.
     #[error("{file}: unknown {what}{}", hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default())]
     Unknown {
-        /// The file.
+        /// Path of the file.
         file: String,
         /// The unknown key or table.
         what: String,
-        /// The place of the key, or the known name that looks most like the unknown one.
+        /// The table that has a key of this name, or the known name that is most similar.
         hint: Option<String>,
     },
     /// A value that does not fit its key.
     #[error("{key} (from {origin}): {message}")]
     Value {
-        /// The key.
+        /// Path of the key.
         key: String,
         /// The flag, variable or file that has the value.
         origin: String,

@@ -1,21 +1,21 @@
-//! File descriptors: as many as the system permits, of which clients cannot use up the last.
+//! Limit of open files: as high as the system permits, with a reserve that clients cannot use up.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{info, warn};
 
 use crate::config::Settings;
 
-/// Descriptors for the disk, peers, operators, listeners, the last places of full doors, and
-/// connections that are being refused or whose PROXY header is being read.
+/// Number of descriptors for the disk, peers, operators, listeners, the last places of full doors,
+/// and connections that are being refused or whose PROXY header is being read.
 const RESERVE: u64 = 384;
 /// Fewest descriptors with which a node starts.
 const LIMIT_MIN: u64 = RESERVE + 64;
 
-/// Raises the soft limit to the hard one, and gives the doors no more connections than are left
-/// behind the reserve.
+/// Raises the soft limit to the hard one, and lowers the bounds on the doors' connections to the
+/// descriptors that are left after the reserve.
 ///
 /// # Errors
-/// When too few are left.
+/// When too few descriptors are left.
 pub(crate) fn share(settings: &mut Settings) -> Result<(), String> {
     let limit = raised();
     if limit < LIMIT_MIN {
@@ -45,7 +45,7 @@ pub(crate) fn share(settings: &mut Settings) -> Result<(), String> {
     Ok(())
 }
 
-/// The limit of this process, as high as it may be.
+/// Raises the limit of this process as high as it may be, and returns it.
 fn raised() -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: maximum, maximum };
@@ -58,7 +58,7 @@ fn raised() -> u64 {
     maximum.unwrap_or(u64::MAX)
 }
 
-/// Two numbers that are `left` together, at most, and at least 1 each.
+/// Splits `left` in proportion to two numbers. Each share is at least 1, unless its number is 0.
 fn in_proportion(one: u64, other: u64, left: u64) -> (u64, u64) {
     let share = |wanted: u64| {
         let all = u128::from(one) + u128::from(other);

@@ -1,9 +1,9 @@
-//! A whole ensemble on this machine: real node processes on loopback, stopped together.
+//! An ensemble on this machine: node processes on loopback that start and stop together.
 //!
-//! The nodes run `serve --until-stdin-ends` with a pipe from here as stdin. Closing it is how they
-//! are told to stop, and the kernel closes it for us if this process is killed, so no node outlives
-//! it. They are in process groups of their own, so that a Ctrl-C in the terminal reaches this
-//! process only, which then stops them in order.
+//! The nodes run `serve --until-stdin-ends` with a pipe from this process as stdin. This process
+//! closes the pipe to stop them, and the kernel closes it if this process is killed. So no node
+//! outlives this process. The nodes are in process groups of their own, so that a Ctrl-C in the
+//! terminal reaches this process only, which then stops them in order.
 
 mod child;
 mod http;
@@ -21,18 +21,19 @@ use tokio::time::Instant;
 
 use crate::{Exit, refuse, say};
 
-/// Longest time until one of the nodes leads.
+/// Longest time until a node leads.
 const LEADER_WAIT: Duration = Duration::from_secs(30);
 
 /// Options of `zlock dev`.
 pub(crate) struct Options {
-    /// Number of nodes; `None` is 3, or as many as the data has.
+    /// Number of nodes; `None` stands for as many as the data directory has, or for 3.
     pub(crate) nodes: Option<u64>,
     /// Directory of configuration and data.
     pub(crate) data: PathBuf,
-    /// Node 1's HTTP port; `None` is 7001, or the data's; 0 is any free ports.
+    /// HTTP port of node 1; `None` stands for that of the data directory, or for 7001; 0 stands for
+    /// free ports.
     pub(crate) base_port: Option<u16>,
-    /// More flags for every node.
+    /// Additional flags for every node.
     pub(crate) serve_args: Vec<OsString>,
 }
 
@@ -62,7 +63,7 @@ async fn dev(options: &Options) -> Result<Exit, String> {
     say("stopping all nodes");
     let stopped = tokio::select! {
         stopped = stop(children) => stopped,
-        // Asked twice: the children are dropped, which kills them.
+        // After a second signal the children are dropped, which kills them.
         _ = interrupt.recv() => Exit::Failed,
     };
     let exit = ended?;
@@ -70,8 +71,7 @@ async fn dev(options: &Options) -> Result<Exit, String> {
     Ok(if exit == Exit::Clean { stopped } else { exit })
 }
 
-/// Waits for a leader, shows that a lock can be taken, then watches the nodes until the last one is
-/// gone.
+/// Waits for a leader, shows that a lock can be taken, then watches the nodes until all have ended.
 async fn run_until_ended(layout: &Layout, children: &mut [Child]) -> Result<Exit, String> {
     let leader = tokio::select! {
         leader = proof::wait_for_leader(layout, Instant::now() + LEADER_WAIT) => leader?,

@@ -10,7 +10,7 @@
 //! | `admin_socket.rs` | the socket of its operators |
 //! | `logging.rs`, `reload.rs` | its log, and SIGHUP |
 //! | `own_program.rs` | the program itself, started again: watchdogs, and the nodes of `dev` |
-//! | `usage.rs` | what is said of a command line that is wrong |
+//! | `usage.rs` | messages about a wrong command line |
 //! | `dev.rs` | an ensemble of child processes that run `serve` |
 //!
 //! The program is a library with a small `main` so that the integration tests can build it as a
@@ -43,13 +43,13 @@ use crate::cli::{file, flag, option};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Version that the program tells.
+/// Version that the program reports.
 #[cfg(not(feature = "next-level"))]
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 #[cfg(feature = "next-level")]
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+next-level");
 
-/// Reasons for the program's end. The numbers are promised in docs/operating.md.
+/// Reasons for the program's end, with their exit codes. docs/operating.md promises the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Exit {
     /// The program was asked to stop, and stopped.
@@ -64,16 +64,16 @@ enum Exit {
     Failed = 3,
     /// This node was removed from the cluster, and may not come back.
     Removed = 4,
-    /// The node ran, and its log and its leader's exclude each other: one of their disks has gone
-    /// back in time.
+    /// The node ran, and its log contradicts its leader's: a disk of one of them has gone back in
+    /// time.
     Contradiction = 5,
-    /// The text that was asked for could not be written. The exit code is 4 as for all commands: a
-    /// node that runs prints nothing.
+    /// The requested text could not be written. The exit code is 4 as for all commands, because a
+    /// node that runs prints no such text.
     Unwritten = 6,
 }
 
 impl Exit {
-    /// The number.
+    /// Returns the exit code.
     fn code(self) -> u8 {
         if self == Exit::Unwritten { Exit::Removed as u8 } else { self as u8 }
     }
@@ -98,7 +98,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             {
                 return ExitCode::from(code);
             }
-            // Help and version come as errors too, and are none.
+            // clap returns help and version as errors.
             let printed = error.print();
             if error.use_stderr() { Exit::Usage } else { after_writing(printed) }
         }
@@ -167,12 +167,12 @@ fn dev_command() -> Command {
         )
 }
 
-/// Prints a line for people. When its reader has gone, there is no one to tell.
+/// Prints a line for people. An error is ignored, because its reader has gone then.
 fn say(line: &str) {
     let _ = write_line(line);
 }
 
-/// Prints the line that the program was called for.
+/// Prints the line that the program was called for, and returns the program's end.
 fn print(line: &str) -> Exit {
     after_writing(write_line(line))
 }
@@ -182,8 +182,8 @@ fn write_line(line: &str) -> std::io::Result<()> {
     writeln!(stdout, "{line}").and_then(|()| stdout.flush())
 }
 
-/// The end after printing. A reader that has closed the pipe, `head` for example, wants no more,
-/// and that is no error.
+/// Returns the program's end after printing. A reader that has closed the pipe, `head` for example,
+/// wants no more, and that is no error.
 fn after_writing(written: std::io::Result<()>) -> Exit {
     match written {
         Ok(()) => Exit::Clean,
@@ -195,7 +195,7 @@ fn after_writing(written: std::io::Result<()>) -> Exit {
     }
 }
 
-/// Says why the program does not start.
+/// Prints the reason for which the program does not start.
 fn refuse(reason: &str) -> Exit {
     let _ = writeln!(std::io::stderr(), "zlock: {reason}");
     Exit::Refused

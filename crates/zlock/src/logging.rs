@@ -1,4 +1,4 @@
-//! Logs: lines for people or JSON, to stderr or to a file that can be opened anew.
+//! Logs: lines for people or JSON, to stderr or to a file that can be reopened.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal as _, Write};
@@ -11,7 +11,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::config::{LogFormat, Settings};
 
-/// Replaces the filter of a program that runs.
+/// Function that replaces the log filter of the running program.
 type SetFilter = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
 
 /// Parts of the logs that can be changed while the program runs.
@@ -29,13 +29,13 @@ impl Out {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens the file, also when it is open: it may have been renamed. The one before stays when
-    /// that fails.
+    /// Opens the file. An open file is opened again, because it may have been renamed; it stays in
+    /// use when that fails.
     fn open(&self, file: &Path) -> Result<(), String> {
         let opened = match file.as_os_str().is_empty() {
             true => None,
             false => {
-                // Paths and addresses of clients are not for every user of the machine.
+                // Not every user of the machine may read the paths and addresses of clients.
                 let opened = OpenOptions::new().append(true).create(true).mode(0o640).open(file);
                 Some(opened.map_err(|error| format!("log.file: cannot open {}: {error}", file.display()))?)
             }
@@ -75,7 +75,7 @@ impl MakeWriter<'_> for Out {
 }
 
 impl Logs {
-    /// Takes over filter and file of another configuration.
+    /// Applies the filter and the file of another configuration.
     pub(crate) fn change(&self, settings: &Settings) -> Result<(), String> {
         let filter = filter(settings)?;
         self.out.open(&settings.log_file)?;
@@ -93,7 +93,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Logs, String> {
         .with_env_filter(filter)
         .with_writer(out.clone())
         .with_ansi(for_people && settings.log_format == LogFormat::Text)
-        // Or a closed stderr would end the process with a panic about printing.
+        // Otherwise a closed stderr would end the process with a panic about printing.
         .log_internal_errors(false);
     let set_filter: SetFilter = match settings.log_format {
         LogFormat::Text => {
@@ -118,7 +118,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Logs, String> {
     Ok(Logs { out, set_filter })
 }
 
-/// A filter such as `info,replica=debug`.
+/// Parses the log filter, such as `info,replica=debug`.
 fn filter(settings: &Settings) -> Result<EnvFilter, String> {
     let text = &settings.log;
     EnvFilter::try_new(text).map_err(|error| format!("log.level: `{text}` is not a filter: {error}"))

@@ -1,4 +1,4 @@
-//! See the library.
+//! Program `zlock`; see the library.
 
 use std::process::ExitCode;
 

@@ -1,14 +1,14 @@
-//! The program itself, started again.
+//! Start of the running program as another process.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
-/// The program that runs in this process, whatever has become of its file: an upgrade of its
-/// package replaces it.
+/// Path of the program that runs in this process, even after an upgrade of its package has replaced
+/// the file.
 const RUNNING: &str = "/proc/self/exe";
-/// The name that the kernel gives a process that was started so.
+/// Name that the kernel gives a process that was started by that path.
 const NAMELESS: &str = "exe";
 
 /// Starts the program that runs in this process again, under the name that it was called by.

@@ -1,5 +1,5 @@
-//! SIGHUP: the log's file is opened anew, and the configuration is read again for what can change
-//! while a node runs.
+//! SIGHUP: the log's file is reopened, and the configuration is read again for the keys that can
+//! change while a node runs.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use tracing::{error, info};
 use crate::config::{ConfigError, KEYS, Settings};
 use crate::logging::Logs;
 
-/// Reads the configuration again: the same flags, variables and file.
+/// Function that reads the configuration again, from the same flags, variables and file.
 pub(crate) type ReadSettings = Box<dyn Fn() -> Result<Settings, ConfigError> + Send>;
 
-/// Keys whose new values count at once. Those of all others count after a restart.
+/// Keys whose new values take effect at once. All others take effect after a restart.
 const AT_ONCE: [&str; 2] = ["log.level", "log.file"];
 
 /// State that a reload needs.
@@ -34,7 +34,7 @@ impl Reload {
     /// Reloads each time the signal comes.
     pub(crate) async fn on(mut self, mut hangup: Signal) {
         while hangup.recv().await.is_some() {
-            // Files are read, which may take its time.
+            // Reading files may take a while.
             let reloaded = tokio::task::spawn_blocking(move || {
                 self.reload();
                 self
@@ -63,8 +63,8 @@ impl Reload {
 /// contents need a restart, too.
 struct TlsFiles([(&'static str, PathBuf, Contents); 3]);
 
-/// A hash of what a file has; `None` when it cannot be read. It is no secret's protection: it never
-/// leaves the process.
+/// Hash of a file's content; `None` when the file cannot be read. It never leaves the process, so
+/// it need not protect a secret.
 type Contents = Option<u64>;
 
 impl TlsFiles {
@@ -72,7 +72,7 @@ impl TlsFiles {
         TlsFiles(tls_files(settings).map(|(key, file)| (key, file.to_owned(), contents(file))))
     }
 
-    /// Keys that name the same file as before, with other contents.
+    /// Returns the keys that name the same file as before, with another content.
     fn changed(&self, settings: &Settings) -> Vec<&'static str> {
         let now = tls_files(settings);
         let both = self.0.iter().zip(now);
@@ -93,7 +93,7 @@ fn contents(file: &Path) -> Contents {
     Some(hasher.finish())
 }
 
-/// Keys that a reload does not change, and that differ.
+/// Returns the keys whose values differ and that a reload does not change.
 fn waiting(running: &Settings, read: &Settings) -> Vec<&'static str> {
     let differs = KEYS.iter().filter(|key| (key.show)(running) != (key.show)(read));
     differs.map(|key| key.path).filter(|path| !AT_ONCE.contains(path)).collect()

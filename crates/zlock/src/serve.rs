@@ -10,13 +10,13 @@ use tokio::sync::{oneshot, watch};
 use tracing::{error, info, warn};
 
 use crate::admin_socket::AdminSocket;
-use crate::config::Settings;
+use crate::config::{Settings, unknown_variables};
 use crate::reload::{ReadSettings, Reload};
 use crate::{Exit, descriptors, logging, refuse, say};
 
-/// Connections that a port holds until they are accepted. The system takes fewer where
-/// `net.core.somaxconn` says so. Beyond them the system drops what comes, and a client tries again
-/// after a second.
+/// Largest number of connections that a port holds until they are accepted; less where
+/// `net.core.somaxconn` is less. The system drops further ones, and their clients try again after a
+/// second.
 const BACKLOG: i32 = 4_096;
 
 /// Runs a node until it is told to stop, or fails. `read` reads its settings again.
@@ -29,6 +29,9 @@ pub(crate) fn run(settings: Settings, read: ReadSettings, until_stdin_ends: bool
         warn!(
             "this zlock knows a level of the format that is not released: for tests of upgrades, and for nothing else"
         );
+    }
+    for variable in unknown_variables(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok())) {
+        warn!(variable, "a variable of the environment names no key of the configuration");
     }
     let runtime = match runtime(settings.threads) {
         Ok(runtime) => runtime,
@@ -50,9 +53,9 @@ pub(crate) fn run(settings: Settings, read: ReadSettings, until_stdin_ends: bool
     exit
 }
 
-/// A node is one chain of short steps, from a client's packet to the log and back. On several
-/// threads each step wakes another thread for the next, which costs more than the step; one thread
-/// for every two cores leaves room for the disk's, too.
+/// Makes the runtime. A node is one chain of short steps, from a client's packet to the log and
+/// back. On several threads each step wakes another thread for the next, which costs more than the
+/// step. One thread for every two cores leaves room for the disk's threads, too.
 fn runtime(threads: usize) -> std::io::Result<tokio::runtime::Runtime> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if threads == 0 { (cores / 2).max(1) } else { threads };
@@ -67,12 +70,12 @@ fn runtime(threads: usize) -> std::io::Result<tokio::runtime::Runtime> {
 struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
-    /// The end of the terminal that the node was started in. Elsewhere the signal means something
-    /// else.
+    /// SIGHUP at the end of the terminal that is stdin. `None` if stdin is no terminal: SIGHUP then
+    /// reloads the configuration.
     hangup: Option<Signal>,
     stdin_ended: Option<oneshot::Receiver<()>>,
-    /// A file that may not grow is a disk error like others, and no reason for the kernel to end
-    /// the process.
+    /// SIGXFSZ, which is caught so that a file that may not grow is a disk error like others, and
+    /// does not end the process.
     _file_too_large: Signal,
 }
 
@@ -116,7 +119,8 @@ impl StopSignals {
     }
 }
 
-/// Reads stdin to its end on a thread of its own: a runtime would wait for that read when it stops.
+/// Reads stdin to its end on a thread of its own, because a runtime would wait for that read when
+/// it stops.
 fn stdin_ended() -> oneshot::Receiver<()> {
     let (tx, rx) = oneshot::channel();
     std::thread::spawn(move || {
@@ -129,7 +133,7 @@ fn stdin_ended() -> oneshot::Receiver<()> {
 /// Listeners for clients.
 struct Doors {
     http: rest::Entrances,
-    /// The file of the socket of operators.
+    /// The file of the admin socket.
     admin: Option<AdminSocket>,
     zookeeper: Option<accept::Listeners>,
 }
@@ -167,12 +171,12 @@ fn addresses(settings: &Settings) -> String {
     .concat()
 }
 
-/// `Err` says why the node did not start.
+/// Runs a node. `Err` is the reason for which it did not start.
 async fn serve(mut settings: Settings, reload: Reload, until_stdin_ends: bool) -> Result<Exit, String> {
     let mut stop = StopSignals::listen(until_stdin_ends, reload)?;
     descriptors::share(&mut settings)?;
     let doors = Doors::listen(&settings)?;
-    // The file of the socket goes when this value does.
+    // The file of the socket is removed when this value is dropped.
     let _admin = doors.admin;
     let peers = listen("peers.listen", settings.replica.peer_listen)?;
     let (addresses, replica_config) = (addresses(&settings), settings.replica.clone());
@@ -202,15 +206,15 @@ async fn serve(mut settings: Settings, reload: Reload, until_stdin_ends: bool) -
     say(&format!("zlock node {node_id} of cluster {cluster_id} serves on {addresses}"));
 
     tokio::select! {
-        // At once: a node that cannot trust its disk has nothing more to tell, and others wait to
-        // take over.
+        // At once: a node that cannot trust its disk has nothing more to do, and other nodes wait
+        // to take over.
         reason = &mut failed => return Ok(give_up(&replica, &reason)),
         reason = stop.next() => tell_that_it_stops(reason, &replica, &settings),
     }
     let began = Instant::now();
     let stopped = async {
-        // The doors first: that of HTTP takes those who wait here out of their queues, for which it
-        // needs a node that still writes.
+        // The doors close first. The HTTP door takes waiting clients out of their queues, for which
+        // it needs a node that still writes.
         let _ = stop_doors.send(true);
         let _ = http.await;
         if let Some(zookeeper) = zookeeper {
@@ -220,7 +224,7 @@ async fn serve(mut settings: Settings, reload: Reload, until_stdin_ends: bool) -
     };
     let stopped = tokio::select! {
         biased;
-        // Also while it stops: what its disk has is not to be trusted then either.
+        // Also during the stop, because the disk cannot be trusted then either.
         reason = &mut failed => return Ok(give_up(&replica, &reason)),
         stopped = tokio::time::timeout(settings.stop_time_max(), stopped) => stopped,
     };
@@ -251,7 +255,7 @@ fn give_up(replica: &Replica, reason: &Failure) -> Exit {
         Failure::Broken(_) => Exit::Failed,
         Failure::Contradiction(_) => Exit::Contradiction,
         Failure::Removed { .. } => Exit::Removed,
-        // As at a start: another one of the same program would end in the same way.
+        // As at a start: another start of this program would end in the same way.
         Failure::Level(_) => Exit::Refused,
     };
     let (role, term, zxid) = standing(replica);
@@ -259,7 +263,7 @@ fn give_up(replica: &Replica, reason: &Failure) -> Exit {
     exit
 }
 
-/// Role, term and the last zxid that it has applied.
+/// Returns the node's role, its term and the last zxid that it has applied.
 fn standing(replica: &Replica) -> (&'static str, u64, u64) {
     let status = replica.status();
     (status.role.as_str(), status.term.0, status.applied.0)
@@ -271,9 +275,9 @@ async fn told(mut stop: watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// Resolves when a door is to close that does not drain by itself. A balancer may stand before
-/// ZooKeeper clients, too, and asks `/readyz`: until it has turned away, a client whose connection
-/// is closed would come back to this node.
+/// Resolves when a door that does not drain by itself is to close. A balancer in front of ZooKeeper
+/// clients checks `/readyz`, too. Until the balancer sends clients to other nodes, a client whose
+/// connection is closed would come back to this node.
 async fn drained(stop: watch::Receiver<bool>, drains_ms: u64) {
     told(stop).await;
     if drains_ms > 0 {
@@ -281,7 +285,7 @@ async fn drained(stop: watch::Receiver<bool>, drains_ms: u64) {
     }
 }
 
-/// An address with TLS, when it is given.
+/// Listens on an address with TLS, when it is given.
 fn secure(
     key: &str,
     addr: Option<SocketAddr>,
@@ -298,7 +302,7 @@ fn async_listener(key: &str, addr: SocketAddr) -> Result<tokio::net::TcpListener
 
 fn listen(key: &str, addr: SocketAddr) -> Result<TcpListener, String> {
     let listener = TcpListener::bind(addr).and_then(|listener| {
-        // Once more, with a longer line than the standard library asks for.
+        // Listens once more, with a longer queue than the standard library asks for.
         rustix::net::listen(&listener, BACKLOG)?;
         listener.set_nonblocking(true)?;
         Ok(listener)

@@ -1,11 +1,11 @@
-//! The command line as a table: `tests/golden/command_line.txt`, which `UPDATE_GOLDENFILES=1`
-//! writes anew.
+//! Comparison of the command line with its table `tests/golden/command_line.txt`, which
+//! `UPDATE_GOLDENFILES=1` writes anew.
 
 use std::path::Path;
 
 use super::*;
 
-/// Word for the options that all commands of a client take, in place of a row for each.
+/// Text that stands for the options of all commands of a client, in place of a row for each.
 const SHARED: &str = "(shared)";
 
 /// A row: the command, the flag or argument, its value, default and variable.

@@ -1,4 +1,4 @@
-//! Messages about a command line that is wrong, where clap's own words lead astray.
+//! Messages about a wrong command line, where clap's own words are misleading.
 
 use std::ffi::OsString;
 
@@ -6,9 +6,9 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
-/// The error with the usage of its command as `--help` shows it: clap's own names every option that
-/// a variable gives, as if it had to stand there. Of a word that stands where a command that is to
-/// be run should, it says how to write that. An option that is not known is hardly meant as a path.
+/// Replaces the usage in the error by that of `--help`, because clap's own names every option that
+/// a variable gives, as if it were required. For a word in the place of a command to run, adds a
+/// tip that tells how to write the command.
 pub(crate) fn explained(mut error: Error, mut whole: Command, args: &[OsString]) -> Error {
     if error.get(ContextKind::Usage).is_none() {
         return error;
@@ -22,7 +22,7 @@ pub(crate) fn explained(mut error: Error, mut whole: Command, args: &[OsString])
     let is_option =
         matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(word)) if word.starts_with("--"));
     if runs_another || is_option {
-        // To write it behind `--` would make it the command that is to be run, or a path.
+        // clap's tip to write the word behind `--` would make it the command to run, or a path.
         error.remove(ContextKind::Suggested);
     }
     if runs_another && is_word_without_dashes(&error) {
@@ -33,10 +33,10 @@ pub(crate) fn explained(mut error: Error, mut whole: Command, args: &[OsString])
     error
 }
 
-/// The command that the line is about; of a group, with the command within it.
+/// Returns the names of the command that the line is about; of a group, with the command within it.
 fn meant(whole: &Command, args: &[OsString]) -> Vec<String> {
     let mut words = Vec::new();
-    // Not of a command that was built: the groups of it would not ignore errors.
+    // A built command is not used here, because its groups would not ignore errors.
     if let Ok(matches) = whole.clone().ignore_errors(true).try_get_matches_from(args) {
         let mut matches = &matches;
         while let Some((word, deeper)) = matches.subcommand() {
@@ -55,7 +55,7 @@ fn is_word_without_dashes(error: &Error) -> bool {
     error.kind() == ErrorKind::UnknownArgument && !word.starts_with('-')
 }
 
-/// `zlock lock NAME -- COMMAND`
+/// Returns the example `zlock lock NAME -- COMMAND`.
 fn example(command: &Command) -> String {
     let name = command.get_bin_name().unwrap_or(command.get_name());
     let named = command.get_positionals().any(|arg| arg.get_id() == "name");

@@ -1,5 +1,5 @@
-//! The one way to change the state: who asks, whether it was answered before, and only then what
-//! is asked.
+//! The only way to change the state. First the client is checked, then the idempotency key is
+//! looked up, and only then the operation is executed.
 
 use std::sync::Arc;
 
@@ -7,46 +7,46 @@ use crate::edits::context::Context;
 use crate::edits::effects::Effects;
 use crate::edits::history::end_of;
 use crate::operations::readings;
-use crate::state::session::Answered;
+use crate::state::session::RequestRecord;
 use crate::{
-    Applied, Attempt, Error, LockGuard, LogPosition, Op, Recorded, Refusal, Reply, Request, RequestKey, SessionId,
-    State, Turn, Txn, ZPath, ZnodeOp, Zxid, fingerprint,
+    Attempt, Error, EventRecord, LockGuard, LogPosition, Op, Refusal, Reply, Request, RequestKey, SessionId, State,
+    Txn, TxnOutcome, WriteTurn, ZPath, ZnodeOp, Zxid, fingerprint,
 };
 
 impl State {
-    /// Applies one transaction. A refused one changes nothing but the last zxid, the time, the
-    /// answer kept under its idempotency key and the turn of its connection.
+    /// Applies one transaction. A refused transaction changes only the last zxid, the time, the
+    /// answer kept under its idempotency key, and the turn of its connection.
     ///
     /// # Panics
-    /// When zxids do not rise: entries apply once and in order.
-    pub fn apply(&mut self, at: LogPosition, txn: Txn) -> Applied {
+    /// If zxids do not rise: entries are applied once and in order.
+    pub fn apply(&mut self, at: LogPosition, txn: Txn) -> TxnOutcome {
         let (applied, recorded) = self.apply_recorded(at, txn);
-        Applied { events: recorded.into_iter().map(|recorded| recorded.event).collect(), ..applied }
+        TxnOutcome { events: recorded.into_iter().map(|recorded| recorded.event).collect(), ..applied }
     }
 
-    /// Applies one transaction as [`State::apply`] does, and answers its events apart, each with
-    /// the ACLs that decide who may hear of it.
+    /// Applies one transaction as [`State::apply`] does. Returns its events apart, each with the
+    /// ACLs that say which clients may hear of it.
     ///
     /// # Panics
-    /// When zxids do not rise.
-    pub fn apply_recorded(&mut self, at: LogPosition, txn: Txn) -> (Applied, Vec<Recorded>) {
+    /// If zxids do not rise.
+    pub fn apply_recorded(&mut self, at: LogPosition, txn: Txn) -> (TxnOutcome, Vec<EventRecord>) {
         self.advance(at);
         self.time_ms = self.time_ms.max(txn.time_ms);
         let mut effects = Effects::default();
         let (zxid, reply, context) = self.ask(at, txn.request, txn.proven, &mut effects);
         self.take_up_unsettled(&mut effects);
         self.grant_ready(&context, &mut effects);
-        (Applied { zxid, reply, events: Vec::new() }, effects.events)
+        (TxnOutcome { zxid, reply, events: Vec::new() }, effects.events)
     }
 
-    /// Checks whether a request would be refused for what it costs if it were applied now. For the
-    /// leader, before it proposes.
+    /// Checks that a request would not exceed the entry's budget if it were applied now. The leader
+    /// asks before it proposes.
     ///
-    /// A request with a key, or in its turn, is left to the entry: its refusal is kept, or takes
-    /// the turn, and an earlier copy of it may be under way.
+    /// A request with an idempotency key or a turn always passes here, because its entry must keep
+    /// the refusal or take the turn. An earlier copy of it may also be under way.
     ///
     /// # Errors
-    /// `TooManyOps`, as when it is applied.
+    /// `TooManyOps`, as when the request is applied.
     pub fn check_cost(&self, request: &Request) -> Result<(), Error> {
         if request.key.is_some()
             || request.turn.is_some()
@@ -54,9 +54,9 @@ impl State {
         {
             return Ok(());
         }
-        // A refusal that is not for the cost may come first, and an earlier answer: only a copy of
-        // the state knows. It changes nothing much, for what exceeds the budget is refused before
-        // it is done.
+        // Another refusal or an earlier answer may come first, so the request is applied to a copy
+        // of the state. That is cheap, because a request beyond the budget is refused before it is
+        // executed.
         let at = LogPosition { term: self.last_term, zxid: Zxid(self.last_zxid.0 + 1) };
         let (_, answer, _) = self.clone().ask(at, request.clone(), false, &mut Effects::default());
         match answer {
@@ -65,10 +65,11 @@ impl State {
         }
     }
 
-    /// Passes over an entry of the log that is no transaction.
+    /// Passes over an entry of the log that is no transaction; only its zxid and term are taken
+    /// over.
     ///
     /// # Panics
-    /// When zxids do not rise.
+    /// If zxids do not rise.
     pub fn skip(&mut self, at: LogPosition) {
         self.advance(at);
     }
@@ -80,7 +81,7 @@ impl State {
         self.last_term = at.term;
     }
 
-    /// Finds out who asks, and answers.
+    /// Checks the credential, and answers the request.
     fn ask(
         &mut self,
         at: LogPosition,
@@ -96,19 +97,19 @@ impl State {
         let session = known.and_then(Result::ok);
         let context = Context { session, identities, address, key, attempt, ..Context::new(at, self.time_ms) };
         let (zxid, answer) = match known {
-            // Not remembered under the key: the session that would remember it is not proven.
+            // The session has not been proven, so nothing is remembered under its key.
             Some(Err(error)) => (at.zxid, Err(error.into())),
             _ => self.answer(guard, turn, op, &context, effects),
         };
         (zxid, answer, context)
     }
 
-    /// Answers a request, or repeats the answer that its key has already. The session, if any, is
-    /// proven.
+    /// Executes a request, or repeats the answer that is kept under its key. The session, if there
+    /// is one, is proven.
     fn answer(
         &mut self,
         guard: Option<LockGuard>,
-        turn: Option<Turn>,
+        turn: Option<WriteTurn>,
         op: Op,
         context: &Context,
         effects: &mut Effects,
@@ -129,24 +130,23 @@ impl State {
         }
         let full_at = Some(self.state_bytes()).filter(|bytes| self.is_full_of_keys(*bytes));
         if full_at.is_some() && !gives_back(&op) {
-            // An acquire whose key is forgotten may have been done all the same.
+            // An acquire with a forgotten key may have been applied nevertheless.
             return match self.counted_under(&op, id, key) {
                 Some(Some(ticket)) => (now, self.acquire_again(&ticket, id, key, attempt)),
                 _ => (now, Err(Error::QuotaExceeded.into())),
             };
         }
         let answer = self.guarded(guard, turn, op, context, effects);
-        let answered = Answered { zxid: now, fingerprint, answer: Some(answer.clone()) };
-        // An operation that was to give something back, and did not, leaves no trace either.
+        let answered = RequestRecord { zxid: now, fingerprint, answer: Some(answer.clone()) };
+        // If an operation that was to give something back did not, no answer is kept.
         if full_at.is_none_or(|before| self.state_bytes() + answered.weight() <= before) {
             self.keep_answer(id, key, answered);
         }
         (now, answer)
     }
 
-    /// Keeps the answer in the session's memory. A session that was closed by the request needs
-    /// none.
-    fn keep_answer(&mut self, id: SessionId, key: RequestKey, answered: Answered) {
+    /// Keeps the answer in the session. A session that the request has closed keeps none.
+    fn keep_answer(&mut self, id: SessionId, key: RequestKey, answered: RequestRecord) {
         let (limits, overweight) = (self.limits.clone(), self.is_overweight());
         self.sessions.edit_requests(id, |requests| {
             requests.keep(key, answered, &limits);
@@ -156,21 +156,21 @@ impl State {
         });
     }
 
-    /// Answers a request whose key was used for the same before.
+    /// Answers a request whose key was used before for an equal request.
     fn answer_again(
         &mut self,
         op: &Op,
         id: SessionId,
         key: RequestKey,
         attempt: Attempt,
-        answered: &Answered,
+        answered: &RequestRecord,
     ) -> (Zxid, Result<Reply, Refusal>) {
         let now = self.last_zxid;
         let acquires = matches!(op, Op::Acquire(_) | Op::AcquireAll(_) | Op::Upgrade(_));
         let ticket = match &answered.answer {
-            // A retried acquire wants to know where its ticket stands by now.
+            // The client of a retried acquire wants to know the present standing of its ticket.
             Some(Ok(Reply::Acquired { ticket, .. })) if acquires => Some(ticket.clone()),
-            // And what was to be there need not be there any more.
+            // The znode that the create made sure of may have gone since.
             Some(Ok(Reply::Created { path, stat })) if self.is_gone_since(op, path, stat) => {
                 return (now, Err(Refusal::at(Error::NoNode, path)));
             }
@@ -183,8 +183,8 @@ impl State {
         }
     }
 
-    /// The ticket on which an acquire was counted already under this key. `None` for what is no
-    /// acquire.
+    /// The ticket that has a hold with this key; `Some(None)` if there is none. `None` for an
+    /// operation that is no acquire.
     fn counted_under(&self, op: &Op, id: SessionId, key: RequestKey) -> Option<Option<ZPath>> {
         Some(match op {
             Op::Acquire(acquire) => self.ticket_with(id, acquire, key),
@@ -197,13 +197,13 @@ impl State {
     fn guarded(
         &mut self,
         guard: Option<LockGuard>,
-        turn: Option<Turn>,
+        turn: Option<WriteTurn>,
         op: Op,
         context: &Context,
         effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
         if let Some(guard) = guard {
-            // A client that may not read the lock is told of its own ticket only.
+            // A client that may not read the lock can only use a ticket of its own as guard.
             let LockGuard { lock, token } = &guard;
             let held = match self.may_read(lock, &context.identities) {
                 true => readings::is_held_with(self, lock, *token),
@@ -221,8 +221,8 @@ impl State {
     }
 
     fn execute(&mut self, op: Op, context: &Context, effects: &mut Effects) -> Result<Reply, Refusal> {
-        // No leader proposes it: members that know the cluster's level and no more could not read
-        // it.
+        // Leaders do not propose such an operation, because members at the cluster's level may not
+        // know it.
         if op.row().level > self.level() {
             return Err(Error::LevelTooLow.into());
         }
@@ -247,7 +247,7 @@ impl State {
             Op::Revoke { path, deadline_ms } => self.revoke(&path, deadline_ms, context, effects),
             Op::SetLock { lock, settings } => self.set_lock(&lock, settings, context, effects),
             Op::Reap { candidates } => Ok(self.reap(&candidates, context, effects)),
-            // Only a leader proposes what is below; the doors have no way to.
+            // Only leaders propose the operations below; the doors cannot.
             Op::Found(founding) => self.found(founding),
             Op::SetLevel { level } => self.set_level(level),
             Op::NoteRemoved { node_id } => self.note_removed(node_id, context.zxid),
@@ -260,15 +260,15 @@ impl State {
         }
     }
 
-    /// Tells whether a state of so many bytes has no room for another key with its answer, unless
-    /// the request gives something back.
+    /// Tells whether a state of `bytes` has no room for another key with its answer, unless the
+    /// request gives something back.
     fn is_full_of_keys(&self, bytes: u64) -> bool {
         let max = self.limits.state_bytes_max;
         bytes > max.saturating_add(max / 8)
     }
 }
 
-/// Tells whether a request only takes away. What its answer adds is less.
+/// Tells whether an operation only gives something back. The kept answer weighs less than that.
 fn gives_back(op: &Op) -> bool {
     let deletes = |ops: &[ZnodeOp]| ops.iter().all(|op| matches!(op, ZnodeOp::Delete { .. }));
     match op {

@@ -1,4 +1,4 @@
-//! Single changes of the state, and questions about it, that operations are made of.
+//! Parts of operations: single changes of the state, and questions about it.
 
 pub(crate) mod actors;
 pub(crate) mod budget;

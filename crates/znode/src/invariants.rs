@@ -1,4 +1,4 @@
-//! Invariants of every state. Each property test and each simulation step asks.
+//! Invariants of every state. Property tests and simulations check them after each step.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,10 @@ use crate::queue::{Origin, Position, Queue};
 use crate::{SessionId, State, ZPath, Znode};
 
 impl State {
-    /// Checks the whole state. O(n log n): for tests.
+    /// Checks the whole state, for tests. Costs O(n log n).
     ///
     /// # Errors
-    /// A sentence on the first thing that is not as it must be.
+    /// A sentence about the first violation.
     pub fn check_invariants(&self) -> Result<(), String> {
         if self.node(&ZPath::root()).is_none() {
             return Err("there is no root".into());
@@ -60,7 +60,7 @@ impl State {
             (Some(owner), None) => {
                 sums.owned.insert((owner, path.clone()));
             }
-            // The session of a lingering node ended; it must not come back to it.
+            // The session of a lingering node has ended, and its id is never used again.
             (Some(owner), Some(_)) if self.session(owner).is_some() => {
                 return Err("it lingers beside its session".into());
             }
@@ -103,7 +103,7 @@ impl State {
         self.check_order_of_names(path, queue)
     }
 
-    /// Checks that all parts of a multi-lock hold, or none.
+    /// Checks that either all parts of a multi-lock hold, or none.
     fn check_multis(&self) -> Result<(), String> {
         for (czxid, multi) in self.locks.multis() {
             let mut held = 0;
@@ -122,9 +122,9 @@ impl State {
         Ok(())
     }
 
-    /// ZooKeeper's clients go by the names. Where all numbers were given in turn and every ticket
-    /// wants the lock alone or to read it, the holders are those that the names say: the first, or
-    /// the readers before the first writer.
+    /// Checks the holders against the names, because ZooKeeper's clients go by the names. The check
+    /// applies if all numbers were given in order, and every ticket wants the lock alone or for
+    /// reading. Then the holders must be the first ticket, or the readers before the first writer.
     fn check_order_of_names(&self, lock: &ZPath, queue: &Queue) -> Result<(), String> {
         let all: BTreeSet<_> = queue.tickets().cloned().collect();
         let in_turn = all.iter().is_sorted_by_key(|position| position.czxid)
@@ -140,8 +140,8 @@ impl State {
                 && ticket.is_some_and(|ticket| ticket.origin != Origin::MultiLock)
                 && !lingers
         };
-        // A downgraded reader was granted the lock out of turn, and may read on when its writer has
-        // gone.
+        // The reader of a downgrade was granted the lock out of turn, and may go on holding when
+        // its write ticket has gone.
         let first_waits = queue.waiters().map(|(position, _)| position).min();
         let downgraded = queue.holders().any(|(position, holder)| {
             holder.ticket.demand == Demand::Shared
@@ -203,7 +203,7 @@ impl State {
     }
 }
 
-/// Sums of the walk over the znodes.
+/// Sums over all znodes, to be compared with the counters.
 #[derive(Default)]
 struct Sums {
     children: usize,

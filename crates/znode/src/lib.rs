@@ -1,6 +1,6 @@
 //! The replicated state machine of zlock: znodes, sessions and locks. Pure: values in, values out.
 //!
-//! [`State::apply`] takes one entry of the log and gives back an [`Applied`]: a reply for the one
+//! [`State::apply`] takes one entry of the log and gives back a [`TxnOutcome`]: a reply for the one
 //! who asked, events for those who watch. It reads no clock, no random number and no hash order, so
 //! every replica that applies the same log has the same state, byte for byte ([`State::records`]).
 //!
@@ -38,14 +38,14 @@ mod tree;
 mod words;
 
 pub use edits::edit::SEQUENCE_MAX;
-pub use entry::applied::{Applied, Event, EventKind, Recorded, Refusal, Reply};
 pub use entry::codec::{BYTES_MAX, DecodeError, decode_request, decode_txn, encode_request, encode_txn, fingerprint};
 pub use entry::kind::Kind;
 pub use entry::ops::{Asker, OpRow};
 pub use entry::txn::{
     Acquire, AcquireAll, Create, CreateMode, Credential, Ensure, HeldTicket, LockGuard, LockSettings, Op, Policy,
-    ReapCandidate, Request, SecretHash, TicketRef, Turn, Txn, Upgrade, ZnodeOp, secret_hash,
+    ReapCandidate, Request, SecretHash, TicketRef, Txn, Upgrade, WriteTurn, ZnodeOp, secret_hash,
 };
+pub use entry::txn_outcome::{Event, EventKind, EventRecord, Refusal, Reply, TxnOutcome};
 pub use queue::contender::{Contender, Hold};
 pub use restore::{RESTORED_INDEX, RESTORED_TERM, RESTORING, Restore, RestoreError};
 pub use snapshot::StateBuilder;

@@ -1,14 +1,14 @@
-//! The things that can be read of locks.
+//! Reads of locks, for other crates.
 //!
 //! A lock is a znode with tickets among its children: children whose names end in ten digits,
-//! whichever client made them. Who holds and who waits is in its queue (`queue.rs`), and
-//! `operations/grant.rs` says who holds next.
+//! whichever client made them. The lock's queue has its holders and waiters (`queue.rs`), and
+//! `operations/grant.rs` decides which ticket holds next.
 
 pub use crate::edits::history::{ended_in, history, may_read_history, may_read_of_ended};
-pub use crate::entry::applied::{Held, WaitsFor};
+pub use crate::entry::txn_outcome::{TicketHolds, WaitsFor};
 pub use crate::operations::readings::{
-    LockStatus, LockSummary, Permits, Queue, QueueEntry, grant, holder, is_held_by, is_held_with, list, mixed_clients,
-    parts, paths, position, queue, revocation, status, summary,
+    LockStatus, LockSummary, Permits, QueueEntry, QueuePage, grant, holder, is_held_by, is_held_with, list,
+    mixed_clients, parts, paths, position, queue, revocation, status, summary,
 };
 pub use crate::queue::ended::{EndedSession, EndedTicket, Grant, Moment, TicketEnd};
 pub use crate::queue::revocations::Revocation;

@@ -1,4 +1,4 @@
-//! Operations that can be asked of the state: each a method of `State`.
+//! Operations on the state. Each is a method of `State`.
 
 pub(crate) mod acquire;
 pub(crate) mod cluster;

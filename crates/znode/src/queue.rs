@@ -1,15 +1,15 @@
-//! The queue of a lock: who holds, with which token, who waits, and whose turn is next.
+//! The queue of a lock: its holders with their tokens, and its waiters in the order of their turns.
 //!
-//! A ticket that enters waits. `grant.rs` looks at the waiters in the order of their turns, and
-//! grants the lock while the first one fits beside the holders. A holder stays one until its ticket
-//! goes, whatever enters in front of it.
+//! A ticket that enters waits at first. `grant.rs` goes through the waiters in the order of their
+//! turns, and grants the lock as long as the first one fits beside the holders. A holder stays a
+//! holder until its ticket goes, whatever ticket enters in front of it.
 //!
-//! Tokens. A ticket holds with its czxid as the token, or with the zxid of the entry that grants
-//! when a token at least as large was granted before. So for two grants by different entries the
-//! later has the larger token: either its czxid is larger than the largest before, or its token is
-//! an entry younger than all before. Within one entry only readers can share one: two that hold
-//! alone are never granted by one entry, and in a semaphore [`Queue::repeats_token`] leaves the
-//! second to the next. When the queue is gone its largest token is forgotten, and any later ticket
+//! Tokens. The token of a holder is its czxid, or the zxid of the granting entry if a token at
+//! least as large was granted before. So of two grants by different entries, the later has the
+//! larger token: either its czxid is larger than all tokens before, or its token is the zxid of an
+//! entry after all of them. Within one entry only readers can share a token. One entry never grants
+//! the lock to two tickets that hold alone, and in a semaphore [`Queue::repeats_token`] leaves the
+//! second grant to the next entry. The largest token is forgotten with the queue; any later ticket
 //! has a larger czxid.
 
 mod check;
@@ -24,13 +24,13 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::queue::demand::{Demand, Taken};
+use crate::queue::demand::{Demand, LockUsage};
 use crate::queue::ended::Grant;
 use crate::words::ticket_name::sequence_of;
 use crate::{Contender, FencingToken, LockSettings, SessionId, Zxid};
 
-/// Place of a ticket by its name: sequence number first; the czxid decides between equal numbers,
-/// and the name between znodes that one multi created.
+/// Position of a ticket by its name: the sequence number comes first. The czxid decides between
+/// equal numbers, and the name between znodes that one multi created.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position {
     pub(crate) number: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    /// The position of a child; `None` when it is no ticket.
+    /// The position of a child; `None` when the child is no ticket.
     pub(crate) fn of(name: &str, czxid: Zxid) -> Option<Position> {
         sequence_of(name).map(|number| Position { number, czxid, name: name.into() })
     }
@@ -49,35 +49,35 @@ impl Position {
     }
 }
 
-/// The order in which waiters have their turn: the upgraded writer, then by priority, then by
-/// position.
+/// The turn of a waiter. They are ordered: the upgraded writer, then by priority, then by position.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Turn {
+pub(crate) struct QueueTurn {
     rank: Reverse<u64>,
     pub(crate) position: Position,
 }
 
-/// The rank before any priority.
+/// The rank of an upgraded writer, above all priorities.
 const UPGRADED: u64 = u64::MAX;
 
-impl Turn {
-    /// The turn of a writer that a reader is to become.
-    pub(crate) fn upgraded(position: Position) -> Turn {
-        Turn { rank: Reverse(UPGRADED), position }
+impl QueueTurn {
+    /// The turn of the write ticket of an upgrade.
+    pub(crate) fn upgraded(position: Position) -> QueueTurn {
+        QueueTurn { rank: Reverse(UPGRADED), position }
     }
 }
 
-/// A ticket as the queue knows it.
+/// A ticket, with the facts that the queue needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub(crate) demand: Demand,
-    /// The owner; `None` for a znode that is not ephemeral.
+    /// The session that owns the znode; `None` for a znode that is not ephemeral.
     pub(crate) session: Option<SessionId>,
     pub(crate) origin: Origin,
 }
 
 impl Ticket {
-    /// The ticket of a znode by that name.
+    /// The ticket of a znode with that name. `contender` is `None` for a znode that a client
+    /// created by hand.
     pub(crate) fn of(name: &str, session: Option<SessionId>, contender: Option<&Contender>) -> Ticket {
         let origin = match contender {
             None => Origin::Create,
@@ -88,10 +88,10 @@ impl Ticket {
     }
 }
 
-/// Origin of a ticket.
+/// The kind of request that made a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// A create: its client looks at names, and waits for all that are before its own.
+    /// A create. Its client compares names, and waits for all tickets before its own.
     Create,
     /// An acquire or an upgrade of this lock alone.
     Acquire,
@@ -99,19 +99,20 @@ pub(crate) enum Origin {
     MultiLock,
 }
 
-/// A ticket that holds.
+/// A ticket that holds the lock, with its grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub(crate) ticket: Ticket,
     pub(crate) grant: Grant,
 }
 
-/// A reader that became a writer, or wants to. There is one in a queue, as long as the writer's
-/// ticket stands.
+/// The tickets of a reader that became a writer, or wants to. There is one pair in a queue, as long
+/// as the writer's ticket stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Upgrade {
+pub(crate) struct UpgradePair {
     pub(crate) writer: Position,
-    /// The ticket beside which the writer fits. `None` when it has gone.
+    /// The read ticket, which does not keep the writer from holding. `None` when that ticket has
+    /// gone.
     pub(crate) reader: Option<Position>,
 }
 
@@ -121,35 +122,35 @@ pub(crate) struct Queue {
     settings: LockSettings,
     holders: OrdMap<Position, Holder>,
     by_token: OrdSet<(FencingToken, Position)>,
-    taken: Taken,
-    /// The one that holds alone.
+    usage: LockUsage,
+    /// Position of the holder that holds alone; `None` if there is none.
     alone: Option<Position>,
-    /// Waiters that want a share, and all others. Apart, so that a reader finds the writers before
-    /// it.
-    readers: OrdMap<Turn, Ticket>,
-    others: OrdMap<Turn, Ticket>,
-    /// Waiters with a priority above the ordinary one, which is 0.
+    /// Waiters that want a share; `others` has all other waiters. Two maps, so that a reader finds
+    /// the last writer before it at once.
+    readers: OrdMap<QueueTurn, Ticket>,
+    others: OrdMap<QueueTurn, Ticket>,
+    /// Priorities of waiters; a waiter that is not listed has 0.
     priorities: OrdMap<Position, u32>,
-    upgrade: Option<Upgrade>,
+    upgrade: Option<UpgradePair>,
     /// The largest token that was granted.
     top_token: FencingToken,
-    /// Readers that wait as parts of multi-locks.
-    reading_parts: OrdMap<Turn, Ticket>,
+    /// Readers that wait as parts of multi-locks; they are in `readers`, too.
+    reading_parts: OrdMap<QueueTurn, Ticket>,
 }
 
-/// Entering, leaving, granting.
+/// Changes: entering, leaving, granting.
 impl Queue {
-    /// A queue as a snapshot has it, before its tickets.
-    pub(crate) fn restored(settings: LockSettings, top_token: FencingToken, upgrade: Option<Upgrade>) -> Queue {
+    /// A queue made from a snapshot, before its tickets enter.
+    pub(crate) fn restored(settings: LockSettings, top_token: FencingToken, upgrade: Option<UpgradePair>) -> Queue {
         Queue { settings, top_token, upgrade, ..Queue::default() }
     }
 
-    /// Tells whether there is nothing to remember any more.
+    /// Tells whether the queue can be dropped: no tickets, and no settings.
     pub(crate) fn is_over(&self) -> bool {
         self.is_empty() && self.settings == LockSettings::default()
     }
 
-    /// Lets a ticket come, and wait.
+    /// Adds a ticket as a waiter.
     pub(crate) fn enter(&mut self, position: Position, ticket: Ticket) {
         let turn = self.turn_of(position);
         if is_reading_part(&ticket) {
@@ -158,20 +159,21 @@ impl Queue {
         self.side_mut(ticket.demand).insert(turn, ticket);
     }
 
-    /// Brings a waiter before all with a lower priority.
+    /// Gives a waiter a priority, which brings it before all waiters with a lower one.
     pub(crate) fn prioritize(&mut self, position: &Position, priority: u32) {
         let Some(ticket) = self.take_waiter(position) else { return };
         self.priorities.insert(position.clone(), priority);
         self.enter(position.clone(), ticket);
     }
 
-    /// Expects an upgraded writer: the ticket at this position, which is not there yet, goes before
-    /// all others, and fits without that reader.
+    /// Announces an upgrade before its write ticket enters. That ticket will go before all waiters,
+    /// and its reader will not keep it from holding.
     pub(crate) fn expect_upgraded(&mut self, writer: Position, reader: Position) {
-        self.upgrade = Some(Upgrade { writer, reader: Some(reader) });
+        self.upgrade = Some(UpgradePair { writer, reader: Some(reader) });
     }
 
-    /// Lets a waiter hold from here on, with a token for which it was looked at last.
+    /// Makes a waiter a holder, with the grant's token. Returns its ticket, or `None` if it does
+    /// not wait.
     pub(crate) fn grant(&mut self, position: &Position, grant: Grant) -> Option<Ticket> {
         let ticket = self.take_waiter(position)?;
         self.hold(position.clone(), Holder { ticket, grant });
@@ -179,9 +181,9 @@ impl Queue {
     }
 
     fn hold(&mut self, position: Position, holder: Holder) {
-        let taken = Taken::by(holder.ticket.demand, self.settings.limit);
-        self.taken = self.taken.plus(taken);
-        if taken.alone > 0 {
+        let usage = LockUsage::by(holder.ticket.demand, self.settings.limit);
+        self.usage = self.usage.plus(usage);
+        if usage.alone > 0 {
             self.alone = Some(position.clone());
         }
         self.top_token = self.top_token.max(holder.grant.token);
@@ -189,12 +191,12 @@ impl Queue {
         self.holders.insert(position, holder);
     }
 
-    /// Takes a ticket out. Returns what it held, if it did.
+    /// Removes a ticket. Returns the holder if the ticket held.
     pub(crate) fn leave(&mut self, position: &Position) -> Option<Holder> {
         let holder = self.holders.remove(position);
         match &holder {
             Some(Holder { ticket, grant }) => {
-                self.taken = self.taken.less(Taken::by(ticket.demand, self.settings.limit));
+                self.usage = self.usage.less(LockUsage::by(ticket.demand, self.settings.limit));
                 self.by_token.remove(&(grant.token, position.clone()));
                 self.alone.take_if(|alone| alone == position);
             }
@@ -215,33 +217,34 @@ impl Queue {
         Some(ticket)
     }
 
-    fn side_mut(&mut self, demand: Demand) -> &mut OrdMap<Turn, Ticket> {
+    fn side_mut(&mut self, demand: Demand) -> &mut OrdMap<QueueTurn, Ticket> {
         if demand == Demand::Shared { &mut self.readers } else { &mut self.others }
     }
 
-    /// Sets what the lock is. While there are tickets a limit can come and change, but not go. One
-    /// that is less than what is taken lets no waiter hold until as much is given back.
+    /// Sets the settings. While there are tickets, a limit may be set or changed, and not be
+    /// removed. A limit below the permits taken lets no waiter hold until enough are given back.
     pub(crate) fn set(&mut self, settings: LockSettings) {
         let before = self.settings.limit;
         self.settings = settings;
-        // Of all holders only one that holds alone can have a demand that means something else now.
+        // Only a holder that holds alone can have a demand whose meaning depends on the limit.
         let alone = self.alone.as_ref().and_then(|position| self.holders.get(position));
         if let Some(demand) = alone.map(|holder| holder.ticket.demand) {
-            self.taken = self.taken.less(Taken::by(demand, before)).plus(Taken::by(demand, settings.limit));
-            self.alone.take_if(|_| self.taken.alone == 0);
+            self.usage = self.usage.less(LockUsage::by(demand, before)).plus(LockUsage::by(demand, settings.limit));
+            self.alone.take_if(|_| self.usage.alone == 0);
         }
     }
 }
 
-/// The order of turns.
+/// Order: room, tokens and turns.
 impl Queue {
-    /// Tells whether there is room beside the holders; for the upgraded writer, without its reader.
+    /// Tells whether a demand has room beside the holders. For the upgraded writer, its reader does
+    /// not count.
     pub(crate) fn fits(&self, position: &Position, demand: Demand) -> bool {
         let upgrade = self.upgrade.as_ref().filter(|upgrade| upgrade.writer == *position);
         self.fits_without(upgrade.and_then(|upgrade| upgrade.reader.as_ref()), position, demand)
     }
 
-    /// Tells what [`Queue::fits`] would if the holder `gone` did not hold.
+    /// Tells whether a demand would fit if the holder `gone` did not hold.
     pub(crate) fn fits_after(&self, gone: &Position, position: &Position, demand: Demand) -> bool {
         let mut left = self.clone();
         left.leave(gone);
@@ -251,31 +254,31 @@ impl Queue {
     fn fits_without(&self, gone: Option<&Position>, position: &Position, demand: Demand) -> bool {
         let limit = self.settings.limit;
         let gone = gone.filter(|gone| *gone != position).and_then(|gone| self.holders.get(gone));
-        let taken = gone.map_or(self.taken, |gone| self.taken.less(Taken::by(gone.ticket.demand, limit)));
-        taken.has_room(demand, limit)
+        let usage = gone.map_or(self.usage, |gone| self.usage.less(LockUsage::by(gone.ticket.demand, limit)));
+        usage.has_room(demand, limit)
     }
 
-    /// Tells whether there is room for one demand beside another alone.
+    /// Tells whether one demand has room beside another one, with no other holders.
     pub(crate) fn fit_together(&self, other: Demand, demand: Demand) -> bool {
-        Taken::by(other, self.settings.limit).has_room(demand, self.settings.limit)
+        LockUsage::by(other, self.settings.limit).has_room(demand, self.settings.limit)
     }
 
-    /// The token with which a ticket holds that is granted the lock now.
+    /// The token of a ticket that the entry `now` grants the lock to.
     pub(crate) fn token_at(&self, position: &Position, now: Zxid) -> FencingToken {
         let own = FencingToken::from(position.czxid);
         if own > self.top_token { own } else { FencingToken::from(now) }
     }
 
-    /// Tokens up to this one may have been shown to resources, whatever this queue remembers.
+    /// Raises the largest token, because tokens up to this one may have been shown to resources.
     pub(crate) fn raise_top_token(&mut self, token: FencingToken) {
         self.top_token = self.top_token.max(token);
     }
 
-    /// Tells whether a grant in this entry would repeat a token: that of a present holder where
-    /// tokens tell holders apart, and for one that would hold alone any that was granted.
+    /// Tells whether a grant by the entry `now` would repeat a token: for a ticket that would hold
+    /// alone, any token that was granted; in a semaphore, the token of a present holder.
     pub(crate) fn repeats_token(&self, position: &Position, demand: Demand, now: Zxid) -> bool {
         let token = self.token_at(position, now);
-        let alone = Taken::by(demand, self.settings.limit).alone > 0;
+        let alone = LockUsage::by(demand, self.settings.limit).alone > 0;
         alone && token <= self.top_token || self.settings.limit.is_some() && self.holders_with(token).next().is_some()
     }
 
@@ -286,12 +289,12 @@ impl Queue {
         }
     }
 
-    fn turn_of(&self, position: Position) -> Turn {
-        Turn { rank: Reverse(self.rank_of(&position)), position }
+    fn turn_of(&self, position: Position) -> QueueTurn {
+        QueueTurn { rank: Reverse(self.rank_of(&position)), position }
     }
 
-    /// The turn of a waiter.
-    pub(crate) fn turn(&self, position: &Position) -> Turn {
+    /// The turn of a waiter at that position.
+    pub(crate) fn turn(&self, position: &Position) -> QueueTurn {
         self.turn_of(position.clone())
     }
 
@@ -300,41 +303,41 @@ impl Queue {
         merge(self.readers.iter(), self.others.iter())
     }
 
-    /// The waiters whose turn is before one; all, where that is at the end.
+    /// The waiters before a turn; all waiters for `None`.
     pub(crate) fn waiters_before<'a>(
         &'a self,
-        turn: Option<&Turn>,
+        turn: Option<&QueueTurn>,
     ) -> impl Iterator<Item = (&'a Position, &'a Ticket)> + use<'a> {
         let end = || turn.map_or(Bound::Unbounded, Bound::Excluded).cloned();
         let readers = self.readers.range((Bound::Unbounded, end()));
         merge(readers, self.others.range((Bound::Unbounded, end())))
     }
 
-    /// The waiters whose turn is before one, without readers that are no parts of multi-locks: a
-    /// waiter that blocks such a reader blocks the later ones, too.
+    /// The waiters before a turn that can block a reader. Readers that are no parts of multi-locks
+    /// are left out, since a waiter that blocks such a reader blocks the later readers, too.
     pub(crate) fn blockers_of_reader<'a>(
         &'a self,
-        turn: Option<&Turn>,
+        turn: Option<&QueueTurn>,
     ) -> impl Iterator<Item = (&'a Position, &'a Ticket)> + use<'a> {
         let end = || turn.map_or(Bound::Unbounded, Bound::Excluded).cloned();
         merge(self.reading_parts.range((Bound::Unbounded, end())), self.others.range((Bound::Unbounded, end())))
     }
 
-    /// The waiter whose turn is just before one.
-    pub(crate) fn waiter_before(&self, turn: &Turn) -> Option<&Position> {
+    /// The last waiter before a turn.
+    pub(crate) fn waiter_before(&self, turn: &QueueTurn) -> Option<&Position> {
         let before = (Bound::Unbounded, Bound::Excluded(turn.clone()));
         let reader = self.readers.range(before.clone()).next_back();
         let other = self.others.range(before).next_back();
         reader.into_iter().chain(other).map(|(turn, _)| turn).max().map(|turn| &turn.position)
     }
 
-    /// The last waiter before a turn that wants more than a share.
-    pub(crate) fn writer_before(&self, turn: &Turn) -> Option<&Turn> {
+    /// The turn of the last waiter before `turn` that wants more than a share.
+    pub(crate) fn writer_before(&self, turn: &QueueTurn) -> Option<&QueueTurn> {
         self.others.range((Bound::Unbounded, Bound::Excluded(turn.clone()))).next_back().map(|(turn, _)| turn)
     }
 
-    /// Number of tickets before a waiter. O(n) in these or in those behind it, whichever are fewer:
-    /// one that has just joined a long queue, and asks most, is at its end.
+    /// Number of tickets before a ticket. Costs O(n) in the tickets before it or behind it,
+    /// whichever are fewer, because a ticket that has just joined a long queue asks most often.
     pub(crate) fn place_of(&self, position: &Position) -> usize {
         if self.holders.contains_key(position) {
             return rank(&self.holders, position);
@@ -344,18 +347,18 @@ impl Queue {
     }
 }
 
-/// Looks at what is there.
+/// Reads of the queue.
 impl Queue {
     pub(crate) fn settings(&self) -> LockSettings {
         self.settings
     }
 
-    /// Tells whether it has no tickets.
+    /// Tells whether the queue has no tickets.
     pub(crate) fn is_empty(&self) -> bool {
         self.holders.is_empty() && self.waiter_count() == 0
     }
 
-    /// Number of its tickets.
+    /// Number of tickets, holders and waiters.
     pub(crate) fn len(&self) -> usize {
         self.holders.len() + self.waiter_count()
     }
@@ -364,17 +367,17 @@ impl Queue {
         self.readers.len() + self.others.len()
     }
 
-    /// Tells whether as many wait as may.
+    /// Tells whether the settings let no further ticket wait.
     pub(crate) fn is_full(&self) -> bool {
         self.settings.waiters_max.is_some_and(|max| self.waiter_count() >= max as usize)
     }
 
-    /// Tells whether more wait than may.
+    /// Tells whether more tickets wait than the settings allow.
     pub(crate) fn is_over_full(&self) -> bool {
         self.settings.waiters_max.is_some_and(|max| self.waiter_count() > max as usize)
     }
 
-    /// The holders, by position.
+    /// The holders, in the order of their positions.
     pub(crate) fn holders(&self) -> impl DoubleEndedIterator<Item = (&Position, &Holder)> {
         self.holders.iter()
     }
@@ -387,12 +390,12 @@ impl Queue {
         self.holders.get(position)
     }
 
-    /// Tells whether all holders have a share.
+    /// Tells whether every holder has only a share, or there is no holder.
     pub(crate) fn all_share(&self) -> bool {
-        self.taken.alone == 0 && self.taken.units == 0
+        self.usage.alone == 0 && self.usage.units == 0
     }
 
-    /// The one that holds alone.
+    /// The holder that holds alone.
     pub(crate) fn alone(&self) -> Option<(&Position, &Holder)> {
         let position = self.alone.as_ref()?;
         Some((position, self.holders.get(position)?))
@@ -412,14 +415,15 @@ impl Queue {
         self.holders.keys().chain(self.waiters().map(|(position, _)| position))
     }
 
-    /// The holders with a token. Several only where readers were granted the lock by one entry.
+    /// The holders with a token. There are several only if one entry granted the lock to readers.
     pub(crate) fn holders_with(&self, token: FencingToken) -> impl Iterator<Item = &Position> {
         let from = (token, Position::least());
         self.by_token.range(from..).take_while(move |(other, _)| *other == token).map(|(_, position)| position)
     }
 
-    /// The ticket before a waiter, for people: the waiter before it, of a reader the last one
-    /// before it that is none, or else the last of the holders.
+    /// The ticket for which another one waits, as people are told: for a reader the last waiter
+    /// before it that is no reader, for others the waiter just before; without one, the last
+    /// holder.
     pub(crate) fn predecessor(&self, position: &Position) -> Option<&Position> {
         let turn = self.turn(position);
         let writer = self.writer_before(&turn).map(|writer| &writer.position);
@@ -431,11 +435,11 @@ impl Queue {
         if self.priorities.is_empty() { 0 } else { self.priorities.get(position).copied().unwrap_or(0) }
     }
 
-    pub(crate) fn upgrade(&self) -> Option<&Upgrade> {
+    pub(crate) fn upgrade(&self) -> Option<&UpgradePair> {
         self.upgrade.as_ref()
     }
 
-    /// Tells whether the tickets of the upgrade are there.
+    /// Tells whether the queue has the tickets that its upgrade names.
     pub(crate) fn has_all_of_upgrade(&self) -> bool {
         let stands = |position: &Position| self.holders.contains_key(position) || self.waits(position);
         let tickets = self.upgrade.iter().flat_map(|upgrade| [Some(&upgrade.writer), upgrade.reader.as_ref()]);
@@ -446,14 +450,15 @@ impl Queue {
         self.top_token
     }
 
-    /// The permits of a semaphore that its holders have.
+    /// Number of permits that the holders of a semaphore have.
     pub(crate) fn units_taken(&self) -> u32 {
-        self.taken.units
+        self.usage.units
     }
 
-    /// The permits that a ticket wants where it stands, in a semaphore.
+    /// Number of permits that a demand takes in this semaphore. `None` if the lock is no semaphore,
+    /// or the demand is not for permits.
     pub(crate) fn units_of(&self, demand: Demand) -> Option<u32> {
-        let units = Taken::by(demand, self.settings.limit).units;
+        let units = LockUsage::by(demand, self.settings.limit).units;
         Some(units).filter(|_| self.settings.limit.is_some() && !matches!(demand, Demand::Alone | Demand::Shared))
     }
 }
@@ -462,10 +467,10 @@ fn is_reading_part(ticket: &Ticket) -> bool {
     ticket.demand == Demand::Shared && ticket.origin == Origin::MultiLock
 }
 
-/// Two rows of waiters as one.
+/// Merges two sorted rows of waiters into one, by turn.
 fn merge<'a>(
-    readers: impl Iterator<Item = (&'a Turn, &'a Ticket)>,
-    others: impl Iterator<Item = (&'a Turn, &'a Ticket)>,
+    readers: impl Iterator<Item = (&'a QueueTurn, &'a Ticket)>,
+    others: impl Iterator<Item = (&'a QueueTurn, &'a Ticket)>,
 ) -> impl Iterator<Item = (&'a Position, &'a Ticket)> {
     let (mut readers, mut others) = (readers.peekable(), others.peekable());
     std::iter::from_fn(move || {
@@ -478,7 +483,7 @@ fn merge<'a>(
     })
 }
 
-/// Number of keys before one, which need not be there.
+/// Number of keys below `key`, which may be absent.
 fn rank<K: Ord + Clone, V: Clone>(map: &OrdMap<K, V>, key: &K) -> usize {
     let mut before = map.range((Bound::Unbounded, Bound::Excluded(key.clone())));
     let mut from_it_on = map.range((Bound::Included(key.clone()), Bound::Unbounded));

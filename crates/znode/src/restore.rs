@@ -1,12 +1,12 @@
-//! A state from a backup becomes the first state of a new cluster.
+//! Restore: making the state of a backup the first state of a new cluster.
 //!
-//! A backup is a claim about the past: the clients of its sessions may have let go of their locks
-//! since, and may live on. So all sessions end, and with them ephemeral znodes, tickets and the
-//! answers that idempotency keys are remembered for. The new cluster has a uuid of its own, and its
-//! zxids begin above all that the old one can have given out, so that no fencing token falls.
+//! A backup tells of the past: the clients of its sessions may have released their locks since, and
+//! may be running. So all sessions end, and with them go ephemeral znodes, tickets, and answers
+//! kept for idempotency keys. The new cluster has a new uuid. Its zxids begin above all that the
+//! old cluster can have given out, so that no fencing token falls.
 //!
-//! It is done as one entry of index 1 would do it, before there is a log. No other entry of any
-//! cluster ends a session at that zxid, and so it is known later why these ended
+//! The restore has the effect of one entry of index 1, applied before there is a log. No other
+//! entry ends a session at that zxid, so a session's end shows later that the restore caused it
 //! ([`State::ended_by_restore`]).
 
 use std::sync::Arc;
@@ -21,48 +21,49 @@ use crate::{
     ZXID_BASE_MAX, Zxid,
 };
 
-/// Path of a znode: as long as it is there, the leader grants no lock.
+/// Path of a znode that stops grants: while it exists, the leader grants no lock.
 pub const RESTORING: &str = "/zookeeper/restoring";
-/// The index of the entry that a restored state stands for, the first of its cluster's log.
+/// The index of the entry that a restore stands for: the first of the new log.
 pub const RESTORED_INDEX: u64 = 1;
-/// The term of that entry.
+/// The term of the entry that a restore stands for.
 pub const RESTORED_TERM: Term = Term(1);
 
-/// Beginning of the data of [`RESTORING`].
+/// The beginning of the data of [`RESTORING`].
 const GRACE: &str = "{\"grace_ms\":";
 
-/// Decisions that are made when a state is restored.
+/// Values that are chosen for a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restore {
-    /// The new cluster: its uuid, and a zxid base above every zxid of the old one.
+    /// The uuid of the new cluster, and a zxid base above every zxid of the old cluster.
     pub founding: Founding,
     /// The time of the restore, in milliseconds since 1970.
     pub time_ms: u64,
-    /// Time for which the first leader of the new cluster grants no lock; 0 for not at all.
+    /// Time for which leaders of the new cluster grant no lock, in milliseconds; 0 for no such
+    /// time.
     pub grace_ms: u64,
 }
 
-/// Reasons why a state cannot be restored so.
+/// Reasons why a state cannot be restored with these values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
-    /// Tokens could fall.
+    /// The zxid base is not above the backup's zxids, so fencing tokens could fall.
     #[error("zxids would begin at {base}, and the backup has zxid {zxid} already")]
     BaseTooLow {
-        /// The zxid base that was to be.
+        /// The zxid base that was asked for.
         base: u64,
         /// The last zxid of the state.
         zxid: u64,
     },
-    /// Zxids must stay below 2^53.
+    /// The zxid base would bring zxids to 2^53.
     #[error("zxids would begin at {0}, and {ZXID_BASE_MAX} is the most")]
     BaseTooHigh(u64),
 }
 
 impl State {
-    /// Makes the state that of a new cluster. What is in the tree keeps its zxids.
+    /// Turns the state into that of a new cluster. Znodes keep their zxids.
     ///
     /// # Errors
-    /// When the zxid base will not do; nothing is changed then.
+    /// If the zxid base is unfit. The state is unchanged then.
     pub fn restore(&mut self, restore: Restore) -> Result<(), RestoreError> {
         let Restore { founding, time_ms, grace_ms } = restore;
         let (base, zxid) = (founding.zxid_base, self.last_zxid.0);
@@ -72,13 +73,13 @@ impl State {
         if base <= zxid {
             return Err(RestoreError::BaseTooLow { base, zxid });
         }
-        // Ids of members mean nothing in another cluster, nor do those of removed ones.
+        // Ids of members, removed ones included, mean nothing in another cluster.
         let level = self.level();
         self.cluster = Some(Arc::new(Cluster::new(founding, level)));
         let at = LogPosition { term: RESTORED_TERM, zxid: Zxid(base + RESTORED_INDEX) };
         self.skip(at);
         self.time_ms = self.time_ms.max(time_ms);
-        // No client waits for this entry.
+        // There is no budget, because no client waits for this entry.
         let budget = Limits { entry_cost_max: u32::MAX, ..(*self.limits).clone() };
         let limits = std::mem::replace(&mut self.limits, Arc::new(budget));
         let (context, mut effects) = (Context::new(at, self.time_ms), Effects::default());
@@ -91,7 +92,7 @@ impl State {
         Ok(())
     }
 
-    /// Ends all sessions, without lock-delays: nothing lingers for a holder of another cluster.
+    /// Ends all sessions without lock-delays: no holder of the old cluster lingers.
     fn end_all_sessions(&mut self, context: &Context, effects: &mut Effects) {
         effects.end = Some(TicketEnd::Expired);
         let sessions: Vec<SessionId> = self.sessions_from(SessionId(0)).map(|session| session.id).collect();
@@ -101,16 +102,16 @@ impl State {
         let walk = self.tree.walk().filter(|(_, node)| node.owner().is_some());
         let lingering: Vec<ZPath> = walk.map(|(path, _)| path).collect();
         for path in lingering {
-            // Not when it went with another part of its multi-lock.
+            // The node is gone already if another part of its multi-lock was removed.
             if self.tree.contains(&path) {
                 self.remove(&path, context, effects);
             }
         }
     }
 
-    /// Raises the largest token of every queue. A ticket of no session stays. One that waits was
-    /// perhaps granted its lock after the backup, with others behind it, so its own zxid is no
-    /// token any more.
+    /// Raises the largest token of every queue. Tickets of persistent znodes stay. One that waits
+    /// may have been granted its lock after the backup, and others after it, so its czxid may not
+    /// become a token any more.
     fn raise_tokens(&mut self, token: FencingToken) {
         let locks = self.tree.walk().filter(|(_, node)| node.family.queue.is_some());
         let locks: Vec<ZPath> = locks.map(|(path, _)| path).collect();
@@ -126,7 +127,7 @@ impl State {
             NewNode { kind: Kind::Persistent, data: data.into_bytes().into(), acl, contender: None }
         };
         let restoring = path(RESTORING);
-        // That of a restored cluster that was backed up in its own grace.
+        // The backup may come from a restored cluster in its grace.
         if self.tree.contains(&restoring) {
             self.remove(&restoring, context, effects);
         }
@@ -140,24 +141,24 @@ impl State {
         self.insert(&restoring, made(READ, data), context, effects);
     }
 
-    /// Time for which a leader of this restored cluster still grants no lock, counted from the
-    /// start of its term. `None` when there is nothing to wait for.
+    /// Time in milliseconds for which a leader of this restored cluster grants no lock, from the
+    /// start of its term. `None` if locks are granted.
     pub fn grace_ms(&self) -> Option<u64> {
         let node = self.tree.get(RESTORING)?;
         let text = std::str::from_utf8(&node.data).ok();
         let digits = text.and_then(|text| text.strip_prefix(GRACE)?.split(',').next());
-        // A text that cannot be read was not written here: as long as any session may last.
+        // Another client wrote a text that cannot be read, so the longest session timeout counts.
         let longest = || u64::from(self.limits.session_timeout_max_ms);
         Some(digits.and_then(|digits| digits.parse().ok()).unwrap_or_else(longest))
     }
 
-    /// Tells whether locks are not granted for now, because clients of the cluster that was
-    /// restored may still believe in theirs.
+    /// Tells whether no lock is granted for now, because clients of the old cluster may still
+    /// believe to hold theirs.
     pub fn is_restoring(&self) -> bool {
         self.tree.get(RESTORING).is_some()
     }
 
-    /// Tells whether a session ended because its cluster was restored without it.
+    /// Tells whether a session was ended by the restore of its cluster.
     pub fn ended_by_restore(&self, session: &EndedSession) -> bool {
         let founding = self.cluster().map(Cluster::founding);
         founding.is_some_and(|founding| session.ended.zxid.0 == founding.zxid_base + RESTORED_INDEX)

@@ -1,4 +1,4 @@
-//! The state as a row of records, and back. The same state gives the same bytes on every replica.
+//! The state as a sequence of records, and back. Equal states give equal bytes on every replica.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,9 +12,9 @@ use crate::edits::positions::holds_lock;
 use crate::entry::codec::{decode, encode};
 use crate::queue::ended::{EndedSession, Grant, History};
 use crate::queue::revocations::Revocation;
-use crate::queue::{Position, Queue, Upgrade};
+use crate::queue::{Position, Queue, UpgradePair};
 use crate::state::locks::MultiLock;
-use crate::state::session::{Answered, Requests};
+use crate::state::session::{RequestRecord, Requests};
 use crate::tree::Tree;
 use crate::tree::znode::Family;
 use crate::words::ticket_name::sequence_of;
@@ -23,8 +23,9 @@ use crate::{
     Policy, RequestKey, SecretHash, Session, SessionId, State, Term, Usage, ZPath, ZXID_BASE_MAX, Znode, Zxid,
 };
 
-/// One record. Sessions come before what they own, parents before children, znodes before what is
-/// kept beside them. The order of variants and fields is the format on disk.
+/// A record of a snapshot. Sessions come before their znodes, parents before children, and znodes
+/// before multi-locks, revocations and histories. The order of variants and fields is the format on
+/// disk.
 #[derive(Encode, Decode)]
 enum Record {
     Head {
@@ -33,7 +34,7 @@ enum Record {
         time_ms: u64,
         limits: Limits,
     },
-    /// The cluster. No record before it is founded.
+    /// The cluster; absent before it is founded.
     Cluster {
         founding: Founding,
         level: u16,
@@ -50,13 +51,13 @@ enum Record {
         client: Arc<ClientInfo>,
         connection: u64,
         turn: u64,
-        /// Set when it is still to be ended.
+        /// True if the session is still to be ended.
         ending: bool,
     },
     Request {
         session: SessionId,
         key: RequestKey,
-        answered: Answered,
+        answered: RequestRecord,
     },
     Znode(Box<ZnodeRecord>),
     MultiLock {
@@ -64,7 +65,7 @@ enum Record {
         policy: Policy,
         tickets: Vec<ZPath>,
     },
-    /// A lock whose queue is still to be looked at.
+    /// A lock that was left to a later entry.
     Unsettled {
         lock: ZPath,
     },
@@ -77,11 +78,11 @@ enum Record {
         history: History,
     },
     EndedSession(EndedSession),
-    /// The last one: how many there were before it.
+    /// The last record, with the number of records before it.
     Tail {
         records: u64,
     },
-    /// The note, behind `Cluster`, where it has one.
+    /// The cluster's note, after `Cluster`; absent if there is none.
     #[cfg(feature = "next-level")]
     Note {
         text: String,
@@ -105,9 +106,9 @@ struct ZnodeRecord {
     creates: u64,
     deletes: u64,
     contender: Option<Contender>,
-    /// The record of a lock's queue: what it remembers besides its tickets.
+    /// The queue of a lock, without its tickets; `None` if there is no queue.
     queue: Option<QueueRecord>,
-    /// The standing of a ticket.
+    /// The standing of a ticket; `None` for other znodes.
     standing: Option<Standing>,
 }
 
@@ -115,14 +116,15 @@ struct ZnodeRecord {
 struct QueueRecord {
     settings: LockSettings,
     top_token: FencingToken,
-    /// Names and czxids of the upgraded writer and, while it stands, of its reader.
-    upgrade: Option<(Ticket, Option<Ticket>)>,
+    /// Name and czxid of an upgrade's write ticket and, while that stands, of its read ticket.
+    upgrade: Option<(TicketId, Option<TicketId>)>,
 }
 
-type Ticket = (String, Zxid);
+type TicketId = (String, Zxid);
 
 impl Record {
-    /// The level with which it came. Without a wildcard: a new kind is to have one.
+    /// The level of the format that brought this kind of record. The match has no wildcard, so that
+    /// a new kind must get a level.
     fn level(&self) -> u16 {
         use Record::*;
         match self {
@@ -141,8 +143,8 @@ enum Standing {
 }
 
 impl State {
-    /// The state as records, each below 2 MiB with the default limits. Walks a clone, so the state
-    /// itself may go on.
+    /// The state as records, each below 2 MiB with the default limits. The iterator has its own
+    /// clone, so the state may change meanwhile.
     pub fn records(&self) -> impl Iterator<Item = Vec<u8>> + Send + 'static {
         let head = Record::Head {
             last_zxid: self.last_zxid,
@@ -238,33 +240,33 @@ fn standing(tree: &Tree, path: &ZPath, node: &Znode) -> Option<Standing> {
     })
 }
 
-/// Reads a state back from its records, pushed in order.
+/// Reads a state back from its records, which are pushed in order.
 #[derive(Debug, Default)]
 pub struct StateBuilder {
-    /// Levels of the format that may be read.
+    /// Levels of the format that the builder accepts.
     known: Levels,
     state: Option<State>,
     records: u64,
-    /// Queues with an upgrade, to be looked at when all tickets are there.
+    /// Locks with an upgrade, to be checked when all tickets are there.
     upgraded: BTreeSet<ZPath>,
     finished: bool,
 }
 
 impl StateBuilder {
-    /// Waits for the first record.
+    /// A builder that waits for the first record.
     pub fn new() -> StateBuilder {
         StateBuilder::default()
     }
 
-    /// A builder that reads as a program with these levels does: not more of them than this one.
+    /// A builder that accepts only these levels, which must be known to this program.
     pub fn knowing(known: Levels) -> StateBuilder {
         StateBuilder { known, ..StateBuilder::default() }
     }
 
-    /// Takes the next record.
+    /// Adds the next record.
     ///
     /// # Errors
-    /// [`DecodeError`] when it cannot be read or does not fit to those before it.
+    /// [`DecodeError`] if the record cannot be read, or does not fit those before it.
     pub fn push(&mut self, record: &[u8]) -> Result<(), DecodeError> {
         let record = decode(record)?;
         if self.finished {
@@ -309,10 +311,10 @@ impl StateBuilder {
         Ok(())
     }
 
-    /// The state, once all records are in.
+    /// Returns the state after the last record.
     ///
     /// # Errors
-    /// [`DecodeError`] when the last record was not pushed.
+    /// [`DecodeError`] if the last record was not pushed, or the records do not fit together.
     pub fn finish(self) -> Result<State, DecodeError> {
         let Some(mut state) = self.state.filter(|state| self.finished && state.tree.contains(&ZPath::root())) else {
             return Err(damaged("the last record is missing"));
@@ -335,7 +337,7 @@ fn push_cluster(state: &mut State, cluster: Cluster) -> Result<(), DecodeError> 
     }
 }
 
-/// Puts back what is kept beside the znodes.
+/// Puts back the records that come after the znodes.
 fn push_beside(state: &mut State, record: Record) -> Result<(), DecodeError> {
     let good = match record {
         Record::MultiLock { czxid, policy, tickets } => return push_multi(state, czxid, policy, tickets),
@@ -435,7 +437,7 @@ fn push_znode(state: &mut State, record: ZnodeRecord) -> Result<(), DecodeError>
     if node.contender().is_some_and(|contender| contender.count() == 0) {
         return Err(damaged("a ticket of nobody"));
     }
-    // Only a lingering lock node outlives its session.
+    // Only a lingering lock node may have an ended session.
     let owned = node.owner().is_none_or(|owner| state.sessions.contains(owner));
     if !owned && node.lingers_until_ms().is_none() {
         return Err(damaged("an ephemeral znode of no session"));
@@ -454,15 +456,15 @@ fn push_znode(state: &mut State, record: ZnodeRecord) -> Result<(), DecodeError>
 }
 
 fn restored(record: QueueRecord) -> Arc<Queue> {
-    let position = |(name, czxid): Ticket| Position::of(&name, czxid);
+    let position = |(name, czxid): TicketId| Position::of(&name, czxid);
     let upgrade = record.upgrade.and_then(|(writer, reader)| {
         let (writer, reader) = (position(writer)?, reader.and_then(position));
-        Some(Upgrade { writer, reader })
+        Some(UpgradePair { writer, reader })
     });
     Arc::new(Queue::restored(record.settings, record.top_token, upgrade))
 }
 
-/// Lets a ticket hold, or wait with its priority, as it did. It waits since it was linked.
+/// Gives a ticket its standing back: its grant, or its priority. The ticket was added as a waiter.
 fn stand(state: &mut State, ticket: &ZPath, standing: Option<Standing>) -> Result<(), DecodeError> {
     if state.tree[ticket].number(ticket.name()).is_none() {
         return if standing.is_none() { Ok(()) } else { Err(damaged("no ticket holds a lock")) };

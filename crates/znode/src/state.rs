@@ -1,4 +1,4 @@
-//! The state, and what can be asked of all of it.
+//! The replicated state, and questions about all of it.
 
 pub(crate) mod cluster;
 pub(crate) mod locks;
@@ -22,7 +22,7 @@ use crate::{
     Znode, Zxid,
 };
 
-/// Everything that is replicated. A clone is O(1) and does not change when the original does.
+/// Everything that is replicated. A clone costs O(1) and does not change with the original.
 #[derive(Clone, Debug)]
 pub struct State {
     pub(crate) cluster: Option<Arc<Cluster>>,
@@ -43,7 +43,7 @@ impl Default for State {
 }
 
 impl State {
-    /// The state before the first transaction: the root and nothing else.
+    /// The state before the first transaction, which has the root alone.
     pub fn new(limits: Limits) -> State {
         let mut state = State::empty(limits);
         let root = Znode {
@@ -68,7 +68,7 @@ impl State {
         state
     }
 
-    /// A state without even a root: what a snapshot is read into.
+    /// A state without even the root, for a snapshot to be read into.
     pub(crate) fn empty(limits: Limits) -> State {
         State {
             cluster: None,
@@ -83,7 +83,7 @@ impl State {
         }
     }
 
-    /// The last entry that was applied.
+    /// The zxid of the last entry that was applied.
     pub fn last_zxid(&self) -> Zxid {
         self.last_zxid
     }
@@ -93,12 +93,13 @@ impl State {
         self.last_term
     }
 
-    /// The latest time that a leader put on an entry, in milliseconds since 1970.
+    /// The time of the state: the latest time that a leader gave to an entry, in milliseconds since
+    /// 1970.
     pub fn time_ms(&self) -> u64 {
         self.time_ms
     }
 
-    /// The bounds in force.
+    /// The limits in force.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -118,17 +119,17 @@ impl State {
         self.locks.directory_count()
     }
 
-    /// Number of contenders that all locks have together, holders included.
+    /// Number of contenders of all locks, holders included.
     pub fn contender_count(&self) -> u64 {
         self.locks.ticket_count()
     }
 
-    /// Number of those that hold and that a session owns.
+    /// Number of holders of all locks, of those that an open session owns.
     pub fn holder_count(&self) -> u64 {
         self.locks.holder_count()
     }
 
-    /// The locks whose contenders do not all see each other.
+    /// The locks with contenders that do not see each other.
     pub fn mixed_locks(&self) -> impl Iterator<Item = &ZPath> {
         self.locks.mixed_clients.mixed()
     }
@@ -143,12 +144,12 @@ impl State {
         self.sessions.len()
     }
 
-    /// A znode.
+    /// The znode at a path.
     pub fn node(&self, path: &ZPath) -> Option<&Znode> {
         self.tree.get(path)
     }
 
-    /// The session that owns a znode.
+    /// The session that owns the znode at a path; `None` also if there is no znode.
     pub fn owner_of(&self, path: &ZPath) -> Option<SessionId> {
         self.node(path).and_then(Znode::owner)
     }
@@ -162,7 +163,7 @@ impl State {
         Ok(node.family.names.iter().map(|name| &**name))
     }
 
-    /// The names after `after`, sorted: one page follows another.
+    /// The names of a znode's children after `after`, sorted. For reading page by page.
     ///
     /// # Errors
     /// `NoNode` when there is no such znode.
@@ -172,8 +173,8 @@ impl State {
         Ok(node.family.names.range::<_, str>(range).map(|name| &**name))
     }
 
-    /// Number of znodes below one, at any depth; 0 when there is none. O(log n): the number is
-    /// kept.
+    /// Number of znodes below a znode, at any depth; 0 if there is no znode. Costs O(log n),
+    /// because each znode keeps its number.
     pub fn descendant_count(&self, path: &ZPath) -> u64 {
         if path.is_root() {
             return self.tree.len() as u64 - 1;
@@ -181,47 +182,47 @@ impl State {
         self.node(path).map_or(0, |node| node.below.count)
     }
 
-    /// An open session.
+    /// The open session with an id.
     pub fn session(&self, id: SessionId) -> Option<&Session> {
         self.sessions.get(id)
     }
 
-    /// The open sessions with ids after `after`, by id. Start with `SessionId(0)`.
+    /// The open sessions with ids above `after`, by id. `SessionId(0)` begins.
     pub fn sessions_from(&self, after: SessionId) -> impl Iterator<Item = &Session> {
         self.sessions.from(after)
     }
 
-    /// The session that a credential proves.
+    /// The session that a credential names, if its secret is right.
     ///
     /// # Errors
-    /// `SessionExpired` when it is not open, or is being ended, `AuthFailed` when the secret is
-    /// another one.
+    /// `SessionExpired` if the session is not open, or is being ended; `AuthFailed` if the secret
+    /// is wrong.
     pub fn authenticate(&self, credential: &Credential) -> Result<&Session, Error> {
         let session = self.open(credential.session)?;
         if session.secret_hash == credential.secret_hash { Ok(session) } else { Err(Error::AuthFailed) }
     }
 
-    /// A session that may write.
+    /// An open session that is not being ended.
     pub(crate) fn open(&self, id: SessionId) -> Result<&Session, Error> {
         self.session(id).filter(|session| !self.sessions.is_ending(session.id)).ok_or(Error::SessionExpired)
     }
 
-    /// Znodes that could be collected if it were `now_ms`: at most `max`, the longest overdue
-    /// first.
+    /// Znodes and revoked tickets that could be collected if it were `now_ms`. At most `max`, of
+    /// each kind the longest overdue first.
     pub fn reap_candidates(&self, now_ms: u64, max: usize) -> Vec<ReapCandidate> {
         let idle_ms = u64::from(self.limits.container_idle_ms);
         let due = self.tree.due(now_ms, idle_ms).chain(self.locks.revocations.due(now_ms));
         due.take(max).map(|path| ReapCandidate { path: path.clone(), czxid: self.tree[path].czxid }).collect()
     }
 
-    /// About how many bytes of memory the state takes; bounded by
-    /// [`crate::Limits::state_bytes_max`]. O(1).
+    /// Memory that the state takes, in bytes, by estimate. Bounded by
+    /// [`crate::Limits::state_bytes_max`]. Costs O(1).
     pub fn state_bytes(&self) -> u64 {
         let quotas = self.quotas.len() as u64 * QUOTA;
         self.tree.bytes() + self.sessions.bytes() + self.locks.bytes() + quotas
     }
 
-    /// Checks whether there is room for so many bytes more.
+    /// Checks that the state may grow by `more` bytes.
     ///
     /// # Errors
     /// `QuotaExceeded` when there is not.
@@ -230,17 +231,16 @@ impl State {
         if over { Err(Error::QuotaExceeded) } else { Ok(()) }
     }
 
-    /// Checks whether there is room at a path for so many bytes more that are no session's. The
-    /// room beyond their bound is for sessions and the znodes that go with them: locks are taken
-    /// also where other znodes have filled the rest.
-    ///
+    /// Checks that the znodes of no session may grow by `more` bytes at a path. They have a lower
+    /// bound than the whole state. The rest is for sessions and their znodes, so that locks can be
+    /// taken also when other znodes have filled their part.
     /// # Errors
     /// `QuotaExceeded`, about the path, or about the subtree that has its share.
     pub(crate) fn check_plain_bytes(&self, path: &ZPath, more: u64) -> Result<(), Refusal> {
         if more == 0 {
             return Ok(());
         }
-        // The nodes' own.
+        // The configuration is written by the nodes.
         if path.as_str() == CONFIG {
             return self.check_bytes(more).map_err(|error| Refusal::at(error, path));
         }
@@ -256,7 +256,7 @@ impl State {
         Ok(())
     }
 
-    /// Tells whether the state is beyond its bound.
+    /// Tells whether the state is above `state_bytes_max`.
     pub(crate) fn is_overweight(&self) -> bool {
         self.state_bytes() > self.limits.state_bytes_max
     }

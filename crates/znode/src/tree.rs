@@ -1,5 +1,5 @@
-//! The tree of znodes, and what is kept beside it to find and count them. Nothing else changes a
-//! znode.
+//! The tree of znodes, with the indexes and sums of it. All changes of a znode go through this
+//! file.
 
 pub(crate) mod acls;
 pub(crate) mod quota;
@@ -31,13 +31,14 @@ use crate::words::ids::Zxid;
 use crate::words::path::ZPath;
 use crate::words::weight::Weight;
 
-/// All znodes. A clone is O(1).
+/// All znodes. A clone costs O(1).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tree {
     nodes: OrdMap<ZPath, Arc<Znode>>,
-    /// Znodes that can be collected at a time: childless TTL nodes and lingering lock nodes.
+    /// Znodes that can be collected, by the time from which they can: TTL znodes without children,
+    /// and lingering lock nodes.
     timed: OrdSet<(u64, ZPath)>,
-    /// Containers that had children and have none, by the time at which the last one went.
+    /// Containers that had children and have none, by the time at which the last child was deleted.
     idle: OrdSet<(u64, ZPath)>,
     data_bytes: u64,
     acls: Acls,
@@ -52,7 +53,7 @@ where
 {
     type Output = Znode;
 
-    /// A znode that is there.
+    /// The znode at a path. Panics if there is none.
     fn index(&self, path: &Q) -> &Znode {
         &self.nodes[path]
     }
@@ -75,7 +76,7 @@ impl Tree {
         self.nodes.contains_key(path)
     }
 
-    /// A znode that is there, as it is now.
+    /// The znode at a path, as it is now, whatever changes later. Panics if there is none.
     pub(crate) fn shared(&self, path: &ZPath) -> Arc<Znode> {
         Arc::clone(&self.nodes[path])
     }
@@ -84,23 +85,23 @@ impl Tree {
         self.nodes.len()
     }
 
-    /// All znodes by path: parents first.
+    /// All znodes, sorted by path, so parents come before their children.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&ZPath, &Znode)> {
         self.nodes.iter().map(|(path, node)| (path, &**node))
     }
 
-    /// Znodes behind one path and before another.
+    /// Znodes with paths after `from` and before `to`.
     pub(crate) fn between(&self, from: &str, to: &str) -> impl Iterator<Item = (&ZPath, &Znode)> {
         let range = (Bound::Excluded(from), Bound::Excluded(to));
         self.nodes.range::<_, str>(range).map(|(path, node)| (path, &**node))
     }
 
-    /// All znodes by path as [`Tree::iter`] has them, of a tree that may change meanwhile.
+    /// All znodes in the order of [`Tree::iter`], as they are now, whatever changes later.
     pub(crate) fn walk(&self) -> impl Iterator<Item = (ZPath, Arc<Znode>)> + Send + use<> {
         self.nodes.clone().into_iter()
     }
 
-    /// The queue of a lock, where there are tickets or settings.
+    /// The queue of a lock; `None` if it has neither tickets nor settings.
     pub(crate) fn queue<Q>(&self, lock: &Q) -> Option<&Queue>
     where
         Q: Ord + ?Sized,
@@ -109,20 +110,20 @@ impl Tree {
         self.get(lock).and_then(|node| node.family.queue.as_deref())
     }
 
-    /// The length of all data.
+    /// The length of all data, in bytes.
     pub(crate) fn data_bytes(&self) -> u64 {
         self.data_bytes
     }
 
-    /// Znodes whose time has come, the longest overdue first: by their age, and containers that
-    /// have been empty for `idle_ms`.
+    /// Znodes that can be collected: first TTL znodes and lingering lock nodes, the longest overdue
+    /// first; then containers that have been empty for `idle_ms`.
     pub(crate) fn due(&self, now_ms: u64, idle_ms: u64) -> impl Iterator<Item = &ZPath> {
         let timed = self.timed.iter().take_while(move |(due_ms, _)| *due_ms <= now_ms);
         let idle = self.idle.iter().take_while(move |(emptied_ms, _)| emptied_ms.saturating_add(idle_ms) <= now_ms);
         timed.chain(idle).map(|(_, path)| path)
     }
 
-    /// Weight of all of it.
+    /// Estimated memory of the tree with its ACLs and indexes, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let timed = self.timed.len() + self.idle.len();
         let tree = self.data_bytes + self.weight.of_tree(self.nodes.len(), timed);
@@ -139,7 +140,7 @@ impl Tree {
         self.acls.growth(acl)
     }
 
-    /// The root, which has no parent to be linked to.
+    /// Adds the root, which has no parent.
     pub(crate) fn plant(&mut self, mut root: Znode) {
         root.acl = self.acls.take(root.acl);
         self.data_bytes += root.data.len() as u64;
@@ -147,8 +148,9 @@ impl Tree {
         self.nodes.insert(ZPath::root(), Arc::new(root));
     }
 
-    /// Puts a znode into its place, its parent's list and, when it is a ticket, the queue there.
-    /// Returns how many tickets the parent has then. What is counted at the parent is the caller's.
+    /// Adds a znode to the tree, to its parent's list and, if it is a ticket, to the parent's
+    /// queue. `count` updates the counters of the parent. Returns the number of tickets that the
+    /// parent then has.
     pub(crate) fn link(
         &mut self,
         path: &ZPath,
@@ -182,8 +184,8 @@ impl Tree {
         tickets
     }
 
-    /// Takes a childless znode out again. With it: how it held a lock, and how many tickets its
-    /// parent has left.
+    /// Removes a znode without children. Returns the znode, the grant of the ticket if it held, and
+    /// the number of tickets that its parent has left.
     pub(crate) fn unlink(
         &mut self,
         path: &ZPath,
@@ -216,7 +218,7 @@ impl Tree {
         (node, holder.map(|holder| holder.grant), tickets)
     }
 
-    /// Changes a znode in place and keeps the indexes by time.
+    /// Changes a znode in place, and updates the indexes and weights.
     pub(crate) fn edit<T>(&mut self, path: &ZPath, change: impl FnOnce(&mut Znode) -> T) -> T {
         let node = Arc::make_mut(self.nodes.get_mut(path).expect("the caller has seen it"));
         let (before, shape, data) = ((timed_at(node), idle_since(node)), node.shape(), node.data.len() as u64);
@@ -237,7 +239,7 @@ impl Tree {
         answer
     }
 
-    /// Changes what a ticket knows; `None` when it was made without an acquire and knows nothing.
+    /// Changes the contender of a ticket; `None` when the ticket was made by a create and has none.
     pub(crate) fn edit_contender<T>(&mut self, ticket: &ZPath, change: impl FnOnce(&mut Contender) -> T) -> Option<T> {
         let changed = self.edit(ticket, |node| {
             let contender = Arc::make_mut(node.contender.as_mut()?);
@@ -274,7 +276,7 @@ impl Tree {
         idle_since(node).map(|emptied_ms| self.idle.remove(&(emptied_ms, path.clone())));
     }
 
-    /// Usage of a subtree, its root included.
+    /// Usage of a subtree, with its root; zero if the root does not exist.
     pub(crate) fn usage(&self, subtree: &ZPath) -> Usage {
         let Some(node) = self.get(subtree) else {
             return Usage::default();
@@ -283,7 +285,7 @@ impl Tree {
         Usage { count: own.count + below.count, bytes: own.bytes + below.bytes }
     }
 
-    /// Changes what is below each ancestor of a path, but for the root.
+    /// Changes the usage that each ancestor of a path keeps, but the root of the tree.
     pub(crate) fn change_below(&mut self, path: &ZPath, change: impl Fn(&mut Usage)) {
         let mut above = path.as_str();
         while let Some(slash) = above.rfind('/').filter(|slash| *slash > 0) {
@@ -293,7 +295,7 @@ impl Tree {
         }
     }
 
-    /// Checks, for tests, indexes and sums, against the znodes.
+    /// Compares indexes and sums with the znodes, for tests.
     pub(crate) fn check_invariants(&self) -> Result<(), String> {
         let (mut timed, mut idle, mut data_bytes) = (BTreeSet::new(), BTreeSet::new(), 0);
         let (mut weight, mut acls, mut subtrees) = (Weight::default(), Acls::default(), Subtrees::default());
@@ -322,7 +324,7 @@ impl Tree {
         self.check_below()
     }
 
-    /// Checks, for tests, what is kept, against the tree.
+    /// Compares the usage that each znode keeps with the tree, for tests.
     pub(crate) fn check_below(&self) -> Result<(), String> {
         let mut counted: BTreeMap<&str, Usage> = BTreeMap::new();
         for (path, node) in self.iter() {
@@ -346,7 +348,8 @@ impl Tree {
     }
 }
 
-/// Time at which a znode can be collected for its age: a childless TTL node, a lingering lock node.
+/// Time at which a znode can be collected: a TTL znode without children, or a lingering lock node.
+/// `None` for others.
 pub(crate) fn timed_at(node: &Znode) -> Option<u64> {
     match node.kind {
         Kind::Ttl { ttl_ms } if node.family.names.is_empty() => Some(node.mtime_ms.saturating_add(ttl_ms)),
@@ -354,7 +357,8 @@ pub(crate) fn timed_at(node: &Znode) -> Option<u64> {
     }
 }
 
-/// Time since which a container is out of use. One that never had a child is waiting for its first.
+/// Time since which a container has no children, in milliseconds since 1970. `None` if it never had
+/// a child.
 pub(crate) fn idle_since(node: &Znode) -> Option<u64> {
     let idle = node.kind == Kind::Container && node.creates > 0 && node.family.names.is_empty();
     idle.then_some(node.emptied_ms)

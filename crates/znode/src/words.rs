@@ -1,4 +1,4 @@
-//! Words that all layers use: names, numbers and bounds.
+//! Terms that all layers use: names, numbers and bounds.
 
 pub(crate) mod acl;
 pub(crate) mod client_info;

@@ -35,7 +35,7 @@ pub(crate) struct State {
     next_handle: u64,
 }
 
-/// A disk and its faults. Clones are the same disk.
+/// A disk and its faults. Clones share the disk.
 #[derive(Clone, Debug, Default)]
 pub struct Disk {
     state: Arc<Mutex<State>>,
@@ -46,19 +46,21 @@ impl Disk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Cuts the power, which comes back at once. A hanging fsync fails.
+    /// Cuts the power, which comes back at once. A hanging fsync fails. The seed decides which
+    /// unsynced changes survive.
     pub fn cut(&self, seed: u64) -> Cut {
         self.go_on();
         self.state().tree.cut(seed)
     }
 
-    /// Stops the disk after this many more changes: further changes fail with EIO. The receiver
-    /// gets a message then. It is disconnected if the disk goes on before.
+    /// Stops the disk after `changes` more changes, so that further ones fail with EIO. The
+    /// receiver gets a message then. If the disk is made to go on before, the receiver is
+    /// disconnected instead.
     pub fn stop_after(&self, changes: u64) -> Receiver<()> {
         self.state().faults.stop_after(changes)
     }
 
-    /// Makes every fsync fail after this many more changes, and forget its bytes.
+    /// Makes every fsync fail after `changes` more changes, and forget its bytes.
     pub fn fail_after(&self, changes: u64) {
         self.state().faults.fail_after(changes);
     }
@@ -69,8 +71,8 @@ impl Disk {
         self.state().faults = Faults::default();
     }
 
-    /// Makes every fsync hang from now on. By the kernel's lock of the file, every write to the
-    /// same file hangs with it.
+    /// Makes every fsync hang from now on. Writes to the same file hang as well, because the kernel
+    /// locks the file.
     pub fn hang(&self) {
         self.state().faults.syncs = Syncs::Hang;
     }
@@ -102,7 +104,7 @@ impl Disk {
         std::mem::take(&mut state.waiting).into_values().for_each(|(_, reply)| reply.error(Errno::EIO));
     }
 
-    /// Number of fsyncs that hang, or have not returned yet.
+    /// Number of fsyncs that have not returned: hanging and slow ones.
     pub fn hung(&self) -> usize {
         self.state().waiting.len()
     }
@@ -231,7 +233,7 @@ impl State {
         if mode & libc::FALLOC_FL_PUNCH_HOLE != 0 {
             file.punch(offset, length);
         } else if mode == 0 {
-            // Allocated space has no content yet: the size grows, and it reads as zeros.
+            // Allocation only grows the size. The new space reads as zeros.
             let size = file.size().max(offset.saturating_add(length));
             file.resize(size);
         } else if mode != libc::FALLOC_FL_KEEP_SIZE {

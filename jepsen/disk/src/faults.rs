@@ -11,7 +11,7 @@ pub(crate) enum Syncs {
     /// Makes bytes durable.
     #[default]
     Work,
-    /// Hangs until it is let go.
+    /// Hangs until the disk is mended or the fsync is dropped.
     Hang,
     /// Returns after a delay.
     Slow(Duration),
@@ -19,52 +19,81 @@ pub(crate) enum Syncs {
     Fail,
 }
 
-/// Fault that begins after a number of changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
-    /// Further changes fail.
-    Stopped,
-    /// Every fsync fails.
-    SyncsFail,
-}
-
 /// Present and planned faults of a disk.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     pub(crate) syncs: Syncs,
     stopped: bool,
-    /// Number of changes until the planned fault.
-    planned: Option<(u64, Fault)>,
-    /// Sender of the message about the stop.
-    waits: Option<Sender<()>>,
+    /// Number of changes until the planned stop, and the sender of the message about it.
+    stop: Option<(u64, Sender<()>)>,
+    /// Number of changes until every fsync fails, as planned.
+    fail: Option<u64>,
 }
 
 impl Faults {
     pub(crate) fn stop_after(&mut self, changes: u64) -> Receiver<()> {
         let (waits, stopped) = channel();
-        (self.planned, self.waits) = (Some((changes, Fault::Stopped)), Some(waits));
+        self.stop = Some((changes, waits));
         stopped
     }
 
     pub(crate) fn fail_after(&mut self, changes: u64) {
-        self.planned = Some((changes, Fault::SyncsFail));
+        self.fail = Some(changes);
     }
 
-    /// Counts a change of the disk: a write, a name, an fsync.
-    ///
-    /// # Errors
-    /// `EIO` when the disk has stopped.
+    /// Counts a change of the disk (a write, a change of a name, an fsync), and begins the planned
+    /// fault when it is due.
     pub(crate) fn change(&mut self) -> Result<(), Errno> {
-        match &mut self.planned {
-            Some((0, Fault::Stopped)) => {
+        self.stop = match self.stop.take() {
+            Some((0, waits)) => {
                 self.stopped = true;
                 // The receiver may have gone.
-                let _told = self.waits.take().map(|waits| waits.send(()));
+                let _told = waits.send(());
+                None
             }
-            Some((0, Fault::SyncsFail)) => self.syncs = Syncs::Fail,
-            Some((left, _)) => *left -= 1,
-            None => {}
+            planned => planned.map(|(left, waits)| (left - 1, waits)),
+        };
+        if self.stopped {
+            return Err(Errno::EIO);
         }
-        if self.stopped { Err(Errno::EIO) } else { Ok(()) }
+        if self.fail == Some(0) {
+            self.syncs = Syncs::Fail;
+        }
+        // A fault that has begun is planned no more: it may be mended.
+        self.fail = self.fail.and_then(|left| left.checked_sub(1));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_planned_failure_begins_once() {
+        let mut faults = Faults::default();
+        faults.fail_after(1);
+        faults.change().unwrap();
+        assert_eq!(faults.syncs, Syncs::Work);
+        faults.change().unwrap();
+        assert_eq!(faults.syncs, Syncs::Fail);
+        // As `Disk::mend` does.
+        faults.syncs = Syncs::Work;
+        faults.change().unwrap();
+        assert_eq!(faults.syncs, Syncs::Work);
+    }
+
+    #[test]
+    fn a_stop_and_a_failure_are_planned_side_by_side() {
+        let mut faults = Faults::default();
+        let stopped = faults.stop_after(2);
+        faults.fail_after(1);
+        faults.change().unwrap();
+        faults.change().unwrap();
+        assert_eq!(faults.syncs, Syncs::Fail);
+        assert!(stopped.try_recv().is_err());
+        faults.change().unwrap_err();
+        assert_eq!(stopped.try_recv(), Ok(()));
+        faults.change().unwrap_err();
     }
 }

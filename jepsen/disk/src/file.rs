@@ -39,7 +39,7 @@ pub(crate) struct File {
     durable: Content,
     /// Pages that the medium may not have yet.
     unsynced: BTreeSet<u64>,
-    /// Pages whose write-back failed. Linux calls them clean then: the next fsync passes them over.
+    /// Pages whose write-back failed. The next fsync skips them, because Linux marks them as clean.
     forgotten: BTreeSet<u64>,
 }
 
@@ -108,7 +108,7 @@ impl File {
         }
     }
 
-    /// Frees the bytes without changing the size.
+    /// Overwrites a range with zeros, without changing the size.
     pub(crate) fn punch(&mut self, offset: u64, length: u64) {
         let end = offset.saturating_add(length).min(self.now.size);
         let mut at = offset;

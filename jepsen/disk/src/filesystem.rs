@@ -2,12 +2,12 @@
 //!
 //! The kernel keeps nothing: its write-back cache is off, files are opened for direct IO, and names
 //! and attributes expire at once. So every write is in the tree when the system call returns, and
-//! after a cut a process never sees a lost page. `sync_file_range` never gets here, and makes
-//! nothing durable, as POSIX has it. The kernel itself keeps advisory locks.
+//! after a cut a process never sees a lost page. The kernel does not pass `sync_file_range` on, so
+//! it makes nothing durable, as POSIX allows. The kernel itself keeps advisory locks.
 //!
-//! `posix_fadvise`, by which a process drops the page cache of a file, does not get here either. An
-//! fsync through a read-only handle stands for it as well: a process that has written nothing syncs
-//! a file only to read it from the disk afterwards.
+//! The kernel does not pass on `posix_fadvise` either, by which a process drops the page cache of a
+//! file. So an fsync through a read-only handle drops the cache as well: a process that has written
+//! nothing syncs a file only to read it from the disk afterwards.
 
 use std::ffi::OsStr;
 use std::time::{Duration, SystemTime};

@@ -45,7 +45,7 @@ pub(crate) struct Inode {
     opened: u64,
 }
 
-/// A name that a change gives to an inode, or takes away.
+/// A name in a directory after a change, and its inode; `None` if the change removes the name.
 #[derive(Clone, Debug)]
 struct Slot {
     directory: u64,
@@ -166,8 +166,8 @@ impl Tree {
         self.change(vec![Slot { directory, name: name.to_owned(), inode: None }])
     }
 
-    /// Gives an inode another name, in the place of a file or an empty directory that may have it.
-    /// A place is a directory and a name in it.
+    /// Gives an inode another name, and replaces a file or an empty directory that has that name.
+    /// `from` and `to` are a directory and a name in it.
     ///
     /// # Errors
     /// `ENOENT`, `EISDIR`, `ENOTDIR`, `ENOTEMPTY`.
@@ -213,7 +213,7 @@ impl Tree {
     }
 
     /// Makes the names of a directory durable, as fsync does. A rename from another directory
-    /// becomes durable as a whole, together with earlier changes of the names that it takes there.
+    /// becomes durable as a whole, together with earlier changes of its two names.
     ///
     /// # Errors
     /// `ENOTDIR`, `ESTALE`.
@@ -269,7 +269,7 @@ impl Tree {
         cut
     }
 
-    /// Forgets inodes without a name, without one that may come back, and without a handle.
+    /// Removes inodes that have no name, no name that may come back, and no open handle.
     fn collect(&mut self) {
         let mut reached = BTreeSet::from([ROOT]);
         reached.extend(self.pending.iter().flatten().filter_map(|slot| slot.inode));

@@ -1,10 +1,10 @@
-//! In the calm at the end every lock must be granted again: `again`, once for each lock.
+//! The locks in the calm at the end of a run: each must be granted once more, by `again`.
 
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Finds locks that nobody could have any more. A run in which nobody asked proves nothing about
-/// it.
+/// Reports each lock that no client could acquire at the end. If none was tried, the verdict is in
+/// doubt.
 pub(super) fn check(operations: &[Operation], verdict: &mut Verdict) {
     let asked: Vec<&Operation> = operations.iter().filter(|operation| operation.f == "again").collect();
     for operation in asked.iter().filter(|operation| !operation.is_ok()) {

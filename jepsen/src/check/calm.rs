@@ -1,5 +1,5 @@
-//! The times in which nothing is broken and the cluster shows that it works: only then can a
-//! checker say that something came late.
+//! Calm times, in which nothing is broken and the cluster shows that it works. A checker can call
+//! something late only in these.
 
 use crate::history::{Entry, Operation, Process};
 
@@ -7,8 +7,8 @@ use crate::history::{Entry, Operation, Process};
 /// shortest session timeouts (2 s), in which nodes start, elect and catch up, and lost sessions
 /// expire.
 pub const SETTLE_NS: u64 = 6_000_000_000;
-/// All the time that is judged the cluster must have shown that a quorum is there, by a write in
-/// each of so many nanoseconds.
+/// Length of the intervals of a judged time. In each, an acknowledged write must have shown that
+/// there is a quorum.
 const WORKS_NS: u64 = 500_000_000;
 
 /// Functions that are acknowledged only when a quorum has the entry.
@@ -20,7 +20,7 @@ pub(super) struct Calm {
     windows: Vec<(u64, u64)>,
     /// Beginnings and ends of acknowledged writes.
     writes: Vec<(u64, u64)>,
-    /// Nodes and when they answered something.
+    /// Nodes, and the times at which they answered.
     answers: Vec<(u64, u64)>,
 }
 
@@ -35,18 +35,18 @@ impl Calm {
         Calm { windows: windows(entries), writes, answers }
     }
 
-    /// The beginning of the calm that there is at a time.
+    /// The beginning of the calm that `at` lies in; `None` outside of the calm.
     pub(super) fn since(&self, at: u64) -> Option<u64> {
         self.windows.iter().find(|(from, to)| *from <= at && at <= *to).map(|(from, _)| *from)
     }
 
-    /// Tells whether nothing was broken between two times, and a quorum was there.
+    /// Tells whether nothing was broken between two times, and a quorum was there throughout.
     pub(super) fn covers(&self, from: u64, to: u64) -> bool {
         let calm = self.windows.iter().any(|(begin, end)| *begin <= from && to <= *end);
         calm && steps(from, to).all(|step| self.works(step))
     }
 
-    /// Tells whether the node answered others between two times.
+    /// Tells whether the node answered requests throughout the time between two moments.
     pub(super) fn answers(&self, node: u64, from: u64, to: u64) -> bool {
         steps(from, to).all(|step| {
             let first = self.answers.partition_point(|answer| *answer < (node, step));
@@ -61,13 +61,14 @@ impl Calm {
     }
 }
 
-/// The whole steps from then to then.
+/// The beginnings of the whole intervals between two times.
 fn steps(from: u64, to: u64) -> impl Iterator<Item = u64> {
     (0..to.saturating_sub(from) / WORKS_NS).map(move |step| from + step * WORKS_NS)
 }
 
-/// The calm times: from the beginning, or so long after a mend, to the next fault. Where the run
-/// waited for the nodes after a mend, it is counted from when they were all ready.
+/// Returns the calm times, each up to the next fault. A calm begins with the run or [`SETTLE_NS`]
+/// after a mend. Where the run waited for the nodes after a mend, the calm begins [`SETTLE_NS`]
+/// after all were ready.
 fn windows(entries: &[Entry]) -> Vec<(u64, u64)> {
     let end = entries.last().map_or(0, |entry| entry.time);
     let mut windows = Vec::new();
@@ -89,7 +90,7 @@ fn windows(entries: &[Entry]) -> Vec<(u64, u64)> {
     windows
 }
 
-/// Tells whether a mend is followed by `recovered`.
+/// Tells whether the run waits for the nodes after a mend, and then notes `recovered`.
 fn waits_for_nodes(value: &serde_json::Value) -> bool {
     value["waits_for_nodes"] == true
 }

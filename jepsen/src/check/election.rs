@@ -1,4 +1,5 @@
-//! `election`: one leader at a time, tokens that rise, and observers who see both in order.
+//! `election`: one leader at a time, tokens that rise, and observers that see leaders and their
+//! proclamations in order.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +9,9 @@ use super::queue;
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Judges candidates: `enqueue`, `await` (a token when it leads), `release`; what leaders do:
-/// `proclaim`, `append` to a znode under the token; and `observe`: `leads_with` the leader's token,
-/// what it `said`, and a `cursor`.
+/// Judges candidates (`enqueue`, `await` with a token when the candidate leads, `release`), leaders
+/// (`proclaim`, `append` to a znode under the token), and observers (`observe`, with the leader's
+/// token `leads_with`, its last proclamation `said`, and the position `upto`).
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let holds = queue::check_guarded(operations, "leaders", &mut verdict);
@@ -36,7 +37,7 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     verdict
 }
 
-/// One election.
+/// Operations on one election.
 #[derive(Default)]
 struct Observed<'a> {
     looks: Vec<&'a Operation>,
@@ -44,14 +45,15 @@ struct Observed<'a> {
     holds: Vec<&'a Hold<'a>>,
 }
 
-/// The leader's token and the zxid at which it spoke last.
+/// Returns the leader's token, and the zxid of its last proclamation.
 fn seen(look: &Operation) -> Option<(u64, u64)> {
     let (_, spoke) = look.text("upto")?.split_once('.')?;
     Some((look.number("leads_with")?, spoke.parse().ok()?))
 }
 
 impl<'a> Observed<'a> {
-    /// Leaders are seen in order, and what each of them says, by every observer at every node.
+    /// Checks that leaders are seen in order, and the proclamations of each leader in order, by
+    /// every observer at every node.
     fn check_order(&self, lock: &str, verdict: &mut Verdict) {
         let mut leaders = Vec::new();
         let mut words: BTreeMap<u64, Vec<Numbered<'_>>> = BTreeMap::new();
@@ -67,8 +69,8 @@ impl<'a> Observed<'a> {
         }
     }
 
-    /// An observation shows the leader and its last word at its zxid: nothing older, nothing that
-    /// nobody said.
+    /// Checks that an observation shows the leader and its last proclamation as of the
+    /// observation's zxid: nothing older, and nothing that was never proclaimed.
     fn check_look(&self, lock: &str, look: &Operation, verdict: &mut Verdict) {
         let Some(at) = look.zxid else { return };
         let token = look.number("leads_with");
@@ -91,7 +93,7 @@ impl<'a> Observed<'a> {
             let detail = format!("{lock}: an answer at zxid {at} has not what the leader had said before");
             verdict.found("missed-proclamation", detail, &[words, look]);
         }
-        // Until it speaks it shows its label, which is no number.
+        // Before its first proclamation a leader is shown with its label, which is no number.
         let Ok(element) = said.parse::<u64>() else { return };
         let begun = |words: &&Operation| words.number("element") == Some(element) && words.call < look.complete;
         if !self.said.iter().copied().filter(|words| words.number("token") == Some(token)).any(|words| begun(&words)) {

@@ -5,19 +5,18 @@ use std::collections::BTreeMap;
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Refusals that say that the session, and with it the lock, had been lost at some time before.
+/// Problems that say that the session, and with it the lock, was lost before.
 const LOSSES: [&str; 2] = ["session-expired", "auth-failed"];
-/// Refusals that say that a lock is not held, or not waited for, any more, whatever became of the
-/// session.
+/// Problems that say that the ticket is gone. The session may still live.
 const TICKET_LOSSES: [&str; 2] = ["ticket-gone", "lock-not-held"];
 /// Functions that ask for a lock, or for another hold of it.
 pub(super) const TAKES: [&str; 4] = ["acquire", "enqueue", "upgrade", "downgrade"];
 /// Functions that may be answered with a lock.
 pub(super) const GRANTS: [&str; 5] = ["acquire", "enqueue", "await", "upgrade", "downgrade"];
-/// Functions that the log does only in a session that lives.
+/// Functions that are logged only while the session lives.
 const DONE_IN_SESSION: [&str; 5] = ["acquire", "enqueue", "upgrade", "downgrade", "release"];
 
-/// A session that lives loses no lock: one is gone only after an operation that may have given it
+/// Checks that a session that lives loses a lock only by an operation that may have given the lock
 /// back.
 pub(super) fn check_kept(operations: &[Operation], verdict: &mut Verdict) {
     let ends = Ends::new(operations);
@@ -45,10 +44,10 @@ pub(super) fn check_kept(operations: &[Operation], verdict: &mut Verdict) {
 pub(super) struct Ends<'a> {
     releases: BTreeMap<(u64, &'a str), Vec<&'a Operation>>,
     closes: BTreeMap<u64, Vec<&'a Operation>>,
-    /// Sessions that were lost, with the operation that was told so. One that was over after a
-    /// close of its own is not.
+    /// Lost sessions, with the first operation that reported the loss. A session that its client
+    /// closed is not lost.
     pub(super) lost: BTreeMap<u64, &'a Operation>,
-    /// The last time at which each session did something, and so lived.
+    /// Last invocation of each session that succeeded, which shows that the session lived then.
     lived: BTreeMap<u64, u64>,
 }
 
@@ -77,14 +76,14 @@ impl<'a> Ends<'a> {
         ends
     }
 
-    /// The index from which on a lost session may have been over: its last sign of life. `None`
-    /// when it gave none.
+    /// The index from which on a lost session may have been over: its last successful invocation.
+    /// `None` if it had none.
     pub(super) fn over_from(&self, owner: u64) -> Option<u64> {
         self.lived.get(&owner).copied()
     }
 
-    /// The index from which on the owner may have lost what it was granted, with what may have
-    /// given it back.
+    /// The index from which on the owner may have lost its grant, by the operation `end` or by the
+    /// loss of its session.
     pub(super) fn until(&self, owner: u64, grant: &Operation, end: Option<&Operation>) -> u64 {
         let given_back = end.map_or(u64::MAX, |end| end.call);
         if !self.lost.contains_key(&owner) {
@@ -99,9 +98,9 @@ impl<'a> Ends<'a> {
         self.first_after(owner, lock, None, since).is_some_and(|end| end.call < at)
     }
 
-    /// The first operation, invoked after `after`, that may have taken the lock from the owner. One
-    /// who reads and writes gives one of both back at a time: a release that says its mode ends no
-    /// other.
+    /// The first operation, invoked after `after`, that may have taken the lock from the owner. A
+    /// release that names a mode ends no hold of another mode, because a client may read and write
+    /// at once.
     pub(super) fn first_after(&self, owner: u64, lock: &str, mode: Option<&str>, after: u64) -> Option<&'a Operation> {
         let release = later(self.releases.get(&(owner, lock)), mode, after).next();
         let close = later(self.closes.get(&owner), mode, after).next();

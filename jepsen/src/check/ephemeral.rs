@@ -8,23 +8,23 @@ use crate::verdict::Verdict;
 /// Nanoseconds in a millisecond.
 const MS: u64 = 1_000_000;
 
-/// Knowledge about one session.
+/// Facts about one session.
 #[derive(Default)]
 struct Life<'a> {
     /// Time on the harness's clock before which the session cannot have ended, and the operation
-    /// that was told so.
+    /// whose answer promised that.
     safe_until: (u64, Option<&'a Operation>),
     /// The first request to close the session.
     close_asked: Option<&'a Operation>,
     /// The first sure sign that the session is over.
     over: Option<&'a Operation>,
-    /// True once the session's client has left it alone.
+    /// True once the client has stopped to use the session, without closing it.
     abandoned: bool,
 }
 
-/// Judges `open`, `keepalive`, `create`, `look`, `delete`, `close`, `abandon` and `final-look`: by
-/// then every session was closed, left alone or lost, however the requests to close them ended, and
-/// had time enough to expire.
+/// Judges `open`, `keepalive`, `create`, `look`, `delete`, `close`, `abandon` and `final-look`.
+/// Before the final looks every session was closed, abandoned or lost, and had enough time to
+/// expire.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let lives = lives(operations, &mut verdict);
@@ -126,7 +126,7 @@ fn is_look(operation: &&Operation) -> bool {
     matches!(operation.f.as_str(), "look" | "final-look") && operation.is_ok()
 }
 
-/// The operation that was answered first.
+/// Returns the operation that was answered first.
 fn earlier<'a>(known: Option<&'a Operation>, other: &'a Operation) -> Option<&'a Operation> {
     known.into_iter().chain([other]).min_by_key(|operation| operation.complete)
 }

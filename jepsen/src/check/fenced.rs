@@ -49,8 +49,8 @@ fn is_stale(error: &str) -> bool {
     matches!(error, "stale-token" | "lock-not-held")
 }
 
-/// Checks the order of accepted tokens. The guarded thing counts its writes: the field `count` of
-/// an acknowledged `f`. In that order accepted tokens never fall.
+/// Checks that accepted tokens never fall, in the order in which the guarded thing counted its
+/// writes. The count is the field `count` of an acknowledged `f`.
 fn check_accepted(operations: &[Operation], f: &str, count: &str, verdict: &mut Verdict) {
     let mut accepted: BTreeMap<&str, Vec<(u64, u64, &Operation)>> = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.f == f && operation.is_ok()) {

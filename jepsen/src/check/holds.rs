@@ -1,13 +1,13 @@
-//! Sure holders of locks, from when to when: the checks of everything that is a lock.
+//! Holds of locks that are certain, with their begin and end. All checks of locks build on them.
 //!
-//! A client holds a lock from the answer that says so. There are two ways to know until when. A
-//! holder that loses nothing, as long as its session lives, has it until the request that gave it
-//! back, or may have. And each acknowledged operation that names lock, owner and token shows the
-//! owner as its holder, however the lock is lost: a grant, a write that the log took under the
-//! token, a look at the ticket; a release until just before it. A token that is lost never comes
-//! back, so its owner held the lock from the first of these moments to the last: on the clients'
-//! clock from the end of the first operation to the beginning of the last, in the log from the
-//! first zxid to the last. Nothing is known of the time after.
+//! A client holds a lock from the answer that grants it. The end is known in two ways. `lasting`: a
+//! holder whose session lives has the lock until the request that gave it back, or may have.
+//! `proven`: each acknowledged operation that names lock, owner and token shows the owner as the
+//! holder at that time. Such are a grant, a write under the token, and a look at the ticket; a
+//! release shows it until just before. A lost token never comes back, so its owner held the lock
+//! from the first of these moments to the last: on the clients' clock from the end of the first
+//! operation to the beginning of the last, in the log from the first zxid to the last. Nothing is
+//! known of the time after.
 
 use std::collections::BTreeMap;
 
@@ -24,9 +24,9 @@ pub(super) struct Hold<'a> {
     pub(super) owner: u64,
     /// The fencing token.
     pub(super) token: u64,
-    /// Together with other readers.
+    /// Whether the hold is shared with other readers.
     shared: bool,
-    /// Permits of the hold and of the whole semaphore.
+    /// Permits of the hold and of the whole semaphore; `None` for other locks.
     permits: Option<(u64, u64)>,
     /// First moment of the hold, an index of the history or a zxid.
     pub(super) begin: u64,
@@ -38,17 +38,18 @@ pub(super) struct Hold<'a> {
     pub(super) grant: &'a Operation,
     /// Index at which the lock was first asked for.
     asked: u64,
-    /// The release that gave the lock back for sure, where that is known.
+    /// The release that gave the lock back for sure; `None` where none is known.
     given_back: Option<&'a Operation>,
 }
 
 impl Hold<'_> {
-    /// Tells whether two may hold at once, as far as there is room: readers, and leases.
+    /// Tells whether two holds may exist at once, if there are enough permits: both of readers, or
+    /// both of permits.
     fn fits_beside(&self, other: &Hold<'_>) -> bool {
         self.shared && other.shared || self.permits.is_some() && other.permits.is_some()
     }
 
-    /// Tells whether the hold may be beside others of its kind.
+    /// Tells whether the hold may exist beside others of its kind.
     fn is_together(&self) -> bool {
         self.shared || self.permits.is_some()
     }
@@ -63,8 +64,9 @@ pub(super) enum Clock {
     Log,
 }
 
-/// The holds of clients that lose nothing while their sessions live: from a grant (`acquire`,
-/// `await` and others with a token) to what may have ended it (`release`, `close`, a loss).
+/// Returns the holds of clients that keep a lock while their sessions live: from a grant
+/// (`acquire`, `await` and others with a token) to the operation that may have ended it (`release`,
+/// `close`, a loss).
 pub(super) fn lasting(operations: &[Operation]) -> Vec<Hold<'_>> {
     let ends = Ends::new(operations);
     let mut asked: BTreeMap<(u64, &str), u64> = BTreeMap::new();
@@ -89,13 +91,13 @@ pub(super) fn lasting(operations: &[Operation]) -> Vec<Hold<'_>> {
     holds
 }
 
-/// The holds that answers prove.
+/// Returns the holds that acknowledged operations prove.
 pub(super) fn proven(operations: &[Operation], clock: Clock) -> Vec<Hold<'_>> {
     proven_by("token", operations, clock)
 }
 
-/// The proven holds of something that its owner has for a time, and that the field `name` tells
-/// apart as tokens do.
+/// Returns the proven holds of something whose owners the field `name` tells apart, as tokens tell
+/// holders apart.
 pub(super) fn proven_by<'a>(name: &str, operations: &'a [Operation], clock: Clock) -> Vec<Hold<'a>> {
     let mut proofs: BTreeMap<(&str, u64, u64), Vec<&Operation>> = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.is_ok()) {
@@ -127,8 +129,8 @@ fn hold<'a>(lock: &'a str, owner: u64, token: u64, grant: &'a Operation, begin: 
 }
 
 /// Checks the proven holds, on the clients' clock and in the log: no two sessions hold one lock at
-/// once, but for readers and leases, and no more permits are out than there are. In the log, tokens
-/// rise as well. Answers with the holds in the log.
+/// once, except readers together and permits together, and no more permits are held than there are.
+/// In the log, tokens must rise as well. Returns the holds in the log.
 pub(super) fn check_proven<'a>(operations: &'a [Operation], verdict: &mut Verdict) -> Vec<Hold<'a>> {
     check_room("two-holders", &proven(operations, Clock::History), Clock::History, verdict);
     let holds = proven(operations, Clock::Log);
@@ -137,8 +139,8 @@ pub(super) fn check_proven<'a>(operations: &'a [Operation], verdict: &mut Verdic
     holds
 }
 
-/// Checks that no two sessions hold one lock at once, but for readers and leases, and that no more
-/// permits are out than there are.
+/// Checks that no two sessions hold one lock at once, except readers together and permits together,
+/// and that no more permits are held than there are.
 pub(super) fn check_room(kind: &str, holds: &[Hold<'_>], clock: Clock, verdict: &mut Verdict) {
     let told = |at: u64| match clock {
         Clock::History => format!("at entry {at} of the history"),
@@ -166,7 +168,7 @@ pub(super) fn check_room(kind: &str, holds: &[Hold<'_>], clock: Clock, verdict: 
     }
 }
 
-/// Holds by lock, in the order in which they begin.
+/// Returns the holds by lock, in the order in which they begin.
 pub(super) fn by_lock<'h, 'a>(holds: &'h [Hold<'a>]) -> BTreeMap<&'a str, Vec<&'h Hold<'a>>> {
     let mut locks: BTreeMap<&str, Vec<&Hold<'a>>> = BTreeMap::new();
     for hold in holds {
@@ -178,11 +180,11 @@ pub(super) fn by_lock<'h, 'a>(holds: &'h [Hold<'a>]) -> BTreeMap<&'a str, Vec<&'
     locks
 }
 
-/// Tokens rise from holder to holder in the order of the log. Readers and leases, which may hold
-/// together, have no order, and where a ticket was passed those of one grant share a token.
+/// Checks that tokens rise from holder to holder in the order of the log. Holds of readers and of
+/// permits are compared with exclusive holds only, because several of one grant may share a token.
 fn check_tokens_rise(holds: &[Hold<'_>], verdict: &mut Verdict) {
     for (lock, holds) in by_lock(holds) {
-        // The highest so far: of those who held alone, and of all.
+        // The holds with the highest tokens so far: of exclusive ones, and of all.
         let (mut alone, mut all): (Option<&Hold<'_>>, Option<&Hold<'_>>) = (None, None);
         for hold in holds {
             let before = if hold.is_together() { alone } else { all };
@@ -201,8 +203,8 @@ fn check_tokens_rise(holds: &[Hold<'_>], verdict: &mut Verdict) {
     }
 }
 
-/// Tokens of one lock do not fall from grant to later grant, and a session that has given a lock
-/// back is not granted it again with the same token, but for readers of one grant.
+/// Checks that tokens of one lock do not fall from grant to later grant, and that a session that
+/// gave a lock back is not granted it again with the same token. Readers may be.
 pub(super) fn check_tokens(holds: &[Hold<'_>], verdict: &mut Verdict) {
     for (lock, holds) in by_lock(holds) {
         let mut tokens = Vec::new();
@@ -224,7 +226,7 @@ pub(super) fn check_tokens(holds: &[Hold<'_>], verdict: &mut Verdict) {
     }
 }
 
-/// Checks tokens as [`check_tokens`] does, and that no two grants to different sessions share one.
+/// Checks tokens as [`check_tokens`] does, and that no two sessions were granted the same token.
 pub(super) fn check_own_tokens(holds: &[Hold<'_>], verdict: &mut Verdict) {
     check_tokens(holds, verdict);
     for (lock, holds) in by_lock(holds) {

@@ -1,10 +1,9 @@
-//! A lock that is free is granted in time, and a wait ends in time: what all workloads with a lock
-//! promise while nothing is broken.
+//! A free lock is granted in time, and a wait ends in time: the promise of all workloads with a
+//! lock while nothing is broken.
 //!
-//! A grant that is lost leaves a client waiting that holds the lock without knowing it, and all
-//! others behind it. So a client that waits is due as soon as no other one can be in its way: all
-//! that may stand before it have given back what they had, or wait themselves and were not told
-//! anything else.
+//! A lost grant leaves a client waiting that holds the lock without knowing it, and all clients
+//! behind it. So a waiting client is due as soon as no other one can be in its way: all that may
+//! stand before it have given back what they had, or wait themselves and have not heard of a grant.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +18,7 @@ use crate::verdict::Verdict;
 /// more than that, for a machine on which several clusters run at once.
 pub const GRANT_MAX_NS: u64 = 3_000_000_000;
 
-/// Refusals after which a client does not wait any more: it has no ticket, or no session.
+/// Problems after which a client no longer waits, because its ticket or its session is gone.
 const OVER: [&str; 5] = ["ticket-gone", "lock-not-held", "no-node", "session-expired", "auth-failed"];
 
 /// Judges `acquire` and `await` by what all clients did with the same locks.
@@ -57,7 +56,7 @@ enum Judged<'a> {
     InTime { took_ns: u64 },
 }
 
-/// All that may stand before a place at any time.
+/// Returns all places that may stand before a place at any time.
 fn others<'p, 'a>(place: &Place<'a>, by_lock: &BTreeMap<&'a str, Vec<&'p Place<'a>>>) -> Vec<&'p Place<'a>> {
     let of = place.parts.iter().flat_map(|part| &by_lock[part.lock]).copied();
     let mut others: Vec<&Place<'_>> = of.filter(|other| place.may_wait_for(other)).collect();
@@ -72,7 +71,7 @@ fn judge<'a>(place: &Place<'a>, request: &'a Operation, others: &[&Place<'a>], c
     if request.error.as_deref().is_some_and(|error| OVER.contains(&error)) {
         return None;
     }
-    // One who asks again is in the queue since it was told its place.
+    // A client that asks again has been in the queue since it was told its place.
     let queued = if request.f == "await" { place.told } else { call };
     let free = free_since(place, others, queued.min(call), end)?;
     let granted = place.held() == Some(end);
@@ -92,8 +91,8 @@ fn judge<'a>(place: &Place<'a>, request: &'a Operation, others: &[&Place<'a>], c
     became_free.then(|| Judged::InTime { took_ns: end - due })
 }
 
-/// The time from which on nothing is in the way of a place at the end of `from..end`; `None` when
-/// something still is.
+/// The time from which on nothing is in the way of a place, as of the end of `from..end`; `None`
+/// when something still is.
 fn free_since(place: &Place<'_>, others: &[&Place<'_>], from: u64, end: u64) -> Option<u64> {
     let there: Vec<&Place<'_>> = others.iter().copied().filter(|other| other.from < end && other.gone > from).collect();
     let mut moments: Vec<u64> = there.iter().flat_map(|other| other.moments()).collect();
@@ -121,8 +120,8 @@ fn found(place: &Place<'_>, request: &Operation, due: u64, others: &[&Operation]
     verdict.found("lost-grant", detail, &part);
 }
 
-/// A wait ends when its time is over: `wait_ms`. The client gives up some time later, `timed-out`;
-/// the node must have had other answers for others meanwhile.
+/// Checks that a wait ends when its time, `wait_ms`, is over. A client that gives up later ends
+/// with `timed-out`. That is a fault only if the node answered other requests meanwhile.
 fn check_ends(entries: &[Entry], operations: &[Operation], calm: &Calm, verdict: &mut Verdict) {
     let ends = entries.iter().filter(|entry| entry.kind != Kind::Invoke).map(|entry| (entry.time, entry));
     let ends: BTreeMap<u64, &Entry> = ends.collect();

@@ -12,7 +12,7 @@ use crate::models::{LockModel, LockOp};
 use crate::verdict::Verdict;
 use crate::wgl::{self, Call};
 
-/// Configurations that one search may look at.
+/// Largest number of configurations that one search may visit.
 const CONFIGURATIONS_MAX: usize = 200_000;
 /// Operations that are shown before the one that no order explains.
 const SHOWN_BEFORE: usize = 8;
@@ -30,8 +30,8 @@ pub(super) fn check_reentrant(operations: &[Operation]) -> Verdict {
 fn check(operations: &[Operation], model: LockModel) -> Verdict {
     let mut verdict = Verdict::default();
     let holds = holds::lasting(operations);
-    // A reentrant holder gives back one hold at a time: which release ends it is for the
-    // search to say.
+    // A reentrant holder gives back one hold at a time. Only the search can tell which release ends
+    // the last.
     if !model.reentrant {
         holds::check_room("two-holders", &holds, Clock::History, &mut verdict);
     }
@@ -47,7 +47,7 @@ fn check(operations: &[Operation], model: LockModel) -> Verdict {
     verdict
 }
 
-/// The operations on one lock that count, and what each is to the model.
+/// Returns the operations on one lock that count, each with its meaning in the model.
 fn calls<'a>(part: &[&'a Operation], ends: &Ends<'a>, model: LockModel) -> (Vec<&'a Operation>, Vec<Call<LockOp>>) {
     let mut subjects: Vec<&'a Operation> = Vec::new();
     let mut calls = Vec::new();
@@ -75,7 +75,7 @@ fn calls<'a>(part: &[&'a Operation], ends: &Ends<'a>, model: LockModel) -> (Vec<
             owners.insert(owner);
         }
     }
-    // A lost session may have ended at any time since it was last of use.
+    // A lost session may have ended at any time since its last success.
     for (owner, lost) in ends.lost.iter().filter(|(owner, _)| owners.contains(owner)) {
         let begin = subjects.iter().filter(|op| op.number("owner") == Some(*owner)).map(|op| op.call).min();
         let op = unsure_end(model, *owner);
@@ -86,11 +86,11 @@ fn calls<'a>(part: &[&'a Operation], ends: &Ends<'a>, model: LockModel) -> (Vec<
     (subjects, spread(calls))
 }
 
-/// The last time at which each owner had an answer that says that it held the lock.
+/// Returns the last time at which each owner had an answer that shows that it held the lock.
 ///
-/// An acquire of unknown outcome after that explains nothing: an order in which it took place is
-/// one without it as well, since all it can do is to keep others out. So the search does not have
-/// to look at what it might have done.
+/// An acquire of unknown outcome after that explains nothing, because it can only keep other
+/// clients out: if an order with it is possible, so is the order without it. The search need not
+/// try it.
 fn last_of_use(operations: &[&Operation]) -> BTreeMap<u64, u64> {
     let mut last = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.is_ok() && operation.f != "close") {
@@ -102,17 +102,17 @@ fn last_of_use(operations: &[&Operation]) -> BTreeMap<u64, u64> {
     last
 }
 
-/// The end of a session that nobody answered for: it was lost, or the outcome of its close is
-/// unknown.
+/// Returns the model's operation for an uncertain end of a session: the session was lost, or the
+/// outcome of its close is unknown.
 ///
-/// The search takes such an end only when it frees the lock. Where one holds a lock at most once it
-/// is a release of unknown outcome then, and said so: what is equal is tried once.
+/// The search takes such an end only when it frees the lock. If a client holds the lock at most
+/// once, that is a release of unknown outcome. It is given as one, because the search tries equal
+/// operations once.
 fn unsure_end(model: LockModel, owner: u64) -> LockOp {
     if model.reentrant { LockOp::Close(owner) } else { LockOp::Release(owner, None) }
 }
 
-/// Doubles all times, so that calls that were added can stand right behind those that they copy
-/// their time from.
+/// Doubles all times, so that an added call can stand right behind the call whose time it copies.
 fn spread(calls: Vec<Call<LockOp>>) -> Vec<Call<LockOp>> {
     let mut taken = BTreeSet::new();
     let spread = |call: Call<LockOp>| {
@@ -122,7 +122,7 @@ fn spread(calls: Vec<Call<LockOp>>) -> Vec<Call<LockOp>> {
     calls.into_iter().map(spread).collect()
 }
 
-/// Operations by lock. A `close` belongs to every lock that its session asked for.
+/// Returns the operations by lock. A `close` belongs to every lock that its session asked for.
 fn partition(operations: &[Operation]) -> BTreeMap<&str, Vec<&Operation>> {
     let mut locks: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
     let mut of_owner: BTreeMap<u64, BTreeSet<&str>> = BTreeMap::new();

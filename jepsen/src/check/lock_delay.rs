@@ -1,4 +1,4 @@
-//! `lock-delay`: while the delay of a holder whose session expired is not over, no other one holds.
+//! `lock-delay`: while the delay of an expired holder runs, no other session holds the lock.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::verdict::Verdict;
 
 /// Nanoseconds in a millisecond.
 const MS: u64 = 1_000_000;
-/// The log counts in whole milliseconds, of the leader's wall clock.
+/// Tolerance, because the log counts whole milliseconds of the leader's wall clock.
 const ROUNDING_NS: u64 = 5 * MS;
 
 /// Judges `open` and `keepalive` (until when the session lives for sure: `safe_for_ms`), `acquire`
@@ -23,9 +23,9 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     verdict
 }
 
-/// A holder that has not given its lock back has it until its session expires, and then for its
-/// delay. A session does not expire before its client may say that it lives.
-/// Delays are counted by the leader's wall clock: where clocks were set, nothing is said.
+/// Checks delays. A holder that has not given its lock back has it until its session expires, and
+/// then for its delay. A session does not expire while its client may rely on it. Delays are
+/// counted by the leader's wall clock, so a run in which clocks were set is not judged.
 pub(super) fn check_delays(entries: &[Entry], operations: &[Operation], verdict: &mut Verdict) {
     let clocks = |entry: &Entry| matches!(entry.process, Process::Nemesis(_)) && entry.f.contains("clock");
     if entries.iter().any(clocks) {
@@ -36,7 +36,7 @@ pub(super) fn check_delays(entries: &[Entry], operations: &[Operation], verdict:
     let lasting = holds::lasting(operations);
     let mut kept = 0;
     for (lock, holds) in holds::by_lock(&lasting) {
-        // Holds whose end is known show it beside the grant.
+        // Only holds without a known end are judged; a known end is in `shown` beside the grant.
         for hold in holds.iter().filter(|hold| hold.shown.len() == 1) {
             let delay_ms = hold.grant.number("delay_ms").unwrap_or(0);
             let Some((safe_ns, promise)) = safe.get(&hold.owner) else { continue };
@@ -58,8 +58,8 @@ pub(super) fn check_delays(entries: &[Entry], operations: &[Operation], verdict:
     verdict.figure("delays-kept", kept);
 }
 
-/// The time on the harness's clock before which each session lives for sure, and the operation that
-/// was told so.
+/// Returns the time on the harness's clock before which each session cannot have expired, and the
+/// operation whose answer promised that.
 fn safe_until(operations: &[Operation]) -> BTreeMap<u64, (u64, &Operation)> {
     let mut safe: BTreeMap<u64, (u64, &Operation)> = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.is_ok()) {

@@ -1,5 +1,5 @@
-//! `mixed`: readers, writers, leases and multi-locks in the same locks; from reading to writing and
-//! back, without anybody who writes in between.
+//! `mixed`: readers, writers, permits and multi-locks on the same locks, and changes from reading
+//! to writing and back without another writer in between.
 
 use super::ends::Ends;
 use super::holds::{self, Clock};
@@ -7,11 +7,15 @@ use super::{again, fenced, queue, several, waits};
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Judges, in one history, `enqueue` of one lock, to read, to write or for `permits` of `limit`, or
-/// of several in the field `locks` with lock, mode and, while they are held, token of each; `await`
-/// and `release`; `upgrade`, with a number of its own in the field `upgrade` that all that follows
-/// from it repeats; `downgrade`, which must hold at once; `append` of an element to the list that
-/// was read before the upgrade; `look`.
+/// Judges these operations in one history:
+///
+/// * `enqueue` of one lock, to read, to write or for `permits` of `limit`; or of several locks in
+///   the field `locks`, with lock, mode and, while they are held, token of each; `await` and
+///   `release`
+/// * `upgrade`, with a unique number in the field `upgrade`, which all operations under it repeat
+/// * `downgrade`, which must hold at once
+/// * `append` of an element to the list that was read before the upgrade
+/// * `look`
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     several::check_whole(operations, &mut verdict);
@@ -32,7 +36,7 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     verdict
 }
 
-/// A reader is refused while another one of the same lock is being upgraded, or has been.
+/// Checks that no two sessions have an upgrade of one lock at the same time.
 fn check_one_at_a_time(operations: &[Operation], verdict: &mut Verdict) {
     for clock in [Clock::History, Clock::Log] {
         let upgrades = holds::proven_by("upgrade", operations, clock);
@@ -43,7 +47,7 @@ fn check_one_at_a_time(operations: &[Operation], verdict: &mut Verdict) {
     verdict.figure("upgrades", operations.iter().filter(granted).filter(held).count());
 }
 
-/// Checks that each upgrade that was refused for another client's had such an upgrade in its way.
+/// Checks that each upgrade that was refused as a conflict had another client's upgrade in its way.
 fn check_refusals(operations: &[Operation], verdict: &mut Verdict) {
     let upgrades: Vec<&Operation> = operations.iter().filter(|operation| operation.f == "upgrade").collect();
     let ends = Ends::new(operations);
@@ -51,8 +55,8 @@ fn check_refusals(operations: &[Operation], verdict: &mut Verdict) {
     for refusal in upgrades.iter().filter(|operation| operation.error.as_deref() == Some("upgrade-conflict")) {
         refused += 1;
         let (lock, owner) = (refusal.text("lock"), refusal.number("owner"));
-        // An end that is known and came first; of a lost session or an unknown outcome it may have
-        // come at any time.
+        // Only a known end that came first counts. The end after a lost session or an unknown
+        // outcome may have come at any time.
         let over = |other: &Operation| {
             let owner = other.number("owner").unwrap_or(0);
             let end = ends.first_after(owner, lock.unwrap_or_default(), Some("write"), other.call);
@@ -73,7 +77,7 @@ fn check_refusals(operations: &[Operation], verdict: &mut Verdict) {
     verdict.figure("second-upgrades-refused", refused);
 }
 
-/// A writer that wants to read on does so at once, also when others wait.
+/// Checks that a writer that downgrades reads at once, even if other clients wait.
 fn check_downgrades(operations: &[Operation], verdict: &mut Verdict) {
     let downgrades = operations.iter().filter(|operation| operation.f == "downgrade" && operation.is_ok());
     let mut count = 0;

@@ -64,16 +64,16 @@ pub enum Workload {
     Session,
     /// A request that is sent again with its key happens once.
     ExactlyOnce,
-    /// Never more permits than there are, in the order of the queue.
+    /// At most as many permits held as there are, granted in the order of the queue.
     Semaphore,
     /// One leader at a time, seen in order.
     Election,
-    /// All kinds of claims to the same locks: several at once all or none, from reading to writing
-    /// with no writer in between, never more permits than there are.
+    /// All kinds of claims to the same locks: several locks all or none, upgrades without another
+    /// writer in between, and permits up to their number.
     Mixed,
-    /// A lock that was taken away is gone, and its token dead.
+    /// A revoked lock is lost, and its token is refused.
     Revoke,
-    /// The delay of a holder whose session expired.
+    /// The lock-delay after the session of a holder expires.
     LockDelay,
 }
 
@@ -83,10 +83,10 @@ struct Row {
     name: &'static str,
     /// Judges the promise of the workload.
     check: fn(&[Operation]) -> Verdict,
-    /// Functions whose acknowledged operations are judged by their zxid. One without it would be
-    /// left out of the judgment.
+    /// Functions whose acknowledged operations are judged by their zxid. An answer without a zxid
+    /// could not be judged.
     by_zxid: &'static [&'static str],
-    /// Figures of which none is zero after a run in which every part of the promise was judged.
+    /// Figures that must all be above zero, or else a part of the promise was not judged.
     needed: &'static [&'static str],
 }
 
@@ -100,8 +100,8 @@ const fn row(
     Row { workload, name, check, by_zxid, needed }
 }
 
-/// Functions on places in queues, and under the locks. The other workloads with locks are judged by
-/// the clients' clock and by what answers say, no more.
+/// Functions on places in queues, and under the locks, that are judged by zxid. The other workloads
+/// with locks are judged by the clients' clock and by the content of answers alone.
 const QUEUED: &[&str] = &[
     "acquire",
     "again",
@@ -118,7 +118,7 @@ const QUEUED: &[&str] = &[
     "upgrade",
 ];
 
-/// One row for each, in the order of the variants.
+/// Properties of all workloads, in the order of the variants.
 #[rustfmt::skip]
 const ROWS: [Row; 17] = [
     row(Workload::Register, "register", register::check, &["read", "write", "cas"], &["keys", "zxids-in-order"]),
@@ -166,12 +166,12 @@ impl Workload {
         !matches!(self, Register | Sequential | Ephemeral | Watch | Multi | Session | ExactlyOnce)
     }
 
-    /// Tells whether something has to come in time, as long as nothing is broken.
+    /// Tells whether grants or events must come in time while nothing is broken.
     pub fn is_timed(self) -> bool {
         self.has_locks() || self == Workload::Watch
     }
 
-    /// The workload of that name.
+    /// Returns the workload with this name.
     pub fn from_name(name: &str) -> Option<Workload> {
         Workload::all().find(|workload| workload.name() == name)
     }

@@ -9,8 +9,8 @@ use super::order;
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Looks at ways to order transfers of unknown outcome; runs need a few more than they have
-/// operations.
+/// Largest number of steps of the search for an order of the transfers of unknown outcome. Runs
+/// need a few more steps than they have operations.
 const STEPS_MAX: u64 = 1_000_000;
 
 /// Balance and version of every account.
@@ -24,7 +24,7 @@ struct Side {
     version: i64,
 }
 
-/// A transfer with what it made of both accounts.
+/// A transfer, with both accounts after it.
 #[derive(Clone, Copy)]
 struct Transfer<'a> {
     operation: &'a Operation,
@@ -78,8 +78,8 @@ fn transfer(operation: &Operation) -> Option<Transfer<'_>> {
     Some(Transfer { operation, sides: [side(0)?, side(1)?] })
 }
 
-/// Doubts the verdict when the last acknowledged transfer could be lost unseen, because no read of
-/// all accounts came behind it.
+/// Doubts the verdict when no read of all accounts follows the last acknowledged transfer, because
+/// a loss of that transfer would not be seen.
 fn check_last(operations: &[Operation], verdict: &mut Verdict) {
     let acknowledged = |f: &'static str| operations.iter().filter(move |op| op.f == f && op.is_ok());
     let Some(last) = acknowledged("transfer").max_by_key(|transfer| transfer.complete) else { return };
@@ -88,7 +88,7 @@ fn check_last(operations: &[Operation], verdict: &mut Verdict) {
     }
 }
 
-/// A version of an account is made once.
+/// Checks that each version of an account was made once.
 fn check_versions(transfers: &[Transfer<'_>], verdict: &mut Verdict) {
     let mut made: BTreeMap<(usize, i64), &Operation> = BTreeMap::new();
     for transfer in transfers.iter().filter(|transfer| transfer.operation.is_ok()) {
@@ -101,11 +101,11 @@ fn check_versions(transfers: &[Transfer<'_>], verdict: &mut Verdict) {
     }
 }
 
-/// Replays everything acknowledged in the order of zxids. Transfers of unknown outcome are put in
-/// where what they made is seen.
+/// Replays all acknowledged operations in the order of zxids. A transfer of unknown outcome is
+/// inserted where its effect is seen.
 ///
-/// Several of them may have tried to make one version, and it may show only later which of them
-/// did: then the next one is tried from there on.
+/// Several such transfers may have tried to make one version, and it may show only later which of
+/// them did. Then the search goes back, and tries the next one.
 fn replay(operations: &[Operation], transfers: &[Transfer<'_>], accounts: Accounts, verdict: &mut Verdict) {
     let unknown: Vec<[Side; 2]> = transfers.iter().filter(|one| !one.operation.is_ok()).map(|one| one.sides).collect();
     let sides: BTreeMap<u64, Transfer<'_>> = transfers.iter().map(|one| (one.operation.call, *one)).collect();
@@ -143,12 +143,12 @@ fn replay(operations: &[Operation], transfers: &[Transfer<'_>], accounts: Accoun
     verdict.found("not-serializable", detail, &done[at.saturating_sub(1)..=at]);
 }
 
-/// One way to go on: how many of the acknowledged operations were replayed, and what has come of
-/// it.
+/// State of the search: the number of acknowledged operations that were replayed, and the accounts
+/// after them.
 struct Way {
     at: usize,
     accounts: Accounts,
-    /// Transfers of unknown outcome that happened.
+    /// Transfers of unknown outcome that were inserted.
     used: BTreeSet<usize>,
 }
 
@@ -159,7 +159,7 @@ fn seen_by_read(read: &Operation) -> View {
     numbers(read, "versions").into_iter().zip(numbers(read, "balances")).enumerate().collect()
 }
 
-/// The accounts as they must have been: a transfer sets what it has worked out from them.
+/// Returns the accounts before a transfer, which sets values that it has computed from them.
 fn seen_by_transfer(transfer: &Transfer<'_>) -> View {
     let amount = transfer.operation.argument.get("amount").and_then(Value::as_i64).unwrap_or(0);
     let [from, to] = transfer.sides;
@@ -169,7 +169,7 @@ fn seen_by_transfer(transfer: &Transfer<'_>) -> View {
     ])
 }
 
-/// Every way to make the accounts what was seen, with transfers of unknown outcome.
+/// Finds every way to bring the accounts to what was seen, with transfers of unknown outcome.
 fn recover(way: &Way, unknown: &[[Side; 2]], seen: &View, found: &mut Vec<Way>, steps: &mut u64) {
     *steps = steps.saturating_sub(1);
     if *steps == 0 {
@@ -188,8 +188,8 @@ fn recover(way: &Way, unknown: &[[Side; 2]], seen: &View, found: &mut Vec<Way>, 
     raise(way, unknown, *account, &BTreeSet::new(), &mut |next| recover(&next, unknown, seen, found, steps));
 }
 
-/// Every way to make the next version of an account. What a transfer needs of its other account is
-/// made first.
+/// Finds every way to make the next version of an account. The version that a transfer needs of its
+/// other account is made first.
 fn raise(way: &Way, unknown: &[[Side; 2]], account: usize, wanted: &BTreeSet<usize>, then: &mut dyn FnMut(Way)) {
     for (i, sides) in unknown.iter().enumerate().filter(|(i, _)| !way.used.contains(i) && !wanted.contains(i)) {
         let lacks = |side: &Side| way.accounts.get(side.account).map_or(-1, |(_, version)| side.version - version - 1);

@@ -47,7 +47,7 @@ pub(super) fn check_rising(kind: &str, what: &str, items: &[Numbered<'_>], verdi
     }
 }
 
-/// The zxids of writes and linearizable reads follow real time.
+/// Checks that the zxids of writes and linearizable reads follow real time.
 ///
 /// `is_read` says which functions are linearizable reads; `None` leaves an operation out.
 pub(super) fn check_zxids(operations: &[Operation], is_read: impl Fn(&str) -> Option<bool>, verdict: &mut Verdict) {

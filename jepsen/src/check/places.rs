@@ -1,5 +1,5 @@
-//! Places in the queues of locks: from when to when a session may stand in one, and when it asks
-//! for it.
+//! Places in the queues of locks: when a session may stand in a queue, and when its client asks for
+//! the lock.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use serde_json::Value;
 
 use crate::history::{Kind, Operation};
 
-/// Refusals that say that the session has ended, and with it all that it had.
+/// Problems that say that the session, and with it everything that it had, has ended.
 const SESSION_OVER: [&str; 2] = ["session-expired", "auth-failed"];
-/// Refusals that say that a ticket has gone, whatever became of the session.
+/// Problems that say that a ticket is gone. The session may still live.
 const TICKET_OVER: [&str; 3] = ["ticket-gone", "lock-not-held", "no-node"];
 
-/// One of the locks of a place.
+/// One lock that a place queues for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Part<'a> {
     pub(super) lock: &'a str,
-    /// Together with other readers.
+    /// Whether the lock may be held together with other readers.
     shared: bool,
-    /// Permits of the part and of the whole semaphore.
+    /// Permits of the part and of the whole semaphore; `None` for other locks.
     permits: Option<(u64, u64)>,
 }
 
@@ -31,22 +31,22 @@ pub(super) struct Place<'a> {
     mode: Option<&'a str>,
     /// Time at which the place was asked for.
     pub(super) from: u64,
-    /// Time from which on all that comes later stands behind the place; `u64::MAX` when its client
-    /// never heard where it stands.
+    /// Time from which on all later requests stand behind the place; `u64::MAX` when its client
+    /// never heard that the place is in the queue.
     pub(super) told: u64,
     /// Time from which on the place is gone for sure.
     pub(super) gone: u64,
-    /// The place comes before others that asked earlier.
+    /// Whether the place may overtake places that were asked for earlier.
     passes: bool,
-    /// Others that asked later may come before the place.
+    /// Whether places that were asked for later may overtake this one.
     may_be_passed: bool,
-    /// Requests that waited for the place, or may have: while one of them is under way, the client
-    /// does not know that it holds.
+    /// Requests that waited for the place, or may have. While one of them is under way, the client
+    /// does not know whether it holds.
     pub(super) requests: Vec<&'a Operation>,
-    /// Last time at which the client was told that it waits. A holder goes on to hold, so it had
-    /// not held before.
+    /// Last time at which the client was told that it waits. Until then it had not held, because a
+    /// holder keeps holding.
     waits_until: u64,
-    /// The answer that told its client that it holds.
+    /// The answer that told the client that it holds.
     pub(super) grant: Option<&'a Operation>,
 }
 
@@ -56,13 +56,13 @@ impl<'a> Place<'a> {
         self.grant.map(|grant| grant.time.1)
     }
 
-    /// The token that the client was told, of a single lock.
+    /// The token that the client was told; `None` for several locks.
     pub(super) fn token(&self) -> Option<u64> {
         self.grant?.result.get("token")?.as_u64()
     }
 
-    /// Tells whether this place was told, so that others must not pass it, before the other was
-    /// asked for.
+    /// Tells whether the client of this place heard of it before the other place was asked for, and
+    /// neither place may overtake the other.
     pub(super) fn is_before(&self, other: &Place<'_>) -> bool {
         self.told < other.from && !other.passes && !self.may_be_passed
     }
@@ -72,7 +72,7 @@ impl<'a> Place<'a> {
         other.owner != self.owner && !self.is_before(other) && other.gone > self.from
     }
 
-    /// Times at which the knowledge of the place changes.
+    /// Times at which the knowledge about the place changes.
     pub(super) fn moments(&self) -> impl Iterator<Item = u64> {
         let asks = self.requests.iter().flat_map(|request| [request.time.0, request.time.1]);
         asks.chain([self.from, self.waits_until, self.gone])
@@ -82,8 +82,8 @@ impl<'a> Place<'a> {
         self.from <= at && at < self.gone
     }
 
-    /// Tells whether the place waits at this time for sure, or its client for an answer that may be
-    /// the grant.
+    /// Tells whether the place certainly waits at this time, or its client waits for an answer that
+    /// may be the grant.
     fn asks(&self, at: u64) -> bool {
         if at < self.waits_until {
             return true;
@@ -92,14 +92,15 @@ impl<'a> Place<'a> {
         after.checked_sub(1).is_some_and(|last| at < self.requests[last].time.1)
     }
 
-    /// Tells whether others may be in the way of the grant, from this time to the next moment of
-    /// one of them.
+    /// Tells whether other places may be in the way of the grant, from this time to the next moment
+    /// of one of them.
     pub(super) fn is_blocked(&self, others: &[&Place<'_>], at: u64) -> bool {
         let there = || others.iter().filter(|other| other.is_there(at));
         if there().all(|other| self.fits_beside(other)) && self.has_room(others, at) {
             return false;
         }
-        // Several locks at once wait for each other in ways that are not followed here.
+        // Places for several locks may block each other in ways that are not followed here, so they
+        // count as in the way.
         let several = self.parts.len() > 1 || there().any(|other| other.parts.len() > 1);
         several || there().any(|other| !other.asks(at))
     }
@@ -111,7 +112,7 @@ impl<'a> Place<'a> {
         meeting.all(|(own, part)| own.shared && part.shared || own.permits.is_some() && part.permits.is_some())
     }
 
-    /// Tells whether all permits that others have or want leave enough.
+    /// Tells whether the permits that other places have or ask for leave enough for this one.
     fn has_room(&self, others: &[&Place<'_>], at: u64) -> bool {
         self.parts.iter().all(|own| {
             let Some((permits, limit)) = own.permits else { return true };
@@ -128,7 +129,7 @@ fn part(value: &Value) -> Option<Part<'_>> {
     Some(Part { lock: value["lock"].as_str()?, shared, permits: number("permits").zip(number("limit")) })
 }
 
-/// The locks that an operation names.
+/// Returns the locks that an operation names.
 fn parts(operation: &Operation) -> Vec<Part<'_>> {
     match operation.argument.get("locks").and_then(Value::as_array) {
         Some(locks) => locks.iter().filter_map(part).collect(),
@@ -166,8 +167,8 @@ pub(super) fn places(operations: &[Operation]) -> Vec<Place<'_>> {
     places
 }
 
-/// A grant proves that those are gone who held before it and cannot hold beside it: the client of
-/// one whose session has expired may hear of that later, or never.
+/// Ends places by grants. A grant proves that earlier holders that cannot hold beside it are gone.
+/// The client of a holder whose session expired may hear of that later, or never.
 fn displace(places: &mut [Place<'_>]) {
     let mut by_lock: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (i, place) in places.iter().enumerate() {
@@ -195,7 +196,7 @@ fn displace(places: &mut [Place<'_>]) {
 fn take<'a>(operation: &'a Operation, owner: u64, open: &mut Vec<usize>, places: &mut Vec<Place<'a>>) {
     let (parts, mode) = (parts(operation), operation.argument.get("mode").and_then(Value::as_str));
     let again = |i: &usize| places[*i].parts == parts && places[*i].mode == mode;
-    // One more hold of what it has.
+    // The request adds a hold to a place that the session has.
     if parts.is_empty() || open.iter().any(again) {
         return;
     }

@@ -1,5 +1,5 @@
-//! Locks that are asked for with places in a queue: the first to come is granted first, and alone
-//! but for those that fit beside it.
+//! Locks with queues: granted in the order of the queue, and to one holder, except where holders
+//! may hold together.
 
 use std::collections::BTreeMap;
 
@@ -30,10 +30,10 @@ pub(super) fn check_lasting<'a>(operations: &'a [Operation], verdict: &mut Verdi
 }
 
 /// Judges a lock that is held alone and granted in the order of its queue, and the znode that it
-/// guards. The grants are counted under this name; answers with what the log proves of holders.
+/// guards. Counts the grants as the figure `grants`. Returns the holds that the log proves.
 ///
-/// A holder may lose the lock at any time: what answers prove counts, and not when it was given
-/// back.
+/// A holder may lose the lock at any time, so only proven holds count, and not the time of a
+/// release.
 pub(super) fn check_guarded<'a>(operations: &'a [Operation], grants: &str, verdict: &mut Verdict) -> Vec<Hold<'a>> {
     let lasting = holds::lasting(operations);
     holds::check_own_tokens(&lasting, verdict);
@@ -45,12 +45,12 @@ pub(super) fn check_guarded<'a>(operations: &'a [Operation], grants: &str, verdi
     holds
 }
 
-/// Finds clients that asked after another had been told its place, and were granted before that
-/// place was gone from the queue. With `by_token` the order of the tokens counts as well, which are
-/// the czxids of the lock nodes.
+/// Finds clients that asked after another client had been told its place, and were granted before
+/// that place was gone from the queue. With `by_token` the order of the tokens counts as well,
+/// which are the czxids of the lock nodes.
 ///
-/// A place with the policy `backfill` may be passed; readers hold beside readers, leases beside
-/// leases.
+/// A place with the policy `backfill` may be overtaken. Readers hold beside readers, and permits
+/// beside permits.
 pub(super) fn check_places(operations: &[Operation], by_token: bool, verdict: &mut Verdict) {
     let ends = Ends::new(operations);
     let all = places(operations);
@@ -59,7 +59,7 @@ pub(super) fn check_places(operations: &[Operation], by_token: bool, verdict: &m
     for place in all.iter().filter(asked) {
         let (lock, enqueue) = (place.parts[0].lock, place.requests[0]);
         let end = ends.first_after(place.owner, lock, enqueue.text("mode"), enqueue.call);
-        // From this index on it may have left the queue.
+        // The number is the index from which on the place may have left the queue.
         locks.entry(lock).or_default().push((place, ends.until(place.owner, enqueue, end)));
     }
     verdict.figure("enqueued", locks.values().map(Vec::len).sum::<usize>());

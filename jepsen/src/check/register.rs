@@ -11,7 +11,7 @@ use crate::models::{RegisterModel, RegisterOp};
 use crate::verdict::Verdict;
 use crate::wgl::{self, Call};
 
-/// A search that is only a second opinion gets so many.
+/// Largest number of configurations in a search for a second opinion.
 const SECOND_OPINION_MAX: usize = 20_000;
 /// Partitions up to this length get a second opinion.
 const SECOND_OPINION_OPS: usize = 300;
@@ -63,7 +63,7 @@ fn check_key(key: &str, operations: &[&Operation], verdict: &mut Verdict) {
     }
 }
 
-/// The operations that count, and what each is to the model.
+/// Returns the operations that count, each with its meaning in the model.
 fn calls<'a>(
     key: &str,
     operations: &[&'a Operation],
@@ -86,7 +86,7 @@ fn calls<'a>(
     (subjects, calls)
 }
 
-/// Two checkers that share no code must agree.
+/// Checks that two checkers without common code agree.
 fn second_opinion(key: &str, calls: &[Call<RegisterOp>], good: bool, verdict: &mut Verdict) {
     if calls.len() > SECOND_OPINION_OPS {
         return;

@@ -1,5 +1,5 @@
-//! The log as a second opinion: facts of the program `replay`, one node after the other, judged by
-//! themselves, against each other, and against what clients were told.
+//! The logs as a second opinion. The program `replay` prints facts of each node, which are judged
+//! by themselves, against each other, and against what clients were told.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -123,7 +123,7 @@ pub fn check(workload: Workload, nodes: &[NodeFacts], operations: &[Operation]) 
     let facts: usize = nodes.iter().map(|node| node.facts.len()).sum();
     verdict.figure("replayed-facts", facts);
     verdict.figure("replayed-grants-told", told);
-    // Behind a snapshot there may be nothing left to tell.
+    // A log that begins behind a snapshot may have nothing left to compare.
     if workload.has_locks() && told == 0 && nodes.iter().any(|node| node.began == 0) {
         verdict.doubt("no grant that a client was told of was looked for in the log");
     }
@@ -201,8 +201,8 @@ fn compare(one: &NodeFacts, other: &NodeFacts, verdict: &mut Verdict) {
     }
 }
 
-/// Each hold that a client was told of is one in the log, at that time. Answers how many there
-/// were.
+/// Checks that each hold that a client was told of is in the log at that time. Returns the number
+/// of such holds.
 fn against(
     nodes: &[NodeFacts],
     holds: &BTreeMap<(String, u64, u64), Hold>,
@@ -220,7 +220,7 @@ fn against(
             _ => continue,
         };
         for (lock, session, token) in parts(operation) {
-            // An answer without a zxid is looked for where a log has all from the beginning.
+            // An answer without a zxid is judged only if a log goes back to the beginning.
             if operation.zxid.map_or(from > 0 || token > to, |at| at <= from || at > to) {
                 continue;
             }

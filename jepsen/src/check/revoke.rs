@@ -1,5 +1,5 @@
-//! `revoke`: a lock that was taken away is gone, its token is dead, its holder hears of it, and the
-//! next one gets it.
+//! `revoke`: a revoked lock is lost, its token is refused, its holder is told, and the next waiter
+//! gets the lock.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use super::queue;
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// A deadline may act so much later, in nanoseconds.
+/// Tolerance for a deadline, in nanoseconds.
 const SLACK_NS: u64 = 2_000_000_000;
-/// All that time the cluster must have shown that it works, by a write in each of so many
-/// nanoseconds.
+/// Length of the intervals of that tolerance. In each, an acknowledged write must have shown that
+/// the cluster works.
 const WORKS_NS: u64 = 500_000_000;
 
-/// Judges holders: `enqueue`, `await`, `append` under the token, `listen` (`asked`, and when it is
-/// `due_ms`), `release`; those who `revoke` with a `deadline_ms` or none, answered with `tickets`;
-/// and `past`, what the lock remembers of a lost ticket.
+/// Judges holders (`enqueue`, `await`, `append` under the token, `listen` with `asked` and the
+/// deadline `due_ms`, `release`), clients that `revoke` with or without `deadline_ms` and are
+/// answered with `tickets`, and `past`, which shows what the lock remembers of a lost ticket.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let holds = queue::check_guarded(operations, "grants", &mut verdict);
@@ -70,11 +70,12 @@ fn names(revoke: &Operation, ticket: &str) -> bool {
     tickets.into_iter().flatten().any(|name| name.as_str() == Some(ticket))
 }
 
-/// The holder of the lock is asked, and hears of it at the latest at the zxid at which it was.
+/// Checks that a revoke asks the holder, and that the holder hears of it in every answer from the
+/// revoke's zxid on.
 fn check_asked(operations: &[Operation], revokes: &[&Operation], holds: &[Hold<'_>], verdict: &mut Verdict) {
     for revoke in revokes.iter().filter(|revoke| revoke.is_ok()) {
         let (Some(lock), Some(at)) = (revoke.text("lock"), revoke.zxid) else { continue };
-        // One that is taken away at once is not there any more at that zxid.
+        // A holder that is removed at once is gone at that zxid.
         let held = |hold: &&Hold<'_>| hold.lock == lock && hold.begin < at && at <= hold.until;
         for hold in holds.iter().filter(held) {
             let ticket = hold.shown.iter().find_map(|operation| operation.text("ticket"));
@@ -92,10 +93,11 @@ fn check_asked(operations: &[Operation], revokes: &[&Operation], holds: &[Hold<'
     }
 }
 
-/// A ticket that was lost, and not taken away: its holder or its session must have given it back.
+/// Checks that a ticket that was lost and not revoked was given back by its holder, or lost with
+/// its session.
 fn check_ends(operations: &[Operation], verdict: &mut Verdict) {
     let ends = Ends::new(operations);
-    // The owner of each ticket, and since when.
+    // The owner of each ticket, and the index from which on it had the ticket.
     let mut owners: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for operation in operations {
         if let (Some(ticket), Some(owner)) = (operation.text("ticket"), operation.number("owner")) {
@@ -114,7 +116,8 @@ fn check_ends(operations: &[Operation], verdict: &mut Verdict) {
     }
 }
 
-/// A ticket is taken away only if a client asked for it with a deadline, and not before it was due.
+/// Checks that a ticket was revoked only after a client asked with a deadline, and not before the
+/// deadline.
 fn check_pasts(operations: &[Operation], revokes: &[&Operation], verdict: &mut Verdict) {
     let mut taken = 0;
     let is_taken = |op: &&Operation| op.f == "past" && op.is_ok() && op.text("end") == Some("revoked");
@@ -153,12 +156,12 @@ fn check_pasts(operations: &[Operation], revokes: &[&Operation], verdict: &mut V
     verdict.figure("taken-away", taken);
 }
 
-/// A deadline acts in time: a token is not accepted for long after it.
+/// Checks that a deadline acts in time: a token is not accepted long after it.
 ///
-/// The leader takes tickets away, by a clock that goes on at the rate of its monotonic one from the
-/// latest time in the log, so a clock that jumps makes deadlines act sooner and never later. While
-/// there is no leader nothing is taken away; so only those deadlines are judged after which a write
-/// was acknowledged in each half second of the slack.
+/// The leader counts deadlines from the latest time in the log, at the rate of its monotonic clock,
+/// so a wall clock that jumps can make deadlines act sooner, but never later. Without a leader no
+/// ticket is revoked. So a deadline is judged only if a write was acknowledged in each half second
+/// of the tolerance after it.
 fn check_late(operations: &[Operation], revokes: &[&Operation], verdict: &mut Verdict) {
     let is_write = |op: &&Operation| matches!(op.f.as_str(), "append" | "enqueue" | "release" | "revoke");
     let mut writes: Vec<(u64, u64)> =

@@ -23,7 +23,7 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     verdict
 }
 
-/// The limit that the first acquire said stays: another one is refused, the same is not.
+/// Checks that the limit of the first acquire stays: another limit is refused, and the same is not.
 fn check_limits(operations: &[Operation], verdict: &mut Verdict) {
     let asks = |operation: &&Operation| matches!(operation.f.as_str(), "acquire" | "enqueue" | "again");
     let mut taken: BTreeMap<&str, (u64, &Operation)> = BTreeMap::new();

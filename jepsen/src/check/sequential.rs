@@ -29,7 +29,7 @@ pub(super) fn check_exactly_once(operations: &[Operation]) -> Verdict {
     verdict
 }
 
-/// A child is called `e<element>-<ten digits>`.
+/// Returns the element and the number of a child named `e<element>-<ten digits>`.
 fn parse_name(name: &str) -> Option<(u64, u64)> {
     let (element, number) = name.strip_prefix('e')?.split_once('-')?;
     Some((element.parse().ok()?, number.parse().ok()?))
@@ -62,8 +62,8 @@ fn check_creates(operations: &[Operation], verdict: &mut Verdict) {
     verdict.figure("children", children);
 }
 
-/// Compares the creates of a parent with its children at the end. Answers how many elements have a
-/// child.
+/// Compares the creates of a parent with its children at the end. Returns the number of elements
+/// with a child.
 fn check_children(parent: &str, operations: &[&Operation], list: &Operation, verdict: &mut Verdict) -> usize {
     let names = list.result.get("names").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let mut there: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
@@ -108,7 +108,8 @@ fn check_children(parent: &str, operations: &[&Operation], list: &Operation, ver
     there.len()
 }
 
-/// A counter is a znode's version: it begins at 0, and every `add` sets the znode once.
+/// Checks counters. A counter is a znode's version: it begins at 0, and every `add` sets the znode
+/// once.
 fn check_counters(operations: &[Operation], verdict: &mut Verdict) {
     let mut counters: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.f == "add") {
@@ -136,11 +137,11 @@ fn check_counters(operations: &[Operation], verdict: &mut Verdict) {
     verdict.figure("adds", acknowledged);
 }
 
-/// Versions are given once and follow real time, and none is higher than the number of sets that
-/// can have made it.
+/// Checks that versions are given once and follow real time, and that none is higher than the
+/// number of sets that can have made it.
 ///
-/// At the end a set of unknown outcome may excuse one that happened twice. It excuses none that was
-/// answered before it began.
+/// The check of the final version may excuse a set that happened twice by a set of unknown outcome.
+/// This check allows that only for sets that had begun before the answer.
 fn check_versions(counter: &str, adds: &[&Operation], count: Option<&Operation>, verdict: &mut Verdict) {
     let mut versions: BTreeMap<u64, &Operation> = BTreeMap::new();
     let mut rising = Vec::new();
@@ -164,7 +165,7 @@ fn check_versions(counter: &str, adds: &[&Operation], count: Option<&Operation>,
             surplus.get_or_insert((add, version, possible));
         }
     }
-    // All later ones are too high as well.
+    // Later versions are too high as well, so only the first is reported.
     if let Some((add, version, possible)) = surplus {
         let detail = format!("{counter}: {possible} sets had begun when version {version} was answered");
         verdict.found("applied-twice", detail, &[add]);
@@ -174,8 +175,8 @@ fn check_versions(counter: &str, adds: &[&Operation], count: Option<&Operation>,
     order::check_rising("falling-version", &format!("{counter}: version"), &rising, verdict);
 }
 
-/// An acquire that was sent several times holds once, and a release that was sent several times is
-/// answered as the first.
+/// Checks that an acquire that was sent several times holds once, and that a release that was sent
+/// several times gets the answer of the first.
 fn check_cycles(operations: &[Operation], verdict: &mut Verdict) {
     let lost = Ends::new(operations).lost;
     let acquires = operations.iter().filter(|operation| operation.f == "acquire" && operation.is_ok());

@@ -37,7 +37,7 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
                 }
             }
         }
-        // Entries of one process are in the order of its program.
+        // Operations of one process are in the order of its program.
         if let Some((before, earlier)) = highest.insert(operation.process, (zxid, operation))
             && zxid < before
         {

@@ -1,4 +1,4 @@
-//! Elements that were added, and what was there at the end.
+//! Elements that were added, compared with the elements at the end.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use serde_json::Value;
 use crate::history::{Kind, Operation};
 use crate::verdict::Verdict;
 
-/// The elements of a final read: field `elements`.
+/// Returns the elements of a final read.
 pub(super) fn elements(operation: &Operation) -> Vec<u64> {
     let items = operation.result.get("elements").and_then(Value::as_array);
     items.into_iter().flatten().filter_map(Value::as_u64).collect()
 }
 
-/// Compares additions with the elements at the end. Answers how many were acknowledged and are
-/// there.
+/// Compares additions with the elements at the end. Returns the number of acknowledged additions
+/// that are there.
 pub(super) fn check(what: &str, additions: &[&Operation], last: &Operation, verdict: &mut Verdict) -> usize {
     let mut kept = 0;
     let mut there: BTreeMap<u64, usize> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Several locks at once, all or none.
+//! Multi-locks: several locks at once, all or none.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ fn locks(value: &Value) -> impl Iterator<Item = &Value> {
     value.get("locks").and_then(Value::as_array).into_iter().flatten()
 }
 
-/// An answer has tokens of exactly the locks that were asked for, or of none.
+/// Checks that an answer has tokens of all the locks that were asked for, or of none.
 pub(super) fn check_whole(operations: &[Operation], verdict: &mut Verdict) {
     let mut granted = [0, 0];
     for operation in operations.iter().filter(|operation| operation.is_ok()) {
@@ -32,7 +32,7 @@ pub(super) fn check_whole(operations: &[Operation], verdict: &mut Verdict) {
     verdict.figure("granted-backfill", granted[1]);
 }
 
-/// Operations on several locks as one for each of them.
+/// Splits operations on several locks into one operation for each lock.
 pub(super) fn split(operations: &[Operation]) -> Vec<Operation> {
     let mut parts = Vec::new();
     for operation in operations {

@@ -1,7 +1,7 @@
-//! A watcher that asks is told of a change in time: what the workload `watch` promises while
+//! A watcher that polls is told of a change in time: the promise of the workload `watch` while
 //! nothing is broken.
 //!
-//! A poll that finds nothing waits. So a watcher that asks all the time hears of a change soon
+//! A poll that finds nothing waits. So a watcher that polls all the time hears of a change soon
 //! after it was acknowledged, by the poll that was under way or by the next one.
 
 use std::collections::BTreeMap;
@@ -11,8 +11,7 @@ use super::in_time::GRANT_MAX_NS;
 use crate::history::{Entry, Operation};
 use crate::verdict::Verdict;
 
-/// Longest time for a watcher to wait for an event: as long as for a grant, and for the same
-/// reasons.
+/// Longest time for a watcher to wait for an event: that for a grant, for the same reasons.
 const TOLD_MAX_NS: u64 = GRANT_MAX_NS;
 
 /// Judges the polls of each watcher by the changes (`write`, `create`, `delete`) that were
@@ -49,9 +48,9 @@ pub(super) fn check(entries: &[Entry], operations: &[Operation], verdict: &mut V
 }
 
 enum Judged<'a> {
-    /// A poll told of the change after `took_ns`.
+    /// A poll told the watcher of the change after `took_ns`.
     InTime { took_ns: u64 },
-    /// This poll ended too late after the watcher had begun to ask.
+    /// This poll ended too late after the watcher had begun to poll.
     Late { due: u64, poll: &'a Operation },
 }
 
@@ -69,7 +68,7 @@ fn judge<'a>(at: u64, zxid: u64, polls: &[&'a Operation], calm: &Calm) -> Option
             return None;
         }
         let tells = poll.is_ok() && poll.number("upto").is_some_and(|upto| zxid <= upto);
-        // One that tells may have been asked late, because its client rested.
+        // A poll that tells of the change may have been sent late, because its client rested.
         let took_ns = end - if tells { due.max(call) } else { due };
         if took_ns > TOLD_MAX_NS {
             return Some(Judged::Late { due, poll });

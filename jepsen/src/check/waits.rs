@@ -1,4 +1,4 @@
-//! Sure waiters, and the check of a queue's own view against them.
+//! Certain waits, and the check of queues against them.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,15 @@ use super::holds::{Hold, by_lock};
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// A sure wait: from the zxid at which the waiter was told its place to the last at which it was
-/// told that it waits.
+/// A certain wait: from the zxid at which the client was told its place to the last zxid at which
+/// it was told that it waits.
 #[derive(Clone, Debug)]
 pub(super) struct Wait<'a> {
     /// The lock.
     pub(super) lock: &'a str,
     /// The session.
     pub(super) owner: u64,
-    /// The token that the waiter got in the end.
+    /// The token that the waiter got in the end; `None` if it got none.
     pub(super) token: Option<u64>,
     /// First zxid of the wait.
     pub(super) begin: u64,
@@ -24,8 +24,8 @@ pub(super) struct Wait<'a> {
     pub(super) shown: Vec<&'a Operation>,
 }
 
-/// The waits that answers prove: an acknowledged `enqueue` without a token, and every `await` that
-/// has none.
+/// Returns the waits that answers prove: an acknowledged `enqueue` without a token, and every
+/// `await` without one.
 pub(super) fn waits(operations: &[Operation]) -> Vec<Wait<'_>> {
     let mut waits: Vec<Wait<'_>> = Vec::new();
     let mut open: BTreeMap<(&str, u64), usize> = BTreeMap::new();
@@ -55,11 +55,11 @@ pub(super) fn waits(operations: &[Operation]) -> Vec<Wait<'_>> {
     waits
 }
 
-/// Locks are granted in the order of the queue: nobody holds, while one with a place before it
-/// waits.
+/// Checks that locks are granted in the order of the queue: no session holds while a session with
+/// an earlier place waits.
 ///
-/// A place is the czxid of the lock node. It is the token where nobody is ever passed; of one who
-/// never held, it is not above the zxid of the answer that told the place.
+/// A place is the czxid of the lock node, which is the token if no place is ever overtaken. The
+/// place of a waiter that never held is at most the zxid of the answer that told the place.
 pub(super) fn check_order(waits: &[Wait<'_>], holds: &[Hold<'_>], verdict: &mut Verdict) {
     let locks = by_lock(holds);
     for wait in waits {
@@ -75,10 +75,10 @@ pub(super) fn check_order(waits: &[Wait<'_>], holds: &[Hold<'_>], verdict: &mut 
     }
 }
 
-/// Checks that the queue's own view agrees with what its clients were told: `look` with the
-/// sessions that hold, `holders`.
+/// Checks that the queue as `look` shows it agrees with what clients were told. The field `holders`
+/// has the sessions that hold.
 ///
-/// A look names, at its zxid, every sure holder of that time and no waiter.
+/// A look names every certain holder of its zxid, and no certain waiter.
 pub(super) fn check_looks(operations: &[Operation], holds: &[Hold<'_>], waits: &[Wait<'_>], verdict: &mut Verdict) {
     let locks = by_lock(holds);
     let mut looks = 0;

@@ -1,5 +1,5 @@
-//! `watch`: every watcher sees every change once and in order, across nodes and restarts; one that
-//! is told of children, each time that they change.
+//! `watch`: every watcher sees every change once and in order, across nodes and restarts. A watcher
+//! of children is told each time that they change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,15 +11,15 @@ use crate::verdict::Verdict;
 /// Kind of a change, and its path.
 type Change = (String, String);
 
-/// Events and stretches that one watcher was told.
+/// Events that one watcher was told, and the ranges of zxids that they cover.
 #[derive(Default)]
 struct Stream<'a> {
-    /// Zxid at which an answer ended and the next one must begin.
+    /// Zxid at which the last answer ended, and at which the next one must begin.
     upto: Option<(u64, &'a Operation)>,
     /// The last event.
     last: Option<(u64, &'a Operation)>,
-    /// Stretches of history, first exclusive and last inclusive, that the watcher was told
-    /// everything about.
+    /// Ranges of zxids, first exclusive and last inclusive, that the watcher was told everything
+    /// about.
     covered: Vec<(u64, u64, &'a Operation)>,
     events: BTreeMap<u64, BTreeSet<Change>>,
     /// True for a watcher that is told when the children of a znode change.
@@ -121,11 +121,11 @@ fn kind_of(f: &str) -> Option<&'static str> {
     }
 }
 
-/// Every event has a change behind it that was made, or may have been. Acknowledged changes join
-/// the events to expect.
+/// Checks that every event has a change behind it that was made, or may have been. Adds
+/// acknowledged changes to the expected events.
 fn check_sources(operations: &[Operation], all: &mut BTreeMap<u64, BTreeSet<Change>>, verdict: &mut Verdict) {
     let mut known: BTreeSet<(u64, Change)> = BTreeSet::new();
-    // The number of times that each change may have been made without a known answer.
+    // Number of times that each change may have been made without a known answer.
     let mut possible: BTreeMap<Change, usize> = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.is_possible()) {
         let (Some(kind), Some(path)) = (kind_of(&operation.f), operation.text("path")) else { continue };
@@ -154,8 +154,8 @@ fn check_sources(operations: &[Operation], all: &mut BTreeMap<u64, BTreeSet<Chan
     }
 }
 
-/// Events that are due to parents: the children of a znode have changed where one was created or
-/// deleted.
+/// Returns the events that are due to parents: the children of a znode have changed where one was
+/// created or deleted.
 fn parents(all: &BTreeMap<u64, BTreeSet<Change>>) -> BTreeMap<u64, BTreeSet<Change>> {
     let parent = |(kind, path): &Change| {
         let comes_or_goes = kind == "created" || kind == "deleted";
@@ -165,7 +165,7 @@ fn parents(all: &BTreeMap<u64, BTreeSet<Change>>) -> BTreeMap<u64, BTreeSet<Chan
     all.iter().map(|(zxid, changes)| (*zxid, changes.iter().filter_map(parent).collect())).collect()
 }
 
-/// The children of a znode change when one of them comes or goes, and not else.
+/// Checks that a watcher was told of changed children only where a child came or went.
 fn check_parents(watcher: u64, stream: &Stream<'_>, parents: &BTreeMap<u64, BTreeSet<Change>>, verdict: &mut Verdict) {
     for (zxid, changes) in &stream.events {
         for change in changes.iter().filter(|(kind, _)| kind == CHILDREN) {
@@ -177,7 +177,7 @@ fn check_parents(watcher: u64, stream: &Stream<'_>, parents: &BTreeMap<u64, BTre
     }
 }
 
-/// A watcher saw everything in the stretches that it was told about.
+/// Checks that a watcher was told all changes in its ranges.
 fn check_complete(watcher: u64, stream: &Stream<'_>, all: &BTreeMap<u64, BTreeSet<Change>>, verdict: &mut Verdict) {
     let none = BTreeSet::new();
     for (since, upto, poll) in stream.covered.iter().filter(|(since, upto, _)| since < upto) {

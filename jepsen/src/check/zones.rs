@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use crate::models::RegisterOp;
 use crate::wgl::Call;
 
-/// The answer.
+/// Result of the decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ZoneVerdict {
     /// There is an order that explains every answer.
@@ -28,11 +28,11 @@ pub enum ZoneVerdict {
         /// Positions of the operations that contradict each other.
         part: Vec<usize>,
     },
-    /// A value was written twice: ask another checker.
+    /// A value was written twice, so another checker must decide.
     NotApplicable,
 }
 
-/// A time that a history can have, with room for the beginning before it.
+/// A time in a history, or -1 for the beginning.
 type Time = i128;
 
 /// The cluster of one value.
@@ -107,8 +107,8 @@ fn seen(op: &RegisterOp) -> Option<Option<i64>> {
     }
 }
 
-/// The time at which each operation must have taken effect; `None` for one that need not have.
-/// `None` altogether when a value was written twice.
+/// Returns the time before which each operation must have taken effect; `None` for one that need
+/// not have. Returns `None` altogether when a value was written twice.
 fn resolve(calls: &[Call<RegisterOp>]) -> Option<Vec<Option<Time>>> {
     let mut writers = BTreeMap::new();
     for (i, call) in calls.iter().enumerate() {
@@ -165,7 +165,7 @@ fn clusters(
     Ok(clusters)
 }
 
-/// Walks the chains of clusters and gives the zone of each block.
+/// Walks the chains of clusters, and returns the zone of each block.
 fn blocks(
     calls: &[Call<RegisterOp>],
     completes: &[Option<Time>],
@@ -185,7 +185,7 @@ fn blocks(
         zones.push(join(&chain)?);
     }
     if visited < clusters.len() {
-        // Compare-and-sets that feed each other: none of them can be the first.
+        // These compare-and-sets form a cycle, so none of them can be the first.
         let part = clusters.values().filter(|cluster| is_cas(cluster)).filter_map(|cluster| cluster.writer);
         return Err(contradiction("cycle-of-sets", part));
     }
@@ -206,7 +206,7 @@ fn zone(calls: &[Call<RegisterOp>], completes: &[Option<Time>], initial: bool, c
     zone
 }
 
-/// The zone of a chain whose clusters can follow each other.
+/// Returns the zone of a chain, if its clusters can follow each other.
 fn join(chain: &[Zone]) -> Result<Zone, ZoneVerdict> {
     let mut later = vec![Zone::empty(); chain.len()];
     for k in (0..chain.len().saturating_sub(1)).rev() {
@@ -224,7 +224,7 @@ fn join(chain: &[Zone]) -> Result<Zone, ZoneVerdict> {
     Ok(block)
 }
 
-/// Two blocks of which each would have to come before the other.
+/// Finds two blocks of which each would have to come before the other.
 fn conflict(zones: Vec<Zone>) -> Option<(Zone, Zone)> {
     let (mut forward, backward): (Vec<Zone>, Vec<Zone>) =
         zones.into_iter().partition(|zone| zone.first_complete.0 <= zone.last_call.0);

@@ -1,11 +1,11 @@
-//! Lines of a node's log that tell of a bug.
+//! Lines of a node's log that show a bug.
 
-/// Sources in which a process may panic that ends because its disk or its memory failed: sled
+/// Sources that may panic when a process ends because its disk or its memory failed: sled
 /// (docs/storage-trouble.md), openraft when its task has ended, and the standard library when a
 /// thread has no memory for its signal stack.
 const AT_AN_END: [&str; 3] = ["/sled-0.", "/raft_inner.rs", "/stack_overflow.rs"];
 
-/// Lines that tell of a bug, at most 20. One panic for each excused end is the end itself.
+/// Returns the lines that show a bug, at most 20. One panic is left out for each excused end.
 pub(super) fn alarms(log: &str, excused: usize) -> Vec<&str> {
     let mut excused = excused;
     let alarm = |line: &&str| {

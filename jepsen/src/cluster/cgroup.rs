@@ -16,10 +16,10 @@ pub enum Resource {
 /// Amount of a scarce resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scarcity {
-    /// So many bytes more than the process has now: what it had before stays charged to the group
-    /// that it was in.
+    /// Bytes that the process may use in addition. Its present memory stays charged to its earlier
+    /// group.
     MemoryLeft(u64),
-    /// So many microseconds of every 100,000.
+    /// Microseconds of processor time in every 100,000.
     CpuQuota(u64),
 }
 
@@ -49,7 +49,7 @@ const MEMORY_1: Files =
 const MEMORY_2: Files =
     Files { limit: "memory.max", met: ("memory.events", "max "), killed: ("memory.events", "oom_kill ") };
 
-/// A version of control groups with the place of one resource's.
+/// Version of control groups, with the directory of one resource's groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Hierarchy {
     /// One tree of groups for each resource.
@@ -84,10 +84,10 @@ impl Hierarchy {
     }
 }
 
-/// Whether groups can be made here.
+/// Checks that groups can be made here.
 ///
 /// # Errors
-/// Why not: they take root and a kernel that has them.
+/// The reason why not: groups take root and a kernel that has them.
 pub fn available(resource: Resource) -> io::Result<()> {
     let hierarchy = Hierarchy::of(resource)?;
     if let Hierarchy::Two(dir) = &hierarchy {
@@ -108,7 +108,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// Moves a process into a group of its own.
+    /// Moves a process into a new group.
     ///
     /// # Errors
     /// When the group cannot be made.
@@ -146,7 +146,7 @@ impl Group {
         }
     }
 
-    /// Number of times that the process wanted more than there was.
+    /// Number of times that the process needed more than its limit.
     ///
     /// # Errors
     /// When the kernel does not say.
@@ -190,7 +190,7 @@ impl Group {
         fs::write(&path, text).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
     }
 
-    /// The number behind a word at the beginning of a line of a file.
+    /// Returns the number behind a word at the beginning of a line of a file.
     fn count(&self, (name, word): (&str, &str)) -> io::Result<u64> {
         Ok(number(&self.read(name)?, word))
     }

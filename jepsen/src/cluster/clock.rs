@@ -15,13 +15,13 @@ impl Clock {
     /// The clock that shows the true time.
     pub const RIGHT: Clock = Clock::offset(0);
 
-    /// A clock that is off and stays so far off.
+    /// Returns a clock with a constant error.
     pub const fn offset(offset_ms: i64) -> Clock {
         Clock { offset_ms, rate_permille: 1_000 }
     }
 
-    /// The clock as libfaketime reads it, for a process of that age: its rate counts from the start
-    /// of the process.
+    /// Returns the clock in libfaketime's format, for a process of this age: libfaketime counts the
+    /// rate from the start of the process.
     pub(super) fn told(self, age: Duration) -> String {
         let rate = f64::from(self.rate_permille) / 1e3;
         let gone_ahead = age.as_secs_f64() * (rate - 1.0);

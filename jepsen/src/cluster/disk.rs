@@ -20,8 +20,8 @@ use power_disk::{Cut, Disk, Mounted};
 
 /// Size of the tmpfs.
 const DISK_BYTES: u64 = 512 << 20;
-/// Size of the image, as its filesystem sees it. The image fits, so that it can be full by itself
-/// too.
+/// Size of the image, as its filesystem sees it. The image fits into the tmpfs, so that it can be
+/// full without the tmpfs being so.
 const IMAGE_BYTES: u64 = 384 << 20;
 /// The name of the file that takes the space.
 const FILLER: &str = ".jepsen-filler";
@@ -43,7 +43,7 @@ pub enum DiskKind {
 }
 
 impl DiskKind {
-    /// The kind that does what both kinds do.
+    /// Returns the kind that can break in both ways; `None` if there is none.
     pub fn with(self, other: DiskKind) -> Option<DiskKind> {
         match (self, other) {
             (one, other) if one == other => Some(one),
@@ -87,7 +87,7 @@ impl Drop for Disks {
 }
 
 impl Disks {
-    /// Gives a node a disk of its own at `dir/disk`. Answers the directory for its data.
+    /// Makes a new disk for a node at `dir/disk`. Returns the directory for its data.
     ///
     /// # Errors
     /// When mounting is not permitted, or a tool is missing.
@@ -137,7 +137,7 @@ impl Disks {
         self.powered(data_dir).map(|disk| disk.delayed())
     }
 
-    /// Mends all disks: fsyncs work, and those that wait have worked.
+    /// Mends all disks: fsyncs work, and those that wait succeed.
     pub fn mend(&mut self) {
         self.impaired.clone().iter().for_each(|data_dir| self.mend_one(data_dir));
     }
@@ -147,8 +147,7 @@ impl Disks {
         self.recover(data_dir, Disk::mend);
     }
 
-    /// Frees all disks: fsyncs work, and those that wait have failed, so their processes are to
-    /// end.
+    /// Frees all disks: fsyncs work, and those that wait fail, so their processes are to end.
     pub fn let_go(&mut self) {
         self.impaired.clone().iter().for_each(|data_dir| self.let_go_of(data_dir));
     }
@@ -158,7 +157,7 @@ impl Disks {
         self.recover(data_dir, Disk::drop_hung);
     }
 
-    /// Tells whether the fsyncs of a disk have been sound for so long.
+    /// Tells whether the fsyncs of a disk have been sound for longer than `time`.
     pub fn rested(&self, data_dir: &Path, time: Duration) -> bool {
         !self.impaired.contains(data_dir) && self.mended.get(data_dir).is_none_or(|mended| mended.elapsed() > time)
     }
@@ -175,9 +174,8 @@ impl Disks {
         disk.ok_or_else(|| io::Error::other("it is no FUSE disk"))
     }
 
-    /// Takes everything from the disk that `data_dir` lies on that was not written to it, as when
-    /// the power goes. The node must have been killed. The seed decides what survives of what was
-    /// not synced.
+    /// Cuts the power of the disk that `data_dir` lies on. The node must have been killed. The seed
+    /// decides which unsynced changes survive.
     ///
     /// # Errors
     /// When the disk is none that loses power.
@@ -197,8 +195,8 @@ impl Disks {
         self.losses
     }
 
-    /// Copies the files of FUSE disks to `saved-data` beside them: the disks are gone with their
-    /// processes.
+    /// Copies the files of FUSE disks to `saved-data` beside them, because the disks end with this
+    /// process.
     ///
     /// # Errors
     /// When something cannot be copied.
@@ -211,7 +209,7 @@ impl Disks {
     }
 }
 
-/// Takes away what an earlier run that was cut off left mounted below `dir`.
+/// Unmounts what an interrupted run left mounted below `dir`.
 pub fn unmount_below(dir: &Path) {
     let Ok(dir) = fs::canonicalize(dir) else { return };
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
@@ -223,7 +221,7 @@ pub fn unmount_below(dir: &Path) {
     drop(disks);
 }
 
-/// Takes all the space of the disk that `data_dir` lies on.
+/// Fills the disk that `data_dir` lies on.
 ///
 /// # Errors
 /// When the filler cannot be written for another reason than that the disk is full.
@@ -231,7 +229,7 @@ pub fn fill(data_dir: &Path) -> io::Result<()> {
     fill_file(&data_dir.parent().unwrap_or(data_dir).join(FILLER))
 }
 
-/// Takes the space from under the image that `data_dir` lies in.
+/// Fills the tmpfs below the image that `data_dir` lies in.
 ///
 /// # Errors
 /// As `fill`.
@@ -240,7 +238,7 @@ pub fn fill_below(data_dir: &Path) -> io::Result<()> {
     fill_file(&disk.join(FILLER))
 }
 
-/// Gives the space back.
+/// Frees the space again.
 ///
 /// # Errors
 /// When the filler cannot be removed.

@@ -1,5 +1,5 @@
-//! The cluster under test: real `zlock serve` processes on this machine, or an own cluster that is
-//! only talked to.
+//! The cluster under test: `zlock serve` processes on this machine, or a cluster that runs already
+//! and is not broken.
 
 mod alarms;
 pub mod cgroup;
@@ -30,13 +30,13 @@ pub(crate) const CLUSTER_ID: &str = "jepsen";
 /// Longest time until every node of a cluster is ready.
 const READY_MAX: Duration = Duration::from_secs(60);
 
-/// Nodes that end this often while everything is whole will not recover.
+/// Number of ends of one node in a recovery beyond which the node will not recover.
 const ENDS_IN_RECOVERY_MAX: usize = 3;
 
 /// Znode that is written to see whether a node writes.
 const PROBE: &str = "/jepsen-probe";
 
-/// Plan of an own cluster.
+/// Plan of a cluster that the harness starts.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Number of nodes.
@@ -49,7 +49,7 @@ pub struct Plan {
     pub dir: PathBuf,
     /// `libfaketime`, when wall clocks are to jump.
     pub faketime: Option<PathBuf>,
-    /// A directory for each node's data elsewhere: small disks.
+    /// Directory of each node's data on a small disk; `None` for the default place.
     pub data_dirs: Vec<Option<PathBuf>>,
     /// More keys for the nodes' configuration: `key = value` lines.
     pub settings: String,
@@ -69,13 +69,14 @@ pub struct Cluster {
     pub raised: bool,
     /// The links between the nodes; none for a cluster that was there before.
     pub network: Option<Network>,
-    /// The nodes' own disks, where faults need them. Behind the nodes: they must be gone first.
+    /// The nodes' disks, where faults need them. They drop after the nodes, whose processes must
+    /// end first.
     pub disks: disk::Disks,
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // A process that waits for its disk does not even die.
+        // A process that waits for its disk cannot die before the disk answers.
         for node in &mut self.nodes {
             node.condemn();
         }
@@ -113,15 +114,15 @@ impl Cluster {
         }
     }
 
-    /// A cluster that runs already.
+    /// Returns a cluster that runs already.
     pub fn of(endpoints: Vec<String>) -> Cluster {
         let (zookeeper, nodes, disks) = (Vec::new(), Vec::new(), disk::Disks::default());
         Cluster { endpoints, zookeeper, nodes, raised: false, network: None, disks }
     }
 
-    /// Starts a node unless it runs. One that refused to start on what a broken disk has left is
-    /// given an empty disk, as its message says: only one disk breaks at a time, and the next only
-    /// after recovery.
+    /// Starts a node unless it runs. A node that refused to start on damaged data of a broken disk
+    /// gets an empty one, as its message says. That is safe, because only one disk breaks at a
+    /// time, and the next only after recovery.
     ///
     /// # Errors
     /// When the program cannot be started.
@@ -141,7 +142,7 @@ impl Cluster {
         &mut self.nodes[(id - 1) as usize]
     }
 
-    /// kill -9 of a node; returns when the process is gone. Its disk answers again, if it did not.
+    /// Kills a node with SIGKILL, and returns when the process is gone. Its disk answers again.
     pub fn kill(&mut self, id: u64) {
         let node = &mut self.nodes[(id - 1) as usize];
         node.condemn();
@@ -149,7 +150,7 @@ impl Cluster {
         node.kill();
     }
 
-    /// SIGTERM, and waits for the end. Its disk answers again, if it did not.
+    /// Stops a node with SIGTERM, and waits for the end. Its disk answers again.
     pub async fn stop(&mut self, id: u64) {
         let node = &mut self.nodes[(id - 1) as usize];
         self.disks.mend_one(&node.data_dir);
@@ -186,7 +187,7 @@ impl Cluster {
         Ok(sum)
     }
 
-    /// Tells whether the fsyncs of a node have been sound for so long.
+    /// Tells whether the fsyncs of a node have been sound for longer than `time`.
     pub fn disk_rested(&self, id: u64, time: Duration) -> bool {
         self.disks.rested(&self.nodes[(id - 1) as usize].data_dir, time)
     }
@@ -204,7 +205,7 @@ impl Cluster {
         self.disks.lose_power(&self.nodes[(id - 1) as usize].data_dir, seed)
     }
 
-    /// Starts every node again that has ended for its disk or its memory and not come back yet.
+    /// Starts every node again that has ended because of its disk or its memory.
     ///
     /// # Errors
     /// When the program cannot be started.
@@ -249,7 +250,7 @@ impl Cluster {
         }
     }
 
-    /// Nodes that cannot be said to have recovered, and why.
+    /// Returns the reasons for which nodes have not recovered.
     async fn late(&self, http: &mut Http) -> Vec<String> {
         let mut late = Vec::new();
         for id in 1..=self.endpoints.len() as u64 {
@@ -263,8 +264,8 @@ impl Cluster {
         if !late.is_empty() || unproven.is_empty() {
             return late;
         }
-        // A node that is ready has not written yet, and the next fsync may be the one that fails.
-        // Should it fail even later, the next recovery starts the node again.
+        // A ready node may not have written yet, and its next fsync may be the one that fails. If
+        // an fsync fails even later, the next recovery starts the node again.
         let Some(zxid) = probe(http).await else { return vec!["a write was not acknowledged".to_owned()] };
         for id in unproven {
             let view: Option<View> = http.send(id, Call::get("/v1/cluster")).await.read(Effect::Read);
@@ -292,14 +293,15 @@ impl Cluster {
         votes.into_iter().max_by_key(|(_, votes)| *votes).map(|(leader, _)| leader)
     }
 
-    /// The unasked ends of nodes, since the beginning.
+    /// Ends of nodes that the harness did not ask for, since the beginning.
     pub fn ends(&mut self) -> Vec<Ended> {
         self.nodes.iter_mut().for_each(|node| _ = node.runs());
         self.nodes.iter().flat_map(|node| node.ends().to_vec()).collect()
     }
 }
 
-/// Writes to a znode that no workload knows, at any node; gives the write's zxid.
+/// Writes to a znode that no workload uses, at any node. Returns the write's zxid; `None` if no
+/// node acknowledged it.
 async fn probe(http: &mut Http) -> Option<u64> {
     let target = format!("/v1/znodes{PROBE}");
     for node in 1..=http.node_count() {
@@ -323,7 +325,7 @@ async fn views(endpoints: &[String], nodes: &[u64]) -> Vec<Option<View>> {
     views
 }
 
-/// The program `zlock` of the same build as this one.
+/// Returns the program `zlock` of the same build as this one.
 ///
 /// # Errors
 /// When it is not there.

@@ -1,5 +1,5 @@
-//! The nodes in network namespaces of their own, on a bridge in one more: partitions as the kernel
-//! makes them.
+//! Network namespaces: one for each node, and one with the bridge between them. The kernel makes
+//! the partitions.
 //!
 //! Needs root, `ip` and `nft`. A set of address pairs on the bridge says which packets are dropped,
 //! so every direction of every link is cut by itself and in one step. Connections stay open and go
@@ -21,12 +21,12 @@ const NODES_MAX: u64 = 9;
 /// Packets in a hundred that a lossy link drops.
 pub(crate) const LOSS_PERCENT: u32 = 20;
 
-/// Namespaces for nodes and their bridge. Dropping it removes them.
+/// Namespaces for nodes and their bridge. The drop removes them.
 pub struct Namespaces {
     prefix: String,
     subnet: String,
     nodes: u64,
-    /// Locked as long as the names and addresses of its number are in use.
+    /// Lock of the run's number, which its names and addresses contain.
     _slot: File,
 }
 
@@ -36,7 +36,7 @@ impl Drop for Namespaces {
     }
 }
 
-/// Removes what there is of a slot.
+/// Removes all namespaces and links of a run.
 fn remove(prefix: &str, nodes: u64) {
     // The kernel takes its time with namespaces; the address of this side must be free for the next
     // run at once.
@@ -47,12 +47,12 @@ fn remove(prefix: &str, nodes: u64) {
     }
 }
 
-/// Checks that this process may make namespaces and has the tools: makes one to see.
+/// Checks that this process may make namespaces and has the tools, by making one.
 pub(crate) fn available() -> io::Result<()> {
     Namespaces::make(1).map(|_| ())
 }
 
-/// A number that no other run on this machine has, for as long as the file is open.
+/// Reserves a number that no other run on this machine has while the file is open.
 fn take_slot() -> io::Result<(u32, File)> {
     for slot in 0..SLOTS {
         // Only root may write here, and only root can make namespaces.
@@ -68,7 +68,7 @@ fn take_slot() -> io::Result<(u32, File)> {
 }
 
 impl Namespaces {
-    /// Makes a namespace for each node, and one that this process reaches all of them through.
+    /// Makes a namespace for each node, and one with a bridge by which this process reaches them.
     ///
     /// # Errors
     /// When that is not permitted, or a tool is missing.
@@ -117,7 +117,7 @@ impl Namespaces {
         format!("{}.{node}", self.subnet)
     }
 
-    /// Beginning of a node's command.
+    /// Beginning of a command that runs in the node's namespace.
     pub fn enter(&self, node: u64) -> Vec<String> {
         ["ip", "netns", "exec"].into_iter().map(str::to_owned).chain([self.name(node)]).collect()
     }

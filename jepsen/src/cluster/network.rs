@@ -20,7 +20,7 @@ pub enum NetworkKind {
 }
 
 impl NetworkKind {
-    /// Namespaces where they can be had, unless links are to be slow.
+    /// Returns namespaces where they are available and links need not be slow, else proxies.
     pub fn best(with_delay: bool) -> NetworkKind {
         if !with_delay && namespaces::available().is_ok() { NetworkKind::Namespaces } else { NetworkKind::Proxies }
     }
@@ -50,12 +50,13 @@ pub struct Place {
 pub enum Network {
     /// Proxies on loopback, and the ports of the nodes behind them.
     Proxies(Links, Ports),
-    /// Namespaces.
+    /// Network namespaces and the bridge between them.
     Namespaces(Namespaces),
 }
 
 impl Network {
-    /// Makes a network for so many nodes, and says where each is.
+    /// Makes a network for this number of nodes. Returns the network and the addresses of each
+    /// node.
     ///
     /// # Errors
     /// When ports or namespaces cannot be had.

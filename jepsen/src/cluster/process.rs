@@ -16,17 +16,16 @@ use super::clock::Clock;
 use super::{CLUSTER_ID, Place, Plan};
 use crate::store::log_minute;
 
-/// The super user of every node: `super:test`, as in the documentation of ZooKeeper. Digests of the
-/// state are for him.
+/// The super user of every node: `super:test`, as in the documentation of ZooKeeper. The nodes show
+/// the digest of their state to this user alone.
 const SUPER_DIGEST: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
 
 /// Lines of a node's log that are shown when it ended.
 const LAST_LINES: usize = 8;
-/// Wall clocks that can jump begin so far in the past, and a node's first log lines have to show
-/// it.
+/// Seconds by which a movable wall clock is behind at first. A node's first log lines must show
+/// that time, which proves that libfaketime works.
 const START_OFFSET_S: u64 = 3_600;
-/// Ends of one node that are remembered; there are hardly ever as many, and the first ones tell
-/// most.
+/// Largest number of ends of one node that are remembered. The first ones tell most.
 const ENDS_MAX: usize = 50;
 
 /// Longest time of a clean stop: more than a node gives itself before it cuts the stop short.
@@ -46,8 +45,8 @@ pub struct Ended {
     pub node: u64,
     /// Exit status of the process.
     pub how: String,
-    /// True when the node's disk was broken during the process's life, or has left the data
-    /// damaged: the process has to end then.
+    /// True when the node's disk was broken during the process's life, or has left damaged data:
+    /// the process has to end then.
     pub for_its_disk: bool,
     /// True when the kernel killed the process because its control group had no memory left.
     pub for_its_memory: bool,
@@ -59,19 +58,19 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// Tells whether the broken disk or the lack of memory is reason enough.
+    /// Tells whether a broken disk or a lack of memory explains the end.
     pub fn is_excused(&self) -> bool {
         self.for_its_disk || self.for_its_memory
     }
 
-    /// Tells whether the node's last word was that its data is damaged, whatever had been done to
-    /// its disk.
+    /// Tells whether the node's last line says that its data is damaged, whether or not its disk
+    /// was broken.
     pub fn says_damaged(&self) -> bool {
         self.last_lines.last().is_some_and(|line| line.contains(DAMAGED))
     }
 }
 
-/// One of the two programs that a node can run.
+/// Program that a node runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     /// The program that the node was first started with.
@@ -80,7 +79,7 @@ pub enum Which {
     Next,
 }
 
-/// End of a process that had to end.
+/// End of a process that was expected to end by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// Exit code of the process, unless a signal ended it.
@@ -92,9 +91,9 @@ pub struct Refused {
 /// Way in which a disk breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Breakage {
-    /// The disk takes no more. What it has taken, it keeps.
+    /// The disk takes no more bytes, and keeps what it has.
     Full,
-    /// The disk says that an fsync failed, and may have lost a part of a file.
+    /// An fsync fails, and a part of a file may be lost.
     LosesWrites,
 }
 
@@ -105,15 +104,15 @@ enum Data {
     Sound,
     /// Data that was on a disk that loses writes.
     Suspect,
-    /// Suspect data that the present process is the first to open since: it finds the damage, if
-    /// there is any.
+    /// Data that was suspect. The present process is the first to open it since, so it finds any
+    /// damage.
     OnTrial,
 }
 
-/// The disk was not broken in the life of the process.
+/// State of a disk during the life of the present process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Disk {
-    /// The disk was never broken.
+    /// The disk was not broken.
     Sound,
     /// The disk is broken now.
     Broken,
@@ -127,7 +126,7 @@ pub struct Node {
     pub id: u64,
     /// Directory of the node's data.
     pub data_dir: PathBuf,
-    /// The program that the node runs, and the first one with the one that it may run as well.
+    /// The program that the node runs; then both programs that it may run.
     program: PathBuf,
     programs: (PathBuf, Option<PathBuf>),
     config: PathBuf,
@@ -139,7 +138,7 @@ pub struct Node {
     /// Time at which the process was started.
     started: Instant,
     paused: bool,
-    /// SIGKILL was sent, and the end is still to come.
+    /// Whether SIGKILL was sent, and the process is still to end.
     condemned: bool,
     disk: Disk,
     data: Data,
@@ -198,10 +197,10 @@ impl Node {
         })
     }
 
-    /// Lets the node run this program from its next start on.
+    /// Chooses the program that the node runs from its next start on.
     ///
     /// # Errors
-    /// When there is no other one.
+    /// When there is no second program.
     pub fn run_program(&mut self, which: Which) -> Result<(), String> {
         self.program = match (which, &self.programs) {
             (Which::First, (first, _)) => first.clone(),
@@ -211,10 +210,10 @@ impl Node {
         Ok(())
     }
 
-    /// Starts the process, which has to end by itself soon. That is not held against it.
+    /// Starts the process, which has to end by itself soon. This end is not among [`Node::ends`].
     ///
     /// # Errors
-    /// When it cannot be started, or goes on.
+    /// When the process cannot be started, or goes on.
     pub async fn start_to_the_end(&mut self) -> io::Result<Refused> {
         self.start()?;
         let deadline = Instant::now() + STOP_MAX;
@@ -244,8 +243,8 @@ impl Node {
             command.args(words).arg(inside.get_program()).args(inside.get_args());
         }
         if let Some((library, offset)) = &self.faketime {
-            // Only the wall clock: a monotonic clock that jumps makes the standard library's waits
-            // hang.
+            // Only the wall clock is changed: a monotonic clock that jumps makes the standard
+            // library's waits hang.
             command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", offset);
             command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         }
@@ -285,7 +284,7 @@ impl Node {
         }
     }
 
-    /// The unasked ends of the node, since the beginning.
+    /// Ends of the node that the harness did not ask for, since the beginning.
     pub fn ends(&self) -> &[Ended] {
         &self.ends
     }
@@ -305,13 +304,13 @@ impl Node {
         }
     }
 
-    /// Tells whether the process has lived through a broken disk, so that it is unknown yet whether
-    /// it goes on.
+    /// Tells whether the process has lived through a broken disk, so that it may still end because
+    /// of it.
     pub fn must_prove_itself(&self) -> bool {
         self.process.is_some() && self.disk == Disk::Mended
     }
 
-    /// kill -9; returns when the process is gone.
+    /// Kills the process with SIGKILL, and returns when it is gone.
     pub fn kill(&mut self) {
         // A node that has ended by itself before is not excused by the kill.
         if !std::mem::take(&mut self.condemned) {
@@ -322,7 +321,8 @@ impl Node {
         self.paused = false;
     }
 
-    /// SIGKILL for a process that a disk may keep from ending: [`Node::kill`] waits for its end.
+    /// Sends SIGKILL without waiting, because a disk may keep the process from ending.
+    /// [`Node::kill`] waits for the end.
     pub fn condemn(&mut self) {
         if self.runs()
             && let Some(process) = &self.process
@@ -332,8 +332,8 @@ impl Node {
         }
     }
 
-    /// SIGTERM, and waits for the end. One that does not stop cleanly counts as one that ended by
-    /// itself.
+    /// Sends SIGTERM, and waits for the end. A process that does not stop cleanly counts as ended
+    /// by itself.
     pub async fn stop(&mut self) {
         self.pause(false);
         let told = self.runs() && self.process.as_ref().is_some_and(|process| process.signal(Signal::TERM).is_ok());
@@ -370,10 +370,10 @@ impl Node {
         self.paused
     }
 
-    /// Gives the process less of a resource, until [`Node::release`].
+    /// Limits a resource of the process, until [`Node::release`].
     ///
     /// # Errors
-    /// When it does not run, or the control group cannot be made.
+    /// When the process does not run, or the control group cannot be made.
     pub fn starve(&mut self, scarcity: Scarcity) -> io::Result<()> {
         self.release()?;
         let process = self.process.as_ref().ok_or_else(|| io::Error::other("it does not run"))?;
@@ -381,7 +381,7 @@ impl Node {
         Ok(())
     }
 
-    /// Number of times that the process has met its bound.
+    /// Number of times that the process has reached its limit.
     ///
     /// # Errors
     /// When the control group cannot say.
@@ -389,12 +389,12 @@ impl Node {
         self.group.as_ref().map_or(Ok(0), Group::bound_met)
     }
 
-    /// Gives the process all resources that there are again.
+    /// Lifts the limit of the process's resources.
     ///
     /// # Errors
     /// When the control group cannot be removed.
     pub fn release(&mut self) -> io::Result<()> {
-        // Whether it ended for its memory is known as long as the group is there.
+        // The group tells whether the process ended for lack of memory, so an end is noted first.
         self.runs();
         self.group.take().map_or(Ok(()), Group::remove)
     }
@@ -410,7 +410,7 @@ impl Node {
             return Ok(());
         }
         remove_inside(&self.data_dir)?;
-        // A loss of power must not bring a part of it back.
+        // The removal is synced, so that a loss of power brings nothing back.
         fs::File::open(&self.data_dir)?.sync_all()
     }
 
@@ -432,11 +432,11 @@ impl Node {
         }
     }
 
-    /// Sees in the log of a node that has just started whether libfaketime reaches it, and sets the
-    /// clock right.
+    /// Checks in the log of a node that has just started that libfaketime works, and sets the clock
+    /// right.
     ///
     /// # Errors
-    /// When it does not: no jump would have any effect.
+    /// When libfaketime does not work: no jump would have any effect.
     pub fn check_clock(&mut self) -> io::Result<()> {
         if self.faketime.is_none() {
             return Ok(());
@@ -451,7 +451,7 @@ impl Node {
         self.set_clock(Clock::RIGHT)
     }
 
-    /// Number of lines of the log that have this message.
+    /// Number of lines of the log that contain this text.
     pub fn told(&self, message: &str) -> u64 {
         let log = fs::read(&self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
@@ -459,17 +459,17 @@ impl Node {
     }
 
     /// Tells whether a node that was killed was writing, receiving or swapping a snapshot, by the
-    /// files of its data directory (docs/storage-format.md).
+    /// files of its data directory (docs/dev/storage-format.md).
     pub fn has_unfinished_snapshot(&self) -> bool {
         let Ok(entries) = fs::read_dir(self.data_dir.join("sled")) else { return false };
         let names: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         let being_written = names.iter().any(|path| path.extension().is_some_and(|end| end == "new"));
         let finished = names.iter().filter(|path| path.extension().is_none()).count();
-        // More than the one that is current.
+        // There is a finished snapshot besides the current one.
         being_written || finished > usize::from(self.data_dir.join("snapshot").exists())
     }
 
-    /// Lines of the log that tell of a bug.
+    /// Lines of the log that show a bug.
     pub fn alarms(&self) -> Vec<String> {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let excused = self.ends.iter().filter(|end| end.is_excused()).count();

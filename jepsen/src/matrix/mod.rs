@@ -38,8 +38,8 @@ pub(crate) async fn run(all: &All) -> Result<Validity, String> {
     done.map(|()| table.worst())
 }
 
-/// The table so far, and the runs that are missing in it. Everything that can be refused is refused
-/// here.
+/// Returns the table so far, and the runs that are missing in it. Everything that can be refused is
+/// refused here.
 fn prepare(all: &All, seed: u64) -> Result<(Table, Vec<Planned>), String> {
     std::fs::create_dir_all(&all.common.store).map_err(|error| format!("the store: {error}"))?;
     let mut planned = Vec::new();
@@ -60,8 +60,8 @@ fn prepare(all: &All, seed: u64) -> Result<(Table, Vec<Planned>), String> {
     Ok((table, planned))
 }
 
-/// Workload and nemesis of every run. Nemeses are the outer loop: one that nothing survives shows
-/// early.
+/// Returns workload and nemesis of every run. All workloads run under one nemesis before the next,
+/// so that a nemesis that breaks everything shows early.
 fn cells(all: &All) -> Vec<(Workload, Cell)> {
     let door = all.common.door;
     let every = || Workload::all().filter(|workload| door.has(*workload)).collect();

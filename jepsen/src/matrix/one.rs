@@ -1,4 +1,4 @@
-//! One run of the matrix, in a process of its own: whatever becomes of it, the others go on.
+//! One run of the matrix, in a separate process: whatever becomes of it, the other runs go on.
 
 use std::fs::File;
 use std::path::Path;
@@ -19,7 +19,7 @@ use super::table::Row;
 /// Longest time for a run to end its nodes and take its networks down when it is told to.
 const END_MAX: Duration = Duration::from_secs(20);
 
-/// Makes the run, within the limit, unless all are to stop.
+/// Makes the run. It is cut off at the limit, or when all runs are to stop.
 pub(super) async fn run(planned: Planned, limit: Duration, stopped: watch::Receiver<bool>) -> Row {
     let Planned { cell, options } = planned;
     let result = match store::new_run(&options.store, options.workload.name()) {
@@ -41,7 +41,7 @@ async fn supervise(
     command.args(arguments).arg("--supervised").arg(dir).stdin(Stdio::piped());
     command.stdout(log.try_clone().map_err(failed)?).stderr(log).process_group(0).kill_on_drop(true);
     let mut child = command.spawn().map_err(failed)?;
-    // Waiting would close it, and a run ends with its stdin.
+    // Waiting would close the run's stdin, and the run ends with it.
     let stdin = child.stdin.take();
     let ended = tokio::select! {
         ended = timeout(limit, child.wait()) => ended.map_err(|_| format!("cut off after {} s", limit.as_secs())),
@@ -64,7 +64,7 @@ async fn cut(child: &mut Child, dir: &Path) {
     if timeout(END_MAX, child.wait()).await.is_ok() {
         return;
     }
-    // Nodes that stand still do not see that their stdin has ended.
+    // Nodes that are stopped do not notice that their stdin has ended.
     if let Some(group) = group {
         let _ = kill_process_group(group, Signal::KILL);
     }
@@ -72,7 +72,7 @@ async fn cut(child: &mut Child, dir: &Path) {
     disk::unmount_below(dir);
 }
 
-/// Reads the results that the run has written; the error says how it ended without.
+/// Reads the results that the run has written. Without results, the error says how the run ended.
 fn read(dir: &Path, status: ExitStatus) -> Result<Results, String> {
     if let Ok(bytes) = std::fs::read(dir.join("results.json")) {
         return serde_json::from_slice(&bytes).map_err(|error| format!("results.json: {error}"));

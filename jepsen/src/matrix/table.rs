@@ -45,7 +45,7 @@ impl Row {
 pub(crate) struct Table {
     /// Part of the command line that all runs share.
     settings: String,
-    /// The first run's seed; those behind it count up.
+    /// The first run's seed. Each later run has the next number.
     pub(crate) seed: u64,
     runs: Vec<Row>,
     #[serde(skip)]
@@ -53,12 +53,12 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// An empty one.
+    /// Returns an empty table.
     pub(crate) fn new(common: &Common, seed: u64) -> Table {
         Table { settings: settings(common), seed, runs: Vec::new(), store: common.store.clone() }
     }
 
-    /// The table that the store has, without runs that could not be judged.
+    /// Reads the table of the store, without runs that could not be judged.
     pub(crate) fn resume(common: &Common, seed: u64) -> Result<Table, String> {
         let path = common.store.join("matrix.json");
         let text = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -117,7 +117,7 @@ impl Table {
     }
 }
 
-/// Whole or not at all: a matrix that is cut off must be readable.
+/// Replaces a file as a whole, so that a matrix that is cut off can be read.
 fn replace(path: &Path, text: &str) -> Result<(), String> {
     let next = path.with_extension("next");
     let written = std::fs::write(&next, text).and_then(|()| std::fs::rename(&next, path));

@@ -21,7 +21,7 @@ pub enum LockOp {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Holders {
     readers: Vec<u64>,
-    /// A client, and its holds.
+    /// The exclusive holder, and the number of its holds.
     alone: Option<(u64, u64)>,
 }
 

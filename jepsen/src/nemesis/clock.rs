@@ -1,4 +1,4 @@
-//! Wall clocks jump far; single ones step a little, or go at another rate.
+//! Faults of wall clocks: far jumps of all clocks, and small steps or wrong rates of single ones.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::kind::{Doing, Kind, Outcome, Scene, between};
 use crate::cluster::Clock;
 
-/// All wall clocks jump by up to an hour, forwards and backwards.
+/// Jumps of all wall clocks by up to an hour, forwards and backwards.
 pub(super) struct Jumps;
 
 impl Kind for Jumps {
@@ -33,7 +33,7 @@ pub(super) enum Change {
     Rates,
 }
 
-/// Again and again the clock of one node changes: in half of the faults always that of the leader.
+/// Repeated changes of one node's clock; in half of the faults it is always the leader's.
 pub(super) struct ClockSteps {
     change: Change,
     leader_only: bool,

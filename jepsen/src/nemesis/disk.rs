@@ -1,11 +1,11 @@
-//! A disk takes no more, or loses what it took.
+//! Disks that are full, or that lose writes.
 
 use serde_json::{Value, json};
 
 use super::kind::{Doing, Kind, Scene};
 use crate::cluster::{Breakage, disk};
 
-/// The disk of one node breaks so.
+/// Fault that breaks one node's disk in this way.
 pub(super) struct BrokenDisk(pub(super) Breakage);
 
 impl Kind for BrokenDisk {

@@ -1,4 +1,4 @@
-//! The leader's disk does not answer for longer than a node bears it.
+//! A disk of the leader that does not answer for longer than a node tolerates.
 
 use std::time::Duration;
 
@@ -10,13 +10,14 @@ use super::kind::{Doing, Kind, Outcome, Scene};
 
 /// Pause between two looks at who leads.
 const LOOK: Duration = Duration::from_millis(100);
-/// A leader that has said that its disk stalls has handed over within this time: it asks its
+/// Longest time from a leader's report of a stalled disk to the hand-over: the leader asks its
 /// followers for up to a second, and again half a second later.
 const HAND_OVER_MAX: Duration = Duration::from_secs(3);
-/// `disk.stall_max` is 2 s, a write comes soon, and then the leader has its time.
+/// Shortest length of the fault: `disk.stall_max` is 2 s, a write comes soon, and then the leader
+/// needs time to hand over.
 const LEAST: Duration = Duration::from_secs(6);
-/// A follower counts only when its disk has answered for ten times `disk.stall_max`. The rest is
-/// for it to write what has waited.
+/// Time for which a follower's disk must have answered: ten times `disk.stall_max`, and some
+/// seconds for the writes that waited.
 const RESTED: Duration = Duration::from_secs(25);
 
 /// Every fsync of the leader hangs until everything is mended.
@@ -28,7 +29,8 @@ pub(super) struct DiskStall {
     stalls: Option<Instant>,
     /// Time at which another node was first seen to lead.
     handed_over: Option<Instant>,
-    /// Whether the others could be asked to take over at every look.
+    /// Whether the other nodes must be able to take over: no other fault is under way, and their
+    /// disks have been sound for [`RESTED`].
     able: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The kinds of faults there are: name, what each needs of the machine, how one is made.
+//! Kinds of faults, with their names, their requirements, and the functions that make them.
 
 use super::clock::{Change, ClockSteps, Jumps};
 use super::disk::BrokenDisk;
@@ -62,7 +62,7 @@ pub enum Fault {
     PowerLoss,
     /// Messages of followers to a leader are held until it is deposed, and come late.
     HeldAnswers,
-    /// A follower or the leader is there again before the lease is over.
+    /// A follower or the leader is restarted before the leader's lease is over.
     RestartInLease,
     /// A link goes up and down again and again.
     Flapping,
@@ -86,22 +86,23 @@ pub enum Fault {
     Transfer,
 }
 
-/// Need that a fault has of this machine.
+/// Requirement that a fault has of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Nothing.
     Nothing,
     /// Links that can be late: proxies.
     Delays,
-    /// Links that leave callers on this machine: the password of an operator is not sent elsewhere.
+    /// Links over which callers keep this machine's address, because the password of an operator is
+    /// not sent elsewhere.
     Operator,
-    /// A second program, and links that leave callers on this machine.
+    /// A second program, and links over which callers keep this machine's address.
     NextProgram,
     /// libfaketime.
     Faketime,
     /// Control groups for this resource.
     Group(Resource),
-    /// A disk of its own for each node.
+    /// A separate disk for each node.
     Disk(DiskKind),
 }
 
@@ -117,7 +118,7 @@ const FULL: Need = Need::Disk(DiskKind::Full);
 const FSYNC: Need = Need::Disk(DiskKind::FailingFsync);
 const POWERED: Need = Need::Disk(DiskKind::Powered);
 
-/// One row for each, in the order of the variants.
+/// Properties of all faults, in the order of the variants.
 #[rustfmt::skip]
 const ROWS: [Row; 31] = [
     Row { fault: Fault::Kill, name: "kill", need: Need::Nothing, make: || Box::new(Strike(How::Kill, Whom::One)) },
@@ -168,12 +169,12 @@ impl Fault {
         self.row().name
     }
 
-    /// Need that the fault has of this machine.
+    /// Requirement that the fault has of this machine.
     pub fn need(self) -> Need {
         self.row().need
     }
 
-    /// A new fault of this kind.
+    /// Makes a new fault of this kind.
     pub(super) fn make(self) -> Box<dyn Kind> {
         (self.row().make)()
     }

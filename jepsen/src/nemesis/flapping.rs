@@ -54,7 +54,7 @@ impl Kind for Flapping {
 
     fn end<'a>(&'a mut self, _scene: Scene<'a>) -> Doing<'a, Outcome> {
         let times = self.times_down;
-        // Once down is no flapping.
+        // A link that went down once has not flapped.
         let outcome = Outcome {
             made: times > 1,
             told: json!({"times_down": times}),

@@ -1,4 +1,4 @@
-//! Old answers that come late.
+//! Answers of followers that reach a deposed leader late.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use super::kind::{Doing, Kind, Outcome, Rules, Scene, between, rules};
 
 /// Pause between two looks at who leads.
 const LOOK: Duration = Duration::from_millis(20);
-/// Time without another leader after which the links are let go, and the fault begins again.
+/// Time without another leader after which the links are freed, and the fault begins again.
 const DEPOSED_MAX: Duration = Duration::from_secs(3);
-/// Requests stay held that much longer than answers: the first word of the new leader must not come
-/// before the old answers.
+/// Additional time for which requests stay held, so that the first message of the new leader does
+/// not come before the old answers.
 const ANSWERS_FIRST: Duration = Duration::from_millis(150);
 /// Longest time of one holding, with all its stages.
 const LEAST: Duration = Duration::from_millis(4_500);
 
-/// Stage of one time of holding.
+/// Stage of the fault.
 #[derive(Clone, Copy, Debug, Default)]
 enum Stage {
     /// Nothing is held.
@@ -26,16 +26,16 @@ enum Stage {
     Apart,
     /// Messages of followers to the leader are held, and followers still hear it.
     Answers,
-    /// Everything from and to the leader is held since then.
+    /// Everything from and to the leader has been held since this moment.
     CutOff(Instant),
-    /// Another leads: followers' answers go on to the old one in a moment.
+    /// Another node leads. The followers' answers will reach the old leader in a moment.
     Deposed,
-    /// Followers' answers have gone on, and messages of the old leader are still held.
+    /// The followers' answers have gone on. Messages of the old leader are still held.
     Late,
 }
 
-/// Messages of followers to their leader are held back, then the leader is cut off until another
-/// leads, and then it hears all of them at once. Again and again.
+/// Fault that holds back messages of followers to their leader, cuts the leader off until another
+/// leads, and then delivers all held messages at once. It repeats this.
 #[derive(Default)]
 pub(super) struct HeldAnswers {
     stage: Stage,

@@ -1,4 +1,4 @@
-//! Kinds of faults, and the parts of a run that they can lay hands on.
+//! Kinds of faults, and the parts of a run that they act on.
 
 use std::collections::BTreeMap;
 use std::future::{Future, ready};
@@ -10,24 +10,24 @@ use testkit::LinkRule;
 
 use crate::cluster::Cluster;
 
-/// Directed links and what holds for them.
+/// Directed links and their rules.
 pub(super) type Rules = BTreeMap<(u64, u64), LinkRule>;
 
 /// A step of a fault. It fails when the fault could not be made.
 pub(super) type Doing<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
 
-/// One fault, from its beginning to its end. What it has done to links, disks, clocks and processes
-/// is undone by the nemesis.
+/// One fault, from its beginning to its end. The nemesis undoes its effects on links, disks, clocks
+/// and processes.
 pub(super) trait Kind: Send {
-    /// Breaks. Gives what the history says of it.
+    /// Begins the fault. Returns its description for the history.
     fn begin<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Value>;
 
-    /// Goes on with the fault. Gives the time until the next such step; `None` when there is none.
+    /// Continues the fault. Returns the time until the next such step; `None` when there is none.
     fn go_on<'a>(&'a mut self, _scene: Scene<'a>) -> Doing<'a, Option<Duration>> {
         Box::pin(ready(Ok(None)))
     }
 
-    /// Tells the outcome of the fault, just before everything is mended.
+    /// Returns the outcome of the fault, just before everything is mended.
     fn end<'a>(&'a mut self, _scene: Scene<'a>) -> Doing<'a, Outcome> {
         Box::pin(ready(Ok(Outcome::default())))
     }
@@ -41,13 +41,13 @@ pub(super) trait Kind: Send {
 /// Outcome of a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
-    /// False when the fault met nothing: such a one does not count as made.
+    /// False when the fault had no effect, so that it does not count.
     pub(super) made: bool,
     /// Value for the history, if any.
     pub(super) told: Value,
     /// Figures of the run, summed over faults.
     pub(super) figures: Vec<(&'static str, u64)>,
-    /// A duty of the cluster that it has not done under the fault.
+    /// A duty that the cluster has not done under the fault; `None` if it has done all.
     pub(super) wrong: Option<String>,
 }
 
@@ -84,12 +84,12 @@ impl Scene<'_> {
         (1..=self.cluster.endpoints.len() as u64).collect()
     }
 
-    /// All but one.
+    /// All nodes but one.
     pub(super) fn others(&self, than: u64) -> Vec<u64> {
         self.all().into_iter().filter(|id| *id != than).collect()
     }
 
-    /// Any node.
+    /// A random node.
     pub(super) fn one(&mut self) -> u64 {
         self.rng.u64(1..=self.cluster.endpoints.len() as u64)
     }
@@ -100,7 +100,7 @@ impl Scene<'_> {
         self.cluster.leader().await.unwrap_or(one)
     }
 
-    /// The nodes that are meant.
+    /// The nodes that `whom` stands for.
     pub(super) async fn choose(&mut self, whom: Whom) -> Vec<u64> {
         match whom {
             Whom::One => vec![self.one()],
@@ -121,8 +121,8 @@ impl Scene<'_> {
         all.iter().flat_map(|a| all.iter().map(move |b| (*a, *b))).filter(|(a, b)| a != b).collect()
     }
 
-    /// Gives links these rules, on top of what other faults have done to them. What this fault has
-    /// done to links before is undone.
+    /// Sets the rules of this fault for links, in place of its earlier ones. The rules of other
+    /// faults stay in force.
     pub(super) fn set_links(&mut self, rules: Rules) -> Result<(), String> {
         self.links.insert(self.name, rules);
         let network = self.cluster.network.as_ref();
@@ -131,7 +131,7 @@ impl Scene<'_> {
     }
 }
 
-/// All rules at once.
+/// Combines the rules of all faults.
 fn together(links: &BTreeMap<&'static str, Rules>) -> Rules {
     let mut all = Rules::new();
     for (link, rule) in links.values().flatten() {
@@ -141,12 +141,12 @@ fn together(links: &BTreeMap<&'static str, Rules>) -> Rules {
     all
 }
 
-/// These links, all with one rule.
+/// Returns rules that give all these links one rule.
 pub(super) fn rules(links: impl IntoIterator<Item = (u64, u64)>, rule: LinkRule) -> Rules {
     links.into_iter().map(|link| (link, rule)).collect()
 }
 
-/// A time between two, at random.
+/// Returns a random time between two.
 pub(super) fn between(rng: &mut fastrand::Rng, low_ms: u64, high_ms: u64) -> Duration {
     Duration::from_millis(rng.u64(low_ms..=high_ms))
 }

@@ -1,4 +1,4 @@
-//! All links are bad.
+//! Faults of all links at once.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use testkit::LinkRule;
 use super::kind::{Doing, Kind, Scene, rules};
 use crate::cluster::{LOSS_PERCENT, Network};
 
-/// Late by tens of milliseconds that vary.
+/// Delays of all links by tens of milliseconds that vary.
 pub(super) struct Slow;
 
 impl Kind for Slow {
@@ -22,7 +22,7 @@ impl Kind for Slow {
     }
 }
 
-/// Packets are lost, or, with proxies, connections break again and again.
+/// Loss of packets on all links, or, with proxies, connections that break again and again.
 pub(super) struct Loss;
 
 impl Kind for Loss {

@@ -44,20 +44,20 @@ use kind::{Kind, Rules, Scene};
 /// Number of times that each fault was made.
 pub type Injected = BTreeMap<String, u64>;
 
-/// Deeds of a nemesis, and their outcome.
+/// Faults that a nemesis has made, and their outcome.
 #[derive(Debug, Default)]
 pub struct Broken {
     /// Number of times that each fault was made.
     pub injected: Injected,
-    /// Sums that faults have kept.
+    /// Sums of the faults' figures.
     pub figures: BTreeMap<&'static str, u64>,
-    /// Duties of the cluster that it has not done under a fault.
+    /// Duties that the cluster has not done under a fault.
     pub wrong: Vec<String>,
-    /// Reason for which the nemesis did not come to its end, if it did not.
+    /// Reason for which the nemesis did not finish; `None` if it did.
     pub trouble: Option<Trouble>,
 }
 
-/// Reason for which a nemesis did not come to its end.
+/// Reason for which a nemesis did not finish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// A fault could not be made or mended: nothing can be said about the cluster.
@@ -75,14 +75,14 @@ pub struct Pace {
     pub fault: Duration,
 }
 
-/// A fault that is under way, and the time at which it goes on.
+/// A fault that is under way, and the time of its next step; `None` when it has none.
 struct UnderWay {
     fault: Fault,
     kind: Box<dyn Kind>,
     next: Option<Instant>,
 }
 
-/// Breaks a cluster, for as long as it is let.
+/// Breaks a cluster again and again, and mends it.
 pub struct Nemesis {
     faults: Vec<Fault>,
     pace: Pace,
@@ -90,16 +90,16 @@ pub struct Nemesis {
     recorder: Arc<Recorder>,
     cluster: Arc<Mutex<Cluster>>,
     broken: Broken,
-    /// Ends of nodes that the history has already.
+    /// Number of nodes' ends that the history has already.
     ends_told: usize,
-    /// Faults whose turn is still to come before any comes again.
+    /// Faults that are still to come before any fault is repeated.
     bag: Vec<Fault>,
     /// Rules that hold for links just now, by fault.
     links: BTreeMap<&'static str, Rules>,
 }
 
 impl Nemesis {
-    /// A nemesis that knows these faults.
+    /// Returns a nemesis that makes these faults.
     pub fn new(
         faults: Vec<Fault>,
         pace: Pace,
@@ -145,7 +145,7 @@ impl Nemesis {
 
     async fn round(&mut self, stop: &mut watch::Receiver<bool>) -> Result<(), Trouble> {
         let mut faults: Vec<Fault> = self.next_fault().into_iter().collect();
-        // Now and then two at once.
+        // In a third of the rounds two faults are made at once.
         if self.faults.len() > 1 && self.rng.u8(..3) == 0 {
             faults.extend(self.next_fault());
             faults.dedup();
@@ -171,7 +171,7 @@ impl Nemesis {
         self.heal("heal").await
     }
 
-    /// Lets faults go on until then, or until told to stop.
+    /// Continues the faults until `until`, or until `stop` is true.
     async fn go_on(
         &mut self,
         under_way: &mut [UnderWay],
@@ -212,9 +212,8 @@ impl Nemesis {
         Ok(())
     }
 
-    /// Undoes everything and starts what does not run, be it killed or ended because of its disk. A
-    /// node that ended for no such reason is started too, so that the run can go on, and is held
-    /// against it at the end.
+    /// Undoes all faults, and starts every node that does not run. A node that ended without an
+    /// excuse is started as well, so that the run can go on; its end is judged after the run.
     async fn heal(&mut self, f: &str) -> Result<(), Trouble> {
         let mut cluster = self.cluster.lock().await;
         self.links.clear();
@@ -224,7 +223,7 @@ impl Nemesis {
         let (_, ended) = ended.split_at(std::mem::replace(&mut self.ends_told, ended.len()));
         // A second disk must not be lost before the first node has its data back.
         let careful = self.faults.iter().any(|fault| matches!(fault, Fault::Wipe | Fault::Fsync | Fault::DiskFull));
-        // Now and then the power goes again while a node still recovers.
+        // In a quarter of the rounds the power may go again while a node still recovers.
         let patient = self.faults.contains(&Fault::PowerLoss) && self.rng.u8(..4) > 0;
         let waits = careful || patient || f == "final-heal";
         self.recorder.nemesis(f, json!({"ended_by_themselves": ended, "waits_for_nodes": waits}));
@@ -249,7 +248,7 @@ fn scene<'a>(
     Scene { cluster, rng, links, name: fault.name(), alone }
 }
 
-/// Undoes what was done to links, disks, clocks and processes that stand still.
+/// Undoes faults of links, disks, clocks, processes that are stopped, and control groups.
 fn mend(cluster: &mut Cluster) -> Result<(), String> {
     if let Some(network) = &cluster.network {
         network.set(BTreeMap::new()).map_err(|error| error.to_string())?;

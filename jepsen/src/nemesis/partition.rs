@@ -1,4 +1,4 @@
-//! Links are cut, until everything is mended.
+//! Partitions: links are cut until everything is mended.
 
 use serde_json::{Value, json};
 use testkit::LinkRule;
@@ -8,7 +8,7 @@ use super::kind::{Doing, Kind, Scene, rules};
 /// Directed links, and the value that describes them in the history.
 type Links = (Vec<(u64, u64)>, Value);
 
-/// Cuts the links that are chosen so, when this node leads.
+/// Fault that cuts the links which this function chooses, given the leader's id.
 pub(super) struct Cut(pub(super) fn(&mut Scene<'_>, u64) -> Links);
 
 impl Kind for Cut {
@@ -26,7 +26,7 @@ fn links(scene: &Scene<'_>, cut: impl Fn(u64, u64) -> bool) -> Vec<(u64, u64)> {
     scene.pairs().into_iter().filter(|(a, b)| cut(*a, *b)).collect()
 }
 
-/// Two parts, of which one has a majority.
+/// Cuts the cluster into two parts, of which one has a majority.
 pub(super) fn halves(scene: &mut Scene<'_>, _leader: u64) -> Links {
     let mut all = scene.all();
     scene.rng.shuffle(&mut all);
@@ -34,12 +34,12 @@ pub(super) fn halves(scene: &mut Scene<'_>, _leader: u64) -> Links {
     (links(scene, |a, b| one.contains(&a) != one.contains(&b)), json!({"parts": [one, other]}))
 }
 
-/// The leader is cut off from all others.
+/// Cuts the leader off from all others.
 pub(super) fn isolate_leader(scene: &mut Scene<'_>, leader: u64) -> Links {
     (links(scene, |a, b| a == leader || b == leader), json!({"leader": leader}))
 }
 
-/// Every node sees a majority, but no two the same.
+/// Lets every node see a majority, but no two nodes the same one.
 pub(super) fn ring(scene: &mut Scene<'_>, _leader: u64) -> Links {
     let mut ring = scene.all();
     scene.rng.shuffle(&mut ring);
@@ -55,15 +55,15 @@ pub(super) fn ring(scene: &mut Scene<'_>, _leader: u64) -> Links {
     (links(scene, apart), json!({"ring": ring}))
 }
 
-/// One node is heard by none but hears all, or hears none but is heard.
+/// Cuts one node off in one direction: it hears none, or is heard by none.
 pub(super) fn one_way(scene: &mut Scene<'_>, _leader: u64) -> Links {
     let (node, deaf) = (scene.one(), scene.rng.bool());
     let cut = links(scene, |a, b| node == if deaf { b } else { a });
     (cut, json!({"node": node, "is": if deaf { "deaf" } else { "dumb" }}))
 }
 
-/// One direction of one link: from the leader to a follower, back, or between two followers where
-/// there are two. `one-way` does the same to one node and all others.
+/// Cuts one direction of one link: from the leader to a follower, back, or between two followers.
+/// `one-way` cuts one direction between one node and all others.
 pub(super) fn asymmetric(scene: &mut Scene<'_>, leader: u64) -> Links {
     let mut followers = scene.others(leader);
     scene.rng.shuffle(&mut followers);

@@ -1,13 +1,13 @@
-//! The power goes.
+//! Losses of power.
 
 use serde_json::{Value, json};
 
 use super::kind::{Doing, Kind, Outcome, Scene};
 
-/// One node or all at once lose power, and with it what they had not fsynced.
+/// Fault by which one node or all nodes lose power, and with it what they had not fsynced.
 #[derive(Default)]
 pub(super) struct PowerLoss {
-    /// Nodes that had a snapshot in the making.
+    /// Number of nodes that had an unfinished snapshot.
     among_snapshots: u64,
 }
 

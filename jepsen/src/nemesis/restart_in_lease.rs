@@ -1,4 +1,4 @@
-//! Nodes that come back before the lease of their leader is over.
+//! Nodes that are restarted before the lease of their leader is over.
 
 use std::time::{Duration, Instant};
 
@@ -7,19 +7,19 @@ use testkit::LinkRule;
 
 use super::kind::{Doing, Kind, Outcome, Scene, between, rules};
 
-/// Half of `raft.election_timeout_min`: so long after the last word of its leader a node votes for
-/// no other.
+/// Half of `raft.election_timeout_min`: for this time after the last message of its leader a node
+/// votes for no other.
 const LEASE: Duration = Duration::from_millis(250);
 
-/// A follower is killed and started again at once, while the leader stands still or is cut off for
-/// a moment. It must not help to elect another within the lease that it has granted. Or the leader
-/// itself is killed and started again at once.
+/// Fault that kills a follower and starts it again at once, while the leader is stopped or cut off
+/// for a moment. The follower must not help to elect another leader within the lease that it has
+/// granted. In a third of the cases the leader itself is killed and started again at once.
 #[derive(Default)]
 pub(super) struct RestartInLease {
-    /// The leader that stands still or is cut off just now.
+    /// The leader that is stopped or cut off at present.
     silenced: Option<u64>,
     restarts: u64,
-    /// Number of restarted nodes that were there again within the lease.
+    /// Number of nodes whose restart took less than the lease.
     in_lease: u64,
     slowest: Duration,
 }
@@ -52,7 +52,7 @@ impl RestartInLease {
         Ok(json!({"leader": leader, "was": how, "restarted": restarted, "took_ms": took.as_millis() as u64}))
     }
 
-    /// Lets the leader be heard again.
+    /// Ends the silence of the leader.
     fn release(&mut self, scene: &mut Scene<'_>) -> Result<(), String> {
         if let Some(leader) = self.silenced.take() {
             scene.cluster.node(leader).pause(false);

@@ -1,4 +1,4 @@
-//! A node has too little memory or processor time.
+//! Nodes with too little memory or processor time.
 
 use serde_json::{Value, json};
 
@@ -12,13 +12,13 @@ pub(super) enum Kept {
     Cpu,
 }
 
-/// Bytes that a node may still take: what it reads and writes has to leave for more, and at the
-/// end the kernel kills it.
+/// Bytes that a node may use in addition. File pages must be evicted to make room, and in the end
+/// the kernel kills the node.
 const MEMORY_LEFT: std::ops::RangeInclusive<u64> = 32 << 10..=768 << 10;
-/// Microseconds of every 100 ms.
+/// Microseconds of processor time in every 100 ms.
 const CPU_QUOTA: std::ops::RangeInclusive<u64> = 1_000..=4_000;
 
-/// One node or the leader is short of something until everything is mended.
+/// Fault by which one node or the leader is short of a resource until everything is mended.
 pub(super) struct Scarce {
     of: Kept,
     node: u64,

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use super::kind::{Doing, Kind, Outcome, Scene, Whom};
 
-/// Between a good spinning disk and one that is about to be called stalled, and beyond.
+/// Range of fsync times: from a good spinning disk to one that is slower than the bound of a stall.
 const SHORTEST_MS: f64 = 50.0;
 const LONGEST_MS: f64 = 3_000.0;
 
-/// fsync takes 50 ms to 3 s: on the leader, on one follower, or on a majority.
+/// Fault by which an fsync takes 50 ms to 3 s: on the leader, on one follower, or on a majority.
 #[derive(Default)]
 pub(super) struct SlowDisk {
     ids: Vec<u64>,
@@ -29,7 +29,7 @@ impl Kind for SlowDisk {
                 }
                 _ => scene.choose(Whom::Majority).await,
             };
-            // As many short ones as long ones.
+            // Short delays are as likely as long ones.
             let delay_ms = SHORTEST_MS * (LONGEST_MS / SHORTEST_MS).powf(scene.rng.f64());
             let delay = Duration::from_millis(delay_ms as u64);
             self.delayed_before = scene.cluster.delayed_fsyncs(&self.ids)?;

@@ -1,4 +1,4 @@
-//! Nodes die, stop, stand still, or lose their data.
+//! Nodes that are killed or stopped, that stand still, or that lose their data.
 
 use serde_json::{Value, json};
 
@@ -7,13 +7,13 @@ use super::kind::{Doing, Kind, Scene, Whom};
 /// Strike against one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
-    /// kill -9.
+    /// SIGKILL.
     Kill,
     /// SIGTERM: the node has to stop cleanly.
     Stop,
     /// SIGSTOP, until everything is mended.
     Pause,
-    /// kill -9, and a start with an empty data directory.
+    /// SIGKILL, and a start with an empty data directory.
     Wipe,
 }
 

@@ -1,4 +1,4 @@
-//! Leadership is transferred while clients write.
+//! Transfers of leadership while clients write.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::http::Http;
 /// Longest time for an answer: two elections, on a busy machine.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 
-/// An operator lets one node after the other lead.
+/// Fault by which an operator transfers leadership from node to node.
 #[derive(Default)]
 pub(super) struct Transfer {
     done: u64,
@@ -43,7 +43,8 @@ impl Kind for Transfer {
 }
 
 impl Transfer {
-    /// Any node is asked to let any other lead. It is refused where that one is behind, or away.
+    /// Asks a random node to transfer leadership to a random one. The order is refused if that node
+    /// is behind or away.
     async fn once(&mut self, scene: &mut Scene<'_>) {
         let (asked, to) = (scene.one(), scene.one());
         let call = Call::put(format!("/v1/admin/leader?to={to}")).header("authorization", SUPER).within(ANSWER_MAX);

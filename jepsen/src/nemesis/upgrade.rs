@@ -1,5 +1,5 @@
-//! A rolling upgrade under load: forth, back at half, forth again, the end of it, and an old
-//! program that is put back too late.
+//! A rolling upgrade under load: half of the nodes forth and back again, then all forth, the
+//! finalisation, and a node with the old program, which must end.
 
 use std::time::Duration;
 
@@ -11,29 +11,30 @@ use super::kind::{Doing, Kind, Outcome, Scene, between};
 use crate::cluster::Which;
 use crate::http::Http;
 
-/// `super:test`, as whom the nodes know their super user: operators raise the level.
+/// Credentials `super:test` of the nodes' super user, because only an operator may raise the level.
 pub(super) const SUPER: &str = "Basic c3VwZXI6dGVzdA==";
 /// Exit code of a node that does not know the cluster's level.
 const REFUSED: i32 = 1;
-/// Words of a node that does not know the cluster's level.
+/// Text in the last lines of a node that does not know the cluster's level.
 const WORDS: &str = "start a newer zlock";
 /// Number of tries at a finalisation before it counts as refused. A new leader refuses until it has
 /// met all members.
 const TRIES: u32 = 40;
 
-/// One thing that an operator does.
+/// Step of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// Restarts a node with this program.
     Restart(u64, Which),
-    /// Raises the level; refused while a node does not know it.
+    /// Raises the level. With `refused`, a node does not know the next level yet, and the order
+    /// must be refused.
     Finalize { refused: bool },
     /// Starts a node with the old program, which must end.
     TurnedAway(u64),
 }
 
-/// Steps of an upgrade. When the level was raised by an earlier fault of the same run, the steps
-/// that are left.
+/// Returns the steps of an upgrade. If an earlier fault of the same run has raised the level, only
+/// the last steps are returned.
 fn steps(nodes: u64, raised: bool, strange: u64) -> Vec<Step> {
     let half = nodes / 2 + 1;
     let roll = |to, count| (1..=count).map(move |id| Step::Restart(id, to));
@@ -48,7 +49,7 @@ fn steps(nodes: u64, raised: bool, strange: u64) -> Vec<Step> {
     steps
 }
 
-/// Takes one step after the other.
+/// Fault that takes the steps of an upgrade one after the other.
 #[derive(Default)]
 pub(super) struct Upgrade {
     steps: Vec<Step>,
@@ -68,7 +69,7 @@ impl Upgrade {
                     scene.cluster.kill(id)
                 }
                 scene.cluster.node(id).run_program(which)?;
-                // One at a time: the next only when all are there again.
+                // The next node is restarted only when all are ready again.
                 scene.cluster.recover().await.map_err(|error| format!("node {id} with {which:?}: {error}"))
             }
             Step::Finalize { refused } => {
@@ -94,7 +95,7 @@ impl Upgrade {
     }
 }
 
-/// Asks for the next level, until the answer is the one that is expected.
+/// Asks for the next level until the expected answer comes.
 async fn finalize(endpoints: &[String], node: u64, refused: bool) -> Result<(), String> {
     let mut http = Http::new(endpoints);
     let mut last = String::new();
@@ -133,7 +134,7 @@ impl Kind for Upgrade {
     }
 
     fn end<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Outcome> {
-        // Cut short, it leaves the cluster with both programs, which is allowed.
+        // An upgrade that is cut short leaves the cluster with both programs, which is allowed.
         let made = self.done == self.steps.len();
         let told = json!({"steps": self.done, "of": self.steps.len(), "level_raised": scene.cluster.raised});
         let figures = vec![("program-restarts", self.restarts)];

@@ -13,7 +13,7 @@ use crate::history::Kind;
 const ACCOUNTS: u64 = 5;
 const INITIAL: i64 = 100;
 
-/// Accounts in znodes.
+/// Accounts, each in a znode.
 pub struct Bank {
     doors: Doors,
 }
@@ -22,13 +22,14 @@ fn path(account: u64) -> String {
     format!("{ROOT}/multi/a{account}")
 }
 
-/// Set by those who only check, where that tells the zxid.
+/// Znode that a transaction of checks sets over ZooKeeper's protocol, so that its answer has a
+/// zxid.
 fn marker() -> String {
     format!("{ROOT}/multi/marker")
 }
 
 impl Bank {
-    /// Accounts that are reached at this door.
+    /// Returns accounts that workers use through these doors.
     pub fn new(doors: Doors) -> Bank {
         Bank { doors }
     }
@@ -45,7 +46,7 @@ impl Bank {
             Ok((seen, _)) => {
                 let after = |i: usize, by: i64| Seen { balance: seen[i].balance + by, ..seen[i] };
                 let (paid, got) = (after(0, -amount), after(1, amount));
-                // Should it happen without an answer, this is what it did.
+                // Effect of the transfer, for the case that it happens without an answer.
                 let version = |side: Seen| i64::from(side.version) + 1;
                 value["sides"] = json!([[from, paid.balance, version(paid)], [to, got.balance, version(got)]]);
                 door.set_all(client, &[(path(from), paid), (path(to), got)]).await
@@ -55,8 +56,8 @@ impl Bank {
         answer
     }
 
-    /// Looks at all accounts; the transaction says whether all of it is true at once. A look that
-    /// shows one moment is an operation of its own.
+    /// Reads all accounts. A transaction of checks then tells whether all values hold at once. A
+    /// read that shows one moment is an operation by itself.
     async fn read(&self, door: &Door, client: &mut Client) -> Answer {
         let look = if door.looks_at_once() { "snapshot" } else { "read" };
         client.invoke(look, json!({}));

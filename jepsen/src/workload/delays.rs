@@ -1,5 +1,5 @@
-//! `lock-delay`: take a lock with a lock-delay, and give it back, or leave the session to expire
-//! with it.
+//! `lock-delay`: clients take a lock with a lock-delay, and release it or abandon the session that
+//! holds it.
 
 use std::time::Duration;
 
@@ -36,7 +36,8 @@ pub struct Holder {
 }
 
 impl Delays {
-    /// Locks for so many workers: enough that some are free while others are in their delay.
+    /// Returns locks for this number of workers: enough that some are free while others are in
+    /// their delay.
     pub fn new(concurrency: usize) -> Delays {
         Delays { pool: Pool::new("lock-delay", concurrency / 2) }
     }
@@ -101,7 +102,7 @@ impl Work for Delays {
         } else {
             self.acquire(holder, &session, client).await
         };
-        // A session in which something is in doubt is left to expire.
+        // A session in which an outcome is unknown is left to expire.
         if client.take_crashed() || answer.is_problem("session-expired") {
             holder.held = None;
         } else {

@@ -1,5 +1,5 @@
-//! `election`: campaign, proclaim and write under the token, pause for longer than the session,
-//! resign; others observe.
+//! `election`: candidates campaign, proclaim and write under the token, pause for longer than their
+//! session's timeout, and resign; observers watch.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use crate::answer::Effect;
 use crate::client::{Client, Session};
 use crate::http::Call;
 
-/// As short as zlock allows: pauses are to be longer.
+/// Timeout of a leader's session: the shortest that zlock allows, so that pauses are longer.
 const LEADER_TIMEOUT_MS: u64 = 2_000;
-/// Time that an observer waits for something new.
+/// Time that an observer's request waits for a change.
 const WAIT: Duration = Duration::from_millis(1_000);
-/// Number of deeds of a leader before it resigns.
+/// Number of actions of a leader before it resigns.
 const DEEDS: u32 = 4;
-/// One deed in so many is interrupted by a pause.
+/// Rate of actions that a pause interrupts: one in this many.
 const PAUSE_ONE_IN: u32 = 40;
-/// One worker in so many observes.
+/// Share of observers among the workers: one in this many.
 const OBSERVER_ONE_IN: usize = 4;
 
 /// Elections that many workers stand for.
@@ -29,21 +29,21 @@ pub struct Elections {
     pool: Pool,
 }
 
-/// A worker that stands for election, or looks on.
+/// A worker that stands for election, or observes.
 pub enum Participant {
-    /// Stands.
+    /// A candidate.
     Candidate(Box<Candidate>),
-    /// Looks on.
+    /// An observer.
     Observer(Observer),
 }
 
-/// A worker that stands for election, and the deeds that it still has to do when it leads.
+/// A worker that stands for election, and the number of actions that it still takes as the leader.
 pub struct Candidate {
     waiter: Waiter,
     deeds_left: u32,
 }
 
-/// A worker that looks on: the election, and `upto` of the last answer.
+/// A worker that observes: the election's path, and the position `upto` of its last answer.
 #[derive(Default)]
 pub struct Observer {
     election: String,
@@ -51,7 +51,7 @@ pub struct Observer {
 }
 
 impl Elections {
-    /// Elections for so many workers: few enough that each has candidates.
+    /// Returns elections for this number of workers: few enough that each has candidates.
     pub fn new(concurrency: usize) -> Elections {
         Elections { pool: Pool::new("election", concurrency / 4) }
     }
@@ -64,8 +64,8 @@ impl Elections {
         Ok(())
     }
 
-    /// Proclaims something, or writes to the guarded znode. One who is told that it does not lead
-    /// any more stands again.
+    /// Proclaims an element, or writes it to the guarded znode. A candidate that is told that it no
+    /// longer leads stands again.
     async fn lead(&self, candidate: &mut Candidate, session: Session, place: Place, client: &mut Client) {
         candidate.deeds_left -= 1;
         let element = self.pool.fresh();
@@ -87,10 +87,10 @@ impl Elections {
         candidate.waiter.after(session, &answer, client);
     }
 
-    /// Asks who leads, from the last answer on: over any node.
+    /// Asks a random node for the leader, waiting for a change since the last answer.
     async fn observe(&self, observer: &mut Observer, client: &mut Client) {
         let election = self.pool.any(client);
-        // Observers stay with an election, as long as it is one of the present ones.
+        // An observer stays with an election while it is in use.
         let of_epoch = |name: &str| name.rsplit_once('-').map(|(epoch, _)| epoch.to_owned());
         if of_epoch(&election) != of_epoch(&observer.election) {
             *observer = Observer { election, upto: None };

@@ -1,4 +1,5 @@
-//! `ephemeral`: sessions that live, are closed or are left alone, and znodes that must follow them.
+//! `ephemeral`: sessions that are kept alive, closed or abandoned, and znodes that must follow
+//! them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,10 +14,11 @@ use crate::history::Kind;
 use crate::http::Call;
 
 const SESSION_TIMEOUT_MS: u64 = 3_000;
-/// After the last fault a session that is left alone may live for two timeouts and an election. So
-/// may one whose request to be closed was refused or got no answer: its worker has left it as well.
+/// Time after the last fault in which every session must end: an abandoned one may live for two
+/// timeouts and an election. A session whose close was refused or not answered is abandoned as
+/// well.
 const GONE_WITHIN: Duration = Duration::from_millis(2 * SESSION_TIMEOUT_MS + 4_000);
-/// Number of znodes that are looked at again and again.
+/// Number of the newest znodes that are looked at again.
 const RECENT: usize = 40;
 
 /// Sessions and their znodes.
@@ -51,7 +53,7 @@ impl Ephemerals {
         answer
     }
 
-    /// Asks any node whether a znode is there.
+    /// Asks any node whether a znode exists.
     async fn look(&self, f: &str, path: &str, owner: u64, client: &mut Client) -> Option<bool> {
         let mut value = json!({"owner": owner, "path": path});
         client.invoke(f, value.clone());
@@ -118,8 +120,8 @@ impl Work for Ephemerals {
     }
 
     async fn finish(&self, client: &mut Client) -> Result<(), String> {
-        // No worker keeps a session alive any more, so what is there after this time has outlived
-        // its session.
+        // No worker keeps a session alive any more, so a znode that is there after this time has
+        // outlived its session.
         tokio::time::sleep(GONE_WITHIN).await;
         let nodes = self.nodes().clone();
         for (path, owner) in nodes {

@@ -1,8 +1,9 @@
-//! `fenced-lock`: read, think, write back, under a lock whose holder may be paused for too long.
+//! `fenced-lock`: clients read, wait and write back under a lock whose holder may pause for too
+//! long.
 //!
 //! Two things are written under the lock: a resource outside of zlock, here in memory, and a znode.
 //! The resource refuses tokens below the highest it has seen, and the znode is written with
-//! `If-Lock`; not so in the negative control.
+//! `If-Lock`. The negative control does neither.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,12 +18,12 @@ use crate::client::{Client, Session};
 use crate::history::Kind;
 use crate::http::Call;
 
-/// As short as zlock allows: pauses are to be longer.
+/// Timeout of the sessions: the shortest that zlock allows, so that pauses are longer.
 const SESSION_TIMEOUT_MS: u64 = 2_000;
 const WAIT: Duration = Duration::from_millis(500);
-/// Writes under one hold.
+/// Number of writes under one hold.
 const USES: u32 = 3;
-/// One write in so many is interrupted by a pause.
+/// Rate of writes that a pause interrupts: one in this many.
 const PAUSE_ONE_IN: u32 = 30;
 
 /// Resource outside of zlock that the lock protects.
@@ -33,7 +34,7 @@ struct Resource {
     writes: u64,
 }
 
-/// Locks with something to protect.
+/// Locks, each with a guarded znode and a guarded resource.
 pub struct Fenced {
     guarded: bool,
     pool: Pool,
@@ -55,7 +56,7 @@ struct Held {
 }
 
 impl Fenced {
-    /// Locks for so many workers, without the guard in the negative control.
+    /// Returns locks for this number of workers. The negative control writes without the guard.
     pub fn new(concurrency: usize, negative: bool) -> Fenced {
         let pool = Pool::new("fenced-lock", concurrency / 4);
         Fenced { guarded: !negative, pool, resources: Mutex::default() }
@@ -83,7 +84,7 @@ impl Fenced {
         Ok(())
     }
 
-    /// Reads the resource's set, thinks, and writes it back with one element more.
+    /// Reads the resource's elements, may pause, and writes them back with one more.
     async fn use_resource(&self, held: &Held, session: &Session, client: &mut Client) {
         let element = self.pool.fresh();
         let mut value = json!({"lock": held.lock, "owner": session.id, "token": held.token, "element": element});
@@ -108,8 +109,8 @@ impl Fenced {
         }
     }
 
-    /// Looks at the resource, or changes it; with the guard only for a token that is not below the
-    /// highest seen.
+    /// Reads or changes the resource. With the guard, a token below the highest seen is refused:
+    /// `None`.
     fn with_resource<T>(&self, held: &Held, work: impl FnOnce(&mut Resource) -> T) -> Option<T> {
         let mut resources = self.resources();
         let resource = resources.entry(held.lock.clone()).or_default();
@@ -162,7 +163,7 @@ impl Work for Fenced {
                 user.held = Some(held);
             }
         }
-        // A session with anything doubtful in it is left to expire.
+        // A session in which an outcome is unknown is left to expire.
         if !client.take_crashed() && keep && !(user.held.is_none() && client.rng.u8(..10) == 0) {
             user.session = Some(session);
         } else {

@@ -1,17 +1,17 @@
-//! A znode beside a lock, in which those who hold it write a list: what the lock is there for.
+//! A znode beside a lock, with a list that the lock's holders write.
 
 use serde_json::{Value, json};
-use zlock_client::api::{NodeSet, ZnodeInfo, headers};
+use zlock_client::api::{ChangedZnode, ZnodeInfo, headers};
 
 use super::final_read;
 use crate::answer::{Answer, Effect};
 use crate::client::{Client, Session};
 use crate::http::Call;
 
-/// Behind the name of a lock: its znode.
+/// Ending of the znode's name behind the name of the lock.
 const SUFFIX: &str = "-data";
 
-/// The znode of a lock.
+/// Path of the znode beside a lock.
 pub(super) fn path(lock: &str) -> String {
     format!("{lock}{SUFFIX}")
 }
@@ -20,7 +20,7 @@ fn url(lock: &str) -> String {
     format!("/v1/znodes{}", path(lock))
 }
 
-/// Reads the list. The answer is what it is not when it could not be read.
+/// Reads the list. Returns the answer if the list could not be read.
 pub(super) async fn read(lock: &str, client: &mut Client) -> Result<String, Answer> {
     let mut answer = client.send(Call::get(url(lock))).await;
     match answer.read::<ZnodeInfo>(Effect::Read) {
@@ -29,8 +29,8 @@ pub(super) async fn read(lock: &str, client: &mut Client) -> Result<String, Answ
     }
 }
 
-/// Writes the list back with one element more, with the guard only while the token holds. An `Ok`
-/// says the znode's `version`.
+/// Writes the list back with one more element. With a `guard`, the write succeeds only while that
+/// token holds. An `Ok` adds the znode's `version` to the value.
 pub(super) async fn write(
     lock: &str,
     guard: Option<u64>,
@@ -47,13 +47,13 @@ pub(super) async fn write(
         call = call.header(headers::IF_LOCK, format!("{lock};{token}"));
     }
     let mut answer = client.send(call).await;
-    if let Some(set) = answer.read::<NodeSet>(Effect::Write) {
+    if let Some(set) = answer.read::<ChangedZnode>(Effect::Write) {
         value["version"] = set.stat.version.into();
     }
     answer
 }
 
-/// Reads the list, thinks, and writes it back: `append`.
+/// Reads the list, may pause, and writes the list back with one more element: `append`.
 pub(super) async fn append(
     mut value: Value,
     guard: Option<u64>,
@@ -76,8 +76,8 @@ pub(super) async fn append(
     answer
 }
 
-/// A pause of the client, one time in so many: no heartbeats, no progress, for longer than its
-/// session may live without.
+/// Pauses the client with a probability of 1 in `one_in`: it sends no heartbeats and does nothing,
+/// for longer than its session's timeout.
 pub(super) async fn maybe_pause(session: &Session, one_in: u32, client: &mut Client) {
     if client.rng.u32(..one_in) == 0 {
         session.set_quiet(true);
@@ -86,7 +86,7 @@ pub(super) async fn maybe_pause(session: &Session, one_in: u32, client: &mut Cli
     }
 }
 
-/// The last look at the list in a znode: `read-all`.
+/// Reads the list in a znode at the end of a run: `read-all`.
 pub(super) async fn read_at_the_end(path: &str, client: &mut Client) -> Result<(), String> {
     let lock = path.strip_suffix(SUFFIX).unwrap_or(path);
     final_read(client, "read-all", json!({"lock": lock}), Call::get(url(lock)), |answer| {

@@ -1,4 +1,4 @@
-//! `lock`, `reentrant-lock`, `rw-lock`: take a lock, use it for a moment, give it back.
+//! `lock`, `reentrant-lock`, `rw-lock`: clients take a lock, use it for a moment, and release it.
 
 use std::time::Duration;
 
@@ -14,25 +14,25 @@ use crate::client::{Client, Session};
 const WAIT: Duration = Duration::from_millis(400);
 /// Time for which a lock is in use.
 const EPOCH: Duration = Duration::from_secs(10);
-/// Most holds that an owner takes of a reentrant lock.
+/// Largest number of holds that an owner takes of a reentrant lock.
 const HOLDS_MAX: u64 = 3;
 
 /// Kind of the locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
-    /// Exclusive, once.
+    /// Exclusive, and held once.
     Plain,
-    /// Exclusive, several times by its owner.
+    /// Exclusive, and held several times by its owner.
     Reentrant,
     /// Shared by readers, exclusive for writers.
     ReadWrite,
 }
 
-/// Locks that many workers want.
+/// Locks that many workers compete for.
 pub struct Locks {
     doors: Doors,
     kind: LockKind,
-    /// Locks in use at the same time.
+    /// Number of locks in use at a time.
     count: u64,
 }
 
@@ -59,17 +59,17 @@ impl Holder {
 }
 
 impl Locks {
-    /// Locks for so many workers: few enough that they meet.
+    /// Returns locks for this number of workers: few enough that the workers compete.
     pub fn new(doors: Doors, kind: LockKind, concurrency: usize) -> Locks {
         Locks { doors, kind, count: (concurrency as u64 / 4).max(1) }
     }
 
-    /// Answers say how often the lock is held.
+    /// Tells whether answers have the number of holds.
     fn counts_holds(&self) -> bool {
         self.kind == LockKind::Reentrant
     }
 
-    /// A lock and the way to take it.
+    /// Returns a random lock and mode.
     fn any(&self, client: &mut Client) -> (String, &'static str) {
         let lock = format!("{ROOT}/{}/{}-{}", self.name(), epoch(client, EPOCH), client.rng.u64(..self.count));
         let mode = match self.kind {
@@ -87,7 +87,7 @@ impl Locks {
         };
         let wait = waits::next(WAIT, &mut client.rng);
         let mut value = json!({"lock": lock, "owner": session.id, "mode": mode});
-        // Over HTTP a node does the waiting, so that it has to end in time.
+        // Over HTTP the node itself ends the wait, so the end is judged.
         if session.zk.is_none() {
             value["wait_ms"] = (wait.as_millis() as u64).into();
         }

@@ -1,7 +1,7 @@
-//! `mixed`: readers, writers, upgrades, downgrades, leases of a semaphore and multi-locks, all in
-//! the same few locks; and beside each lock a list that its writers write.
+//! `mixed`: readers, writers, upgrades, downgrades, permits of a semaphore and multi-locks, all on
+//! the same few locks. Beside each lock is a list that its writers write.
 //!
-//! A reader may read the list, upgrade, and write it back with one element more.
+//! A reader may read the list, upgrade, and write the list back with one more element.
 
 use zlock_client::api::{LockMode, LockWish};
 
@@ -13,32 +13,33 @@ use crate::answer::Answer;
 use crate::client::{Client, Session};
 use crate::http::Call;
 
-/// Locks that are wanted in every way.
+/// Locks that are asked for in every mode.
 pub struct Mixed {
     pool: Pool,
 }
 
-/// A worker with its places.
+/// A worker with its places in queues.
 #[derive(Default)]
 pub struct Mixer {
     waiter: Waiter,
-    /// The writer that its reader became, or that it was before it was downgraded.
+    /// The place as a writer, beside the waiter's place as a reader. A reader gets it by an
+    /// upgrade; a writer keeps it in a downgrade.
     writer: Option<Place>,
     /// List that was read under the lock and not yet written back.
     list: Option<String>,
-    /// True once the worker has done what it came for.
+    /// True once the worker has written, or was refused an upgrade.
     done: bool,
 }
 
 impl Mixer {
-    /// Takes the waiter's new place as the writer's. The reader stays beside the writer, unless the
-    /// session has gone.
+    /// Makes the waiter's new place the writer's. The reader's place stays beside it, unless the
+    /// session is over.
     fn writer_was_used(&mut self, reader: Place) {
         self.writer = self.waiter.place.take();
         self.waiter.place = self.waiter.owner.has_session().then_some(reader);
     }
 
-    /// The writer reads on, and then lets go of the write lock.
+    /// Downgrades a writer, which reads on and then releases the write lock.
     async fn downgrade(&mut self, session: Session, place: Place, client: &mut Client) {
         let call = Call::post(format!("/v1/locks{}?mode=read&owner=worker", place.lock()));
         let asked = (Tickets::One, told(&wish(place.lock().to_owned(), LockMode::Read)), call);
@@ -54,12 +55,12 @@ impl Mixer {
 }
 
 impl Mixed {
-    /// Locks for so many workers: few enough that all kinds meet.
+    /// Returns locks for this number of workers: few enough that all kinds of requests meet.
     pub fn new(concurrency: usize) -> Mixed {
         Mixed { pool: Pool::new("mixed", (concurrency / 3).max(PARTS_MAX)) }
     }
 
-    /// A place of any kind.
+    /// Asks for a random kind of place.
     async fn enqueue(&self, worker: &mut Mixer, session: Session, client: &mut Client) -> Result<(), String> {
         (worker.list, worker.done) = (None, false);
         let mut names = self.pool.take_all(client);
@@ -77,8 +78,8 @@ impl Mixed {
         Ok(())
     }
 
-    /// Reads under the read lock; then asks to write as well. One of two that want to write has to
-    /// stop reading.
+    /// Reads the list under the read lock, and asks for an upgrade. Of two readers that ask for it,
+    /// one is refused.
     async fn upgrade(&self, worker: &mut Mixer, session: Session, place: Place, client: &mut Client) {
         let Ok(list) = guarded::read(place.lock(), client).await else {
             worker.waiter.place = Some(place);
@@ -87,14 +88,14 @@ impl Mixed {
         worker.list = Some(list);
         let call = Call::post(format!("/v1/locks{}?upgrade={}", place.lock(), place.ticket));
         let mut value = told(&wish(place.lock().to_owned(), LockMode::Write));
-        // Tells this upgrade from all others.
+        // Identifies this upgrade among all others.
         value["upgrade"] = self.pool.fresh().into();
         let answer = worker.waiter.ask("upgrade", session, (Tickets::One, value, call), client).await;
         worker.writer_was_used(place);
         worker.done = answer.is_problem("upgrade-conflict");
     }
 
-    /// Writes back what was read, with one element more, and goes on as a writer.
+    /// Writes the list back with one more element, and stays a writer.
     async fn write(&self, worker: &mut Mixer, session: Session, writer: Place, client: &mut Client) {
         let lock = writer.lock().to_owned();
         let mut value = owned(&writer.value, &session);
@@ -115,7 +116,7 @@ impl Mixed {
         worker.waiter.place = worker.waiter.owner.has_session().then_some(writer);
     }
 
-    /// A step of a worker whose reader became a writer, or the other way round.
+    /// Takes a step of a worker that has a writer's place.
     async fn use_writer(&self, worker: &mut Mixer, session: Session, writer: Place, client: &mut Client) {
         let reader = worker.waiter.place.take();
         let leaves = client.rng.u8(..20) == 0;
@@ -131,7 +132,7 @@ impl Mixed {
         }
     }
 
-    /// A step of a worker that holds.
+    /// Takes a step of a worker that holds a lock.
     async fn use_place(&self, worker: &mut Mixer, session: Session, place: Place, client: &mut Client) {
         let goes_on = client.rng.u8(..20) < 12;
         match (place.value["mode"].as_str(), worker.done) {
@@ -143,7 +144,7 @@ impl Mixed {
     }
 }
 
-/// A lock to read, to write, or some of its permits.
+/// Returns a random request for a lock: to read, to write, or for some of its permits.
 fn in_any_way(path: String, client: &mut Client) -> LockWish {
     match client.rng.u8(..6) {
         0 | 1 => wish(path, LockMode::Read),

@@ -1,8 +1,8 @@
-//! Work of the clients: one file for each kind of promise.
+//! Work of the clients, with a file for each kind of promise.
 //!
-//! A workload is prepared once, then its workers take steps, one operation or a few each, at the
-//! pace of the run. After the last fault is healed each worker settles and the workload reads what
-//! is left.
+//! A workload is prepared once. Then its workers take steps of one operation or a few, at the pace
+//! of the run. After the last fault is mended each worker settles, and the workload reads the final
+//! state.
 
 mod bank;
 mod delays;
@@ -55,7 +55,7 @@ pub use sequences::Sequences;
 pub use sessions::Sessions;
 pub use watchers::Watchers;
 
-/// Everything that the harness makes lies below this znode.
+/// Path of the znode below which the harness makes all znodes.
 pub const ROOT: &str = "/jepsen";
 
 /// Work of the clients under one workload.
@@ -71,24 +71,24 @@ pub trait Work: Send + Sync + Sized + 'static {
         make_root(client, self.name())
     }
 
-    /// A worker that has done nothing yet.
+    /// Returns a new worker.
     fn worker(&self, index: usize) -> Self::Worker;
 
-    /// The next thing that a worker does.
+    /// Takes the worker's next step.
     fn step(&self, worker: &mut Self::Worker, client: &mut Client) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// Ends the work of one worker once everything is healed.
+    /// Ends the work of one worker after everything is mended.
     fn settle(&self, _worker: Self::Worker, _client: &mut Client) -> impl Future<Output = Result<(), String>> + Send {
         async { Ok(()) }
     }
 
-    /// Reads what is left, when all workers have settled.
+    /// Reads the final state, when all workers have settled.
     fn finish(&self, _client: &mut Client) -> impl Future<Output = Result<(), String>> + Send {
         async { Ok(()) }
     }
 }
 
-/// Znodes that are known to be there, so that each is made once.
+/// Znodes that are known to exist, so that each is made once.
 #[derive(Default)]
 pub(crate) struct Made {
     paths: Mutex<BTreeSet<String>>,
@@ -117,13 +117,13 @@ pub(crate) async fn make_root(client: &mut Client, name: &str) -> Result<(), Str
     client.ensure(&format!("{ROOT}/{name}"), "").await
 }
 
-/// The number of the stretch of this length that the run is in. Names with it keep the parts that a
-/// checker looks at small.
+/// Returns the number of the present period of the run. Names contain it, so that the parts of a
+/// history that a checker judges together stay small.
 pub(crate) fn epoch(client: &Client, length: Duration) -> u64 {
     Duration::from_nanos(client.now_ns()).as_secs() / length.as_secs().max(1)
 }
 
-/// Records a read that goes on until it is answered: the last look at what is left.
+/// Records a read at the end of a run, which is retried until it is answered.
 pub(crate) async fn final_read(
     client: &mut Client,
     f: &str,

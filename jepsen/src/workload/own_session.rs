@@ -1,8 +1,8 @@
-//! A session that its worker keeps alive itself, step by step, closes or leaves alone.
+//! A session that its worker keeps alive, closes or abandons itself.
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use zlock_client::api::{KeptAlive, Millis, OpenSession, SessionOpened};
+use zlock_client::api::{KeepAlive, Millis, NewSession, OpenSession};
 
 use crate::answer::{Answer, Effect};
 use crate::client::Client;
@@ -13,17 +13,17 @@ use crate::http::Call;
 pub(super) struct OwnSession {
     pub(super) id: u64,
     pub(super) key: String,
-    /// Time at which the last request was sent that was answered and kept the session alive.
+    /// Time at which the last successful heartbeat or open was sent.
     pub(super) heard: Instant,
 }
 
 impl OwnSession {
-    /// Opens a session, in one try.
+    /// Opens a session in one try; `None` if it was not opened.
     pub(super) async fn open(timeout_ms: u64, client: &mut Client) -> Option<OwnSession> {
         let wish = OpenSession { timeout: Some(Millis(timeout_ms)), label: "jepsen".into(), client: None };
         let (mut opened, heard) = (None, Instant::now());
         let result = |answer: &mut Answer| -> Option<Value> {
-            let session: SessionOpened = answer.read(Effect::Write)?;
+            let session: NewSession = answer.read(Effect::Write)?;
             let value = json!({"owner": session.session, "safe_for_ms": session.safe_for_ms});
             opened = Some(OwnSession { id: session.session, key: session.session_key, heard });
             Some(value)
@@ -32,12 +32,12 @@ impl OwnSession {
         opened
     }
 
-    /// Keeps the session alive, in one try.
+    /// Sends one heartbeat.
     pub(super) async fn keep_alive(&mut self, client: &mut Client) -> Answer {
         let (id, now) = (self.id, Instant::now());
         let call = Call::post(format!("/v1/sessions/{id}/keepalive")).session(&self.key).harmless();
         let result = |answer: &mut Answer| -> Option<Value> {
-            let kept: KeptAlive = answer.read(Effect::Read)?;
+            let kept: KeepAlive = answer.read(Effect::Read)?;
             Some(json!({"owner": id, "safe_for_ms": kept.safe_for_ms}))
         };
         let (answer, _) = client.operate("keepalive", json!({"owner": id}), call, result).await;
@@ -47,7 +47,7 @@ impl OwnSession {
         answer
     }
 
-    /// Leaves the session alone.
+    /// Abandons the session, which is then left to expire.
     pub(super) fn abandon(self, client: &mut Client) {
         client.invoke("abandon", json!({"owner": self.id}));
         client.end(Kind::Ok, "abandon", json!({"owner": self.id}), None, None);

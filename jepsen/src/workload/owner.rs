@@ -9,7 +9,7 @@ use super::door::{Door, is_over};
 use crate::answer::Answer;
 use crate::client::{Client, Session};
 
-/// Longer than any fault lasts: these sessions are not meant to end by themselves.
+/// Timeout of sessions, longer than any fault, so that they do not expire.
 pub(super) const SESSION_TIMEOUT_MS: u64 = 60_000;
 /// Longest time for closing sessions when everything is mended.
 const SETTLE_MAX: Duration = Duration::from_secs(60);
@@ -19,7 +19,7 @@ pub(super) struct Owner {
     door: Door,
     timeout_ms: u64,
     session: Option<Session>,
-    /// Sessions in which something of unknown outcome was done: closing them ends the doubt.
+    /// Sessions in which an outcome is unknown. Closing them ends the doubt.
     to_close: Vec<Session>,
 }
 
@@ -30,19 +30,20 @@ impl Default for Owner {
 }
 
 impl Owner {
-    /// An owner whose sessions live for so long without a heartbeat.
+    /// Returns an owner whose sessions have this timeout.
     pub(super) fn with_timeout(timeout_ms: u64) -> Owner {
         Owner { timeout_ms, ..Owner::default() }
     }
 }
 
 impl Owner {
-    /// An owner whose sessions are opened at this door.
+    /// Returns an owner whose sessions are opened at this door.
     pub(super) fn new(door: Door) -> Owner {
         Owner { door, timeout_ms: SESSION_TIMEOUT_MS, session: None, to_close: Vec::new() }
     }
 
-    /// The session to act in. `None` when this step went into closing one that is in doubt.
+    /// Returns the session to act in. Returns `None` when this step was used to close a doubtful
+    /// one.
     pub(crate) async fn session(&mut self, client: &mut Client) -> Result<Option<Session>, String> {
         if let Some(session) = self.to_close.pop() {
             if !close(&session, client).await {
@@ -61,18 +62,18 @@ impl Owner {
         self.session.is_some()
     }
 
-    /// Takes the session out of the owner's hands: it is not closed.
+    /// Takes the session from the owner, which will not close it.
     pub(super) fn take_session(&mut self) -> Option<Session> {
         self.session.take()
     }
 
-    /// Keeps the session: nothing was done in it.
+    /// Keeps the session unchanged.
     pub(crate) fn keep(&mut self, session: Session) {
         self.session = Some(session);
     }
 
-    /// Keeps the session, or leaves it when it ended or holds something unknown. False when it is
-    /// left: what was held in it is held no more, or will not be.
+    /// Keeps the session after an operation, or drops it when it has ended or an outcome is
+    /// unknown. Returns false if it is dropped: its locks are not held any more, or will not be.
     pub(crate) fn after(&mut self, session: Session, answer: &Answer, client: &mut Client) -> bool {
         if client.take_crashed() {
             self.to_close.push(session);
@@ -104,8 +105,8 @@ impl Owner {
         Ok(())
     }
 
-    /// Goes on as [`Owner::after`] does, after operations that are tried until they are answered: a
-    /// refusal may mean that the session has ended, and closing it finds out.
+    /// Goes on as [`Owner::after`] does, after an operation that was retried. After a refusal the
+    /// session may have ended as well, so it is closed.
     pub(crate) fn after_tries(&mut self, session: Session, answer: &Answer, client: &mut Client) -> bool {
         let doubtful = client.take_crashed() || !answer.is_ok();
         if doubtful {
@@ -117,7 +118,7 @@ impl Owner {
     }
 }
 
-/// Closes a session of which something is not known. True when that is over.
+/// Closes a doubtful session. Returns true when it is over.
 async fn close(session: &Session, client: &mut Client) -> bool {
     let value = json!({"owner": session.id});
     client.invoke("close", value.clone());

@@ -1,5 +1,4 @@
-//! The last reads of a run are tried until they are answered, or for so long that something is
-//! wrong.
+//! Limit of the retries of reads at the end of a run.
 
 use std::time::Duration;
 
@@ -7,12 +6,12 @@ use tokio::time::Instant;
 
 use crate::answer::Answer;
 
-/// Longest time of the tries of one last read, as in [`crate::client::Client::insist`].
+/// Longest time for the tries of one read, as in [`crate::client::Client::insist`].
 const TRIED_MAX: Duration = Duration::from_secs(60);
 /// Pause between two tries.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The time that is left for the tries of one read. Each try is an operation of the history.
+/// Remaining time for the tries of one read. Each try is an operation of the history.
 pub(super) struct Patience {
     deadline: Instant,
 }
@@ -22,7 +21,7 @@ impl Patience {
         Patience { deadline: Instant::now() + TRIED_MAX }
     }
 
-    /// Waits for the next try after one that failed so.
+    /// Waits before the next try, after an answer that was no success.
     ///
     /// # Errors
     /// The try's error, when a minute was not enough.

@@ -1,5 +1,5 @@
-//! The locks of a workload: a few at a time, each for a while. In the calm at the end every one
-//! that was used must be granted again.
+//! Locks of a workload: a few at a time, each for a while. In the calm at the end every lock that
+//! was used must be granted again.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,27 +20,26 @@ use crate::http::Call;
 
 /// Time for which a lock is in use.
 const EPOCH: Duration = Duration::from_secs(15);
-/// Longest time in which a lock must be granted when everything is mended and no other client wants
-/// it. Below the timeout of the sessions, so that a lock is not free only because its holder has
-/// died.
+/// Longest time in which a lock must be granted when everything is mended and no other client asks
+/// for it. The sessions' timeout is longer, so that a lock is not free only because its holder has
+/// expired.
 const AGAIN_MAX: Duration = Duration::from_secs(30);
-/// Time that one try waits for the lock.
+/// Time that one try waits in the queue.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// Locks that many workers want, with a guarded znode beside each where there is something to
-/// guard.
+/// Locks that many workers compete for, some with a guarded znode beside them.
 pub(super) struct Pool {
     pub(super) name: &'static str,
-    /// Locks in use at the same time.
+    /// Number of locks in use at a time.
     count: u64,
     next: AtomicU64,
     used: Mutex<BTreeSet<(u64, u64)>>,
-    /// Locks with a znode.
+    /// Znodes beside locks that exist.
     guarded: Made,
 }
 
 impl Pool {
-    /// A pool with so many locks at a time, one at least.
+    /// Returns a pool with `count` locks at a time, at least one.
     pub(super) fn new(name: &'static str, count: usize) -> Pool {
         let count = (count as u64).max(1);
         Pool { name, count, next: AtomicU64::new(0), used: Mutex::default(), guarded: Made::default() }
@@ -59,24 +58,24 @@ impl Pool {
         self.used.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The stretch of time and the number of a lock that is in use now.
+    /// Returns the period and the number of a random lock in use.
     pub(super) fn place(&self, client: &mut Client) -> (u64, u64) {
         (epoch(client, EPOCH), client.rng.u64(..self.count))
     }
 
-    /// A lock that is in use now.
+    /// Returns the path of a random lock in use.
     pub(super) fn any(&self, client: &mut Client) -> String {
         self.lock(self.place(client))
     }
 
-    /// A lock that is in use now and will be asked for: the pool notes that.
+    /// Returns a random lock in use, and notes that it is asked for.
     pub(super) fn take(&self, client: &mut Client) -> String {
         let place = self.place(client);
         self.note(place);
         self.lock(place)
     }
 
-    /// A lock as from [`Pool::take`], after its guarded znode was made.
+    /// Returns a lock like [`Pool::take`], after its guarded znode was made.
     pub(super) async fn take_guarded(&self, client: &mut Client) -> Result<String, String> {
         let place = self.place(client);
         let lock = self.lock(place);
@@ -90,7 +89,7 @@ impl Pool {
         self.guarded.ensure(client, &guarded::path(lock), "").await
     }
 
-    /// The last look at all that is guarded.
+    /// Reads all guarded znodes at the end of a run.
     pub(super) async fn read_at_the_end(&self, client: &mut Client) -> Result<(), String> {
         for path in self.guarded.all().await {
             guarded::read_at_the_end(&path, client).await?;
@@ -98,7 +97,7 @@ impl Pool {
         Ok(())
     }
 
-    /// All locks that are in use now, in any order.
+    /// Returns all locks in use, in random order.
     pub(super) fn take_all(&self, client: &mut Client) -> Vec<String> {
         let (epoch, _) = self.place(client);
         self.note((epoch, 0));
@@ -107,23 +106,23 @@ impl Pool {
         all
     }
 
-    /// A number that was not given before.
+    /// Returns a number that was not returned before.
     pub(super) fn fresh(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Every lock that was ever taken.
+    /// Returns every lock that was ever taken.
     pub(super) fn all_used(&self) -> Vec<String> {
         self.used().into_iter().map(|place| self.lock(place)).collect()
     }
 
-    /// Sets of locks that were in use together.
+    /// Returns the sets of locks that were in use together.
     pub(super) fn all_sets(&self) -> Vec<Vec<String>> {
         let set = |(epoch, _)| (0..self.count).map(|number| self.lock((epoch, number))).collect();
         self.used().into_iter().map(set).collect()
     }
 
-    /// Acquires each once more, with a call without a wait that is made for it.
+    /// Acquires each used lock once more, with the call that `target` makes for it.
     pub(super) async fn acquire_again(
         &self,
         client: &mut Client,
@@ -150,13 +149,12 @@ impl Pool {
     }
 }
 
-/// Acquires once more, with a call without a wait: `again`, which fails when nobody can have the
-/// lock.
+/// Acquires a lock once more: `again`. The operation fails if the lock is not granted in time.
 pub(super) async fn again(session: &Session, tickets: Tickets, value: Value, call: &Call, client: &mut Client) {
     let mut value = owned(&value, session);
     client.invoke("again", value.clone());
     let deadline = Instant::now() + AGAIN_MAX;
-    // The key is the same for all tries: a try that was not answered is taken over by the next.
+    // All tries have one idempotency key, so that a try continues an earlier one without an answer.
     let key = format!("{:032x}", client.rng.u128(..));
     let call = call.clone().query(&format!("wait={}s", WAIT.as_secs())).waiting(WAIT);
     let call = call.header(headers::IDEMPOTENCY_KEY, &key).session(&session.key);

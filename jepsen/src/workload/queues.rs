@@ -1,4 +1,4 @@
-//! `queue`, `semaphore`: ask for a place, wait for it over any node, give it back.
+//! `queue`, `semaphore`: clients ask for a place, wait for it at any node, and release it.
 
 use zlock_client::api::LockMode;
 
@@ -12,9 +12,9 @@ use crate::client::{Client, Session};
 /// Kind of the places that are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueKind {
-    /// Places of locks that are held alone.
+    /// Places in queues of exclusive locks.
     Plain,
-    /// Places for some permits; now and then with another limit.
+    /// Places for some permits, now and then with another limit than the semaphore has.
     Semaphore,
 }
 
@@ -25,7 +25,7 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// Queues for so many workers: few enough to be long.
+    /// Returns queues for this number of workers: few enough that queues are long.
     pub fn new(kind: QueueKind, concurrency: usize) -> Queues {
         let pool = match kind {
             QueueKind::Plain => Pool::new("queue", concurrency / 6),
@@ -41,7 +41,7 @@ impl Queues {
         }
     }
 
-    /// There are permits out, so the limit is set; another one must be refused.
+    /// Asks for a permit with another limit, which must be refused while permits are held.
     async fn ask_with_other_limit(&self, worker: &mut Waiter, session: Session, lock: String, client: &mut Client) {
         let (_, mut value, call) = one(&lease(lock, 1, LIMIT + client.rng.u32(1..=2)));
         value["owner"] = session.id.into();

@@ -16,18 +16,18 @@ use crate::client::Client;
 /// Registers that are empty at first. Every value is written once.
 pub struct Registers {
     doors: Doors,
-    /// Reads may be old: the negative control.
+    /// True for the negative control, whose reads may be old.
     local_reads: bool,
     next_value: AtomicU64,
-    /// A value that a key may have now, for compare-and-sets that have a chance.
+    /// Last known value of each key, so that compare-and-sets have a chance.
     last: Mutex<BTreeMap<String, i64>>,
     stretches: Stretches,
-    /// Held by the one worker that makes the next keys.
+    /// Lock of the one worker that makes the next keys.
     making: tokio::sync::Mutex<()>,
 }
 
 impl Registers {
-    /// Registers that nobody has written.
+    /// Returns registers that were never written.
     ///
     /// With `negative`, reads are local, so stale ones must be found.
     pub fn new(doors: Doors, negative: bool) -> Registers {
@@ -49,8 +49,7 @@ impl Registers {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).get(key).copied()
     }
 
-    /// Makes the keys of a new stretch, in one try. When the cluster is broken just then, the old
-    /// keys go on in use.
+    /// Makes the keys of a new period, in one try. If that fails, the old keys stay in use.
     async fn renew(&self, stretch: u64, door: &Door, client: &mut Client) {
         let Ok(_making) = self.making.try_lock() else { return };
         for key in keys(stretch) {
@@ -81,7 +80,7 @@ impl Registers {
         self.wrote(client, "write", json!([key, new]), (key, new), answer)
     }
 
-    /// Looks, and sets under the condition that the version is still the one that was looked at.
+    /// Reads the register, and writes it if its version has not changed.
     async fn cas(&self, door: &Door, client: &mut Client, key: &str, old: i64) -> Answer {
         let new = self.fresh();
         let value = json!([key, [old, new]]);
@@ -152,8 +151,7 @@ impl Work for Registers {
         Ok(())
     }
 
-    /// Reads every key once more: what was acknowledged last to a key may be lost long after its
-    /// stretch.
+    /// Reads every key once more, because an acknowledged write may be lost long after its period.
     async fn finish(&self, client: &mut Client) -> Result<(), String> {
         let mut door = self.doors.of_worker(0);
         for key in self.stretches.all_keys() {
@@ -162,7 +160,7 @@ impl Work for Registers {
                 door.enter(client).await?;
                 let answer = self.read(&door, client, &key).await;
                 door.after(&answer);
-                // A key that is gone was answered as well: the checker knows what that means.
+                // A missing key is an answer, too, which the checker judges.
                 if answer.is_ok() || answer.is_problem("no-node") {
                     break;
                 }

@@ -1,10 +1,10 @@
-//! `exactly-once`: requests whose answers are lost are sent again with the same key, to any node.
+//! `exactly-once`: a request whose answer is lost is sent again with the same key, to any node.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use zlock_client::api::{Created, NodeSet, Released, ZnodeInfo, headers};
+use zlock_client::api::{ChangedZnode, CreatedZnode, Release, ZnodeInfo, headers};
 
 use super::door::held;
 use super::owner::Owner;
@@ -16,13 +16,13 @@ use crate::history::Kind;
 use crate::http::Call;
 
 const WAIT: Duration = Duration::from_millis(300);
-/// Tries until an outcome stays unknown.
+/// Number of tries after which an outcome stays unknown.
 const TRIES_MAX: u64 = 12;
 
-/// Znodes that are changed by insistent clients.
+/// Znodes that are changed by clients that retry.
 #[derive(Default)]
 pub struct Retries {
-    /// True when retries do not say that they are retries: the negative control.
+    /// True for the negative control, whose retries have no idempotency key.
     keyless: bool,
     next_element: AtomicU64,
 }
@@ -36,8 +36,8 @@ pub struct Insistent {
 }
 
 impl Retries {
-    /// Nothing done yet. With `negative`, requests are sent again without a key, so doubles must be
-    /// found.
+    /// Returns a new workload. With `negative`, requests are sent again without a key, so that
+    /// doubles must be found.
     pub fn new(negative: bool) -> Retries {
         Retries { keyless: negative, ..Retries::default() }
     }
@@ -54,7 +54,7 @@ fn counter() -> String {
 /// Sends a request until its outcome is known. Half of the tries are cut off before the answer
 /// comes.
 ///
-/// A refusal ends it when nothing was in doubt, or when `is_last_word` says that it holds for all
+/// A refusal is final when no earlier try is in doubt, or when `is_last_word` accepts it for all
 /// tries.
 async fn insist(client: &mut Client, call: Call, is_last_word: impl Fn(&Answer) -> bool) -> (Answer, u64) {
     let mut in_doubt = false;
@@ -117,7 +117,7 @@ impl Retries {
             let call = Call::delete(format!("/v1/tickets{ticket}")).session(&session.key);
             return self
                 .operate(client, "release", value, call, |answer, value| {
-                    value["holds"] = answer.read::<Released>(Effect::Write).map(|released| released.holds).into();
+                    value["holds"] = answer.read::<Release>(Effect::Write).map(|released| released.holds).into();
                 })
                 .await;
         }
@@ -127,7 +127,7 @@ impl Retries {
                 let target = format!("/v1/znodes{}/e{element}-?mode=persistent-sequential", parent());
                 let call = Call::post(target).session(&session.key);
                 self.operate(client, "create", value, call, |answer, value| {
-                    let created = answer.read::<Created>(Effect::Write);
+                    let created = answer.read::<CreatedZnode>(Effect::Write);
                     value["number"] = created.and_then(|created| number_of(&created.path)).into();
                 })
                 .await
@@ -136,7 +136,7 @@ impl Retries {
                 let value = json!({"counter": counter(), "element": element});
                 let call = Call::put(format!("/v1/znodes{}", counter())).body(element.to_string());
                 self.operate(client, "add", value, call.session(&session.key), |answer, value| {
-                    value["version"] = answer.read::<NodeSet>(Effect::Write).map(|set| set.stat.version).into();
+                    value["version"] = answer.read::<ChangedZnode>(Effect::Write).map(|set| set.stat.version).into();
                 })
                 .await
             }

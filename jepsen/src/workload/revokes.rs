@@ -1,11 +1,11 @@
-//! `revoke`: hold a lock and write under it; ask for it back, with a deadline or without; some
-//! holders give up when they are asked, others go on until they are refused.
+//! `revoke`: clients hold a lock and write under it; other clients revoke it, with a deadline or
+//! without. Some holders release the lock when they are asked, others go on until they are refused.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use zlock_client::api::{LockHistory, Revoked, Ticket};
+use zlock_client::api::{LockHistory, Revocation, Ticket};
 
 use super::pool::Pool;
 use super::waiter::{Place, Tickets, Waiter, owned};
@@ -14,24 +14,24 @@ use crate::answer::Effect;
 use crate::client::{Client, Session};
 use crate::http::Call;
 
-/// Time that a holder waits at once to be asked for its lock.
+/// Time that one request of a holder waits for a revocation.
 const WAIT: Duration = Duration::from_millis(500);
-/// Number of deeds of a holder before it gives the lock back by itself.
+/// Number of actions of a holder before it releases the lock by itself.
 const DEEDS: u32 = 4;
-/// Time for which a holder that does not listen goes on, however fast the cluster answers: beyond
-/// the longest deadline and what the checker grants to a holder that acts late.
+/// Time for which a stubborn holder goes on: longer than the longest deadline and the checker's
+/// tolerance together.
 const STUBBORN: Duration = Duration::from_secs(6);
-/// One worker in so many asks for locks.
+/// Share of the workers that revoke: one in this many.
 const REVOKER_ONE_IN: usize = 5;
 
-/// Locks that are asked back.
+/// Locks that are revoked.
 pub struct Revokes {
     pool: Pool,
-    /// Sessions whose holders never give anything back.
+    /// Sessions of stubborn holders, which never release a lock.
     stubborn: Mutex<Vec<Session>>,
 }
 
-/// A worker that wants locks, or one that asks for them.
+/// A worker that takes locks, or that revokes them.
 pub struct Holder {
     asks: bool,
     waiter: Waiter,
@@ -39,12 +39,12 @@ pub struct Holder {
     /// Time at which the worker first did something as a holder.
     holds_since: Option<Instant>,
     deeds_left: u32,
-    /// The ticket was lost: its past is to be looked up.
+    /// Value of a lost ticket, whose past is to be read; `None` without one.
     lost: Option<Value>,
 }
 
 impl Revokes {
-    /// Locks for so many workers: few enough that each has waiters.
+    /// Returns locks for this number of workers: few enough that each has waiters.
     pub fn new(concurrency: usize) -> Revokes {
         Revokes { pool: Pool::new("revoke", concurrency / 4), stubborn: Mutex::default() }
     }
@@ -58,7 +58,7 @@ impl Revokes {
         Ok(())
     }
 
-    /// Writes under the lock, or listens whether a client wants it.
+    /// Writes under the lock, or listens for a revocation.
     async fn hold(&self, holder: &mut Holder, session: Session, place: Place, client: &mut Client) {
         let held_for = holder.holds_since.get_or_insert_with(Instant::now).elapsed();
         if !holder.stubborn || held_for > STUBBORN {
@@ -93,9 +93,8 @@ impl Revokes {
         holder.waiter.after(session, &answer, client);
     }
 
-    /// Asks the holder of a lock, or for a moment from now on. Of every other lock only with time
-    /// to give it up: they show who is late, and nobody would be where the next one soon asks at
-    /// once.
+    /// Revokes a lock in use: without a deadline, after 0.2 to 1.5 s, or, for every second lock, at
+    /// once. The other locks are never taken at once, so that holders that act late can be judged.
     async fn ask(&self, client: &mut Client) {
         let (epoch, number) = self.pool.place(client);
         let (lock, at_once) = (self.pool.lock((epoch, number)), (epoch + number) % 2 == 1);
@@ -108,7 +107,7 @@ impl Revokes {
     }
 }
 
-/// Asks for a lock back: `revoke`, with the tickets that were asked for.
+/// Revokes a lock: `revoke`, answered with the tickets that were asked.
 async fn revoke(lock: &str, deadline_ms: Option<u64>, client: &mut Client) -> bool {
     let mut value = json!({"lock": lock, "deadline_ms": deadline_ms});
     let mut call = Call::post(format!("/v1/revocations{lock}"));
@@ -117,7 +116,7 @@ async fn revoke(lock: &str, deadline_ms: Option<u64>, client: &mut Client) -> bo
     }
     let (answer, _) = client
         .operate("revoke", value.clone(), call, |answer| {
-            let revoked: Revoked = answer.read(Effect::Write)?;
+            let revoked: Revocation = answer.read(Effect::Write)?;
             value["tickets"] = revoked.tickets.into();
             Some(value)
         })
@@ -126,8 +125,7 @@ async fn revoke(lock: &str, deadline_ms: Option<u64>, client: &mut Client) -> bo
     answer.is_ok() || answer.is_problem("no-node") || answer.is_problem("ticket-gone")
 }
 
-/// Records the past that the lock remembers of a lost ticket: `past`, with how and when the ticket
-/// ended.
+/// Records what the lock remembers of a lost ticket: `past`, with the way and the time of its end.
 async fn past(lost: &Value, client: &mut Client) {
     let (lock, ticket) = (lost["lock"].as_str().unwrap_or_default(), &lost["ticket"]);
     let mut value = json!({"lock": lock, "ticket": ticket, "dead_token": lost["token"]});
@@ -159,7 +157,7 @@ impl Work for Revokes {
 
     async fn step(&self, holder: &mut Holder, client: &mut Client) -> Result<(), String> {
         if holder.asks {
-            // Less often than locks change hands.
+            // Revocations come less often than locks change hands.
             if client.rng.u8(..4) == 0 {
                 self.ask(client).await;
             }
@@ -184,7 +182,7 @@ impl Work for Revokes {
         if holder.waiter.holds()
             && let Some(session) = holder.waiter.owner.take_session()
         {
-            // A stubborn holder gives its lock back only when it is told to.
+            // A stubborn holder releases its lock only when it is told to.
             self.stubborn.lock().unwrap_or_else(PoisonError::into_inner).push(session);
         }
         holder.waiter.owner.settle(client).await

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
-use zlock_client::api::{Children, Created};
+use zlock_client::api::{Children, CreatedZnode};
 
 use super::{Work, make_root};
 use crate::answer::{Answer, Effect};
@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::history::Kind;
 use crate::http::Call;
 
-/// Parents, so that counters are seen to be apart.
+/// Number of parents. There are several, so that mixed-up counters are found.
 const PARENTS: u64 = 3;
 
 /// Parents whose children are numbered.
@@ -23,12 +23,12 @@ pub struct Sequences {
 /// A child that the worker made: parent, element and path.
 type Child = (String, u64, String);
 
-/// The ten digits at the end of a sequential child's path.
+/// Returns the ten digits at the end of a sequential child's path as a number.
 pub(crate) fn number_of(path: &str) -> Option<u64> {
     path.get(path.len().checked_sub(10)?..)?.parse().ok()
 }
 
-/// The names of all children, page by page, as often asked as it takes.
+/// Returns the names of all children, read page by page, with retries.
 pub(crate) async fn list(client: &mut Client, parent: &str) -> Result<Vec<String>, String> {
     let mut names: Vec<String> = Vec::new();
     loop {
@@ -60,7 +60,7 @@ impl Sequences {
         let target = format!("/v1/znodes{parent}/e{element}-?mode=persistent-sequential");
         let mut child = None;
         let result = |answer: &mut Answer| -> Option<Value> {
-            let created: Created = answer.read(Effect::Write)?;
+            let created: CreatedZnode = answer.read(Effect::Write)?;
             value["number"] = number_of(&created.path).into();
             child = Some(created.path);
             Some(value)

@@ -15,13 +15,14 @@ const KEYS: u64 = 5;
 /// Znodes that are read locally.
 #[derive(Default)]
 pub struct Sessions {
-    /// Reads do not say what was seen: the negative control.
+    /// True for the negative control, whose reads do not name the last zxid.
     forgetful: bool,
     next_element: AtomicU64,
 }
 
 impl Sessions {
-    /// Nothing done yet. With `negative`, reads name no zxid, so clients must be found to go back.
+    /// Returns a new workload. With `negative`, reads name no zxid, so that clients must be found
+    /// to go back.
     pub fn new(negative: bool) -> Sessions {
         Sessions { forgetful: negative, ..Sessions::default() }
     }

@@ -1,5 +1,4 @@
-//! The keys of `register`: a few at a time, each for a short while, so that the history of each is
-//! short.
+//! Keys of `register`: a few at a time, each for a short period, so that each has a short history.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,13 +12,13 @@ const KEYS: u64 = 5;
 /// Time for which a key is in use.
 const EPOCH: Duration = Duration::from_secs(5);
 
-/// The stretches of a run whose keys are all there.
+/// Periods of a run whose keys all exist.
 pub(super) struct Stretches {
     there: Mutex<BTreeSet<u64>>,
 }
 
 impl Stretches {
-    /// The stretches at the beginning: the keys of the first are there before the run begins.
+    /// Returns the periods at the beginning. The first one's keys exist before the run begins.
     pub(super) fn new() -> Stretches {
         Stretches { there: Mutex::new(BTreeSet::from([0])) }
     }
@@ -32,22 +31,22 @@ impl Stretches {
         self.there().last().copied().unwrap_or(0)
     }
 
-    /// The stretch that the run is in, unless its keys are there already.
+    /// Returns the present period, unless its keys exist already.
     pub(super) fn next(&self, client: &Client) -> Option<u64> {
         Some(epoch(client, EPOCH)).filter(|now| *now > self.newest())
     }
 
-    /// Notes that all keys of a stretch are there.
+    /// Notes that all keys of a period exist.
     pub(super) fn add(&self, stretch: u64) {
         self.there().insert(stretch);
     }
 
-    /// A key that is in use.
+    /// Returns a random key in use.
     pub(super) fn any_key(&self, client: &mut Client) -> String {
         key(self.newest(), client.rng.u64(..KEYS))
     }
 
-    /// Every key that was ever in use.
+    /// Returns every key that was ever in use.
     pub(super) fn all_keys(&self) -> Vec<String> {
         self.there().iter().flat_map(|stretch| keys(*stretch)).collect()
     }
@@ -57,7 +56,7 @@ fn key(stretch: u64, number: u64) -> String {
     format!("{stretch}-{number}")
 }
 
-/// The keys of a stretch.
+/// Returns the keys of a period.
 pub(super) fn keys(stretch: u64) -> impl Iterator<Item = String> {
     (0..KEYS).map(move |number| key(stretch, number))
 }

@@ -1,5 +1,5 @@
-//! A worker that takes a place in a queue, waits for it over any node, and gives it back: what most
-//! locks are used by.
+//! A worker that takes a place in a queue, waits for it at any node, and releases it. Most
+//! workloads with locks use it.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::answer::{Answer, Effect};
 use crate::client::{Client, Session};
 use crate::http::Call;
 
-/// Time that one look at a ticket waits.
+/// Time that one request waits for a ticket.
 const WAIT: Duration = Duration::from_millis(500);
 
 /// Kind of the tickets of a place.
@@ -27,7 +27,7 @@ pub(super) enum Tickets {
 
 /// A place in a queue.
 pub(super) struct Place {
-    /// Value for the history, without the owner; with the token, or tokens, once the place holds.
+    /// Value for the history, without the owner. It has the token, or tokens, once the place holds.
     pub(super) value: Value,
     pub(super) ticket: String,
     pub(super) held: bool,
@@ -35,7 +35,7 @@ pub(super) struct Place {
 }
 
 impl Tickets {
-    /// The ticket of an answer, and whether it holds. Its tokens go into the value.
+    /// Reads an answer's ticket, and whether it holds. Adds its tokens to the value.
     pub(super) fn read(self, answer: &mut Answer, effect: Effect, value: &mut Value) -> Option<(String, bool)> {
         match self {
             Tickets::One => match answer.read(effect)? {
@@ -69,7 +69,7 @@ impl Tickets {
 }
 
 impl Place {
-    /// Path of the lock; with several, of the first.
+    /// Path of the lock; the first path of several.
     pub(super) fn lock(&self) -> &str {
         let lock = self.value["lock"].as_str();
         lock.or_else(|| self.value["locks"][0]["lock"].as_str()).unwrap_or_default()
@@ -85,14 +85,14 @@ pub(super) async fn look(lock: &str, client: &mut Client) {
         let queue: LockQueue = answer.read(Effect::Read)?;
         let holders: Vec<u64> = queue.holders.iter().filter_map(|holder| holder.session).collect();
         let (held, limit) = (queue.permits_held, queue.permits_max);
-        // Holders that do not fit on the page are not told of.
+        // If the queue is longer than one page, holders may be missing, so no value is returned.
         let all = queue.cursor.is_none();
         all.then(|| json!({"lock": lock, "holders": holders, "held": held, "limit": limit}))
     };
     client.operate("look", value, call, read).await;
 }
 
-/// Value for the history of something that a session does.
+/// Returns the value of an operation with the session as its owner.
 pub(super) fn owned(value: &Value, session: &Session) -> Value {
     let mut value = value.clone();
     value["owner"] = session.id.into();
@@ -107,7 +107,7 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Goes on with the session, or without it and its place.
+    /// Keeps the session, or drops it together with its place.
     pub(super) fn after(&mut self, session: Session, answer: &Answer, client: &mut Client) {
         if !self.owner.after(session, answer, client) {
             self.place = None;
@@ -119,8 +119,8 @@ impl Waiter {
         self.place.as_ref().is_some_and(|place| place.held)
     }
 
-    /// Gives the place back when it holds or is to leave, and waits for it else. The session comes
-    /// back when there is no place.
+    /// Takes a step with the place: releases it when it holds or `leaves` is true, else waits for
+    /// it. Returns the session when there is no place.
     pub(super) async fn step(&mut self, leaves: bool, session: Session, client: &mut Client) -> Option<Session> {
         let Some(place) = self.place.take() else { return Some(session) };
         if place.held || leaves {
@@ -131,8 +131,8 @@ impl Waiter {
         None
     }
 
-    /// Does a step with the place as a die of twenty sides says: a look at the queue now and then,
-    /// and some leave it before their turn has come.
+    /// Takes a step with the place. The roll `die` of 0 to 19 makes it a look at the queue, or
+    /// leads the worker to leave the queue early.
     pub(super) async fn step_or_look(&mut self, die: u8, session: Session, client: &mut Client) -> Option<Session> {
         if die < 3
             && let Some(place) = &self.place
@@ -144,7 +144,7 @@ impl Waiter {
         self.step(die == 3, session, client).await
     }
 
-    /// A waiter whose sessions live for so long without a heartbeat.
+    /// Returns a waiter whose sessions have this timeout.
     pub(super) fn with_timeout(timeout_ms: u64) -> Waiter {
         Waiter { owner: Owner::with_timeout(timeout_ms), place: None }
     }

@@ -1,14 +1,15 @@
-//! Waits of clients for a lock: mostly short ones, so that much happens.
+//! Lengths of clients' waits for a lock. Most are short, so that many operations happen.
 
 use std::time::Duration;
 
-/// Now and then for longer than a free lock may take to be granted: only a wait that is still under
-/// way then shows that its client was never woken.
+/// Length of a long wait: longer than a free lock may take to be granted, because only a wait that
+/// is still under way shows that its client was never woken.
 const LONG: Duration = Duration::from_secs(6);
-/// One wait in so many is a long one. More would keep too many clients at a node that is cut off.
+/// Share of long waits: one in this many. More would keep too many clients at a node that is cut
+/// off.
 const LONG_ONE_IN: u8 = 10;
 
-/// The time for the next wait.
+/// Returns the length of the next wait.
 pub(super) fn next(short: Duration, rng: &mut fastrand::Rng) -> Duration {
     if rng.u8(..LONG_ONE_IN) == 0 { LONG } else { short }
 }

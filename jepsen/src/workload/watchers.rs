@@ -1,4 +1,4 @@
-//! `watch`: some change znodes below one root, others follow the root.
+//! `watch`: some clients change znodes below one root, others follow the root.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::answer::Answer;
 use crate::client::Client;
 use crate::http::Call;
 
-/// Znodes that come, change and go.
+/// Number of znodes that are created, changed and deleted.
 const NODES: u64 = 12;
 /// Time that a poll waits when nothing changes any more.
 const LAST_WAIT: Duration = Duration::from_millis(200);
@@ -18,22 +18,22 @@ const LAST_WAIT: Duration = Duration::from_millis(200);
 /// One root with watchers.
 pub struct Watchers {
     doors: Doors,
-    /// True when nothing is watched between two polls: the negative control.
+    /// True for the negative control, which watches nothing between two polls.
     careless: bool,
     watchers: usize,
 }
 
-/// A worker: a follower, or one that changes znodes.
+/// A worker that follows the root, or changes znodes.
 pub struct Worker {
     door: Door,
     follower: Option<Follower>,
 }
 
-/// A watcher: what it is called, where it is, and how many nodes in a row had no events from there
-/// on.
+/// A watcher: its name, its position, and the number of nodes in a row that had no events from that
+/// position on.
 struct Follower {
     watcher: u64,
-    /// Zxid up to which the watcher was told; 0 when it has to begin anew.
+    /// Zxid up to which the watcher was told all events; 0 when it has to begin anew.
     since: u64,
     gone: u64,
     place: Following,
@@ -43,14 +43,15 @@ fn root() -> String {
     format!("{ROOT}/watch")
 }
 
-/// Outside of what is watched: set by those who delete, where that tells the zxid.
+/// Znode outside of the watched root. A delete over ZooKeeper's protocol sets it, so that its
+/// answer has a zxid.
 fn marker() -> String {
     format!("{ROOT}/watch-marker")
 }
 
 impl Watchers {
-    /// A third of the workers watch, two at least. With `negative`, nothing is watched between two
-    /// polls, so lost events must be found.
+    /// Returns a workload in which a third of the workers, but at least two, watch. With
+    /// `negative`, nothing is watched between two polls, so lost events must be found.
     pub fn new(doors: Doors, concurrency: usize, negative: bool) -> Watchers {
         let watchers = (concurrency / 3).max(2).min(concurrency.saturating_sub(1));
         Watchers { doors, careless: negative, watchers }
@@ -85,8 +86,8 @@ impl Watchers {
                 answer
             }
             Err(answer) => {
-                // A node that was restarted knows no old events; another may. Only when none does
-                // the watcher begins anew.
+                // A node that was restarted has no old events, but another may. The watcher begins
+                // anew only when no node has them.
                 follower.gone = if answer.is_problem("events-gone") { follower.gone + 1 } else { 0 };
                 if door.follows_one_node() || follower.gone > 4 * client.http.node_count() {
                     follower.since = 0;
@@ -97,7 +98,7 @@ impl Watchers {
         }
     }
 
-    /// Begins, or begins anew after the events have gone, at the present state.
+    /// Begins at the present state, also after the events have gone.
     async fn reset(&self, door: &mut Door, follower: &mut Follower, client: &mut Client) -> Answer {
         let mut value = json!({"watcher": follower.watcher});
         client.invoke("reset", value.clone());

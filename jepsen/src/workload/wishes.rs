@@ -11,26 +11,26 @@ use crate::http::Call;
 
 /// Number of permits that each lock has for leases.
 pub(super) const LIMIT: u32 = 4;
-/// Most permits that one lease asks for.
+/// Largest number of permits that one request asks for.
 pub(super) const PERMITS_MAX: u32 = 3;
-/// Most locks that are asked for at once.
+/// Largest number of locks that are asked for at once.
 pub(super) const PARTS_MAX: usize = 3;
 
 /// A request for tickets: their kind, the value for the history, and the call, which keeps the
 /// ticket.
 pub(super) type Asked = (Tickets, Value, Call);
 
-/// A wish for a lock in one way.
+/// Returns a request for a lock in one mode.
 pub(super) fn wish(path: String, mode: LockMode) -> LockWish {
     LockWish { path, mode, permits: None, permits_max: None }
 }
 
-/// A wish for some permits of a lock.
+/// Returns a request for some permits of a lock.
 pub(super) fn lease(path: String, permits: u32, limit: u32) -> LockWish {
     LockWish { path, mode: LockMode::Semaphore, permits: Some(permits), permits_max: Some(limit) }
 }
 
-/// Value for the history of a lock that is asked for.
+/// Returns the value for the history of a lock that is asked for.
 pub(super) fn told(wish: &LockWish) -> Value {
     let mut value = json!({"lock": wish.path, "mode": wish.mode});
     if let (Some(permits), Some(limit)) = (wish.permits, wish.permits_max) {
@@ -40,7 +40,7 @@ pub(super) fn told(wish: &LockWish) -> Value {
     value
 }
 
-/// A request for one lock.
+/// Returns a request for one lock.
 pub(super) fn one(wish: &LockWish) -> Asked {
     let value = told(wish);
     let mut call = Call::post(format!("/v1/locks{}?mode={}", wish.path, value["mode"].as_str().unwrap_or_default()));
@@ -50,7 +50,7 @@ pub(super) fn one(wish: &LockWish) -> Asked {
     (Tickets::One, value, call)
 }
 
-/// Several at once, mostly so that no later request passes.
+/// Returns a request for several locks, mostly with a policy that lets no later request pass.
 pub(super) fn several(locks: Vec<LockWish>, owner: &str, client: &mut Client) -> Asked {
     let policy = if client.rng.u8(..3) == 0 { Policy::Backfill } else { Policy::Strict };
     all(locks, owner, policy)
@@ -62,7 +62,7 @@ fn all(locks: Vec<LockWish>, owner: &str, policy: Policy) -> Asked {
     (Tickets::Several, value, Call::post("/v1/multilocks").json(&body))
 }
 
-/// Acquires all that were in use together once more, at once.
+/// Acquires each set of locks that were in use together once more.
 pub(super) async fn all_again(pool: &Pool, client: &mut Client) -> Result<(), String> {
     let session = client.open_session(SESSION_TIMEOUT_MS).await?;
     for set in pool.all_sets() {

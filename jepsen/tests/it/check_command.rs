@@ -1,4 +1,4 @@
-//! `jepsen check` judges a stored history and says it with its exit code.
+//! Tests that `jepsen check` judges a stored history and reports it by its exit code.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! Who ends by itself: started again when its disk was broken, remembered either way.
+//! Nodes that end by themselves are started again when their disk was broken, and remembered in any
+//! case.
 //!
 //! The nodes are shell scripts that end when a file appears; the test answers requests in their
 //! place.
@@ -30,8 +31,8 @@ struct Rig {
 }
 
 impl Rig {
-    /// One node whose requests are answered here. Once it is asked what it has applied, which shows
-    /// nothing new, it ends.
+    /// Starts one node whose requests are answered here. If `ends_when_asked`, the node ends when
+    /// it is asked what it has applied.
     async fn start(ends_when_asked: bool) -> Rig {
         let dir = tempfile::tempdir().unwrap();
         let script = dir.path().join("script");
@@ -75,7 +76,7 @@ impl Rig {
         &mut self.cluster.nodes[0]
     }
 
-    /// Lets the node end, and waits for it.
+    /// Makes the node end, and waits for that.
     async fn end(&mut self) {
         self.end_with(WORDS).await;
     }
@@ -85,13 +86,13 @@ impl Rig {
         until(|| !self.node().runs()).await;
     }
 
-    /// Recovers, and waits for the start that this is.
+    /// Recovers the cluster, and waits for the node's start with this number.
     async fn recover(&mut self, start: usize) {
         self.cluster.recover().await.unwrap();
         until(|| self.starts() == start).await;
     }
 
-    /// A file among the node's data; it goes when the data is thrown away.
+    /// Makes a file in the node's data directory, which is removed with the data.
     fn keep_a_file(&mut self) -> PathBuf {
         let dir = self.node().data_dir.clone();
         std::fs::create_dir_all(&dir).unwrap();
@@ -99,13 +100,14 @@ impl Rig {
         dir.join("log")
     }
 
-    /// Of every end, whether the disk is to blame, and whether the data was refused as damaged.
+    /// Returns for each end whether the disk is to blame, and whether the data was refused as
+    /// damaged.
     fn excuses(&mut self) -> Vec<(bool, bool)> {
         self.cluster.ends().iter().map(|end| (end.for_its_disk, end.refused_damage)).collect()
     }
 }
 
-/// Lets the node of this directory end. The words are there when the file is.
+/// Makes the node of this directory end. It writes these words to its log before.
 fn say_last(dir: &Path, words: &str) {
     std::fs::write(dir.join("words"), format!("{words}\n")).unwrap();
     std::fs::rename(dir.join("words"), dir.join("end")).unwrap();
@@ -219,7 +221,7 @@ async fn damage_that_no_disk_has_left_is_not_excused() {
     rig.recover(3).await;
     rig.end_with(DAMAGED).await;
     rig.recover(4).await;
-    // One that loses writes is no excuse any more once the data was opened.
+    // Lost writes are no excuse any more once the node has opened its data.
     rig.node().break_disk(Breakage::LosesWrites);
     rig.end().await;
     rig.node().mend_disk();

@@ -1,22 +1,21 @@
-//! What every lock that is held alone promises, and every znode that such a lock guards: each
-//! checker finds it broken, whatever else it looks for.
-//!
-//! How histories are written: see `written/mod.rs`.
+//! Promises of every lock that is held alone, and of every znode that such a lock guards. Each
+//! checker finds them broken, besides its special findings.
 
 use crate::written::{bad, doubtful, good};
 use jepsen::check::Workload;
 
-/// The workloads with locks that are held alone, ...
+/// Workloads with locks that are held alone.
 const ALONE: [Workload; 3] = [Workload::Mixed, Workload::Election, Workload::Revoke];
-/// ... those of them whose holders write to a znode, ...
+/// Workloads of [`ALONE`] whose holders write to a znode.
 const GUARDED: [Workload; 3] = [Workload::Election, Workload::Mixed, Workload::Revoke];
-/// ... and those in which nobody passes anybody, so that a token belongs to one session.
+/// Workloads of [`ALONE`] in which no waiter is overtaken, so that a token belongs to one session.
 const IN_ORDER: [Workload; 2] = [Workload::Election, Workload::Revoke];
 
-/// The calm at the end.
+/// Operation of the calm at the end of a history.
 const AGAIN: &str = r#"9 again {"lock":"l","owner":9} -> ok +"token":20 zxid=20"#;
 
-/// Session 1 holds, then session 2: with what tokens, and where in the log.
+/// Returns a history in which session 1 holds and then session 2, with the second's token, its
+/// zxid, and the zxid of the first's release.
 fn one_after_the_other(token: u64, at: u64, released: u64) -> String {
     format!(
         r#"
@@ -28,7 +27,7 @@ fn one_after_the_other(token: u64, at: u64, released: u64) -> String {
     )
 }
 
-/// The same without what says where it was in the log.
+/// Returns a history without zxids.
 fn without_zxids(history: &str) -> String {
     let words = |line: &str| {
         let words = line.split_whitespace().filter(|word| !word.starts_with("zxid="));

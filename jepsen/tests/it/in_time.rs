@@ -1,10 +1,5 @@
-//! A free lock is granted in time, a wait ends in time and a watcher is told in time, while nothing
-//! is broken; histories are written by hand.
-//!
-//! A line is one operation: `begin..end process f value -> ok`, times in milliseconds, with what
-//! came back behind it as `+"token":10` for more fields of the value, `zxid=N` and `error=NAME`; or
-//! `at nemesis f` for what is broken and mended. All answers come from node 1. A write is
-//! acknowledged every 200 ms, unless the history says `silent`.
+//! A free lock is granted in time, a wait ends in time, and a watcher is told in time, while
+//! nothing is broken. The histories are written by hand.
 
 use jepsen::check::{Workload, check, check_worth};
 use jepsen::history::{Entry, Kind, NemesisTag, Process};
@@ -73,7 +68,7 @@ fn lost(workload: Workload, history: &str) {
     assert!(verdict.has("lost-grant") && verdict.finding_count == 1, "{verdict:#?}");
 }
 
-/// Nothing is found; so many grants were judged.
+/// Checks that nothing is found, and that this number of grants was judged.
 #[track_caller]
 fn good(workload: Workload, granted: u64, history: &str) {
     let verdict = judge(workload, history);
@@ -81,7 +76,7 @@ fn good(workload: Workload, granted: u64, history: &str) {
     assert_eq!(verdict.figures["granted-in-time"], granted, "{verdict:#?}");
 }
 
-/// A client holds the lock and gives it back at 1000 ms, another waits for 6 s.
+/// Returns a history in which a client releases the lock at 1000 ms while another waits for 6 s.
 fn handed_over(answer: &str) -> String {
     format!(
         r#"
@@ -298,7 +293,7 @@ fn a_run_in_which_no_grant_was_judged_is_unknown() {
     assert!(none.doubts.iter().any(|doubt| doubt == "nothing was judged: granted-in-time 0"), "{none:#?}");
 }
 
-/// The change is acknowledged at 110 ms. Polls as given.
+/// Judges these polls of a change that is acknowledged at 110 ms.
 fn watched(polls: &str) -> Verdict {
     let change = r#"100..110 1 write {"path":"/w/a"} -> ok zxid=5"#;
     judge(Workload::Watch, &format!("{change}\n{polls}\n9000..9010 1 write {{\"path\":\"/w/b\"}} -> fail"))

@@ -1,4 +1,5 @@
-//! What is left is read at the end until it is answered, whatever the first tries come to.
+//! Tests that the last reads of a run are repeated until they are answered, whatever the first
+//! tries come to.
 //!
 //! The test answers requests in the place of a node.
 
@@ -13,7 +14,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use zlock_client::api::{Outcome, ProblemType};
 
-/// How many requests with this word in them are refused before one is answered.
+/// Number of requests that are refused before one is answered, and the word by which they are
+/// known.
 #[derive(Clone, Copy)]
 struct Refusals {
     word: &'static str,
@@ -61,7 +63,7 @@ fn znode() -> String {
     json!({"path": "/x", "data": "100", "stat": stat}).to_string()
 }
 
-/// The reads of a run that ends at once.
+/// Returns the reads of a run that ends at once.
 async fn reads(work: impl Work, refusals: Refusals) -> Vec<Operation> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = listener.local_addr().unwrap().to_string();

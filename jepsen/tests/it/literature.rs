@@ -1,4 +1,4 @@
-//! Histories that others wrote are judged as they judged them.
+//! Histories from the literature are judged as there.
 
 use std::collections::VecDeque;
 

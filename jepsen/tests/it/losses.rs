@@ -1,14 +1,14 @@
-//! How a session can come to hold a lock no more: what explains it, and what is a breach.
+//! Ends of holds: which are explained, and which break the promise.
 //!
-//! How histories are written: see `written/mod.rs`.
+//! `written/mod.rs` says how histories are written.
 
 use crate::written::{bad, good};
 use jepsen::check::Workload;
 
-/// Whose locks are taken by `acquire`.
+/// Workloads whose locks are taken by `acquire`.
 const ACQUIRED: [Workload; 2] = [Workload::Lock, Workload::RwLock];
 
-/// Session 1 holds, session 2 is granted, and then this happens.
+/// Returns a history in which session 1 holds, session 2 is granted the lock, and `then` follows.
 fn two_grants(grant: &str, then: &str) -> String {
     format!(
         r#"

@@ -1,4 +1,4 @@
-//! Checkers: each finds what it is for, and is silent where nothing is wrong.
+//! Tests of the checkers: each finds the violations that it is for, and no others.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

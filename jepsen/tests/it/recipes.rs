@@ -1,7 +1,7 @@
-//! What the recipes promise: a history that keeps a promise is judged good, and the same with the
-//! promise broken is found.
+//! Tests of the promises of recipes: a history that keeps a promise is judged good, and the same
+//! history with the promise broken is found.
 //!
-//! How histories are written: see `written/mod.rs`.
+//! `written/mod.rs` explains how histories are written.
 
 use crate::written::{bad, doubtful, good};
 use jepsen::check::Workload;
@@ -112,7 +112,7 @@ fn a_lock_that_nobody_gets_any_more_is_found() {
     }
 }
 
-/// Two multi-locks, one after the other, with the second's answer.
+/// Returns a history of two multi-locks, one after the other, with the second's answer.
 fn two_multi_locks(second: &str, until: u64) -> String {
     format!(
         r#"
@@ -203,7 +203,7 @@ fn readers_of_one_grant_may_share_a_token_and_a_writer_has_its_own() {
     bad(Workload::Mixed, "falling-token", &history("write"));
 }
 
-/// Two leaders, one after the other, with what is seen meanwhile.
+/// Returns a history of two leaders, one after the other, with the observations of each.
 fn two_leaders(first: &str, second: &str) -> String {
     format!(
         r#"
@@ -260,7 +260,7 @@ fn a_leader_that_is_heard_after_the_next_one_leads_is_found() {
     bad(Workload::Election, "lost-update", &written(1, 2, "[11]"));
 }
 
-/// Two readers, of whom the first upgrades. Both then give back what they have.
+/// Returns a history of two readers, of whom the first upgrades. Both then release their locks.
 fn an_upgrade(upgraded: &str, between: &str) -> String {
     format!(
         r#"
@@ -344,7 +344,8 @@ fn a_write_between_the_read_and_the_upgrade_is_found_and_a_downgrade_that_waits(
     bad(Workload::Mixed, "downgrade-waits", &history("[1]", "zxid=12"));
 }
 
-/// A holder that is asked for its lock with a deadline, with what it does then.
+/// Returns a history in which a holder is asked for its lock with a deadline, with the holder's
+/// actions.
 fn a_revocation(holder: &str, past: &str) -> String {
     format!(
         r#"

@@ -7,7 +7,7 @@ use jepsen::check::zones::{ZoneVerdict, decide};
 use jepsen::models::{RegisterModel, RegisterOp};
 use jepsen::wgl::{self, Call, Verdict};
 
-/// A history of a real register: every operation takes effect at a moment between its call and its
+/// Returns a history of a correct register: every operation takes effect between its call and its
 /// return.
 fn history(rng: &mut fastrand::Rng, ops: usize, processes: u64, info_percent: u8) -> Vec<Call<RegisterOp>> {
     let mut now = 0;

@@ -1,4 +1,4 @@
-//! What the logs tell is judged: facts and histories are written by hand.
+//! Facts of the logs are judged. Facts and histories are written by hand.
 
 use jepsen::check::Workload;
 use jepsen::check::replayed::{NodeFacts, check};

@@ -1,5 +1,5 @@
-//! Histories of locks with many operations of unknown outcome: they are decided, and decided as by
-//! trying every order.
+//! Histories of locks with many operations of unknown outcome are decided, with the same verdict as
+//! a search of all orders.
 
 use jepsen::check::{Workload, check_operations};
 use jepsen::history::{Kind, Operation};
@@ -8,7 +8,7 @@ use jepsen::verdict::Validity;
 use jepsen::wgl::{self, Call, Model, Verdict};
 use serde_json::{Value, json};
 
-/// Histories to be drawn.
+/// Number of random histories.
 const SEEDS: u64 = 8_000;
 
 /// One operation on lock `l`.
@@ -27,8 +27,8 @@ fn operation(f: &str, value: Value, call: u64, complete: Option<u64>) -> Operati
     }
 }
 
-/// Whether some order of the calls explains every answer, found by trying every order and every
-/// subset of the unknown ones.
+/// Tells whether some order of the calls explains every answer, by trying every order and every
+/// subset of the calls of unknown outcome.
 fn some_order<M: Model>(model: &M, calls: &[Call<M::Op>], state: &M::State, taken: u32) -> bool {
     let left = || (0..calls.len()).filter(|i| taken & (1 << i) == 0);
     let Some(by) = left().filter_map(|i| calls[i].complete).min() else { return true };
@@ -38,8 +38,8 @@ fn some_order<M: Model>(model: &M, calls: &[Call<M::Op>], state: &M::State, take
     })
 }
 
-/// Operations of a few owners at random: what, whose, from when to when (or nobody knows), and a
-/// number for the answer.
+/// Returns random operations of a few owners: function, owner, index of the call, index of the
+/// return (`None` if unknown), and a number for the answer.
 fn at_random(rng: &mut fastrand::Rng) -> Vec<(&'static str, u64, u64, Option<u64>, u64)> {
     let len = rng.usize(3..9);
     let owners = rng.u64(2..4);
@@ -60,8 +60,8 @@ fn at_random(rng: &mut fastrand::Rng) -> Vec<(&'static str, u64, u64, Option<u64
     operations
 }
 
-/// The search, the checker that leaves out what explains nothing, and trying every order say the
-/// same.
+/// Checks that the search, the checker that leaves out useless operations, and the search of all
+/// orders agree.
 #[track_caller]
 fn agree<M: Model>(workload: Workload, model: &M, calls: &[Call<M::Op>], operations: &[Operation]) -> bool {
     let possible = some_order(model, calls, &model.initial(), 0);
@@ -143,8 +143,8 @@ fn the_search_the_checker_and_every_order_agree() {
     }
 }
 
-/// A real mutex, whose clients now and then hear nothing: of an acquire, of a release, of the close
-/// that follows either.
+/// Returns operations on a correct mutex whose clients sometimes get no answer to an acquire, to a
+/// release, or to the close that follows.
 fn of_a_mutex(rng: &mut fastrand::Rng, rounds: usize, waiting_max: usize) -> Vec<Operation> {
     let mut now = 0;
     let mut tick = || {

@@ -1,4 +1,4 @@
-//! kill -9 of all nodes at once, in the middle of writes.
+//! All nodes are killed by SIGKILL at once, in the middle of writes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,7 @@
 //! The connection breaks between request and answer; the client retries with the same idempotency
 //! key at another node.
 
-use zlock_client::api::{Children, Created, Deleted, LockQueue, Released, Ticket};
+use zlock_client::api::{Children, CreatedZnode, Deletion, LockQueue, Release, Ticket};
 
 use crate::harness::{Answer, Call, Client, Cluster, Proxy, Rule, Session};
 
@@ -42,7 +42,7 @@ async fn a_retried_create_creates_once() {
     let scene = Scene::set().await;
     assert_eq!(scene.once(Call::post("/v1/znodes/parent")).await.status, 201);
     let answer = scene.twice(Call::post("/v1/znodes/parent/child-?mode=persistent-sequential").body("x")).await;
-    let created: Created = answer.json();
+    let created: CreatedZnode = answer.json();
     let children: Children = scene.once(Call::get("/v1/znodes/parent?children")).await.json();
     assert_eq!(children.children, ["child-0000000000"]);
     assert_eq!(created.path, "/parent/child-0000000000");
@@ -57,7 +57,7 @@ async fn a_retried_delete_says_done_and_leaves_a_newer_znode_alone() {
     assert!(Client::new(scene.proxy.addr()).send(delete.clone()).await.is_err());
     // Another client makes the znode anew before the retry, and it must stay.
     assert_eq!(scene.once(Call::post("/v1/znodes/gone").body("new")).await.status, 201);
-    let deleted: Deleted = scene.cluster.client(2).send(delete).await.unwrap().json();
+    let deleted: Deletion = scene.cluster.client(2).send(delete).await.unwrap().json();
     assert!(deleted.zxid > 0);
     assert_eq!(scene.once(Call::get("/v1/znodes/gone")).await.status, 200);
 }
@@ -78,10 +78,10 @@ async fn a_retried_acquire_holds_once_and_a_retried_release_releases_once() {
 
     // Another request of the same owner takes the lock a second time.
     assert_eq!(held(scene.once(acquire()).await), (ticket.clone(), token, 2));
-    let released: Released = scene.twice(Call::delete(format!("/v1/tickets{ticket}"))).await.json();
+    let released: Release = scene.twice(Call::delete(format!("/v1/tickets{ticket}"))).await.json();
     assert_eq!(released.holds, 1, "a retry is not a second release");
     assert_eq!(scene.queue().await.holders[0].holds, 1);
-    let released: Released = scene.twice(Call::delete(format!("/v1/tickets{ticket}"))).await.json();
+    let released: Release = scene.twice(Call::delete(format!("/v1/tickets{ticket}"))).await.json();
     assert_eq!(released.holds, 0);
     assert_eq!(scene.queue().await.holders.len(), 0);
 }

@@ -36,8 +36,9 @@ async fn a_managed_lock_goes_by_priority_and_to_the_one_named_although_the_leade
     let (code, _, stderr) = run(zlock(&cluster, &hand_over)).await;
     assert!(code == 125 && stderr.contains("zlock settings /l --managed"), "{code}: {stderr}");
     assert_eq!(done(&cluster, &["settings", "l"]).await, "as any lock\n");
-    let set = ["settings", "l", "--managed", "--waiters-max", "3"];
-    assert_eq!(done(&cluster, &set).await, "managed, at most 3 waiters\n");
+    assert_eq!(done(&cluster, &["settings", "l", "--managed"]).await, "managed\n");
+    let more = done(&cluster, &["settings", "l", "--waiters-max", "3"]).await;
+    assert_eq!(more, "managed, at most 3 waiters\n", "what is not named stays");
     assert_eq!(done(&cluster, &["settings", "l", "--json"]).await, "{\"managed\":true,\"waiters_max\":3}\n");
 
     let held = client.lock("/l").acquire().await.unwrap();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
-use zlock_client::api::SessionOpened;
+use zlock_client::api::NewSession;
 
 use crate::harness::{Call, Cluster, Options, until};
 
@@ -113,7 +113,7 @@ async fn a_client_behind_a_balancer_counts_by_its_own_address() {
     header.extend([192, 0, 2, 7, 192, 0, 2, 1, 0x9c, 0x40, 0x1b, 0xbb]);
     stream.write_all(&header).await.unwrap();
     stream.write_all(b"POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n").await.unwrap();
-    let opened: SessionOpened = serde_json::from_slice(&answer(&mut stream).await.unwrap()).unwrap();
+    let opened: NewSession = serde_json::from_slice(&answer(&mut stream).await.unwrap()).unwrap();
     let look = Call::get(format!("/v1/sessions/{}", opened.session)).session(&opened.session_key);
     let shown = cluster.client(1).send(look).await.unwrap();
     assert!(String::from_utf8_lossy(&shown.body).contains("192.0.2.7"), "{shown:?}");

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
-use crate::harness::{CLUSTER_ID, Call, Cluster, Options, until};
+use crate::harness::{CLUSTER_ID, Call, Cluster, until};
 
 /// Line printed between the answers of two blocks.
 const MARK: &str = "~~~ end of block ~~~";
@@ -164,45 +164,6 @@ async fn the_lines_of_the_readme_run_as_they_are_written() {
     runs_and_answers_as_shown("README.md", 2).await;
 }
 
-/// Waits until a node answers an open with 503 or 504.
-async fn cannot_serve(cluster: &Cluster, node: u64) {
-    until("the node says that it cannot serve", async || {
-        let answer = cluster.client(node).send(Call::post("/v1/sessions")).await.ok()?;
-        [503, 504].contains(&answer.status).then_some(())
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn the_lines_of_the_readme_pass_by_a_node_that_cannot_serve() {
-    let cluster = Cluster::start_with(Options { proxied: true, ..Options::default() }).await;
-    cluster.isolate(1);
-    cannot_serve(&cluster, 1).await;
-    cluster.leader_among(&[2, 3]).await;
-    answers_as_shown("README.md", 2, &cluster).await;
-}
-
-#[tokio::test]
-async fn the_lines_of_the_readme_stop_at_a_problem_and_show_it() {
-    let mut cluster = Cluster::start().await;
-    cluster.kill(2);
-    cluster.kill(3);
-    cannot_serve(&cluster, 1).await;
-    let lines: String = blocks(&with_ports(&page("README.md"), &cluster)).into_iter().map(|one| one.shell).collect();
-    for options in [&["-s"][..], &["-eu", "-s"]] {
-        let mut sh = Command::new("sh");
-        sh.args(options).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-        let mut sh = sh.spawn().unwrap();
-        // The shell may end before it has read all.
-        let _ = sh.stdin.take().unwrap().write_all(lines.as_bytes()).await;
-        let output = sh.wait_with_output().await.unwrap();
-        let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(!output.status.success() && stdout.is_empty(), "{options:?}: {stdout}{stderr}");
-        let problem = stderr.lines().last().unwrap();
-        assert!(problem.contains("S: {\"type\":\"urn:zlock:problem:"), "{options:?}: {stderr}");
-    }
-}
-
 #[tokio::test]
 async fn the_lines_of_the_http_api_run_as_they_are_written() {
     runs_and_answers_as_shown("docs/http-api.md", 60).await;
@@ -251,14 +212,6 @@ async fn wait_outlives_its_node(lines: String, lock: &str, cluster: &mut Cluster
     assert!(printed.contains(r#""state":"held""#), "{printed}");
     let queue = until("the queue is shown", async || contenders(cluster).await).await;
     assert_eq!((queue.contenders, queue.holders.len()), (1, 1), "no ghost stands in the queue");
-}
-
-#[tokio::test]
-async fn the_wait_of_the_readme_outlives_the_node_that_it_waits_at() {
-    let mut cluster = Cluster::start().await;
-    let page = with_ports(&page("README.md"), &cluster);
-    let block = blocks(&page).into_iter().find(|block| block.shell.contains("wait=30s")).unwrap();
-    wait_outlives_its_node(block.shell, "/orders", &mut cluster).await;
 }
 
 #[tokio::test]

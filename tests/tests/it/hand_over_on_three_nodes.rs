@@ -1,6 +1,6 @@
 //! A lock that goes from one client to the next by long-poll, each of them at another node.
 
-use zlock_client::api::{LockQueue, Released, Ticket};
+use zlock_client::api::{LockQueue, Release, Ticket};
 
 use crate::harness::{Call, Cluster, until};
 
@@ -26,7 +26,7 @@ async fn a_lock_is_handed_over_across_three_nodes() {
     assert_eq!(queue.waiters.iter().map(|one| one.session).collect::<Vec<_>>(), [Some(waiter.id)]);
     assert!(!waiting.is_finished());
 
-    let released: Released =
+    let released: Release =
         third.send(Call::delete(format!("/v1/tickets{ticket}")).session(&holder)).await.unwrap().json();
     assert_eq!(released.holds, 0);
     let Ticket::Held { fencing_token: next, .. } = waiting.await.unwrap().unwrap().json() else {

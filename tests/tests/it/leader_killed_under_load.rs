@@ -1,4 +1,4 @@
-//! kill -9 of the leader while 50 clients cycle locks.
+//! The leader is killed by SIGKILL while 50 clients take and release locks.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

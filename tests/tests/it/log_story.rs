@@ -48,19 +48,19 @@ struct Reader {
 }
 
 impl Reader {
-    /// Begins a new page: from here on only new lines count.
+    /// Notes the present lengths of all logs, so that only later lines count from now on.
     fn turn_the_page(&mut self, cluster: &Cluster) {
         self.read = cluster.ids().into_iter().map(|id| (id, cluster.log(id).len())).collect();
     }
 
-    /// Lines of this page with a message and fields.
+    /// Counted lines of a node with this message and these fields.
     fn lines(&self, cluster: &Cluster, id: u64, message: &str, fields: Fields<'_>) -> Vec<String> {
         let log = cluster.log(id);
         let page = log.get(self.read.get(&id).copied().unwrap_or(0)..).unwrap_or_default();
         page.lines().filter(|line| says(self.format, line, message, fields)).map(str::to_owned).collect()
     }
 
-    /// Waits for a line of a node on this page.
+    /// Waits for a counted line of a node with this message and these fields.
     async fn tells(&self, cluster: &Cluster, id: u64, message: &str, fields: Fields<'_>) -> String {
         let what = format!("node {id} tells `{message}` with {fields:?}");
         until(&what, async || self.lines(cluster, id, message, fields).pop()).await

@@ -28,13 +28,13 @@ impl Authority {
         self.certificate.pem()
     }
 
-    /// Certificate and key of a server.
+    /// Returns the certificate and the key of a server.
     pub(crate) fn server(&self, host: &str) -> (String, String) {
         let params = CertificateParams::new([host.to_owned(), "127.0.0.1".to_owned()]).unwrap();
         self.sign(params)
     }
 
-    /// Certificate and key of a client, good for so many days from now on.
+    /// Returns the certificate and the key of a client, valid for `days` days from now on.
     pub(crate) fn client(&self, name: &str, days: i32) -> (String, String) {
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
@@ -68,7 +68,7 @@ impl Files {
         self.dir.path().join(name)
     }
 
-    /// `name.pem` and `name-key.pem`.
+    /// Writes `name.pem` and `name-key.pem`.
     pub(crate) fn put(&self, name: &str, (certificate, key): &(String, String)) -> (PathBuf, PathBuf) {
         (self.put_certificate(name, certificate), self.write(&format!("{name}-key.pem"), key))
     }

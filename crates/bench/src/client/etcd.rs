@@ -5,7 +5,7 @@ use super::grpc::{Grpc, StreamId};
 use super::protobuf::{Fields, Message};
 use crate::error::Error;
 
-/// A client with, when it locks, one lease.
+/// A client of one etcd server, with a lease if it takes locks.
 pub(crate) struct Etcd {
     grpc: Grpc,
     lease: u64,
@@ -13,10 +13,10 @@ pub(crate) struct Etcd {
     beats: Option<StreamId>,
 }
 
-/// The leader, as a member sees it.
+/// Id of a member, and id of the leader that it knows.
 pub(crate) struct Status {
     pub(crate) member: u64,
-    /// 0 while no member does.
+    /// The leader's id; 0 while no member leads.
     pub(crate) leader: u64,
 }
 
@@ -25,7 +25,7 @@ impl Etcd {
         Ok(Etcd { grpc: Grpc::open(addr).await?, lease: 0, watches: None, beats: None })
     }
 
-    /// The lease of another connection.
+    /// Connects, and uses the lease of another connection.
     pub(crate) async fn resume(addr: &str, of: &Etcd) -> Result<Etcd, Error> {
         Ok(Etcd { lease: of.lease, ..Etcd::open(addr).await? })
     }
@@ -79,7 +79,7 @@ impl Etcd {
         self.grpc.unary("/etcdserverpb.Lease/LeaseRevoke", &Message::default().number(1, self.lease).0).await.map(drop)
     }
 
-    /// Keeps the lease: one message each way, on a stream that stays open.
+    /// Sends a heartbeat of the lease: one message each way, on a stream that stays open.
     pub(crate) async fn keep_alive(&mut self) -> Result<(), Error> {
         let stream = match self.beats {
             Some(stream) => stream,
@@ -90,7 +90,8 @@ impl Etcd {
         if Fields::number(&answer, 3) == 0 { Err(Error::Gone) } else { Ok(()) }
     }
 
-    /// `Mutex.Lock`: puts a key of one's own below `name`, and waits for every key before it to go.
+    /// `Mutex.Lock` of etcd's Go client: puts this client's key below `name`, and waits until every
+    /// key before it is deleted.
     pub(crate) async fn lock(&mut self, name: &str) -> Result<String, Error> {
         let own = format!("{name}/{:x}", self.lease);
         let absent = Message::default().number(1, 0).number(2, 1).bytes(3, own.as_bytes()).number(5, 0);
@@ -124,8 +125,8 @@ impl Etcd {
         }
     }
 
-    /// Watches a key; deletions since `revision` are told as well. Answers when the server has
-    /// taken it in.
+    /// Watches a key, including deletions since `revision`. Returns when the server has confirmed
+    /// the watch.
     pub(crate) async fn watch(&mut self, key: &[u8], revision: u64) -> Result<(), Error> {
         let stream = match self.watches {
             Some(stream) => stream,
@@ -144,7 +145,7 @@ impl Etcd {
         }
     }
 
-    /// Waits for an event, and takes its watch out as the Go client does.
+    /// Waits for an event, and cancels its watch as the Go client does.
     pub(crate) async fn next_event(&mut self) -> Result<(), Error> {
         let Some(stream) = self.watches else { return Err(Error::Answer("nothing is watched".into())) };
         loop {
@@ -161,8 +162,8 @@ impl Etcd {
     }
 }
 
-/// A range over the keys below `name`, of which the first in order of creation is wanted; the order
-/// is still to be said.
+/// Returns a request for one key below `name`, sorted by the time of creation. The caller adds the
+/// direction of the sort.
 fn first_created(name: &str) -> Message {
     // The first key that does not begin with `name/`: '0' comes behind '/'.
     Message::default()

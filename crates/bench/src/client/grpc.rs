@@ -1,9 +1,9 @@
-//! As much of HTTP/2 as gRPC over a clean connection needs: what etcd's own clients speak, without
-//! their cost.
+//! The part of HTTP/2 that gRPC needs on a connection without errors. etcd's own clients speak the
+//! same protocol, at a higher cost.
 //!
 //! Request headers are written as a Go client's encoder would: whatever repeats is put into HPACK's
-//! table once. Answers' headers are passed over: a call that succeeded has a message, one that
-//! failed has none.
+//! table once. Headers of answers are skipped, because a call has succeeded if its answer has a
+//! message.
 
 use super::link::Link;
 use crate::error::Error;
@@ -19,8 +19,8 @@ const END_STREAM: u8 = 1;
 const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 const FRAME_HEAD: usize = 9;
-/// Bytes that are received before the server is told that it may go on; the window is about twice
-/// as large.
+/// Number of received bytes after which the flow-control window is refilled. The window is about
+/// twice as large.
 const RECEIVED_MAX: u32 = 1 << 30;
 
 /// A connection with any number of calls on it.
@@ -32,14 +32,14 @@ pub(crate) struct Grpc {
     received: u32,
 }
 
-/// A call under way, and what of its answer has come.
+/// A call under way, and the bytes of its answer so far.
 struct Stream {
     id: u32,
     bytes: Vec<u8>,
     ended: bool,
 }
 
-/// Names a call that stays open.
+/// Id of a call that stays open.
 #[derive(Clone, Copy)]
 pub(crate) struct StreamId(u32);
 
@@ -47,7 +47,7 @@ impl Grpc {
     pub(crate) async fn open(addr: &str) -> Result<Grpc, Error> {
         let mut link = Link::open(addr).await?;
         link.out.extend_from_slice(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-        // No reader here is slow: windows as large as they may be.
+        // The windows are as large as allowed, because no reader here is slow.
         frame(&mut link.out, SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
         frame(&mut link.out, WINDOW_UPDATE, 0, 0, &(0x7fff_ffff_u32 - 65_535).to_be_bytes());
         Ok(Grpc { link, authority: addr.to_owned(), next_stream: 1, streams: Vec::new(), received: 0 })
@@ -100,7 +100,7 @@ impl Grpc {
         frame(&mut self.link.out, DATA, flags, stream.0, &data);
     }
 
-    /// The next message of a call. Those of other calls are kept meanwhile.
+    /// Returns the next message of a call. Messages of other calls are kept meanwhile.
     pub(crate) async fn next(&mut self, stream: StreamId) -> Result<Vec<u8>, Error> {
         loop {
             let position = self.streams.iter().position(|other| other.id == stream.0);
@@ -159,7 +159,8 @@ impl Grpc {
 }
 
 impl Stream {
-    /// The first whole message: one byte, a length, then that many bytes.
+    /// Takes the first message: one byte, a length, then that many bytes. `None` while it is
+    /// incomplete.
     fn take_message(&mut self) -> Option<Vec<u8>> {
         let length = self.bytes.get(1..5)?.try_into().map(u32::from_be_bytes).ok()? as usize;
         let message = self.bytes.get(5..5 + length)?.to_vec();
@@ -176,7 +177,7 @@ fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
-/// A text of HPACK, without Huffman's code.
+/// Appends a text in HPACK's form, without Huffman coding.
 fn text(block: &mut Vec<u8>, text: &str) {
     block.push(u8::try_from(text.len()).ok().filter(|length| *length < 127).expect("header values are short"));
     block.extend_from_slice(text.as_bytes());

@@ -1,9 +1,9 @@
-//! A TCP connection and two buffers: what every protocol's client is built on, so that none has a
-//! leaner one.
+//! A TCP connection and two buffers. Every protocol's client is built on it, so that none has a
+//! cheaper transport.
 //!
 //! These clients are not `testkit`'s. There a request goes through hyper, or through a task that
 //! owns the connection; here it costs one write and one read, so that the figures are the server's.
-//! Only what is not measured is asked through `testkit`.
+//! Only requests that are not measured go through `testkit`.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -28,7 +28,7 @@ impl Link {
         Link::over(TcpStream::connect(addr).await?)
     }
 
-    /// Connects from a given address of this machine: bounds of a server count by address.
+    /// Connects from an address of this machine, because servers limit connections by address.
     pub(crate) async fn open_from(source: IpAddr, addr: &str) -> Result<Link, Error> {
         Link::over(connect_from(source, addr).await?)
     }
@@ -39,14 +39,14 @@ impl Link {
         Ok(Link { stream, out: Vec::with_capacity(1024), received: Vec::with_capacity(4096), taken: 0 })
     }
 
-    /// Sends what was gathered.
+    /// Sends the bytes in `out`.
     pub(crate) async fn flush(&mut self) -> Result<(), Error> {
         self.stream.write_all(&self.out).await?;
         self.out.clear();
         Ok(())
     }
 
-    /// Waits for the end of a connection on which nothing comes.
+    /// Waits until the server ends the connection. Bytes that still come are dropped.
     pub(crate) async fn ended(&self) {
         while self.stream.readable().await.is_ok() {
             match self.stream.try_read(&mut [0; 64]) {
@@ -79,7 +79,7 @@ impl Link {
         }
     }
 
-    /// Waits for more bytes.
+    /// Receives more bytes. Fails at the end of the connection.
     pub(crate) async fn fill(&mut self) -> Result<(), Error> {
         if self.taken > 0 {
             self.received.drain(..self.taken);
@@ -100,7 +100,7 @@ impl Link {
     }
 }
 
-/// A bare connection from an address of this machine.
+/// Opens a TCP connection from an address of this machine.
 pub(crate) async fn connect_from(source: IpAddr, addr: &str) -> Result<TcpStream, Error> {
     let to: SocketAddr = addr.parse().map_err(|_| Error::Answer(format!("{addr} is no address")))?;
     let socket = TcpSocket::new_v4()?;

@@ -1,18 +1,19 @@
 //! Protocol buffers by hand: the few shapes that etcd's messages are made of.
 
-/// A message in the making.
+/// A message under construction.
 #[derive(Default)]
 pub(crate) struct Message(pub(crate) Vec<u8>);
 
 impl Message {
-    /// A number, also when it is 0: inside a `oneof` that makes a difference.
+    /// Adds a number. A 0 is written as well, because a member of a `oneof` counts only if it is
+    /// there.
     pub(crate) fn number(mut self, field: u8, value: u64) -> Message {
         self.0.push(field << 3);
         varint(&mut self.0, value);
         self
     }
 
-    /// Bytes, a text or another message.
+    /// Adds bytes, a text or an encoded message.
     pub(crate) fn bytes(mut self, field: u8, value: &[u8]) -> Message {
         self.0.push(field << 3 | 2);
         varint(&mut self.0, value.len() as u64);
@@ -20,7 +21,7 @@ impl Message {
         self
     }
 
-    /// Another message.
+    /// Adds a message.
     pub(crate) fn message(self, field: u8, value: Message) -> Message {
         self.bytes(field, &value.0)
     }
@@ -34,14 +35,14 @@ fn varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// A field's value.
+/// Value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Value<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
 
-/// The fields of a message, in order. Ends early when the bytes are none.
+/// Iterator over the fields of a message, in order. Ends early at malformed bytes.
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -90,7 +91,7 @@ impl<'a> Iterator for Fields<'a> {
                 self.0 = rest;
                 Value::Bytes(value)
             }
-            // Fixed widths are in none of the messages that are read here.
+            // No message that is read here has fields of fixed width.
             _ => return None,
         };
         Some((tag >> 3, value))

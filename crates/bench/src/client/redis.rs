@@ -1,5 +1,5 @@
-//! Redis: RESP by hand, and its documented lock: `SET NX PX`, and a script that deletes only one's
-//! own.
+//! Redis: RESP by hand, and its documented lock: `SET NX PX`, and a script that deletes the key
+//! only if it has this client's token.
 
 use std::io::Write as _;
 
@@ -24,7 +24,7 @@ impl Redis {
         Ok(redis)
     }
 
-    /// Sends one command. The answer is the text or bytes of the reply; nil is empty.
+    /// Sends one command. Returns the text or bytes of the reply; empty for nil.
     async fn call(&mut self, arguments: &[&[u8]]) -> Result<Vec<u8>, Error> {
         let out = &mut self.link.out;
         write!(out, "*{}\r\n", arguments.len())?;
@@ -69,7 +69,7 @@ impl Redis {
         self.call(&[b"GET", key.as_bytes()]).await.map(drop)
     }
 
-    /// Takes a lock that is free. Redis has no queue: one that is not is an error here.
+    /// Takes a free lock. Fails if the lock is held, because Redis has no queue.
     pub(crate) async fn lock(&mut self, key: &str) -> Result<String, Error> {
         self.token += 1;
         let token = format!("{:08x}{:016x}", std::process::id(), self.token);

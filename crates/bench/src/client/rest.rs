@@ -22,12 +22,12 @@ impl Rest {
         Ok(Rest::over(Link::open(addr).await?, addr))
     }
 
-    /// Over a connection that is there.
+    /// Returns a client on an open connection.
     pub(crate) fn over(link: Link, host: &str) -> Rest {
         Rest { link, host: host.to_owned(), session: None, body: Vec::new(), keys: 0 }
     }
 
-    /// Sends one request. The answer is its status; the body of the answer is in `self.body`.
+    /// Sends one request. Returns the status of the answer, whose body is then in `self.body`.
     pub(crate) async fn call(
         &mut self,
         method: &str,
@@ -39,7 +39,8 @@ impl Rest {
         self.answer().await
     }
 
-    /// Sends a request that need not be whole: `rest` is its other headers and what follows them.
+    /// Sends a request that may be incomplete: `rest` has its other headers and all that follows
+    /// them.
     pub(crate) async fn begin(&mut self, method: &str, path: &str, rest: &str) -> Result<(), Error> {
         self.begin_head(method, path)?;
         self.link.out.extend_from_slice(rest.as_bytes());
@@ -64,7 +65,7 @@ impl Rest {
         self.link.flush().await
     }
 
-    /// The answer's status. Its body is in `self.body`.
+    /// Receives an answer. Returns its status; its body is then in `self.body`.
     pub(crate) async fn answer(&mut self) -> Result<u16, Error> {
         let head = loop {
             if let Some(end) = self.link.bytes().windows(4).position(|four| four == b"\r\n\r\n") {
@@ -80,12 +81,12 @@ impl Rest {
         Ok(status)
     }
 
-    /// Waits for the end of the connection, which the server makes.
+    /// Waits until the server ends the connection.
     pub(crate) async fn ended(&self) {
         self.link.ended().await;
     }
 
-    /// Fails when the connection has ended.
+    /// Fails when the server has reset the connection.
     pub(crate) fn is_open(&self) -> Result<(), Error> {
         self.link.is_open()
     }
@@ -95,7 +96,7 @@ impl Rest {
         &self.body
     }
 
-    /// A call that must succeed.
+    /// Sends a request, and fails unless the status is 2xx.
     pub(crate) async fn done(&mut self, method: &str, path: &str, body: &[u8]) -> Result<(), Error> {
         match self.call(method, path, None, body).await? {
             200..300 => Ok(()),
@@ -103,7 +104,7 @@ impl Rest {
         }
     }
 
-    /// The session of another connection.
+    /// Connects, and uses the session of another connection.
     pub(crate) async fn resume(addr: &str, of: &Rest) -> Result<Rest, Error> {
         let mut rest = Rest::open(addr).await?;
         rest.session.clone_from(&of.session);
@@ -116,7 +117,7 @@ impl Rest {
         Ok(())
     }
 
-    /// Ends the session, whose id stands before the dot.
+    /// Ends the session, if there is one. The id is the part of the session key before the dot.
     pub(crate) async fn close_session(&mut self) -> Result<(), Error> {
         let Some(session) = self.session.clone() else { return Ok(()) };
         let id = session.split('.').next().unwrap_or_default();
@@ -125,12 +126,12 @@ impl Rest {
         Ok(())
     }
 
-    /// Gives the session away: this client has none then.
+    /// Takes the session key out of this client, which has no session afterwards.
     pub(crate) fn take_session(&mut self) -> Option<String> {
         self.session.take()
     }
 
-    /// Keeps a session alive that is not this client's own.
+    /// Sends a heartbeat for another session than this client's.
     pub(crate) async fn keep_session_alive(&mut self, session: &str) -> Result<(), Error> {
         let own = self.session.replace(session.to_owned());
         let kept = self.keep_alive().await;
@@ -147,7 +148,7 @@ impl Rest {
         }
     }
 
-    /// Creates a znode, or finds it there.
+    /// Creates a znode. Succeeds also if it is there.
     pub(crate) async fn create(&mut self, name: &str, data: &[u8]) -> Result<(), Error> {
         match self.call("POST", &format!("/v1/znodes/{name}"), None, data).await? {
             200..300 | 409 => Ok(()),
@@ -169,7 +170,7 @@ impl Rest {
         self.send("GET", &format!("/v1/znodes/{name}?watch=data&wait=60s"), None, b"").await
     }
 
-    /// The answer to the poll: whether it has an event.
+    /// Receives the answer to [`Rest::watch`]. Fails unless it has an event.
     pub(crate) async fn told(&mut self) -> Result<(), Error> {
         let status = self.answer().await?;
         match self.body.windows(8).any(|eight| eight == b"\"kind\":\"") {
@@ -178,8 +179,7 @@ impl Rest {
         }
     }
 
-    /// Acquires a lock, as docs/http-api.md wants it: with a key for retries. The answer is the
-    /// ticket.
+    /// Acquires a lock with an idempotency key, as docs/http-api.md asks. Returns the ticket.
     pub(crate) async fn lock(&mut self, name: &str) -> Result<String, Error> {
         match self.acquire(name, "wait=60s").await? {
             200 => text_field(&self.body, "ticket"),
@@ -187,8 +187,8 @@ impl Rest {
         }
     }
 
-    /// Takes a place in a lock's queue and leaves it there. The answer is the ticket, which holds
-    /// when no other ticket was before it.
+    /// Queues a ticket for a lock and leaves it there. Returns the ticket, which holds the lock if
+    /// no other is before it.
     pub(crate) async fn join(&mut self, name: &str) -> Result<String, Error> {
         match self.acquire(name, "keep=true").await? {
             200 | 202 => text_field(&self.body, "ticket"),
@@ -202,12 +202,12 @@ impl Rest {
         self.call("POST", &format!("/v1/locks/{name}?{query}"), Some(&key), b"").await
     }
 
-    /// Sends a long poll for a ticket to hold its lock.
+    /// Sends a long poll that ends when the ticket holds its lock.
     pub(crate) async fn await_ticket(&mut self, ticket: &str) -> Result<(), Error> {
         self.send("GET", &format!("/v1/tickets{ticket}?wait=60s"), None, b"").await
     }
 
-    /// The answer to the poll: the ticket holds.
+    /// Receives the answer to [`Rest::await_ticket`]. Fails unless the ticket holds.
     pub(crate) async fn told_ticket(&mut self) -> Result<(), Error> {
         match self.answer().await? {
             200 => Ok(()),
@@ -220,7 +220,7 @@ impl Rest {
     }
 }
 
-/// Status and length of the body.
+/// Returns the status and the length of the body.
 fn read_head(head: &[u8]) -> Result<(u16, usize), Error> {
     let unexpected = || Error::answer("no HTTP", head);
     let text = std::str::from_utf8(head).map_err(|_| unexpected())?;
@@ -232,8 +232,8 @@ fn read_head(head: &[u8]) -> Result<(u16, usize), Error> {
     Ok((status, length.unwrap_or(0)))
 }
 
-/// The text of a field whose value needs no unescaping. A whole JSON parser would be the
-/// generator's cost, not the server's.
+/// Returns the text of a field that needs no unescaping. A JSON parser would add to the generator's
+/// cost, and not to the server's.
 fn text_field(json: &[u8], name: &str) -> Result<String, Error> {
     let text = String::from_utf8_lossy(json);
     let value = text.split_once(&format!("\"{name}\":\"")).and_then(|(_, rest)| rest.split_once('"'));

@@ -1,4 +1,4 @@
-//! ZooKeeper's protocol, for ZooKeeper and for zlock: the same bytes to both.
+//! ZooKeeper's protocol. ZooKeeper and zlock get the same bytes.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ pub(crate) struct ZooKeeper {
     xid: i32,
     /// Watch events that came between answers.
     events: VecDeque<WatcherEvent>,
-    /// The session's id, for names that are its own.
+    /// The session's id, which also makes names unique.
     session_id: i64,
     password: Vec<u8>,
     last_zxid: i64,
@@ -35,7 +35,7 @@ impl ZooKeeper {
         ZooKeeper::over(Link::open(addr).await?, timeout_ms).await
     }
 
-    /// Opens a session over a connection that is there.
+    /// Opens a session on an open connection.
     pub(crate) async fn over(link: Link, timeout_ms: i32) -> Result<ZooKeeper, Error> {
         ZooKeeper::connect(link, timeout_ms, 0, vec![0; 16], 0).await
     }
@@ -96,7 +96,7 @@ impl ZooKeeper {
         self.link.flush().await
     }
 
-    /// The next answer's error and body. Events on the way are kept.
+    /// Returns the error code and body of the next answer. Events that come before it are kept.
     pub(crate) async fn next_answer(&mut self) -> Result<(i32, Vec<u8>), Error> {
         loop {
             let packet = self.packet().await?;
@@ -125,14 +125,14 @@ impl ZooKeeper {
         Ok(())
     }
 
-    /// Sends one request. Answers the error and body of the reply.
+    /// Sends one request. Returns the error code and body of the answer.
     pub(crate) async fn call(&mut self, op: i32, body: &impl Record) -> Result<(i32, Vec<u8>), Error> {
         self.queue(op, |out| body.write(out));
         self.flush().await?;
         self.next_answer().await
     }
 
-    /// A call that must succeed.
+    /// Sends a request, and parses the answer. Fails on an error code.
     async fn done<T: Record>(&mut self, op: i32, body: &impl Record) -> Result<T, Error> {
         let (code, answer) = self.call(op, body).await?;
         if code != error::OK {
@@ -141,13 +141,13 @@ impl ZooKeeper {
         T::from_bytes(&answer).map_err(|_| Error::answer("body", &answer))
     }
 
-    /// A request to create a znode that anyone may use.
+    /// Returns a request to create a znode that anyone may use.
     pub(crate) fn creation(path: &str, data: &[u8], flags: i32) -> CreateRequest {
         let acl = vec![Acl { perms: 31, scheme: "world".into(), id: "anyone".into() }];
         CreateRequest { path: path.to_owned(), data: data.into(), acl, flags }
     }
 
-    /// Sends one transaction. Answers the error and body of the reply.
+    /// Sends one transaction. Returns the error code and body of the answer.
     pub(crate) async fn multi(&mut self, ops: &[MultiOp]) -> Result<(i32, Vec<u8>), Error> {
         self.queue(op::MULTI, |out| write_multi(ops, out));
         self.flush().await?;
@@ -165,7 +165,7 @@ impl ZooKeeper {
         if code == error::OK && done { Ok(()) } else { Err(Error::Answer(format!("multi: error {code}"))) }
     }
 
-    /// Creates a znode, or finds it there.
+    /// Creates a znode. Succeeds also if it is there.
     pub(crate) async fn create(&mut self, path: &str, data: &[u8]) -> Result<(), Error> {
         match self.call(op::CREATE, &ZooKeeper::creation(path, data, create_flags::PERSISTENT)).await? {
             (error::OK | error::NODE_EXISTS, _) => Ok(()),
@@ -183,7 +183,7 @@ impl ZooKeeper {
         self.done::<jute::DataStat>(op::GET_DATA, &request).await.map(drop)
     }
 
-    /// `sync` and a read behind it, sent together: how a ZooKeeper client reads what is current.
+    /// Sends `sync` and a read together, as a ZooKeeper client does to read the current value.
     pub(crate) async fn get_synced(&mut self, path: &str) -> Result<(), Error> {
         self.queue(op::SYNC, |out| PathOnly { path: path.to_owned() }.write(out));
         self.queue(op::GET_DATA, |out| PathWatch { path: path.to_owned(), watch: false }.write(out));
@@ -196,8 +196,8 @@ impl ZooKeeper {
         Ok(())
     }
 
-    /// Curator's `InterProcessMutex.acquire`, with protection in the name: create, list, and watch
-    /// the one before it.
+    /// Curator's `InterProcessMutex.acquire` with protected names: creates a znode, lists the
+    /// queue, and watches the znode before its own.
     pub(crate) async fn lock(&mut self, directory: &str) -> Result<String, Error> {
         let name = format!("{directory}/_c_00000000-0000-4000-8000-{:012x}-lock-", self.session_id & 0xffff_ffff_ffff);
         let creation = ZooKeeper::creation(&name, b"127.0.0.1", create_flags::EPHEMERAL_SEQUENTIAL);
@@ -207,7 +207,7 @@ impl ZooKeeper {
             let watched = PathWatch { path: before.clone(), watch: true };
             match self.call(op::GET_DATA, &watched).await? {
                 (error::OK, _) => self.until_event(&before).await?,
-                // Gone between the list and the watch.
+                // The znode was deleted between the list and the watch.
                 (error::NO_NODE, _) => {}
                 (code, _) => return Err(Error::Answer(format!("watch {before}: error {code}"))),
             }
@@ -245,14 +245,14 @@ impl ZooKeeper {
         }
     }
 
-    /// A ping whose answer is not waited for.
+    /// Sends a ping, and does not wait for the answer.
     pub(crate) async fn send_ping(&mut self) -> Result<(), Error> {
         let header = RequestHeader { xid: xid::PING, op: op::PING };
         self.link.out.extend(jute::framed(|out| header.write(out)));
         self.flush().await
     }
 
-    /// A ping, answered before anything else is sent.
+    /// Sends a ping, and waits for its answer.
     pub(crate) async fn ping(&mut self) -> Result<(), Error> {
         self.send_ping().await?;
         while self.packet().await?.header.xid != xid::PING {}
@@ -268,7 +268,7 @@ impl ZooKeeper {
     }
 }
 
-/// The next whole packet.
+/// Receives a whole packet.
 async fn packet(link: &mut Link) -> Result<Vec<u8>, Error> {
     link.need(4).await?;
     let length = link.bytes()[..4].try_into().map(u32::from_be_bytes).expect("four bytes are there") as usize;

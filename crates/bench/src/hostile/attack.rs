@@ -1,4 +1,4 @@
-//! Frame in which hostile traffic runs, and its counters.
+//! Setup of hostile traffic, and counts of its requests.
 
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr};
@@ -17,11 +17,11 @@ use crate::client::{Door, Link, Rest, ZooKeeper};
 use crate::error::Error;
 use crate::system::Cluster;
 
-/// Files that this program may have open: a connection each.
+/// Number of files that this program may have open. Each connection needs one.
 const FILES: u64 = 65_536;
 /// Nice value of the thread that hostile clients run on.
 const NICE: i32 = 10;
-/// A connection that broke is tried again after this time.
+/// Pause before a broken connection is opened again.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Sizes of the traffic.
@@ -38,10 +38,10 @@ pub(crate) struct Sizes {
 pub(crate) struct Target {
     pub(crate) rest: Vec<String>,
     pub(crate) wire: Vec<String>,
-    /// Number of a node that does not lead.
+    /// Index of a node that does not lead.
     pub(crate) follower: usize,
-    /// Third part of the addresses that hostile clients come from. Each kind has its own: ports of
-    /// an address are used up by connections that were closed in the last minute.
+    /// Third byte of the addresses of hostile clients. Each kind has another, because the ports of
+    /// an address stay in use for a minute after their connections were closed.
     pub(crate) network: u8,
     pub(crate) sizes: Sizes,
 }
@@ -57,24 +57,24 @@ impl Target {
         })
     }
 
-    /// Address that the hostile client of a number comes from.
+    /// Returns the address from which the hostile client with this number connects.
     pub(crate) fn source(&self, number: usize) -> IpAddr {
         let number = u8::try_from(number % usize::from(self.sizes.addresses)).unwrap_or_default();
         IpAddr::V4(Ipv4Addr::new(127, 0, self.network, 1 + number))
     }
 
-    /// A client of the HTTP door of a node, by any number.
+    /// Connects a client to an HTTP door. `number` chooses the node and the client's address.
     pub(crate) async fn rest(&self, number: usize) -> Result<Rest, Error> {
         self.rest_at(number % self.rest.len(), number).await
     }
 
-    /// A client of the HTTP door of a certain node.
+    /// Connects a client to the HTTP door of the node with the index `node`.
     pub(crate) async fn rest_at(&self, node: usize, number: usize) -> Result<Rest, Error> {
         let addr = &self.rest[node];
         Ok(Rest::over(Link::open_from(self.source(number), addr).await?, addr))
     }
 
-    /// A client of the ZooKeeper door with a session.
+    /// Connects a client to a ZooKeeper door, and opens a session.
     pub(crate) async fn wire(&self, number: usize, timeout_ms: i32) -> Result<ZooKeeper, Error> {
         let addr = &self.wire[number % self.wire.len()];
         ZooKeeper::over(Link::open_from(self.source(number), addr).await?, timeout_ms).await
@@ -91,12 +91,12 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Counts requests that have left. A connection that says nothing is one, too.
+    /// Counts requests that were sent. A connection that sends nothing counts as one.
     pub(crate) fn sent(&self, count: u64) {
         self.sent.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Sends one request over HTTP, counts it, and answers its status.
+    /// Sends one request over HTTP, counts it, and returns the status.
     pub(crate) async fn ask(
         &self,
         client: &mut Rest,
@@ -111,24 +111,24 @@ impl Tally {
         Ok(status)
     }
 
-    /// Counts an answer of a server.
+    /// Counts an answer of a server, as done or as refused.
     pub(crate) fn answer(&self, done: bool) {
         let count = if done { &self.done } else { &self.refused };
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A connection could not be had, or ended.
+    /// Counts a connection that failed or broke.
     pub(crate) fn broke(&self) {
         self.broken.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Sent, done, refused, broken.
+    /// Returns the counts of requests sent, done and refused, and of broken connections.
     pub(crate) fn counts(&self) -> [u64; 4] {
         [&self.sent, &self.done, &self.refused, &self.broken].map(|count| count.load(Ordering::Relaxed))
     }
 }
 
-/// Repeats a turn until `until`, whatever comes of it. Each turn is cut short at the end.
+/// Repeats `turn` until `until`, also after errors. The last turn is cut short.
 pub(crate) async fn again<F>(until: Instant, tally: &Tally, mut turn: impl FnMut() -> F)
 where
     F: Future<Output = Result<(), Error>>,
@@ -144,7 +144,7 @@ where
     }
 }
 
-/// Runs so many clients that do the same at once.
+/// Runs `count` clients that repeat `turn` at the same time.
 pub(crate) async fn swarm<F>(count: usize, until: Instant, tally: &Tally, turn: impl Fn(usize) -> F)
 where
     F: Future<Output = Result<(), Error>>,
@@ -153,19 +153,19 @@ where
     join_all((0..count).map(|number| again(until, tally, move || turn(number)))).await;
 }
 
-/// Traffic under way.
+/// Hostile traffic under way on its thread.
 pub(crate) struct Attacking(JoinHandle<Result<(), Error>>);
 
 impl Attacking {
-    /// Waits for the end of the traffic, which comes by itself.
+    /// Waits until the traffic ends by itself.
     pub(crate) fn end(self) -> Result<(), Error> {
         self.0.join().map_err(|_| Error::Answer("the hostile thread failed".into()))?
     }
 }
 
-/// Begins, on a thread of its own, once what the traffic needs first is there. Hostile clients have
-/// machines of their own: where they share this one's processors, their work stands back behind
-/// that of the servers and of the honest clients.
+/// Prepares the traffic, and begins it on a new thread of low priority. Real hostile clients have
+/// other machines: here their work must not take the processors from the servers and the honest
+/// clients.
 pub(crate) async fn begin(kind: Kind, target: Target, length: Duration, tally: Arc<Tally>) -> Result<Attacking, Error> {
     let (ready, begun) = oneshot::channel();
     let thread = std::thread::spawn(move || {
@@ -178,13 +178,13 @@ pub(crate) async fn begin(kind: Kind, target: Target, length: Duration, tally: A
             Ok(())
         })
     });
-    // One that failed says why at its end.
+    // `Attacking::end` reports a preparation that failed.
     let _ = begun.await;
     Ok(Attacking(thread))
 }
 
-/// Raises the number of files that this program and the servers that it starts may have open, as
-/// far as it may.
+/// Raises the limit of open files for this program and the servers that it starts, up to [`FILES`]
+/// or the hard limit.
 pub(crate) fn allow_many_files() -> Result<(), Error> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let wanted = maximum.map_or(FILES, |maximum| maximum.min(FILES));

@@ -1,5 +1,5 @@
-//! Floods over HTTP: many connections that each have a request under way all the time, or that
-//! leave answers and places unused.
+//! Floods over HTTP: many connections that have a request under way all the time, or that do not
+//! read their answers.
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use tokio::time::{Instant, sleep};
 use super::attack::{Tally, Target, again, swarm};
 use crate::error::Error;
 
-/// Locks that a listing shows, and sessions that hold them.
+/// Number of locks in a listing, and of sessions that hold them.
 const LOCKS: usize = 1_200;
 const HOLDERS: usize = 4;
 /// Bytes of a large body.
 const LARGE: usize = 1_000_000;
-/// Time between two probes of a connection that reads nothing.
+/// Interval at which a client that reads nothing checks its connection.
 const PROBE: Duration = Duration::from_millis(200);
 
-/// Locks that are held for as long as the cluster runs.
+/// Acquires the locks for a listing, in sessions that live for a minute without heartbeats.
 pub(crate) async fn hold_locks(target: &Target) -> Result<(), Error> {
     let hold = |number: usize| async move {
         let mut client = target.rest(number).await?;
@@ -30,7 +30,7 @@ pub(crate) async fn hold_locks(target: &Target) -> Result<(), Error> {
     join_all((0..HOLDERS).map(hold)).await.into_iter().collect()
 }
 
-/// Znodes that are written to.
+/// Creates the znodes that the traffic writes to.
 pub(crate) async fn make_znodes(target: &Target) -> Result<(), Error> {
     let mut client = target.rest(0).await?;
     client.create("large", b"").await?;
@@ -41,23 +41,23 @@ pub(crate) async fn make_znodes(target: &Target) -> Result<(), Error> {
     Ok(())
 }
 
-/// A request that each of so many connections repeats.
+/// A request that each of `connections` repeats.
 pub(crate) struct Repeated<'a> {
     pub(crate) connections: usize,
     pub(crate) method: &'a str,
     pub(crate) path: &'a str,
     pub(crate) body: &'a [u8],
-    /// To a follower alone.
+    /// Whether all requests go to one follower; otherwise they go to all nodes.
     pub(crate) at_follower: bool,
 }
 
 impl Repeated<'_> {
-    /// Lists all locks.
+    /// Returns the request that lists all locks.
     pub(crate) fn listing(connections: usize) -> Repeated<'static> {
         Repeated { connections, method: "GET", path: "/v1/locks?page_size=1000", body: b"", at_follower: false }
     }
 
-    /// Asks for the document of the API.
+    /// Returns the request for the OpenAPI document.
     pub(crate) fn document() -> Repeated<'static> {
         Repeated { connections: 1_000, method: "GET", path: "/openapi.json", body: b"", at_follower: false }
     }
@@ -103,7 +103,7 @@ pub(crate) async fn leave_data_unread(target: &Target, until: Instant, tally: &T
 pub(crate) async fn leave_pages_unread(target: &Target, until: Instant, tally: &Tally) {
     swarm(600, until, tally, |number| async move {
         let mut client = target.rest(number).await?;
-        // As many as the sockets' buffers cannot take.
+        // So many answers that the sockets' buffers cannot take them.
         for _ in 0..16 {
             client.begin("GET", "/v1/locks?page_size=1000&queues=true", "\r\n").await?;
         }
@@ -113,7 +113,7 @@ pub(crate) async fn leave_pages_unread(target: &Target, until: Instant, tally: &
     .await;
 }
 
-/// Long polls, whose heads are as long as they may be or short.
+/// Sends long polls. `head_bytes` is the size of a filler in each head; 0 for none.
 pub(crate) async fn wait(target: &Target, connections: usize, head_bytes: usize, until: Instant, tally: &Tally) {
     let filler = format!("x-filler: {}\r\n\r\n", "x".repeat(head_bytes));
     let filler = if head_bytes == 0 { "\r\n" } else { filler.as_str() };
@@ -128,7 +128,7 @@ pub(crate) async fn wait(target: &Target, connections: usize, head_bytes: usize,
     .await;
 }
 
-/// Connections that say nothing, and writes of large bodies over some that were there before.
+/// Opens connections that send nothing, and writes large bodies over another one.
 pub(crate) async fn idle_and_write(target: &Target, until: Instant, tally: &Tally) {
     let body = vec![b'x'; LARGE];
     let body = &body[..];
@@ -165,7 +165,8 @@ pub(crate) async fn fill_state(target: &Target, until: Instant, tally: &Tally) {
     .await;
 }
 
-/// A client that reads nothing does not see the end of its connection, but in what it sends.
+/// Waits until the server resets the connection. A client that reads nothing notices that only as
+/// an error of the socket.
 async fn until_it_ends(client: &crate::client::Rest) -> Result<(), Error> {
     loop {
         sleep(PROBE).await;

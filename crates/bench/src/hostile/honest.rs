@@ -1,9 +1,9 @@
-//! Clients as they should be: 16 of them, half over HTTP and half over ZooKeeper's protocol, half
-//! taking and releasing a lock of their own and half writing.
+//! Well-behaved clients: 16 of them, half over HTTP and half over ZooKeeper's protocol, half taking
+//! and releasing their own lock and half writing.
 //!
-//! They begin at times that are set beforehand, and a latency counts from that time. So a server
-//! that stands still for a second makes all operations of that second late, and not just one for
-//! each client that waited.
+//! Each operation has a set time at which to begin, from which its latency counts. So a server that
+//! hangs for a second makes all operations of that second late, and not just one for each client
+//! that waited.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -21,8 +21,8 @@ const CLIENTS: usize = 16;
 const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 /// Longest time without an answer, after which a client goes to the next node.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Time behind the end for operations that are late. An operation that is not done then counts as
-/// taking that long.
+/// Time after the end for operations that are late. An operation that is not done by then counts
+/// with the time that has passed.
 const OVERTIME: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -33,7 +33,7 @@ pub(crate) struct Honest {
 }
 
 impl Honest {
-    /// Honest clients with these latencies, and so many operations that failed.
+    /// Returns the results of clients with these latencies and this number of failed operations.
     pub(crate) fn of(latencies: impl Iterator<Item = Duration>, errors: usize) -> Honest {
         Honest { ranks: Ranks::of(latencies), errors }
     }
@@ -51,7 +51,7 @@ impl Honest {
     }
 }
 
-/// Lets the clients work for so long.
+/// Lets the clients work for `length`. Each begins an operation every `pace`.
 pub(crate) async fn measure(cluster: &Cluster, length: Duration, pace: Duration) -> Result<Honest, Error> {
     let addrs = [Door::Rest, Door::ZooKeeper].map(|door| cluster.addrs(door));
     let begin = Instant::now() + Duration::from_millis(500);
@@ -83,8 +83,8 @@ struct Worker<'a> {
     locks: bool,
     node: usize,
     client: Option<Client>,
-    /// Number of locks that the client has given up: a session that is gone may hold them for a
-    /// while.
+    /// Number of locks that the client has left behind, because its ended session may still hold
+    /// them.
     names: usize,
     latencies: Vec<Duration>,
     errors: usize,

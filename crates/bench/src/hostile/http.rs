@@ -5,22 +5,22 @@ use tokio::time::Instant;
 use super::attack::{Tally, Target, swarm};
 use crate::error::Error;
 
-/// A head that promises a body of 4 MiB, and its first byte.
+/// Headers that announce a body of 4 MiB, and the first byte of that body.
 pub(crate) const ANNOUNCED: &str = "content-type: application/json\r\ncontent-length: 4194304\r\n\r\nx";
-/// A head that promises a body in chunks, the first one of 4 MiB, and its first byte.
+/// Headers of a chunked body, the size of a first chunk of 4 MiB, and its first byte.
 pub(crate) const CHUNKED: &str = "content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n400000\r\nx";
 
-/// Connections with one request each; sessions that one client is at.
+/// Number of clients, each with one connection and one request at a time.
 const CLIENTS: usize = 12;
 
-/// Keeps so many requests open whose bodies do not come.
+/// Keeps `count` requests open whose bodies never arrive in full.
 pub(crate) async fn hold_bodies(target: &Target, count: usize, rest: &str, until: Instant, tally: &Tally) {
     swarm(count, until, tally, |number| async move {
         let mut client = target.rest(number).await?;
         client.begin("POST", &format!("/v1/znodes/held-{number}"), rest).await?;
         tally.sent(1);
-        // No is all that the server can say, when it has waited for long enough; and then the
-        // connection ends.
+        // The server waits for the body for a while, refuses the request, and closes the
+        // connection.
         let status = client.answer().await?;
         tally.answer((200..300).contains(&status));
         Ok(())
@@ -28,12 +28,12 @@ pub(crate) async fn hold_bodies(target: &Target, count: usize, rest: &str, until
     .await;
 }
 
-/// Writes with keys, whose answers the cluster keeps for as long as the sessions last.
+/// Sends writes with idempotency keys. The cluster keeps their answers while the sessions last.
 pub(crate) async fn fill_with_replies(target: &Target, until: Instant, tally: &Tally) {
     swarm(CLIENTS, until, tally, |number| async move {
         let mut client = target.rest(number).await?;
         client.open_session(60_000).await?;
-        // As many as are remembered for one session.
+        // As many keys as are remembered for one session.
         for key in 0..64 {
             let path = format!("/v1/znodes/kept-{number}-?mode=persistent-sequential");
             let key = format!("{number:08x}-0000-4000-8000-{key:012x}");
@@ -54,7 +54,7 @@ pub(crate) async fn ask_digests(target: &Target, until: Instant, tally: &Tally) 
     repeat(target, ("GET", "/v1/cluster?digest=true", b""), until, tally).await;
 }
 
-/// Sends one request again and again, over a new connection when the node has no room.
+/// Sends one request again and again. A status of 500 or more leads to a new connection.
 async fn repeat(target: &Target, (method, path, body): (&str, &str, &[u8]), until: Instant, tally: &Tally) {
     swarm(CLIENTS, until, tally, |number| async move {
         let mut client = target.rest(number).await?;

@@ -1,4 +1,4 @@
-//! The kinds of hostile traffic: small means, without any right.
+//! Kinds of hostile traffic. None needs large resources or any permission.
 
 use clap::ValueEnum;
 use tokio::time::Instant;
@@ -10,7 +10,7 @@ use crate::client::ZooKeeper;
 use crate::error::Error;
 use crate::system::name_of;
 
-/// In the order of the table.
+/// Kind of hostile traffic, in the order of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
     /// Transactions that set and take away the quota of a large subtree, 64 times in each.
@@ -19,15 +19,15 @@ pub(crate) enum Kind {
     SubtreeSizes,
     /// Bodies of 4 MiB that are announced, and of which one byte comes.
     AnnouncedBodies,
-    /// The same in chunks.
+    /// Chunked bodies whose first chunk of 4 MiB is announced, and of which one byte comes.
     ChunkedBodies,
     /// 24 sessions with many ephemeral znodes each, that fall silent together.
     MassExpiry,
     /// Znodes with ACLs as long as they may be.
     LongAcls,
-    /// Answers that must be kept for retries.
+    /// Writes whose answers must be kept for retries.
     KeptReplies,
-    /// Sessions, as many as are to be had.
+    /// As many sessions as can be opened.
     ManySessions,
     /// Connections to the ZooKeeper door that say nothing.
     SilentConnections,
@@ -37,7 +37,7 @@ pub(crate) enum Kind {
     Digests,
     /// 300 connections that list 1,200 locks, again and again.
     Listings,
-    /// 2,000 of them.
+    /// 2,000 connections that list 1,200 locks, again and again.
     ManyListings,
     /// 1,000 connections to the ZooKeeper door that pipeline 900 `exists` each.
     Pipelines,
@@ -55,7 +55,7 @@ pub(crate) enum Kind {
     UnreadPages,
     /// 4,096 long polls at each node.
     LongPolls,
-    /// The same with heads of 15 KB.
+    /// 4,096 long polls at each node with heads of 15 KB.
     LongHeads,
     /// 1,000 silent connections to each HTTP port beside writes of 1 MB.
     IdleConnections,
@@ -69,7 +69,7 @@ impl Kind {
         name_of(self)
     }
 
-    /// Makes the data that it is about.
+    /// Creates the data that this kind of traffic uses.
     pub(crate) async fn load(self, target: &Target) -> Result<(), Error> {
         match self {
             Kind::QuotaRecounts | Kind::SubtreeSizes | Kind::Digests => wire::load_subtree(target).await,
@@ -80,7 +80,8 @@ impl Kind {
         }
     }
 
-    /// Sessions that are there before the traffic begins; opening them is not measured.
+    /// Opens the sessions that the traffic needs at its begin, which is not measured; none for most
+    /// kinds.
     pub(crate) async fn prepare(self, target: &Target) -> Result<Vec<ZooKeeper>, Error> {
         match self {
             Kind::MassExpiry => wire::sessions_with_ephemerals(target).await,
@@ -88,7 +89,7 @@ impl Kind {
         }
     }
 
-    /// The traffic, until then.
+    /// Runs the traffic until `until`.
     pub(crate) async fn attack(self, target: &Target, prepared: Vec<ZooKeeper>, until: Instant, tally: &Tally) {
         match self {
             Kind::QuotaRecounts => wire::recount(target, until, tally).await,
@@ -96,7 +97,7 @@ impl Kind {
             Kind::AnnouncedBodies => http::hold_bodies(target, 64, http::ANNOUNCED, until, tally).await,
             Kind::ChunkedBodies => http::hold_bodies(target, 210, http::CHUNKED, until, tally).await,
             Kind::MassExpiry => {
-                // Not a word more from them.
+                // The connections close, and the sessions send nothing any more.
                 tally.sent(prepared.len() as u64);
                 drop(prepared);
                 tokio::time::sleep_until(until).await;

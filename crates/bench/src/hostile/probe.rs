@@ -1,4 +1,4 @@
-//! Probes beside hostile traffic: a new connection each time, from an address that has no other.
+//! Probes beside hostile traffic, each over a new connection from an address without any other.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::system::Cluster;
 
 const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
-/// Time from one look to the next.
+/// Pause between two probes.
 const PACE: Duration = Duration::from_millis(200);
 /// A probe without an answer counts as taking this long.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -22,11 +22,11 @@ pub(super) struct Seen {
     pub(super) longest: Duration,
     /// Most memory that one node had, in bytes.
     pub(super) memory_bytes: u64,
-    /// Longest step of a door on the threads of one node, in seconds.
+    /// Longest time that one step of a door took on a thread of a node, in seconds.
     pub(super) step_s: f64,
 }
 
-/// Looks until then.
+/// Probes the nodes in turn until `until`. Returns the worst values.
 pub(super) async fn look(cluster: &Cluster, until: Instant) -> Seen {
     let addrs = cluster.addrs(Door::Rest);
     let mut seen = Seen::default();

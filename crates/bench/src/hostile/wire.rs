@@ -13,27 +13,27 @@ use super::attack::{Sizes, Tally, Target, swarm};
 use crate::client::{ZooKeeper, connect_from};
 use crate::error::Error;
 
-/// The large subtree, and how many znodes each of its directories has.
+/// The large subtree, and the number of znodes in each of its directories.
 const BIG: &str = "/big";
 const DIRECTORY: usize = 1_000;
-/// A znode whose list of children is long: so many, with names of so many bytes.
+/// The znode with a long list of children, their number, and the length of their names.
 const WIDE: &str = "/wide";
 const NAMES: usize = 20_000;
 const NAME_BYTES: usize = 100;
-/// Operations in one transaction: as many as may be.
+/// Operations in one transaction, as many as servers allow.
 const BATCH: usize = 128;
-/// Number of tries at a batch on a machine that is too busy.
+/// Number of tries of one batch, as a machine that is too busy may fail some.
 const TRIES: usize = 20;
-/// Connections that load.
+/// Number of connections that load data.
 const LOADERS: usize = 16;
-/// Sessions that expire together, and their timeout.
+/// Number of sessions that expire together, and their timeout.
 const EXPIRING: usize = 24;
 const EXPIRING_MS: i32 = 6_000;
 const SESSION_MS: i32 = 60_000;
-/// Pause between two looks of a client that reads nothing whether its connection has ended.
+/// Interval at which a client that reads nothing checks its connection.
 const PROBE: Duration = Duration::from_millis(200);
 
-/// Creates all these znodes, in the order of their numbers as far as one connection does them.
+/// Creates `count` znodes. Each connection creates its batches in ascending order.
 async fn create(target: &Target, count: usize, path: impl Fn(usize) -> String) -> Result<(), Error> {
     let path = &path;
     let load = |number: usize| async move {
@@ -57,7 +57,8 @@ async fn create(target: &Target, count: usize, path: impl Fn(usize) -> String) -
     stream::iter(0..LOADERS).map(load).buffer_unordered(LOADERS).try_collect::<()>().await
 }
 
-/// Creates the znodes, or finds them there: an earlier try may have come to pass unseen.
+/// Creates the znodes. Succeeds also if one is there, because an earlier try may have been applied
+/// without an answer.
 async fn create_batch(
     target: &Target,
     node: usize,
@@ -80,7 +81,7 @@ async fn create_batch(
     Ok(())
 }
 
-/// The large subtree.
+/// Creates the large subtree.
 pub(crate) async fn load_subtree(target: &Target) -> Result<(), Error> {
     let Sizes { subtree, .. } = target.sizes;
     create(target, 1, |_| BIG.into()).await?;
@@ -88,13 +89,13 @@ pub(crate) async fn load_subtree(target: &Target) -> Result<(), Error> {
     create(target, subtree, |number| format!("{BIG}/{}/{number}", number / DIRECTORY)).await
 }
 
-/// The long list.
+/// Creates the znode with a long list of children.
 pub(crate) async fn load_names(target: &Target) -> Result<(), Error> {
     create(target, 1, |_| WIDE.into()).await?;
     create(target, NAMES, |number| format!("{WIDE}/{number:0>NAME_BYTES$}")).await
 }
 
-/// Transactions that have the subtree counted 64 times each.
+/// Sends transactions that each make the nodes count the subtree 64 times.
 pub(crate) async fn recount(target: &Target, until: Instant, tally: &Tally) {
     let path = format!("/zookeeper/quota{BIG}/zookeeper_limits");
     let set = ZooKeeper::creation(&path, b"count=-1,bytes=-1", create_flags::PERSISTENT);
@@ -114,7 +115,7 @@ pub(crate) async fn recount(target: &Target, until: Instant, tally: &Tally) {
     .await;
 }
 
-/// Thousands of small questions, each about the whole subtree.
+/// Sends thousands of small requests, each about the size of the whole subtree.
 pub(crate) async fn ask_sizes(target: &Target, until: Instant, tally: &Tally) {
     swarm(3, until, tally, |number| async move {
         let mut client = target.wire(number, SESSION_MS).await?;
@@ -133,7 +134,7 @@ pub(crate) async fn ask_sizes(target: &Target, until: Instant, tally: &Tally) {
     .await;
 }
 
-/// Sessions with many ephemeral znodes, whose connections are open.
+/// Opens sessions with many ephemeral znodes. Returns them with their open connections.
 pub(crate) async fn sessions_with_ephemerals(target: &Target) -> Result<Vec<ZooKeeper>, Error> {
     let each = target.sizes.ephemerals / EXPIRING;
     let one = |number: usize| async move {
@@ -155,11 +156,11 @@ pub(crate) async fn sessions_with_ephemerals(target: &Target) -> Result<Vec<ZooK
     stream::iter(0..EXPIRING).map(one).buffer_unordered(EXPIRING).try_collect().await
 }
 
-/// Znodes whose ACLs are long and all different.
+/// Creates znodes whose ACLs are long and all different.
 pub(crate) async fn fill_with_acls(target: &Target, until: Instant, tally: &Tally) {
     swarm(6, until, tally, |number| async move {
         let mut client = target.wire(number, SESSION_MS).await?;
-        // Different from those of an earlier connection, too.
+        // The ACLs differ from those of an earlier connection, too.
         let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
         for znode in 0_u64.. {
             let entry = |entry: usize| Acl {
@@ -179,12 +180,12 @@ pub(crate) async fn fill_with_acls(target: &Target, until: Instant, tally: &Tall
     .await;
 }
 
-/// Connections without a word.
+/// Opens connections that send nothing.
 pub(crate) async fn stay_silent(target: &Target, until: Instant, tally: &Tally) {
     swarm(target.sizes.connections * target.wire.len(), until, tally, |number| async move {
         let stream = connect_from(target.source(number), &target.wire[number % target.wire.len()]).await?;
         tally.sent(1);
-        // Until the server has had enough of it.
+        // Waits until the server closes the connection.
         let ended = async {
             while stream.readable().await.is_ok() {
                 if stream.try_read(&mut [0; 64]).is_ok_and(|read| read == 0) {
@@ -198,7 +199,7 @@ pub(crate) async fn stay_silent(target: &Target, until: Instant, tally: &Tally) 
     .await;
 }
 
-/// Long answers that are never read.
+/// Asks for long answers, and never reads them.
 pub(crate) async fn leave_unread(target: &Target, until: Instant, tally: &Tally) {
     swarm(100, until, tally, |number| async move {
         let mut client = target.wire(number, SESSION_MS).await?;
@@ -208,8 +209,8 @@ pub(crate) async fn leave_unread(target: &Target, until: Instant, tally: &Tally)
         }
         client.flush().await?;
         tally.sent(16);
-        // A client that reads nothing does not see the end of its connection. Requests that it
-        // sends then do not arrive.
+        // A client that reads nothing does not see the end of its connection, but its pings fail
+        // then.
         loop {
             sleep(PROBE).await;
             client.send_ping().await?;
@@ -218,7 +219,7 @@ pub(crate) async fn leave_unread(target: &Target, until: Instant, tally: &Tally)
     .await;
 }
 
-/// Many small questions at once, on many connections.
+/// Sends many small requests at once, on many connections.
 pub(crate) async fn pipeline(target: &Target, until: Instant, tally: &Tally) {
     const QUESTIONS: u64 = 900;
     swarm(1_000, until, tally, |number| async move {
@@ -238,7 +239,7 @@ pub(crate) async fn pipeline(target: &Target, until: Instant, tally: &Tally) {
     .await;
 }
 
-/// Watches on paths that are as long as they may be.
+/// Sets watches on paths of the maximal length.
 pub(crate) async fn set_long_watches(target: &Target, until: Instant, tally: &Tally) {
     const EACH: usize = 100_000;
     const AT_ONCE: usize = 1_000;
@@ -261,7 +262,7 @@ pub(crate) async fn set_long_watches(target: &Target, until: Instant, tally: &Ta
     .await;
 }
 
-/// Changes each of which many connections are told of.
+/// Makes changes of which each is told to many connections.
 pub(crate) async fn change_what_many_watch(target: &Target, until: Instant, tally: &Tally) {
     const WATCHING: usize = 500;
     let directory = |number: usize| format!("/storm-{}", number % target.wire.len());

@@ -1,4 +1,4 @@
-//! Time without service when the leader ends or hangs, and the sessions that are lost by that.
+//! Time without service when the leader ends or hangs, and sessions that are lost meanwhile.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -12,25 +12,25 @@ use crate::error::Error;
 use crate::system::{Cluster, Kind};
 use crate::workload::DATA;
 
-/// New clients try this often, at the surviving nodes in turn, and the first one that is served
+/// Interval at which new clients come, to the surviving nodes in turn. The first one that is served
 /// counts.
 const TRY_EVERY: Duration = Duration::from_millis(10);
 /// Longest time that a new client waits for its answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Most new clients that wait at once: more than come within [`PATIENCE`], so that one always comes
-/// after the new leader has.
+/// Largest number of new clients that wait at once. It is above the number that come within
+/// [`PATIENCE`], so that there is always one that came after the new leader.
 const WAITING_MAX: usize = 256;
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
 const SESSIONS: usize = 30;
 const SESSION_TIMEOUT_S: u16 = 10;
-/// Pause between heartbeats of a session, and the longest wait for an answer before its client goes
-/// to another node.
+/// Interval of a session's heartbeats, and time without an answer after which its client goes to
+/// another node.
 const BEAT: Duration = Duration::from_secs(1);
-/// Shortest time for which a leader hangs: longer than the sessions' timeout, so that the loss of a
-/// client is seen.
+/// Shortest time for which the leader hangs: longer than the sessions' timeout, so that sessions
+/// without heartbeats are lost.
 const HUNG: Duration = Duration::from_secs(14);
 
-/// kill -9.
+/// Measures the time from the leader's end by SIGKILL until a new client is served.
 pub(super) async fn killed(cluster: &mut Cluster, kind: Kind, figures: &mut Vec<Figure>) -> Result<(), Error> {
     let (leader, survivors) = prepare(cluster, kind).await?;
     let started = Instant::now();
@@ -41,7 +41,8 @@ pub(super) async fn killed(cluster: &mut Cluster, kind: Kind, figures: &mut Vec<
     cluster.wait_until_recovered().await
 }
 
-/// SIGSTOP, and SIGCONT later.
+/// Measures the time from the leader's SIGSTOP until a new client is served, and the sessions lost
+/// until after its SIGCONT.
 pub(super) async fn hung(cluster: &mut Cluster, kind: Kind, figures: &mut Vec<Figure>) -> Result<(), Error> {
     let (leader, survivors) = prepare(cluster, kind).await?;
     let addrs = cluster.addrs(kind.door());
@@ -80,7 +81,7 @@ pub(super) async fn hung(cluster: &mut Cluster, kind: Kind, figures: &mut Vec<Fi
     Ok(())
 }
 
-/// The leader's number, and where the clients of the others connect to.
+/// Returns the leader's index, and the addresses of the other nodes.
 async fn prepare(cluster: &Cluster, kind: Kind) -> Result<(usize, Vec<String>), Error> {
     cluster.wait_until_recovered().await?;
     let leader = cluster.leader().await?;
@@ -90,7 +91,7 @@ async fn prepare(cluster: &Cluster, kind: Kind) -> Result<(usize, Vec<String>), 
     Ok((leader, survivors))
 }
 
-/// Seconds from `started` until a client that came later has had a write acknowledged.
+/// Returns the seconds from `started` until a client that came later has had a write acknowledged.
 async fn first_served(kind: Kind, survivors: &[String], started: Instant) -> Result<f64, Error> {
     let mut attempts = FuturesUnordered::new();
     let mut ticks = tokio::time::interval(TRY_EVERY);
@@ -122,7 +123,7 @@ async fn attempt(door: Door, addr: &str) -> Result<(), Error> {
     Client::open(door, addr).await?.set("failover", &DATA).await
 }
 
-/// Keeps one session alive on whichever node answers.
+/// Client that keeps one session alive, at any node that answers.
 struct Keeper {
     client: Client,
     place: usize,
@@ -140,7 +141,7 @@ impl Keeper {
         }
     }
 
-    /// Tries the next node. A node that says that the session is gone is believed.
+    /// Goes to the next node. If that node says that the session is gone, the session is lost.
     async fn move_on(&mut self, addrs: &[String]) {
         self.place = (self.place + 1) % addrs.len();
         let moved = async {
@@ -151,7 +152,7 @@ impl Keeper {
         match tokio::time::timeout(BEAT, moved).await {
             Ok(Ok(client)) => self.client = client,
             Ok(Err(Error::Gone)) => self.lost = true,
-            // Not served there either: the next round tries the node behind it.
+            // No service there either: the next round tries the node behind it.
             Ok(Err(_)) | Err(_) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! One change, many watchers.
+//! Time until many watchers are told of one change.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,11 @@ use crate::figures::Spread;
 use crate::system::{Cluster, Kind};
 use crate::workload::DATA;
 
-/// At full scale.
+/// Number of watchers at full scale.
 const WATCHERS: usize = 1_000;
 const CHANGES: usize = 5;
-/// An answer to a long poll comes with the event only, so nothing says when the last one has
-/// arrived at its server.
+/// Time for long polls to reach their servers. The answer to a poll comes only with the event, so
+/// no answer shows that a poll has arrived.
 const ARRIVE: Duration = Duration::from_millis(500);
 
 pub(super) async fn run(cluster: &Cluster, kind: Kind, scale: Scale, figures: &mut Vec<Figure>) -> Result<(), Error> {

@@ -1,4 +1,4 @@
-//! Writes while there is more of everything: znodes in the state, nodes in the cluster.
+//! Writes while the number of znodes, or of nodes in the cluster, grows.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ const CLIENTS: usize = 64;
 const LENGTH: Duration = Duration::from_secs(3);
 const NODES: [u16; 4] = [1, 3, 5, 7];
 
-/// Writes among more and more znodes.
+/// Measures writes among more and more znodes.
 pub(super) async fn znodes(
     cluster: &Cluster,
     kind: Kind,
@@ -28,7 +28,7 @@ pub(super) async fn znodes(
     Ok(())
 }
 
-/// Writes on clusters of several sizes, each with empty data.
+/// Measures writes on clusters of several sizes, each with empty data.
 pub(super) async fn nodes(kind: Kind, data: &Path, figures: &mut Vec<Figure>) -> Result<(), Error> {
     for nodes in NODES {
         let cluster = Cluster::start(kind.program(), nodes, data).await?;
@@ -37,7 +37,7 @@ pub(super) async fn nodes(kind: Kind, data: &Path, figures: &mut Vec<Figure>) ->
     Ok(())
 }
 
-/// Writes of 64 clients when there are `size` of what grows.
+/// Measures the writes of 64 clients. `size` is the present number of the things that grow.
 pub(super) async fn writes(cluster: &Cluster, kind: Kind, size: usize, figures: &mut Vec<Figure>) -> Result<(), Error> {
     let load = Load { workload: Workload::Write, clients: CLIENTS, length: LENGTH, first_node: 0 };
     let round = workload::round(cluster, kind, load).await?;

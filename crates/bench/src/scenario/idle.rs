@@ -1,4 +1,4 @@
-//! Sessions that do nothing but live.
+//! Cost of sessions that only send heartbeats.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use crate::client::{Client, SESSION_TIMEOUT_S};
 use crate::error::Error;
 use crate::system::{Cluster, Kind};
 
-/// Every session is kept alive once in this time, as ZooKeeper's clients do with a timeout of 30 s.
+/// Interval of each session's heartbeats, that of ZooKeeper's clients with a timeout of 30 s.
 const BEAT: Duration = Duration::from_secs(10);
 const OPENED_AT_ONCE: usize = 64;
-/// At full scale.
+/// Number of sessions at full scale.
 const SESSIONS: usize = 10_000;
 
 pub(super) async fn run(cluster: &Cluster, kind: Kind, scale: Scale, figures: &mut Vec<Figure>) -> Result<(), Error> {
@@ -29,7 +29,7 @@ pub(super) async fn run(cluster: &Cluster, kind: Kind, scale: Scale, figures: &m
     }
     drop(opening);
     let opened = started.elapsed();
-    // Once round unmeasured, then once round measured.
+    // The first round of heartbeats is not measured.
     beat(&mut clients).await?;
     let before = cluster.cpu_time()?;
     let began = Instant::now();
@@ -48,7 +48,7 @@ pub(super) async fn run(cluster: &Cluster, kind: Kind, scale: Scale, figures: &m
     Ok(())
 }
 
-/// Keeps every session alive once, spread over [`BEAT`].
+/// Sends one heartbeat for each session, spread over [`BEAT`].
 async fn beat(clients: &mut [Client]) -> Result<(), Error> {
     let began = Instant::now();
     let count = clients.len().max(1) as f64;

@@ -1,4 +1,4 @@
-//! A large state: how fast it is loaded, what it takes, how soon it is back after a restart.
+//! A large state: the speed of loading, the memory, and the time of a restart.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -15,10 +15,10 @@ use crate::workload::DATA;
 const CLIENTS: usize = 16;
 /// Creates in one transaction: etcd takes up to 128 operations, and so does zlock.
 const BATCH: usize = 100;
-/// Below one directory.
+/// Number of znodes below one directory.
 const SIBLINGS: usize = 1_000;
 
-/// At full scale.
+/// Number of znodes at full scale.
 const ZNODES: usize = 1_000_000;
 
 pub(super) async fn run(
@@ -47,7 +47,7 @@ pub(super) async fn run(
     snapshot::run(cluster, kind, figures).await
 }
 
-/// Creates the znodes with these numbers, and the directories that they are the first in.
+/// Creates the znodes with these numbers, and their directories.
 pub(super) async fn load_all(cluster: &Cluster, kind: Kind, numbers: Range<usize>) -> Result<(), Error> {
     let addrs = cluster.addrs(kind.door());
     let mut first = Client::open(kind.door(), &addrs[0]).await?;

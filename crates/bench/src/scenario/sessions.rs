@@ -1,7 +1,6 @@
-//! More and more sessions that are kept alive, and what they cost the writes of others.
+//! More and more sessions that are kept alive, and what they cost the writes of other clients.
 //!
-//! Over HTTP a session has no connection of its own: 64 connections open all of them and keep them
-//! alive.
+//! Over HTTP a session needs no connection: 64 connections open all sessions and keep them alive.
 
 use std::time::{Duration, Instant};
 
@@ -15,10 +14,9 @@ use crate::error::Error;
 use crate::system::{Cluster, Kind};
 
 const CONNECTIONS: usize = 64;
-/// The longest that zlock agrees to by default.
+/// The longest timeout that zlock accepts by default.
 const SESSION_TIMEOUT_MS: u64 = 300_000;
-/// Every session is kept alive once in this time: a third of the timeout, as ZooKeeper's clients
-/// do.
+/// Interval of each session's heartbeats: a third of the timeout, as in ZooKeeper's clients.
 const BEAT: Duration = Duration::from_secs(100);
 
 pub(super) async fn run(cluster: &Cluster, kind: Kind, scale: Scale, figures: &mut Vec<Figure>) -> Result<(), Error> {
@@ -54,7 +52,7 @@ pub(super) async fn run(cluster: &Cluster, kind: Kind, scale: Scale, figures: &m
 struct Keeper {
     client: Rest,
     sessions: Vec<String>,
-    /// Counts the beats: whose turn it is.
+    /// Number of heartbeats so far, which gives the next session.
     beats: usize,
 }
 
@@ -67,14 +65,14 @@ impl Keeper {
         Ok(())
     }
 
-    /// Keeps one session alive after the other, spread evenly over [`BEAT`], until `stopped` tells,
-    /// between two of them.
+    /// Sends heartbeats for one session after the other, spread evenly over [`BEAT`], until
+    /// `stopped` is true.
     async fn keep(&mut self, mut stopped: watch::Receiver<bool>) -> Result<(), Error> {
         if self.sessions.is_empty() {
             return Ok(());
         }
         let gap = BEAT / u32::try_from(self.sessions.len()).unwrap_or(u32::MAX);
-        // Keepers do not beat at the same moment: each begins at its own place in the first gap.
+        // Keepers begin at different moments, so that they do not send at once.
         let mut next = Instant::now() + gap.mul_f64((self.beats as f64 * 0.618).fract());
         loop {
             tokio::select! {

@@ -1,4 +1,4 @@
-//! Writes while the servers take snapshots of a large state, and before.
+//! Writes before and during snapshots of a large state.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,14 @@ use crate::system::{Cluster, Kind, Program};
 use crate::workload::{self, Load, Workload};
 
 const CLIENTS: usize = 64;
-/// Time for which writes to other systems than zlock last: they do not say when they take a
-/// snapshot, and in this time they take some.
+/// Length of the writes to systems other than zlock. They do not report their snapshots, and take
+/// some in this time.
 const LENGTH: Duration = Duration::from_secs(20);
 /// Longest time until every node of zlock has taken a snapshot. A node begins one after 200,000
-/// entries (`disk.snapshot_log_entries`): when the clients have written that many.
+/// entries (`disk.snapshot_log_entries`), which the clients write meanwhile.
 const SNAPSHOT_WITHIN: Duration = Duration::from_secs(150);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Shortest time of writes before the snapshot, to compare those during it with.
+/// Shortest time of writes before the snapshot, for comparison.
 const BEFORE: Duration = Duration::from_secs(1);
 
 /// Time from the begin of the first node's snapshot to the end of the last one's.
@@ -72,12 +72,12 @@ fn ranks(round: &Round, counts: impl Fn(Instant, Instant) -> bool) -> Ranks {
     Ranks::of(chosen.map(|sample| sample.latency))
 }
 
-/// Snapshots of one node, as it tells of them.
+/// Snapshots of one node, by its metrics.
 struct Watched {
     client: Rest,
     /// The last entry in the node's newest snapshot.
     zxid: u64,
-    /// Bytes applied since a snapshot was begun: they fall when one is.
+    /// Bytes applied since the last snapshot began. The number falls when a snapshot begins.
     since_snapshot: u64,
     began: Option<Instant>,
     ended: Option<Instant>,
@@ -114,7 +114,7 @@ async fn snapshots(cluster: &Cluster) -> Result<Span, Error> {
     Err(Error::Answer(format!("not every node took a snapshot within {} s", SNAPSHOT_WITHIN.as_secs())))
 }
 
-/// The zxid of the newest snapshot, and the bytes applied since one was begun.
+/// Returns the zxid of the newest snapshot, and the bytes applied since the last one began.
 async fn look(client: &mut Rest) -> Result<(u64, u64), Error> {
     client.done("GET", "/metrics", b"").await?;
     let text = String::from_utf8_lossy(client.body());

@@ -1,9 +1,9 @@
-//! One lock, more and more waiters: how soon the next one knows that it holds, and what the queue
-//! costs other clients.
+//! One lock with more and more waiters: how soon the next holder is told, and what the queue costs
+//! other clients.
 //!
-//! A waiter is a place in the queue that its client left there (`keep=true`), not a connection:
-//! what is measured is the queue, not how many sockets a machine has. 64 sessions hold the places.
-//! The one that is next has a client that waits.
+//! A waiter is a ticket that its client left in the queue (`keep=true`), not a connection, so that
+//! the queue is measured and not the sockets of a machine. 64 sessions own the tickets. A client
+//! waits for the next ticket alone.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -18,10 +18,10 @@ use crate::figures::Ranks;
 use crate::system::{Cluster, Kind};
 
 const LOCK: &str = "growth";
-/// Number of sessions, such that the share of each in 100,000 places stays far below
+/// Number of sessions. It keeps each session's share of 100,000 tickets far below
 /// `limits.ephemerals_max`.
 const SESSIONS: usize = 64;
-/// Longer than the scenario takes: nothing is kept alive but by what is measured.
+/// Timeout of the sessions, longer than the scenario, so that they need no heartbeats.
 const SESSION_TIMEOUT_MS: u64 = 300_000;
 const LENGTH: Duration = Duration::from_secs(3);
 
@@ -48,14 +48,14 @@ pub(super) async fn run(cluster: &Cluster, kind: Kind, scale: Scale, figures: &m
     Ok(())
 }
 
-/// The lock's queue, and the clients whose places are in it.
+/// The lock's queue, and the clients whose tickets are in it.
 struct Queue {
     /// Clients with one session each.
     owners: Vec<Rest>,
     addrs: Vec<String>,
-    /// Places in the lock's order; the first one holds it.
+    /// Tickets in the order of the queue; the first one holds the lock.
     tickets: VecDeque<Place>,
-    /// Number of places that were ever taken.
+    /// Number of tickets that were ever queued.
     taken: usize,
 }
 
@@ -82,8 +82,8 @@ impl Queue {
         Ok(Queue { owners, addrs, tickets: VecDeque::new(), taken: 0 })
     }
 
-    /// Lets `count` more waiters join, each session one after the other and all sessions at the
-    /// same time.
+    /// Queues `count` more tickets. All sessions work at the same time, each with one request after
+    /// the other.
     async fn join(&mut self, count: usize) -> Result<(), Error> {
         let joining = self.owners.iter_mut().enumerate().map(|(owner, client)| async move {
             let share = count / SESSIONS + usize::from(owner < count % SESSIONS);
@@ -96,17 +96,16 @@ impl Queue {
         let places: Vec<Vec<Place>> = joining.collect::<FuturesUnordered<_>>().try_collect().await?;
         self.tickets.extend(places.into_iter().flatten());
         self.taken += count;
-        // All join behind those that were there; the order among them is that of the numbers at the
-        // end of the names.
+        // New tickets stand behind the earlier ones. The numbers at the end of the names give the
+        // order among them.
         self.tickets.make_contiguous().sort_by(|a, b| number(&a.ticket).cmp(number(&b.ticket)));
         Ok(())
     }
 
-    /// Hands the lock on, again and again, with a new waiter at the end for each that left at the
-    /// head.
+    /// Hands the lock on for [`LENGTH`], and queues a new ticket for each release.
     async fn hand_over(&mut self) -> Result<HandOffs, Error> {
         let (mut hand_offs, mut joins) = (Vec::new(), Vec::new());
-        // Clients that wait for a ticket to hold, one at each node. New ones: a node closes a
+        // One client at each node waits for tickets. The clients are new, because a node closes a
         // connection that has been idle for 30 s, and it may take longer than that until 100,000
         // have joined.
         let mut clients = Vec::with_capacity(self.addrs.len());
@@ -120,7 +119,7 @@ impl Queue {
             let place = self.taken % clients.len();
             let waiting = &mut clients[place];
             waiting.await_ticket(&next.ticket).await?;
-            // While this is logged, the wait above has arrived at its node.
+            // While this join is logged, the poll above has arrived at its node.
             let joining = Instant::now();
             let owner = self.taken % SESSIONS;
             let ticket = self.owners[owner].join(LOCK).await?;
@@ -141,7 +140,7 @@ impl Queue {
     }
 }
 
-/// The ten digits that a lock node's name ends in.
+/// Returns the ten digits at the end of a lock node's name.
 fn number(ticket: &str) -> &str {
     ticket.get(ticket.len().saturating_sub(10)..).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Server processes that end with this program, and what they use of the machine.
+//! Server processes that end with this program, and their memory and processor time.
 
 use std::fs;
 use std::io;
@@ -11,14 +11,14 @@ use testkit::Process;
 /// Starts `program`, which writes its log to `log`. It is killed when this program ends, however it
 /// ends.
 pub(super) fn start(program: &Path, arguments: &[String], log: &Path) -> io::Result<Process> {
-    // util-linux's setpriv sets the signal and becomes the program: the id stays.
+    // setpriv of util-linux sets the signal and executes the program, which keeps the process id.
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program).args(arguments);
     Process::start(command, log)
 }
 
-/// Resident memory of all these processes; pages that n processes share are counted as an n-th of
-/// each (PSS).
+/// Returns the memory of all these processes (PSS): a page that n processes share counts as an n-th
+/// of a page for each.
 pub(crate) fn memory_bytes(processes: impl Iterator<Item = u32>) -> io::Result<u64> {
     let one = |id| Ok(field_kb(&fs::read_to_string(format!("/proc/{id}/smaps_rollup"))?, "Pss:") * 1024);
     processes.map(one).sum()
@@ -29,7 +29,7 @@ pub(crate) fn cpu_time(processes: impl Iterator<Item = u32>) -> io::Result<Durat
     processes.map(|id| cpu(&format!("/proc/{id}/stat"))).sum()
 }
 
-/// Processor time of this very program.
+/// Processor time of this program.
 pub(crate) fn own_cpu_time() -> io::Result<Duration> {
     cpu("/proc/self/stat")
 }
@@ -40,7 +40,8 @@ fn cpu(path: &str) -> io::Result<Duration> {
     Ok(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
 }
 
-/// The 14th and the 15th field; the second may have blanks, but ends at the last bracket.
+/// Returns the sum of the 14th and the 15th field. The second field may have blanks, but ends at
+/// the last bracket.
 fn read_ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
     Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)

@@ -1,4 +1,5 @@
-//! Redis: one server that syncs its file before it answers a write. No snapshots beside it.
+//! Redis: one server that syncs its append-only file before it answers a write, and takes no
+//! snapshots.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! zlock: the program beside this one, with its defaults.
+//! zlock: the program in the directory of this one, with its defaults.
 
 use std::path::Path;
 use std::time::Duration;
@@ -26,8 +26,8 @@ pub(super) fn plans(data: &Path, nodes: u16, ports: &Ports) -> Result<Vec<Plan>,
             format!("--node-members={members}"),
             format!("--node-data-dir={}", data.join(format!("node{n}")).display()),
             format!("--zookeeper-listen={}", ports.addr(3 * n + 2)),
-            // All clients of a scenario come from this one address; hostile clients and those
-            // beside them come from others.
+            // All clients of a scenario come from this address, so its limits are lifted. Clients
+            // of the hostile measurements come from other addresses.
             "--node-exempt-addresses=127.0.0.1".into(),
         ],
         rest: Some(ports.addr(3 * n + 1)),

@@ -46,7 +46,7 @@ pub(super) fn plans(data: &Path, nodes: u16, ports: &Ports) -> Result<Vec<Plan>,
     (0..nodes).map(plan).collect()
 }
 
-/// `leader` or `follower`; `None` while it is neither.
+/// Returns `leader` or `follower`; `None` while the node is neither.
 pub(super) async fn mode(addr: &str) -> Result<Option<String>, Error> {
     let mut stream = TcpStream::connect(addr).await?;
     stream.write_all(b"srvr").await?;

@@ -42,17 +42,17 @@ pub struct ClientInfo {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Actor {
-    /// The session that asked; absent for a request without one.
+    /// Session of the request; absent for a request without a session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
-    /// The label of that session.
+    /// Label of the session in `session`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub label: String,
-    /// The identity behind the request, as ACLs name it, without the part that proves it:
-    /// `x509:CN=ops`, `digest:bob`.
+    /// Identity of the client as ACLs name it, without the secret or its hash: `x509:CN=ops`,
+    /// `digest:bob`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub identity: String,
-    /// The client of the session. For a request without one, only the address of the client.
+    /// Client that opened the session. For a request without a session, only the address is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientInfo>,
 }

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 pub struct Cluster {
     /// The cluster's name.
     pub cluster_id: String,
-    /// UUID that distinguishes the cluster from others of the same name; null before the cluster is
-    /// founded.
+    /// UUID that distinguishes the cluster from other clusters of its name; null before the cluster
+    /// is founded.
     #[serde(default)]
     pub cluster_uuid: Option<String>,
     /// The level of the log's format that the cluster's nodes write; see docs/dev/formats.md.
@@ -23,15 +23,15 @@ pub struct Cluster {
     pub leader: Option<u64>,
     /// The latest term that the node knows.
     pub term: u64,
-    /// The last entry in the node's log.
+    /// Zxid of the last entry in the node's log.
     pub last_log_zxid: u64,
-    /// The last entry that the node knows to be committed.
+    /// Zxid of the last entry that the node knows to be committed.
     pub committed_zxid: u64,
-    /// The last entry that the node has applied.
+    /// Zxid of the last entry that the node has applied.
     pub applied_zxid: u64,
     /// The node's newest durable snapshot.
     pub snapshot: SnapshotInfo,
-    /// The ensemble.
+    /// All members of the ensemble.
     pub members: Vec<MemberInfo>,
     /// The number of open sessions.
     pub sessions: u64,
@@ -40,7 +40,8 @@ pub struct Cluster {
     /// The largest subtree below the root, if every client may know its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub largest_subtree: Option<LargestSubtree>,
-    /// The number of locks whose queues have clients that do not see each other.
+    /// Number of locks whose queues have kinds of clients that do not count each other's lock
+    /// nodes.
     pub mixed_clients_locks: u64,
     /// The number of waits that this node keeps.
     pub watches: u64,
@@ -61,9 +62,9 @@ fn first_level() -> u16 {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct StateDigest {
-    /// The last entry in the state.
+    /// Zxid of the last entry that was applied to the state.
     pub zxid: u64,
-    /// SHA-256 of the whole state in hex. All nodes have the same digest at the same zxid.
+    /// SHA-256 of the whole state in hex. The digests of all nodes are equal at equal zxids.
     #[cfg_attr(feature = "schema", schema(pattern = "^[0-9a-f]{64}$"))]
     pub digest: String,
 }
@@ -84,7 +85,7 @@ pub struct LargestSubtree {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SnapshotInfo {
-    /// The last entry in the snapshot; 0 when there is no snapshot.
+    /// Zxid of the last entry in the snapshot; 0 when there is no snapshot.
     pub zxid: u64,
     /// The length of the snapshot in bytes.
     pub bytes: u64,
@@ -121,9 +122,9 @@ pub struct ClusterHealth {
     pub node_id: u64,
     /// The id of the leader, as far as the node knows.
     pub leader: Option<u64>,
-    /// Whether there is a leader with a quorum and no fault of any member is known.
+    /// True if there is a leader with a quorum and the answering node knows of no faulty member.
     pub healthy: bool,
-    /// The number of voters that may fail from now on and leave a quorum. Only the leader knows it.
+    /// Number of voters that may still fail before the quorum is lost. Only the leader knows it.
     pub failure_tolerance: Option<u64>,
     /// The number of members with a vote.
     pub voters: u64,
@@ -141,9 +142,11 @@ pub struct MemberHealth {
     pub id: u64,
     /// `leader`, `voter` or `learner`.
     pub role: String,
-    /// Whether the member was heard lately; null if the answering node cannot know.
+    /// Whether the answering node was in contact with the member lately; null if the answering node
+    /// cannot know.
     pub reachable: Option<bool>,
-    /// The time in milliseconds since the member was heard.
+    /// The time in milliseconds since the last contact with the member; null if there was none, or
+    /// the answering node cannot know.
     pub last_contact_ms: Option<u64>,
     /// The number of committed entries that the member lacks.
     pub lag_entries: Option<u64>,
@@ -189,7 +192,7 @@ pub struct MemberUpgrade {
     pub level_min: Option<u16>,
     /// The highest level that the member's program knows; null when unknown.
     pub level_max: Option<u16>,
-    /// Whether the member leads, or follows the leader.
+    /// True if the leader reaches the member, or if the member is the leader itself.
     pub reachable: bool,
 }
 
@@ -201,10 +204,10 @@ pub struct Members {
     pub index: u64,
     /// Whether that entry is committed.
     pub committed: bool,
-    /// Whether a change is half done. Until it is complete, both sets of voters must agree to
-    /// everything.
+    /// True while a change of members is half done. Until it is complete, both the old and the new
+    /// set of voters must agree to every entry.
     pub joint: bool,
-    /// The node that knows this: the leader, or the node that was asked if no leader answers.
+    /// Node that reported this: the leader, or the node that was asked if no leader answers.
     pub reported_by: u64,
     /// The id of the leader.
     pub leader: Option<u64>,
@@ -232,11 +235,12 @@ pub struct MemberState {
     pub zone: Option<String>,
     /// Whether the member is being removed.
     pub removing: bool,
-    /// The member that this one is to replace.
+    /// Id of the member that this member is to replace.
     pub replaces: Option<u64>,
     /// The number of entries that the member lacks; null when unknown.
     pub lag_entries: Option<u64>,
-    /// The time in milliseconds since the member followed the leader; null if it has not yet.
+    /// The time in milliseconds since the member last accepted a message of the leader; null if it
+    /// has not yet.
     pub last_contact_ms: Option<u64>,
 }
 

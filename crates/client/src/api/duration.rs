@@ -49,7 +49,7 @@ impl FromStr for Millis {
     }
 }
 
-/// Whole milliseconds; the most that there are, where it is longer.
+/// Converts to whole milliseconds. A time that `u64` cannot hold becomes `u64::MAX`.
 impl From<Duration> for Millis {
     fn from(time: Duration) -> Millis {
         Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))

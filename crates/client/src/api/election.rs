@@ -13,7 +13,7 @@ pub struct Election {
     /// The leader; absent when no candidate leads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader: Option<Leader>,
-    /// The value of `since` for a request that waits for another leader or another value.
+    /// Value to send as `since` in a request that waits for another leader or another value.
     #[cfg_attr(feature = "schema", schema(pattern = r"^[0-9]+\.[0-9]+$"))]
     pub upto: String,
 }
@@ -27,7 +27,7 @@ pub struct Leader {
     /// The leader's session; absent for a persistent znode that a client put there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
-    /// The owner within the session.
+    /// Owner that the acquire named. It tells tickets of one session apart.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub owner: String,
     /// The value that the leader proclaimed; before that, its label.
@@ -36,7 +36,7 @@ pub struct Leader {
     /// The value in base64, when it is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_base64: Option<String>,
-    /// The token that the leader shows to resources. Every leader's token is larger than that of
-    /// the one before.
+    /// Token that the leader shows to resources. Each leader has a larger token than the leader
+    /// before.
     pub fencing_token: u64,
 }

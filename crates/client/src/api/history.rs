@@ -15,14 +15,14 @@ pub enum EndCause {
     Closed,
     /// No heartbeat of the session arrived for its timeout.
     Expired,
-    /// A client asked for the lock back, and the ticket was not released within the deadline.
+    /// A client asked for the lock back, and the ticket was not released before the deadline.
     Revoked,
-    /// The wait ended, the session gave the ticket up before it held, or the client was gone before
-    /// the answer reached it.
+    /// The wait ended, the session gave the ticket up before it held the lock, or the client was
+    /// gone before the answer reached it.
     Withdrawn,
     /// Another client deleted the lock node.
-    Admin,
-    /// The ticket never entered the queue, as its wait would have closed a cycle.
+    Deleted,
+    /// The ticket never entered the queue, because its wait would have closed a cycle.
     Deadlock,
     /// The cluster was restored from a backup, which ends all sessions.
     Restored,
@@ -38,7 +38,7 @@ pub struct End {
     pub zxid: u64,
     /// The time of the end, in milliseconds since 1970, by the leader's clock.
     pub at_ms: u64,
-    /// The client that ended the ticket, if known; only with `revoked` and `admin`, and only in a
+    /// The client that ended the ticket, if known; only with `revoked` and `deleted`, and only in a
     /// lock's history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Actor>,
@@ -55,7 +55,7 @@ pub struct EndedTicket {
     pub mode: LockMode,
     /// The session of the ticket.
     pub session: u64,
-    /// The owner within the session.
+    /// Owner that the acquire named. It tells tickets of one session apart.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub owner: String,
     /// The data of the lock node, if that was a short text.
@@ -94,12 +94,11 @@ pub struct LockHistory {
     pub history: Vec<EndedTicket>,
 }
 
-/// A session that has ended: a part of the problem with which a request for that session is
-/// answered.
+/// Session that has ended, as told by the problem that answers a request for this session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct EndedSession {
-    /// The session.
+    /// Id of the session.
     pub session: u64,
     /// The time at which the session was opened, in milliseconds since 1970, by the leader's clock.
     pub opened_at_ms: u64,

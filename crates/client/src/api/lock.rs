@@ -9,14 +9,14 @@ use super::{Actor, ClientInfo};
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum LockMode {
-    /// One holder, and no other.
+    /// A single holder.
     #[default]
     Exclusive,
-    /// Several holders, all of them readers.
+    /// A reader, which shares the lock with other readers.
     Read,
-    /// One holder among readers.
+    /// A writer, which holds the lock without readers and other writers.
     Write,
-    /// One holder, as the leader of an election.
+    /// A candidate of an election. The single holder leads.
     Election,
     /// A number of permits of a semaphore.
     Semaphore,
@@ -33,13 +33,14 @@ pub enum Ticket {
         ticket: String,
         /// The path of the lock.
         path: String,
-        /// The token to show to resources. Every grant of the lock has a larger one.
+        /// Token to show to resources. It is larger than the token of every earlier grant of the
+        /// lock.
         fencing_token: u64,
-        /// The number of acquires that the owner has made; each needs its own release.
+        /// The number of holds of the owner, one for each acquire. Each needs its own release.
         holds: u32,
-        /// The time in milliseconds, from the sending of the request, for which the session, and so
-        /// the lock, cannot be lost. 0 for a request without the session, and when the leader did
-        /// not answer.
+        /// Time in milliseconds, counted from the sending of the request, for which the session,
+        /// and so the lock, cannot expire. 0 for a request without the session's key, and when the
+        /// leader did not answer.
         safe_for_ms: u64,
         /// The request of a client that wants the lock back; absent when there is none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,7 +54,8 @@ pub enum Ticket {
         path: String,
         /// The number of contenders before the ticket in the queue, holders included.
         position: u32,
-        /// The contender whose end may make this ticket the holder.
+        /// Path of the lock node whose removal may make this ticket a holder; empty if the request
+        /// may not know that path.
         predecessor: String,
         /// The request of a client that wants the ticket back; absent when there is none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,18 +67,18 @@ pub enum Ticket {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RevokeRequest {
-    /// The zxid of the first such request.
+    /// The zxid of the first request to release this ticket.
     pub zxid: u64,
     /// The time of the first request, in milliseconds since 1970, by the leader's clock.
     pub asked_at_ms: u64,
     /// The session of the request; absent for a request without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
-    /// The time from which on the ticket may be taken away, in milliseconds since 1970; absent for
-    /// never.
+    /// Time from which on the ticket may be taken away, in milliseconds since 1970; absent if it is
+    /// never taken away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at_ms: Option<u64>,
-    /// The client that asked, if known; only where a lock's queue is shown.
+    /// The client that asked, if known; only in answers that show a lock's queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Box<Actor>>,
 }
@@ -84,27 +86,27 @@ pub struct RevokeRequest {
 /// Answer of `POST /v1/revocations/{path}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Revoked {
-    /// The tickets that were asked for; empty when no ticket holds the lock.
+pub struct Revocation {
+    /// Tickets of the holders that were asked to release; empty when no ticket holds the lock.
     pub tickets: Vec<String>,
     /// The zxid of the transaction.
     pub zxid: u64,
 }
 
 /// Clients in a lock's queue that do not count the lock nodes of other clients there, so both may
-/// hold the lock at the same time. With `data`, Curator's clients wait for a child that is no
-/// ticket.
+/// hold the lock at the same time. Where `unseen` is `data`, Curator's clients wait for a child
+/// that is no ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MixedClients {
-    /// The kind of clients, by the names of their lock nodes: `curator`, `curator-rw`,
+    /// Kind of the clients, by the names of their lock nodes: `curator`, `curator-rw`,
     /// `curator-latch`, `kazoo`, `kazoo-reader`, `kazoo-semaphore`, `zookeeper-recipe`; `zlock`
-    /// with `data`.
+    /// where `unseen` is `data`.
     pub clients: String,
-    /// The kind of nodes that those clients do not see: one of the same names, or `other`, `zlock`,
-    /// `zlock-reader`, `zlock-semaphore` or `data`.
+    /// Kind of the nodes that those clients do not count: a name as in `clients`, or `other`,
+    /// `zlock`, `zlock-reader`, `zlock-semaphore` or `data`.
     pub unseen: String,
-    /// The name of the first child that is `data`.
+    /// Name of the first child that is data and no lock node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child: Option<String>,
 }
@@ -116,7 +118,7 @@ pub struct MixedClients {
 pub struct WaitsFor {
     /// The session of the owner that waits.
     pub session: u64,
-    /// The owner within the session.
+    /// Owner that the acquire named. It tells holders of one session apart.
     pub owner: String,
     /// The path of the lock for which the owner waits.
     pub path: String,
@@ -127,7 +129,7 @@ pub struct WaitsFor {
 /// Answer of `DELETE /v1/tickets/{ticket}` and of `POST /v1/hand-overs/{ticket}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Released {
+pub struct Release {
     /// The number of holds that are left on the ticket; 0 when the lock node is gone.
     pub holds: u32,
     /// The zxid of the transaction.
@@ -154,7 +156,7 @@ pub struct Contender {
     /// The client of the contender's session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientInfo>,
-    /// The owner within the session.
+    /// Owner that the acquire named. It tells tickets of one session apart.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub owner: String,
     /// The data of the lock node, if that is text.
@@ -185,12 +187,12 @@ pub struct Contender {
     /// Until then no other contender gets the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lingers_until_at_ms: Option<u64>,
-    /// The time in milliseconds since the session was heard; only in a list of locks that the
-    /// leader answers. A new leader counts from the beginning of its term for a session that it has
-    /// not heard.
+    /// Time in milliseconds since the last heartbeat of the session; only in a list of locks that
+    /// the leader answers. A new leader that has received no heartbeat of the session counts from
+    /// the beginning of its term.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_for_ms: Option<u64>,
-    /// The time in milliseconds until the session expires unless it is heard; only in a list of
+    /// Time in milliseconds until the session expires without another heartbeat; only in a list of
     /// locks that the leader answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_ms: Option<u64>,
@@ -210,7 +212,7 @@ pub struct LockSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(maximum = 4294967295_u64))]
     pub waiters_max: Option<u32>,
-    /// The permits of a semaphore; not together with `managed`.
+    /// Number of permits of a semaphore; not together with `managed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 4294967295_u64))]
     pub permits_max: Option<u32>,
@@ -241,16 +243,17 @@ pub struct LockQueue {
     pub path: String,
     /// The number of contenders, holders included.
     pub contenders: u32,
-    /// The number of permits that the semaphore has; only of a semaphore.
+    /// Number of permits that the semaphore has; absent for other locks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permits_max: Option<u32>,
-    /// The number of permits that are taken; only of a semaphore.
+    /// Number of permits that are taken; absent for other locks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permits_held: Option<u32>,
     /// The settings of the lock; absent when there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<LockSettings>,
-    /// The holders, which come first in the queue: one, or several readers.
+    /// Holders, which come first in the queue: a single one, or several readers or owners of
+    /// permits.
     pub holders: Vec<Contender>,
     /// The holders whose sessions have expired and whose lock-delay is not over. No ticket holds
     /// the lock in that time, and the waiters still wait.
@@ -258,7 +261,8 @@ pub struct LockQueue {
     pub lingering: Vec<Contender>,
     /// The waiters, in order.
     pub waiters: Vec<Contender>,
-    /// The clients in the queue that do not see each other; absent when there are none.
+    /// Kinds of clients in the queue that do not count each other's lock nodes; absent when there
+    /// are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mixed_clients: Vec<MixedClients>,
     /// The value of `after` for the next page; absent on the last one.
@@ -316,7 +320,7 @@ pub struct SimpleHolder {
     /// The client of the holder's session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientInfo>,
-    /// The owner within the session.
+    /// Owner that the acquire named. It tells holders of one session apart.
     pub owner: String,
     /// The token that the holder shows to resources.
     pub fencing_token: u64,

@@ -11,14 +11,14 @@ use super::{LockMode, Millis};
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AcquireAll {
-    /// The locks, each of them once. The ticket of the first one stands for all.
+    /// The locks, each of them once. The ticket of the first lock stands for the whole multi-lock.
     #[cfg_attr(feature = "schema", schema(min_items = 1, max_items = 64))]
     pub locks: Vec<LockWish>,
     /// Whether other contenders may pass while the multi-lock waits.
     #[serde(default)]
     pub policy: Policy,
-    /// The owner within the session. An equal owner that asks for the same locks again holds them
-    /// once more. Deadlocks are found among the waits of owners. Empty for no owner.
+    /// Name of the owner within the session; empty for no owner. An acquire of all these locks by
+    /// an owner that holds them adds one hold. Deadlocks are found among the waits of owners.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[cfg_attr(feature = "schema", schema(max_length = 256))]
     pub owner: String,
@@ -83,7 +83,7 @@ pub enum MultiTicket {
         ticket: String,
         /// The locks, in the order of the request that created the multi-lock.
         locks: Vec<HeldPart>,
-        /// The number of acquires of the same owner that share the multi-lock.
+        /// The number of holds of the owner, one for each acquire.
         holds: u32,
         /// The time in milliseconds, from the sending of the request, for which the locks cannot be
         /// lost, as in a ticket.
@@ -95,7 +95,8 @@ pub enum MultiTicket {
         ticket: String,
         /// The lock nodes, in the order of the request.
         tickets: Vec<String>,
-        /// An owner for which the multi-lock waits.
+        /// Path of a lock node for which the multi-lock waits; empty if the request may not know
+        /// that path.
         predecessor: String,
     },
 }

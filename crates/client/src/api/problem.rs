@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Contender, End, EndedSession, WaitsFor};
 
-/// First part of every problem's `type`. The rest is the problem's name, which is also the anchor
-/// in docs/http-api.md.
+/// Prefix of every problem's `type`. The rest is the problem's name, which is also the anchor in
+/// docs/http-api.md.
 pub const PROBLEM_TYPE_BASE: &str = "urn:zlock:problem:";
 
 /// Effect that a failed request may have had.
@@ -26,16 +26,16 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Problem {
-    /// A URI that names the kind of problem; programs should decide by it.
+    /// A URI that names the kind of problem. Programs should compare it, and not the texts.
     #[serde(rename = "type")]
     #[cfg_attr(feature = "schema", schema(pattern = "^urn:zlock:problem:[a-z-]+$"))]
     pub type_uri: String,
-    /// The kind of problem in words.
+    /// Title of the kind of problem, for people.
     pub title: String,
     /// The HTTP status of the answer.
     #[cfg_attr(feature = "schema", schema(minimum = 400, maximum = 599))]
     pub status: u16,
-    /// This case in words.
+    /// Description of this failure, for people.
     pub detail: String,
     /// The effect that the request may have had.
     pub outcome: Outcome,
@@ -62,7 +62,8 @@ pub struct Problem {
     /// the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<Box<Contender>>,
-    /// The cycle of waits, from the owner that asked back to the same owner; with `deadlock`.
+    /// The cycle of waits, from the owner of the refused acquire back to that owner; with
+    /// `deadlock`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cycle: Vec<WaitsFor>,
     /// The zxid of the state behind the answer; with `events-gone`, the smallest `since` that can
@@ -92,8 +93,8 @@ macro_rules! problem_types {
                 match self { $(ProblemType::$variant => $status,)* }
             }
 
-            /// Returns the effect that the request may have had, where nothing else is said: the
-            /// state machine refuses with `TooMany`, too.
+            /// Returns the usual effect of a request with this problem. A single problem may state
+            /// another one, because the state machine also refuses with `TooMany`.
             pub fn outcome(self) -> Outcome {
                 match self { $(ProblemType::$variant => Outcome::$outcome,)* }
             }
@@ -111,7 +112,7 @@ problem_types! {
     BadRequest = "bad-request", 400 Refused, "The request breaks a rule";
     /// The request comes from a web page of another origin.
     ForeignOrigin = "foreign-origin", 403 Refused, "Pages of other places may not ask this node";
-    /// The request calls the node by a name that is not its own.
+    /// The `Host` of the request is no name of the node.
     ForeignHost = "foreign-host", 421 Refused, "The node is not known by this name";
     /// The server has no such route.
     NoRoute = "no-route", 404 Refused, "There is nothing at this URL";
@@ -193,7 +194,7 @@ problem_types! {
     NotHolder = "not-holder", 404 Refused, "This session does not hold the lock";
     /// The session holds the lock with several tickets.
     SeveralHeld = "several-held", 409 Refused, "This session holds the lock with several tickets";
-    /// An acquire without `Idempotency-Key` and owner would wait for an earlier one of its own
+    /// An acquire without `Idempotency-Key` and owner would wait for an earlier acquire of its own
     /// session.
     BlockedByOwnSession = "blocked-by-own-session", 409 Refused, "An earlier acquire of this session is in the way";
     /// The wait ended before the lock was granted; the waiter has left the queue.
@@ -202,27 +203,28 @@ problem_types! {
     TicketGone = "ticket-gone", 410 Refused, "The ticket is gone";
     /// Waiting would close a cycle of waits.
     Deadlock = "deadlock", 409 Refused, "Waiting for the lock would close a cycle of waits";
-    /// Another upgrade or writer is in the way.
+    /// Another upgrade of a read lock, or a writer, is in the way.
     UpgradeConflict = "upgrade-conflict", 409 Refused, "The read lock cannot be upgraded now";
-    /// Another attempt with the same key has the ticket.
+    /// A later attempt with the same idempotency key has taken the ticket over.
     Superseded = "superseded", 409 Refused, "A later attempt of the same request has the ticket";
-    /// The key was used for another request.
+    /// The idempotency key was used for another request.
     RequestKeyReused = "idempotency-key-reused", 422 Refused, "The idempotency key was used for another request";
-    /// The key was used, and its reply is no longer kept.
+    /// The idempotency key was used, and its reply is no longer kept.
     RequestKeyEvicted = "idempotency-key-evicted", 409 Refused, "The outcome of this idempotency key is no longer known";
     /// Sequence numbers have run out.
     SequenceExhausted = "sequence-exhausted", 409 Refused, "Sequence numbers have run out under this parent";
     /// The request has more operations, or changes more znodes, than one write may.
     TooManyOperations = "too-many-operations", 413 Refused, "The request does too much in one write";
-    /// A bound of the state was reached by an object that exists.
+    /// An existing object has reached a limit, for example a znode the number of its children.
     LimitReached = "limit-reached", 409 Refused, "A limit of the state is reached";
-    /// There are too many of these objects at present.
+    /// Too many objects exist at present, for example sessions or waiters of a lock.
     TooMany = "too-many", 429 Unavailable, "There are too many of these at present";
     /// The events since the given zxid are no longer kept.
     EventsGone = "events-gone", 410 Refused, "The events since then are no longer kept";
     /// The node cannot serve the request now. It did nothing.
     Unavailable = "unavailable", 503 Unavailable, "The node cannot serve this now";
-    /// The cluster was restored from a backup a short time ago, and did nothing.
+    /// The cluster was restored from a backup a short time ago, and grants no lock yet. It did
+    /// nothing.
     Restoring = "restoring", 503 Unavailable, "The cluster was restored and grants no lock yet";
     /// The request may have been carried out.
     Unknown = "outcome-unknown", 504 Unknown, "The outcome is unknown";
@@ -230,13 +232,13 @@ problem_types! {
     PermitsMaxDiffers = "permits-max-differs", 409 Refused, "The semaphore has another number of permits";
     /// The lock is managed: only acquires enter its queue.
     LockManaged = "lock-managed", 409 Refused, "The lock is managed: only acquires enter its queue";
-    /// The lock is not managed, and only managed locks can do this.
+    /// The operation needs a managed lock, and the lock is not managed.
     LockNotManaged = "lock-not-managed", 409 Refused, "The lock is not managed";
     /// The lock cannot be handed over to the named waiter.
     HandOverRefused = "hand-over-refused", 409 Refused, "The lock cannot be handed over to that ticket";
-    /// The owner already has a ticket of one of the locks, but not of the same set.
+    /// The owner already has a ticket of a lock in the set, but not of exactly this set.
     Overlap = "overlap", 409 Refused, "The owner has some of these locks already";
-    /// The node met a bug.
+    /// A bug in the node broke the request off.
     Internal = "internal", 500 Unknown, "The node met a bug";
 }
 

@@ -12,11 +12,12 @@ pub struct OpenSession {
     /// The wanted timeout, 30 s when absent. The answer has the timeout that was agreed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Millis>,
-    /// Free text that tells people who the client is.
+    /// Free text that describes the client for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[cfg_attr(feature = "schema", schema(max_length = 256))]
     pub label: String,
-    /// The program and machine of the client, shown to those who may read what the session holds.
+    /// The program and machine of the client. Shown to clients that may read a znode of the
+    /// session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientDetails>,
 }
@@ -24,7 +25,7 @@ pub struct OpenSession {
 /// Answer to the opening of a session. The key is not sent again later.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct SessionOpened {
+pub struct NewSession {
     /// The number of the session: the zxid that opened it.
     pub session: u64,
     /// The value of the header `Zlock-Session-Key`: the session's number, a point, and 128 random
@@ -42,16 +43,16 @@ pub struct SessionOpened {
 }
 
 /// Shows the number and the timeout, but not the key.
-impl std::fmt::Debug for SessionOpened {
+impl std::fmt::Debug for NewSession {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SessionOpened({}.***, {} ms)", self.session, self.timeout_ms)
+        write!(f, "NewSession({}.***, {} ms)", self.session, self.timeout_ms)
     }
 }
 
 /// Answer to a keep-alive that the leader accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct KeptAlive {
+pub struct KeepAlive {
     /// The number of the session.
     pub session: u64,
     /// The timeout of the session in milliseconds.
@@ -75,8 +76,9 @@ pub struct SessionInfo {
     pub opened_at_ms: u64,
     /// The number of ephemeral znodes that the session owns.
     pub ephemeral_count: u64,
-    /// The client that opened the session. Shown to the session itself, to the super user, and to
-    /// requests that may read a znode of the session, as the lock of that znode shows it, too.
+    /// Client that opened the session. Shown to the session itself, to the super user, and to
+    /// requests that may read a znode of the session, because the lock of that znode shows the
+    /// client, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientInfo>,
     /// The paths of the ephemeral znodes, sorted; only in the answer for a single session, and at

@@ -83,8 +83,8 @@ fn any_version() -> i32 {
 /// Answer to a transaction that was applied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct TxnDone {
-    /// The zxid of the transaction, the same for all operations.
+pub struct TxnAnswer {
+    /// The zxid of the transaction, which all operations share.
     pub zxid: u64,
     /// One result for each operation, in order.
     pub results: Vec<TxnResult>,

@@ -73,7 +73,7 @@ pub struct ZnodeInfo {
 /// Answer to the creation of a znode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Created {
+pub struct CreatedZnode {
     /// The path of the znode, with the ten digits of a sequential one.
     pub path: String,
     /// The stat of the znode.
@@ -85,7 +85,7 @@ pub struct Created {
 /// Answer to a change of a znode's data or ACL.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct NodeSet {
+pub struct ChangedZnode {
     /// The path of the znode.
     pub path: String,
     /// The stat of the znode after the change.
@@ -97,7 +97,7 @@ pub struct NodeSet {
 /// Answer to the deletion of a znode or session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Deleted {
+pub struct Deletion {
     /// The zxid of the transaction.
     pub zxid: u64,
 }
@@ -122,7 +122,7 @@ pub struct Children {
     pub stat: Stat,
     /// The names of the children.
     pub children: Vec<String>,
-    /// The stats of the same children; only with `?children=stat`.
+    /// The stats of the children in `children`; only with `?children=stat`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stats: Option<Vec<NamedStat>>,
     /// The value of `after` for the next page; absent on the last one.
@@ -135,7 +135,7 @@ pub struct Children {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AclEntry {
-    /// Letters out of `cdrwa`: create, delete, read, write, admin.
+    /// Permissions as letters out of `cdrwa`: create, delete, read, write, admin.
     #[cfg_attr(feature = "schema", schema(pattern = "^[cdrwa]*$"))]
     pub perms: String,
     /// The scheme: `world`, `auth`, `digest`, `ip`, ...

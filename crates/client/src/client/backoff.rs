@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Exponential backoff with full jitter: each pause is a random part of a bound that doubles.
-/// Clients that failed together do not come back together.
+/// Exponential backoff with full jitter: each pause is a random part of a bound that doubles, so
+/// that clients that failed together do not retry together.
 #[derive(Clone, Debug)]
 pub(crate) struct Backoff {
     bound: Duration,

@@ -12,8 +12,8 @@ impl Client {
     }
 }
 
-/// A barrier, made by [`Client::barrier`]. It is the same barrier as Curator's DistributedBarrier
-/// at the same path.
+/// A barrier, made by [`Client::barrier`]. Curator's DistributedBarrier at its path is this
+/// barrier, too.
 #[derive(Clone, Debug)]
 pub struct DistributedBarrier {
     client: Client,

@@ -123,7 +123,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the time that a connection may take; 1 s by default.
+    /// Sets the timeout for opening a connection; 1 s by default.
     pub fn connect_timeout(mut self, timeout: Duration) -> ClientBuilder {
         self.timeouts.connect = timeout;
         self

@@ -35,7 +35,7 @@ pub(crate) enum Repeat {
     OnlyIfUnsent,
 }
 
-/// One request. A clone that is sent again is a retry of the same request.
+/// One request. Sending a clone of it is a retry of this request.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) method: Method,
@@ -92,7 +92,7 @@ impl Call {
         self
     }
 
-    /// Adds the idempotency key, which marks every sending of this call as the same write.
+    /// Adds the idempotency key, which marks every sending of this call as one write.
     pub(crate) fn key(self, key: uuid::Uuid) -> Call {
         let call = self.header(headers::IDEMPOTENCY_KEY, &key.to_string()).expect("a UUID is ASCII");
         call.repeatable()
@@ -104,7 +104,7 @@ impl Call {
         self
     }
 
-    /// Checks for a read. The loss of a read's answer leaves no unknown outcome.
+    /// Tells whether the call is a read. The loss of a read's answer leaves no unknown outcome.
     pub(crate) fn is_read(&self) -> bool {
         self.method == Method::GET
     }

@@ -1,16 +1,16 @@
-//! A place in a lock's queue, from the request for it to its release. A claim gives back what it
-//! took.
+//! Claim to a lock: a place in its queue or, for a simple lock, its znode, from the acquire to the
+//! release.
 //!
-//! A claim is armed from the moment at which its request may have left. Dropping an armed claim
-//! gives the place back in the background, waiting or held, for as long as the session lives; after
-//! that the place goes with the session. Every request of a claim carries a key, so a place is
-//! taken and given back only once.
+//! A claim is armed from the moment at which its acquire may have been sent. Dropping an armed
+//! claim releases the place, waiting or held, in the background for as long as the session lives;
+//! after that the place ends with the session. Every request of a claim carries an idempotency key,
+//! so that a place is taken and released only once.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::{HeldPart, Millis, MultiTicket, ProblemType, Released, Ticket};
+use crate::api::{HeldPart, Millis, MultiTicket, ProblemType, Release, Ticket};
 use hyper::Method;
 use serde::de::DeserializeOwned;
 
@@ -24,13 +24,13 @@ use crate::{Error, Loss};
 
 /// Route of simple locks.
 pub(crate) const SIMPLE_LOCKS: &str = "/v1/simple-locks";
-/// Pause between two rounds of giving a place back.
+/// Pause between two attempts to release a place.
 const GIVE_BACK_PAUSE: Duration = Duration::from_millis(250);
-/// Part of the session's timeout that one wait for a grant lasts at most.
+/// Divisor of the session's timeout for the longest single long-poll for a grant.
 const POLL_PART: u32 = 3;
 
 /// Answer of the HTTP API with the state of a claim.
-pub(crate) trait Place: DeserializeOwned {
+pub(crate) trait ClaimAnswer: DeserializeOwned {
     /// Content of a grant.
     type Grant;
 
@@ -45,20 +45,21 @@ pub(crate) trait Place: DeserializeOwned {
     fn token(grant: &Self::Grant) -> Option<u64>;
 }
 
-/// A claim to a lock, to several locks, or to another object with a ticket.
+/// A claim to a lock of any kind or to a multi-lock.
 pub(crate) struct Claim {
     pub(crate) client: Client,
     pub(crate) session: Arc<Session>,
-    /// The acquire. Sent again with its key, it returns the ticket that it got.
+    /// The acquire with its idempotency key, so that a repetition returns the ticket of the first
+    /// sending.
     enqueue: Call,
-    /// Keeps that key, or that of the release, in the state's memory while it is not known what
-    /// became of it: of the enqueue as long as there is no ticket.
+    /// Slot that keeps an idempotency key remembered by the state: that of the acquire until the
+    /// ticket is known, then that of the release until its outcome is known.
     slot: Option<Slot>,
-    ticket: Option<Ticketed>,
+    ticket: Option<ClaimTicket>,
     pub(crate) kind: Kind,
     release_key: uuid::Uuid,
     armed: bool,
-    /// Facts about the end of the claim, once it is granted.
+    /// Facts about the end of the granted claim.
     pub(crate) fate: Arc<Fate>,
 }
 
@@ -78,7 +79,7 @@ pub(crate) struct Grant {
     pub(crate) holds: u32,
 }
 
-impl Place for Ticket {
+impl ClaimAnswer for Ticket {
     type Grant = Grant;
 
     const ROUTE: &'static str = "/v1/tickets";
@@ -97,7 +98,7 @@ impl Place for Ticket {
     }
 }
 
-impl Place for MultiTicket {
+impl ClaimAnswer for MultiTicket {
     type Grant = (Vec<HeldPart>, u32);
 
     const ROUTE: &'static str = "/v1/multilocks";
@@ -115,18 +116,18 @@ impl Place for MultiTicket {
 }
 
 impl Claim {
-    /// Takes a place if it is granted at once. `None` when it is not, and nothing queues then.
-    /// `acquire` does not wait; `lock_delay` is the one that it asks for.
+    /// Takes a place if it is granted at once. Otherwise returns `None`, and no ticket is left in
+    /// the queue. `acquire` must not wait; `lock_delay` is the delay that it asks for.
     ///
     /// # Errors
     /// As [`Claim::enter`].
-    pub(crate) async fn take<P: Place>(
+    pub(crate) async fn take<A: ClaimAnswer>(
         client: &Client,
         acquire: Call,
         kind: Kind,
         lock_delay: Option<Duration>,
-    ) -> Result<Option<(Claim, P::Grant)>, Error> {
-        match Claim::enter::<P>(client, acquire, kind, lock_delay).await {
+    ) -> Result<Option<(Claim, A::Grant)>, Error> {
+        match Claim::enter::<A>(client, acquire, kind, lock_delay).await {
             Ok((claim, Some(grant))) => Ok(Some((claim, grant))),
             Ok((_, None)) => Err(Error::unknown("a try was queued")),
             Err(error) => match (error.code(), kind) {
@@ -138,33 +139,35 @@ impl Claim {
         }
     }
 
-    /// Waits for a place in a queue; until the deadline, or for ever. `None` when the deadline came
-    /// first: the place is given back then. `acquire` keeps its place and does not wait itself.
+    /// Waits for a place in a queue until the deadline, or without end for `None`. Returns `None`
+    /// when the deadline came first; the place is then given back. `acquire` must keep its place
+    /// and not wait itself.
     ///
     /// # Errors
     /// As [`Claim::enter`] and [`Claim::granted`].
-    pub(crate) async fn wait<P: Place>(
+    pub(crate) async fn wait<A: ClaimAnswer>(
         client: &Client,
         acquire: Call,
         lock_delay: Option<Duration>,
         deadline: Option<Moment>,
-    ) -> Result<Option<(Claim, P::Grant)>, Error> {
-        let (claim, grant) = Claim::enter::<P>(client, acquire, Kind::Queue, lock_delay).await?;
-        claim.grant_by::<P>(grant, deadline).await
+    ) -> Result<Option<(Claim, A::Grant)>, Error> {
+        let (claim, grant) = Claim::enter::<A>(client, acquire, Kind::Queue, lock_delay).await?;
+        claim.grant_by::<A>(grant, deadline).await
     }
 
-    /// The claim with its grant, which may be there already; `None` when the deadline comes first.
-    pub(crate) async fn grant_by<P: Place>(
+    /// Waits for the grant, unless `grant` has it already, and returns the claim with it. Returns
+    /// `None` when the deadline comes first.
+    pub(crate) async fn grant_by<A: ClaimAnswer>(
         mut self,
-        grant: Option<P::Grant>,
+        grant: Option<A::Grant>,
         deadline: Option<Moment>,
-    ) -> Result<Option<(Claim, P::Grant)>, Error> {
+    ) -> Result<Option<(Claim, A::Grant)>, Error> {
         let grant = match grant {
             Some(grant) => Some(grant),
-            None => self.granted::<P>(deadline).await?,
+            None => self.granted::<A>(deadline).await?,
         };
         if grant.is_none() {
-            // Should this fail, it goes on in the background.
+            // If this fails, the drop of the claim goes on with it in the background.
             let _ = self.give_back().await;
         }
         Ok(grant.map(|grant| (self, grant)))
@@ -173,19 +176,19 @@ impl Claim {
     /// Asks for a place.
     ///
     /// # Errors
-    /// When there is certainly no place, or it is not known whether there is one: then it is given
-    /// back in the background.
-    async fn enter<P: Place>(
+    /// When the cluster certainly gave no place, or when that is unknown. A place that exists all
+    /// the same is then given back in the background.
+    async fn enter<A: ClaimAnswer>(
         client: &Client,
         acquire: Call,
         kind: Kind,
         lock_delay: Option<Duration>,
-    ) -> Result<(Claim, Option<P::Grant>), Error> {
+    ) -> Result<(Claim, Option<A::Grant>), Error> {
         let enter = async || {
             let session = client.session().await?;
             // Noted before the request is sent, as its answer may be lost.
             session.note_delay(lock_delay);
-            Claim::enter_in::<P>(client, session, acquire.clone(), kind).await
+            Claim::enter_in::<A>(client, session, acquire.clone(), kind).await
         };
         match enter().await {
             // The session had ended unnoticed.
@@ -195,12 +198,12 @@ impl Claim {
     }
 
     /// Asks for a place in the given session.
-    pub(crate) async fn enter_in<P: Place>(
+    pub(crate) async fn enter_in<A: ClaimAnswer>(
         client: &Client,
         session: Arc<Session>,
         acquire: Call,
         kind: Kind,
-    ) -> Result<(Claim, Option<P::Grant>), Error> {
+    ) -> Result<(Claim, Option<A::Grant>), Error> {
         let deadline = client.deadline();
         let slot = session.slot(deadline).await?;
         let enqueue = acquire.session(&session.key).key(uuid::Uuid::new_v4());
@@ -225,18 +228,18 @@ impl Claim {
             }
         };
         claim.slot = None;
-        let grant = claim.stands::<P>(answer.json()?, answer.sent);
+        let grant = claim.stands::<A>(answer.json()?, answer.sent);
         Ok((claim, grant))
     }
 
-    /// Waits until the claim is granted: until the deadline, or for ever. Returns `None` when the
-    /// deadline came first.
+    /// Waits until the claim is granted, until the deadline or without end for `None`. Returns
+    /// `None` when the deadline came first.
     ///
     /// # Errors
     /// `Refused` with `TicketGone` when a client removed the claim from the queue, with
     /// `SessionExpired` when the session was lost. While the session lives, the wait goes on even
     /// if no node answers.
-    async fn granted<P: Place>(&mut self, deadline: Option<Moment>) -> Result<Option<P::Grant>, Error> {
+    async fn granted<A: ClaimAnswer>(&mut self, deadline: Option<Moment>) -> Result<Option<A::Grant>, Error> {
         let ticket = self.ticket().to_owned();
         loop {
             let left = deadline.map_or(Duration::MAX, Moment::remaining);
@@ -251,7 +254,7 @@ impl Claim {
             // At least 1 ms, as the node counts whole milliseconds and a wait of 0 would make this
             // a busy loop.
             let wait_ms = Millis::from(wait).max(Millis(1));
-            let target = Target::path(P::ROUTE, &ticket)?.with("wait", wait_ms);
+            let target = Target::path(A::ROUTE, &ticket)?.with("wait", wait_ms);
             let call = Call::get(target.finish()).session(&self.session.key).waiting(wait);
             let poll_deadline = self.client.deadline().after(wait);
             let answer = tokio::select! {
@@ -260,7 +263,7 @@ impl Claim {
             };
             match answer {
                 Ok(answer) => {
-                    if let Some(grant) = self.stands::<P>(answer.json()?, answer.sent) {
+                    if let Some(grant) = self.stands::<A>(answer.json()?, answer.sent) {
                         return Ok(Some(grant));
                     }
                 }
@@ -274,8 +277,8 @@ impl Claim {
         }
     }
 
-    /// Checks that the granted place is held. It is not if the session was lost before the answer
-    /// came.
+    /// Checks that the granted place is still held. The session may have been lost before the
+    /// answer came.
     ///
     /// # Errors
     /// `Refused` with `SessionExpired`.
@@ -288,10 +291,10 @@ impl Claim {
 
     /// The path of the lock node.
     pub(crate) fn ticket(&self) -> &str {
-        &self.ticketed().ticket
+        &self.claim_ticket().ticket
     }
 
-    fn ticketed(&self) -> &Ticketed {
+    fn claim_ticket(&self) -> &ClaimTicket {
         self.ticket.as_ref().expect("it is set before another task has the claim")
     }
 
@@ -304,9 +307,9 @@ impl Claim {
     ///
     /// # Errors
     /// `Refused` when there was no place any more. After another error the drop of the claim goes
-    /// on with it in the background.
+    /// on with the release in the background.
     pub(crate) async fn give_back(&mut self) -> Result<u32, Error> {
-        let call = self.ticketed().release(self.kind, None)?.key(self.release_key).session(&self.session.key);
+        let call = self.claim_ticket().release(self.kind, None)?.key(self.release_key).session(&self.session.key);
         let deadline = self.client.deadline();
         self.slot = Some(self.session.slot(deadline).await?);
         let answer = self.client.inner.transport.send(&call, deadline).await;
@@ -317,13 +320,13 @@ impl Claim {
         if !self.armed {
             self.slot = None;
         }
-        Ok(answer?.json::<Released>()?.holds)
+        Ok(answer?.json::<Release>()?.holds)
     }
 
     /// Gives the place back after work that needed it. Returns false if the place was lost before,
     /// or may have been by the clock.
     ///
-    /// After an error with an unknown outcome, giving it back goes on in the background.
+    /// After an error with an unknown outcome, the release goes on in the background.
     pub(crate) async fn was_held_to_the_end(&mut self) -> bool {
         if self.safe_for().is_zero() {
             return false;
@@ -336,9 +339,9 @@ impl Claim {
     }
 
     /// Gives the place to the waiter `to`. After `Refused` the place is still held; after another
-    /// error that is unknown.
+    /// error it may be held or given away.
     pub(crate) async fn hand_over(&mut self, to: &str) -> Result<(), Error> {
-        let call = self.ticketed().release(self.kind, Some(to))?.key(uuid::Uuid::new_v4());
+        let call = self.claim_ticket().release(self.kind, Some(to))?.key(uuid::Uuid::new_v4());
         self.client.write_in(&self.session, call).await?;
         self.armed = false;
         self.fate.tell(Loss::HandedOver);
@@ -351,10 +354,10 @@ impl Claim {
     }
 
     /// Notes the ticket in an answer, and returns its grant if there is one.
-    fn stands<P: Place>(&mut self, place: P, sent: Moment) -> Option<P::Grant> {
-        let (ticket, grant) = place.stands();
-        let fencing_token = grant.as_ref().and_then(|(grant, _)| P::token(grant));
-        self.ticket = Some(Ticketed { ticket, fencing_token });
+    fn stands<A: ClaimAnswer>(&mut self, answer: A, sent: Moment) -> Option<A::Grant> {
+        let (ticket, grant) = answer.stands();
+        let fencing_token = grant.as_ref().and_then(|(grant, _)| A::token(grant));
+        self.ticket = Some(ClaimTicket { ticket, fencing_token });
         grant.map(|(grant, safe_for_ms)| {
             self.session.heard(sent, safe_for_ms);
             grant
@@ -365,7 +368,7 @@ impl Claim {
 /// Shows the session without its key.
 impl fmt::Debug for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ticket = self.ticket.as_ref().map(|ticketed| ticketed.ticket.as_str());
+        let ticket = self.ticket.as_ref().map(|claim| claim.ticket.as_str());
         f.debug_struct("Claim").field("ticket", &ticket).field("session", &self.session).finish_non_exhaustive()
     }
 }
@@ -390,21 +393,21 @@ impl Drop for Claim {
     }
 }
 
-/// What a wait without a deadline came to.
+/// Unwraps the result of a wait without a deadline, which is never `None`.
 pub(crate) fn without_end<T>(waited: Option<T>) -> Result<T, Error> {
     waited.ok_or_else(|| Error::unknown("a wait without an end has ended"))
 }
 
-/// Part that all answers about a claim have.
+/// The ticket of a claim: the part that all answers about it have.
 #[derive(Clone, Debug, serde::Deserialize)]
-struct Ticketed {
+struct ClaimTicket {
     ticket: String,
     /// The fencing token of a held ticket, if there is a single one.
     #[serde(default)]
     fencing_token: Option<u64>,
 }
 
-impl Ticketed {
+impl ClaimTicket {
     /// Returns the call that gives the place back, to the waiter `to` or to the next one.
     fn release(&self, kind: Kind, to: Option<&str>) -> Result<Call, Error> {
         let target = match (kind, to) {
@@ -424,7 +427,7 @@ impl Ticketed {
 }
 
 impl Claim {
-    /// Gives the place back while no caller waits for that.
+    /// Gives the place back in the background, until that has succeeded or the session has ended.
     async fn left(mut self) {
         let session = Arc::clone(&self.session);
         tokio::select! {
@@ -449,7 +452,7 @@ impl Claim {
         let ticket = match &self.ticket {
             Some(ticket) => ticket.clone(),
             None => {
-                let ticket = transport.send(&self.enqueue, self.client.deadline()).await?.json::<Ticketed>()?;
+                let ticket = transport.send(&self.enqueue, self.client.deadline()).await?.json::<ClaimTicket>()?;
                 self.slot = None;
                 self.ticket.insert(ticket).clone()
             }

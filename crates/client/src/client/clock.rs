@@ -1,7 +1,7 @@
 //! The client's own clock.
 //!
-//! On Linux `std::time::Instant` stops while the machine sleeps, and the time of the servers goes
-//! on. The deadline after which a lock may be lost must go on too, so it is kept on
+//! On Linux `std::time::Instant` stops while the machine sleeps, but the clocks of the servers do
+//! not. The deadline after which a lock may be lost must count that time, too, so it is kept on
 //! `CLOCK_BOOTTIME`.
 
 use std::time::Duration;

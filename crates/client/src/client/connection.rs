@@ -20,10 +20,10 @@ use crate::client::call::Call;
 use crate::client::clock::Moment;
 use crate::client::secure::{Connector, Stream, refusal, words};
 
-/// Age at which an idle connection is not used again: a node or a balancer may close it at any
-/// time.
+/// Longest idle time after which a connection is used again: a node or a balancer may close it at
+/// any time.
 const IDLE_MAX: Duration = Duration::from_secs(10);
-/// Idle connections that are kept for each endpoint; others are closed.
+/// Number of idle connections that are kept for each endpoint; others are closed.
 const IDLE_COUNT_MAX: usize = 16;
 /// Longest answer that is read. Pages and data are far smaller.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
@@ -84,8 +84,13 @@ pub(crate) enum Passed {
     All(u64),
     /// The answer broke off.
     Part(String),
-    /// No byte was passed on: the answer is missing or unsuccessful.
+    /// No byte was passed on: the answer is missing, unsuccessful or without its content.
     Nothing(Ending),
+}
+
+/// Result of a try whose answer broke off behind that many bytes.
+fn broken_off(bytes: u64, why: String) -> Passed {
+    if bytes == 0 { Passed::Nothing(Ending::Lost(why)) } else { Passed::Part(why) }
 }
 
 /// Answer of a node with its whole body.
@@ -113,20 +118,21 @@ impl Pool {
         Pool { addr, approach, idle: Mutex::new(Vec::new()) }
     }
 
-    /// Sends a call once. Dropping the future closes the connection.
+    /// Sends a call once. `timeout` is the time for the connection and the answer. Dropping the
+    /// future closes the connection.
     pub(crate) async fn exchange(&self, call: &Call, timeout: Duration, connect_timeout: Duration) -> Ending {
         let request = match self.request(call) {
             Ok(request) => request,
             Err(why) => return Ending::Unsendable(why),
         };
-        let within = connect_timeout.min(timeout);
+        let (deadline, within) = (Moment::now().after(timeout), connect_timeout.min(timeout));
         let mut connection = match tokio::time::timeout(within, self.connection(within)).await {
             Ok(Ok(connection)) => connection,
             Ok(Err(why)) => return Ending::Unreachable(why),
             Err(_) => return Ending::Unreachable(format!("no connection within {} ms", within.as_millis())),
         };
         let sent = Moment::now();
-        match tokio::time::timeout(timeout, connection.carry(request, sent)).await {
+        match tokio::time::timeout(deadline.remaining(), connection.carry(request, sent)).await {
             Ok(Ending::Answered(reply)) => {
                 self.keep(connection);
                 Ending::Answered(reply)
@@ -169,8 +175,8 @@ impl Pool {
             let data = match tokio::time::timeout(silence, body.frame()).await {
                 Ok(None) => return Passed::All(bytes),
                 Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
-                Ok(Some(Err(error))) => return Passed::Part(format!("it broke off: {}", words(&error))),
-                Err(_) => return Passed::Part(format!("nothing came for {} s", silence.as_secs())),
+                Ok(Some(Err(error))) => return broken_off(bytes, format!("it broke off: {}", words(&error))),
+                Err(_) => return broken_off(bytes, format!("nothing came for {} s", silence.as_secs())),
             };
             bytes += data.len() as u64;
             if let Err(error) = take(data) {
@@ -185,7 +191,7 @@ impl Pool {
         *request.uri_mut() = call.target.parse().map_err(|error| format!("the URL: {error}"))?;
         *request.headers_mut() = call.headers.clone();
         let host = match self.socket_path() {
-            // A socket of this machine, at any path.
+            // A Unix socket has no host name.
             Some(_) => HeaderValue::from_static("localhost"),
             None => self.addr.parse().expect("the builder checked that the address is ASCII"),
         };
@@ -237,7 +243,7 @@ impl Pool {
 }
 
 /// Connects to the first address that answers. Each address gets an equal share of the time, so
-/// that one that drops packets does not use up the time of the others.
+/// that an address that drops packets does not use up the time of the others.
 async fn connect_any(addrs: &[SocketAddr], within: Duration) -> io::Result<TcpStream> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for addr in addrs {
@@ -274,7 +280,7 @@ impl Connection {
     /// Sends the request and waits for the head of the answer.
     async fn begin(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Ending> {
         if let Err(error) = self.sender.ready().await {
-            // This error only says that the connection has ended; the driver knows the cause.
+            // This error only tells that the connection has ended; the driver knows the cause.
             return Err(match (&mut self.driver).await {
                 Ok(Err(why)) => self.failed(&why, Ending::NotSent),
                 Ok(Ok(())) | Err(_) => self.failed(&error, Ending::NotSent),
@@ -296,7 +302,8 @@ impl Connection {
                 let advice = "the answer is no HTTP; an address with TLS is written https://HOST:PORT";
                 ending(format!("{}: {advice}", words(error)))
             }
-            // A stopping node and its doors for other protocols do so, too.
+            // A node that is stopping, or a port for another protocol, closes the connection in
+            // this way, too.
             None if error.is_incomplete_message() => {
                 let advice = "it closed the connection without an answer; it may be a port for other than HTTP";
                 ending(advice.to_owned())
@@ -330,7 +337,7 @@ mod tests {
             let (mut stream, _) = listener.accept().await.unwrap();
             let _ = stream.read(&mut [0; 4_096]).await;
             stream.write_all(b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 9\r\n\r\n{").await.unwrap();
-            // Until the client closes the connection.
+            // Waits until the client closes the connection.
             stream.read(&mut [0; 1]).await
         });
         let (call, silence) = (Call::get("/v1/admin/backup".into()), Duration::from_millis(100));
@@ -339,23 +346,49 @@ mod tests {
         assert_eq!(node.await.unwrap().unwrap(), 0);
     }
 
-    #[tokio::test]
-    async fn an_address_that_drops_packets_leaves_time_for_the_next() {
-        // The listener's queue is full, and further connections are dropped.
+    /// Returns a listener whose queue is full, so that further connections are dropped, and the
+    /// connections in the queue.
+    async fn full_listener() -> (TcpListener, Vec<TcpStream>) {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let full = socket.listen(1).unwrap();
-        let silent = full.local_addr().unwrap();
+        let addr = full.local_addr().unwrap();
         let mut queued = Vec::new();
-        while let Ok(Ok(stream)) = tokio::time::timeout(Duration::from_millis(200), TcpStream::connect(silent)).await {
+        while let Ok(Ok(stream)) = tokio::time::timeout(Duration::from_millis(200), TcpStream::connect(addr)).await {
             queued.push(stream);
         }
+        (full, queued)
+    }
+
+    #[tokio::test]
+    async fn an_address_that_drops_packets_leaves_time_for_the_next() {
+        let (full, _queued) = full_listener().await;
+        let silent = full.local_addr().unwrap();
         let live = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addrs = [silent, live.local_addr().unwrap()];
         let stream = connect_any(&addrs, Duration::from_millis(500)).await.unwrap();
         assert_eq!(stream.peer_addr().unwrap(), addrs[1]);
         let error = connect_any(&addrs[..1], Duration::from_millis(100)).await.unwrap_err();
         assert!(error.to_string().contains(&format!("no connection to {silent} within 100ms")), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_try_ends_at_its_deadline_though_its_connection_came_late() {
+        // The system refuses the first packet of a connection, and takes the one a second later.
+        let (full, queued) = full_listener().await;
+        let pool = Pool::new(full.local_addr().unwrap().to_string(), Approach::default());
+        let node = tokio::spawn(async move {
+            drop(queued);
+            let mut streams = Vec::new();
+            loop {
+                streams.push(full.accept().await.unwrap());
+            }
+        });
+        let (began, timeout) = (std::time::Instant::now(), Duration::from_millis(1_500));
+        let ending = pool.exchange(&Call::get("/livez".into()), timeout, timeout).await;
+        assert!(matches!(&ending, Ending::Lost(_)), "{ending:?}");
+        assert!(began.elapsed() < Duration::from_millis(2_300), "{:?}", began.elapsed());
+        node.abort();
     }
 
     /// Sends one call to a listener that answers every connection with `answer`.

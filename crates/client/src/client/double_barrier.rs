@@ -31,8 +31,8 @@ impl Client {
     }
 }
 
-/// A member of a double barrier, made by [`Client::double_barrier`]. A clone is the same member.
-/// Members of Curator's DistributedDoubleBarrier at the same path belong to the same barrier.
+/// A member of a double barrier, made by [`Client::double_barrier`]. A clone stands for this
+/// member, too. Members of Curator's DistributedDoubleBarrier at the path belong to this barrier.
 #[derive(Clone, Debug)]
 pub struct DistributedDoubleBarrier {
     client: Client,
@@ -170,8 +170,8 @@ mod tests {
         )
     }
 
-    // The other members may have met and left while this client was slow. Then its own member is
-    // missing in the transaction.
+    // The other members may have entered and left while this client was slow. Then its own member
+    // is missing in the transaction.
     #[tokio::test]
     async fn who_is_no_member_any_more_does_not_say_that_all_have_entered() {
         let (addr, mut requests) = fake_node(async |request: String| match request.split_once(' ').unwrap() {

@@ -1,4 +1,4 @@
-//! Backups, which are answers that may be larger than memory.
+//! Download of backups, which may be larger than memory.
 
 use std::io;
 use std::time::Duration;
@@ -39,7 +39,7 @@ impl Client {
                     Passed::Nothing(ending) => ending,
                 };
                 match judge(&pool.addr, ending, call.repeat, false) {
-                    Verdict::Failed(error) => return Err(error),
+                    Verdict::Refused(error) | Verdict::Failed(error) => return Err(error),
                     Verdict::Again { reason, unreachable, .. } => tries.failed(index, reason, unreachable),
                     Verdict::Done(_) => return Err(Error::unavailable(format!("{}: no backup", pool.addr))),
                 }
@@ -49,5 +49,53 @@ impl Client {
             }
             tokio::time::sleep(PAUSE).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::client::fake_node::fake_node;
+
+    /// Starts a node that sends the head of a backup, a part of it, and closes the connection.
+    async fn breaking_node(part: &'static str) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _ = stream.read(&mut [0; 4_096]).await;
+                let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{part}");
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        });
+        addr
+    }
+
+    /// Asks a node that breaks off, and then a good one.
+    async fn backup(part: &'static str) -> (Result<u64, Error>, Vec<u8>) {
+        let (good, _requests) = fake_node(async |_| "whole".to_owned()).await;
+        let client = Client::builder([breaking_node(part).await, good]).build().unwrap();
+        let mut taken = Vec::new();
+        let answer = client.backup(false, |bytes| {
+            taken.extend_from_slice(&bytes);
+            Ok(())
+        });
+        (answer.await, taken)
+    }
+
+    #[tokio::test]
+    async fn another_node_is_asked_if_the_first_breaks_off_before_its_first_byte() {
+        let (answer, taken) = backup("").await;
+        assert_eq!((answer.unwrap(), &taken[..]), (5, &b"whole"[..]));
+    }
+
+    #[tokio::test]
+    async fn what_breaks_off_in_the_middle_is_an_error() {
+        let (answer, taken) = backup("half").await;
+        assert!(matches!(answer, Err(Error::Unavailable { .. })), "{answer:?}");
+        assert_eq!(taken, b"half");
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
-use crate::api::{Election as View, Leader, NodeSet, ProblemType};
+use crate::api::{ChangedZnode, Election as View, Leader, ProblemType};
 use bytes::Bytes;
 use hyper::Method;
 
@@ -17,8 +17,7 @@ use crate::{Error, Guard, Loss};
 const ROUTE: &str = "/v1/elections";
 
 impl Client {
-    /// Returns the election at `path`. Curator's `LeaderLatch` at the same path takes part in the
-    /// same election.
+    /// Returns the election at `path`. Curator's `LeaderLatch` at that path takes part in it.
     pub fn election(&self, path: impl Into<String>) -> Election {
         Election { client: self.clone(), path: path.into(), lock_delay: None }
     }
@@ -39,8 +38,8 @@ impl Election {
         self
     }
 
-    /// Stands for election, and waits in order to lead. `label` is the value that others see until
-    /// this leader proclaims one. Dropping the future ends the candidacy in the background.
+    /// Enters the election, and waits until this client leads. `label` is the value that others see
+    /// until this leader proclaims one. Dropping the future ends the candidacy in the background.
     ///
     /// # Errors
     /// As [`crate::Lock::acquire`].
@@ -48,9 +47,9 @@ impl Election {
         Ok(self.leads(self.candidacy(label).acquire().await?))
     }
 
-    /// Stands for election for at most `wait`. Returns `None` when the time was over first; the
-    /// candidacy has then ended. A `wait` of zero is a single try: it leads when there is no other
-    /// candidate, and never joins the queue.
+    /// Enters the election, and waits to lead for at most `wait`. Returns `None` when the time was
+    /// over first; the candidacy has then ended. A `wait` of zero is a single try: it leads when
+    /// there is no other candidate, and never joins the queue.
     ///
     /// # Errors
     /// As [`Election::campaign`].
@@ -102,7 +101,7 @@ impl Leadership {
     ///
     /// # Errors
     /// `Refused` with `LockNotHeld` when this client is no longer the leader.
-    pub async fn proclaim(&self, value: impl Into<Bytes>) -> Result<NodeSet, Error> {
+    pub async fn proclaim(&self, value: impl Into<Bytes>) -> Result<ChangedZnode, Error> {
         let target = Target::path(ROUTE, &self.path)?.with("ticket", self.guard.ticket());
         let target = target.with("fencing_token", self.guard.fencing_token());
         let said = self.client.write(Call::write(Method::PUT, target.finish()).body(value.into())).await;
@@ -169,8 +168,8 @@ pub struct Observer {
 
 impl Observer {
     /// Returns the present leader at the first call; then the next leader, or the next value of the
-    /// same one. `None` when no candidate leads. Leaders who lead only briefly may be passed over.
-    /// Dropping the future loses nothing.
+    /// present leader. `None` when no candidate leads. A leader that leads only briefly may be
+    /// passed over. Dropping the future loses nothing.
     ///
     /// # Errors
     /// As any read. The call may be repeated.

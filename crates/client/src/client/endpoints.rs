@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::client::call::Prefer;
 use crate::client::clock::Moment;
 
-/// Time for which an endpoint is passed over after its first failure; doubled after each further
-/// one.
+/// Time for which an endpoint is passed over after its first failure. Each further failure doubles
+/// it.
 const COOL_FIRST: Duration = Duration::from_millis(100);
 const COOL_MAX: Duration = Duration::from_secs(5);
 
@@ -14,13 +14,13 @@ const COOL_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Endpoints {
     list: Vec<Endpoint>,
-    /// The leader, as named by the last answer.
+    /// Id of the leader that the last answer named; `None` when it named none.
     leader: Option<u64>,
 }
 
 #[derive(Debug)]
 struct Endpoint {
-    /// The node that answers at the endpoint.
+    /// Id of the node that answered at the endpoint; `None` before its first answer.
     node: Option<u64>,
     failures: u32,
     /// Time until which other endpoints are asked first.
@@ -44,7 +44,7 @@ impl Endpoints {
         pick: impl FnOnce(usize) -> usize,
     ) -> usize {
         let warm = |index: &usize| self.list[*index].cool_until.is_none_or(|until| until <= now);
-        let leader = self.leader.and_then(|leader| self.list.iter().position(|one| one.node == Some(leader)));
+        let leader = self.leader();
         if prefer == Prefer::Leader
             && let Some(leader) = leader.filter(|leader| warm(leader) && Some(*leader) != failed)
         {
@@ -54,10 +54,15 @@ impl Endpoints {
         if !usable.is_empty() {
             return usable[pick(usable.len())];
         }
-        // All endpoints rest: the one whose rest ends first, and not the failed one again if there
-        // are others.
+        // All endpoints are paused after failures: choose the one whose pause ends first, and not
+        // the failed one again if there are others.
         let others = (0..self.list.len()).filter(|index| self.list.len() == 1 || Some(*index) != failed);
         others.min_by_key(|index| self.list[*index].cool_until).expect("there is an endpoint")
+    }
+
+    /// Returns the endpoint of the leader that the last answer named, if its node has answered.
+    pub(crate) fn leader(&self) -> Option<usize> {
+        self.leader.and_then(|leader| self.list.iter().position(|one| one.node == Some(leader)))
     }
 
     /// Returns an endpoint that has answered without a later failure.
@@ -65,7 +70,7 @@ impl Endpoints {
         self.list.iter().position(|one| one.node.is_some() && one.cool_until.is_none())
     }
 
-    /// Checks for another endpoint that may be asked at once.
+    /// Tells whether an endpoint other than `failed` may be asked at once.
     pub(crate) fn has_other(&self, failed: usize, now: Moment) -> bool {
         let others = self.list.iter().enumerate().filter(|(index, _)| *index != failed);
         others.into_iter().any(|(_, one)| one.cool_until.is_none_or(|until| until <= now))
@@ -78,7 +83,7 @@ impl Endpoints {
         self.leader = leader;
     }
 
-    /// Notes that an endpoint carried out the request.
+    /// Notes that an endpoint carried out the request or refused it.
     pub(crate) fn succeeded(&mut self, index: usize) {
         self.list[index].failures = 0;
         self.list[index].cool_until = None;
@@ -96,6 +101,13 @@ impl Endpoints {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Endpoints {
+        /// Tells whether an endpoint has failed since it last served.
+        pub(crate) fn rests(&self, index: usize) -> bool {
+            self.list[index].cool_until.is_some()
+        }
+    }
 
     const NOW: Moment = Moment::ZERO;
 

@@ -1,4 +1,4 @@
-//! Settings of a client from the environment: the same variables as those of the command line.
+//! Settings of a client from the environment variables that the command line reads, too.
 
 use std::env::VarError;
 use std::path::PathBuf;
@@ -33,8 +33,8 @@ const NAMES: [&str; 6] =
     ["ZLOCK_ENDPOINTS", "ZLOCK_CA", "ZLOCK_CERTIFICATE", "ZLOCK_KEY", "ZLOCK_USER", "ZLOCK_USER_FILE"];
 
 fn from_variables(variable: impl Fn(&str) -> Result<String, VarError>) -> Result<ClientBuilder, Error> {
-    // Refused, and not passed over: with another authority than the intended one the wrong nodes
-    // would be trusted.
+    // Refused and not ignored: with another authority than the intended one, the wrong nodes would
+    // be trusted.
     if let Some(name) = NAMES.into_iter().find(|name| matches!(variable(name), Err(VarError::NotUnicode(_)))) {
         return Err(bad(format!("{name} is not UTF-8")));
     }

@@ -26,7 +26,7 @@ pub enum Error {
     /// The call was sent and no answer came: it may have been carried out, or may still be.
     #[error("outcome unknown: {reason}")]
     Unknown {
-        /// The facts that are known.
+        /// Description of the failure, for people.
         reason: String,
     },
 }
@@ -50,7 +50,7 @@ impl Error {
         self.code() == Some(ProblemType::NoNode)
     }
 
-    /// Tells whether the error says that the ticket is gone.
+    /// Tells whether the cluster refused the call because `ticket` is gone.
     pub(crate) fn is_gone(&self, ticket: &str) -> bool {
         match self {
             Error::Refused { code: Some(ProblemType::TicketGone), problem, .. } => {
@@ -69,8 +69,8 @@ impl Error {
         Error::Refused { code: problem.kind(), message, problem: Box::new(problem) }
     }
 
-    /// Returns a refusal by the client itself, for a call that no node needs to see. Its status is
-    /// 0, as no node answered.
+    /// Returns a refusal by the client itself, for a call that need not be sent. Its status is 0,
+    /// as no node answered.
     pub(crate) fn refused_here(kind: ProblemType, detail: impl Into<String>) -> Error {
         let problem = serde_json::json!({
             "type": kind.uri(),

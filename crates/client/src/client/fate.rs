@@ -11,8 +11,8 @@ use crate::api::Actor;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Loss {
-    /// The session has expired, or may have: its deadline passed on this machine's clock, or the
-    /// cluster reported that it is gone.
+    /// The session has expired, or may have expired: its deadline passed on this machine's clock,
+    /// or the cluster reported that it is gone.
     #[error("the session has expired, or may have")]
     Expired,
     /// The session was closed: by [`crate::Client::close`], or by another program that has its key.
@@ -57,10 +57,10 @@ impl fmt::Display for By<'_> {
 
 /// Facts about the end of one claim, shared by all tasks that learn them or ask for them.
 #[derive(Debug, Default)]
-pub(crate) struct Fate(watch::Sender<Known>);
+pub(crate) struct Fate(watch::Sender<FateFacts>);
 
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct FateFacts {
     gone: bool,
     loss: Option<Loss>,
     asked_by: Option<u64>,
@@ -72,47 +72,47 @@ impl Fate {
         self.0.borrow().gone
     }
 
-    /// The reason, when that is known.
+    /// Reason for which the claim is no longer held, once it is known.
     pub(crate) fn loss(&self) -> Option<Loss> {
         self.0.borrow().loss.clone()
     }
 
     /// Notes that the claim is no longer held.
     pub(crate) fn tell_gone(&self) {
-        self.0.send_if_modified(|known| !std::mem::replace(&mut known.gone, true));
+        self.0.send_if_modified(|facts| !std::mem::replace(&mut facts.gone, true));
     }
 
     /// Notes that the claim is no longer held, with the reason. The first reason stays, and is
     /// returned.
     pub(crate) fn tell(&self, loss: Loss) -> Loss {
-        self.0.send_if_modified(|known| {
-            let news = known.loss.is_none();
-            known.gone = true;
-            known.loss.get_or_insert(loss);
+        self.0.send_if_modified(|facts| {
+            let news = facts.loss.is_none();
+            facts.gone = true;
+            facts.loss.get_or_insert(loss);
             news
         });
         self.loss().unwrap_or(Loss::Unknown)
     }
 
-    /// Notes that a session asked for the claim.
+    /// Notes the session that asked the holder to release; `None` when the request had no session.
     pub(crate) fn note_asked(&self, by: Option<u64>) {
-        self.0.send_if_modified(|known| {
-            known.asked_by = by.or(known.asked_by);
+        self.0.send_if_modified(|facts| {
+            facts.asked_by = by.or(facts.asked_by);
             false
         });
     }
 
-    /// The session that asked for the claim, if that was told.
+    /// Session that asked the holder to release, if known.
     pub(crate) fn asked_by(&self) -> Option<u64> {
         self.0.borrow().asked_by
     }
 
     /// Returns when the claim is known to be no longer held.
     pub(crate) fn gone(&self) -> impl Future<Output = ()> + use<> {
-        let mut known = self.0.subscribe();
+        let mut facts = self.0.subscribe();
         async move {
             // If the sender is gone, so is the guard that could ask.
-            let _ = known.wait_for(|known| known.gone).await;
+            let _ = facts.wait_for(|facts| facts.gone).await;
         }
     }
 }

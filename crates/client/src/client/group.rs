@@ -1,6 +1,6 @@
 //! Groups: sets of members that are present.
 
-use crate::api::{Deleted, Group as GroupView, GroupMember};
+use crate::api::{Deletion, Group as GroupView, GroupMember};
 use bytes::Bytes;
 use hyper::Method;
 
@@ -43,8 +43,8 @@ impl Group {
         self.left(member).await.map(drop)
     }
 
-    /// Leaves the group, and returns the zxid of that.
-    pub(crate) async fn left(&self, member: &str) -> Result<Deleted, Error> {
+    /// Leaves the group, and returns the zxid of the transaction.
+    pub(crate) async fn left(&self, member: &str) -> Result<Deletion, Error> {
         let target = Target::path(GROUPS, &self.path)?.with("member", member);
         self.client.write(Call::write(Method::DELETE, target.finish())).await
     }

@@ -22,6 +22,8 @@ pub struct Guard {
 }
 
 impl Guard {
+    /// Makes the guard of a granted claim.
+    ///
     /// # Errors
     /// As [`Claim::check_held`].
     fn new(claim: Claim, lock: String, grant: Grant) -> Result<Guard, Error> {
@@ -29,7 +31,7 @@ impl Guard {
         Ok(Guard { claim, lock, grant })
     }
 
-    /// The guard of a lock that was taken, if it was.
+    /// Makes the guard of a claim that was granted; `None` for `None`.
     pub(crate) fn of(taken: Option<(Claim, Grant)>, lock: &str) -> Result<Option<Guard>, Error> {
         taken.map(|(claim, grant)| Guard::new(claim, lock.to_owned(), grant)).transpose()
     }
@@ -65,8 +67,8 @@ impl Guard {
         self.claim.session.state()
     }
 
-    /// The time until which the lock cannot be lost by expiry, by this machine's clock. Heartbeats
-    /// move it on.
+    /// The time until which the lock cannot be lost by expiry, by this machine's clock. Each
+    /// answered heartbeat extends it.
     ///
     /// Compare the clock with it right before each step that needs the lock. If the machine may
     /// sleep, ask [`Guard::safe_for`] again instead, as `Instant` does not count that time.
@@ -74,16 +76,16 @@ impl Guard {
         Instant::now() + self.safe_for()
     }
 
-    /// The time for which the lock cannot be lost by expiry; zero when it may be lost already, or
-    /// is known to be.
+    /// The time for which the lock cannot be lost by expiry; zero when it is lost or may be lost
+    /// already.
     pub fn safe_for(&self) -> Duration {
         self.claim.safe_for()
     }
 
     /// Tells whether the lock is held at this moment, as far as this client knows. False after the
-    /// session's deadline, and once this client has heard that the lock is gone. A client hears of
+    /// session's deadline, and once the client knows that the lock is gone. The client learns of
     /// the loss by [`Guard::lost`] while it is awaited, by [`Guard::revoked`], an upgrade or a
-    /// hand-over, and by a refused write with `if_lock`. This call asks no node. To notice that
+    /// hand-over, and by a refused write with `if_lock`. This call sends no request. To notice that
     /// another client takes the lock away, await `lost` beside the work, or use [`Guard::run`].
     pub fn is_safe(&self) -> bool {
         !self.safe_for().is_zero()
@@ -132,18 +134,18 @@ impl Guard {
         }
     }
 
-    /// Returns when a client asks the holder to give the lock up, with the client and the deadline.
-    /// A client asks by [`crate::Client::revoke`], or by writing `__REVOKE__` (Curator) or `unlock`
+    /// Returns when a client asks the holder to release, with that client and the deadline. A
+    /// client asks by [`crate::Client::revoke`], or by writing `__REVOKE__` (Curator) or `unlock`
     /// (ZooKeeper's recipes) into the lock node. The holder should reach a safe point, then
     /// release. At the deadline, if there is one, the lock is taken away, which [`Guard::lost`]
-    /// reports. Never returns for a simple lock, as clients cannot ask for one.
+    /// reports. Never returns for a simple lock, because clients cannot ask for one.
     pub async fn revoked(&self) -> RevokeRequest {
         self.holding().revoked().await
     }
 
-    /// Takes the lock to write, too, where this guard reads: no other client writes in between, and
-    /// new readers wait. Releasing the returned guard goes back to reading. Dropping the future
-    /// leaves this guard at reading.
+    /// Takes the write lock in addition to the read lock of this guard: no other client writes in
+    /// between, and new readers wait. Releasing the returned guard leaves the read lock. Dropping
+    /// the future leaves this guard as it is.
     ///
     /// # Errors
     /// `Refused` with `UpgradeConflict`, at once, when another reader is being upgraded, as each
@@ -177,8 +179,8 @@ impl Guard {
     }
 
     /// Gives the lock to the waiter `to` before all others, in one entry of the log, with all holds
-    /// of the ticket. `to` is a ticket in the lock's queue ([`crate::Lock::queue`]). For managed
-    /// locks ([`crate::Client::set_settings`]). Afterwards the guard holds nothing.
+    /// of the ticket. `to` is a ticket in the lock's queue ([`crate::Lock::queue`]). Only for
+    /// managed locks ([`crate::Client::set_settings`]). Afterwards the guard holds nothing.
     ///
     /// # Errors
     /// `Refused` with `HandOverRefused` when that ticket does not wait, or with `LockNotManaged`;

@@ -85,7 +85,7 @@ impl Holding<'_> {
             EndCause::Closed => Loss::Closed,
             EndCause::Expired => Loss::Expired,
             EndCause::Revoked => Loss::Revoked { by: by.or_else(|| self.asker()) },
-            EndCause::Admin => Loss::Deleted { by },
+            EndCause::Deleted => Loss::Deleted { by },
             EndCause::Withdrawn | EndCause::Deadlock | EndCause::Restored => Loss::Unknown,
         }
     }
@@ -97,7 +97,7 @@ impl Holding<'_> {
         past.into_iter().find(|past| past.ticket.as_deref() == Some(self.node))
     }
 
-    /// The session that asked for the lock, if that was told.
+    /// Session that asked the holder to release, as far as it is known.
     fn asker(&self) -> Option<Box<Actor>> {
         let session = self.claim.fate.asked_by()?;
         Some(Box::new(Actor { session: Some(session), ..Actor::default() }))
@@ -122,7 +122,7 @@ impl Holding<'_> {
         }
     }
 
-    /// Returns when a client asks for the lock. Never returns for a simple lock or a lost one.
+    /// Returns when a client asks the holder to release. Never returns for a simple or a lost lock.
     pub(crate) async fn revoked(&self) -> RevokeRequest {
         if self.claim.kind == Kind::Simple {
             return std::future::pending().await;
@@ -160,7 +160,8 @@ impl Holding<'_> {
         }
     }
 
-    /// Makes one long-poll for a client that wants the lock.
+    /// Makes one long-poll for a client that asks the holder to release; `None` when the poll ended
+    /// first.
     async fn asked(&self) -> Result<Option<RevokeRequest>, Error> {
         let client = &self.claim.client;
         let target = Target::path("/v1/tickets", self.node)?.with("until", "revoked");

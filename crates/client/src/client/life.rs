@@ -12,9 +12,9 @@ pub enum SessionState {
     /// No heartbeat was answered for half of the time for which the session is safe. The session
     /// still holds its locks and znodes.
     Suspended,
-    /// The session has ended, or may have: the client's own deadline has passed, or the cluster
-    /// reported it. All locks and ephemeral znodes of the session are lost. Final: the next write
-    /// opens another session.
+    /// The session has ended, or may have ended: the client's own deadline has passed, or the
+    /// cluster reported the end. All locks and ephemeral znodes of the session are lost. Final: the
+    /// next write opens another session.
     Lost,
     /// The client closed the session. Final.
     Closed,
@@ -27,7 +27,7 @@ impl SessionState {
     }
 }
 
-/// Promise of the answered heartbeats.
+/// Time until which the answered heartbeats keep the session safe.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Life {
     heard: Moment,

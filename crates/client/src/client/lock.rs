@@ -1,4 +1,4 @@
-//! Locks and their settings before an acquire.
+//! Locks and the options of an acquire.
 
 use std::time::Duration;
 
@@ -39,13 +39,13 @@ pub enum WithError {
 #[derive(Clone, Debug)]
 pub struct Lock {
     client: Client,
-    /// Of the lock, or of the election that it is.
+    /// Route of the acquire: that of locks, or that of elections.
     pub(crate) route: &'static str,
     path: String,
     /// Mode in the query's spelling; `None` for the exclusive mode.
     mode: Option<&'static str>,
-    /// Permits that are wanted of a semaphore, and the permits that it has, unless its settings
-    /// count.
+    /// Number of permits wanted of a semaphore, and the semaphore's `permits_max`; `None` for the
+    /// latter leaves it to the semaphore's settings.
     pub(crate) permits: Option<(u32, Option<u32>)>,
     owner: Option<String>,
     label: Option<String>,
@@ -59,9 +59,9 @@ impl Lock {
         Lock { client, route: "/v1/locks", path, mode, permits, owner, label, lock_delay, priority }
     }
 
-    /// Sets the owner, a name within the session. The same owner, in the same mode, holds the lock
-    /// once more instead of queueing behind itself. Without a name every acquire has an owner of
-    /// its own.
+    /// Sets the owner, a name within the session. An acquire by an owner that holds the lock in
+    /// this mode adds a hold, and does not queue behind the first. Without a name every acquire has
+    /// an owner of its own.
     pub fn owner(mut self, owner: impl Into<String>) -> Lock {
         self.owner = Some(owner.into());
         self
@@ -74,14 +74,14 @@ impl Lock {
     }
 
     /// Sets the time for which other contenders are kept out after the session *expired* while it
-    /// held the lock. For resources that do not check fencing tokens. Once a session in which such
-    /// a lock was asked for is lost, it is not closed but left to expire.
+    /// held the lock. For resources that do not check fencing tokens. A lost session in which such
+    /// a lock was asked for is left to expire and not closed.
     pub fn lock_delay(mut self, delay: Duration) -> Lock {
         self.lock_delay = Some(delay);
         self
     }
 
-    /// Sets the priority: a waiter with a higher one gets the lock earlier; 0 by default. For
+    /// Sets the priority: a waiter with a higher one gets the lock earlier; 0 by default. Only for
     /// managed locks ([`Client::set_settings`]).
     pub fn priority(mut self, priority: u32) -> Lock {
         self.priority = Some(priority);

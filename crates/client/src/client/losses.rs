@@ -19,7 +19,7 @@ const DELETED: &str = r#"{"events":[{"zxid":9,"kind":"deleted","path":"/l/_c_x-l
 /// Returns the lock's history with the ticket.
 fn history(end: &str) -> String {
     let by = match end {
-        "admin" | "revoked" => r#","by":{"session":8,"client":{"host":"web-1","pid":71}}"#,
+        "deleted" | "revoked" => r#","by":{"session":8,"client":{"host":"web-1","pid":71}}"#,
         _ => "",
     };
     format!(
@@ -95,7 +95,7 @@ async fn check_end(end: &'static str, expected: Loss) {
 
 #[tokio::test]
 async fn lost_says_why() {
-    check_end("admin", Loss::Deleted { by: actor() }).await;
+    check_end("deleted", Loss::Deleted { by: actor() }).await;
     check_end("revoked", Loss::Revoked { by: actor() }).await;
     check_end("released", Loss::Released).await;
     check_end("closed", Loss::Closed).await;
@@ -105,7 +105,7 @@ async fn lost_says_why() {
 
 #[tokio::test]
 async fn lost_says_that_the_session_was_closed() {
-    let (client, guard, _taken) = held("admin").await;
+    let (client, guard, _taken) = held("deleted").await;
     let (loss, closed) = tokio::join!(guard.lost(), client.close());
     closed.unwrap();
     assert_eq!(loss, Loss::Closed);
@@ -130,13 +130,13 @@ async fn a_loss_is_told_at_once_although_nothing_says_why() {
 // No task awaits `lost` here.
 #[tokio::test]
 async fn a_guard_is_not_safe_once_anything_has_told_of_the_loss() {
-    let (client, guard, _taken) = held("admin").await;
+    let (client, guard, _taken) = held("deleted").await;
     let refused = client.set("/state", "late").if_lock(&guard).await.unwrap_err();
     assert_eq!(refused.code(), Some(ProblemType::LockNotHeld));
     assert!(!guard.is_safe(), "a guarded write was refused");
     assert_eq!(guard.lost().await, Loss::Deleted { by: actor() });
 
-    let (_client, guard, taken) = held("admin").await;
+    let (_client, guard, taken) = held("deleted").await;
     taken.send_replace(true);
     assert!(guard.revoked().now_or_never().is_none());
     tokio::select! {
@@ -145,7 +145,7 @@ async fn a_guard_is_not_safe_once_anything_has_told_of_the_loss() {
     }
     assert!(!guard.is_safe(), "a poll for those who ask was told that the ticket is gone");
 
-    let (_client, mut guard, _taken) = held("admin").await;
+    let (_client, mut guard, _taken) = held("deleted").await;
     guard.hand_over("/l/_c_y-lock-0000000001").await.unwrap();
     assert!(!guard.is_safe(), "it was handed over");
     assert_eq!(guard.lost().await, Loss::HandedOver);
@@ -153,16 +153,16 @@ async fn a_guard_is_not_safe_once_anything_has_told_of_the_loss() {
 
 #[tokio::test]
 async fn another_clients_refusal_tells_nothing_of_a_guard() {
-    let (_client, guard, _taken) = held("admin").await;
-    let (other, _) = node("admin").await;
+    let (_client, guard, _taken) = held("deleted").await;
+    let (other, _) = node("deleted").await;
     assert!(other.set("/state", "x").if_lock(&guard).await.is_err());
     assert!(guard.is_safe(), "the other one may not be permitted to read the lock");
 }
 
-/// Sets its flag in the drop.
-struct Dropped(Arc<AtomicBool>);
+/// Sets its flag when it is dropped.
+struct DropFlag(Arc<AtomicBool>);
 
-impl Drop for Dropped {
+impl Drop for DropFlag {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -170,9 +170,9 @@ impl Drop for Dropped {
 
 #[tokio::test]
 async fn work_under_a_lock_is_dropped_when_the_lock_is_lost() {
-    let (client, taken) = node("admin").await;
+    let (client, taken) = node("deleted").await;
     let dropped = Arc::new(AtomicBool::new(false));
-    let flag = Dropped(Arc::clone(&dropped));
+    let flag = DropFlag(Arc::clone(&dropped));
     // In a task of its own, as in a program.
     let working = tokio::spawn(async move {
         client
@@ -192,7 +192,7 @@ async fn work_under_a_lock_is_dropped_when_the_lock_is_lost() {
 
 #[tokio::test]
 async fn work_that_ends_under_its_lock_answers_and_releases() {
-    let (client, taken) = node("admin").await;
+    let (client, taken) = node("deleted").await;
     let done = client.lock("/l").with(async |guard| guard.fencing_token() + 1).await;
     assert_eq!(done.unwrap(), 8);
     // The lock is lost while the work does not wait: only the release reports it.

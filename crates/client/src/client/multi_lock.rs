@@ -48,16 +48,17 @@ impl MultiLock {
         self
     }
 
-    /// Lets other contenders take the other locks while the multi-lock waits for one of them.
+    /// Lets other contenders take the free locks of the set while the multi-lock waits for another
+    /// one.
     pub fn backfill(mut self) -> MultiLock {
         self.wish.policy = Policy::Backfill;
         self
     }
 
-    /// Sets the owner, a name within the session. The same owner that asks for the same locks in
-    /// the same modes holds them once more. Another set of locks that meets tickets of its own
-    /// owner is refused with `Overlap`. Waits that would close a cycle of owners are refused with
-    /// `Deadlock`. Without a name every acquire has an owner of its own.
+    /// Sets the owner, a name within the session. An acquire of exactly these locks in these modes
+    /// by an owner that holds them adds a hold. If the owner already has a ticket of some of the
+    /// locks, another set is refused with `Overlap`. Waits that would close a cycle of owners are
+    /// refused with `Deadlock`. Without a name every acquire has an owner of its own.
     pub fn owner(mut self, owner: impl Into<String>) -> MultiLock {
         self.wish.owner = owner.into();
         self
@@ -192,9 +193,9 @@ impl MultiGuard {
         }
     }
 
-    /// Returns when a client asks for one of the locks, with that lock, as
+    /// Returns when a client asks the holder to release a lock of the set, with that lock, as
     /// [`crate::Guard::revoked`]. At the deadline, if there is one, all locks are taken away. Sends
-    /// a request of its own for each lock.
+    /// one request for each lock.
     pub async fn revoked(&self) -> (&HeldPart, RevokeRequest) {
         let asked = self.parts.iter().map(async |part| (part, self.holding(part).revoked().await));
         match asked.collect::<FuturesUnordered<_>>().next().await {

@@ -11,8 +11,8 @@ const DRAIN: &str = "/v1/admin/drain";
 
 impl Client {
     /// Drains the node that is this client's only endpoint: another node leads, and this node is
-    /// not ready, until the drain is taken back or the node stops. The node goes on with everything
-    /// else.
+    /// not ready, until the drain is taken back or the node stops. The node still serves all
+    /// requests.
     ///
     /// # Errors
     /// `Refused` with `OperatorOnly` where the client is no operator. `Refused` with `BadRequest`

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::api::{ClientDetails, is_unseen};
 
-/// Length of a label in bytes, at most.
+/// Longest text that a node accepts, in bytes, as for a label.
 const TEXT_MAX: usize = 256;
 
 /// Returns the names of this machine and program, and the number of this process.

@@ -7,7 +7,7 @@ use crate::api::LockMode;
 use crate::Client;
 use crate::client::fake_node::fake_node;
 
-/// A session's secret, a password and a private key. The password also in base64, as in the header.
+/// A session's secret, a password, the password in base64 as in the header, and a private key.
 const SECRETS: [&str; 4] =
     ["5ec2e70000000000000000000000ce2d", "pa55word", "YWxpY2U6cGE1NXdvcmQ=", "BEGIN PRIVATE KEY"];
 /// Longest output of a `Debug`. A longer line in a log has internals that are of no use there.

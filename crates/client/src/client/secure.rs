@@ -43,7 +43,7 @@ pub(crate) struct Trust {
 #[derive(Clone)]
 pub(crate) struct Connector(TlsConnector);
 
-/// What bytes go through: TCP, with TLS or without, or a socket of this machine.
+/// Byte stream of a connection: TCP with or without TLS, or a Unix socket.
 pub(crate) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
 
@@ -51,7 +51,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
 pub(crate) type Stream = Box<dyn Socket>;
 
 impl Trust {
-    /// Checks for settings that are of no use without TLS.
+    /// Tells whether a setting is made that has no use without TLS.
     pub(crate) fn is_set(&self) -> bool {
         self.ca.is_some() || self.own.is_some() || self.native_roots
     }

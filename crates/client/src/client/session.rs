@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::api::{KeptAlive, OpenSession, ProblemType, SessionOpened};
+use crate::api::{KeepAlive, NewSession, OpenSession, ProblemType};
 use hyper::Method;
 use hyper::header::HeaderValue;
 use tokio::sync::{broadcast, watch};
@@ -58,7 +58,7 @@ impl Session {
         // leaves an unused session, which expires.
         let call = Call::write(Method::POST, "/v1/sessions".into()).json(wish).repeatable();
         let answer = transport.send(&call, deadline).await?;
-        let opened: SessionOpened = answer.json()?;
+        let opened: NewSession = answer.json()?;
         let mut key = HeaderValue::from_str(&opened.session_key)
             .map_err(|_| Error::unknown("a session was opened, and its key is no header's value"))?;
         key.set_sensitive(true);
@@ -115,7 +115,7 @@ impl Session {
         self.loss()
     }
 
-    /// The reason of the loss for the session's locks.
+    /// Reason for which the locks of the ended session are lost.
     fn loss(&self) -> Loss {
         match self.state() {
             SessionState::Closed => Loss::Closed,
@@ -123,7 +123,8 @@ impl Session {
         }
     }
 
-    /// Notes the answer to a request that was sent at `sent`: the session is safe for that long.
+    /// Notes the answer to a request that was sent at `sent`: from then on the session is safe for
+    /// `safe_for_ms`.
     pub(crate) fn heard(&self, sent: Moment, safe_for_ms: u64) {
         self.life().heard(sent, Duration::from_millis(safe_for_ms));
         self.refresh();
@@ -142,11 +143,11 @@ impl Session {
         // a connection to every client.
         let call = call.session(&self.key).repeatable().prefer(Prefer::Any).attempt_timeout(attempt);
         let answer = transport.send_now(&call, deadline).await.inspect_err(|error| self.notice(error))?;
-        self.heard(answer.sent, answer.json::<KeptAlive>()?.safe_for_ms);
+        self.heard(answer.sent, answer.json::<KeepAlive>()?.safe_for_ms);
         Ok(())
     }
 
-    /// Room for one more write with a key.
+    /// Waits for room for one more write with an idempotency key.
     ///
     /// # Errors
     /// `Unavailable` when there is none by the deadline.
@@ -174,8 +175,8 @@ impl Session {
         self.delays.store(true, Ordering::Relaxed);
     }
 
-    /// Tells whether the session is lost and must end by its timeout, as only then the delay of its
-    /// locks begins. A close would give the locks to others at once.
+    /// Tells whether the session is lost and must end by its timeout, because only an expiry begins
+    /// the delay of its locks. A close would give the locks to other clients at once.
     fn must_expire(&self) -> bool {
         self.delays.load(Ordering::Relaxed) && self.state() == SessionState::Lost
     }

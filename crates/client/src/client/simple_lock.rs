@@ -1,8 +1,8 @@
 //! Simple locks: one ephemeral znode that exists or not.
 //!
-//! Every try is a request with a key of its own, so it is applied once, and a repetition returns
-//! the same result. Between tries the client watches for the deletion of the znode. So a dropped
-//! try leaves nothing that could be granted later.
+//! Every try is a request with an idempotency key of its own, so that it is applied once, and a
+//! repetition returns its result. Between tries the client watches for the deletion of the znode.
+//! So a dropped try leaves nothing that could be granted later.
 
 use std::time::Duration;
 
@@ -110,7 +110,7 @@ impl SimpleLock {
     /// `Refused`, with `SessionExpired` when the session was lost. While the session lives, the
     /// wait goes on even if no node answers.
     async fn gone(&self) -> Result<(), Error> {
-        // The session of the try, unless that was lost since.
+        // The session of the try, unless that session was lost since.
         let session = self.client.session().await?;
         let gone = async {
             loop {
@@ -131,7 +131,7 @@ impl SimpleLock {
         if view.holder.is_none() {
             return Ok(());
         }
-        // Any event ends the wait; the next try shows what it was.
+        // Any event ends the wait. The next try finds out whether the lock is free.
         self.client.changed_since(&self.path, WatchKind::Exists, answer.zxid).await
     }
 }

@@ -20,7 +20,7 @@ use crate::client::verdict::{Verdict, judge};
 /// Time limits of calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Timeouts {
-    /// Time for a connection.
+    /// Timeout for opening a connection.
     pub(crate) connect: Duration,
     /// Time for one try, beyond the time that the node was asked to wait.
     pub(crate) attempt: Duration,
@@ -33,10 +33,10 @@ pub(crate) struct Timeouts {
 /// Bounds of the pauses between tries.
 const PAUSE_FIRST: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Short calls at the same time. Further ones wait for their turn.
+/// Largest number of short calls under way at once. Further calls wait.
 const CALLS_MAX: usize = 128;
-/// Long-polls at the same time. Further ones wait for their turn. They are counted apart from short
-/// calls, so that a release never waits for a poll.
+/// Largest number of long-polls under way at once. Further long-polls wait. They are counted apart
+/// from short calls, so that a release never waits for a long-poll.
 const POLLS_MAX: usize = 1_024;
 
 /// Connections to all nodes.
@@ -70,6 +70,11 @@ impl Transport {
         Some(&self.pools[live].addr)
     }
 
+    /// Tells whether the leader's endpoint is known.
+    pub(crate) fn knows_leader(&self) -> bool {
+        self.endpoints().leader().is_some()
+    }
+
     /// Deadline of a call that begins now.
     pub(crate) fn deadline(&self) -> Moment {
         Moment::now().after(self.timeouts.operation)
@@ -78,9 +83,9 @@ impl Transport {
     /// Sends a call until it is answered.
     ///
     /// # Errors
-    /// `Unavailable` at the deadline when certainly no try had an effect, else `Unknown`. Refusals
-    /// as they come. Earlier when every endpoint is unreachable and has always been: the endpoints
-    /// are wrong, or the cluster is down.
+    /// `Unavailable` at the deadline when certainly no try had an effect, else `Unknown`. A refusal
+    /// is returned at once. `Unavailable` comes before the deadline when no endpoint has ever been
+    /// reachable: the endpoints are wrong, or the cluster is down.
     pub(crate) async fn send(&self, call: &Call, deadline: Moment) -> Result<Answer, Error> {
         self.send_in_turn(call, deadline).await.map(|(answer, _)| answer)
     }
@@ -119,7 +124,12 @@ impl Transport {
                     self.endpoints().succeeded(index);
                     return Ok((answer, index));
                 }
+                Verdict::Refused(error) => {
+                    self.endpoints().succeeded(index);
+                    return Err(error);
+                }
                 Verdict::Failed(error) => {
+                    // A call that cannot be sent tells nothing of the endpoint.
                     if !matches!(error, Error::Refused { .. }) {
                         self.endpoints().failed(index, Moment::now());
                     }
@@ -144,7 +154,7 @@ impl Transport {
         let ending = self.attempt(index, call, self.timeouts.operation).await;
         match judge(&self.pools[index].addr, ending, call.repeat, false) {
             Verdict::Done(answer) => Ok(answer),
-            Verdict::Failed(error) => Err(error),
+            Verdict::Refused(error) | Verdict::Failed(error) => Err(error),
             Verdict::Again { reason, maybe_done: true, .. } if !call.is_read() => Err(Error::unknown(reason)),
             Verdict::Again { reason, .. } => Err(Error::unavailable(reason)),
         }
@@ -181,6 +191,7 @@ impl Transport {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Instant;
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -188,6 +199,7 @@ mod tests {
 
     use super::*;
     use crate::Client;
+    use crate::client::fake_node::fake_node;
 
     /// Returns an address at which nothing listens.
     async fn dead() -> String {
@@ -225,6 +237,30 @@ mod tests {
         let client = Client::builder([addr]).operation_timeout(Duration::from_millis(300)).build().unwrap();
         let read = client.get("/a").await;
         assert!(matches!(read, Err(Error::Unavailable { .. })), "{read:?}");
+    }
+
+    /// A problem document of the given kind.
+    fn problem(kind: &str, status: u16, outcome: &str) -> String {
+        format!(
+            r#"{{"type":"urn:zlock:problem:{kind}","title":"T","status":{status},"detail":"d","outcome":"{outcome}","zxid":1}}"#
+        )
+    }
+
+    #[tokio::test]
+    async fn an_endpoint_that_refuses_is_well_again() {
+        for refusal in [problem("no-node", 404, "refused"), problem("request-key-evicted", 409, "refused")] {
+            let asked = Arc::new(AtomicBool::new(false));
+            let (addr, _requests) = fake_node(move |_| {
+                let is_second = asked.swap(true, Ordering::Relaxed);
+                let answer = if is_second { refusal.clone() } else { problem("unavailable", 503, "unavailable") };
+                async { answer }
+            })
+            .await;
+            let client = Client::builder([addr]).build().unwrap();
+            client.get("/a").await.unwrap_err();
+            let endpoints = client.inner.transport.endpoints();
+            assert!(!endpoints.rests(0), "{endpoints:?}");
+        }
     }
 
     #[tokio::test]

@@ -5,10 +5,10 @@ const CHANCES: u32 = 2;
 
 /// Tries of one call, with one element for each endpoint.
 #[derive(Debug)]
-pub(crate) struct Tries(Vec<Tried>);
+pub(crate) struct Tries(Vec<EndpointTries>);
 
 #[derive(Clone, Debug, Default)]
-struct Tried {
+struct EndpointTries {
     /// Result of the last try at the endpoint.
     reason: Option<String>,
     /// Number of tries without a connection since the last one with a connection.
@@ -17,25 +17,25 @@ struct Tried {
 
 impl Tries {
     pub(crate) fn new(endpoints: usize) -> Tries {
-        Tries(vec![Tried::default(); endpoints])
+        Tries(vec![EndpointTries::default(); endpoints])
     }
 
     /// Notes a failed try at an endpoint. The reason names the endpoint.
     pub(crate) fn failed(&mut self, index: usize, reason: String, unreachable: bool) {
-        let tried = &mut self.0[index];
-        tried.reason = Some(reason);
-        tried.unreachable = if unreachable { tried.unreachable + 1 } else { 0 };
+        let tries = &mut self.0[index];
+        tries.reason = Some(reason);
+        tries.unreachable = if unreachable { tries.unreachable + 1 } else { 0 };
     }
 
     /// Tells whether no endpoint leads to a node, as far as the tries show.
     pub(crate) fn are_hopeless(&self) -> bool {
-        self.0.iter().all(|tried| tried.unreachable >= CHANCES)
+        self.0.iter().all(|tries| tries.unreachable >= CHANCES)
     }
 
     /// Returns the message for a call without an answer: the result of the last try at every
     /// endpoint that was tried.
     pub(crate) fn words(&self) -> String {
-        let reasons: Vec<&str> = self.0.iter().filter_map(|tried| tried.reason.as_deref()).collect();
+        let reasons: Vec<&str> = self.0.iter().filter_map(|tries| tries.reason.as_deref()).collect();
         if reasons.is_empty() { "there was no time to ask a node".to_owned() } else { reasons.join("; ") }
     }
 }

@@ -1,6 +1,6 @@
 //! Transactions of several writes.
 
-use crate::api::{Mode, Txn, TxnDone, TxnOp};
+use crate::api::{Mode, Txn, TxnAnswer, TxnOp};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::Method;
@@ -74,7 +74,7 @@ impl Transaction {
     /// # Errors
     /// `Refused` for the reason of the first operation that fails; `op_index` in the problem is its
     /// index.
-    pub async fn commit(self) -> Result<TxnDone, Error> {
+    pub async fn commit(self) -> Result<TxnAnswer, Error> {
         let call = Call::write(Method::POST, "/v1/txn".into()).json(&Txn { ops: self.ops });
         LockCheck::write(self.guard.as_ref(), &self.client, call).await
     }

@@ -14,7 +14,10 @@ use crate::client::error::Error;
 pub(crate) enum Verdict {
     /// The call was carried out.
     Done(Answer),
-    /// The call failed, and a repetition would not help.
+    /// The node refused the call, and a repetition would not help. The error is `Unknown` if an
+    /// earlier try may have had an effect.
+    Refused(Error),
+    /// No node answered the call, and it cannot be repeated.
     Failed(Error),
     /// The call should be tried again.
     Again {
@@ -29,8 +32,8 @@ pub(crate) enum Verdict {
     },
 }
 
-/// Judges a try. `addr` is the endpoint that was asked. `maybe_done` tells whether an earlier try
-/// of the same call may have had an effect.
+/// Judges a try. `addr` is the endpoint of the try. `maybe_done` is true if an earlier try of the
+/// call may have had an effect.
 pub(crate) fn judge(addr: &str, ending: Ending, repeat: Repeat, maybe_done: bool) -> Verdict {
     let undone = |reason: String, unreachable: bool| {
         let reason = format!("{addr}: {reason}");
@@ -71,14 +74,14 @@ fn problem(addr: &str, reply: &Reply, repeat: Repeat, maybe_done: bool) -> Verdi
         (Outcome::Unknown, _) => lost(reason(), repeat),
         // The key was used: an earlier try was applied, and its answer is forgotten.
         (Outcome::Refused, Some(ProblemType::RequestKeyEvicted)) => {
-            Verdict::Failed(Error::Unknown { reason: reason() })
+            Verdict::Refused(Error::Unknown { reason: reason() })
         }
         // The results of the keys went with the session, so the effect of an earlier try is no
         // longer known.
         (Outcome::Refused, Some(ProblemType::SessionExpired)) if maybe_done => {
-            Verdict::Failed(Error::Unknown { reason: reason() })
+            Verdict::Refused(Error::Unknown { reason: reason() })
         }
-        (Outcome::Refused, _) => Verdict::Failed(Error::refused(problem)),
+        (Outcome::Refused, _) => Verdict::Refused(Error::refused(problem)),
     }
 }
 
@@ -104,15 +107,16 @@ mod tests {
         )
     }
 
-    /// Checks for `done`, `refused`, `unknown`, `again` or `again, maybe done`.
+    /// Checks for the words of a verdict, such as `done` or `again, maybe done`.
     #[track_caller]
     fn check(ending: Ending, repeat: Repeat, maybe_done: bool, expected: &str) {
         let verdict = judge("a:1", ending, repeat, maybe_done);
         let is = match &verdict {
             Verdict::Done(_) => "done",
-            Verdict::Failed(Error::Refused { .. }) => "refused",
-            Verdict::Failed(Error::Unknown { .. }) => "unknown",
-            Verdict::Failed(Error::Unavailable { .. }) => "unavailable",
+            Verdict::Refused(Error::Refused { .. }) => "refused",
+            Verdict::Refused(_) => "refused, unknown",
+            Verdict::Failed(Error::Refused { .. }) => "unsendable",
+            Verdict::Failed(_) => "unknown",
             Verdict::Again { unreachable: true, .. } => "again, was not there",
             Verdict::Again { maybe_done: false, .. } => "again",
             Verdict::Again { maybe_done: true, .. } => "again, maybe done",
@@ -126,7 +130,7 @@ mod tests {
         let lost = || Ending::Lost("broken".into());
         check(Ending::Unreachable("no route".into()), OnlyIfUnsent, false, "again, was not there");
         check(Ending::NotSent("closed".into()), OnlyIfUnsent, false, "again");
-        check(Ending::Unsendable("too long".into()), Safe, false, "refused");
+        check(Ending::Unsendable("too long".into()), Safe, false, "unsendable");
         check(lost(), Safe, false, "again, maybe done");
         check(lost(), OnlyIfUnsent, false, "unknown");
         check(says(ProblemType::Unavailable, "unavailable"), OnlyIfUnsent, false, "again");
@@ -141,8 +145,8 @@ mod tests {
     #[test]
     fn a_refusal_after_a_lost_answer_is_not_taken_for_nothing_done() {
         check(says(ProblemType::SessionExpired, "refused"), Repeat::Safe, false, "refused");
-        check(says(ProblemType::SessionExpired, "refused"), Repeat::Safe, true, "unknown");
-        check(says(ProblemType::RequestKeyEvicted, "refused"), Repeat::Safe, true, "unknown");
+        check(says(ProblemType::SessionExpired, "refused"), Repeat::Safe, true, "refused, unknown");
+        check(says(ProblemType::RequestKeyEvicted, "refused"), Repeat::Safe, true, "refused, unknown");
         // Answered from the memory of the key: the lost try was refused as well.
         check(says(ProblemType::BadVersion, "refused"), Repeat::Safe, true, "refused");
     }

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use crate::api::{
-    Cluster, LockHistory, LockList, LockQueue, LockSettings, LockSettingsInfo, LockSummary, Members, Millis, Released,
-    Revoked, SessionInfo, SessionKey, SessionList, Transfer, Upgrade,
+    Cluster, LockHistory, LockList, LockQueue, LockSettings, LockSettingsInfo, LockSummary, Members, Millis, Release,
+    Revocation, SessionInfo, SessionKey, SessionList, Transfer, Upgrade,
 };
 use hyper::Method;
 use hyper::header::HeaderValue;
@@ -37,8 +37,10 @@ pub struct NewMember {
 const SETTINGS: &str = "/v1/settings";
 /// First character of a cursor that only the node that gave it can read.
 const SEALED: char = '~';
-/// Times that a list goes on after the loss of its cursor.
+/// Number of lost cursors after which the reading of a list fails.
 const CURSORS_LOST_MAX: u32 = 3;
+/// Time for which all endpoints together are asked for the leader.
+const LEADER_MET_MAX: Duration = Duration::from_secs(1);
 
 impl Client {
     /// Returns the state of the cluster as each endpoint knows it, in the order in which the
@@ -71,8 +73,8 @@ impl Client {
     }
 
     /// Returns the locks of [`Client::locks`], each with the first page of its queue. If the leader
-    /// answers, the contenders have the time since their sessions were heard. A page of locks takes
-    /// one request.
+    /// answers, the contenders have the time since the last heartbeat of their sessions. A page of
+    /// locks takes one request.
     ///
     /// # Errors
     /// As any read.
@@ -83,15 +85,18 @@ impl Client {
     async fn list_locks(&self, prefix: &str, queues: Option<bool>) -> Result<Vec<LockSummary>, Error> {
         let (mut locks, mut after, mut again) = (Vec::<LockSummary>::new(), None::<String>, CURSORS_LOST_MAX);
         let (transport, mut endpoint) = (&self.inner.transport, 0);
+        if queues.is_some() {
+            self.meet_leader().await;
+        }
         loop {
             let target = Target::route("/v1/locks").with("prefix", prefix).with_some("after", after.as_deref());
             let call = Call::get(target.with_some("queues", queues).finish());
-            // Only the leader knows the times at which sessions were heard.
+            // Only the leader knows the times of the sessions' heartbeats.
             let call = if queues.is_some() { call.prefer(Prefer::Leader) } else { call };
             let answer = if after.as_ref().is_some_and(|after| after.starts_with(SEALED)) {
                 match transport.send_to(endpoint, &call).await {
                     // The node does not answer, or was restarted and lost the cursor. Any other
-                    // node goes on behind the last lock of the list.
+                    // node continues after the last lock of the list.
                     Err(_) if again > 0 => {
                         again -= 1;
                         after = locks.last().map(|last| last.path.clone());
@@ -110,6 +115,18 @@ impl Client {
                 Some(cursor) => after = Some(cursor),
                 None => return Ok(locks),
             }
+        }
+    }
+
+    /// Asks every endpoint for its node, so that calls for the leader find it: only the leader
+    /// knows the times at which sessions were heard. Does nothing once the leader is known.
+    async fn meet_leader(&self) {
+        let transport = &self.inner.transport;
+        if !transport.knows_leader() {
+            let call = Call::get("/livez".into());
+            let asked = transport.addrs().enumerate().map(|(index, _)| transport.send_to(index, &call));
+            // A node that does not answer in time may be the leader; then any node answers.
+            let _ = tokio::time::timeout(LEADER_MET_MAX, futures_util::future::join_all(asked)).await;
         }
     }
 
@@ -134,9 +151,9 @@ impl Client {
     /// gets its default.
     ///
     /// # Errors
-    /// `Refused` with `NotEmpty` when the queue has contenders and the change would start or end
-    /// that the lock is managed or a semaphore. The permits of a semaphore and the number of
-    /// waiters can be changed at any time.
+    /// `Refused` with `NotEmpty` when the queue has contenders and the change would switch
+    /// `managed`, or would make the lock a semaphore or no longer one. The permits of a semaphore
+    /// and the number of waiters can be changed at any time.
     pub async fn set_settings(&self, path: &str, settings: LockSettings) -> Result<LockSettingsInfo, Error> {
         let target = Target::path(SETTINGS, path)?;
         self.write(Call::write(Method::PUT, target.finish()).json(&settings)).await
@@ -156,7 +173,7 @@ impl Client {
     ///
     /// # Errors
     /// As any write.
-    pub async fn revoke(&self, path: &str, deadline: Option<Duration>) -> Result<Revoked, Error> {
+    pub async fn revoke(&self, path: &str, deadline: Option<Duration>) -> Result<Revocation, Error> {
         let target = Target::path("/v1/revocations", path)?.with_some("deadline", deadline.map(Millis::from));
         self.write(Call::write(Method::POST, target.finish())).await
     }
@@ -167,7 +184,7 @@ impl Client {
     /// # Errors
     /// `Refused` with `NotHolder` when the session does not hold the lock, with `SeveralHeld` when
     /// it holds the lock with several tickets.
-    pub async fn release_held(&self, key: &SessionKey, lock: &str) -> Result<Released, Error> {
+    pub async fn release_held(&self, key: &SessionKey, lock: &str) -> Result<Release, Error> {
         self.release_in(key, Target::path("/v1/locks", lock)?).await
     }
 
@@ -175,11 +192,11 @@ impl Client {
     ///
     /// # Errors
     /// `Refused` with `TicketGone`, or with `NotOwner` when the ticket is another session's.
-    pub async fn release_ticket(&self, key: &SessionKey, ticket: &str) -> Result<Released, Error> {
+    pub async fn release_ticket(&self, key: &SessionKey, ticket: &str) -> Result<Release, Error> {
         self.release_in(key, Target::path("/v1/tickets", ticket)?).await
     }
 
-    async fn release_in(&self, key: &SessionKey, target: Target) -> Result<Released, Error> {
+    async fn release_in(&self, key: &SessionKey, target: Target) -> Result<Release, Error> {
         let mut session = HeaderValue::from_str(&key.to_string()).expect("digits and a dot");
         session.set_sensitive(true);
         let call = Call::write(Method::DELETE, target.finish()).session(&session).key(uuid::Uuid::new_v4());
@@ -215,7 +232,7 @@ impl Client {
     /// Adds a member, whose node must already be started and waiting. For operators.
     ///
     /// # Errors
-    /// As any write; `Refused` with the obstacle.
+    /// As any write; `Refused` with the kind of obstacle, for example `ChangeInProgress`.
     pub async fn add_member(&self, member: &NewMember) -> Result<Members, Error> {
         let NewMember { id, peer_addr, http_addr, observer, manual, zone, replaces } = member;
         let target = Target::route("/v1/admin/members").with("id", id).with("peer_addr", peer_addr);
@@ -227,7 +244,7 @@ impl Client {
     /// Makes a learner a voter. For operators.
     ///
     /// # Errors
-    /// As any write; `Refused` with the obstacle.
+    /// As any write; `Refused` with the kind of obstacle, for example `LearnerLagging`.
     pub async fn promote_member(&self, id: u64) -> Result<Members, Error> {
         let target = Target::route(&format!("/v1/admin/members/{id}/promote"));
         self.write(Call::write(Method::POST, target.finish())).await
@@ -236,7 +253,7 @@ impl Client {
     /// Removes a member for good; with `force` even if that loses the quorum. For operators.
     ///
     /// # Errors
-    /// As any write; `Refused` with the obstacle.
+    /// As any write; `Refused` with the kind of obstacle, for example `WouldLoseQuorum`.
     pub async fn remove_member(&self, id: u64, force: bool) -> Result<Members, Error> {
         let target = Target::route(&format!("/v1/admin/members/{id}")).with("force", force);
         self.write(Call::write(Method::DELETE, target.finish())).await
@@ -246,7 +263,7 @@ impl Client {
     /// operators.
     ///
     /// # Errors
-    /// As any write; `Refused` with the obstacle.
+    /// As any write; `Refused` with the kind of obstacle, for example `AnotherNodeAnswers`.
     pub async fn update_member(
         &self,
         id: u64,
@@ -317,6 +334,7 @@ mod tests {
         let locks = client.locks_with_queues("/").await.unwrap();
         let names: Vec<&str> = locks.iter().map(|lock| &*lock.queue.as_ref().unwrap().path).collect();
         assert_eq!(names, ["/l", "/m"]);
+        assert_eq!(requests.recv().await.unwrap(), "GET /livez", "the leader is looked for");
         let asked = [requests.recv().await.unwrap(), requests.recv().await.unwrap()];
         let page = "GET /v1/locks?prefix=%2F";
         assert_eq!(asked, [format!("{page}&queues=true"), format!("{page}&after=%2Fl&queues=true")]);

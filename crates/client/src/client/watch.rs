@@ -43,8 +43,8 @@ impl Client {
         Watcher { client: self.clone(), path: path.into(), kind, position: None, events: VecDeque::new() }
     }
 
-    /// Returns when an event has happened after a zxid, or may have and is no longer kept. The
-    /// caller must read what changed.
+    /// Waits for an event after a zxid. Also returns when there may have been such an event that is
+    /// no longer kept. The caller must read what changed.
     pub(crate) async fn changed_since(&self, path: &str, kind: WatchKind, zxid: u64) -> Result<(), Error> {
         let mut watcher = self.watch(path, kind);
         watcher.resume_from(zxid);
@@ -124,8 +124,8 @@ impl Watcher {
         Ok(self.events.drain(..).collect())
     }
 
-    /// Returns the events as a stream. An error is an item, and the stream goes on after it;
-    /// [`Watcher::next`] lists the errors that need more than that.
+    /// Returns the events as a stream. An error is an item, and the stream goes on after it.
+    /// [`Watcher::next`] tells after which errors the caller must read afresh.
     pub fn into_stream(self) -> impl Stream<Item = Result<EventInfo, Error>> + Send {
         futures_util::stream::unfold(self, |mut watcher| async move { Some((watcher.next().await, watcher)) })
     }

@@ -1,16 +1,16 @@
 //! Window of a session's writes, which keeps retries within the memory of the state.
 //!
 //! The state remembers the answers of a session's last 64 keyed writes. A later retry learns only
-//! that the write was done, and after another 1,024 keys the write would be applied again. So a
-//! write may begin only while every unfinished one is among the last few that began.
+//! that the write was done, and after another 1,024 keys the write would be applied again.
+//! Therefore a write may begin only while every unfinished write is among the last 48 that began.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Smaller than the 64 answers that the state keeps, as a try of a finished write may be applied
-/// late.
+/// Number of writes that may begin from the oldest unfinished one on. Smaller than the 64 answers
+/// that the state keeps, because a repetition of a finished write may be applied late.
 const SPAN: u64 = 48;
 
 /// The writes of one session.
@@ -34,10 +34,10 @@ pub(crate) struct Slot {
 }
 
 impl Window {
-    /// Begins a write, as soon as the oldest unfinished one is near enough.
+    /// Begins a write as soon as the oldest unfinished write is among the last [`SPAN`] that began.
     pub(crate) async fn enter(self: &Arc<Window>) -> Slot {
         loop {
-            // Registered before the look, so that no move between the look and the wait is missed.
+            // Registered before the try, so that no change between the try and the wait is missed.
             let moved = self.moved.notified();
             if let Some(number) = self.try_enter() {
                 return Slot { window: Arc::clone(self), number };

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::{
-    AclEntry, AclInfo, Children, Created, Deleted, Millis, Mode, NamedStat, NodeSet, ProblemType, Stat, ZnodeInfo,
-    headers,
+    AclEntry, AclInfo, ChangedZnode, Children, CreatedZnode, Deletion, Millis, Mode, NamedStat, ProblemType, Stat,
+    ZnodeInfo, headers,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -70,7 +70,7 @@ impl Client {
     }
 
     /// Returns the names of a znode's children, sorted. They are read page by page, so a long list
-    /// is not of one moment.
+    /// may mix several states.
     ///
     /// # Errors
     /// `Refused` with `NoNode` when there is no such znode.
@@ -98,15 +98,15 @@ impl Client {
     ///
     /// # Errors
     /// `Refused` with `InvalidAcl`, `NoNode` or `NoAuth`; see [`Error`].
-    pub async fn set_acl(&self, path: &str, acl: &[AclEntry]) -> Result<NodeSet, Error> {
+    pub async fn set_acl(&self, path: &str, acl: &[AclEntry]) -> Result<ChangedZnode, Error> {
         let target = Target::path(ZNODES, path)?.with("acl", true);
         self.write(Call::write(Method::PUT, target.finish()).json(&acl)).await
     }
 
     /// Prepares the creation of a znode. Add options and await it: `client.create("/a",
     /// "x").ephemeral().await`.
-    pub fn create(&self, path: impl Into<String>, data: impl Into<Bytes>) -> Create {
-        Create {
+    pub fn create(&self, path: impl Into<String>, data: impl Into<Bytes>) -> CreateRequest {
+        CreateRequest {
             client: self.clone(),
             path: path.into(),
             data: data.into(),
@@ -118,17 +118,17 @@ impl Client {
     }
 
     /// Prepares a change of a znode's data. Await it to send it.
-    pub fn set(&self, path: impl Into<String>, data: impl Into<Bytes>) -> Set {
-        Set { client: self.clone(), path: path.into(), data: data.into(), version: None, guard: None }
+    pub fn set(&self, path: impl Into<String>, data: impl Into<Bytes>) -> SetDataRequest {
+        SetDataRequest { client: self.clone(), path: path.into(), data: data.into(), version: None, guard: None }
     }
 
     /// Prepares the deletion of a znode without children. Await it to send it.
-    pub fn delete(&self, path: impl Into<String>) -> Delete {
-        Delete { client: self.clone(), path: path.into(), version: None, guard: None }
+    pub fn delete(&self, path: impl Into<String>) -> DeleteRequest {
+        DeleteRequest { client: self.clone(), path: path.into(), version: None, guard: None }
     }
 }
 
-/// The page of children behind a name.
+/// Makes the request for the page of children after a name. `word` is `true` or `stat`.
 fn children(path: &str, word: &str) -> impl Fn(Option<String>) -> Result<Target, Error> {
     move |after| Ok(Target::path(ZNODES, path)?.with("children", word).with_some("after", after))
 }
@@ -139,8 +139,8 @@ fn children(path: &str, word: &str) -> impl Fn(Option<String>) -> Result<Target,
 pub(crate) struct LockCheck {
     value: String,
     lock: String,
-    /// Fate of a guard of the same client, to note a refusal. `None` for another client's guard: a
-    /// client is refused in the same way for a lock that it may not read.
+    /// Fate of a guard of this client, to note a refusal in. `None` for another client's guard:
+    /// this client is also refused for a lock that it may not read.
     fate: Option<Arc<Fate>>,
 }
 
@@ -152,8 +152,8 @@ impl LockCheck {
         LockCheck { value, lock: guard.lock().to_owned(), fate }
     }
 
-    /// Sends a write with its check, if it has one. The guard hears what the answer tells of its
-    /// lock.
+    /// Sends a write, with the header if there is a check. A refusal because the lock is not held
+    /// is noted in the guard's fate.
     pub(crate) async fn write<T: DeserializeOwned>(
         this: Option<&LockCheck>,
         client: &Client,
@@ -181,7 +181,7 @@ fn if_match(call: Call, version: Option<i32>) -> Result<Call, Error> {
 /// The creation of a znode, from [`Client::create`]. Sent when it is awaited.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is sent until it is awaited"]
-pub struct Create {
+pub struct CreateRequest {
     client: Client,
     path: String,
     data: Bytes,
@@ -191,46 +191,49 @@ pub struct Create {
     guard: Option<LockCheck>,
 }
 
-impl Create {
+impl CreateRequest {
     /// Sets one of ZooKeeper's create modes.
-    pub fn mode(mut self, mode: Mode) -> Create {
+    pub fn mode(mut self, mode: Mode) -> CreateRequest {
         self.mode = mode;
         self
     }
 
     /// Makes the znode ephemeral: it is deleted with the session.
-    pub fn ephemeral(self) -> Create {
+    pub fn ephemeral(self) -> CreateRequest {
         self.mode(Mode::Ephemeral)
     }
 
-    /// Makes the znode persistent with a TTL: it is deleted when it has had no children and no
-    /// change of its data for that time. Replaces any other mode except a persistent sequential
-    /// one.
-    pub fn ttl(mut self, ttl: Duration) -> Create {
-        self.mode = match self.mode {
-            Mode::PersistentSequential | Mode::PersistentSequentialTtl => Mode::PersistentSequentialTtl,
-            _ => Mode::PersistentTtl,
-        };
+    /// Gives a persistent znode a TTL: it is deleted when it has had no children and no change of
+    /// its data for that time. Beside an ephemeral mode or a container the create is refused with
+    /// `BadRequest`.
+    pub fn ttl(mut self, ttl: Duration) -> CreateRequest {
         self.ttl = Some(ttl);
         self
     }
 
-    /// Sets the ACL. Without it the znode is open to all. The id of an entry must not contain a
-    /// comma: set such an entry with [`Client::set_acl`] or in a [`Client::txn`].
-    pub fn acl(mut self, acl: &[AclEntry]) -> Create {
-        let entry = |entry: &AclEntry| format!("{}:{}:{}", entry.scheme, entry.id, entry.perms);
-        self.acl = Some(acl.iter().map(entry).collect::<Vec<_>>().join(","));
+    /// Sets the ACL. Without it the znode is open to all.
+    pub fn acl(mut self, acl: &[AclEntry]) -> CreateRequest {
+        self.acl = Some(acl_words(acl));
         self
     }
 
     /// Requires that the guard holds its lock at the moment at which the write is applied.
-    pub fn if_lock(mut self, guard: &Guard) -> Create {
+    pub fn if_lock(mut self, guard: &Guard) -> CreateRequest {
         self.guard = Some(LockCheck::of(guard, &self.client));
         self
     }
 
-    async fn send(self) -> Result<Created, Error> {
-        let mode = serde_json::to_value(self.mode).expect("a mode is a word");
+    async fn send(self) -> Result<CreatedZnode, Error> {
+        let mode = match (self.mode, self.ttl) {
+            (mode, None) => mode,
+            (Mode::Persistent | Mode::PersistentTtl, Some(_)) => Mode::PersistentTtl,
+            (Mode::PersistentSequential | Mode::PersistentSequentialTtl, Some(_)) => Mode::PersistentSequentialTtl,
+            (Mode::Ephemeral | Mode::EphemeralSequential | Mode::Container, Some(_)) => {
+                let detail = "ttl: only a persistent znode has one, and neither an ephemeral one nor a container";
+                return Err(Error::refused_here(ProblemType::BadRequest, detail));
+            }
+        };
+        let mode = serde_json::to_value(mode).expect("a mode is a word");
         let target = Target::path(ZNODES, &self.path)?.with_some("mode", mode.as_str());
         let target = target.with_some("ttl", self.ttl.map(Millis::from)).with_some("acl", self.acl);
         let call = Call::write(Method::POST, target.finish());
@@ -238,10 +241,19 @@ impl Create {
     }
 }
 
+/// Returns an ACL in the form of the query: as text, or as longer JSON if an id has a comma.
+fn acl_words(acl: &[AclEntry]) -> String {
+    if acl.iter().any(|entry| entry.id.contains(',')) {
+        return serde_json::to_string(acl).expect("the protocol's types are JSON");
+    }
+    let entry = |entry: &AclEntry| format!("{}:{}:{}", entry.scheme, entry.id, entry.perms);
+    acl.iter().map(entry).collect::<Vec<_>>().join(",")
+}
+
 /// A change of a znode's data, from [`Client::set`]. Sent when it is awaited.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is sent until it is awaited"]
-pub struct Set {
+pub struct SetDataRequest {
     client: Client,
     path: String,
     data: Bytes,
@@ -249,20 +261,20 @@ pub struct Set {
     guard: Option<LockCheck>,
 }
 
-impl Set {
+impl SetDataRequest {
     /// Requires this version of the data.
-    pub fn version(mut self, version: i32) -> Set {
+    pub fn version(mut self, version: i32) -> SetDataRequest {
         self.version = Some(version);
         self
     }
 
     /// Requires that the guard holds its lock at the moment at which the write is applied.
-    pub fn if_lock(mut self, guard: &Guard) -> Set {
+    pub fn if_lock(mut self, guard: &Guard) -> SetDataRequest {
         self.guard = Some(LockCheck::of(guard, &self.client));
         self
     }
 
-    async fn send(self) -> Result<NodeSet, Error> {
+    async fn send(self) -> Result<ChangedZnode, Error> {
         let call = Call::write(Method::PUT, Target::path(ZNODES, &self.path)?.finish()).body(self.data);
         LockCheck::write(self.guard.as_ref(), &self.client, if_match(call, self.version)?).await
     }
@@ -271,27 +283,27 @@ impl Set {
 /// The deletion of a znode, from [`Client::delete`]. Sent when it is awaited.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is sent until it is awaited"]
-pub struct Delete {
+pub struct DeleteRequest {
     client: Client,
     path: String,
     version: Option<i32>,
     guard: Option<LockCheck>,
 }
 
-impl Delete {
+impl DeleteRequest {
     /// Requires this version of the data.
-    pub fn version(mut self, version: i32) -> Delete {
+    pub fn version(mut self, version: i32) -> DeleteRequest {
         self.version = Some(version);
         self
     }
 
     /// Requires that the guard holds its lock at the moment at which the write is applied.
-    pub fn if_lock(mut self, guard: &Guard) -> Delete {
+    pub fn if_lock(mut self, guard: &Guard) -> DeleteRequest {
         self.guard = Some(LockCheck::of(guard, &self.client));
         self
     }
 
-    async fn send(self) -> Result<Deleted, Error> {
+    async fn send(self) -> Result<Deletion, Error> {
         let call = Call::write(Method::DELETE, Target::path(ZNODES, &self.path)?.finish());
         LockCheck::write(self.guard.as_ref(), &self.client, if_match(call, self.version)?).await
     }
@@ -310,4 +322,34 @@ macro_rules! awaited {
     )*};
 }
 
-awaited!(Create => Created, Set => NodeSet, Delete => Deleted);
+awaited!(CreateRequest => CreatedZnode, SetDataRequest => ChangedZnode, DeleteRequest => Deletion);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_acl_goes_as_text_unless_an_id_has_a_comma() {
+        let words =
+            |scheme: &str, id: &str| acl_words(&[AclEntry { perms: "r".into(), scheme: scheme.into(), id: id.into() }]);
+        assert_eq!(words("digest", "bob:aGFzaA=="), "digest:bob:aGFzaA==:r");
+        let json = r#"[{"perms":"r","scheme":"x509","id":"CN=alice,O=Example"}]"#;
+        assert_eq!(words("x509", "CN=alice,O=Example"), json);
+    }
+
+    #[tokio::test]
+    async fn a_ttl_beside_a_mode_that_has_none_is_refused_in_words() {
+        let client = Client::builder(["127.0.0.1:1"]).build().unwrap();
+        let ttl = Duration::from_secs(5);
+        for create in [
+            client.create("/a", "").ephemeral().ttl(ttl),
+            client.create("/a", "").ttl(ttl).ephemeral(),
+            client.create("/a", "").mode(Mode::EphemeralSequential).ttl(ttl),
+            client.create("/a", "").mode(Mode::Container).ttl(ttl),
+        ] {
+            let error = create.await.unwrap_err();
+            assert_eq!(error.code(), Some(ProblemType::BadRequest), "{error:?}");
+            assert!(error.to_string().contains("ttl: "), "{error}");
+        }
+    }
+}

@@ -1,4 +1,4 @@
-//! How much memory a piece of code asks for.
+//! Counting of the memory that a piece of code asks for.
 
 #![allow(unsafe_code, reason = "an allocator cannot be counted from outside")]
 
@@ -9,7 +9,8 @@ thread_local! {
     static ALLOCATED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts what each thread asks for, and leaves the rest to the system.
+/// An allocator that counts the bytes that each thread asks for, and passes every request on to the
+/// system.
 struct Counting;
 
 // SAFETY: everything is passed on to the system's allocator as it came.

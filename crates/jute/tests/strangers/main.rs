@@ -1,5 +1,5 @@
-//! Bytes from strangers: whatever they are, a reader answers, and what it answers writes and reads
-//! back the same.
+//! Arbitrary bytes: a reader returns a value or an error, and a value encodes and decodes to an
+//! equal one.
 //!
 //! The same rules are fuzzed: see `crates/jute/fuzz`.
 

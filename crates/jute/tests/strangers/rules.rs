@@ -1,8 +1,9 @@
-//! What must hold for any bytes. `cargo test` tries some, `crates/jute/fuzz` looks for more.
+//! Rules that must hold for any bytes. `cargo test` tries some bytes, `crates/jute/fuzz` searches
+//! for more.
 
 use jute::{ConnectRequest, ConnectResponse, Frames, Input, Record, Request};
 
-/// Reads the bytes as everything that they may be. What can be read writes and reads back the same.
+/// Decodes the bytes as every type. A value that is decoded must encode and decode to an equal one.
 /// The first byte is the operation, less 12.
 pub(crate) fn decode(bytes: &[u8]) -> bool {
     let Some((op, body)) = bytes.split_first() else { return false };

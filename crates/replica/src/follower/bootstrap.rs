@@ -1,22 +1,22 @@
-//! The way of a node with a new data directory to a vote.
+//! Way of a node with a new data directory to a vote.
 //!
-//! A new directory means one of two things, and the node cannot tell them apart by itself: the
-//! cluster is new, or this node's disk was lost. In the second case it may have voted in the
-//! current term and acknowledged entries that it no longer has. So it takes part in nothing before
-//! it knows better:
+//! A new directory means that the cluster is new, or that this node's disk was lost. The node
+//! cannot tell these cases apart by itself. If its disk was lost, it may have voted in the current
+//! term and acknowledged entries that it no longer has. So it takes part in nothing at first:
 //!
-//! - When all configured members answer and none of them has an entry beyond the first membership,
-//!   the cluster is new. It founds the cluster with the configured members; that every founder does
-//!   so makes no difference. A majority would not do: one of it may be a lost disk and the other a
-//!   node that has nothing yet, while the third, who does not answer, has everything. A node that
-//!   is told to join never founds.
-//! - Else there is a cluster, and its members are in its log; the configuration only says whom to
-//!   ask first. The node takes the newest membership that a node with a vote names, asks those that
-//!   it names, too, and asks until a majority of each of its sets of voters, not counting itself,
-//!   has answered with their terms. Whatever it promised before, one of these knows the term, and
-//!   one knows of any newer membership that this node had a part in. It takes entries from leaders
-//!   of the highest of these terms on, and none from older ones, and has no vote and stands for no
-//!   election until it has applied what such a leader's log held when it answered.
+//! - When all configured members answer and none has an entry beyond the first membership, the
+//!   cluster is new. The node founds it with the configured members; every founder does the same,
+//!   which does no harm. Answers of a majority would not be enough: one may come from a lost disk
+//!   and one from a node that has nothing yet, while the third node, which does not answer, has
+//!   everything. A node that is told to join never founds a cluster.
+//! - Otherwise there is a cluster, and its members are in its log; the configuration only names the
+//!   nodes to ask first. The node takes the newest membership that a node with a vote reports, and
+//!   also asks the members in it. It asks until a majority of each set of voters, not counting
+//!   itself, has answered with its term. Whatever the node promised before, one of these voters
+//!   knows the term, and one knows any newer membership in which this node had a part. The node
+//!   takes entries only from leaders of the highest of these terms or later. It has no vote and
+//!   stands for no election until it has applied what the log of such a leader held when that
+//!   leader answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,86 +34,90 @@ use crate::raft::transport::{Answer, Ask, KnownMembers, Standing};
 use crate::stop::Stop;
 use crate::view::View;
 
-/// The message of a node that must not choose between clusters.
+/// Message of a node that cannot choose between several clusters.
 const SEVERAL: &str = "the nodes that answer belong to several clusters of this name, as their uuids say: check the addresses \
                        in `members`";
-/// A pause between two rounds of questions.
+/// Pause between two rounds of questions.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The conclusion from the answers of the other members.
+/// Conclusion from the answers of the other members.
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
-    /// Answers that are too few to tell.
+enum Conclusion {
+    /// The answers are too few to tell.
     Ask,
     /// The cluster is new.
     Found,
-    /// The cluster is there, and no promise of this node was made in a later term than this.
+    /// The cluster exists, and this node made no promise in a term later than `floor`.
     Join { floor: u64 },
     /// The answers come from several clusters of this name.
     Several,
 }
 
-/// The answers of another node.
+/// Answers of another node.
 #[derive(Clone, Debug)]
-struct Heard {
+struct PeerAnswers {
     id: u64,
     standing: Standing,
-    /// The members; none from a program that does not know the question.
+    /// Members that the other node knows; `None` from a program that does not know the question.
     members: Option<KnownMembers>,
 }
 
-impl Heard {
-    /// The membership that it names, and the place of that in its log.
+impl PeerAnswers {
+    /// The membership that the node reports, and the position of its entry.
     fn membership(&self) -> Option<&StoredMembershipRecord> {
         self.members.as_ref().map(|known| &known.membership).filter(|stored| !stored.membership.nodes.is_empty())
     }
 
-    /// Tells whether what it says of the cluster counts: it has a vote there.
+    /// Tells whether the node's answer about the cluster counts: it has a vote and was not removed.
     fn counts(&self) -> bool {
         self.standing.joined && self.members.as_ref().is_none_or(|known| !known.removed)
     }
 }
 
-/// The node that asks.
+/// The node that asks: this one.
 #[derive(Clone, Copy, Debug)]
 struct Asker {
     id: u64,
-    /// True if it has nothing.
+    /// True if the node's log has nothing but, at most, the first membership.
     fresh: bool,
-    /// Number of members that are to found the cluster, this node included; `None` when it is not
-    /// one of them.
+    /// Number of configured members, which may found the cluster; `None` for a node that is told to
+    /// join.
     founders: Option<usize>,
 }
 
 /// The newest membership among these answers.
-fn newest(answers: &[Heard]) -> Option<&StoredMembershipRecord> {
+fn newest(answers: &[PeerAnswers]) -> Option<&StoredMembershipRecord> {
     let position = |stored: &StoredMembershipRecord| stored.log_id.map(|id| (id.term, id.index));
-    answers.iter().filter(|heard| heard.counts()).filter_map(Heard::membership).max_by_key(|stored| position(stored))
+    answers
+        .iter()
+        .filter(|heard| heard.counts())
+        .filter_map(PeerAnswers::membership)
+        .max_by_key(|stored| position(stored))
 }
 
-fn judge(asker: Asker, answers: &[Heard]) -> Verdict {
+fn judge(asker: Asker, answers: &[PeerAnswers]) -> Conclusion {
     if asker.fresh
         && let Some(founders) = asker.founders
         && answers.iter().all(|answer| answer.standing.fresh)
     {
-        // All of them, not a majority: one that does not answer may be the only one left that knows
-        // of a cluster.
-        return if answers.len() + 1 >= founders { Verdict::Found } else { Verdict::Ask };
+        // All members, and not a majority: a member that does not answer may be the only one left
+        // that knows of a cluster.
+        return if answers.len() + 1 >= founders { Conclusion::Found } else { Conclusion::Ask };
     }
     let sure = || answers.iter().filter(|answer| answer.counts());
     let uuids: BTreeSet<_> = sure().filter_map(|answer| answer.members.as_ref()?.uuid.map(|uuid| uuid.0)).collect();
     if uuids.len() > 1 {
-        return Verdict::Several;
+        return Conclusion::Several;
     }
-    let Some(newest) = newest(answers) else { return Verdict::Ask };
+    let Some(newest) = newest(answers) else { return Conclusion::Ask };
     let has_majority = |set: &BTreeSet<u64>| {
         let others = sure().filter(|answer| answer.id != asker.id && set.contains(&answer.id));
         others.count() > set.len() / 2
     };
     if !newest.membership.configs.iter().all(has_majority) {
-        return Verdict::Ask;
+        return Conclusion::Ask;
     }
-    Verdict::Join { floor: sure().map(|answer| answer.standing.term).max().unwrap_or(0) }
+    Conclusion::Join { floor: sure().map(|answer| answer.standing.term).max().unwrap_or(0) }
 }
 
 /// Runs until the node has joined and is initialised, or stops.
@@ -125,7 +129,7 @@ pub(crate) async fn form(bootstrap: Arc<Bootstrap>, stopped: Stop) {
     }
 }
 
-/// Brings this node into the ensemble.
+/// Founds the cluster with the other members, or joins this node to it.
 pub(crate) struct Bootstrap {
     pub(crate) consensus: Arc<Consensus>,
     pub(crate) config: Arc<Config>,
@@ -143,9 +147,9 @@ impl Bootstrap {
             let missing = self.missing(&answers);
             self.meet_those_named(&answers);
             match judge(self.asker(), &answers) {
-                Verdict::Found => self.found().await,
-                Verdict::Join { .. } if self.gate.joined() => {}
-                Verdict::Join { floor } => {
+                Conclusion::Found => self.found().await,
+                Conclusion::Join { .. } if self.gate.joined() => {}
+                Conclusion::Join { floor } => {
                     if self.gate.admit_from(floor) {
                         tracing::info!(floor, "new data directory in a cluster that exists: catching up before voting");
                     }
@@ -153,20 +157,20 @@ impl Bootstrap {
                     let leader = standings.find(|standing| standing.leads && standing.term >= floor);
                     catch_up = catch_up.or(leader.map(|leader| leader.last_log));
                 }
-                // Once for each change of who is there.
-                Verdict::Ask if told.as_ref() != Some(&missing) => {
+                // Logged once for each change of the members that answer.
+                Conclusion::Ask if told.as_ref() != Some(&missing) => {
                     tracing::info!(missing, "waiting for other members to found the cluster or to join it");
                     told = Some(missing);
                 }
-                Verdict::Several if told.as_deref() != Some(SEVERAL) => {
+                Conclusion::Several if told.as_deref() != Some(SEVERAL) => {
                     tracing::error!(SEVERAL);
                     told = Some(SEVERAL.into());
                 }
-                Verdict::Ask | Verdict::Several => {}
+                Conclusion::Ask | Conclusion::Several => {}
             }
             if let Some(index) = catch_up.filter(|_| !self.gate.joined()) {
                 let _ = self.view.applied_at_least(self.consensus.zxid(index), Instant::now() + PAUSE).await;
-                // Zxids may have got their base meanwhile: what is compared must be read in this
+                // Zxids may have got their base meanwhile, so the two values must be read in this
                 // order.
                 let applied = self.view.applied();
                 if applied >= self.consensus.zxid(index) && applied > Zxid(0) {
@@ -183,8 +187,8 @@ impl Bootstrap {
         Asker { id: config.node_id, fresh: self.standing().fresh, founders }
     }
 
-    /// Asks the others, and gives what they say as far as they answer.
-    async fn ask(&self) -> Vec<Heard> {
+    /// Asks the other nodes, and returns the answers of those that answer.
+    async fn ask(&self) -> Vec<PeerAnswers> {
         let deadline = Instant::now() + self.consensus.peer_timeout;
         let known = |answer| match answer {
             Answer::Members(known) => Some(known),
@@ -193,12 +197,12 @@ impl Bootstrap {
         let peers = &self.consensus.peers;
         let (standings, known) = tokio::join!(peers.standings(deadline), peers.ask_all(Ask::Members, known, deadline));
         let mut known: BTreeMap<u64, KnownMembers> = known.into_iter().collect();
-        let heard = |(id, standing)| Heard { id, standing, members: known.remove(&id) };
+        let heard = |(id, standing)| PeerAnswers { id, standing, members: known.remove(&id) };
         standings.into_iter().map(heard).collect()
     }
 
-    /// All members may call, and are asked in the next round.
-    fn meet_those_named(&self, answers: &[Heard]) {
+    /// Lets all reported members call this node, and makes them peers for the next round.
+    fn meet_those_named(&self, answers: &[PeerAnswers]) {
         let Some(newest) = newest(answers) else { return };
         let nodes = &newest.membership.nodes;
         nodes.iter().for_each(|(id, member)| self.consensus.peers.reach(*id, &member.peer_addr));
@@ -208,8 +212,8 @@ impl Bootstrap {
         }
     }
 
-    /// The ids of the other members that did not answer.
-    fn missing(&self, answers: &[Heard]) -> String {
+    /// Ids of the other members that did not answer, with commas between them.
+    fn missing(&self, answers: &[PeerAnswers]) -> String {
         let silent = self.consensus.peers.all().into_iter().map(|(id, _)| id);
         let silent = silent.filter(|id| answers.iter().all(|answer| answer.id != *id));
         silent.map(|id| id.to_string()).collect::<Vec<_>>().join(",")
@@ -222,7 +226,7 @@ impl Bootstrap {
         let members: BTreeMap<u64, storage::Member> = self.config.members.iter().map(|m| (m.id, m.into())).collect();
         match self.consensus.raft.initialize(members).await {
             Ok(()) => tracing::info!("cluster founded"),
-            // A leader was faster than this node's own founding.
+            // Another founder's leader was faster than the founding of this node.
             Err(error) => tracing::debug!(%error, "not initialised"),
         }
     }
@@ -240,7 +244,7 @@ impl Bootstrap {
         true
     }
 
-    /// Facts that this node knows of the members, for those who join.
+    /// Facts that this node knows of the members, for a node that joins.
     pub(crate) fn known_members(&self, asker: u64) -> KnownMembers {
         let cluster = &self.consensus.cluster;
         KnownMembers {
@@ -251,12 +255,12 @@ impl Bootstrap {
         }
     }
 
-    /// The progress of this node, for those who found or join.
+    /// Progress of this node, for a node that founds or joins a cluster.
     pub(crate) fn standing(&self) -> Standing {
         let metrics = self.consensus.metrics();
         Standing {
-            // A node that has lost its state knows that there is a cluster: it must never found
-            // another.
+            // A node that has lost its state knows that there is a cluster, and must never found
+            // another one.
             fresh: metrics.last_log_index.is_none_or(|index| index == 0)
                 && metrics.snapshot.is_none()
                 && !self.meta.rejoining(),
@@ -280,7 +284,7 @@ mod tests {
     const FORMED: Standing = Standing { fresh: false, joined: true, term: 1, leads: false, last_log: 10, steady: true };
 
     /// An answer of node `id` that knows of these sets of voters since the entry with this index.
-    fn formed(id: u64, term: u64, sets: &[&[u64]], index: u64) -> Heard {
+    fn formed(id: u64, term: u64, sets: &[&[u64]], index: u64) -> PeerAnswers {
         let configs: Vec<BTreeSet<u64>> = sets.iter().map(|set| set.iter().copied().collect()).collect();
         let nodes = configs.iter().flatten().map(|id| (*id, storage::Member::default())).collect();
         let membership = MembershipRecord { configs, nodes };
@@ -288,15 +292,15 @@ mod tests {
         let membership = StoredMembershipRecord { log_id, membership };
         let members =
             Some(KnownMembers { uuid: Some(ClusterUuid([1; 16])), membership, removed: false, asker_removed: None });
-        Heard { id, standing: Standing { term, ..FORMED }, members }
+        PeerAnswers { id, standing: Standing { term, ..FORMED }, members }
     }
 
-    fn fresh(id: u64) -> Heard {
+    fn fresh(id: u64) -> PeerAnswers {
         let membership = StoredMembershipRecord {
             log_id: None,
             membership: MembershipRecord { configs: Vec::new(), nodes: BTreeMap::new() },
         };
-        Heard {
+        PeerAnswers {
             id,
             standing: FRESH,
             members: Some(KnownMembers { uuid: None, membership, removed: false, asker_removed: None }),
@@ -305,7 +309,7 @@ mod tests {
 
     /// Checks what node 3 makes of the answers, which is one of so many founders.
     #[track_caller]
-    fn check(founders: usize, answers: &[Heard], expected: Verdict) {
+    fn check(founders: usize, answers: &[PeerAnswers], expected: Conclusion) {
         let asker = Asker { id: 3, fresh: true, founders: Some(founders) };
         assert_eq!(judge(asker, answers), expected, "{founders} {answers:?}");
     }
@@ -314,44 +318,44 @@ mod tests {
 
     #[test]
     fn a_new_node_founds_only_when_all_members_answer_and_have_nothing() {
-        check(1, &[], Verdict::Found);
-        check(3, &[], Verdict::Ask);
-        check(3, &[fresh(1), fresh(2)], Verdict::Found);
-        check(5, &[fresh(1), fresh(2)], Verdict::Ask);
-        check(5, &[1, 2, 4, 5].map(fresh), Verdict::Found);
+        check(1, &[], Conclusion::Found);
+        check(3, &[], Conclusion::Ask);
+        check(3, &[fresh(1), fresh(2)], Conclusion::Found);
+        check(5, &[fresh(1), fresh(2)], Conclusion::Ask);
+        check(5, &[1, 2, 4, 5].map(fresh), Conclusion::Found);
         // A founder that ended before its first entry, and one that has heard of the founding only.
         let begun = Standing { joined: true, term: 1, ..FRESH };
-        check(3, &[fresh(1), Heard { standing: begun, ..fresh(2) }], Verdict::Found);
+        check(3, &[fresh(1), PeerAnswers { standing: begun, ..fresh(2) }], Conclusion::Found);
         // A node that is told to join waits for a cluster.
         let asker = Asker { id: 3, fresh: true, founders: None };
-        assert_eq!(judge(asker, &[fresh(1), fresh(2)]), Verdict::Ask);
+        assert_eq!(judge(asker, &[fresh(1), fresh(2)]), Conclusion::Ask);
     }
 
     #[test]
     fn a_lost_disk_and_a_member_without_entries_found_nothing_while_the_third_is_away() {
         // Simulation seed 20672 of an early version: the third had everything, and it was lost.
         let begun = Standing { joined: true, term: 1, ..FRESH };
-        check(3, &[fresh(1)], Verdict::Ask);
-        check(3, &[Heard { standing: begun, ..fresh(1) }], Verdict::Ask);
-        check(3, &[formed(1, 2, THREE, 0)], Verdict::Ask);
+        check(3, &[fresh(1)], Conclusion::Ask);
+        check(3, &[PeerAnswers { standing: begun, ..fresh(1) }], Conclusion::Ask);
+        check(3, &[formed(1, 2, THREE, 0)], Conclusion::Ask);
     }
 
     #[test]
     fn a_wiped_node_never_founds_and_waits_for_a_majority_of_the_others() {
         const FIVE: &[&[u64]] = &[&[1, 2, 3, 4, 5]];
-        check(3, &[formed(1, 4, THREE, 0)], Verdict::Ask);
-        check(3, &[formed(1, 4, THREE, 0), fresh(2)], Verdict::Ask);
-        check(3, &[formed(1, 4, THREE, 0), formed(2, 7, THREE, 0)], Verdict::Join { floor: 7 });
-        check(5, &[formed(1, 4, FIVE, 0), formed(2, 7, FIVE, 0), fresh(4), fresh(5)], Verdict::Ask);
+        check(3, &[formed(1, 4, THREE, 0)], Conclusion::Ask);
+        check(3, &[formed(1, 4, THREE, 0), fresh(2)], Conclusion::Ask);
+        check(3, &[formed(1, 4, THREE, 0), formed(2, 7, THREE, 0)], Conclusion::Join { floor: 7 });
+        check(5, &[formed(1, 4, FIVE, 0), formed(2, 7, FIVE, 0), fresh(4), fresh(5)], Conclusion::Ask);
         let three = [formed(1, 4, FIVE, 0), formed(2, 7, FIVE, 0), formed(4, 5, FIVE, 0), fresh(5)];
-        check(5, &three, Verdict::Join { floor: 7 });
+        check(5, &three, Conclusion::Join { floor: 7 });
         // Another wiped node knows nothing that counts.
         let mut wiped = formed(2, 9, THREE, 0);
         wiped.standing.joined = false;
-        check(3, &[formed(1, 4, THREE, 0), wiped], Verdict::Ask);
+        check(3, &[formed(1, 4, THREE, 0), wiped], Conclusion::Ask);
         // This node has begun to catch up: it is not fresh any more, and neither is the cluster.
         let asker = Asker { id: 3, fresh: false, founders: Some(3) };
-        assert_eq!(judge(asker, &[fresh(1), fresh(2)]), Verdict::Ask);
+        assert_eq!(judge(asker, &[fresh(1), fresh(2)]), Conclusion::Ask);
     }
 
     /// The file of node 3 names 1, 2 and 3, and the cluster has become 3, 4 and 5. Node 3 is wiped,
@@ -362,27 +366,27 @@ mod tests {
         let old = |id| formed(id, 4, THREE, 0);
         // Node 1 was in the majority that agreed to the change, and knows the joint membership.
         let knows = formed(1, 5, &[&[1, 2, 3], &[3, 4, 5]], 90);
-        check(3, &[knows.clone(), old(2)], Verdict::Ask);
-        check(3, &[knows.clone(), old(2), formed(4, 9, LATER, 91)], Verdict::Ask);
+        check(3, &[knows.clone(), old(2)], Conclusion::Ask);
+        check(3, &[knows.clone(), old(2), formed(4, 9, LATER, 91)], Conclusion::Ask);
         let all = [knows, old(2), formed(4, 9, LATER, 91), formed(5, 8, LATER, 91)];
-        check(3, &all, Verdict::Join { floor: 9 });
+        check(3, &all, Conclusion::Join { floor: 9 });
         // A node that was removed says nothing that counts.
         let mut removed = formed(1, 5, THREE, 99);
         removed.members.as_mut().unwrap().removed = true;
-        check(3, &[removed, old(2), formed(4, 9, LATER, 91), formed(5, 8, LATER, 91)], Verdict::Join { floor: 9 });
+        check(3, &[removed, old(2), formed(4, 9, LATER, 91), formed(5, 8, LATER, 91)], Conclusion::Join { floor: 9 });
     }
 
     #[test]
     fn a_node_that_was_never_a_voter_waits_for_a_majority_of_those() {
-        check(3, &[formed(1, 4, &[&[1]], 5)], Verdict::Join { floor: 4 });
-        check(3, &[formed(1, 4, &[&[1, 2]], 5)], Verdict::Ask);
-        check(3, &[formed(1, 4, &[&[1, 2]], 5), formed(2, 4, &[&[1, 2]], 5)], Verdict::Join { floor: 4 });
+        check(3, &[formed(1, 4, &[&[1]], 5)], Conclusion::Join { floor: 4 });
+        check(3, &[formed(1, 4, &[&[1, 2]], 5)], Conclusion::Ask);
+        check(3, &[formed(1, 4, &[&[1, 2]], 5), formed(2, 4, &[&[1, 2]], 5)], Conclusion::Join { floor: 4 });
     }
 
     #[test]
     fn two_clusters_of_one_name_are_none_to_join() {
         let mut other = formed(2, 7, THREE, 0);
         other.members.as_mut().unwrap().uuid = Some(ClusterUuid([2; 16]));
-        check(3, &[formed(1, 4, THREE, 0), other], Verdict::Several);
+        check(3, &[formed(1, 4, THREE, 0), other], Conclusion::Several);
     }
 }

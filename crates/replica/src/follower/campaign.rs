@@ -1,11 +1,11 @@
-//! The time at which a follower asks to be elected.
+//! Time at which a follower stands for election.
 //!
-//! A leader that says nothing is given the configured time, some of it by chance: it may be a busy
-//! machine. A leader whose connection has ended is most likely dead, and then no follower needs to
-//! wait longer than the lease, in which all who heard it vote for no other. But the end is a hint
-//! only: a firewall may have cut the connection. So it moves nothing but the moment at which this
-//! node asks the others whether they would elect it (pre-vote): a node that still hears the leader
-//! says no, and no term moves. What leaders and voters promise each other, the lease, stays whole.
+//! A leader that is silent is given the election timeout, part of which is random, because the
+//! leader may be a busy machine. A leader whose connection has ended is most likely dead. Then a
+//! follower waits no longer than the lease, in which all nodes that heard the leader vote for no
+//! other. The end of a connection is only a hint, because a firewall may have cut it. So it moves
+//! only the time of the pre-vote: a node that still hears the leader refuses, and no term changes.
+//! The lease on which leaders rely stays whole.
 //!
 //! ```text
 //! heard last      connection ends         lease over, asks, and again ...           asks for want of a word
@@ -22,27 +22,26 @@ use openraft::async_runtime::watch::WatchReceiver;
 use tokio::time::{Instant, sleep_until};
 
 use crate::Config;
-use crate::local::leader_watch::Seen;
+use crate::local::leader_watch::LeaderSigns;
 use crate::local::vote_gate::VoteGate;
 use crate::raft::consensus::Consensus;
 use crate::stop::Stop;
 
-/// Time behind its lease that a follower waits for the leases of the others, who heard the leader a
-/// little later.
+/// Time after its lease that a follower waits for the leases of the other followers, which heard
+/// the leader a little later.
 const MARGIN: Duration = Duration::from_millis(5);
-/// The time between two followers, who ask one after the other, so that not all of them stand at
-/// once and none wins. About one election.
+/// Time between the pre-votes of two followers, which ask one after the other so that they do not
+/// split the votes. About the duration of one election.
 const TURN: Duration = Duration::from_millis(12);
-/// Time to be elected that a candidate is given which has just been told that this node would elect
-/// it.
+/// Time to be elected that this node gives a candidate to which it has just granted a vote.
 const PRECEDENCE: Duration = Duration::from_millis(50);
 
-/// Times at which to ask, for a follower of one leader.
+/// Times at which a follower of one leader asks for pre-votes.
 #[derive(Clone, Copy, Debug)]
 struct Timing {
     leader: u64,
     lease: Duration,
-    /// Silence that is allowed to a leader whose connections have not ended.
+    /// Longest silence of a leader whose connections have not ended.
     patience: Duration,
     /// Number of followers that ask before this one.
     before: u32,
@@ -50,32 +49,32 @@ struct Timing {
 }
 
 impl Timing {
-    /// The end of the ordinary timeout.
+    /// End of the ordinary election timeout.
     fn patient_until(&self, heard: Instant) -> Instant {
         heard + self.patience
     }
 
-    /// The time at which to ask because the leader's connection has ended; `asked`: when this node
-    /// did so last. `None`: not at all.
-    fn ask_at(&self, seen: &Seen, asked: Option<Instant>) -> Option<Instant> {
-        let heard = seen.heard?;
+    /// Time at which to ask because the leader's connection has ended; `None` not to ask for that
+    /// reason. `asked` is the time at which this node last did so.
+    fn ask_at(&self, signs: &LeaderSigns, asked: Option<Instant>) -> Option<Instant> {
+        let heard = signs.heard?;
         // Another connection of the same leader may live, or be new.
-        let (_, ended) = seen.ended.filter(|(leader, ended)| *leader == self.leader && *ended >= heard)?;
+        let (_, ended) = signs.ended.filter(|(leader, ended)| *leader == self.leader && *ended >= heard)?;
         let first = (heard + self.lease).max(ended) + MARGIN + TURN * self.before;
         let again = asked.map_or(first, |asked| first.max(asked + TURN * self.followers));
-        let at = seen.granted.map_or(again, |granted| again.max(granted + PRECEDENCE));
+        let at = signs.granted.map_or(again, |granted| again.max(granted + PRECEDENCE));
         (at < self.patient_until(heard)).then_some(at)
     }
 }
 
-/// Runs until the node stops: says when Raft may stand of itself, and when it shall ask at once.
+/// Runs until the node stops: tells Raft when it may stand by itself, and when it must ask at once.
 pub(crate) async fn stand(config: Arc<Config>, consensus: Arc<Consensus>, gate: Arc<VoteGate>, stopped: Stop) {
     let mut changes = consensus.role_changes();
     let mut state = State::default();
     tokio::select! {
         biased;
         () = stopped.wait() => return,
-        // Before, an earlier process of this node may have promised not to.
+        // Before that, an earlier process of this node may have promised not to stand.
         () = gate.unbound() => {}
     }
     loop {
@@ -92,15 +91,14 @@ pub(crate) async fn stand(config: Arc<Config>, consensus: Arc<Consensus>, gate: 
 
 #[derive(Default)]
 struct State {
-    /// The timeout that was drawn when the leader was last found to be there, and when it was heard
-    /// then.
+    /// Time at which the leader was heard last, and the election timeout drawn then.
     patience: Option<(Instant, Duration)>,
     /// Time at which this node last asked because a connection had ended.
     asked: Option<Instant>,
 }
 
 impl State {
-    /// Does what is due. Returns when to look again, if nothing happens before.
+    /// Does what is due. Returns the time of the next look, if nothing happens before.
     async fn look(&mut self, config: &Config, consensus: &Consensus, gate: &VoteGate) -> Instant {
         let now = Instant::now();
         let seldom = now + consensus.election_timeout_max;
@@ -108,15 +106,15 @@ impl State {
             return seldom;
         }
         if consensus.disk_watch.stalls() {
-            // This node could not even vote for itself. The end of the stall is told.
+            // Without its disk this node cannot even vote for itself. The end of a stall wakes this
+            // task.
             consensus.raft.runtime_config().elect(false);
             return seldom;
         }
-        let seen = consensus.leader_watch.seen();
+        let signs = consensus.leader_watch.signs();
         let leader = consensus.leader().filter(|leader| *leader != consensus.node_id);
-        let (Some(leader), Some(heard)) = (leader, seen.heard) else {
-            // No leader to wait for: candidates and those who have heard none keep to Raft's own
-            // pauses.
+        let (Some(leader), Some(heard)) = (leader, signs.heard) else {
+            // Without a leader to wait for, candidates and followers keep to Raft's own pauses.
             consensus.raft.runtime_config().elect(true);
             return seldom;
         };
@@ -126,16 +124,16 @@ impl State {
         let silent = now >= timing.patient_until(heard);
         consensus.raft.runtime_config().elect(silent);
         if silent {
-            // Until it is heard again.
+            // Raft may stand until the leader is heard again.
             return now + Duration::from_millis(config.heartbeat_ms);
         }
-        if timing.ask_at(&seen, self.asked).is_some_and(|at| at <= now) {
+        if timing.ask_at(&signs, self.asked).is_some_and(|at| at <= now) {
             tracing::debug!(leader, silent_ms = (now - heard).as_millis(), "the leader's connection has ended: asking");
             self.asked = Some(now);
             // Raft's own watch grants no vote while the lease lasts.
             let _ = consensus.raft.trigger().elect(true).await;
         }
-        let again = timing.ask_at(&seen, self.asked);
+        let again = timing.ask_at(&signs, self.asked);
         again.map_or(timing.patient_until(heard), |at| at.min(timing.patient_until(heard)))
     }
 
@@ -184,29 +182,33 @@ mod tests {
     const SECOND: Timing = Timing { before: 1, ..FIRST };
 
     /// Sights of a follower that heard its leader at `heard`; times in milliseconds from `start`.
-    fn seen(start: Instant, heard: u32, ended: Option<(u64, u32)>, granted: Option<u32>) -> Seen {
+    fn signs(start: Instant, heard: u32, ended: Option<(u64, u32)>, granted: Option<u32>) -> LeaderSigns {
         let at = |ms: u32| start + MS * ms;
-        Seen { heard: Some(at(heard)), ended: ended.map(|(leader, ms)| (leader, at(ms))), granted: granted.map(at) }
+        LeaderSigns {
+            heard: Some(at(heard)),
+            ended: ended.map(|(leader, ms)| (leader, at(ms))),
+            granted: granted.map(at),
+        }
     }
 
     #[track_caller]
-    fn check(timing: Timing, seen: impl Fn(Instant) -> Seen, asked: Option<u32>, expected: Option<u32>) {
+    fn check(timing: Timing, signs: impl Fn(Instant) -> LeaderSigns, asked: Option<u32>, expected: Option<u32>) {
         let start = Instant::now();
-        let at = timing.ask_at(&seen(start), asked.map(|ms| start + MS * ms));
+        let at = timing.ask_at(&signs(start), asked.map(|ms| start + MS * ms));
         assert_eq!(at.map(|at| at - start), expected.map(|ms| MS * ms));
     }
 
     #[test]
     fn a_follower_asks_behind_its_lease_when_the_leaders_connection_has_ended_and_one_follower_after_the_other() {
-        check(FIRST, |start| seen(start, 100, Some((1, 130)), None), None, Some(355));
-        check(SECOND, |start| seen(start, 100, Some((1, 130)), None), None, Some(367));
+        check(FIRST, |start| signs(start, 100, Some((1, 130)), None), None, Some(355));
+        check(SECOND, |start| signs(start, 100, Some((1, 130)), None), None, Some(367));
         // The end is known late.
-        check(SECOND, |start| seen(start, 100, Some((1, 400)), None), None, Some(417));
+        check(SECOND, |start| signs(start, 100, Some((1, 400)), None), None, Some(417));
     }
 
     #[test]
     fn it_asks_again_in_turn_with_the_others_until_the_ordinary_timeout() {
-        let cut = |start| seen(start, 100, Some((1, 130)), None);
+        let cut = |start| signs(start, 100, Some((1, 130)), None);
         check(FIRST, cut, Some(355), Some(379));
         check(SECOND, cut, Some(367), Some(391));
         check(FIRST, cut, Some(675), Some(699));
@@ -217,16 +219,16 @@ mod tests {
 
     #[test]
     fn a_silent_leader_and_one_that_is_heard_again_and_the_end_of_another_change_nothing() {
-        check(FIRST, |start| seen(start, 100, None, None), None, None);
-        check(FIRST, |start| seen(start, 131, Some((1, 130)), None), None, None);
-        check(FIRST, |start| seen(start, 100, Some((2, 130)), None), None, None);
-        check(FIRST, |_| Seen::default(), None, None);
+        check(FIRST, |start| signs(start, 100, None, None), None, None);
+        check(FIRST, |start| signs(start, 131, Some((1, 130)), None), None, None);
+        check(FIRST, |start| signs(start, 100, Some((2, 130)), None), None, None);
+        check(FIRST, |_| LeaderSigns::default(), None, None);
     }
 
     #[test]
     fn another_that_would_be_elected_goes_first() {
-        check(SECOND, |start| seen(start, 100, Some((1, 130)), Some(356)), None, Some(406));
-        check(SECOND, |start| seen(start, 100, Some((1, 130)), Some(140)), None, Some(367));
+        check(SECOND, |start| signs(start, 100, Some((1, 130)), Some(356)), None, Some(406));
+        check(SECOND, |start| signs(start, 100, Some((1, 130)), Some(140)), None, Some(367));
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! Keeps this node's peers those of the effective membership, and ends the node when it is no
-//! member any more.
+//! Keeps this node's peers equal to the members, and ends the node when it was removed from them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +13,12 @@ use crate::raft::consensus::Consensus;
 use crate::raft::transport::{Answer, Ask, Lane};
 use crate::view::life::Life;
 
-/// A pause between two calls that strangers may have brought about.
+/// Pause between two calls that strangers may have caused.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Time between two looks whether this node has a vote, of which it is not told.
+/// Time between two checks whether this node has a vote, because it is not notified of that.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Runs until the node stops.
+/// Follows the membership until the node stops.
 pub(crate) async fn follow_members(consensus: Arc<Consensus>, gate: Arc<VoteGate>, life: Arc<Life>) {
     let stopped = life.stopped();
     let mut changes = consensus.role_changes();
@@ -57,7 +56,7 @@ pub(crate) async fn follow_members(consensus: Arc<Consensus>, gate: Arc<VoteGate
     }
 }
 
-/// Asks whether this node was removed: it is not told, and hears no leader any more.
+/// Asks the peers whether this node was removed. A removed node is not told, and hears no leader.
 async fn ask_whether_removed(consensus: &Consensus) {
     let known = |answer| match answer {
         Answer::Members(known) => Some(known),
@@ -72,8 +71,8 @@ async fn ask_whether_removed(consensus: &Consensus) {
     }
 }
 
-/// Calls a member at its own address. Both ends tell their levels, and one that is beyond this
-/// node's program ends this node.
+/// Connects to a member at its own address. Both ends tell their levels, and a level that this
+/// node's program does not know ends this node.
 async fn call(consensus: &Consensus, member: u64) {
     if let Some(peer) = consensus.peers.get(member) {
         let _ = peer.target(Lane::Control).connect().await;

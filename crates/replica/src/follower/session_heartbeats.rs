@@ -18,31 +18,31 @@ use crate::view::life::Life;
 use crate::write::propose::Proposer;
 use crate::write::retry::Retry;
 
-/// A heartbeat that the leader took.
+/// A heartbeat that the leader has accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touch {
     /// The session.
     pub session: SessionId,
-    /// The session's timeout: it cannot have expired until this long after the client *sent* the
-    /// heartbeat.
+    /// Timeout of the session in milliseconds. The session cannot expire until this long after the
+    /// client *sent* the heartbeat.
     pub timeout_ms: u32,
 }
 
-/// Heartbeats in one question to the leader.
+/// Largest number of heartbeats in one message to the leader.
 const BATCH_MAX: usize = TOUCHES_MAX;
-/// Time in which heartbeats that no caller waits for may gather. Far below any session timeout.
+/// Time in which heartbeats for which no caller waits are gathered. Far below any session timeout.
 const LINGER: Duration = Duration::from_millis(50);
-/// The part of a session's timeout that a heartbeat may take: a client that is refused here has
-/// time for the other nodes before its session ends.
+/// Divisor of a session's timeout that bounds the time of a heartbeat. A client that is refused
+/// here has time for other nodes before its session ends.
 const SHARE_OF_TIMEOUT: u32 = 3;
 
-/// A heartbeat on its way.
+/// A heartbeat on its way to the leader. `waiter` is `None` if no caller waits for the answer.
 pub(crate) struct Heartbeat {
     credential: Credential,
     waiter: Option<oneshot::Sender<Result<TouchAnswer, String>>>,
 }
 
-/// Takes heartbeats, from this node's clients and from peers.
+/// Heartbeats of this node's clients and of those that peers forward.
 pub(crate) struct SessionHeartbeats {
     consensus: Arc<Consensus>,
     view: Arc<View>,
@@ -52,7 +52,7 @@ pub(crate) struct SessionHeartbeats {
 }
 
 impl SessionHeartbeats {
-    /// Makes the part, and the queue for [`forward`].
+    /// Makes the value, and the queue for [`forward`].
     pub(crate) fn new(
         proposer: &Proposer,
         leadership: Arc<Leadership>,
@@ -91,14 +91,14 @@ impl SessionHeartbeats {
     /// See [`crate::Replica::touch_soon`].
     pub(crate) fn touch_soon(&self, credential: Credential) {
         if self.consensus.leader() == Some(self.consensus.node_id) {
-            // Whether it counted does not matter.
+            // Nobody waits for the outcome.
             let _ = self.leadership.touch_here(&[credential]);
         } else {
             let _ = self.queue.try_send(Heartbeat { credential, waiter: None });
         }
     }
 
-    /// Timeout of a session; the shortest one where the session is not known here.
+    /// Timeout of a session; the shortest allowed timeout if the session is not known here.
     fn timeout_of(&self, session: SessionId) -> Duration {
         let state = self.view.state();
         let shortest = state.limits().session_timeout_min_ms;
@@ -144,7 +144,7 @@ impl SessionHeartbeats {
     }
 }
 
-/// Passes heartbeats on to the leader, many at once.
+/// Forwards heartbeats to the leader, many at once.
 pub(crate) async fn forward(heartbeats: Arc<SessionHeartbeats>, mut queue: mpsc::Receiver<Heartbeat>, stopped: Stop) {
     loop {
         let Some(batch) = gather(&mut queue, &stopped).await else {
@@ -158,8 +158,8 @@ pub(crate) async fn forward(heartbeats: Arc<SessionHeartbeats>, mut queue: mpsc:
     }
 }
 
-/// Heartbeats until a client waits for one, there are enough, or they have lingered. `None` at the
-/// end.
+/// Gathers heartbeats until a client waits for one, there are enough, or [`LINGER`] is over. `None`
+/// when the node stops.
 async fn gather(queue: &mut mpsc::Receiver<Heartbeat>, stopped: &Stop) -> Option<Vec<Heartbeat>> {
     let mut batch = Vec::new();
     tokio::select! {
@@ -179,12 +179,12 @@ async fn gather(queue: &mut mpsc::Receiver<Heartbeat>, stopped: &Stop) -> Option
     Some(batch)
 }
 
-/// Leaves out heartbeats that no caller waits for and that say what another one says.
+/// Drops heartbeats for which no caller waits and that repeat another one.
 fn without_repetitions(mut batch: Vec<Heartbeat>) -> Vec<Heartbeat> {
     let mut heard = HashSet::new();
     batch.retain(|heartbeat| {
-        // With the secret, which no node has looked at yet: a stranger's heartbeat does not stand
-        // for the session's own.
+        // Compared with the secret, which no node has checked yet, so that a stranger's heartbeat
+        // does not replace the session's own.
         let Credential { session, secret_hash } = heartbeat.credential;
         heartbeat.waiter.is_some() || heard.insert((session, secret_hash))
     });

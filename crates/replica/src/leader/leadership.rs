@@ -1,5 +1,5 @@
 //! Duties of a leader: it listens to sessions and expires silent ones, collects znodes that are
-//! due, and sees to it that its configured limits are in force. Nothing of this is ever forwarded:
+//! due, and puts its configured limits in force. A leader never forwards these proposals, because
 //! another leader judges for itself.
 
 use std::collections::HashSet;
@@ -19,27 +19,27 @@ use znode::{
 use crate::leader::mixed_log::MixedLog;
 use crate::leader::quota_log::QuotaLog;
 use crate::local::leader_term::Sessions;
-use crate::local::session_tracker::{Noted, SessionTracker, Silence};
+use crate::local::session_tracker::{HeartbeatOutcome, SessionTracker, Silence};
 use crate::raft::consensus::Consensus;
 use crate::raft::transport::TouchAnswer;
 use crate::stop::Stop;
 use crate::write::closings::ENDING_PART;
 use crate::write::propose::Proposer;
 
-/// A duty that takes longer is given up and taken up again, though it may still come to pass. Not
-/// so expiries.
+/// Time after which a duty is given up and taken up again, although its proposal may still be
+/// applied. Expiries have no such bound.
 const DUTY_MAX: Duration = Duration::from_secs(10);
-/// Closed sessions are forgotten every so many ticks.
+/// Number of ticks between two removals of closed sessions from the tracker.
 const SWEEP_TICKS: u64 = 50;
-/// Entries with expiries that one tick may propose.
+/// Largest number of entries with expiries that one tick may propose.
 const EXPIRIES_AT_ONCE: usize = 8;
-/// Entries that collect znodes, one after the other, before the next tick has to ask for more.
+/// Largest number of entries that one duty proposes to collect znodes, one after the other.
 const REAPS_AT_ONCE: usize = 32;
 
 /// A proposal that the leader makes of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Duty {
-    /// Judged in this term, and worth nothing in another.
+    /// An expiry. It is judged in `term`, and void in any other term.
     Expire {
         sessions: Vec<SessionId>,
         term: Term,
@@ -47,14 +47,14 @@ enum Duty {
     Reap,
     SetLimits,
     Found,
-    /// A note, which came with the next level and is seen at once.
+    /// A note in the state that the level was raised.
     #[cfg(feature = "next-level")]
     Note,
     EndGrace,
 }
 
-/// Room for sessions to be expired beside the expiries that are under way. A session that has more
-/// znodes than all of them may remove goes alone.
+/// Room for expiries in addition to those that are under way. A session that has more znodes than
+/// the whole room is expired alone.
 struct Room {
     left: u64,
     alone: bool,
@@ -81,9 +81,10 @@ impl Room {
     }
 }
 
-type Done = Pin<Box<dyn Future<Output = Duty> + Send>>;
+/// The future of a duty that a leader does.
+type DutyFuture = Pin<Box<dyn Future<Output = Duty> + Send>>;
 
-/// The duties of a leader, and what it needs for them.
+/// Duties of a leader, with the parts that they need.
 pub(crate) struct Leadership {
     consensus: Arc<Consensus>,
     proposer: Arc<Proposer>,
@@ -99,7 +100,7 @@ impl Leadership {
         self.consensus.sessions()
     }
 
-    /// The term in which this node is sure to lead, so that it may acknowledge heartbeats.
+    /// Term in which this node is sure to lead, so that it may acknowledge heartbeats.
     fn sure_term(&self) -> Result<u64, &'static str> {
         let (term, followed) = self.consensus.leading_term().ok_or("this node does not lead")?;
         if !followed {
@@ -109,8 +110,8 @@ impl Leadership {
         Ok(term)
     }
 
-    /// Refuses while leadership is changing hands: the successor may lead at once, however recently
-    /// this node was followed.
+    /// Refuses while leadership is handed over: the successor may lead at once, however recently a
+    /// quorum followed this node.
     fn hands_over_not(&self, term: u64) -> Result<(), &'static str> {
         if self.consensus.hands_over_in(term) { Err("leadership is changing hands") } else { Ok(()) }
     }
@@ -138,13 +139,13 @@ impl Leadership {
         // Under the guard: a session that the tracker has forgotten as expired is not in this state
         // any more.
         let state = self.proposer.view.state();
-        // Under the guard, too: what the successor has been told by now is not to be outdated.
+        // Checked under the guard, too, so that the ages that the successor has got stay right.
         self.hands_over_not(term)?;
         let now = Instant::now();
         Ok(credentials.iter().map(|credential| touch(&state, &mut current.tracker, credential, now)).collect())
     }
 
-    /// Moves the sessions' clock on. Returns what there is to do.
+    /// Moves the sessions' clock on. Returns the duties that are due.
     fn tick_as_leader(&self, state: &State, busy: &HashSet<Duty>) -> Vec<Duty> {
         let current = self.consensus.leading_term().map(|(term, followed)| (Term(term), followed));
         let now = Instant::now();
@@ -199,7 +200,7 @@ impl Leadership {
         if state.level() >= 2 && state.cluster().is_some_and(|it| it.note().is_none()) && !busy.contains(&Duty::Note) {
             duties.push(Duty::Note);
         }
-        // Counted by each leader anew: what the one before it has waited, no clock here knows.
+        // Each leader counts anew, because no clock here knows how long the last leader has waited.
         let waited = |ms| now.saturating_duration_since(current.began) >= Duration::from_millis(ms);
         if !busy.contains(&Duty::EndGrace) && state.grace_ms().is_some_and(waited) {
             duties.push(Duty::EndGrace);
@@ -207,7 +208,8 @@ impl Leadership {
         duties
     }
 
-    /// The time by which things are due. The entry that collects them will carry at least this.
+    /// Time by which things are due for collection. The entry that collects them will carry at
+    /// least this.
     fn reap_time(&self, state: &State) -> u64 {
         self.proposer.entry_clock.now_ms(state.time_ms())
     }
@@ -216,15 +218,15 @@ impl Leadership {
         Duration::from_millis(self.proposer.config.tick_ms)
     }
 
-    /// Proposes what a duty asks for, here or nowhere, and waits until it is applied or lost.
+    /// Proposes what a duty needs, without forwarding it, and waits until it is applied or lost.
     async fn fulfil(self: Arc<Self>, duty: Duty) -> Duty {
         match &duty {
             Duty::Expire { sessions, term } => {
                 let ids: Vec<u64> = sessions.iter().map(|session| session.0).collect();
                 tracing::info!(sessions = ?ids, term = term.0, "sessions were silent for their whole timeout");
                 let sessions = sessions.clone();
-                // However long it takes: until the log has decided, it may come to pass, and nobody
-                // may be told that the session lives.
+                // Waits without a bound: until the log has decided, the expiry may be applied, and
+                // no client may be told that the session lives.
                 let (command, _) = self.proposer.command(Request::new(Op::ExpireSessions { sessions, term: *term }));
                 note(&self.consensus.raft.client_write(command).await);
             }
@@ -248,7 +250,7 @@ impl Leadership {
                     self.proposer.config.zxid_base.unwrap_or_else(|| zxid_base_at(self.proposer.entry_clock.now_ms(0)));
                 let founding = Founding { uuid: ClusterUuid(storage::random_uuid()), zxid_base, group: 0 };
                 self.propose_as_duty(Op::Found(founding)).await;
-                // That of a leader before this one may have been applied first.
+                // The founding of an earlier leader may have been applied first.
                 if let Some(&Founding { uuid, zxid_base, .. }) = self.consensus.cluster.founding() {
                     tracing::info!(uuid = uuid.to_string(), zxid_base, "the cluster has its uuid");
                 }
@@ -269,7 +271,7 @@ impl Leadership {
         duty
     }
 
-    /// Tells whether it was applied, as far as this node knows.
+    /// Proposes `op`. Returns true if it was applied, as far as this node knows.
     async fn propose_as_duty(&self, op: Op) -> bool {
         self.propose_request(Request::new(op)).await
     }
@@ -283,7 +285,7 @@ impl Leadership {
     fn end_duty(&self, duty: &Duty) {
         if let Duty::Expire { sessions: expired, term } = duty {
             let state = self.proposer.view.state();
-            // Another term has judged for itself, and what it has under way stays so.
+            // Another term has judged for itself, and its expiries under way stay so.
             if let Some(current) = self.sessions().current.as_mut().filter(|current| current.term == *term) {
                 current.tracker.expiry_ended(expired, |session| state.session(session).is_some());
             }
@@ -291,13 +293,13 @@ impl Leadership {
     }
 }
 
-/// The zxid base of a cluster that is founded now. A clock that is a century ahead must not keep it
-/// from being founded.
+/// Zxid base of a cluster that is founded now. The bound lets a cluster be founded whose clock is a
+/// century ahead.
 fn zxid_base_at(now_ms: u64) -> u64 {
     now_ms.saturating_mul(1 << 10).min(ZXID_BASE_MAX)
 }
 
-/// Removes the znode of the grace, which no client may.
+/// Removes the znode of the grace period, which no client may remove.
 fn end_of_grace() -> Request {
     let path = ZPath::parse(RESTORING).expect("a constant");
     let keeper = [SUPER, KEEPER].map(|scheme| Identity { scheme: scheme.into(), id: "zlock".into() });
@@ -313,12 +315,13 @@ fn note<T, E: std::fmt::Display>(written: &Result<T, E>) -> bool {
     written.is_ok()
 }
 
-/// Runs on every node; does something only while it leads.
+/// Fulfils the duties of a leader. Runs on every node, and does something only while the node
+/// leads.
 pub(crate) async fn lead(leadership: Arc<Leadership>, stopped: Stop) {
     let mut tick = interval(leadership.tick());
     // After a pause, time goes on from here; the tracker notices the gap itself.
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut under_way: FuturesUnordered<Done> = FuturesUnordered::new();
+    let mut under_way: FuturesUnordered<DutyFuture> = FuturesUnordered::new();
     let mut busy = HashSet::new();
     let (mut quotas, mut mixed) = (QuotaLog::default(), MixedLog::default());
     loop {
@@ -351,8 +354,8 @@ fn touch(state: &State, tracker: &mut SessionTracker, credential: &Credential, n
     match state.authenticate(credential) {
         Err(error) => TouchAnswer::Refused(error),
         Ok(session) => match tracker.heard(session.id, session.timeout_ms, now) {
-            Noted::Alive => TouchAnswer::Alive { timeout_ms: session.timeout_ms },
-            Noted::Expiring => TouchAnswer::Expiring,
+            HeartbeatOutcome::Alive => TouchAnswer::Alive { timeout_ms: session.timeout_ms },
+            HeartbeatOutcome::Expiring => TouchAnswer::Expiring,
         },
     }
 }

@@ -1,4 +1,4 @@
-//! The duty of a leader to bring changes of the members to their end, one step after the other.
+//! The leader's duty to complete changes of the members, one step after the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use crate::raft::consensus::Consensus;
 use crate::raft::transport::Standing;
 use crate::stop::Stop;
 
-/// A leader that is not preferred looks for a better one once in this time.
+/// Shortest time between two hand-overs to a preferred voter.
 const REBALANCE: Duration = Duration::from_secs(60);
 
-/// Carries steps out.
+/// Carries out the steps of changes of the members.
 pub(crate) struct MemberDuty {
     pub(crate) config: Arc<Config>,
     pub(crate) members: Arc<Members>,
     pub(crate) transfer: Arc<Transfer>,
 }
 
-/// Memory of this leader between two looks.
+/// Memory of the leader between two looks.
 struct Watch {
     term: u64,
-    /// Times since which each learner has had nearly everything.
+    /// Times since which each learner has been nearly up to date.
     in_step: BTreeMap<u64, Instant>,
     /// Time since which another voter was preferred to this leader.
     outranked: Option<Instant>,
@@ -43,7 +43,7 @@ impl MemberDuty {
         &self.members.consensus
     }
 
-    /// Runs until the node stops; does something only while it leads.
+    /// Runs until the node stops, and does something only while it leads.
     pub(crate) async fn fulfil(self, stopped: Stop) {
         let mut tick = interval(Duration::from_millis(self.config.tick_ms * 2));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -62,7 +62,7 @@ impl MemberDuty {
         }
     }
 
-    /// The term in which this node leads for sure, once its own first entry is applied.
+    /// Term in which this node is sure to lead, once its own first entry is applied.
     fn term(&self) -> Option<u64> {
         let (term, followed) = self.consensus().leading_term()?;
         let settled = self.members.proposer.view.state().last_term() == Term(term);
@@ -89,7 +89,7 @@ impl MemberDuty {
         self.rebalance(&membership, watch, term).await;
     }
 
-    /// Notes which learners have nearly everything.
+    /// Notes which learners are nearly up to date.
     async fn look_at_learners(&self, membership: &StoredMembership, watch: &mut Watch) {
         let voters: BTreeSet<u64> = membership.voter_ids().collect();
         let learners: Vec<u64> = membership.nodes().map(|(id, _)| *id).filter(|id| !voters.contains(id)).collect();
@@ -107,7 +107,7 @@ impl MemberDuty {
         }
     }
 
-    /// The standing of a member, as it says itself.
+    /// Standing of a member, by its own answer.
     pub(crate) async fn standing(&self, id: u64) -> Option<Standing> {
         self.consensus().standing(id).await
     }
@@ -144,7 +144,8 @@ impl MemberDuty {
         }
     }
 
-    /// Lets a voter lead that is preferred to this node and has been there for a while.
+    /// Hands over to a voter that is preferred to this node and has been nearly up to date for a
+    /// while.
     async fn rebalance(&self, membership: &StoredMembership, watch: &mut Watch, term: u64) {
         let consensus = self.consensus();
         let own = self.config.leader_priority;

@@ -1,7 +1,7 @@
-//! The next step of a leader about the members: one step at a time, told by the membership and the
-//! state alone, so that any later leader goes on where one ended.
+//! Choice of the leader's next step in a change of the members. A step follows from the membership
+//! and the state alone, so that a later leader can go on.
 //!
-//! An order of an operator adds a learner or leaves a mark at a member. What follows is a duty:
+//! An operator's order adds a learner or leaves a mark at a member. The rest is the leader's duty:
 //!
 //! ```text
 //! add        learner ── in step ──> Promote ──> voter
@@ -15,67 +15,68 @@ use std::collections::BTreeSet;
 
 use storage::{Member, StoredMembership};
 
-/// Names of what else a membership says of a member.
+/// Names and values of the marks that a membership has for a member.
 pub(crate) mod mark {
-    /// `observer`: it never becomes a voter of itself.
+    /// Mark of the role: `observer` for a member that never becomes a voter by itself.
     pub(crate) const ROLE: &str = "role";
     /// The value of [`ROLE`] for a member without a vote.
     pub(crate) const OBSERVER: &[u8] = b"observer";
-    /// `manual`: it becomes a voter when an operator says so.
+    /// Mark of the promotion: `manual` for a learner that becomes a voter only when an operator
+    /// says so.
     pub(crate) const PROMOTE: &str = "promote";
-    /// The value of [`PROMOTE`] for that.
+    /// The value of [`PROMOTE`] for a promotion by an operator.
     pub(crate) const MANUAL: &[u8] = b"manual";
-    /// The id of the member that it is to take the place of, in decimal.
+    /// Mark with the id of the member that this one is to replace, in decimal.
     pub(crate) const REPLACES: &str = "replaces";
-    /// Removal: `safe`, or `forced`.
+    /// Mark of a removal: `safe` or `forced`.
     pub(crate) const REMOVING: &str = "removing";
-    /// The value of [`REMOVING`] where the voters left must be in contact.
+    /// The value of [`REMOVING`] for a removal that needs a quorum of the voters left in contact.
     pub(crate) const SAFE: &[u8] = b"safe";
-    /// The value of [`REMOVING`] where they need not.
+    /// The value of [`REMOVING`] for a removal without that condition.
     pub(crate) const FORCED: &[u8] = b"forced";
-    /// Place of the member, for people.
+    /// Mark with the name of the member's zone, for people.
     pub(crate) const ZONE: &str = "zone";
 }
 
-/// A step that changes the membership, or notes in the state what the next one needs.
+/// Step of a leader that changes the membership, or notes in the state what the next step needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The second half of a change, after the leader that had begun it.
+    /// Completes a joint change of the voters that an earlier leader began.
     LeaveJoint,
-    /// A learner becomes a voter.
+    /// Makes a learner a voter.
     Promote { id: u64 },
-    /// A learner takes the place of a voter.
+    /// Puts a learner in the place of a voter.
     Replace { old: u64, new: u64 },
-    /// The replaced member is to be removed, and if it is none any more the new one replaces none.
+    /// Marks the replaced member for removal if it is still a member, and ends the replacement.
     MarkReplaced { old: u64, new: u64 },
-    /// Leadership passes on, as this leader is to be removed: another one goes on.
+    /// Hands leadership over, because this leader is to be removed.
     PassLeadership,
-    /// A voter becomes a learner.
+    /// Makes a voter a learner.
     Demote { id: u64 },
-    /// The state keeps that this id is used up.
+    /// Notes in the state that this id was removed and may not be used again.
     NoteRemoved { id: u64 },
-    /// A learner that is noted as removed is no member any more.
+    /// Removes a learner from the membership, once it is noted as removed.
     Drop { id: u64 },
 }
 
-/// A leader's sight of the others.
-pub(crate) struct Sight<'a> {
+/// A leader's view of the other members.
+pub(crate) struct LeaderSight<'a> {
     /// The id of this leader.
     pub(crate) own: u64,
-    /// Ids that the state has as removed.
+    /// Tells whether the state has an id as removed.
     pub(crate) removed: &'a dyn Fn(u64) -> bool,
-    /// Members that follow this leader now.
+    /// Tells whether a member follows this leader now.
     pub(crate) in_contact: &'a dyn Fn(u64) -> bool,
-    /// Learners that have nearly everything, and have had it for a while.
+    /// Tells whether a learner has been nearly up to date for a while.
     pub(crate) in_step: &'a dyn Fn(u64) -> bool,
 }
 
-/// The member that this one takes the place of.
+/// Id of the member that this one is to replace; `None` if it replaces none.
 pub(crate) fn replaces(member: &Member) -> Option<u64> {
     std::str::from_utf8(member.extra.get(mark::REPLACES)?).ok()?.parse().ok()
 }
 
-/// Tells whether it serves without ever voting.
+/// Tells whether a member serves without ever voting.
 pub(crate) fn is_observer(member: &Member) -> bool {
     member.extra.get(mark::ROLE).is_some_and(|role| role == mark::OBSERVER)
 }
@@ -85,19 +86,17 @@ fn promotes_itself(member: &Member) -> bool {
     !is_observer(member) && !manual && !member.extra.contains_key(mark::REMOVING)
 }
 
-/// Tells whether the members of this set that are in contact, the leader among them, are a majority
-/// of it.
-pub(crate) fn has_quorum(voters: &BTreeSet<u64>, sight: &Sight<'_>) -> bool {
+/// Tells whether a majority of these voters is in contact. This leader counts as in contact.
+pub(crate) fn has_quorum(voters: &BTreeSet<u64>, sight: &LeaderSight<'_>) -> bool {
     let there = voters.iter().filter(|id| **id == sight.own || (sight.in_contact)(**id)).count();
     there > voters.len() / 2
 }
 
 /// The next step; `None` when there is nothing to do, or nothing that may be done now.
-pub(crate) fn next_step(membership: &StoredMembership, sight: &Sight<'_>) -> Option<Step> {
+pub(crate) fn next_step(membership: &StoredMembership, sight: &LeaderSight<'_>) -> Option<Step> {
     let sets = membership.get_joint_config();
-    // A leader that has no vote, or is about to have none, must hand over by itself: Raft would do
-    // so at a moment of which this node hears nothing, and the node would be sure to lead beside
-    // the next one.
+    // A leader that has no vote, or is about to lose it, must hand over by itself. Raft would do so
+    // unnoticed by this node, which would then be sure to lead at the same time as its successor.
     if sets.last().is_some_and(|voters| !voters.contains(&sight.own)) {
         return Some(Step::PassLeadership);
     }
@@ -109,7 +108,7 @@ pub(crate) fn next_step(membership: &StoredMembership, sight: &Sight<'_>) -> Opt
 }
 
 /// The next step for one member.
-fn step_of(id: u64, member: &Member, voters: &BTreeSet<u64>, sight: &Sight<'_>) -> Option<Step> {
+fn step_of(id: u64, member: &Member, voters: &BTreeSet<u64>, sight: &LeaderSight<'_>) -> Option<Step> {
     if let Some(how) = member.extra.get(mark::REMOVING) {
         return remove(id, how == mark::FORCED, voters, sight);
     }
@@ -118,7 +117,8 @@ fn step_of(id: u64, member: &Member, voters: &BTreeSet<u64>, sight: &Sight<'_>) 
         if is_voter {
             return Some(Step::MarkReplaced { old, new: id });
         }
-        // The one that was to be replaced may have gone another way: this one is like any other.
+        // The member that was to be replaced may be no voter any more: this learner is like any
+        // other then.
         if !voters.contains(&old) {
             return promote(id, member, voters, sight);
         }
@@ -132,14 +132,14 @@ fn step_of(id: u64, member: &Member, voters: &BTreeSet<u64>, sight: &Sight<'_>) 
     if is_voter { None } else { promote(id, member, voters, sight) }
 }
 
-fn promote(id: u64, member: &Member, voters: &BTreeSet<u64>, sight: &Sight<'_>) -> Option<Step> {
+fn promote(id: u64, member: &Member, voters: &BTreeSet<u64>, sight: &LeaderSight<'_>) -> Option<Step> {
     let mut then = voters.clone();
     then.insert(id);
     let may = promotes_itself(member) && (sight.in_step)(id) && has_quorum(&then, sight);
     may.then_some(Step::Promote { id })
 }
 
-fn remove(id: u64, forced: bool, voters: &BTreeSet<u64>, sight: &Sight<'_>) -> Option<Step> {
+fn remove(id: u64, forced: bool, voters: &BTreeSet<u64>, sight: &LeaderSight<'_>) -> Option<Step> {
     if voters.contains(&id) {
         let mut then = voters.clone();
         then.remove(&id);
@@ -175,7 +175,7 @@ mod tests {
     /// Checks the step of leader 1, which hears these members, of which learners are in step.
     #[track_caller]
     fn check(membership: &StoredMembership, contacts: &[u64], removed: &[u64], expected: Option<Step>) {
-        let sight = Sight {
+        let sight = LeaderSight {
             own: 1,
             removed: &|id| removed.contains(&id),
             in_contact: &|id| contacts.contains(&id),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     fn next_of(membership: &StoredMembership) -> Option<Step> {
-        next_step(membership, &Sight { own: 1, removed: &|_| false, in_contact: &|_| true, in_step: &|_| true })
+        next_step(membership, &LeaderSight { own: 1, removed: &|_| false, in_contact: &|_| true, in_step: &|_| true })
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Orders about the members, as the leader carries them out. Each is one entry of the log at most:
-//! what follows from it is a duty of every leader (`member_steps.rs`).
+//! Changes of the members by order, as the leader makes them. An order is at most one entry of the
+//! log; the steps that follow are every leader's duty (`member_steps.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,25 +11,25 @@ use storage::{Member, Membership, Payload, StoredMembership, TypeConfig};
 use tokio::time::timeout;
 use znode::{Op, Request};
 
-use crate::leader::member_steps::{Sight, has_quorum, is_observer, mark, replaces};
+use crate::leader::member_steps::{LeaderSight, has_quorum, is_observer, mark, replaces};
 use crate::leader::orders::{MemberReport, MembersReport, NewMember, OrderError, RefusedOrder};
 use crate::raft::consensus::Consensus;
 use crate::raft::transport::{MEMBERS_MAX, Standing};
 use crate::write::propose::Proposer;
 
-/// A change of the members that takes longer is not known to have come to pass.
+/// Time after which the outcome of a change of the members counts as unknown.
 const CHANGE_MAX: Duration = Duration::from_secs(10);
-/// A learner that lacks more entries does not become a voter.
+/// Largest number of entries that a learner may lack to become a voter.
 pub(crate) const LAG_ENTRIES_MAX: u64 = 5_000;
-/// Members that are to become voters and are not yet. More cost the leader more than they are
-/// worth.
+/// Largest number of learners that are to become voters. More would cost the leader more than they
+/// are worth.
 const LEARNERS_MAX: usize = 2;
-/// Members that never vote.
+/// Largest number of observers.
 const OBSERVERS_MAX: usize = 8;
-/// Bytes of an address, and of the name of a zone.
+/// Largest size in bytes of an address, and of the name of a zone.
 const TEXT_BYTES_MAX: usize = 255;
 
-/// Orders about the members, and what a leader knows of them.
+/// Changes of the members by order, and what a leader knows of the members.
 pub(crate) struct Members {
     pub(crate) consensus: Arc<Consensus>,
     pub(crate) proposer: Arc<Proposer>,
@@ -81,12 +81,14 @@ impl Members {
         }
     }
 
-    /// Number of this leader's entries that a member lacks, as far as it has said.
+    /// Number of this leader's entries that a member lacks, by the member's last answer; `None` if
+    /// not known.
     pub(crate) fn lag(&self, id: u64) -> Option<u64> {
         if id == self.consensus.node_id { Some(0) } else { self.consensus.lag(id) }
     }
 
-    /// Time since the member took a frame of this leader of `term`, in milliseconds.
+    /// Milliseconds since the member accepted a frame of this leader of `term`; `None` if it never
+    /// has.
     fn last_contact(&self, id: u64, term: u64) -> Option<u64> {
         if id == self.consensus.node_id {
             return Some(0);
@@ -95,26 +97,26 @@ impl Members {
         Some(since.elapsed().as_millis() as u64)
     }
 
-    /// Tells whether it follows this leader of `term` now.
+    /// Tells whether a member follows this leader of `term` now.
     pub(crate) fn in_contact(&self, id: u64, term: u64) -> bool {
         self.consensus.is_in_contact(id, term)
     }
 
-    /// Looks with what the leader of `term` sees, for the rules. A learner counts as in step if
-    /// `in_step` says so.
+    /// Calls `look` with the view that the leader of `term` has of the members. `in_step` tells
+    /// which learners are in step.
     pub(crate) fn with_sight<T>(
         &self,
         term: u64,
         in_step: &dyn Fn(u64) -> bool,
-        look: impl FnOnce(&Sight<'_>) -> T,
+        look: impl FnOnce(&LeaderSight<'_>) -> T,
     ) -> T {
         let state = self.proposer.view.state();
         let removed = |id| state.cluster().is_some_and(|cluster| cluster.removed().any(|(other, _)| other == id));
         let in_contact = |id| self.in_contact(id, term);
-        look(&Sight { own: self.consensus.node_id, removed: &removed, in_contact: &in_contact, in_step })
+        look(&LeaderSight { own: self.consensus.node_id, removed: &removed, in_contact: &in_contact, in_step })
     }
 
-    /// Takes in a member that is not one yet. It has been spoken to.
+    /// Adds a new member, which has answered with this `standing`.
     pub(crate) async fn add(&self, new: NewMember, standing: Standing) -> Result<(), OrderError> {
         let membership = self.consensus.membership();
         self.may_add(&new, &membership)?;
@@ -143,7 +145,8 @@ impl Members {
         Ok(())
     }
 
-    /// Checks whether it may be added, as far as this leader knows without asking it.
+    /// Checks whether a member may be added, as far as this leader knows without asking that
+    /// member.
     pub(crate) fn may_add(&self, new: &NewMember, membership: &StoredMembership) -> Result<(), OrderError> {
         let refused = |kind, why: String| Err(OrderError::refused(kind, why));
         let texts = [&new.peer_addr, &new.http_addr, new.zone.as_ref().unwrap_or(&new.peer_addr)];
@@ -184,7 +187,7 @@ impl Members {
         Ok(())
     }
 
-    /// Makes a voter of a learner that is in step.
+    /// Makes a learner that is in step a voter.
     pub(crate) async fn promote(&self, id: u64, standing: Option<Standing>, term: u64) -> Result<(), OrderError> {
         let membership = self.consensus.membership();
         let refused = |kind, why: String| Err(OrderError::refused(kind, why));
@@ -216,7 +219,7 @@ impl Members {
         self.append(&membership, |voters| voters.insert(id)).await
     }
 
-    /// Marks a member: it is removed from here on, step by step.
+    /// Marks a member for removal, which then goes on step by step.
     pub(crate) async fn remove(&self, id: u64, force: bool, term: u64) -> Result<(), OrderError> {
         let membership = self.consensus.membership();
         let Some(member) = membership.get_node(&id) else { return no_member(id) };
@@ -229,7 +232,7 @@ impl Members {
             }
             let quorum = self.with_sight(term, &|_| false, |sight| {
                 // When this leader is the one to go, another one must be there to lead.
-                let sight = Sight { own: if id == sight.own { 0 } else { sight.own }, ..*sight };
+                let sight = LeaderSight { own: if id == sight.own { 0 } else { sight.own }, ..*sight };
                 has_quorum(&left, &sight)
             });
             if !quorum && !force {
@@ -249,7 +252,7 @@ impl Members {
         self.change(ChangeMembers::SetNodes(BTreeMap::from([(id, member)])), &membership).await
     }
 
-    /// A member has moved.
+    /// Changes the addresses or the zone of a member.
     pub(crate) async fn update(&self, id: u64, with: impl FnOnce(&mut Member)) -> Result<(), OrderError> {
         let membership = self.consensus.membership();
         let Some(member) = membership.get_node(&id) else { return no_member(id) };
@@ -265,7 +268,7 @@ impl Members {
         self.change(ChangeMembers::SetNodes(BTreeMap::from([(id, member)])), &membership).await
     }
 
-    /// Changes the members, unless they have changed since `membership` was looked at.
+    /// Changes the members, unless they have changed since `membership` was read.
     pub(crate) async fn change(
         &self,
         changes: ChangeMembers<u64, Member>,
@@ -275,7 +278,7 @@ impl Members {
         outcome(timeout(CHANGE_MAX, changed).await.ok().map(|result| result.map(drop)))
     }
 
-    /// Changes the voters by one, in one entry.
+    /// Adds or removes one voter, in one entry.
     pub(crate) async fn append(
         &self,
         membership: &StoredMembership,
@@ -291,7 +294,7 @@ impl Members {
         outcome(timeout(CHANGE_MAX, appended).await.ok().map(|result| result.map(drop)))
     }
 
-    /// The state keeps that this id is used up.
+    /// Notes in the state that this id was removed and may not be used again.
     pub(crate) async fn note_removed(&self, id: u64) -> Result<(), OrderError> {
         let (command, _) = self.proposer.command(Request::new(Op::NoteRemoved { node_id: id }));
         outcome(timeout(CHANGE_MAX, self.consensus.raft.client_write(command)).await.ok().map(|done| done.map(drop)))
@@ -311,7 +314,7 @@ fn in_progress<T>() -> Result<T, OrderError> {
     Err(OrderError::refused(RefusedOrder::ChangeInProgress, why))
 }
 
-/// Translates Raft's answer; `None` when there was none in time.
+/// Translates Raft's result; `None` means that there was none in time.
 fn outcome(done: Option<Result<(), RaftError<TypeConfig, ClientWriteError<TypeConfig>>>>) -> Result<(), OrderError> {
     let Some(done) = done else {
         return Err(OrderError::Unknown("the change was not committed in time".into()));

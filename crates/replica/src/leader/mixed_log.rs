@@ -1,4 +1,4 @@
-//! Tells the operator of locks whose clients do not see each other: two of them may hold at once.
+//! Log lines about locks whose clients do not see each other, so that two of them may hold at once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,19 +7,19 @@ use tokio::time::Instant;
 use znode::lock::{self, MixedPair};
 use znode::{State, ZPath};
 
-/// Time between two lines about one lock.
+/// Shortest time between two lines about one lock.
 const AGAIN: Duration = Duration::from_secs(60);
-/// Locks that are told of within that time.
+/// Largest number of locks that are logged within that time.
 const TOLD_MAX: usize = 100;
 
-/// Locks that a leader has told of, and when.
+/// Locks that a leader has logged, and when.
 #[derive(Default)]
 pub(crate) struct MixedLog {
     told: BTreeMap<ZPath, Instant>,
 }
 
 impl MixedLog {
-    /// Tells of each such lock at once, and again while it stays one.
+    /// Logs each such lock at once, and again every [`AGAIN`] while its clients stay mixed.
     pub(crate) fn look(&mut self, state: &State, now: Instant) {
         for (path, mixed) in self.due(state, now) {
             let mixed: Vec<String> = mixed.iter().map(MixedPair::to_string).collect();
@@ -53,7 +53,7 @@ mod tests {
 
     use super::*;
 
-    /// Locks with a lock node of Curator's and one of kazoo's, each.
+    /// State with `count` locks, each with a lock node made by Curator and one made by kazoo.
     fn with_mixed_locks(count: usize) -> State {
         let mut state = State::default();
         let mut zxid = 0;

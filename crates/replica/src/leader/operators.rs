@@ -1,4 +1,4 @@
-//! Takes orders of operators, here or from another node, and brings them to the leader.
+//! Orders of operators, which come in at any node and are carried out by the leader.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use storage::codec;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::leader::members::Members;
-use crate::leader::orders::{Done, NewMember, Order, OrderError, RefusedOrder};
+use crate::leader::orders::{NewMember, Order, OrderError, OrderOutcome, RefusedOrder};
 use crate::leader::transfer::Transfer;
 use crate::raft::consensus::Consensus;
-use crate::raft::transport::{Answer, Ask, ChannelError, Introduction, Refusal, TurnedAway};
+use crate::raft::transport::{Answer, Ask, ChannelError, Introduction, PeerRejection, Refusal};
 use crate::view::life::Life;
 use crate::write::retry::Retry;
 
-/// An order takes no longer: a change of the members, or a transfer.
+/// Longest time of an order.
 const ORDER_MAX: Duration = Duration::from_secs(15);
 
-/// Carries orders out.
+/// Carries out orders on the leader, and forwards them from other nodes.
 #[derive(Clone)]
 pub(crate) struct Operators {
     pub(crate) consensus: Arc<Consensus>,
@@ -28,7 +28,7 @@ pub(crate) struct Operators {
 
 impl Operators {
     /// See [`crate::Replica::order`].
-    pub(crate) async fn order(&self, order: Order, deadline: Instant) -> Result<Done, OrderError> {
+    pub(crate) async fn order(&self, order: Order, deadline: Instant) -> Result<OrderOutcome, OrderError> {
         let deadline = deadline.min(Instant::now() + ORDER_MAX);
         let mut tries = Retry::new(&self.consensus, deadline);
         loop {
@@ -43,9 +43,9 @@ impl Operators {
                 },
                 None => "no leader is heard".to_owned(),
             };
-            // The members are told as this node knows them, where no leader answers.
+            // Without a leader, the report is what this node knows of the members.
             if order == Order::Members && self.consensus.heard_leader().is_none() {
-                return Ok(Done::Members(self.members.report()));
+                return Ok(OrderOutcome::Members(self.members.report()));
             }
             if let Err(error) = tries.again(&self.life, &self.consensus, why).await {
                 return Err(OrderError::Unavailable(error.to_string()));
@@ -53,8 +53,13 @@ impl Operators {
         }
     }
 
-    /// Asks the leader; `Err` when it did nothing and another try may do better.
-    async fn pass_on(&self, leader: u64, order: &Order, deadline: Instant) -> Result<Result<Done, OrderError>, String> {
+    /// Passes an order to the leader. `Err` when nothing was done and another try may succeed.
+    async fn pass_on(
+        &self,
+        leader: u64,
+        order: &Order,
+        deadline: Instant,
+    ) -> Result<Result<OrderOutcome, OrderError>, String> {
         let Some(peer) = self.consensus.peers.get(leader) else {
             return Err(format!("the leader, node {leader}, is not known here yet"));
         };
@@ -69,7 +74,7 @@ impl Operators {
         }
     }
 
-    /// An order that another node passed on.
+    /// Carries out an order that another node forwarded.
     pub(crate) async fn order_for_peer(&self, order: &[u8]) -> Answer {
         let Some((term, true)) = self.consensus.leading_term() else {
             return Answer::NotLeader(self.consensus.leader());
@@ -85,9 +90,9 @@ impl Operators {
     }
 
     /// Carries an order out, and waits for its end until the deadline. The order goes on when its
-    /// operator hangs up: a leader that has begun to hand over, and stops halfway, takes no
+    /// operator hangs up: a leader that had begun to hand over and stopped halfway would take no
     /// heartbeats any more.
-    async fn carry_out(&self, order: Order, term: u64, deadline: Instant) -> Result<Done, OrderError> {
+    async fn carry_out(&self, order: Order, term: u64, deadline: Instant) -> Result<OrderOutcome, OrderError> {
         let (operators, stopped) = (self.clone(), self.life.stopped());
         let carried_out = tokio::spawn(async move {
             tokio::select! {
@@ -103,7 +108,7 @@ impl Operators {
         }
     }
 
-    async fn steps(&self, order: Order, term: u64) -> Result<Done, OrderError> {
+    async fn steps(&self, order: Order, term: u64) -> Result<OrderOutcome, OrderError> {
         match order {
             Order::Members => {}
             Order::Add(new) => self.add(new).await?,
@@ -115,7 +120,7 @@ impl Operators {
             Order::Update { id, peer_addr, http_addr, zone } => self.update(id, peer_addr, http_addr, zone).await?,
             Order::Transfer { to } => return self.transfer.transfer(to, term).await,
         }
-        Ok(Done::Members(self.members.report()))
+        Ok(OrderOutcome::Members(self.members.report()))
     }
 
     async fn add(&self, new: NewMember) -> Result<(), OrderError> {
@@ -131,7 +136,7 @@ impl Operators {
         http_addr: Option<String>,
         zone: Option<String>,
     ) -> Result<(), OrderError> {
-        // A wrong address that is taken could cost the quorum.
+        // Checked, because a wrong address could cost the quorum.
         if let Some(addr) = peer_addr.as_ref().filter(|_| id != self.consensus.node_id) {
             let known = self.consensus.cluster.incarnation_of(id);
             let met = self.meet(id, addr).await?;
@@ -150,7 +155,7 @@ impl Operators {
         changed.await
     }
 
-    /// Speaks to the node that is to be a member, before anything is proposed.
+    /// Connects to a node at an address that is to be a member's, before anything is proposed.
     async fn meet(&self, id: u64, addr: &str) -> Result<Introduction, OrderError> {
         let target = self.consensus.peers.stranger(id, addr);
         let met = timeout(self.consensus.peer_timeout * 2, target.introduce()).await;
@@ -159,7 +164,7 @@ impl Operators {
             Ok(Err(error)) => error,
             Err(_) => std::io::ErrorKind::TimedOut.into(),
         };
-        let refusal = error.get_ref().and_then(|error| error.downcast_ref::<TurnedAway>());
+        let refusal = error.get_ref().and_then(|error| error.downcast_ref::<PeerRejection>());
         let kind = match refusal.map(|away| away.refusal) {
             Some(Refusal::OtherCluster) => RefusedOrder::MemberHasOtherData,
             _ => RefusedOrder::MemberUnreachable,

@@ -1,77 +1,77 @@
-//! Orders of an operator, as they are sent to the leader, and what comes of them.
+//! Orders of an operator, as they are sent to the leader, and their results.
 
 use bincode::{Decode, Encode};
 
 /// An order to the leader. The order of variants and fields is the format: append only.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Order {
-    /// Tells what the leader knows of the members.
+    /// Reports what the leader knows of the members.
     Members,
-    /// Takes in a new member.
+    /// Adds a new member, which is a learner or an observer at first.
     Add(NewMember),
-    /// Makes a voter of a learner.
+    /// Makes a learner a voter.
     Promote {
-        /// The learner.
+        /// Id of the learner.
         id: u64,
     },
     /// Removes a member for good.
     Remove {
-        /// The member.
+        /// Id of the member.
         id: u64,
-        /// Forces it also if the voters that are left are no quorum that is in contact.
+        /// True to remove the member even if the voters left have no quorum in contact.
         force: bool,
     },
     /// Moves a member to other addresses, or to another zone.
     Update {
-        /// The member.
+        /// Id of the member.
         id: u64,
-        /// `host:port` of its peer listener from now on; as it was when `None`.
+        /// New `host:port` of the member's peer listener; `None` leaves the old one.
         peer_addr: Option<String>,
-        /// `host:port` of the member's HTTP door from now on; as it was when `None`.
+        /// New `host:port` of the member's HTTP door; `None` leaves the old one.
         http_addr: Option<String>,
-        /// Place of the member, for people.
+        /// Name of the member's new zone, for people; `None` leaves the old one.
         zone: Option<String>,
     },
-    /// Lets another voter lead.
+    /// Transfers leadership to another voter.
     Transfer {
-        /// The voter that is to lead; the one that is furthest when `None`.
+        /// Id of the voter that is to lead; `None` leaves the choice to the leader.
         to: Option<u64>,
     },
 }
 
-/// A member that is not one yet.
+/// A member to be added.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct NewMember {
     /// The node id.
     pub id: u64,
-    /// `host:port` of its peer listener.
+    /// `host:port` of the member's peer listener.
     pub peer_addr: String,
-    /// `host:port` of its HTTP door.
+    /// `host:port` of the member's HTTP door.
     pub http_addr: String,
-    /// The member serves and never votes.
+    /// True if the member is to serve and never vote.
     pub observer: bool,
-    /// The member becomes a voter only when an operator says so.
+    /// True if the member becomes a voter only when an operator says so.
     pub manual: bool,
-    /// Place of the member, for people.
+    /// Name of the member's zone, for people.
     pub zone: Option<String>,
-    /// The voter that it takes the place of.
+    /// Id of the voter that the member is to replace; `None` for no replacement.
     pub replaces: Option<u64>,
 }
 
 /// Result of an order.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub enum Done {
+pub enum OrderOutcome {
     /// The members as the leader knows them, after the order.
     Members(MembersReport),
-    /// Another member leads.
+    /// Leadership was transferred.
     Transferred {
-        /// The member that led before.
+        /// Id of the member that led before.
         from: u64,
-        /// The member that leads now.
+        /// Id of the member that leads now.
         to: u64,
-        /// The term in which it leads.
+        /// Term in which the new leader leads.
         term: u64,
-        /// Time that it took, in milliseconds.
+        /// Duration of the transfer in milliseconds.
         took_ms: u64,
     },
 }
@@ -79,21 +79,21 @@ pub enum Done {
 /// The members as a leader sees them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct MembersReport {
-    /// The index of the entry with the membership that rules.
+    /// Index of the entry with the membership in force.
     pub index: u64,
-    /// Tells whether that entry is committed.
+    /// True if that entry is committed.
     pub committed: bool,
     /// Tells whether a change is half done: both sets of voters must agree to everything.
     pub joint: bool,
-    /// The node that tells this: the leader, or the node that was asked where no leader answers.
+    /// Id of the node that reports: the leader, or without a leader the node that was asked.
     pub reported_by: u64,
-    /// The member that leads, where one is known.
+    /// Id of the leader; `None` if none is known.
     pub leader: Option<u64>,
-    /// Number of voters that may fail before the cluster stops.
+    /// Number of voters that may fail while the cluster keeps a quorum.
     pub failure_tolerance: u64,
     /// All members, by id.
     pub members: Vec<MemberReport>,
-    /// Ids that are used up, with the zxids of the removals.
+    /// Ids that were removed and may not be used again, each with the zxid of its removal.
     pub removed: Vec<(u64, u64)>,
 }
 
@@ -102,54 +102,55 @@ pub struct MembersReport {
 pub struct MemberReport {
     /// The node id.
     pub id: u64,
-    /// `host:port` of its peer listener.
+    /// `host:port` of the member's peer listener.
     pub peer_addr: String,
-    /// `host:port` of its HTTP door.
+    /// `host:port` of the member's HTTP door.
     pub http_addr: String,
     /// `voter`, `learner` or `observer`.
     pub role: String,
-    /// Place of the member.
+    /// Name of the member's zone; `None` if it has none.
     pub zone: Option<String>,
-    /// The member is being removed.
+    /// True if the member is being removed.
     pub removing: bool,
-    /// The member that it is to take the place of.
+    /// Id of the member that this one is to replace; `None` for no replacement.
     pub replaces: Option<u64>,
-    /// Number of entries that it lacks, as far as the leader knows.
+    /// Number of entries that the member lacks; `None` if the reporting node does not know.
     pub lag_entries: Option<u64>,
-    /// Time since it took a frame of the leader, in milliseconds; 0 for the leader.
+    /// Milliseconds since the member accepted a frame of the leader; 0 for the leader itself,
+    /// `None` if the reporting node does not know.
     pub last_contact_ms: Option<u64>,
 }
 
-/// Reasons for which an order is refused.
+/// Reason why an order is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum RefusedOrder {
-    /// The order makes no sense as it is.
+    /// The order is invalid.
     BadOrder,
     /// No such member is known.
     NoMember,
     /// The node is a member already.
     AlreadyMember,
-    /// The id was a member's that was removed.
+    /// The id belonged to a member that was removed.
     IdUsedBefore,
-    /// The new member does not answer as one.
+    /// The node does not answer at its address as a member of this cluster.
     MemberUnreachable,
-    /// The new member has the data of something else.
+    /// The new member has a vote already, or data of another cluster.
     MemberHasOtherData,
-    /// Another change is under way.
+    /// Another change of the members or of the leader is under way.
     ChangeInProgress,
-    /// No more members without a vote may be added.
+    /// There are as many learners, observers or members as there may be.
     TooManyLearners,
     /// The learner lacks too many entries.
     LearnerLagging,
     /// The learner does not follow the leader now.
     LearnerSilent,
-    /// The voters left would be no quorum that is in contact.
+    /// The voters left would have no quorum in contact.
     WouldLoseQuorum,
-    /// A cluster has a voter.
+    /// The member is the last voter.
     LastVoter,
     /// Another node answers at the new address.
     AnotherNodeAnswers,
-    /// Leadership did not go where it was to go.
+    /// Leadership was not transferred to the voter that was to lead.
     TransferFailed,
 }
 
@@ -172,7 +173,7 @@ impl RefusedOrder {
         RefusedOrder::TransferFailed,
     ];
 
-    /// The name in problem types and logs.
+    /// Name of the reason in problem types and logs.
     pub fn as_str(self) -> &'static str {
         match self {
             RefusedOrder::BadOrder => "bad-order",
@@ -193,21 +194,21 @@ impl RefusedOrder {
     }
 }
 
-/// Ways in which an order comes to nothing.
+/// Reason why an order was not carried out, or may not have been.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, thiserror::Error)]
 pub enum OrderError {
-    /// The order is not done, and would be refused again as things are.
+    /// The order was not carried out, and would be refused again as things are.
     #[error("{why}")]
     Refused {
-        /// The rule that refuses it.
+        /// Rule that refuses the order.
         kind: RefusedOrder,
-        /// A sentence for people.
+        /// Explanation for people.
         why: String,
     },
     /// Nothing was done.
     #[error("{0}")]
     Unavailable(String),
-    /// The order may have been done: look at the members.
+    /// The order may have been carried out: look at the members.
     #[error("{0}")]
     Unknown(String),
 }

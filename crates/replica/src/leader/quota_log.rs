@@ -1,22 +1,22 @@
-//! Tells the operator of subtrees that have more than their quota says.
+//! Log lines about subtrees that exceed their quota.
 
 use std::collections::BTreeSet;
 
 use znode::{Quota, State, ZPath};
 
-/// Subtrees that are remembered. More than these are told of when others of them have come below
-/// their quota again.
+/// Largest number of subtrees that are remembered as logged. Further ones are logged when some of
+/// these are within their quota again.
 const TOLD_MAX: usize = 1_000;
 
-/// Subtrees that a leader has told of.
+/// Subtrees that a leader has logged.
 #[derive(Default)]
 pub(crate) struct QuotaLog {
     told: BTreeSet<ZPath>,
 }
 
 impl QuotaLog {
-    /// Tells of each subtree once when it has come to have too much, and once when it has not any
-    /// more.
+    /// Logs each subtree once when it has come to exceed its quota, and once when it no longer
+    /// does.
     pub(crate) fn look(&mut self, state: &State) {
         self.told.retain(|path| {
             let still = state.exceeds_quota(path);
@@ -25,7 +25,8 @@ impl QuotaLog {
             }
             still
         });
-        // All that are remembered are among these: it ends after as many as may be remembered.
+        // Every remembered subtree is among these, so the loop ends after at most `TOLD_MAX` of
+        // them.
         for (path, Quota { limits, usage }) in state.exceeded_quotas() {
             if self.told.len() >= TOLD_MAX {
                 break;
@@ -36,7 +37,7 @@ impl QuotaLog {
         }
     }
 
-    /// Forgets all: another leader tells from here on.
+    /// Forgets all subtrees, because another leader logs them from now on.
     pub(crate) fn forget(&mut self) {
         self.told.clear();
     }

@@ -1,4 +1,4 @@
-//! Lets another voter lead, and waits until it does.
+//! Transfer of leadership to another voter.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,38 +6,38 @@ use std::time::Duration;
 use openraft::async_runtime::watch::WatchReceiver;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::leader::orders::{Done, OrderError, RefusedOrder};
+use crate::leader::orders::{OrderError, OrderOutcome, RefusedOrder};
 use crate::raft::consensus::Consensus;
 
-/// Time for the successor to have everything. New proposals wait meanwhile.
+/// Longest time for the successor to get every entry. New proposals wait meanwhile.
 const HOLD_MAX: Duration = Duration::from_millis(50);
-/// Time between two looks at how far the successor is.
+/// Time between two checks of the successor's progress.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Transfers leadership.
+/// Transfers leadership, and waits for the next leader.
 pub(crate) struct Transfer {
     pub(crate) consensus: Arc<Consensus>,
 }
 
-/// Lets proposals go on again.
-struct Held<'a>(&'a Consensus);
+/// A pause of proposals, which go on again when this is dropped.
+struct ProposalPause<'a>(&'a Consensus);
 
-impl Drop for Held<'_> {
+impl Drop for ProposalPause<'_> {
     fn drop(&mut self) {
         self.0.holds.send_replace(false);
     }
 }
 
 impl Transfer {
-    /// Asks `to`, or the voter that is furthest, to take over from this leader of `term`, and waits
-    /// for a newer term.
-    pub(crate) async fn transfer(&self, to: Option<u64>, term: u64) -> Result<Done, OrderError> {
+    /// Asks `to`, or without it the voter that is to lead next, to take over from this leader of
+    /// `term`, and waits for a leader of a newer term.
+    pub(crate) async fn transfer(&self, to: Option<u64>, term: u64) -> Result<OrderOutcome, OrderError> {
         let (began, own) = (Instant::now(), self.consensus.node_id);
         if to == Some(own) {
-            return Ok(Done::Transferred { from: own, to: own, term, took_ms: 0 });
+            return Ok(OrderOutcome::Transferred { from: own, to: own, term, took_ms: 0 });
         }
         let to = {
-            let _held = self.hold(term)?;
+            let _pause = self.hold(term)?;
             let to = self.target(to, term)?;
             let in_step = async {
                 while self.consensus.lag(to) != Some(0) {
@@ -59,7 +59,7 @@ impl Transfer {
         let leader = self.next_leader(term).await;
         let took_ms = began.elapsed().as_millis() as u64;
         match leader {
-            Some((leader, term)) if leader == to => Ok(Done::Transferred { from: own, to, term, took_ms }),
+            Some((leader, term)) if leader == to => Ok(OrderOutcome::Transferred { from: own, to, term, took_ms }),
             Some((leader, term)) => {
                 let why = format!("node {to} was asked to lead, and node {leader} was elected in term {term}");
                 Err(OrderError::refused(RefusedOrder::TransferFailed, why))
@@ -83,18 +83,18 @@ impl Transfer {
         Ok(to)
     }
 
-    /// Lets proposals wait. Refused while another transfer is under way: the first of the two that
-    /// ends would let them go on before the other one.
-    fn hold(&self, term: u64) -> Result<Held<'_>, OrderError> {
+    /// Makes proposals wait. Refused while another transfer is under way, because the first of the
+    /// two to end would let proposals go on too early.
+    fn hold(&self, term: u64) -> Result<ProposalPause<'_>, OrderError> {
         let holds = &self.consensus.holds;
         if self.consensus.hands_over_in(term) || !holds.send_if_modified(|held| !std::mem::replace(held, true)) {
             let why = "leadership is changing hands already: look who leads in a second, and try again";
             return Err(OrderError::refused(RefusedOrder::ChangeInProgress, why));
         }
-        Ok(Held(&self.consensus))
+        Ok(ProposalPause(&self.consensus))
     }
 
-    /// The next leader that this node hears of, and its term.
+    /// Waits for the next leader that this node hears of. Returns its id and its term.
     async fn next_leader(&self, term: u64) -> Option<(u64, u64)> {
         let mut changes = self.consensus.role_changes();
         let heard = async {
@@ -128,7 +128,7 @@ mod tests {
         let node = leader(&data_dir).await;
         let (consensus, transfer) = (&node.consensus, &node.operators.transfer);
         let (term, _) = consensus.leading_term().unwrap();
-        let is_refused = |done: Result<Done, OrderError>| {
+        let is_refused = |done: Result<OrderOutcome, OrderError>| {
             assert!(matches!(done, Err(OrderError::Refused { kind: RefusedOrder::ChangeInProgress, .. })), "{done:?}");
         };
         let first = transfer.hold(term).unwrap();

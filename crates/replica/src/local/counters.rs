@@ -1,10 +1,10 @@
-//! Counters of what has passed through a node since it started, for monitoring.
+//! Counters of requests, connections, sessions and snapshots since a node started, for monitoring.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use znode::Zxid;
 
-/// Doors where requests come in.
+/// Door through which a request comes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entrance {
     /// The HTTP API.
@@ -20,7 +20,7 @@ pub enum RequestEnd {
     Done,
     /// The request was refused, and nothing was done.
     Refused,
-    /// The request could not be done now, and nothing was.
+    /// The request could not be done now, and nothing was done.
     Unavailable,
     /// The request may have been done.
     Unknown,
@@ -44,7 +44,8 @@ pub enum TurnedAway {
     DoorFull,
     /// The client's address has as many connections as it may have.
     AddressFull,
-    /// The connection gave way to one from another address, since its own address had most.
+    /// The connection was closed for one from another address, because its own address had the
+    /// most.
     GaveWay,
 }
 
@@ -62,8 +63,8 @@ pub(crate) struct Counters {
     snapshots_built: AtomicU64,
     snapshots_installed: AtomicU64,
     sequence_used: AtomicU64,
-    /// The end of the log at this start: the state may have applied it all before, and applies it
-    /// again.
+    /// End of the log when this process started. Entries up to it may have been applied before, and
+    /// are applied again.
     again_up_to: AtomicU64,
 }
 
@@ -76,7 +77,8 @@ impl Counters {
         self.turned_away[entrance as usize][cause as usize].fetch_add(1, Relaxed);
     }
 
-    /// Entries up to this one are not counted: the process before this one may have.
+    /// Sets the zxid up to which entries are not counted, because an earlier process may have
+    /// counted them.
     pub(crate) fn again_up_to(&self, zxid: Zxid) {
         self.again_up_to.store(zxid.0, Relaxed);
     }
@@ -93,17 +95,17 @@ impl Counters {
         }
     }
 
-    /// Notes how many sequence numbers are used under one parent: the most count.
+    /// Notes how many sequence numbers are used under one parent. The largest number noted is kept.
     pub(crate) fn sequence_used(&self, numbers: u64) {
         self.sequence_used.fetch_max(numbers, Relaxed);
     }
 
-    /// Counts a snapshot that this node has written of its own.
+    /// Counts a snapshot that this node has written of its own state.
     pub(crate) fn snapshot_built(&self) {
         self.snapshots_built.fetch_add(1, Relaxed);
     }
 
-    /// Counts a snapshot of the leader that has taken the place of what was applied here.
+    /// Counts a snapshot from the leader that has replaced the state of this node.
     pub(crate) fn snapshot_installed(&self) {
         self.snapshots_installed.fetch_add(1, Relaxed);
     }
@@ -123,29 +125,30 @@ impl Counters {
     }
 }
 
-/// One look at the counters.
+/// Values of the counters at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     requests: [[u64; RequestEnd::ALL.len()]; Entrance::ALL.len()],
     turned_away: [[u64; TurnedAway::ALL.len()]; Entrance::ALL.len()],
-    /// Sessions that entries expired which came after this start; a snapshot's are not among them.
+    /// Sessions that entries expired after this start. Expiries that came with a snapshot are not
+    /// counted.
     pub sessions_expired: u64,
     /// Snapshots that this node has written of its own state.
     pub snapshots_built: u64,
-    /// Snapshots of leaders that have taken the place of what was applied here.
+    /// Snapshots from leaders that have replaced the state of this node.
     pub snapshots_installed: u64,
-    /// The most sequence numbers that are used under one parent, of those where this start has seen
-    /// one used.
+    /// Largest number of sequence numbers used under one parent, among the parents where one was
+    /// used since this start.
     pub sequence_used: u64,
 }
 
 impl Counts {
-    /// Requests that were answered.
+    /// Number of requests from `entrance` that ended with `end`.
     pub fn requests(&self, entrance: Entrance, end: RequestEnd) -> u64 {
         self.requests[entrance as usize][end as usize]
     }
 
-    /// Connections of clients that were turned away.
+    /// Number of clients' connections that were turned away for `cause`.
     pub fn turned_away(&self, entrance: Entrance, cause: TurnedAway) -> u64 {
         self.turned_away[entrance as usize][cause as usize]
     }

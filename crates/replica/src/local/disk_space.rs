@@ -1,4 +1,4 @@
-//! Tells whether the disk has room for more.
+//! Watch over the free space of the disk.
 
 use std::io;
 use std::sync::Mutex;
@@ -8,18 +8,18 @@ use storage::DiskGuard;
 
 use crate::Error;
 
-/// Free space, as it was found last.
+/// Free space of the disk, as measured last.
 pub(crate) struct DiskSpace {
     min_bytes: u64,
     /// `None` in a simulation, and once the node is stopped.
     guard: Mutex<Option<DiskGuard>>,
     low: AtomicBool,
-    /// Tells whether the system did not say how much space is free.
+    /// True if the system could not tell how much space is free.
     unknown: AtomicBool,
 }
 
 impl DiskSpace {
-    /// Takes a first look.
+    /// Measures the free space for the first time.
     pub(crate) fn new(min_bytes: u64, guard: Option<DiskGuard>) -> DiskSpace {
         let is_low = guard.as_ref().map(DiskGuard::is_low);
         let (low, unknown) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -32,7 +32,7 @@ impl DiskSpace {
         self.guard.lock().expect("nothing panics under this guard").clone()
     }
 
-    /// Lets go of the disk.
+    /// Drops the guard of the disk.
     pub(crate) fn release(&self) {
         self.guard.lock().expect("nothing panics under this guard").take();
     }
@@ -41,7 +41,7 @@ impl DiskSpace {
         self.low.load(Ordering::Relaxed)
     }
 
-    /// Refuses writes while there is too little.
+    /// Refuses writes while too little space is free.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.is_low() {
             let reason = "the disk is low on free space; this node takes no writes".into();
@@ -50,7 +50,7 @@ impl DiskSpace {
         Ok(())
     }
 
-    /// Notes whether there is space, and tells of changes.
+    /// Notes whether space is low, and logs each change.
     pub(crate) fn note(&self, is_low: io::Result<bool>) {
         let was_unknown = self.unknown.swap(is_low.is_err(), Ordering::Relaxed);
         match is_low {

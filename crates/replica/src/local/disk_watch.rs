@@ -1,16 +1,16 @@
-//! A disk that does not answer: how it is noticed, and what a node does until it answers again.
+//! Detection of a disk that does not answer, and what a node does until the disk answers again.
 //!
-//! The log's flushes are waited for by those who acknowledge, never by Raft's own task. So a leader
-//! whose disk stands still leads on, and the others commit without it; but it is one failure away
-//! from a standstill. A task beside Raft's looks how long the oldest write has waited. Beyond
+//! Raft's own task never waits for a flush of the log; only acknowledgements do. So a leader whose
+//! disk stalls goes on leading, and the other nodes commit without it, but one more failure would
+//! stop the cluster. A separate task measures how long the oldest write has waited. Beyond
 //! `disk_stall_max_ms`
 //!
 //! * the node is not ready, and refuses writes and linearizable reads as unavailable. A leader
-//!   serves on while the others commit what it proposes,
-//! * it does not stand for election, and takes no vote, no leader's vote and no entry to Raft,
-//!   which would wait for the disk with each of them, and do nothing else. It notes who leads, so
-//!   that heartbeats of sessions find their way,
-//! * a leader hands over, if a quorum is there without it. A transfer needs nothing of the old
+//!   serves on while the other nodes commit what it proposes,
+//! * the node does not stand for election. It passes no vote, no leader's vote and no entry to
+//!   Raft, because Raft would wait for the disk with each of them, and do nothing else. It notes
+//!   who leads, so that heartbeats of sessions reach the leader,
+//! * a leader hands over, if there is a quorum without it. A transfer needs nothing of the old
 //!   leader's disk.
 //!
 //! ```text
@@ -19,10 +19,9 @@
 //!                           asks who is steady   refused, or passed on             follows
 //! ```
 //!
-//! Leadership must not go round where all disks are slow. So a leader gives it up only when others
-//! have committed what its own disk has not got, and when so many members as are a quorum, itself
-//! not among them, say that they are steady: their disk has answered in time for [`STEADY`] times
-//! the bound.
+//! Leadership must not go round where all disks are slow. So a leader gives it up only when the
+//! other nodes have committed entries that its own disk lacks, and when a quorum of other members
+//! say that they are steady: their disks have answered in time for [`STEADY`] times the bound.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,51 +33,52 @@ use tokio::time::Instant;
 
 use crate::Config;
 
-/// Reason for which a node refuses while its disk does not answer.
+/// Message of a node that refuses requests while its disk does not answer.
 pub(crate) const STALLED: &str = "the disk of this node does not answer";
 
-/// Multiple of the bound for which a disk must have answered in time before its node is asked to
-/// take over.
+/// Multiple of `disk_stall_max_ms` for which a disk must have answered in time before its node is
+/// asked to take over.
 const STEADY: u32 = 10;
-/// Number of looks within the bound, but for very short ones.
+/// Number of looks at the disk within `disk_stall_max_ms`, unless that is very short.
 const LOOKS: u64 = 20;
 
-/// The disk as it was seen last.
+/// Watch over the writes that wait for the disk.
 pub(crate) struct DiskWatch {
     writes: LogWrites,
     max: Duration,
     pub(crate) every: Duration,
     stalls: AtomicBool,
-    waiting: Mutex<Waiting>,
-    /// A leader's entries that wait to be committed.
-    uncommitted: Mutex<Waiting>,
-    /// Tells whether this node leads, and entries are committed in time.
+    waiting: Mutex<PendingWrites>,
+    /// Entries of this leader that wait to be committed.
+    uncommitted: Mutex<PendingWrites>,
+    /// True if this node leads and its entries are committed in time.
     commits: AtomicBool,
-    noted: Mutex<Noted>,
+    noted: Mutex<UntoldLeader>,
 }
 
-/// The leader that Raft was not told of, and its term; 0 when there is none.
+/// Leader of whom Raft could not be told, and its term; both are 0 when there is none.
 #[derive(Clone, Copy, Default)]
-struct Noted {
+struct UntoldLeader {
     term: u64,
     leader: u64,
 }
 
-/// Writes that wait, and since when, as far as looks tell.
-struct Waiting {
-    /// Time that passed between looks. A pause of the whole process is not the disk's, so it counts
-    /// as two looks.
+/// Writes that wait, and since when, as far as the looks tell.
+struct PendingWrites {
+    /// Sum of the times between looks. A pause of the whole process is not the disk's fault, so
+    /// each time counts as two looks at most.
     clock: Duration,
     looked: Instant,
-    /// Numbers of writes that had been begun at a look, for looks whose writes are not all done.
+    /// For each look whose writes are not all done: the number of writes begun by then, and its
+    /// time on `clock`.
     begun: VecDeque<(u64, Duration)>,
-    /// Time at which the disk stalled last.
+    /// Time on `clock` at which the disk stalled last; `None` if it never did.
     stalled: Option<Duration>,
 }
 
-impl Waiting {
-    fn new(now: Instant) -> Waiting {
-        Waiting { clock: Duration::ZERO, looked: now, begun: VecDeque::new(), stalled: None }
+impl PendingWrites {
+    fn new(now: Instant) -> PendingWrites {
+        PendingWrites { clock: Duration::ZERO, looked: now, begun: VecDeque::new(), stalled: None }
     }
 
     fn look(&mut self, (begun, done): (u64, u64), now: Instant, every: Duration) {
@@ -100,7 +100,7 @@ impl Waiting {
 
 impl DiskWatch {
     pub(crate) fn new(writes: LogWrites, config: &Config) -> DiskWatch {
-        let waiting = || Mutex::new(Waiting::new(Instant::now()));
+        let waiting = || Mutex::new(PendingWrites::new(Instant::now()));
         DiskWatch {
             writes,
             max: Duration::from_millis(config.disk_stall_max_ms),
@@ -113,50 +113,51 @@ impl DiskWatch {
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, PendingWrites> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells whether the oldest write has waited for too long.
+    /// Tells whether the oldest write has waited for longer than `disk_stall_max_ms`.
     pub(crate) fn stalls(&self) -> bool {
         self.stalls.load(Ordering::Acquire)
     }
 
-    /// Time that it has waited.
+    /// Time that the oldest write has waited.
     pub(crate) fn waits(&self) -> Duration {
         self.waiting().waits()
     }
 
-    /// Tells whether this node leads, and what it proposes is committed in time, by others if need
-    /// be.
+    /// Tells whether this node leads and its proposals are committed in time, by the other nodes if
+    /// need be.
     pub(crate) fn commits(&self) -> bool {
         self.commits.load(Ordering::Acquire)
     }
 
-    /// Looks at a leader's log: its last entry and the last one that is committed. `None` on a node
-    /// that does not lead.
+    /// Looks at a leader's last entry and its last committed entry. `log` is `None` on a node that
+    /// does not lead.
     pub(crate) fn look_at_commits(&self, log: Option<(u64, u64)>, now: Instant) {
         let mut uncommitted = self.uncommitted.lock().unwrap_or_else(PoisonError::into_inner);
         match log {
             Some(log) => uncommitted.look(log, now, self.every),
-            None => *uncommitted = Waiting::new(now),
+            None => *uncommitted = PendingWrites::new(now),
         }
         self.commits.store(log.is_some() && uncommitted.waits() <= self.max, Ordering::Release);
     }
 
-    /// Tells whether a leader whose own disk stalls may count on this one.
+    /// Tells whether this disk is steady, so that a leader with a stalled disk may hand over to
+    /// this node.
     pub(crate) fn is_steady(&self) -> bool {
         let waiting = self.waiting();
         !self.stalls() && waiting.stalled.is_none_or(|at| waiting.clock - at >= self.max * STEADY)
     }
 
-    /// Notes the leader of a term that cannot be told to Raft now. False when one of a later term
-    /// is known.
+    /// Notes the leader of a term while Raft cannot be told of it. Returns false if a leader of a
+    /// later term is known.
     pub(crate) fn follow(&self, term: u64, leader: u64) -> bool {
         let mut noted = self.noted();
         let known = noted.term;
         if known < term {
-            *noted = Noted { term, leader };
+            *noted = UntoldLeader { term, leader };
         }
         known <= term
     }
@@ -168,16 +169,16 @@ impl DiskWatch {
 
     /// The leader that was noted and its term, if that is above the one that Raft knows.
     pub(crate) fn noted_above(&self, term: u64) -> Option<(u64, u64)> {
-        let Noted { leader, term: noted } = *self.noted();
+        let UntoldLeader { leader, term: noted } = *self.noted();
         (noted > term).then_some((leader, noted))
     }
 
-    fn noted(&self) -> MutexGuard<'_, Noted> {
+    fn noted(&self) -> MutexGuard<'_, UntoldLeader> {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the log's writes. Returns how long the oldest has waited when that has become too
-    /// much, or is no more.
+    /// Looks at the log's writes. When a stall begins or ends, returns how long the oldest write
+    /// has waited; otherwise `None`.
     pub(crate) fn look(&self, now: Instant) -> Option<Duration> {
         let mut waiting = self.waiting();
         let before = waiting.waits();
@@ -198,7 +199,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     impl DiskWatch {
-        /// Lets a write wait from now on that never comes to its end.
+        /// Begins a write that never ends.
         pub(crate) fn hang(&self) {
             let mut waiting = self.waiting();
             waiting.clock += self.max * 2;
@@ -207,11 +208,11 @@ mod tests {
         }
     }
 
-    /// Looks at 100, 200 ... ms, at each of which so many writes were begun and done.
+    /// Looks every 100 ms, with the given numbers of writes begun and done.
     #[track_caller]
     fn check(looks: &[(u64, u64)], expected_ms: u32) {
         let start = Instant::now();
-        let mut waiting = Waiting::new(start);
+        let mut waiting = PendingWrites::new(start);
         for (at, counts) in (1..).zip(looks) {
             waiting.look(*counts, start + MS * 100 * at, MS * 100);
         }
@@ -233,7 +234,7 @@ mod tests {
     #[test]
     fn a_pause_of_the_process_is_not_the_disks() {
         let start = Instant::now();
-        let mut waiting = Waiting::new(start);
+        let mut waiting = PendingWrites::new(start);
         waiting.look((1, 0), start + MS * 100, MS * 100);
         waiting.look((1, 0), start + MS * 60_000, MS * 100);
         assert_eq!(waiting.waits(), MS * 200);

@@ -1,4 +1,4 @@
-//! The ground that a node runs on: a machine, or a simulation of one.
+//! Machine on which a node runs: a real one, or a simulated one.
 
 use std::io;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use tokio::sync::oneshot;
 use crate::local::background::leave_the_processor;
 use crate::simulation::World;
 
-/// Gives a node the time of day, and runs what takes long.
+/// Source of the time of day, and runner of blocking steps, for one node.
 #[derive(Clone, Default)]
 pub(crate) enum Host {
     /// The machine of this process.
     #[default]
     Machine,
-    /// A machine of a simulation, where blocking steps are taken in place.
+    /// A machine of a simulation, which runs blocking steps on the calling thread.
     Simulated(Arc<dyn World>),
 }
 
@@ -30,7 +30,7 @@ impl Host {
         matches!(self, Host::Simulated(_))
     }
 
-    /// Milliseconds since 1970, as the machine believes.
+    /// Milliseconds since 1970, by the machine's clock.
     pub(crate) fn wall_clock_ms(&self) -> u64 {
         if let Host::Simulated(world) = self {
             return world.wall_clock_ms();
@@ -53,11 +53,11 @@ impl Host {
         }
     }
 
-    /// Runs a long step on a thread of its own in the background. Where no core is free, a request
-    /// would wait for its turn behind it otherwise.
+    /// Runs a long step on a background thread of low priority, so that no request waits for a core
+    /// behind it.
     ///
     /// # Errors
-    /// When there can be no thread, and when the step panics.
+    /// When no thread can be started, and when the step panics.
     pub(crate) async fn in_background<T: Send + 'static>(
         &self,
         name: &str,

@@ -1,11 +1,12 @@
-//! Sessions as a leader knows them in one term, and the ages that it takes over from the leader
-//! before it.
+//! Sessions as a leader knows them in one term, and the ages that it takes over from the previous
+//! leader.
 //!
-//! A leader that hands over tells its successor how long each session has been silent. From then on
-//! it acknowledges no heartbeat in its term, so nothing that a client was told is missing. The
-//! successor counts on from those ages when it begins to listen: the time between is given back, as
-//! any in which no leader listened. It takes ages for the term behind the one that they are of, and
-//! for no other: a leader in between might have heard a session. After a crash there are none.
+//! A leader that hands over tells its successor how long each session has been silent: its age.
+//! From then on the old leader acknowledges no heartbeat in its term, so the ages miss nothing that
+//! a client was told. The successor counts on from the ages when it begins to listen; sessions get
+//! back the time in between, in which no leader listened. Ages count only in the term right after
+//! their own, because a leader in between might have heard a session. After a crash of the leader
+//! there are no ages.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,14 +16,14 @@ use znode::{SessionId, State, Term};
 
 use crate::local::session_tracker::SessionTracker;
 
-/// Silence of a session, in milliseconds.
+/// A session and its silence in milliseconds.
 pub(crate) type Age = (SessionId, u32);
 
-/// Ages that a leader tells and that a successor keeps: 16 MiB at most. Sessions beyond have their
-/// whole timeout.
+/// Largest number of ages that a leader sends and a successor keeps: 16 MiB. Sessions beyond have
+/// their whole timeout.
 const AGES_MAX: usize = 1 << 20;
 
-/// Sessions as this node knows them when it leads.
+/// Sessions as this node knows them while it leads.
 #[derive(Default)]
 pub(crate) struct Sessions {
     pub(crate) current: Option<LeaderTerm>,
@@ -31,26 +32,27 @@ pub(crate) struct Sessions {
     taken_over: Option<Ages>,
 }
 
-/// Ages as the leader of a term told them.
+/// Ages that the leader of a term sent.
 struct Ages {
     term: u64,
     of: HashMap<SessionId, u32>,
 }
 
-/// One term as leader, from the moment on at which everything of earlier terms is applied.
+/// One term of this node as leader, from the moment on at which everything of earlier terms is
+/// applied.
 pub(crate) struct LeaderTerm {
     pub(crate) term: Term,
-    /// The moment at which it began.
+    /// Time at which this node began to listen in the term.
     pub(crate) began: Instant,
     pub(crate) tracker: SessionTracker,
-    /// Sessions up to this one are watched.
+    /// Highest id of the sessions that are watched.
     watched: SessionId,
     pub(crate) ticks: u64,
 }
 
 impl Sessions {
-    /// Begins to listen. Returns how many sessions go on with their age; each other one has its
-    /// whole timeout ahead, as it is not known what the last leader had heard.
+    /// Begins to listen in `term`. Returns how many sessions go on with their age. Every other
+    /// session has its whole timeout ahead, because what the last leader heard is not known.
     pub(crate) fn begin(&mut self, term: Term, state: &State, now: Instant, tick: Duration) -> usize {
         self.begun = term.0;
         let ages = self.taken_over.take().filter(|ages| ages.term + 1 == term.0).map(|ages| ages.of);
@@ -66,13 +68,13 @@ impl Sessions {
         ages.len()
     }
 
-    /// Silence of each session, as the leader of `term` knows it.
+    /// Silence of each session, if this node is the leader of `term`; otherwise empty.
     pub(crate) fn ages(&self, term: Term) -> Vec<Age> {
         let current = self.current.as_ref().filter(|current| current.term == term);
         current.map_or_else(Vec::new, |current| current.tracker.ages(AGES_MAX))
     }
 
-    /// Keeps ages that the leader of `term` tells, for the term behind it.
+    /// Keeps ages that the leader of `term` sent, for the next term.
     pub(crate) fn take_over(&mut self, term: u64, ages: Vec<Age>) {
         if term < self.begun {
             return;
@@ -85,14 +87,14 @@ impl Sessions {
         }
     }
 
-    /// Forgets ages that no term will begin with any more.
+    /// Drops ages that no later term can use.
     pub(crate) fn forget_ages_before(&mut self, term: u64) {
         self.taken_over.take_if(|ages| ages.term + 1 < term);
     }
 }
 
 impl LeaderTerm {
-    /// Watches sessions that have come, each with its whole timeout ahead.
+    /// Watches sessions opened since the last call, each with its whole timeout ahead.
     pub(crate) fn watch_new(&mut self, state: &State, now: Instant) {
         for session in state.sessions_from(self.watched) {
             self.tracker.watch(session.id, session.timeout_ms, now);

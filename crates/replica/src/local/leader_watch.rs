@@ -1,62 +1,62 @@
-//! Signs that this node has seen of its leader.
+//! Signs of life of the leader that this node has seen.
 
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Signs that this node has seen of its leader.
+/// Latest signs of life of the leader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
-    /// Time at which the last thing came in that this node took from a leader.
+pub(crate) struct LeaderSigns {
+    /// Arrival time of the last message that this node accepted from a leader.
     pub(crate) heard: Option<Instant>,
-    /// The last leader that lost a connection on which it speaks, and when.
+    /// The last leader whose connection for entries or heartbeats ended, and when.
     pub(crate) ended: Option<(u64, Instant)>,
-    /// Time at which this node last told another that it would elect it.
+    /// Time at which this node last granted another node a vote or a pre-vote.
     pub(crate) granted: Option<Instant>,
 }
 
-/// Latest signs of the leader, which the tasks that see one note here.
+/// Latest signs of the leader, noted here by the tasks that see them.
 #[derive(Debug)]
 pub(crate) struct LeaderWatch {
     /// Time at which this node began to listen.
     pub(crate) since: Instant,
-    seen: Mutex<Seen>,
+    signs: Mutex<LeaderSigns>,
     changed: Notify,
 }
 
 impl LeaderWatch {
     pub(crate) fn new() -> LeaderWatch {
-        LeaderWatch { since: Instant::now(), seen: Mutex::default(), changed: Notify::default() }
+        LeaderWatch { since: Instant::now(), signs: Mutex::default(), changed: Notify::default() }
     }
 
-    pub(crate) fn seen(&self) -> Seen {
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn signs(&self) -> LeaderSigns {
+        *self.signs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that this node took something from a leader that came in at this time.
+    /// Notes a message from a leader that this node accepted and that came in at `at`.
     pub(crate) fn hear(&self, at: Instant) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.heard = seen.heard.max(Some(at));
+        let mut signs = self.signs.lock().unwrap_or_else(PoisonError::into_inner);
+        signs.heard = signs.heard.max(Some(at));
     }
 
-    /// Notes that a connection of `leader` for entries and heartbeats is over.
+    /// Notes the end of a connection of `leader` for entries or heartbeats.
     pub(crate) fn note_end(&self, leader: u64, at: Instant) {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).ended = Some((leader, at));
+        self.signs.lock().unwrap_or_else(PoisonError::into_inner).ended = Some((leader, at));
         self.changed.notify_one();
     }
 
-    /// Notes that this node told another that it would elect it.
+    /// Notes that this node granted another node a vote or a pre-vote.
     pub(crate) fn grant_vote(&self, at: Instant) {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).granted = Some(at);
+        self.signs.lock().unwrap_or_else(PoisonError::into_inner).granted = Some(at);
     }
 
-    /// Wakes the one who waits, as what this node may do has changed.
+    /// Wakes the task that waits, because what this node may do has changed.
     pub(crate) fn look_again(&self) {
         self.changed.notify_one();
     }
 
-    /// Waits until [`LeaderWatch::note_end`] or [`LeaderWatch::look_again`] says so.
+    /// Waits for the next [`LeaderWatch::note_end`] or [`LeaderWatch::look_again`].
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }

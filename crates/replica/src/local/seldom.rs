@@ -1,22 +1,22 @@
-//! Lines of the log that a stranger can bring about: one in a while, and how many there would have
-//! been.
+//! Limit on log lines that a stranger can cause: one line in a while, with the number of
+//! occurrences since the last line.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Time between two lines.
+/// Shortest time between two lines.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Counts what happened, and says when to tell of it.
+/// Counter of occurrences, which says when to log them.
 #[derive(Debug, Default)]
 pub struct Seldom {
     told: Mutex<(Option<Instant>, u64)>,
 }
 
 impl Seldom {
-    /// Notes that it happened once more. How often since the last line, when it is time for one.
+    /// Counts one more occurrence. Returns the number since the last line if it is time for a line.
     pub fn note(&self, now: Instant) -> Option<u64> {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.1 += 1;

@@ -1,9 +1,8 @@
-//! Times at which sessions were last heard. The leader's knowledge for its own term; nothing of it
-//! is replicated.
+//! Times at which the leader last heard each session, in its own term. They are not replicated.
 //!
-//! Time is counted on a listening clock: it stands still while the leader could not have heard
-//! heartbeats, because its process was paused or no quorum followed it. So a silence that was the
-//! leader's own is never held against a session.
+//! Time is counted on a listening clock, which stands still while the leader could not have heard
+//! heartbeats, because its process was paused or no quorum followed it. So such time never counts
+//! against a session.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -11,8 +10,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use znode::SessionId;
 
-/// First time of the listening clock: sessions may have been silent before, each for its
-/// timeout of at most 2^32 ms.
+/// First time of the listening clock. It is not 0, because sessions may have been silent before,
+/// each for up to its timeout of at most 2^32 ms.
 const BEFORE: Duration = Duration::from_millis(1 << 32);
 
 /// Times at which sessions were last heard. Pure: time comes in as an argument.
@@ -22,25 +21,27 @@ pub(crate) struct SessionTracker {
     ticked_at: Instant,
     /// The listening clock at `ticked_at`.
     listened: Duration,
-    sessions: HashMap<SessionId, Heard>,
-    /// Times at which to look at a session next, by the listening clock: never after it is due.
-    /// Heartbeats leave it alone unless they bring a shorter timeout: a session that turns out to
-    /// have been heard is put back with its new due time. One entry for each session, none while it
-    /// is expiring.
+    sessions: HashMap<SessionId, TrackedSession>,
+    /// Times at which to look at a session next, by the listening clock, never after the session is
+    /// due. There is one entry for each session, and none while it is expiring. A heartbeat changes
+    /// the entry only if it brings a shorter timeout; otherwise the look finds that the session was
+    /// heard, and puts it back with its new due time.
     due: BTreeSet<(Duration, SessionId)>,
 }
 
+/// A session, and when it was heard.
 #[derive(Clone, Copy, Debug)]
-struct Heard {
+struct TrackedSession {
     at: Duration,
     timeout: Duration,
-    /// The entry in `due`; the last one while it is expiring.
+    /// Time of the session's entry in `due`; of its last entry while it is expiring.
     look: Duration,
     expiring: bool,
 }
 
-impl Heard {
-    /// Time at which it will have been silent for its whole timeout.
+impl TrackedSession {
+    /// Time on the listening clock at which the session will have been silent for its whole
+    /// timeout.
     fn due(&self) -> Duration {
         self.at + self.timeout
     }
@@ -49,15 +50,15 @@ impl Heard {
 /// Silence of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Silence {
-    /// Time since it was heard, or since this leader has listened.
+    /// Time since the session was heard, or since this leader began to listen.
     pub so_far: Duration,
-    /// Time until it expires, if it is silent on; nothing while it is expiring.
+    /// Time until the session expires if it stays silent; zero while it is expiring.
     pub left: Duration,
 }
 
 /// Outcome of a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Noted {
+pub(crate) enum HeartbeatOutcome {
     /// The session has its whole timeout again.
     Alive,
     /// The expiry of the session is on its way.
@@ -65,8 +66,8 @@ pub(crate) enum Noted {
 }
 
 impl SessionTracker {
-    /// A tracker that begins to listen now. `tick` is how often [`SessionTracker::tick`] will be
-    /// called.
+    /// Makes a tracker that begins to listen now. `tick` is the time between two calls of
+    /// [`SessionTracker::tick`].
     pub(crate) fn new(now: Instant, tick: Duration) -> SessionTracker {
         SessionTracker {
             step_max: tick * 3,
@@ -97,38 +98,38 @@ impl SessionTracker {
         self.sessions.entry(session).or_insert_with(|| {
             let look = at + timeout;
             self.due.insert((look, session));
-            Heard { at, timeout, look, expiring: false }
+            TrackedSession { at, timeout, look, expiring: false }
         });
     }
 
     /// Notes a heartbeat.
-    pub(crate) fn heard(&mut self, session: SessionId, timeout_ms: u32, now: Instant) -> Noted {
+    pub(crate) fn heard(&mut self, session: SessionId, timeout_ms: u32, now: Instant) -> HeartbeatOutcome {
         let at = self.clock(now);
         let timeout = Duration::from_millis(timeout_ms.into());
         self.watch(session, timeout_ms, now);
         let heard = self.sessions.get_mut(&session).expect("watched just above");
         if heard.expiring {
-            return Noted::Expiring;
+            return HeartbeatOutcome::Expiring;
         }
         // A session that moved to another connection may have agreed on another timeout.
         (heard.at, heard.timeout) = (at, timeout);
-        // A shorter one must not wait for the look that the longer one asked for.
+        // A shorter timeout must not wait for the look that the longer one has set.
         if heard.due() < heard.look {
             self.due.remove(&(heard.look, session));
             heard.look = heard.due();
             self.due.insert((heard.look, session));
         }
-        Noted::Alive
+        HeartbeatOutcome::Alive
     }
 
-    /// Silence of a session; `None` of one that is not watched.
+    /// Silence of a session; `None` if the session is not watched.
     pub(crate) fn silence(&self, session: SessionId, now: Instant) -> Option<Silence> {
         let (heard, now) = (self.sessions.get(&session)?, self.clock(now));
         let left = if heard.expiring { Duration::ZERO } else { heard.due().saturating_sub(now) };
         Some(Silence { so_far: now.saturating_sub(heard.at), left })
     }
 
-    /// Silences of sessions, in milliseconds: of at most `max` that are due first.
+    /// Silences of at most `max` sessions in milliseconds, of those that are due first.
     pub(crate) fn ages(&self, max: usize) -> Vec<(SessionId, u32)> {
         let mut all: Vec<_> = self.sessions.iter().map(|(session, heard)| (heard.due(), *session, heard.at)).collect();
         all.sort_unstable();
@@ -137,8 +138,8 @@ impl SessionTracker {
         all.into_iter().map(|(_, session, at)| (session, age(at))).collect()
     }
 
-    /// Moves the clock on. `listening`: a quorum followed since the last tick, so that heartbeats
-    /// could arrive.
+    /// Moves the clock on. `listening` is true if a quorum followed since the last tick, so that
+    /// heartbeats could arrive.
     pub(crate) fn tick(&mut self, now: Instant, listening: bool) {
         if listening {
             self.listened = self.clock(now);
@@ -146,9 +147,9 @@ impl SessionTracker {
         self.ticked_at = now;
     }
 
-    /// Sessions that were silent for their whole timeout, the longest overdue first: at most `max`,
-    /// and up to the first for which there is no room. They count as expiring until
-    /// [`SessionTracker::expiry_ended`].
+    /// Returns sessions that were silent for their whole timeout, the longest overdue first: at
+    /// most `max`, and only up to the first for which `has_room` is false. They count as expiring
+    /// until [`SessionTracker::expiry_ended`].
     pub(crate) fn expire(&mut self, max: usize, mut has_room: impl FnMut(SessionId) -> bool) -> Vec<SessionId> {
         let mut expired = Vec::new();
         while expired.len() < max {
@@ -172,14 +173,14 @@ impl SessionTracker {
         expired
     }
 
-    /// Notes what became of expiries: sessions that are gone are forgotten, the others may be
+    /// Notes the end of expiries: sessions that are gone are forgotten, and the others may be
     /// expired again.
     pub(crate) fn expiry_ended(&mut self, expired: &[SessionId], exists: impl Fn(SessionId) -> bool) {
         for session in expired {
             let Some(heard) = self.sessions.get_mut(session) else {
                 continue;
             };
-            // There is none, unless a tracker before this one began the expiry.
+            // There is an entry only if a tracker before this one began the expiry.
             self.due.remove(&(heard.look, *session));
             if exists(*session) {
                 heard.expiring = false;
@@ -202,7 +203,7 @@ impl SessionTracker {
         });
     }
 
-    /// The listening clock.
+    /// Time of the listening clock at `now`.
     fn clock(&self, now: Instant) -> Duration {
         self.listened + now.saturating_duration_since(self.ticked_at).min(self.step_max)
     }
@@ -216,7 +217,7 @@ mod tests {
     const A: SessionId = SessionId(1);
     const B: SessionId = SessionId(2);
 
-    /// Ticks on for so long, listening or not.
+    /// Lets `millis` pass in ticks, listening or not.
     fn run(tracker: &mut SessionTracker, now: &mut Instant, millis: u64, listening: bool) {
         for _ in 0..millis / 100 {
             *now += TICK;
@@ -237,7 +238,7 @@ mod tests {
         let (mut tracker, mut now) = tracker();
         run(&mut tracker, &mut now, 900, true);
         assert_eq!(tracker.expire(10, |_| true), []);
-        assert_eq!(tracker.heard(A, 1_000, now), Noted::Alive);
+        assert_eq!(tracker.heard(A, 1_000, now), HeartbeatOutcome::Alive);
         run(&mut tracker, &mut now, 100, true);
         assert_eq!(tracker.expire(10, |_| true), [B]);
         run(&mut tracker, &mut now, 800, true);
@@ -249,8 +250,8 @@ mod tests {
     #[test]
     fn a_session_that_agreed_on_another_timeout_has_that_one() {
         let (mut tracker, mut now) = tracker();
-        assert_eq!(tracker.heard(A, 3_000, now), Noted::Alive);
-        assert_eq!(tracker.heard(B, 500, now), Noted::Alive);
+        assert_eq!(tracker.heard(A, 3_000, now), HeartbeatOutcome::Alive);
+        assert_eq!(tracker.heard(B, 500, now), HeartbeatOutcome::Alive);
         run(&mut tracker, &mut now, 400, true);
         assert_eq!(tracker.expire(10, |_| true), []);
         run(&mut tracker, &mut now, 100, true);
@@ -265,8 +266,8 @@ mod tests {
     fn a_session_that_agrees_on_other_timeouts_again_and_again_is_queued_once() {
         let (mut tracker, mut now) = tracker();
         for timeout_ms in [300_000, 2_000, 100_000, 1_500].into_iter().cycle().take(1_000) {
-            assert_eq!(tracker.heard(A, timeout_ms, now), Noted::Alive);
-            assert_eq!(tracker.heard(B, 300_000, now), Noted::Alive);
+            assert_eq!(tracker.heard(A, timeout_ms, now), HeartbeatOutcome::Alive);
+            assert_eq!(tracker.heard(B, 300_000, now), HeartbeatOutcome::Alive);
             run(&mut tracker, &mut now, 1_400, true);
             assert_eq!(tracker.expire(10, |_| true), []);
             assert_eq!((tracker.len(), tracker.due.len()), (2, 2));
@@ -305,11 +306,11 @@ mod tests {
         let (mut tracker, mut now) = tracker();
         run(&mut tracker, &mut now, 1_000, true);
         let expired = tracker.expire(10, |_| true);
-        assert_eq!(tracker.heard(A, 1_000, now), Noted::Expiring);
+        assert_eq!(tracker.heard(A, 1_000, now), HeartbeatOutcome::Expiring);
         assert_eq!(tracker.expire(10, |_| true), []);
         tracker.expiry_ended(&expired, |session| session == A);
         assert_eq!(tracker.len(), 1);
-        assert_eq!(tracker.heard(A, 1_000, now), Noted::Alive);
+        assert_eq!(tracker.heard(A, 1_000, now), HeartbeatOutcome::Alive);
         assert_eq!(tracker.expire(10, |_| true), []);
         run(&mut tracker, &mut now, 1_000, true);
         assert_eq!(tracker.expire(10, |_| true), [A]);

@@ -1,17 +1,17 @@
-//! Tells whether this node has a vote, and whose entries it takes before it has.
+//! The right of this node to vote, and the leaders whose entries it takes before it has that right.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::time::{Instant, sleep_until};
 
-/// The gate between a node and its votes.
+/// Decides whether this node may vote.
 #[derive(Debug)]
 pub(crate) struct VoteGate {
     joined: AtomicBool,
-    /// The earliest term whose leaders are taken before it has joined.
+    /// Earliest term whose leaders are followed before the node has joined.
     floor: AtomicU64,
-    /// The moment before which it neither votes nor stands: the process before this one may have
-    /// followed a leader that counts on it.
+    /// Time before which the node neither votes nor stands for election: its previous process may
+    /// have followed a leader that relies on that.
     bound_until: Instant,
 }
 
@@ -20,9 +20,8 @@ impl VoteGate {
         VoteGate { joined: AtomicBool::new(joined), floor: AtomicU64::new(u64::MAX), bound_until }
     }
 
-    /// Tells whether the node may help to depose a leader that it may have followed before it was
-    /// started again. Raft keeps that promise, not to do so for an election timeout, in memory
-    /// only.
+    /// Tells whether the node may vote against a leader that it may have followed before its
+    /// restart. Raft remembers only in memory that it must not do so for an election timeout.
     pub(crate) fn is_unbound(&self) -> bool {
         Instant::now() >= self.bound_until
     }
@@ -38,17 +37,18 @@ impl VoteGate {
         self.joined.load(Ordering::Acquire)
     }
 
-    /// Tells whether it takes entries from a leader of this term.
+    /// Tells whether the node takes entries from a leader of this term.
     pub(crate) fn admits(&self, term: u64) -> bool {
         self.joined() || term >= self.floor.load(Ordering::Acquire)
     }
 
-    /// Takes entries from leaders of this term on, before it has a vote. True the first time.
+    /// Admits leaders from term `floor` on, before the node has a vote. Returns true the first
+    /// time.
     pub(crate) fn admit_from(&self, floor: u64) -> bool {
         self.floor.swap(floor, Ordering::AcqRel) == u64::MAX
     }
 
-    /// Notes that it has a vote from here on. True the first time.
+    /// Notes that the node has a vote from now on. Returns true the first time.
     pub(crate) fn join(&self) -> bool {
         !self.joined.swap(true, Ordering::AcqRel)
     }

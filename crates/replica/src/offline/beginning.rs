@@ -1,4 +1,4 @@
-//! The data directory with which a member of a restored cluster begins.
+//! Makes the data directory of a member of a restored cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -10,25 +10,25 @@ use znode::{Cluster, RESTORED_INDEX, RESTORED_TERM, State};
 use crate::Member;
 use crate::offline::error::Error;
 
-/// The member that begins, and the place of its data.
+/// Member of a restored cluster, and the place of its data.
 #[derive(Clone, Debug)]
 pub struct Beginning {
-    /// A directory that is empty, or not there.
+    /// Directory for the data, which is empty or missing.
     pub data_dir: PathBuf,
     /// The cluster's name.
     pub cluster_id: String,
-    /// The member.
+    /// Node id of this member.
     pub node_id: u64,
-    /// All members.
+    /// All members of the cluster.
     pub members: Vec<Member>,
 }
 
 /// Writes the directory: `state` as a snapshot that ends with entry 1 of term 1, and a log that is
-/// purged to there. The members elect a leader in a later term. Blocking, but for the end of the
-/// storage.
+/// purged up to that entry. The members elect a leader in a later term. Blocking, except while the
+/// storage closes.
 ///
 /// # Errors
-/// See [`Error`]. What was written until then is of no use.
+/// See [`Error`]. An incomplete directory is of no use.
 pub async fn begin(beginning: Beginning, state: &State) -> Result<(), Error> {
     let Beginning { data_dir, cluster_id, node_id, members } = beginning;
     let founding = *state.cluster().map(Cluster::founding).ok_or(Error::NotFounded)?;
@@ -56,7 +56,7 @@ pub async fn begin(beginning: Beginning, state: &State) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes a membership in which all of them vote.
+/// Makes a membership in which every member votes.
 fn membership(members: &[Member]) -> Result<Membership, Error> {
     let voters: BTreeSet<u64> = members.iter().map(|member| member.id).collect();
     let nodes: BTreeMap<u64, storage::Member> = members.iter().map(|member| (member.id, member.into())).collect();

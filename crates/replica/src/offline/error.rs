@@ -1,38 +1,37 @@
 //! Reasons why offline work is refused.
 
-/// The reason why it is not done. Shown to the operator.
+/// Reason why offline work is not done. Operators read the message.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The directory has no node's data.
+    /// The directory has no data of a node.
     #[error("{0} is no data directory of a node: it has no identity")]
     NoData(std::path::PathBuf),
-    /// The state is of no cluster that has begun.
+    /// The state is not that of a founded cluster.
     #[error("its cluster was never founded: there is nothing in it")]
     NotFounded,
     /// The node is not among the members.
     #[error("node {0} is none of the members that were decided on: {1:?}")]
     NoMember(u64, Vec<u64>),
-    /// The members that were written cannot be what was meant: a bug, or members that contradict
-    /// each other.
+    /// The membership would be invalid: the members contradict each other, or this is a bug.
     #[error("the members: {0}")]
     Members(String),
-    /// The data directory.
+    /// The data directory could not be opened or written.
     #[error(transparent)]
     Storage(#[from] storage::Error),
-    /// The disk.
+    /// An IO error.
     #[error("{doing}: {source}")]
     Io {
-        /// The work that was being done.
+        /// Operation that failed.
         doing: String,
-        /// The system's words.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// An entry or a record cannot be read by this program.
     #[error("{what} cannot be read: {error}")]
     Decode {
-        /// The entry or the record.
+        /// Description of the entry or the record.
         what: String,
-        /// The reason.
+        /// Reason why the entry or the record cannot be read.
         error: znode::DecodeError,
     },
 }

@@ -10,13 +10,13 @@ use znode::{ClusterUuid, Levels, LogPosition, State, StateBuilder, Term, decode_
 use crate::Member;
 use crate::offline::error::Error;
 
-/// Entries that are read at a time.
+/// Number of entries that are read at a time.
 const BATCH: u64 = 512;
 
-/// The place of an entry in the log.
+/// Position of an entry in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// The term of the leader that wrote it.
+    /// Term of the leader that wrote the entry.
     pub term: u64,
     /// The entry's index.
     pub index: u64,
@@ -28,7 +28,7 @@ impl From<LogId> for Position {
     }
 }
 
-/// A stopped node.
+/// Identity and data of a stopped node.
 #[derive(Debug)]
 pub struct Survivor {
     /// The cluster's name.
@@ -37,26 +37,28 @@ pub struct Survivor {
     pub node_id: u64,
     /// The cluster's uuid.
     pub cluster_uuid: ClusterUuid,
-    /// The zxid at which its zxids begin.
+    /// Zxid base of the cluster, which is added to an entry's index to make its zxid.
     pub zxid_base: u64,
-    /// True if it had a vote. One that had not was still catching up, and others know more.
+    /// True if the node had a vote. A node without one was still catching up, and other nodes know
+    /// more.
     pub joined: bool,
-    /// The term that it voted in last.
+    /// Last term in which the node voted; 0 if it never did.
     pub voted_term: u64,
-    /// The node's last entry. Of several survivors the one with the greatest has the most.
+    /// Position of the node's last entry. Of several survivors, the one with the greatest has the
+    /// most.
     pub last: Option<Position>,
-    /// The last entry that it knew to be committed: what is behind it may or may not have been
-    /// acknowledged.
+    /// Position of the last entry that the node knew to be committed. Later entries may or may not
+    /// have been acknowledged.
     pub committed: Option<Position>,
-    /// The last members that it knows.
+    /// Members in the last membership that the node has.
     pub members: Vec<Member>,
-    /// The state with its last entry.
+    /// State after the node's last entry.
     pub state: State,
 }
 
 impl Survivor {
-    /// Opens the directory as the node itself would, puts in order what a crash interrupted, and
-    /// applies everything. The node must be stopped.
+    /// Opens the directory as the node itself would, repairs what a crash interrupted, and applies
+    /// every entry. The node must be stopped.
     ///
     /// # Errors
     /// See [`Error`].
@@ -125,7 +127,7 @@ async fn read(storage: &Storage, identity: storage::Identity) -> Result<Survivor
     })
 }
 
-/// The state and the members of the snapshot, and the index of the entry behind it.
+/// State and membership of the snapshot, and the index of the first entry after it.
 fn begin(storage: &Storage) -> Result<(State, Membership, u64), Error> {
     let Some(snapshot) = storage.snapshots.current() else {
         return Ok((State::default(), Membership::default(), 0));
@@ -141,7 +143,7 @@ fn begin(storage: &Storage) -> Result<(State, Membership, u64), Error> {
     Ok((state, snapshot.meta().last_membership.membership().clone(), next))
 }
 
-/// Applies an entry as the state machine of a node that runs.
+/// Applies an entry as the state machine of a running node does.
 fn apply(state: &mut State, entry: Entry) -> Result<(), Error> {
     let id = entry.log_id;
     let term = Term(id.committed_leader_id().term);

@@ -1,5 +1,5 @@
-//! The acts of a leader whose disk does not answer: it hands over, if a quorum is there without it,
-//! and serves on until then. `disk_watch.rs` says when that is.
+//! Acts of a leader whose disk does not answer: it hands over if there is a quorum without it, and
+//! serves on until then. `disk_watch.rs` detects the stall.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -14,17 +14,17 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use crate::raft::consensus::Consensus;
 use crate::stop::Stop;
 
-/// A leader that found no successor asks again after this time.
+/// Time after which a leader that found no successor asks again.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Looks at the disk, and acts on what it sees.
+/// Watches the disk, and hands leadership over when it stalls.
 pub(crate) struct DiskStall {
     pub(crate) consensus: Arc<Consensus>,
 }
 
 impl DiskStall {
-    /// The term in which this node leads although others have on disk what it has not, as many as
-    /// are a quorum.
+    /// Term in which this node leads although its disk lacks entries that the other nodes have
+    /// committed.
     fn leads_in_vain(&self) -> Option<u64> {
         let metrics = self.consensus.metrics();
         let term = self.consensus.leader_term(&metrics)?;
@@ -33,7 +33,7 @@ impl DiskStall {
         (behind && !self.consensus.hands_over_in(term)).then_some(term)
     }
 
-    /// Hands over to the member that is furthest, if there is a quorum of members with steady
+    /// Hands over to the voter with the most entries and a steady disk, if a quorum has steady
     /// disks.
     async fn hand_over_for_the_disk(&self, term: u64) {
         let mut steady = self.consensus.peers.standings(Instant::now() + self.consensus.peer_timeout).await;
@@ -56,7 +56,7 @@ impl DiskStall {
         }
     }
 
-    /// Runs until the node stops.
+    /// Watches the disk until the node stops.
     pub(crate) async fn watch(self, stopped: Stop) {
         let watch = &self.consensus.disk_watch;
         let mut tick = interval(watch.every);

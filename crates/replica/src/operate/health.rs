@@ -1,4 +1,4 @@
-//! The health of the cluster, and the number of voters more that it can lose, as far as this node
+//! Health of the cluster, and the number of voters that it can still lose, as far as this node
 //! knows.
 //!
 //! A leader knows of every member; any other node knows of itself and of its leader.
@@ -9,19 +9,19 @@ use tokio::time::Instant;
 
 use crate::operate::status::Status;
 
-/// A member's part in the cluster.
+/// Role of a member in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The member leads.
     Leader,
     /// The member has a vote.
     Voter,
-    /// The member is fed, and has no vote.
+    /// The member gets entries, and has no vote.
     Learner,
 }
 
 impl Part {
-    /// The word for it, as APIs print it.
+    /// Name of the role, as APIs print it.
     pub fn as_str(self) -> &'static str {
         match self {
             Part::Leader => "leader",
@@ -36,54 +36,54 @@ impl Part {
 pub struct MemberHealth {
     /// The member's id.
     pub id: u64,
-    /// The member's part.
+    /// Role of the member.
     pub part: Part,
-    /// True if it was heard lately; `None` where this node cannot know.
+    /// True if the member was heard lately; `None` if this node cannot know.
     pub reachable: Option<bool>,
-    /// Time since it was heard; `None` when it was not, or this node cannot know.
+    /// Time since the member was heard; `None` if it was not heard, or if this node cannot know.
     pub last_contact: Option<Duration>,
-    /// Number of committed entries that it lacks; `None` when that is not known.
+    /// Number of committed entries that the member lacks; `None` if not known.
     pub lag: Option<u64>,
 }
 
-/// The cluster, as a node knows it.
+/// The cluster, as a node sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// The member that leads.
+    /// Id of the leader; `None` if none is heard.
     pub leader: Option<u64>,
     /// True if there is a leader with a quorum, and nothing wrong is known of any member.
     pub healthy: bool,
-    /// Number of voters that may fail from now on, so that the others still are a quorum. `None`
-    /// where this node does not lead.
+    /// Number of voters that may fail from now on while the others are a quorum. `None` if this
+    /// node does not lead.
     pub failure_tolerance: Option<u64>,
-    /// Members with a vote.
+    /// Number of members with a vote.
     pub voters: u64,
-    /// Members without.
+    /// Number of members without a vote.
     pub learners: u64,
-    /// All of them.
+    /// All members.
     pub members: Vec<MemberHealth>,
 }
 
-/// Facts that a node knows of a member.
+/// The sight that a node has of a member.
 #[derive(Clone, Copy, Debug)]
-struct Sight {
+struct MemberSight {
     id: u64,
     votes: bool,
-    /// Time since it was heard.
+    /// Time since the member was heard; `None` if it was not heard or this node cannot know.
     contact: Option<Duration>,
     lag: Option<u64>,
 }
 
-/// Facts that a node knows beside those.
+/// Facts that a node knows of itself and of the cluster.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     own: u64,
     leader: Option<u64>,
-    /// True if a quorum follows this node; `None` where it does not lead.
+    /// True if a quorum follows this node as the leader; `None` if this node does not lead.
     leads: Option<bool>,
-    /// Silence after which a member is not connected.
+    /// Silence after which a member counts as disconnected.
     disconnected_after: Duration,
-    /// Entries by which a member may be behind and be ready.
+    /// Largest number of entries by which a member may be behind while it counts as healthy.
     lag_max: u64,
 }
 
@@ -101,14 +101,14 @@ pub(crate) fn health(status: &Status) -> Health {
     judge(&frame, &sights(status, leads.map(|(term, _)| term)))
 }
 
-/// All members, and what is known of each. The only place that asks who is one.
-fn sights(status: &Status, leads_in: Option<u64>) -> Vec<Sight> {
+/// All members, with what this node knows of each. No other function decides who is a member.
+fn sights(status: &Status, leads_in: Option<u64>) -> Vec<MemberSight> {
     let consensus = &status.consensus;
     let metrics = consensus.metrics();
     let committed = consensus.committed(&metrics);
     let own_lag = committed.0.saturating_sub(status.proposer.view.applied().0);
     let leader = consensus.leader();
-    // While a change is half done, those who are to vote afterwards.
+    // While a change is half done, the voters after the change.
     let voters = consensus.voters();
     let age = |since: Instant| since.elapsed();
     let sight = |id: u64| {
@@ -120,20 +120,20 @@ fn sights(status: &Status, leads_in: Option<u64>) -> Vec<Sight> {
             (consensus.peers.get(id).and_then(|peer| peer.following.since(term)).map(age), lag)
         } else if leader == Some(id) {
             // The leader has all that is committed.
-            (consensus.leader_watch.seen().heard.map(age), Some(0))
+            (consensus.leader_watch.signs().heard.map(age), Some(0))
         } else {
             (None, None)
         };
-        Sight { id, votes: voters.contains(&id), contact, lag }
+        MemberSight { id, votes: voters.contains(&id), contact, lag }
     };
     consensus.members().into_iter().map(|member| sight(member.id)).collect()
 }
 
-/// Draws the conclusion. With a change of members under way, `votes` is to be true of those who
-/// count in the smaller of the two quorums.
-fn judge(frame: &Frame, sights: &[Sight]) -> Health {
+/// Derives the health of the cluster. While a change of the members is half done, `votes` is true
+/// of the voters after the change.
+fn judge(frame: &Frame, sights: &[MemberSight]) -> Health {
     let leads = frame.leads.is_some();
-    let member = |sight: &Sight| {
+    let member = |sight: &MemberSight| {
         let is_known = leads || sight.id == frame.own || frame.leader == Some(sight.id);
         let in_contact = sight.contact.is_some_and(|contact| contact < frame.disconnected_after);
         let part = match sight.votes {
@@ -168,17 +168,17 @@ mod tests {
     const LEADER: Frame =
         Frame { own: 1, leader: Some(1), leads: Some(true), disconnected_after: Duration::from_secs(2), lag_max: 100 };
 
-    fn sight(id: u64, contact_ms: Option<u64>, lag: Option<u64>) -> Sight {
-        Sight { id, votes: true, contact: contact_ms.map(Duration::from_millis), lag }
+    fn sight(id: u64, contact_ms: Option<u64>, lag: Option<u64>) -> MemberSight {
+        MemberSight { id, votes: true, contact: contact_ms.map(Duration::from_millis), lag }
     }
 
-    fn well(id: u64) -> Sight {
+    fn well(id: u64) -> MemberSight {
         sight(id, Some(50), Some(3))
     }
 
     /// Checks whether it is healthy, and how many more may fail.
     #[track_caller]
-    fn check(frame: Frame, sights: &[Sight], healthy: bool, tolerance: Option<u64>) -> Health {
+    fn check(frame: Frame, sights: &[MemberSight], healthy: bool, tolerance: Option<u64>) -> Health {
         let health = judge(&frame, sights);
         assert_eq!((health.healthy, health.failure_tolerance), (healthy, tolerance), "{health:?}");
         health
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_learner_counts_for_no_quorum_and_is_to_be_well() {
-        let learner = |sight| Sight { votes: false, ..sight };
+        let learner = |sight| MemberSight { votes: false, ..sight };
         let health = check(LEADER, &[well(1), well(2), learner(well(3))], true, Some(0));
         assert_eq!((health.voters, health.learners, health.members[2].part), (2, 1, Part::Learner));
         check(LEADER, &[well(1), well(2), well(3), learner(sight(4, None, None))], false, Some(1));

@@ -1,5 +1,5 @@
-//! Work that a node does now and then: free space, a snapshot when many bytes of log have come
-//! together, and how far its log has come for the rules that peers keep to.
+//! Periodic work of a node: measuring free space, requesting a snapshot when the log has grown by
+//! many bytes, and telling the rules for peers how far this node's log has come.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,18 +18,18 @@ pub(crate) struct Housekeeping {
     pub(crate) identity: Identity,
     pub(crate) space: Arc<DiskSpace>,
     pub(crate) log_since_snapshot_bytes: Arc<AtomicU64>,
-    /// Bytes of the log without a snapshot, from which one is made.
+    /// Bytes of log since the last snapshot at which the next one is requested.
     pub(crate) snapshot_log_bytes: u64,
 }
 
 impl Housekeeping {
-    /// Tells the rules for peers how far this node has come.
+    /// Tells the rules for peers the term and the last index of this node.
     pub(crate) fn widen_horizon(&self) {
         let metrics = self.consensus.metrics();
         self.identity.horizon.reach(metrics.current_term, metrics.last_log_index.unwrap_or(0));
     }
 
-    /// Runs until the node stops.
+    /// Does the work until the node stops.
     pub(crate) async fn keep_house(self, stopped: Stop) {
         let mut tick = interval(INTERVAL);
         loop {
@@ -40,7 +40,7 @@ impl Housekeeping {
             }
             self.widen_horizon();
             if let Some(guard) = self.space.guard() {
-                // A disk that does not answer this either must not hold up anything else.
+                // The node's stop does not wait for a disk that does not answer.
                 let look = self.consensus.host.blocking(move || Ok(guard.is_low()));
                 let looked = tokio::select! {
                     biased;
@@ -49,7 +49,8 @@ impl Housekeeping {
                 };
                 self.space.note(looked.and_then(|is_low| is_low));
             }
-            // Raft passes this over while it builds one. Bytes count from the beginning of a build.
+            // Raft ignores this while it builds a snapshot. Bytes count from the beginning of a
+            // build.
             if self.log_since_snapshot_bytes.load(Ordering::Relaxed) >= self.snapshot_log_bytes {
                 let _ = self.consensus.raft.trigger().snapshot().await;
             }

@@ -1,8 +1,8 @@
 //! The end of waits at a node that cannot serve.
 //!
-//! A node that hears no leader, or whose disk does not answer, learns of no grant and of no event.
-//! A client that waits there would hold its place in a queue, or a lock, without knowing. When this
-//! has lasted for as long as an election may take, its wait ends, and it goes to another node.
+//! A node that hears no leader, or whose disk does not answer, learns of no grant and no event. A
+//! client that waits there could hold a place in a queue, or a lock, without knowing. When this has
+//! lasted for the longest election timeout, its wait ends, and the client goes to another node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use crate::raft::consensus::Consensus;
 use crate::stop::Stop;
 use crate::view::View;
 
-/// Time between two looks of a node.
+/// Time between two checks.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Looks whether this node can serve those who wait at it.
+/// Ends the waits at this node while it cannot serve.
 pub(crate) struct Serving {
     pub(crate) consensus: Arc<Consensus>,
     pub(crate) view: Arc<View>,
 }
 
 impl Serving {
-    /// Runs until the node stops.
+    /// Checks until the node stops.
     pub(crate) async fn watch(self, stopped: Stop) {
         let mut tick = interval(LOOK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -35,7 +35,8 @@ impl Serving {
                 () = stopped.wait() => return,
                 _ = tick.tick() => {}
             }
-            // Counted from a look on: a process that was paused hears what was said meanwhile.
+            // Counted from a check on, because a process that was paused hears afterwards what was
+            // sent meanwhile.
             since = if self.consensus.serves() { None } else { since.or_else(|| Some(Instant::now())) };
             self.view.suspend(since.is_some_and(|since: Instant| since.elapsed() >= patience));
         }

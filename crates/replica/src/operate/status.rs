@@ -1,4 +1,4 @@
-//! Facts that a node tells about itself.
+//! Status that a node reports of itself.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::view::life::Life;
 use crate::write::propose::Proposer;
 use crate::{Config, Counts, Member};
 
-/// A node's part in the ensemble.
+/// Role of a node in Raft.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The node leads.
     Leader,
-    /// The node follows, or does not know whom to follow yet.
+    /// The node follows a leader, or does not know a leader yet.
     Follower,
     /// The node stands for election.
     Candidate,
-    /// The node is fed but has no vote.
+    /// The node gets entries, and has no vote.
     Learner,
     /// The node has stopped.
     Stopped,
@@ -44,16 +44,16 @@ impl Role {
     }
 }
 
-/// The node to ask for the leader's view.
+/// The leader of the cluster, and its address for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
     /// The leader's node id.
     pub id: u64,
-    /// `host:port` of its HTTP door.
+    /// `host:port` of the leader's HTTP door.
     pub http_addr: String,
 }
 
-/// Advice to a load balancer whether it should send clients here.
+/// Advice to a load balancer: whether to send clients to this node, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
     /// The node can serve.
@@ -62,19 +62,19 @@ pub enum Readiness {
     Recovering,
     /// No leader is known, or this leader has lost its quorum.
     NoQuorum,
-    /// The node knows a leader but is too many entries behind.
+    /// The node knows a leader, but has too many committed entries still to apply.
     Lagging,
-    /// The disk is low on space: reads only.
+    /// The disk is low on space: the node serves reads only.
     DiskLow,
-    /// The disk has not answered for `disk_stall_max_ms`: reads of what is here only, and no part
-    /// in elections.
+    /// The disk has not answered for `disk_stall_max_ms`: the node serves only reads of what it
+    /// has, and takes no part in elections.
     DiskStalled,
     /// The node failed or is shutting down.
     Stopped,
 }
 
 impl Readiness {
-    /// The word for it, as APIs and logs print it.
+    /// Name of the readiness, as APIs and logs print it.
     pub fn as_str(self) -> &'static str {
         match self {
             Readiness::Ready => "ready",
@@ -91,100 +91,101 @@ impl Readiness {
 /// One condition of a node's readiness.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// The condition's name, for those who leave it out.
+    /// Name of the condition, by which a caller can leave it out.
     pub name: &'static str,
-    /// The readiness of the node for want of it, and the reason; `None` when it is met.
+    /// `None` if the condition is met; otherwise the readiness that follows, and the reason.
     pub failure: Option<(Readiness, Cow<'static, str>)>,
 }
 
 /// The newest durable snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotStatus {
-    /// The last entry in it; 0 when there is none.
+    /// Zxid of the last entry in the snapshot; 0 if there is no snapshot.
     pub zxid: Zxid,
     /// The snapshot's length in bytes.
     pub bytes: u64,
 }
 
-/// A node's view of itself and the ensemble, at one moment. Cheap: nothing is asked of other nodes.
+/// Status of a node, and of the ensemble as this node sees it, at one moment. Cheap, because no
+/// other node is asked.
 #[derive(Clone, Debug)]
 pub struct NodeStatus {
     /// The id of this node.
     pub node_id: u64,
     /// The cluster's name.
     pub cluster_id: String,
-    /// The cluster itself, once it is founded.
+    /// Facts of the cluster that are in the state; `None` before its founding.
     pub cluster: Option<Cluster>,
-    /// The node's part.
+    /// Role of the node.
     pub role: Role,
-    /// The node that leads, as far as this node knows.
+    /// Id of the leader, as far as this node knows.
     pub leader: Option<u64>,
-    /// The term that it knows.
+    /// Term that the node knows.
     pub term: Term,
-    /// The last entry in its log.
+    /// Zxid of the last entry in the node's log.
     pub last_log: Zxid,
-    /// The last entry that it knows to be committed.
+    /// Zxid of the last entry that the node knows to be committed.
     pub committed: Zxid,
-    /// The last entry that it has applied.
+    /// Zxid of the last entry that the node has applied.
     pub applied: Zxid,
     /// The newest snapshot.
     pub snapshot: SnapshotStatus,
-    /// The ensemble.
+    /// All members of the ensemble.
     pub members: Vec<Member>,
-    /// Open sessions in the cluster, as applied here.
+    /// Number of open sessions in the cluster, as applied here.
     pub sessions: u64,
-    /// Znodes, as applied here.
+    /// Number of znodes, as applied here.
     pub znodes: u64,
-    /// The length of all data, as applied here.
+    /// Bytes of the data of all znodes, as applied here.
     pub data_bytes: u64,
-    /// Bytes of memory that the state takes, about, as applied here.
+    /// Estimate of the bytes of memory that the state takes, as applied here.
     pub state_bytes: u64,
-    /// Bytes that it may take.
+    /// Bytes of memory that the state may take.
     pub state_bytes_max: u64,
-    /// The subtree below the root that weighs most, and how many bytes; `None` where there is none
-    /// or where not every client may read its name.
+    /// Heaviest subtree below the root, and its bytes; `None` if there is none, or if not every
+    /// client may read its name.
     pub largest_subtree: Option<(ZPath, u64)>,
-    /// Locks with contenders.
+    /// Number of locks with holders or waiters.
     pub locks: u64,
-    /// Contenders of all locks that hold and are owned by a session.
+    /// Number of holders of all locks that a session owns.
     pub holders: u64,
-    /// Contenders of all locks that are not counted as holders.
+    /// Number of contenders of all locks that are not counted in `holders`.
     pub waiters: u64,
-    /// Locks with clients in their queue that do not see each other.
+    /// Number of locks whose queue has clients that do not see each other.
     pub mixed_locks: u64,
-    /// Bytes of entries applied since the last snapshot was begun here, or brought.
+    /// Bytes of entries applied since the last snapshot was begun here, or was received.
     pub log_since_snapshot_bytes: u64,
-    /// Other members that follow this leader: they have taken something of it lately. None where
-    /// this node does not lead.
+    /// Number of other members that accepted a message of this leader lately; 0 if this node does
+    /// not lead.
     pub followers: u64,
-    /// Number of those followers that are no further behind than a node may be that serves.
+    /// Number of those followers that lag by no more entries than a ready node may.
     pub synced_followers: u64,
-    /// Number of times that another member turned out to have lost entries that it had told this
-    /// leader to be on its disk, since this node started.
+    /// Number of times since this node started that another member turned out to have lost entries
+    /// that it had acknowledged to this leader.
     pub peer_losses: u64,
     /// Number of times that this node sent a snapshot to a follower.
     pub snapshots_sent: u64,
-    /// The last entry that was purged from its log; 0 for none.
+    /// Zxid of the last entry that was purged from the node's log; 0 for none.
     pub purged: Zxid,
     /// Number of failures to send a snapshot to a follower, since this node started.
     pub snapshot_send_failures: u64,
-    /// Waits that this node keeps.
+    /// Number of waits at this node.
     pub watches: u64,
-    /// Watches that observers keep: those of ZooKeeper clients.
+    /// Number of watches that observers keep for ZooKeeper clients.
     pub observed: u64,
-    /// Proposals of this node on their way.
+    /// Number of this node's proposals that are under way.
     pub proposals: u64,
-    /// Counts of what has passed through this node since it started.
+    /// Counts of requests, connections, sessions and snapshots since this node started.
     pub counts: Counts,
     /// Time that the oldest write to the log has waited for the disk.
     pub disk_waits: Duration,
-    /// True if that is too long.
+    /// True if that time is longer than `disk_stall_max_ms`.
     pub disk_stalls: bool,
     /// Advice whether to send clients here.
     pub ready: Readiness,
 }
 
-/// Looks at all parts of a node.
+/// Reads the status of all parts of a node.
 pub(crate) struct Status {
     pub(crate) consensus: Arc<Consensus>,
     pub(crate) config: Arc<Config>,
@@ -235,7 +236,7 @@ impl Status {
             peer_losses: tally.entries_lost,
             snapshots_sent: tally.snapshots_sent,
             snapshot_send_failures: tally.snapshot_send_failures,
-            purged: self.consensus.peers.purged.up_to().map_or(Zxid(0), |index| self.consensus.zxid(index)),
+            purged: self.consensus.peers.purge_index.up_to().map_or(Zxid(0), |index| self.consensus.zxid(index)),
             watches: self.proposer.view.watches() as u64,
             observed: self.proposer.view.observed() as u64,
             proposals: self.proposer.proposals.count() as u64,
@@ -246,8 +247,8 @@ impl Status {
         }
     }
 
-    /// Number of members that follow this node, and of those of them that have nearly all that is
-    /// committed.
+    /// Number of members that follow this leader, and how many of them lag by no more entries than
+    /// a ready node may.
     fn followers(&self, metrics: &RaftMetrics<TypeConfig>, committed: Zxid) -> (u64, u64) {
         let Some(term) = self.consensus.leader_term(metrics) else { return (0, 0) };
         let disconnected_after = self.consensus.disconnected_after();
@@ -279,7 +280,7 @@ impl Status {
         }
     }
 
-    /// The readiness of [`Status::status`], by itself.
+    /// Readiness as in [`Status::status`], computed alone.
     pub(crate) fn is_ready(&self) -> Readiness {
         let metrics = self.consensus.metrics();
         self.readiness(&metrics, self.consensus.committed(&metrics), self.proposer.view.applied())
@@ -297,7 +298,8 @@ impl Status {
         self.checks(&metrics, lag, lag_max.unwrap_or(self.config.ready_lag_max)).into()
     }
 
-    /// The first that fails is why the node is not ready.
+    /// Conditions of readiness in order. The first that fails is the reason why the node is not
+    /// ready.
     fn checks(&self, metrics: &RaftMetrics<TypeConfig>, lag: u64, lag_max: u64) -> [Check; 6] {
         let check = |name, readiness, fails: bool, why: &'static str| Check {
             name,

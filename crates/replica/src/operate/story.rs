@@ -3,7 +3,7 @@
 //!
 //! docs/operating.md lists the messages and what to do about each; they stay the same between
 //! releases. Everything is looked at now and then, and changes of roles at once. What changes often
-//! must last for a while before it is told ([`Told`]).
+//! must last for a while before it is told ([`ChangeReporter`]).
 //!
 //! A node without connections would not know which peers it could reach. So each peer is asked for
 //! a sign of life every [`PROBE`], on the connection for votes.
@@ -20,24 +20,24 @@ use openraft::ServerState;
 use openraft::async_runtime::watch::WatchReceiver;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+use crate::operate::change_reporter::ChangeReporter;
 use crate::operate::status::Status;
-use crate::operate::told::Told;
 use crate::raft::consensus::Consensus;
-use crate::raft::found::Found;
 use crate::raft::reach::{Contact, Obstacle};
+use crate::raft::stored_progress::StoredProgress;
 use crate::raft::transport::{Answer, Ask};
 use crate::stop::Stop;
 use crate::view::View;
 use crate::{Config, Readiness};
 
-/// Time between two looks.
+/// Time between two checks.
 const LOOK: Duration = Duration::from_millis(100);
-/// Time between two questions to one peer whether it is there.
+/// Time between two pings to one peer.
 const PROBE: Duration = Duration::from_secs(2);
-/// Time that a peer must be reached, or not, before that is told.
+/// Time for which a peer must be reached, or not, before that is logged.
 const PEER_LASTS: Duration = Duration::from_millis(200);
 
-/// The node that this node takes for the leader.
+/// The leader, as this node sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leading {
     NoLeader,
@@ -45,18 +45,18 @@ enum Leading {
     ThisNode { term: u64 },
 }
 
-/// The sight of a node at one moment.
+/// State that a node sees at one moment.
 #[derive(Clone, Debug)]
-struct Sight {
+struct NodeSight {
     leading: Leading,
     quorum: bool,
     ready: Readiness,
     contacts: BTreeMap<u64, Contact>,
 }
 
-/// One line.
+/// Kind of a log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Line {
+enum StoryLine {
     Leads { term: u64 },
     LeadsNoMore { term: u64 },
     Follows { leader: u64, term: u64 },
@@ -69,12 +69,12 @@ enum Line {
     Lost { peer: u64, obstacle: Obstacle },
 }
 
-/// Things that were told.
+/// Values that were logged last.
 struct Story {
-    leading: Told<Leading>,
-    quorum: Told<bool>,
-    ready: Told<Option<Readiness>>,
-    contacts: BTreeMap<u64, Told<Contact>>,
+    leading: ChangeReporter<Leading>,
+    quorum: ChangeReporter<bool>,
+    ready: ChangeReporter<Option<Readiness>>,
+    contacts: BTreeMap<u64, ChangeReporter<Contact>>,
 }
 
 impl Story {
@@ -82,63 +82,63 @@ impl Story {
         // An ordinary change of leader takes no longer, and has its own lines.
         let lasts = Duration::from_millis(config.election_timeout_min_ms);
         Story {
-            leading: Told::new(Leading::NoLeader, Duration::ZERO, now),
-            quorum: Told::new(false, lasts, now),
-            ready: Told::new(None, lasts, now),
+            leading: ChangeReporter::new(Leading::NoLeader, Duration::ZERO, now),
+            quorum: ChangeReporter::new(false, lasts, now),
+            ready: ChangeReporter::new(None, lasts, now),
             contacts: BTreeMap::new(),
         }
     }
 
     /// The lines that are due.
-    fn look(&mut self, sight: &Sight, now: Instant) -> Vec<Line> {
+    fn look(&mut self, sight: &NodeSight, now: Instant) -> Vec<StoryLine> {
         let mut lines = Vec::new();
         // Members come and go.
         self.contacts.retain(|id, _| sight.contacts.contains_key(id));
         for id in sight.contacts.keys() {
-            self.contacts.entry(*id).or_insert_with(|| Told::new(Contact::Untried, PEER_LASTS, now));
+            self.contacts.entry(*id).or_insert_with(|| ChangeReporter::new(Contact::Untried, PEER_LASTS, now));
         }
         for (id, told) in &mut self.contacts {
             let contact = sight.contacts.get(id).copied().unwrap_or_default();
             if told.look(contact, now).is_some() {
                 lines.extend(match contact {
                     Contact::Untried => None,
-                    Contact::Reached => Some(Line::Reached { peer: *id }),
-                    Contact::Lost(obstacle) => Some(Line::Lost { peer: *id, obstacle }),
+                    Contact::Reached => Some(StoryLine::Reached { peer: *id }),
+                    Contact::Lost(obstacle) => Some(StoryLine::Lost { peer: *id, obstacle }),
                 });
             }
         }
         if let Some(before) = self.leading.look(sight.leading, now) {
             lines.extend(match before {
                 Leading::NoLeader => None,
-                Leading::Peer { leader, term } => Some(Line::LeaderLost { leader, term }),
-                Leading::ThisNode { term } => Some(Line::LeadsNoMore { term }),
+                Leading::Peer { leader, term } => Some(StoryLine::LeaderLost { leader, term }),
+                Leading::ThisNode { term } => Some(StoryLine::LeadsNoMore { term }),
             });
             lines.extend(match sight.leading {
                 Leading::NoLeader => None,
-                Leading::Peer { leader, term } => Some(Line::Follows { leader, term }),
-                Leading::ThisNode { term } => Some(Line::Leads { term }),
+                Leading::Peer { leader, term } => Some(StoryLine::Follows { leader, term }),
+                Leading::ThisNode { term } => Some(StoryLine::Leads { term }),
             });
         }
         if self.quorum.look(sight.quorum, now).is_some() {
-            lines.push(if sight.quorum { Line::Quorum } else { Line::QuorumLost });
+            lines.push(if sight.quorum { StoryLine::Quorum } else { StoryLine::QuorumLost });
         }
         if self.ready.look(Some(sight.ready), now).is_some() {
             lines.push(match sight.ready {
-                Readiness::Ready => Line::Ready,
-                why => Line::NotReady { why },
+                Readiness::Ready => StoryLine::Ready,
+                why => StoryLine::NotReady { why },
             });
         }
         lines
     }
 
-    /// The peers that were told to be out of reach.
+    /// Ids of the peers that were logged as unreachable, with commas between them.
     fn unreachable(&self) -> String {
         let lost = self.contacts.iter().filter(|(_, told)| matches!(told.told(), Contact::Lost(_)));
         lost.map(|(id, _)| id.to_string()).collect::<Vec<_>>().join(",")
     }
 }
 
-/// Sees what there is to tell, and tells it.
+/// Reads what a node sees, and logs the changes.
 pub(crate) struct Teller {
     pub(crate) consensus: Arc<Consensus>,
     pub(crate) view: Arc<View>,
@@ -146,7 +146,7 @@ pub(crate) struct Teller {
 }
 
 impl Teller {
-    fn sight(&self) -> Sight {
+    fn sight(&self) -> NodeSight {
         let leading = self.leading();
         let quorum = match leading {
             Leading::NoLeader => false,
@@ -161,7 +161,7 @@ impl Teller {
         };
         let peers = self.consensus.peers.all();
         let contacts = peers.into_iter().map(|(id, peer)| (id, peer.reach.contact())).collect();
-        Sight { leading, quorum, ready: self.status.is_ready(), contacts }
+        NodeSight { leading, quorum, ready: self.status.is_ready(), contacts }
     }
 
     fn leading(&self) -> Leading {
@@ -183,30 +183,30 @@ impl Teller {
         }
     }
 
-    fn tell(&self, line: &Line, story: &Story) {
+    fn tell(&self, line: &StoryLine, story: &Story) {
         let (now, zxid) = (self.consensus.voted_term(), self.view.applied().0);
         let role = if matches!(story.leading.told(), Leading::ThisNode { .. }) { "leader" } else { "follower" };
         match line {
-            Line::Leads { term } => tracing::info!(term, zxid, "this node leads"),
-            Line::LeadsNoMore { term } => tracing::warn!(term, term_now = now, zxid, "this node leads no more"),
-            Line::Follows { leader, term } => tracing::info!(leader, term, zxid, "following a leader"),
-            Line::LeaderLost { leader, term } => {
-                let heard = self.consensus.leader_watch.seen().heard;
+            StoryLine::Leads { term } => tracing::info!(term, zxid, "this node leads"),
+            StoryLine::LeadsNoMore { term } => tracing::warn!(term, term_now = now, zxid, "this node leads no more"),
+            StoryLine::Follows { leader, term } => tracing::info!(leader, term, zxid, "following a leader"),
+            StoryLine::LeaderLost { leader, term } => {
+                let heard = self.consensus.leader_watch.signs().heard;
                 let silent_ms = heard.map_or(0, |heard| heard.elapsed().as_millis() as u64);
                 tracing::warn!(leader, term, term_now = now, silent_ms, zxid, "the leader is lost");
             }
-            Line::Quorum => tracing::info!(role, term = now, zxid, "a quorum is connected"),
-            Line::QuorumLost => {
+            StoryLine::Quorum => tracing::info!(role, term = now, zxid, "a quorum is connected"),
+            StoryLine::QuorumLost => {
                 let unreachable = story.unreachable();
                 tracing::warn!(role, term = now, zxid, unreachable, "the quorum is lost");
             }
-            Line::Ready => tracing::info!(term = now, zxid, "ready"),
-            Line::NotReady { why } => tracing::warn!(why = why.as_str(), term = now, zxid, "not ready"),
-            Line::Reached { peer } => {
+            StoryLine::Ready => tracing::info!(term = now, zxid, "ready"),
+            StoryLine::NotReady { why } => tracing::warn!(why = why.as_str(), term = now, zxid, "not ready"),
+            StoryLine::Reached { peer } => {
                 let addr = self.consensus.peers.get(*peer).map(|peer| peer.addr());
                 tracing::info!(peer, addr = addr.as_deref(), "peer reachable");
             }
-            Line::Lost { peer, obstacle } => {
+            StoryLine::Lost { peer, obstacle } => {
                 let known = self.consensus.peers.get(*peer);
                 let (addr, error) = known.map(|peer| (peer.addr(), peer.reach.error())).unzip();
                 let addr = addr.as_deref();
@@ -215,9 +215,9 @@ impl Teller {
         }
     }
 
-    /// Asks every peer whether it is there. The connecting part notes what that comes to.
+    /// Pings every peer. The code that connects notes the failures.
     async fn probe(&self) {
-        // Longer than a connection may be silent: it is the connection that finds out.
+        // Longer than a connection may be silent, so that the connection notices a failure first.
         let deadline = Instant::now() + self.consensus.peer_timeout * 3;
         let asks = self.consensus.peers.all().into_iter().map(|(_, peer)| async move {
             if let Ok(Answer::Pong) = peer.control.ask(Ask::Ping, deadline).await {
@@ -228,22 +228,22 @@ impl Teller {
     }
 }
 
-/// The first line of a node.
-pub(crate) fn start(config: &Config, found: &Found) {
+/// Logs the first line of a node.
+pub(crate) fn start(config: &Config, progress: &StoredProgress) {
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         node_id = config.node_id,
         cluster_id = config.cluster_id,
-        data = if found.is_new() { "new" } else { "found" },
-        zxid = found.last_log.0,
-        committed_zxid = found.committed.0,
-        snapshot_zxid = found.snapshot.0,
-        term = found.vote.map_or(0, |vote| vote.leader_id.term),
+        data = if progress.is_new() { "new" } else { "found" },
+        zxid = progress.last_log.0,
+        committed_zxid = progress.committed.0,
+        snapshot_zxid = progress.snapshot.0,
+        term = progress.vote.map_or(0, |vote| vote.leader_id.term),
         "started"
     );
 }
 
-/// Runs until the node stops.
+/// Logs changes until the node stops.
 pub(crate) async fn tell(teller: Teller, stopped: Stop) {
     let mut changes = teller.consensus.role_changes();
     let mut tick = interval(LOOK);
@@ -278,12 +278,12 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     /// The story of node 1 of three, and what it sees in an ordinary hour.
-    fn node() -> (Story, Sight, Instant) {
+    fn node() -> (Story, NodeSight, Instant) {
         let member = |id| Member { id, peer_addr: String::new(), http_addr: String::new() };
         let config = Config { members: [1, 2, 3].map(member).into(), ..Config::default() };
         let contacts = [2, 3].map(|id| (id, Contact::Reached)).into();
         let leading = Leading::Peer { leader: 2, term: 7 };
-        let (now, sight) = (Instant::now(), Sight { leading, quorum: true, ready: Readiness::Ready, contacts });
+        let (now, sight) = (Instant::now(), NodeSight { leading, quorum: true, ready: Readiness::Ready, contacts });
         (Story::new(&config, now), sight, now)
     }
 
@@ -291,36 +291,36 @@ mod tests {
     fn each_change_has_a_line_and_a_try_has_none() {
         let (mut story, calm, start) = node();
         let mut at = 0;
-        let mut lines = |sight: &Sight| {
+        let mut lines = |sight: &NodeSight| {
             let looks = (0..50).flat_map(|_| {
                 at += 100;
                 story.look(sight, start + MS * at)
             });
             looks.collect::<Vec<_>>()
         };
-        let reached = |peer| Line::Reached { peer };
-        let follows = Line::Follows { leader: 2, term: 7 };
-        assert_eq!(lines(&calm), [follows, reached(2), reached(3), Line::Quorum, Line::Ready]);
+        let reached = |peer| StoryLine::Reached { peer };
+        let follows = StoryLine::Follows { leader: 2, term: 7 };
+        assert_eq!(lines(&calm), [follows, reached(2), reached(3), StoryLine::Quorum, StoryLine::Ready]);
         assert!(lines(&calm).is_empty());
         // The leader is killed, and a peer elected in less time than it takes to be not ready.
-        let mut failover = Sight { leading: Leading::Peer { leader: 3, term: 8 }, ..calm.clone() };
+        let mut failover = NodeSight { leading: Leading::Peer { leader: 3, term: 8 }, ..calm.clone() };
         failover.contacts.insert(2, Contact::Lost(Obstacle::Refused));
-        let lost = Line::LeaderLost { leader: 2, term: 7 };
-        let refused = Line::Lost { peer: 2, obstacle: Obstacle::Refused };
-        assert_eq!(lines(&failover), [lost, Line::Follows { leader: 3, term: 8 }, refused.clone()]);
+        let lost = StoryLine::LeaderLost { leader: 2, term: 7 };
+        let refused = StoryLine::Lost { peer: 2, obstacle: Obstacle::Refused };
+        assert_eq!(lines(&failover), [lost, StoryLine::Follows { leader: 3, term: 8 }, refused.clone()]);
         // This node is cut off as well.
         let mut alone =
-            Sight { leading: Leading::NoLeader, quorum: false, ready: Readiness::NoQuorum, ..failover.clone() };
+            NodeSight { leading: Leading::NoLeader, quorum: false, ready: Readiness::NoQuorum, ..failover.clone() };
         alone.contacts = [2, 3].map(|id| (id, Contact::Lost(Obstacle::TimedOut))).into();
-        let timed_out = |peer| Line::Lost { peer, obstacle: Obstacle::TimedOut };
+        let timed_out = |peer| StoryLine::Lost { peer, obstacle: Obstacle::TimedOut };
         let why = Readiness::NoQuorum;
-        let cut = [Line::LeaderLost { leader: 3, term: 8 }, timed_out(2), timed_out(3)];
-        assert_eq!(lines(&alone), [&cut[..], &[Line::QuorumLost, Line::NotReady { why }]].concat());
-        let leads = Sight { leading: Leading::ThisNode { term: 9 }, ..calm.clone() };
-        let healed = [Line::Leads { term: 9 }, reached(2), reached(3), Line::Quorum, Line::Ready];
+        let cut = [StoryLine::LeaderLost { leader: 3, term: 8 }, timed_out(2), timed_out(3)];
+        assert_eq!(lines(&alone), [&cut[..], &[StoryLine::QuorumLost, StoryLine::NotReady { why }]].concat());
+        let leads = NodeSight { leading: Leading::ThisNode { term: 9 }, ..calm.clone() };
+        let healed = [StoryLine::Leads { term: 9 }, reached(2), reached(3), StoryLine::Quorum, StoryLine::Ready];
         assert_eq!(lines(&leads), healed);
-        let deposed = [Line::LeadsNoMore { term: 9 }, Line::Follows { leader: 2, term: 10 }];
-        assert_eq!(lines(&Sight { leading: Leading::Peer { leader: 2, term: 10 }, ..calm }), deposed);
+        let deposed = [StoryLine::LeadsNoMore { term: 9 }, StoryLine::Follows { leader: 2, term: 10 }];
+        assert_eq!(lines(&NodeSight { leading: Leading::Peer { leader: 2, term: 10 }, ..calm }), deposed);
         assert_eq!(lines(&alone).len(), 5);
         assert_eq!(story.unreachable(), "2,3");
     }
@@ -335,7 +335,7 @@ mod tests {
             let contact = if at / 10 % 2 == 0 { Contact::Reached } else { Contact::Lost(Obstacle::Refused) };
             sight.contacts.insert(3, contact);
             if at % 20 == 19 {
-                sight = Sight { quorum: false, ready: Readiness::NoQuorum, ..sight };
+                sight = NodeSight { quorum: false, ready: Readiness::NoQuorum, ..sight };
             }
             count += story.look(&sight, start + MS * 100 * at).len();
         }

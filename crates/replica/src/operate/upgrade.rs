@@ -1,7 +1,7 @@
-//! The programs that the members run, and raising the cluster's level once all of them know it.
+//! Programs that the members run, and raising the cluster's level once all of them know it.
 //!
-//! The leader knows: every connection to a member begins with what that member runs, and who
-//! follows has one. Other nodes ask it.
+//! The leader knows the programs, because every connection to a member begins with the member's
+//! program, and each follower has a connection. Other nodes ask the leader.
 
 use std::sync::Arc;
 
@@ -18,24 +18,24 @@ use crate::{Error, Program};
 pub struct MemberProgram {
     /// The member's id.
     pub id: u64,
-    /// The program that it ran when the leader met it last. None when the leader has not met it, or
-    /// when it runs a zlock that does not tell.
+    /// Program of the member when the leader met it last. `None` if the leader has not met it, or
+    /// if its program does not tell.
     pub program: Option<Program>,
-    /// True if it follows the leader, or is the leader.
+    /// True if the member follows the leader, or is the leader.
     pub reachable: bool,
 }
 
 impl MemberProgram {
-    /// Tells whether it can go on with the others at this level.
+    /// Tells whether the member is reachable and its program knows this level.
     pub fn is_ready_for(&self, level: u16) -> bool {
         self.reachable && self.program.as_ref().is_some_and(|program| program.levels.contains(level))
     }
 }
 
-/// The cluster's level, and what its members run.
+/// Level of the cluster, and the programs of its members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpgradeStatus {
-    /// The level.
+    /// Format level of the cluster.
     pub level: u16,
     /// All members, by id.
     pub members: Vec<MemberProgram>,
@@ -55,16 +55,16 @@ impl UpgradeStatus {
     }
 }
 
-/// The outcome of raising the level.
+/// Result of raising the level.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finalized {
+pub enum FinalizeOutcome {
     /// The cluster is at the level that was asked for.
     Done(UpgradeStatus),
-    /// The level was not raised: not all members are ready for it. Nothing was done.
+    /// The level was not raised, because not all members are ready for it.
     NotReady {
         /// The level that was asked for.
         level: u16,
-        /// The programs that they run.
+        /// Programs of the members.
         status: UpgradeStatus,
     },
 }
@@ -81,19 +81,19 @@ impl Upgrade {
         Ok(self.ask(UpgradeAsk::Status, deadline).await?.into())
     }
 
-    /// Raises the level.
-    pub(crate) async fn finalize(&self, level: Option<u16>, deadline: Instant) -> Result<Finalized, Error> {
+    /// Raises the level; see [`crate::Replica::finalize`].
+    pub(crate) async fn finalize(&self, level: Option<u16>, deadline: Instant) -> Result<FinalizeOutcome, Error> {
         let within = deadline.saturating_duration_since(Instant::now());
         let within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
         let record = self.ask(UpgradeAsk::Finalize { level, within_ms }, deadline).await?;
         let (not_ready_for, at) = (record.not_ready_for, Zxid(record.at));
         let status = UpgradeStatus::from(record);
         if let Some(level) = not_ready_for {
-            return Ok(Finalized::NotReady { level, status });
+            return Ok(FinalizeOutcome::NotReady { level, status });
         }
         // The next requests to this node are answered at the new level.
         if self.proposer.is_applied_here(at, deadline).await {
-            return Ok(Finalized::Done(status));
+            return Ok(FinalizeOutcome::Done(status));
         }
         Err(Error::unknown("the level is raised, but this node has not caught up with it in time"))
     }
@@ -125,7 +125,7 @@ impl Upgrade {
         }
     }
 
-    /// The leader's answer to a peer.
+    /// Answers a question of a peer, as the leader.
     pub(crate) async fn answer_peer(&self, ask: UpgradeAsk) -> Answer {
         let within_ms = match ask {
             UpgradeAsk::Status => 0,
@@ -171,7 +171,7 @@ impl Upgrade {
         }
     }
 
-    /// The members. Every node that entries are sent to must be able to read them.
+    /// Ids of all members, voters or not: every node that gets entries must be able to decode them.
     fn members(&self) -> Vec<u64> {
         let mut members: Vec<u64> = self.consensus.members().into_iter().map(|member| member.id).collect();
         members.sort_unstable();

@@ -1,17 +1,18 @@
-//! A node whose log and the leader's exclude each other: one of their disks has gone back in time.
+//! Detection of a node whose log contradicts the leader's: one of their disks has gone back in
+//! time.
 //!
-//! A leader has every entry that was ever committed, and a follower has every entry that it said to
-//! be on its disk. Neither can fail to be so while disks keep what they were given. They do not
-//! when an old copy of a data directory is put back, or a disk lies about what it has written. Two
-//! histories exist then, and tokens may have been granted twice. No rule of Raft's tells the right
-//! one, so the node that sees it stops, and says which pages of its log and of the leader's
-//! contradict.
+//! A leader has every committed entry, and a follower has every entry that it acknowledged to be on
+//! its disk. That holds as long as disks keep what they were given. It fails when an old copy of a
+//! data directory is put back, or when a disk lies about what it has written. Two histories exist
+//! then, and tokens may have been granted twice. Raft has no rule that tells the right one, so the
+//! node that sees the contradiction stops, and says which entries contradict each other.
 //!
-//! Raft itself would not notice: it takes what a follower has committed for equal to what the
-//! leader has there.
+//! Raft itself would not notice, because it takes a follower's committed entries to be equal to the
+//! leader's.
 //!
-//! A frame is no proof of that: a stranger can write one. So the leader that the frame names is
-//! asked at its own address, and only its own account of its log ends this server.
+//! A frame proves nothing, because a stranger can write one. So this node asks the leader that the
+//! frame names, at that leader's own address, and only the leader's account of its log ends this
+//! node.
 
 use std::sync::Arc;
 
@@ -24,32 +25,32 @@ use crate::raft::consensus::Consensus;
 use crate::raft::continuity::{Look, look};
 use crate::raft::transport::{Account, Answer, AppendFrame, Ask};
 
-/// Entries that this node knows for sure.
+/// Entries that this node has for sure.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct KnownEntries {
     committed: Option<LogIdRecord>,
     last: Option<LogIdRecord>,
 }
 
-/// The judgement of an append about this node and the leader that it names.
-pub(crate) enum Verdict {
-    /// An append that says nothing against either.
+/// Result of comparing an append with this node's log.
+pub(crate) enum AppendVerdict {
+    /// The append contradicts nothing.
     Sound,
-    /// The leader was deposed, and this node has another vote by now. It may well have less, and
-    /// something else.
+    /// The sender was deposed: this node has this newer vote. The sender's log may rightly differ.
     Deposed(VoteRecord),
-    /// An append that may show that they exclude each other: it is refused, and the leader sends it
-    /// again.
+    /// The append may show a contradiction: it is refused, and the leader sends it again.
     Unsure,
-    /// An append that shows that they exclude each other, and the reason.
+    /// The two logs contradict each other, for this reason.
     Contradiction(String),
 }
 
-/// Compares logs: this node's with a leader's, and for a follower that asks its own.
+/// Comparison of this node's log with a leader's, and accounts of this node's log for followers
+/// that ask.
 pub(crate) struct Accounts {
     consensus: Arc<Consensus>,
     gate: Arc<VoteGate>,
-    /// A turn that is held while a leader is asked about its log.
+    /// Semaphore held while a leader is asked about its log, so that one question is under way at a
+    /// time.
     turn: Semaphore,
 }
 
@@ -58,39 +59,39 @@ impl Accounts {
         Accounts { consensus, gate, turn: Semaphore::new(1) }
     }
 
-    /// Judges a frame before Raft sees it. `looked`: what Raft knew, where it was asked about the
-    /// frame.
-    pub(crate) async fn judge(&self, frame: &AppendFrame, looked: Option<Look>) -> Verdict {
+    /// Judges a frame before Raft sees it. `looked` is what Raft knew when it was asked about the
+    /// frame; `None` if Raft was not asked.
+    pub(crate) async fn judge(&self, frame: &AppendFrame, looked: Option<Look>) -> AppendVerdict {
         if let Some(looked) = looked.filter(|looked| looked.deposes(frame.vote)) {
-            return Verdict::Deposed(looked.vote);
+            return AppendVerdict::Deposed(looked.vote);
         }
         let agrees = looked.is_none_or(|looked| looked.agrees);
-        // Before it has joined, a node has forgotten what it said: its disk is new.
+        // Before it has joined, a node's disk is new: it has forgotten what it acknowledged.
         if !self.gate.joined() || (agrees && !self.seems_lost(frame.acknowledged)) {
-            return Verdict::Sound;
+            return AppendVerdict::Sound;
         }
         let before = match looked {
             Some(looked) => looked,
             None => match look(&self.consensus.raft, Vec::new()).await {
-                Some(looked) if looked.deposes(frame.vote) => return Verdict::Deposed(looked.vote),
+                Some(looked) if looked.deposes(frame.vote) => return AppendVerdict::Deposed(looked.vote),
                 Some(looked) => looked,
-                None => return Verdict::Sound,
+                None => return AppendVerdict::Sound,
             },
         };
         if agrees && !is_lost(before.last, frame.acknowledged) {
-            return Verdict::Sound;
+            return AppendVerdict::Sound;
         }
         // One question at a time, however many frames there are.
-        let Ok(_turn) = self.turn.try_acquire() else { return Verdict::Unsure };
-        let Some(account) = self.ask(&frame.vote, before.committed).await else { return Verdict::Unsure };
-        // The log went on meanwhile, and so did what was acknowledged of it.
-        let Some(after) = look(&self.consensus.raft, Vec::new()).await else { return Verdict::Sound };
+        let Ok(_turn) = self.turn.try_acquire() else { return AppendVerdict::Unsure };
+        let Some(account) = self.ask(&frame.vote, before.committed).await else { return AppendVerdict::Unsure };
+        // The log grew meanwhile, and so did what was acknowledged of it.
+        let Some(after) = look(&self.consensus.raft, Vec::new()).await else { return AppendVerdict::Sound };
         if after.deposes(frame.vote) {
-            return Verdict::Deposed(after.vote);
+            return AppendVerdict::Deposed(after.vote);
         }
-        match judge(Known { committed: before.committed, last: after.last }, &account) {
-            None => Verdict::Sound,
-            Some(why) => Verdict::Contradiction(format!(
+        match judge(KnownEntries { committed: before.committed, last: after.last }, &account) {
+            None => AppendVerdict::Sound,
+            Some(why) => AppendVerdict::Contradiction(format!(
                 "this node and leader {} contradict each other: {why}. The data directory of one of them is an old copy, or its \
                  disk has lost what it had written; see docs/storage-trouble.md, \"A node that knows more than its leader\"",
                 frame.vote.node_id
@@ -98,14 +99,14 @@ impl Accounts {
         }
     }
 
-    /// Tells whether this node's log seems to end before an entry that it acknowledged. What it
-    /// published of itself last is true, and perhaps no longer all.
+    /// Tells whether this node's log seems to end before an entry that it acknowledged. The end
+    /// that Raft published last is right, but the log may be longer by now.
     fn seems_lost(&self, acknowledged: Option<LogIdRecord>) -> bool {
         let last = self.consensus.last_log_index();
         acknowledged.is_some_and(|id| last.is_none_or(|last| id.index > last))
     }
 
-    /// Asks the leader with this vote what it says of its own log.
+    /// Asks the leader with this vote for an account of its log.
     async fn ask(&self, vote: &VoteRecord, committed: Option<LogIdRecord>) -> Option<Account> {
         let peer = self.consensus.peers.get(vote.node_id)?;
         let index = committed.map_or(0, |committed| committed.index);
@@ -115,7 +116,7 @@ impl Accounts {
         }
     }
 
-    /// Reads what this node's log has at `index`, for the member `asker`.
+    /// Makes an account of this node's log, with the entry at `index`, for the member `asker`.
     pub(crate) async fn account(&self, index: u64, asker: u64) -> Option<Account> {
         let (vote, entry, last) = self
             .consensus
@@ -135,7 +136,7 @@ fn is_lost(last: Option<LogIdRecord>, acknowledged: Option<LogIdRecord>) -> bool
     acknowledged.is_some_and(|id| last.is_none_or(|last| id.index > last.index))
 }
 
-fn judge(known: Known, account: &Account) -> Option<String> {
+fn judge(known: KnownEntries, account: &Account) -> Option<String> {
     if let Some(LogIdRecord { term, index }) = account.acknowledged
         && is_lost(known.last, account.acknowledged)
     {
@@ -169,7 +170,7 @@ mod tests {
 
     #[track_caller]
     fn check(known: (LogIdRecord, LogIdRecord), account: [Option<LogIdRecord>; 3], contradicts: bool) {
-        let known = Known { committed: Some(known.0), last: Some(known.1) };
+        let known = KnownEntries { committed: Some(known.0), last: Some(known.1) };
         let [entry, last, acknowledged] = account;
         let vote = VoteRecord { term: 9, node_id: 1, committed: true };
         let account = Account { vote, entry, last, acknowledged };

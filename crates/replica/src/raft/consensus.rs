@@ -34,27 +34,27 @@ const TELL_MAX: Duration = Duration::from_millis(250);
 
 pub(crate) type Raft = openraft::Raft<TypeConfig, StateMachine>;
 
-/// Raft, and what this node knows beside it of its leader.
+/// Raft, and what this node knows of its leader apart from Raft.
 pub(crate) struct Consensus {
     pub(crate) host: Host,
     pub(crate) node_id: u64,
-    /// Members before there is a membership.
+    /// Members of the configuration, for as long as the log has no membership.
     configured: Vec<crate::Member>,
     pub(crate) election_timeout_max: Duration,
-    /// Time for which a leader is sure to lead after a quorum followed it.
+    /// Time after the last contact with a quorum in which a leader is sure to lead.
     sure: Duration,
-    /// Silence that is allowed to a peer which owes an answer.
+    /// Longest silence of a peer that owes an answer.
     pub(crate) peer_timeout: Duration,
     pub(crate) raft: Raft,
     pub(crate) peers: Peers,
     pub(crate) cluster: Arc<KnownCluster>,
-    /// A watch over the time that the log has waited for the disk.
+    /// Watch over the time that the log has waited for the disk.
     pub(crate) disk_watch: DiskWatch,
     pub(crate) leader_watch: LeaderWatch,
-    /// The term in which this node has asked another to take over, and may be the last to hear that
-    /// it did; 0: in none.
+    /// Term in which this node has asked another to take over; 0 for none. The other node may lead
+    /// before this one hears of it.
     hands_over: AtomicU64,
-    /// Proposals wait, for a moment, until the next leader has everything.
+    /// True while proposals wait, for a moment, until the next leader has every entry.
     pub(crate) holds: watch::Sender<bool>,
     sessions: Mutex<Sessions>,
     server_metrics: WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>,
@@ -92,7 +92,7 @@ impl Consensus {
         }
     }
 
-    /// The last entry of this node's log, as far as Raft has published it.
+    /// Index of the last entry of this node's log, as Raft has published it last.
     pub(crate) fn last_log_index(&self) -> Option<u64> {
         self.raft_metrics.borrow_watched().last_log_index
     }
@@ -106,18 +106,18 @@ impl Consensus {
         self.cluster.zxid(index)
     }
 
-    /// Raft's view of itself. A copy: the original blocks Raft while it is looked at.
+    /// Copy of Raft's metrics. The original blocks Raft while it is looked at.
     pub(crate) fn metrics(&self) -> RaftMetrics<TypeConfig> {
         self.raft_metrics.borrow_watched().clone()
     }
 
-    /// The term in which this node leads.
+    /// Term in which this node leads; `None` if it does not lead.
     pub(crate) fn leader_term(&self, metrics: &RaftMetrics<TypeConfig>) -> Option<u64> {
         let leads = metrics.state == ServerState::Leader && metrics.vote.committed;
         (leads && metrics.vote.leader_id.voted_for == self.node_id).then_some(metrics.current_term)
     }
 
-    /// The node that leads, as far as this node knows.
+    /// Id of the leader, as far as this node knows; it may be this node.
     pub(crate) fn leader(&self) -> Option<u64> {
         let (leader, term) = {
             let metrics = self.server_metrics.borrow_watched();
@@ -131,13 +131,13 @@ impl Consensus {
         self.server_metrics.borrow_watched().vote.leader_id.term
     }
 
-    /// Tells of elections and changes of role.
+    /// Channel that tells of elections and changes of role.
     pub(crate) fn role_changes(&self) -> WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>> {
         self.server_metrics.clone()
     }
 
-    /// The term in which this node leads, and whether a quorum followed it just now, so that no
-    /// other can have been elected meanwhile. Copies nothing, for those who ask often.
+    /// Term in which this node leads, and whether a quorum followed it so recently that no other
+    /// leader can have been elected. Copies nothing, because it is called often.
     pub(crate) fn leading_term(&self) -> Option<(u64, bool)> {
         let (term, membership) = {
             let metrics = self.server_metrics.borrow_watched();
@@ -146,14 +146,14 @@ impl Consensus {
             let term = (leads && vote.leader_id.voted_for == self.node_id).then_some(vote.leader_id.term)?;
             (term, Arc::clone(&metrics.membership_config))
         };
-        // From a leader that is no member any more Raft may pass leadership on at any moment, and
-        // this node would not hear of it first.
+        // Raft may pass leadership on at any moment from a leader that is no member any more,
+        // before this node hears of it.
         let is_member = membership.get_node(&self.node_id).is_some();
         let followed = self.peers.followed_since(term, &membership).is_some_and(|since| since.elapsed() < self.sure);
         Some((term, is_member && followed))
     }
 
-    /// The membership that rules, from the moment at which it stands in this node's log.
+    /// Membership in force: the last one in this node's log, committed or not.
     pub(crate) fn membership(&self) -> Arc<StoredMembership> {
         Arc::clone(&self.server_metrics.borrow_watched().membership_config)
     }
@@ -163,8 +163,8 @@ impl Consensus {
         Arc::clone(&self.server_metrics.borrow_watched().committed_membership_config)
     }
 
-    /// Members that vote, and while a change is half done those who will; before there is a
-    /// membership the configured members.
+    /// Ids of the voters; while a change is half done, of the voters after it. Without a membership
+    /// in the log, ids of the configured members.
     pub(crate) fn voters(&self) -> BTreeSet<u64> {
         let membership = self.membership();
         let configured = || self.configured.iter().map(|member| member.id).collect();
@@ -178,7 +178,7 @@ impl Consensus {
         alone && !membership.get_joint_config().is_empty()
     }
 
-    /// The members, and before there are any the configured ones.
+    /// The members. Without a membership in the log, the configured members.
     pub(crate) fn members(&self) -> Vec<crate::Member> {
         let membership = self.membership();
         if membership.nodes().next().is_none() {
@@ -187,7 +187,7 @@ impl Consensus {
         membership.nodes().map(|(id, member)| crate::Member::of(*id, member)).collect()
     }
 
-    /// Waits until a quorum has taken a frame of `term` that was sent at `since` or later.
+    /// Waits until a quorum has accepted a frame of `term` that was sent at `since` or later.
     pub(crate) async fn followed_again(&self, term: u64, since: Instant) {
         loop {
             let noted = self.peers.noted();
@@ -199,22 +199,23 @@ impl Consensus {
         }
     }
 
-    /// Number of entries of this leader that a peer lacks, as far as it has said.
+    /// Number of this leader's entries that a peer lacks, by the peer's last answer; `None` if not
+    /// known.
     pub(crate) fn lag(&self, id: u64) -> Option<u64> {
         let metrics = self.raft_metrics.borrow_watched();
         let matched = metrics.replication.as_ref()?.get(&id)?.as_ref()?.index;
         Some(metrics.last_log_index.unwrap_or(0).saturating_sub(matched))
     }
 
-    /// Tells whether a peer follows this leader of `term` now.
+    /// Tells whether a peer follows this node as the leader of `term` now.
     pub(crate) fn is_in_contact(&self, id: u64, term: u64) -> bool {
         let peer = self.peers.get(id);
         peer.and_then(|peer| peer.following.since(term))
             .is_some_and(|since| since.elapsed() < self.election_timeout_max)
     }
 
-    /// The voter that is to lead next: of those that follow this leader of `term` the one that is
-    /// preferred, and of equals the one that is furthest.
+    /// Voter that is to lead next: of the voters that follow this leader of `term`, the one with
+    /// the highest preference, and of equals the one that lacks the fewest entries.
     pub(crate) fn successor(&self, term: u64) -> Option<u64> {
         let membership = self.membership();
         let voters = membership.voter_ids().filter(|id| *id != self.node_id && self.is_in_contact(*id, term));
@@ -222,7 +223,7 @@ impl Consensus {
         voters.max_by_key(|id| rank(*id))
     }
 
-    /// Asks a member what it says of itself.
+    /// Asks a member for its standing.
     pub(crate) async fn standing(&self, id: u64) -> Option<Standing> {
         let peer = self.peers.get(id)?;
         match peer.control.ask(Ask::Standing, Instant::now() + self.peer_timeout).await {
@@ -231,16 +232,16 @@ impl Consensus {
         }
     }
 
-    /// Waits until proposals may go on.
+    /// Waits while proposals are held.
     pub(crate) async fn unheld(&self) {
         if *self.holds.borrow() {
-            // The sender lives as long as this.
+            // The sender lives as long as `self`.
             let _ = self.holds.subscribe().wait_for(|held| !held).await;
         }
     }
 
-    /// Gives leadership to the voter that is to lead next, and waits for its election, but not for
-    /// long. Where none follows, this node leads on.
+    /// Hands leadership over to the voter that is to lead next, and waits a short time for its
+    /// election. If no voter follows, this node leads on.
     pub(crate) async fn give_leadership_away(&self) {
         let Some(term) = self.leader_term(&self.metrics()) else { return };
         if !self.hands_over_in(term) {
@@ -256,16 +257,18 @@ impl Consensus {
         let _ = timeout(HAND_OVER_MAX, elected).await;
     }
 
-    /// Asks a member to take over from this leader of `term`. True when Raft has taken it on.
+    /// Asks a member to take over from this leader of `term`. Returns true if Raft has accepted
+    /// that.
     pub(crate) async fn hand_over_to(&self, successor: u64, term: u64) -> bool {
-        // Before the successor can lead: from then on it gives sessions their time.
+        // Set before the successor can lead, because from then on the successor counts the
+        // sessions' time.
         self.hands_over.store(term, Ordering::Release);
         self.tell_ages(successor, term).await;
         self.raft.trigger().transfer_leader(successor).await.is_ok()
     }
 
-    /// Tells the successor how long sessions have been silent. Where that fails, or the successor's
-    /// program does not know of it, they have their whole timeout from it.
+    /// Sends the successor the silences of sessions. If that fails, or the successor's program does
+    /// not know the message, sessions have their whole timeout again.
     async fn tell_ages(&self, successor: u64, term: u64) {
         let Some(peer) = self.peers.get(successor) else { return };
         let ages = self.sessions().ages(Term(term));
@@ -279,14 +282,13 @@ impl Consensus {
         }
     }
 
-    /// Sessions as this node knows them.
+    /// Sessions of the term in which this node leads, and ages taken over from the last leader.
     pub(crate) fn sessions(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().expect("nothing panics under this guard")
     }
 
     /// The leader, if it was heard lately, or is this node and was followed lately. Asking a leader
-    /// who has fallen silent, or whom no quorum hears, would only turn "nothing was done" into "it
-    /// is not known".
+    /// without such contact would only turn "nothing was done" into "unknown".
     pub(crate) fn heard_leader(&self) -> Option<u64> {
         self.leader().filter(|leader| match *leader == self.node_id {
             true => !self.is_out_of_touch(),
@@ -294,28 +296,28 @@ impl Consensus {
         })
     }
 
-    /// Tells whether a leader was heard lately. Raft by itself keeps naming the last one that this
-    /// node followed.
+    /// Tells whether a leader was heard lately. Raft itself goes on naming the last leader that
+    /// this node followed.
     pub(crate) fn hears_leader(&self) -> bool {
         let disconnected_after = self.disconnected_after();
-        self.leader_watch.seen().heard.is_some_and(|heard| heard.elapsed() < disconnected_after)
+        self.leader_watch.signs().heard.is_some_and(|heard| heard.elapsed() < disconnected_after)
     }
 
-    /// Tells whether this node has neither heard a leader nor been followed by a quorum for longer
-    /// than an election takes: then nothing that needs a leader is worth waiting for.
+    /// Tells whether, for longer than an election takes, this node has neither heard a leader nor
+    /// been followed by a quorum. Nothing that needs a leader is worth waiting for then.
     pub(crate) fn is_out_of_touch(&self) -> bool {
         let followed = self.peers.followed_last(&self.membership());
-        let last = self.leader_watch.seen().heard.max(followed).unwrap_or(self.leader_watch.since);
+        let last = self.leader_watch.signs().heard.max(followed).unwrap_or(self.leader_watch.since);
         last.max(self.leader_watch.since).elapsed() >= self.disconnected_after()
     }
 
-    /// Tells whether this node learns of what happens: it hears a leader, or leads, and its disk
-    /// answers.
+    /// Tells whether this node learns of changes: it hears a leader, or leads, and its disk answers
+    /// or is not needed.
     pub(crate) fn serves(&self) -> bool {
         self.heard_leader().is_some() && self.with_a_disk().is_ok()
     }
 
-    /// Silence after which a node counts as not connected.
+    /// Silence after which a node counts as disconnected.
     pub(crate) fn disconnected_after(&self) -> Duration {
         2 * self.election_timeout_max
     }
@@ -324,22 +326,22 @@ impl Consensus {
         metrics.cluster_committed.or(metrics.local_committed).map_or(Zxid(0), |id| self.zxid(id.index))
     }
 
-    /// The last entry of this leader's log, and the last one that is committed; `None` where it
-    /// does not lead.
+    /// Index of the last entry of this leader's log, and of its last committed entry; `None` if
+    /// this node does not lead.
     pub(crate) fn own_log(&self) -> Option<(u64, u64)> {
         let metrics = self.raft_metrics.borrow_watched();
         self.leader_term(&metrics)?;
         Some((metrics.last_log_index?, metrics.cluster_committed.map_or(0, |id| id.index)))
     }
 
-    /// Tells whether this leader may serve on without its disk: the others commit what it proposes,
+    /// Tells whether this leader may serve without its disk: the other nodes commit its proposals,
     /// and none of them was asked to take over.
     fn leads_without_its_disk(&self) -> bool {
         self.disk_watch.commits() && self.leading_term().is_some_and(|(term, _)| !self.hands_over_in(term))
     }
 
-    /// Refuses when the disk does not answer: what needs it would come to nothing, or to an unclear
-    /// end.
+    /// Refuses when the disk does not answer, because a request that needs the disk would fail or
+    /// end unclear.
     pub(crate) fn with_a_disk(&self) -> Result<(), Error> {
         if self.disk_watch.stalls() && !self.leads_without_its_disk() {
             return Err(Error::Unavailable { reason: STALLED.into(), retry_after_ms: 1_000 });
@@ -347,7 +349,7 @@ impl Consensus {
         Ok(())
     }
 
-    /// Asks the leader. The answer is the leader's own, or why there is none.
+    /// Asks the leader. Returns the leader's answer, or the reason why there is none.
     pub(crate) async fn ask_leader(&self, ask: Ask, within: Duration) -> Result<Answer, String> {
         let leader = self.heard_leader().ok_or("no leader is heard")?;
         let peer = self.peers.get(leader).ok_or("the leader is this node by now, or unknown")?;
@@ -359,7 +361,7 @@ impl Consensus {
         }
     }
 
-    /// The vote of this node, and no last entry, for candidates that it cannot vote for.
+    /// The vote of this node, without a last entry, as the answer to a candidate that gets no vote.
     pub(crate) fn own_vote(&self) -> (VoteRecord, Option<LogIdRecord>) {
         ((&self.metrics().vote).into(), None)
     }

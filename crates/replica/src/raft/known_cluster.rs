@@ -1,5 +1,5 @@
 //! Facts that this node knows of its cluster, from its disk and from the entries that it has
-//! applied. Its peers are asked to agree with it.
+//! applied. Connections to peers that contradict these facts are refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -14,41 +14,41 @@ use znode::{Cluster, ClusterUuid, Founding, Levels, OtherLevel, Zxid};
 use crate::Program;
 use crate::local::seldom::Seldom;
 
-/// Facts that a peer said of itself.
+/// Facts that a peer has told of itself.
 #[derive(Clone, Debug)]
-pub(crate) struct Met {
-    /// The incarnation of its data directory.
+pub(crate) struct PeerFacts {
+    /// Incarnation of the peer's data directory.
     pub(crate) incarnation: u64,
-    /// The program that it runs, if it said so.
+    /// Program that the peer runs; `None` if it did not tell.
     pub(crate) program: Option<Program>,
-    /// The preference for it as leader, if it said so.
+    /// Preference for the peer as leader, 0 to 100; `None` if it did not tell.
     pub(crate) leader_priority: Option<u8>,
 }
 
-/// The cluster, its level, and the members that were removed from it.
+/// Facts of the cluster: its founding, its level, and the members that were removed from it.
 #[derive(Debug, Default)]
 pub(crate) struct KnownCluster {
     /// The program that this node runs.
     program: Program,
     founding: OnceLock<Founding>,
-    /// The level; 0 as long as this node does not know.
+    /// Format level of the cluster; 0 as long as this node does not know it.
     level: AtomicU16,
     removed: Mutex<BTreeMap<u64, Zxid>>,
-    /// The ids of the members, as the effective membership has them; none before there is one.
+    /// Ids of the members in the membership in force; empty before there is one.
     members: Mutex<BTreeSet<u64>>,
-    /// Facts that the peers said of themselves when they were met last.
-    met: Mutex<BTreeMap<u64, Met>>,
+    /// Facts that each peer told of itself when it was met last.
+    met: Mutex<BTreeMap<u64, PeerFacts>>,
     changed: Seldom,
-    /// The cluster's level, once it is known to be above those of this node's program.
+    /// Level of the cluster, once it is known to be above the levels of this node's program.
     outgrown: watch::Sender<Option<OtherLevel>>,
-    /// The member whose word was heard last for a level beyond this node's program.
+    /// Member in whose name a level beyond this node's program was heard last.
     doubts: watch::Sender<u64>,
-    /// The zxid at which this node was removed, as a peer has said.
+    /// Zxid at which this node was removed, as a peer has told; `None` if no peer has.
     own_removal: watch::Sender<Option<Zxid>>,
 }
 
 impl KnownCluster {
-    /// Reads what the data directory of a node says that runs this program.
+    /// Reads the facts in the data directory of a node that runs `program`.
     pub(crate) fn of(meta: &NodeMeta, program: Program) -> KnownCluster {
         let known = KnownCluster { program, ..KnownCluster::default() };
         if let Some((uuid, zxid_base, group)) = meta.founding() {
@@ -61,14 +61,14 @@ impl KnownCluster {
         self.founding.get_or_init(|| founding)
     }
 
-    /// Learns what the node has applied, or is about to apply.
+    /// Learns the facts in a state that the node has applied, or is about to apply.
     pub(crate) fn learn(&self, cluster: &Cluster) {
         self.note(*cluster.founding());
         self.level.store(cluster.level(), Ordering::Release);
         *self.removed_ids() = cluster.removed().collect();
     }
 
-    /// Makes durable which cluster this is, before any entry behind the founding one is applied.
+    /// Makes the identity of the cluster durable, before any entry after the founding is applied.
     /// Blocking.
     ///
     /// # Errors
@@ -97,14 +97,14 @@ impl KnownCluster {
         self.founding().map_or(0, |founding| founding.group)
     }
 
-    /// Tells whether a peer with this uuid may be of the same cluster: one of the two need not know
-    /// yet.
+    /// Tells whether a peer with this uuid may be in this cluster. A node that does not know the
+    /// uuid yet may be.
     pub(crate) fn may_be(&self, uuid: Option<ClusterUuid>) -> bool {
         uuid.zip(self.uuid()).is_none_or(|(theirs, own)| theirs == own)
     }
 
-    /// Notes what a peer said of itself.
-    pub(crate) fn met(&self, peer: u64, met: Met) {
+    /// Notes what a peer told of itself.
+    pub(crate) fn met(&self, peer: u64, met: PeerFacts) {
         let incarnation = met.incarnation;
         let before = self.met.lock().unwrap_or_else(PoisonError::into_inner).insert(peer, met);
         if before.is_some_and(|before| before.incarnation != incarnation)
@@ -114,26 +114,26 @@ impl KnownCluster {
         }
     }
 
-    fn last_met(&self, peer: u64) -> Option<Met> {
+    fn last_met(&self, peer: u64) -> Option<PeerFacts> {
         self.met.lock().unwrap_or_else(PoisonError::into_inner).get(&peer).cloned()
     }
 
-    /// The data directory that a peer had when it was met last.
+    /// Incarnation of the data directory that a peer had when it was met last.
     pub(crate) fn incarnation_of(&self, peer: u64) -> Option<u64> {
         self.last_met(peer).map(|met| met.incarnation)
     }
 
-    /// The preference for a peer as leader, as it said.
+    /// Preference for a peer as leader, as the peer has told it.
     pub(crate) fn priority_of(&self, peer: u64) -> Option<u8> {
         self.last_met(peer)?.leader_priority
     }
 
-    /// Tells whether the founding is applied where the last zxid is this one.
+    /// Tells whether a state with the last zxid `applied` includes the founding.
     pub(crate) fn is_founded_at(&self, applied: Zxid) -> bool {
         self.founding().is_some_and(|founding| applied.0 > founding.zxid_base)
     }
 
-    /// The zxid of an entry, given that everything up to it is applied.
+    /// Zxid of an entry, given that everything up to it is applied.
     pub(crate) fn zxid(&self, index: u64) -> Zxid {
         Zxid(self.founding().map_or(0, |founding| founding.zxid_base) + index)
     }
@@ -143,20 +143,20 @@ impl KnownCluster {
         &self.program
     }
 
-    /// The program that a peer ran when it was met last, if it said so.
+    /// Program that a peer ran when it was met last; `None` if it did not tell.
     pub(crate) fn program_of(&self, peer: u64) -> Option<Program> {
         self.last_met(peer)?.program
     }
 
-    /// The levels at which this node and a peer can go on together: from the cluster's, or the
-    /// lowest that this program knows, to the highest that it knows. A peer that is ahead may have
-    /// applied what raises the level already.
+    /// Lowest and highest level at which this node and a peer can go on together: from the
+    /// cluster's level, or at least the lowest that this program knows, to the highest that this
+    /// program knows. A peer that is ahead may already have applied an entry that raises the level.
     pub(crate) fn levels(&self) -> (u16, u16) {
         let Levels { min, max } = self.program.levels;
         (self.level.load(Ordering::Acquire).max(min), max)
     }
 
-    /// Notes the levels of a peer. One that is in a cluster beyond this program is the end of this
+    /// Notes the levels of a peer. A peer whose cluster is at a level beyond this program ends this
     /// node.
     pub(crate) fn note_levels(&self, (low, _): (u16, u16)) {
         if low > self.program.levels.max {
@@ -169,7 +169,7 @@ impl KnownCluster {
         *self.members.lock().unwrap_or_else(PoisonError::into_inner) = ids;
     }
 
-    /// The ids of the members, as far as this node knows; none before it knows any.
+    /// Ids of the members, as far as this node knows; empty before it knows any.
     pub(crate) fn member_ids(&self) -> BTreeSet<u64> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -188,14 +188,14 @@ impl KnownCluster {
         }
     }
 
-    /// Notes that what came as this member's tells of a level that this program does not know. It
-    /// may be a stranger's, so the member is to be called at its own address: what it says there
-    /// counts.
+    /// Notes that a message in this member's name tells of a level that this program does not know.
+    /// A stranger may have sent the message, so the member is to be called at its own address, and
+    /// only its answer there counts.
     pub(crate) fn doubt_level(&self, member: u64) {
         self.doubts.send_replace(member);
     }
 
-    /// Tells which member is to be called.
+    /// Channel of the member that is to be called.
     pub(crate) fn doubts(&self) -> watch::Receiver<u64> {
         self.doubts.subscribe()
     }
@@ -205,12 +205,12 @@ impl KnownCluster {
         self.outgrown.send_if_modified(|outgrown| outgrown.replace(level).is_none());
     }
 
-    /// Tells the cluster's level, once this program does not know it.
+    /// Channel of the cluster's level, once this program does not know it.
     pub(crate) fn outgrown(&self) -> watch::Receiver<Option<OtherLevel>> {
         self.outgrown.subscribe()
     }
 
-    /// The zxid at which a node was removed.
+    /// Zxid at which a node was removed; `None` if it was not.
     pub(crate) fn removed_at(&self, id: u64) -> Option<Zxid> {
         self.removed_ids().get(&id).copied()
     }

@@ -1,4 +1,4 @@
-//! The calling side of Raft's conversation with the peers.
+//! The calling side of Raft's messages to the peers.
 
 use std::future::Future;
 use std::io;
@@ -18,7 +18,7 @@ use storage::{LogId, Member, Snapshot, TypeConfig, Vote};
 use tokio::time::Instant;
 
 use crate::raft::peers::{Peer, Peers};
-use crate::raft::purged::Purged;
+use crate::raft::purge_index::PurgeIndex;
 use crate::raft::state_machine::RaftSnapshot;
 use crate::raft::transport::{
     Answer, AppendLine, AppendStream, Ask, ChannelError, Lane, TransferFrame, TransferRefusal, VoteFrame, send_snapshot,
@@ -33,8 +33,8 @@ impl RaftNetworkFactory<TypeConfig> for Peers {
     }
 }
 
-/// A client of one peer for one of Raft's tasks: replication, heartbeats, a vote or a snapshot. Its
-/// append connection is its own, so that heartbeats never wait behind entries.
+/// Client of one peer for one of Raft's tasks: replication, heartbeats, a vote or a snapshot. Each
+/// client has a separate append connection, so that heartbeats never wait behind entries.
 pub(crate) struct Network {
     to: u64,
     peers: Peers,
@@ -44,7 +44,7 @@ pub(crate) struct Network {
 type AppendResults<'s> = BoxStream<'s, Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>>;
 
 impl Network {
-    /// The peer, as the members are now: its address may have changed since the last call.
+    /// The peer in the present membership: its address may have changed since the last call.
     fn peer(&self) -> Result<Arc<Peer>, RPCError<TypeConfig>> {
         self.peers.get(self.to).ok_or_else(|| unreachable(format!("node {} is no member any more", self.to)))
     }
@@ -71,30 +71,31 @@ impl Network {
         self.line.as_ref().is_some_and(|line| !line.is_silent(self.peers.peer_timeout))
     }
 
-    /// Sends replication, with `purged`, or one heartbeat.
+    /// Sends replication, with `purged`, or one heartbeat, without.
     async fn append<'s, S>(
         &'s mut self,
         input: S,
-        purged: Option<Purged>,
+        purge_index: Option<PurgeIndex>,
     ) -> Result<AppendResults<'s>, RPCError<TypeConfig>>
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {
-        // Raft bounds a heartbeat by its interval, and its task sees to it; entries may wait for a
-        // slow disk, so a connection counts as lost when the peer says nothing at all for
+        // Raft's task bounds a heartbeat by the heartbeat interval. Entries may wait for a slow
+        // disk, so a connection counts as lost only when the peer says nothing at all for
         // `peer_timeout`.
         let peer_timeout = self.peers.peer_timeout;
         let mut input = input.peekable();
-        // Raft's pauses after errors are in its requests: who connects before it has one tries
-        // without a pause.
+        // Raft's pauses after errors come before its requests. A connection that was opened before
+        // there is a request would be tried again without a pause.
         if !self.has_line() && Pin::new(&mut input).peek().await.is_none() {
             return Ok(Box::pin(futures_util::stream::empty()) as AppendResults<'s>);
         }
         let line = self.line().await?;
-        Ok(Box::pin(AppendStream::new(line, input, peer_timeout, purged)) as AppendResults<'s>)
+        Ok(Box::pin(AppendStream::new(line, input, peer_timeout, purge_index)) as AppendResults<'s>)
     }
 
-    /// The append connection, opened anew when there is none or when it has been silent too long.
+    /// Returns the append connection. Opens a new one if there is none, or if it has been silent
+    /// for too long.
     async fn line(&mut self) -> Result<&mut Option<AppendLine>, RPCError<TypeConfig>> {
         if !self.has_line() {
             self.line = None;
@@ -132,8 +133,8 @@ impl RaftNetworkV2<TypeConfig> for Network {
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {
-        let purged = self.peers.purged.clone();
-        Box::pin(self.append(input, Some(purged)))
+        let purge_index = self.peers.purge_index.clone();
+        Box::pin(self.append(input, Some(purge_index)))
     }
 
     async fn vote(
@@ -224,7 +225,7 @@ fn streaming(error: &dyn std::fmt::Display) -> StreamingError<TypeConfig> {
     StreamingError::Unreachable(Unreachable::from_string(error.to_string()))
 }
 
-/// An IO error of a connection, as Raft wants to hear it.
+/// Converts an IO error of a connection to an error for Raft.
 pub(crate) fn lost(error: &io::Error) -> RPCError<TypeConfig> {
     unreachable(error.to_string())
 }

@@ -1,5 +1,5 @@
-//! The peers of this node: the other members, as Raft's effective membership has them, and before
-//! there is one those that the configuration names. Members come, go and move while a node runs.
+//! Peers of this node: the other members of the membership in force, or of the configuration as
+//! long as there is no membership. Members come, go and move while a node runs.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,29 +12,29 @@ use storage::StoredMembership;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::raft::purged::Purged;
+use crate::raft::purge_index::PurgeIndex;
 use crate::raft::quorum_contact::{self, Following};
 use crate::raft::reach::Reach;
 use crate::raft::transport::{Addresses, Answer, Ask, Channel, Identity, Lane, Standing, Target};
 use crate::stop::Stop;
 
-/// One peer and the connections that are shared by all tasks that talk to it.
+/// One peer, and the connections that all tasks share that talk to it.
 pub(crate) struct Peer {
     identity: Identity,
     id: u64,
     addrs: Arc<Addresses>,
     peer_timeout: Duration,
-    /// Contact: the time at which it last showed that it follows this node.
+    /// Times at which the peer last showed that it follows this node.
     pub(crate) following: Arc<Following>,
-    /// Reach: the outcome of the tries to connect to it.
+    /// Outcome of the last try to connect to the peer.
     pub(crate) reach: Arc<Reach>,
-    /// Snapshots that got to it.
+    /// Number of snapshots that the peer has received.
     sent: Arc<AtomicU64>,
-    /// Failures to send it a snapshot.
+    /// Failures to send the peer a snapshot.
     send_failures: Arc<SendFailures>,
-    /// Votes and questions about the ensemble.
+    /// Connection for votes and for questions about the ensemble.
     pub(crate) control: Channel,
-    /// Proposals, heartbeats and read indexes.
+    /// Connection for proposals, heartbeats of sessions and read indexes.
     pub(crate) forward: Channel,
 }
 
@@ -44,13 +44,13 @@ impl Peer {
         Target { identity, to: self.id, addrs, lane, peer_timeout: self.peer_timeout, reach, is_peer: true }
     }
 
-    /// `host:port` of its listener.
+    /// `host:port` of the peer's listener.
     pub(crate) fn addr(&self) -> Arc<str> {
         self.addrs.current()
     }
 
-    /// Notes what came of sending it a snapshot. Raft tries again after a pause; a line is for each
-    /// change.
+    /// Notes the outcome of sending the peer a snapshot. Raft tries again after a pause, so only a
+    /// change of the outcome is logged.
     pub(crate) fn note_snapshot(&self, failed: Option<&io::Error>) {
         self.sent.fetch_add(u64::from(failed.is_none()), Ordering::Relaxed);
         if self.send_failures.note(failed.map(io::Error::kind)) {
@@ -66,12 +66,12 @@ impl Peer {
 #[derive(Debug, Default)]
 struct SendFailures {
     count: AtomicU64,
-    /// Failure of the last try; nothing after one that got there.
+    /// Failure of the last try; `None` after a success.
     last: Mutex<Option<io::ErrorKind>>,
 }
 
 impl SendFailures {
-    /// Counts a failed try. Whether it ended otherwise than the one before.
+    /// Counts a failed try. Returns true if the outcome differs from that of the try before.
     fn note(&self, failed: Option<io::ErrorKind>) -> bool {
         self.count.fetch_add(u64::from(failed.is_some()), Ordering::Relaxed);
         std::mem::replace(&mut *self.last.lock().unwrap_or_else(PoisonError::into_inner), failed) != failed
@@ -81,38 +81,37 @@ impl SendFailures {
 /// All peers of this node. Clones share the connections.
 #[derive(Clone)]
 pub(crate) struct Peers {
-    table: Arc<RwLock<Table>>,
-    shared: Arc<Shared>,
-    pub(crate) purged: Purged,
+    table: Arc<RwLock<PeerTable>>,
+    parts: Arc<PeerParts>,
+    pub(crate) purge_index: PurgeIndex,
     pub(crate) peer_timeout: Duration,
-    /// A call each time that a peer has taken a frame as a follower.
+    /// Wakes its waiters each time that a peer has accepted a frame as a follower.
     noted: Arc<Notify>,
 }
 
-/// Parts of which every peer is made.
-struct Shared {
+/// Parts that all peers share.
+struct PeerParts {
     identity: Identity,
     stop: Stop,
-    /// Members other than this one that the configuration names, with the addresses of their
-    /// listeners.
+    /// Configured members other than this one, with the addresses of their peer listeners.
     seeds: BTreeMap<u64, String>,
 }
 
 #[derive(Default)]
-struct Table {
+struct PeerTable {
     by_id: BTreeMap<u64, Arc<Peer>>,
-    /// Counts of peers that are none any more.
+    /// Counts of peers that were removed.
     gone: Tally,
 }
 
 /// Counts of all peers together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
-    /// Number of times that a snapshot got to a peer.
+    /// Number of snapshots that peers have received.
     pub(crate) snapshots_sent: u64,
     /// Number of failures to send a snapshot to a peer.
     pub(crate) snapshot_send_failures: u64,
-    /// Number of times that a peer turned out to have lost entries that it had on its disk.
+    /// Number of times that a peer turned out to have lost entries that it had acknowledged.
     pub(crate) entries_lost: u64,
 }
 
@@ -127,31 +126,32 @@ impl Tally {
 }
 
 impl Peers {
-    /// Makes the channels to all configured members but this node. `peer_timeout` is one round trip
-    /// at most, connecting included.
+    /// Makes the channels to all configured members but this node. `peer_timeout` is the longest
+    /// time of a round trip, connecting included.
     pub(crate) fn new(identity: &Identity, members: &[crate::Member], peer_timeout: Duration, stop: &Stop) -> Peers {
         let others = members.iter().filter(|member| member.id != identity.node_id);
         let seeds = others.map(|member| (member.id, member.peer_addr.clone())).collect();
-        let shared = Arc::new(Shared { identity: identity.clone(), stop: stop.clone(), seeds });
+        let parts = Arc::new(PeerParts { identity: identity.clone(), stop: stop.clone(), seeds });
         let peers = Peers {
             table: Arc::default(),
-            shared: Arc::clone(&shared),
-            purged: Purged::default(),
+            parts: Arc::clone(&parts),
+            purge_index: PurgeIndex::default(),
             peer_timeout,
             noted: Arc::default(),
         };
-        for (id, addr) in &shared.seeds {
+        for (id, addr) in &parts.seeds {
             peers.reach(*id, addr);
         }
         peers
     }
 
-    /// Makes the channels to a node that listens at `addr`, unless there are some to that address.
+    /// Makes the channels to a node that listens at `addr`, unless there are channels to that
+    /// address.
     pub(crate) fn reach(&self, id: u64, addr: &str) {
-        if id == self.shared.identity.node_id {
+        if id == self.parts.identity.node_id {
             return;
         }
-        let has = |table: &Table| table.by_id.get(&id).is_some_and(|peer| peer.addrs.first() == addr);
+        let has = |table: &PeerTable| table.by_id.get(&id).is_some_and(|peer| peer.addrs.first() == addr);
         if has(&self.table()) {
             return;
         }
@@ -162,25 +162,25 @@ impl Peers {
         }
     }
 
-    /// A node that is none of the peers, to be asked whether it may become one.
+    /// Returns the way to a node that is no peer, to ask it whether it may become one.
     pub(crate) fn stranger(&self, id: u64, addr: &str) -> Target {
-        let (identity, addrs) = (self.shared.identity.clone(), Arc::new(Addresses::new(addr, None)));
+        let (identity, addrs) = (self.parts.identity.clone(), Arc::new(Addresses::new(addr, None)));
         let (lane, reach, peer_timeout) = (Lane::Control, Arc::default(), self.peer_timeout);
         Target { identity, to: id, addrs, lane, peer_timeout, reach, is_peer: false }
     }
 
     fn make(&self, id: u64, addr: &str, before: Option<&Arc<Peer>>) -> Peer {
-        let addrs = Arc::new(Addresses::new(addr, self.shared.seeds.get(&id).map(String::as_str)));
-        let (identity, reach, peer_timeout) = (&self.shared.identity, Arc::<Reach>::default(), self.peer_timeout);
+        let addrs = Arc::new(Addresses::new(addr, self.parts.seeds.get(&id).map(String::as_str)));
+        let (identity, reach, peer_timeout) = (&self.parts.identity, Arc::<Reach>::default(), self.peer_timeout);
         let open = |lane| {
             let (identity, addrs, reach) = (identity.clone(), Arc::clone(&addrs), Arc::clone(&reach));
             Channel::open(
                 Target { identity, to: id, addrs, lane, peer_timeout, reach, is_peer: true },
-                self.shared.stop.clone(),
+                self.parts.stop.clone(),
             )
         };
         let (control, forward) = (open(Lane::Control), open(Lane::Forward));
-        // The node is the same one, wherever it listens.
+        // A node stays the same peer, wherever it listens.
         let (following, sent, send_failures) = before.map_or_else(
             || (Arc::new(Following::new(Arc::clone(&self.noted))), Arc::default(), Arc::default()),
             |peer| (Arc::clone(&peer.following), Arc::clone(&peer.sent), Arc::clone(&peer.send_failures)),
@@ -199,8 +199,8 @@ impl Peers {
         }
     }
 
-    /// The peers are those of this membership, and as long as this node has no vote the configured
-    /// ones, too.
+    /// Makes the members of this membership the peers. With `with_seeds`, for a node without a
+    /// vote, the configured members stay peers, too.
     pub(crate) fn adopt(&self, membership: &StoredMembership, with_seeds: bool) {
         let members: BTreeMap<u64, &str> =
             membership.nodes().map(|(id, member)| (*id, member.peer_addr.as_str())).collect();
@@ -208,9 +208,9 @@ impl Peers {
             return;
         }
         members.iter().for_each(|(id, addr)| self.reach(*id, addr));
-        let stays = |id: &u64| members.contains_key(id) || with_seeds && self.shared.seeds.contains_key(id);
+        let stays = |id: &u64| members.contains_key(id) || with_seeds && self.parts.seeds.contains_key(id);
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        let Table { by_id, gone } = &mut *table;
+        let PeerTable { by_id, gone } = &mut *table;
         by_id.retain(|id, peer| {
             let stays = stays(id);
             if !stays {
@@ -220,11 +220,12 @@ impl Peers {
         });
     }
 
-    fn table(&self) -> RwLockReadGuard<'_, Table> {
+    fn table(&self) -> RwLockReadGuard<'_, PeerTable> {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the other members how far they are, as far as they answer before the deadline.
+    /// Asks the other members for their standings. Returns the answers that come before the
+    /// deadline.
     pub(crate) async fn standings(&self, deadline: Instant) -> Vec<(u64, Standing)> {
         let standing = |answer| match answer {
             Answer::Standing(standing) => Some(standing),
@@ -233,7 +234,7 @@ impl Peers {
         self.ask_all(Ask::Standing, standing, deadline).await
     }
 
-    /// The answers of all peers that give one before the deadline.
+    /// Returns the answers of all peers that answer before the deadline.
     pub(crate) async fn ask_all<T>(
         &self,
         ask: Ask,
@@ -252,8 +253,8 @@ impl Peers {
         self.table().by_id.get(&id).cloned()
     }
 
-    /// Time at which the frame of `term` was sent that a quorum of this membership has taken, this
-    /// node included where it votes.
+    /// Time at which the latest frame of `term` was sent that a quorum of this membership has
+    /// accepted. This node counts as part of the quorum if it votes.
     pub(crate) fn followed_since(&self, term: u64, membership: &StoredMembership) -> Option<Instant> {
         self.taken_by_quorum(membership, |following| following.since(term))
     }
@@ -270,11 +271,11 @@ impl Peers {
     ) -> Option<Instant> {
         let table = self.table();
         let since = |id| table.by_id.get(&id).and_then(|peer| taken(&peer.following));
-        let own = self.shared.identity.node_id;
+        let own = self.parts.identity.node_id;
         quorum_contact::quorum(membership.get_joint_config(), own, since)
     }
 
-    /// Tells when a peer has taken a frame as a follower.
+    /// Waits until a peer has accepted a frame as a follower.
     pub(crate) fn noted(&self) -> tokio::sync::futures::Notified<'_> {
         self.noted.notified()
     }

@@ -1,12 +1,12 @@
-//! The time at which a peer last showed that it follows this node.
+//! Times at which a peer last showed that it follows this node.
 //!
-//! Told by this node's own frames: each answer belongs to the one frame whose number it carries,
-//! and counts from when that frame was sent. Raft's own time of the last quorum cannot be used for
-//! this: it takes an answer to an earlier append for one to a later append without entries, so a
-//! leader that was paused and deposed meanwhile would think, for answers that had waited for it, to
-//! be followed still. Simulation seeds found sessions that it kept alive and that the new leader
-//! expired (crates/sim/tests/it/seeds.rs); linearizable reads of such a leader missed what the new
-//! one had acknowledged.
+//! These times come from this node's own frames: an answer carries the number of its frame, and
+//! counts from the time at which that frame was sent. Raft's own time of the last quorum cannot be
+//! used. Raft takes an answer to an earlier append for one to a later append without entries, so a
+//! leader that was paused and deposed meanwhile would believe, by answers that had waited for it,
+//! that it is still followed. Simulation seeds found sessions that such a leader kept alive and
+//! that the new leader expired (crates/sim/tests/it/seeds.rs); linearizable reads of such a leader
+//! missed what the new leader had acknowledged.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,16 +18,16 @@ use tokio::time::Instant;
 
 use crate::raft::transport::AppendResult;
 
-/// The newest frame that a peer took as a follower: in which term, and when it was sent.
+/// Newest frame that a peer accepted as a follower: its term, and the time at which it was sent.
 #[derive(Debug, Default)]
 pub(crate) struct Following {
     newest: Mutex<Option<(u64, Instant)>>,
-    /// The last entry that the peer said to be on its disk, and the term of the leader that it said
-    /// so to.
+    /// Term of a leader on this node, and the last entry that the peer acknowledged to it as on
+    /// disk.
     acknowledged: Mutex<Option<(u64, LogId)>>,
-    /// Number of times that the peer turned out to have less than it had said.
+    /// Number of times that the peer turned out to have fewer entries than it had acknowledged.
     losses: AtomicU64,
-    /// A call for each such frame, for all peers together.
+    /// Wakes the waiters at each such frame, for all peers together.
     noted: Arc<Notify>,
 }
 
@@ -36,7 +36,7 @@ impl Following {
         Following { noted, ..Following::default() }
     }
 
-    /// Notes that the peer took a frame of `term` that was sent at `sent`.
+    /// Notes that the peer accepted a frame of `term` that was sent at `sent`.
     pub(crate) fn note(&self, term: u64, sent: Instant) {
         {
             let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -45,19 +45,19 @@ impl Following {
         self.noted.notify_waiters();
     }
 
-    /// The last entry that the peer has told the leader of `term` to be on its disk.
+    /// The last entry that the peer has acknowledged to the leader of `term` as on its disk.
     pub(crate) fn acknowledged(&self, term: u64) -> Option<LogId> {
         self.acknowledgement().filter(|acknowledged| acknowledged.0 == term).map(|acknowledged| acknowledged.1)
     }
 
-    /// Hears the peer's answer to a frame of `term` with the entries behind `prev`, up to `last`.
+    /// Notes the peer's answer to a frame of `term` with the entries after `prev`, up to `last`.
     pub(crate) fn hear(&self, term: u64, prev: Option<LogId>, last: Option<LogId>, answer: &AppendResult) {
         let mut acknowledged = self.acknowledgement();
         let held = match answer {
             AppendResult::Success if last > prev => last,
             AppendResult::PartialSuccess(id) => id.map(LogId::from),
-            // The peer has less than it said. Where its data directory is new, it may; else it
-            // stops by itself.
+            // The peer has fewer entries than it acknowledged. With a new data directory it may;
+            // otherwise it stops by itself.
             AppendResult::Conflict if acknowledged.is_some_and(|held| held.0 == term && prev <= Some(held.1)) => {
                 tracing::warn!(?prev, ?acknowledged, "a peer has lost entries that it had on its disk");
                 self.losses.fetch_add(1, Ordering::Relaxed);
@@ -71,8 +71,8 @@ impl Following {
         }
     }
 
-    /// Number of times that the peer turned out to have less on its disk than it had said to a
-    /// leader here.
+    /// Number of times that the peer turned out to have fewer entries on its disk than it had
+    /// acknowledged to a leader on this node.
     pub(crate) fn losses(&self) -> u64 {
         self.losses.load(Ordering::Relaxed)
     }
@@ -81,27 +81,28 @@ impl Following {
         self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Time at which the newest frame of `term` was sent that the peer took.
+    /// Time at which the newest frame of `term` was sent that the peer has accepted.
     pub(crate) fn since(&self, term: u64) -> Option<Instant> {
         self.last().filter(|newest| newest.0 == term).map(|newest| newest.1)
     }
 
-    /// The newest frame that the peer took, in whichever term.
+    /// Term of the newest frame that the peer has accepted in any term, and the time at which it
+    /// was sent.
     pub(crate) fn last(&self) -> Option<(u64, Instant)> {
         *self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Time at which the frame was sent that a quorum has taken: a majority of each of these sets of
-/// voters. `own` is this node, which counts where it is a voter and takes its own frames at once.
-/// `None` as long as there is none, and without voters.
+/// Time at which the newest frame was sent that a quorum has accepted: a majority of each of these
+/// sets of voters. `own` is this node, which accepts its own frames at once if it is a voter.
+/// `None` if no quorum has accepted a frame, and without voters.
 pub(crate) fn quorum(voters: &[BTreeSet<u64>], own: u64, since: impl Fn(u64) -> Option<Instant>) -> Option<Instant> {
     let now = Instant::now();
     let of_set = |set: &BTreeSet<u64>| {
         let taken = |id: &u64| if *id == own { Some(now) } else { since(*id) };
         let mut taken: Vec<Instant> = set.iter().filter_map(taken).collect();
         taken.sort_unstable();
-        // The newest ones are last: so many of them are a majority.
+        // The newest are last; a majority is made of so many of them.
         taken.len().checked_sub(set.len() / 2 + 1).and_then(|at| taken.get(at).copied())
     };
     let sets: Option<Vec<Instant>> = voters.iter().map(of_set).collect();

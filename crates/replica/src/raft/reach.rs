@@ -1,31 +1,30 @@
-//! The reach of a peer, as the tries to connect to it tell.
+//! Reach of a peer, as tries to connect to it show.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The obstacle between this node and a peer.
+/// Reason why a peer is not reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Obstacle {
     /// No program listens there.
     Refused,
-    /// The name has no address.
+    /// The host name has no address.
     Unresolvable,
-    /// The peer does not take this node for a member: another `cluster_id`, other members, another
-    /// release.
+    /// The peer refuses this node as no member: they differ in `cluster_id`, members or release.
     TurnedAway,
     /// The program that listens there does not speak as a peer.
     NotAPeer,
     /// The connection was closed before the peer said anything.
     Closed,
-    /// No answer in time.
+    /// There was no answer in time.
     TimedOut,
-    /// The network knows no way.
+    /// The network has no route.
     NoRoute,
-    /// The system's words for it, and no more.
+    /// Any other error of the operating system.
     Other,
 }
 
-/// The outcome of the last try.
+/// Outcome of the last try to reach a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Contact {
     /// No try was made.
@@ -37,14 +36,14 @@ pub(crate) enum Contact {
     Lost(Obstacle),
 }
 
-/// The reach of one peer. All connections to it tell.
+/// Reach of one peer, noted by all connections to it.
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
     last: Mutex<(Contact, String)>,
 }
 
 impl Obstacle {
-    /// The word for the log. Part of what docs/operating.md promises.
+    /// Name of the obstacle in the log, as docs/operating.md lists it.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Obstacle::Refused => "refused",
@@ -93,7 +92,7 @@ impl Reach {
         self.last().0
     }
 
-    /// The error of the last try, if it failed.
+    /// Error of the last try; empty if the peer was reached or not tried.
     pub(crate) fn error(&self) -> String {
         self.last().1.clone()
     }
@@ -114,7 +113,7 @@ mod tests {
     use super::*;
     use crate::raft::transport::{Addresses, Identity, Lane, Target};
 
-    /// Checks what a try to reach a peer at `addr` comes to.
+    /// Checks the obstacle that a try to reach a peer at `addr` finds.
     async fn check(addr: &str, expected: Obstacle) {
         let reach = Arc::<Reach>::default();
         let identity = Identity::new("c", 1, &[1, 2]);

@@ -1,5 +1,5 @@
-//! The part between Raft and [`znode::State`]: entries in, published states and answers out;
-//! snapshots both ways.
+//! State machine of Raft around [`znode::State`]: it takes entries, publishes states and answers
+//! proposers; it makes and installs snapshots.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,94 +13,96 @@ use storage::{LogId, NodeMeta, Outcome, Snapshot, SnapshotMeta, SnapshotStore, S
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use znode::{
-    Applied, DecodeError, Founding, Levels, LogPosition, Op, OtherLevel, Recorded, Reply, SEQUENCE_MAX, State,
-    StateBuilder, Term, Txn, Zxid,
+    DecodeError, EventRecord, Founding, Levels, LogPosition, Op, OtherLevel, Reply, SEQUENCE_MAX, State, StateBuilder,
+    Term, Txn, TxnOutcome, Zxid,
 };
 
 use crate::local::host::Host;
 use crate::local::seldom::Seldom;
-use crate::raft::decoded::Decoded;
+use crate::raft::decoded_entries::DecodedEntries;
 use crate::raft::known_cluster::KnownCluster;
 use crate::view::View;
-use crate::view::forced::{Forced, ForcedLog};
+use crate::view::forced::{ForcedLog, ForcedRelease};
 
-/// Entries that are applied before the state is published and their proposers hear of it.
+/// Largest number of entries that are applied before the state is published and their proposers are
+/// answered.
 const BATCH_MAX: usize = 512;
-/// Bytes of those entries, as the log has them, of all but the last.
+/// Largest size in bytes of those entries in the log, not counting the last entry.
 const BATCH_BYTES_MAX: usize = 1 << 20;
-/// Events after which the state is published before the next entry: readers wait meanwhile, and an
-/// entry that expires sessions is small and does much.
+/// Number of events after which the state is published before the next entry. Readers wait
+/// meanwhile, and even a small entry, which expires sessions, can make many events.
 const EVENTS_ENOUGH: usize = 1_000;
-/// Sequence numbers of a parent after which the log tells of them: 90 %.
+/// Number of used sequence numbers of a parent from which on that is logged: 90 % of all.
 const SEQUENCE_TOLD: u64 = SEQUENCE_MAX / 10 * 9;
 
-/// The snapshot as Raft hands it around, with what it contains.
+/// A snapshot and its meta, as Raft passes it on.
 pub(crate) type RaftSnapshot = openraft::alias::SnapshotOf<TypeConfig, Snapshot>;
 
-/// The contents of a proposal's [`Outcome`].
+/// The result of a proposal, which its [`Outcome`] carries.
 #[derive(Debug)]
-pub(crate) struct Proposed {
-    /// The entry's zxid.
+pub(crate) struct ProposalResult {
+    /// Zxid of the entry.
     pub(crate) at: Zxid,
-    /// The outcome, without events.
-    pub(crate) applied: Applied,
+    /// Result of applying the entry, without events.
+    pub(crate) applied: TxnOutcome,
 }
 
-/// Raft's state machine. In memory only: after a restart it is read from the newest snapshot and
-/// the log behind it.
+/// Raft's state machine. It is in memory only: after a restart it is read from the newest snapshot
+/// and the later entries of the log.
 pub(crate) struct StateMachine {
     last_applied: Option<LogId>,
     membership: StoredMembership,
-    identified: Identified,
+    own_cluster: OwnCluster,
     view: Arc<View>,
     snapshots: SnapshotStore,
     /// Bytes of entries applied since the last snapshot was begun or installed.
     log_since_snapshot_bytes: Arc<AtomicU64>,
-    /// Entries that were read already when they came.
-    decoded: Arc<Decoded>,
-    /// Locks that were taken from their sessions.
+    /// Entries that were decoded when they came.
+    decoded: Arc<DecodedEntries>,
+    /// Log of tickets that are taken from their sessions.
     forced: ForcedLog,
-    /// Parents whose sequence numbers run out.
+    /// Limit on log lines about parents whose sequence numbers run out.
     running_out: Seldom,
-    /// A sender that is held as long as the state machine lives.
+    /// Sender whose drop tells that the state machine is gone.
     _alive: mpsc::Sender<()>,
 }
 
-/// The cluster of this node's data, in memory and on disk.
-pub(crate) struct Identified {
+/// Facts about the cluster of this node's data, in memory and on disk.
+pub(crate) struct OwnCluster {
     pub(crate) host: Host,
     pub(crate) cluster: Arc<KnownCluster>,
     pub(crate) meta: NodeMeta,
 }
 
-impl Identified {
-    /// Joins the cluster, before its founding is applied.
+impl OwnCluster {
+    /// Makes the founding of the cluster durable, before it is applied.
     async fn join(&self, founding: Founding) -> io::Result<()> {
         let (cluster, meta) = (Arc::clone(&self.cluster), self.meta.clone());
         self.host.blocking(move || cluster.join(&meta, founding)).await
     }
 
-    /// Makes the error of what was committed and cannot be read: the end of this node.
+    /// Makes the error of a committed entry or a snapshot that cannot be read. It ends this node.
     fn unread(&self, what: &str, error: DecodeError) -> io::Error {
         let error = unread(what, error);
         other_level(&error).into_iter().for_each(|other| self.cluster.outgrow(other));
         error
     }
 
-    /// Learns what the state says of the cluster, after it was applied.
+    /// Learns the facts about the cluster that are in a state.
     fn learn(&self, state: &State) {
         state.cluster().into_iter().for_each(|cluster| self.cluster.learn(cluster));
     }
 }
 
-/// An entry that is committed and read, and not applied yet.
-struct Committed {
+/// An entry that is committed and decoded, and not applied yet.
+struct CommittedEntry {
     id: LogId,
-    what: What,
+    what: EntryContent,
     responder: Option<ApplyResponder<TypeConfig>>,
 }
 
-enum What {
+/// The content of an entry.
+enum EntryContent {
     Txn(Box<Txn>),
     Membership(StoredMembership),
     Nothing,
@@ -110,15 +112,15 @@ impl StateMachine {
     pub(crate) fn new(
         view: Arc<View>,
         snapshots: SnapshotStore,
-        identified: Identified,
+        own_cluster: OwnCluster,
         log_since_snapshot_bytes: Arc<AtomicU64>,
-        decoded: Arc<Decoded>,
+        decoded: Arc<DecodedEntries>,
         alive: mpsc::Sender<()>,
     ) -> StateMachine {
         StateMachine {
             last_applied: None,
             membership: StoredMembership::default(),
-            identified,
+            own_cluster,
             view,
             snapshots,
             log_since_snapshot_bytes,
@@ -129,8 +131,8 @@ impl StateMachine {
         }
     }
 
-    /// The next entries, up to the bounds of a batch, and whether more may follow.
-    async fn read_batch<S>(&self, entries: &mut S) -> io::Result<(VecDeque<Committed>, bool)>
+    /// Takes the next entries, up to the bounds of a batch. Returns true if more may follow.
+    async fn read_batch<S>(&self, entries: &mut S) -> io::Result<(VecDeque<CommittedEntry>, bool)>
     where
         S: Stream<Item = io::Result<EntryResponder<TypeConfig>>> + Unpin + OptionalSend,
     {
@@ -146,27 +148,29 @@ impl StateMachine {
                 EntryPayload::Normal(command) => {
                     bytes += command.0.len();
                     let txn = self.decoded.take(id.index, &command.0);
-                    What::Txn(txn.map_err(|error| self.identified.unread(&format!("entry {id}"), error))?)
+                    EntryContent::Txn(txn.map_err(|error| self.own_cluster.unread(&format!("entry {id}"), error))?)
                 }
-                EntryPayload::Membership(membership) => What::Membership(StoredMembership::new(Some(id), membership)),
-                EntryPayload::Blank => What::Nothing,
+                EntryPayload::Membership(membership) => {
+                    EntryContent::Membership(StoredMembership::new(Some(id), membership))
+                }
+                EntryPayload::Blank => EntryContent::Nothing,
             };
-            batch.push_back(Committed { id, what, responder });
+            batch.push_back(CommittedEntry { id, what, responder });
         }
         self.log_since_snapshot_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok((batch, more))
     }
 
-    /// Tells whether a batch says something of the cluster itself. A founding is durable before
-    /// anything of it is applied.
-    async fn prepare(&self, batch: &VecDeque<Committed>) -> io::Result<bool> {
+    /// Tells whether a batch changes facts about the cluster itself. Makes a founding durable
+    /// before anything of it is applied.
+    async fn prepare(&self, batch: &VecDeque<CommittedEntry>) -> io::Result<bool> {
         let (mut of_cluster, mut founded) = (false, false);
         for committed in batch {
-            let What::Txn(txn) = &committed.what else { continue };
+            let EntryContent::Txn(txn) = &committed.what else { continue };
             match txn.request.op {
                 Op::Found(founding) => {
                     if !std::mem::replace(&mut founded, true) && self.view.state().cluster().is_none() {
-                        self.identified.join(founding).await?;
+                        self.own_cluster.join(founding).await?;
                     }
                     of_cluster = true;
                 }
@@ -177,30 +181,30 @@ impl StateMachine {
         Ok(of_cluster)
     }
 
-    /// Applies the first entries of a batch: all of them, or up to one behind which the state is
-    /// wanted by itself, or which made many events.
-    fn apply_first(&mut self, batch: &mut VecDeque<Committed>) {
+    /// Applies the first entries of a batch: all of them, or up to an entry after which an observer
+    /// wants the state by itself, or that made many events.
+    fn apply_first(&mut self, batch: &mut VecDeque<CommittedEntry>) {
         let view = Arc::clone(&self.view);
         let mut proposed = Vec::with_capacity(batch.len());
         view.change(|state, is_wanted| {
             let mut events = Vec::new();
-            while let Some(Committed { id, what, responder }) = batch.pop_front() {
+            while let Some(CommittedEntry { id, what, responder }) = batch.pop_front() {
                 let term = Term(id.committed_leader_id().term);
-                let request = if let What::Txn(txn) = &what { Some(&txn.request) } else { None };
+                let request = if let EntryContent::Txn(txn) = &what { Some(&txn.request) } else { None };
                 let at = LogPosition { term, zxid: state.zxid_of(id.index, request) };
                 self.last_applied = Some(id);
                 let (applied, wanted) = match what {
-                    What::Txn(txn) => {
+                    EntryContent::Txn(txn) => {
                         let wanted = is_wanted(&txn.request);
                         (self.apply_txn(state, at, *txn, &mut events), wanted)
                     }
-                    What::Membership(membership) => {
+                    EntryContent::Membership(membership) => {
                         self.membership = membership;
                         (skip(state, at), false)
                     }
-                    What::Nothing => (skip(state, at), false),
+                    EntryContent::Nothing => (skip(state, at), false),
                 };
-                proposed.extend(responder.map(|responder| (responder, Proposed { at: at.zxid, applied })));
+                proposed.extend(responder.map(|responder| (responder, ProposalResult { at: at.zxid, applied })));
                 if wanted || events.len() >= EVENTS_ENOUGH {
                     break;
                 }
@@ -208,15 +212,15 @@ impl StateMachine {
             events
         });
         self.forced.tell();
-        // Only now: a proposer that hears of its entry finds it in the published state.
+        // Answered only now, so that a proposer finds its entry in the published state.
         for (responder, proposed) in proposed {
             responder.send(Outcome(Arc::new(proposed)));
         }
     }
 
-    fn apply_txn(&mut self, state: &mut State, at: LogPosition, txn: Txn, events: &mut Vec<Recorded>) -> Applied {
+    fn apply_txn(&mut self, state: &mut State, at: LogPosition, txn: Txn, events: &mut Vec<EventRecord>) -> TxnOutcome {
         let expires = matches!(txn.request.op, Op::ExpireSessions { .. });
-        let may_force = self.view.counters.is_new(at.zxid) && Forced::may_come_of(&txn.request.op);
+        let may_force = self.view.counters.is_new(at.zxid) && ForcedRelease::may_come_of(&txn.request.op);
         let own = txn.request.credential.map(|credential| credential.session);
         let sessions = state.session_count();
         let (applied, mut recorded) = state.apply_recorded(at, txn);
@@ -228,12 +232,12 @@ impl StateMachine {
             self.note_sequence(state, reply);
         }
         if may_force {
-            self.forced.find(Forced::by(state, own, &applied));
+            self.forced.find(ForcedRelease::by(state, own, &applied));
         }
         applied
     }
 
-    /// Notes that a sequence number was used, and tells of a parent that has few left.
+    /// Notes that a sequence number was used, and logs a parent that has few left.
     fn note_sequence(&self, state: &State, reply: &Reply) {
         let Some((parent, used)) = state.sequence_used(reply) else { return };
         self.view.counters.sequence_used(used);
@@ -245,7 +249,7 @@ impl StateMachine {
         }
     }
 
-    /// Reads a snapshot's records into a state, as the program does that knows these levels.
+    /// Reads a snapshot's records into a state, for a program that knows the levels `known`.
     /// Blocking.
     pub(crate) fn read(snapshot: &Snapshot, known: Levels) -> io::Result<State> {
         let mut builder = StateBuilder::knowing(known);
@@ -277,10 +281,9 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             while !batch.is_empty() {
                 self.apply_first(&mut batch);
                 if of_cluster {
-                    self.identified.learn(&self.view.state());
+                    self.own_cluster.learn(&self.view.state());
                 }
-                // Much was done, and much may follow: heartbeats and the log have their turn in
-                // between.
+                // Much was done, and much may follow, so heartbeats and the log get their turn.
                 while self.view.wake_some() {
                     tokio::task::yield_now().await;
                 }
@@ -302,14 +305,14 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: Snapshot) -> io::Result<()> {
-        let known = self.identified.cluster.program().levels;
-        let state = self.identified.host.blocking(move || StateMachine::read(&snapshot, known)).await;
+        let known = self.own_cluster.cluster.program().levels;
+        let state = self.own_cluster.host.blocking(move || StateMachine::read(&snapshot, known)).await;
         let state = state.inspect_err(|error| {
-            other_level(error).into_iter().for_each(|other| self.identified.cluster.outgrow(other));
+            other_level(error).into_iter().for_each(|other| self.own_cluster.cluster.outgrow(other));
         })?;
         if let Some(cluster) = state.cluster() {
-            self.identified.join(*cluster.founding()).await?;
-            self.identified.learn(&state);
+            self.own_cluster.join(*cluster.founding()).await?;
+            self.own_cluster.learn(&state);
         }
         self.last_applied = meta.last_log_id;
         self.membership = meta.last_membership.clone();
@@ -332,14 +335,14 @@ impl StateMachine {
             meta: SnapshotMeta { last_log_id: self.last_applied, last_membership: self.membership.clone() },
             snapshots: self.snapshots.clone(),
             view: Arc::clone(&self.view),
-            host: self.identified.host.clone(),
+            host: self.own_cluster.host.clone(),
         }
     }
 }
 
-/// Writes a snapshot of the state as it was when the builder was made.
+/// Writes a snapshot of the state as of the time at which the builder was made.
 pub(crate) struct SnapshotBuilder {
-    /// The state, until it is written.
+    /// The state; `None` once it is being written.
     state: Option<Arc<State>>,
     meta: SnapshotMeta,
     snapshots: SnapshotStore,
@@ -358,23 +361,23 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
             for record in state.records() {
                 writer.push(&record)?;
             }
-            // Freeing all that has changed since takes a while as well.
+            // Freeing the parts of the state that have changed since takes a while as well.
             drop(state);
             writer.finish(&meta)
         });
         let snapshot = snapshot.await?;
         self.view.counters.snapshot_built();
         tracing::info!(id = snapshot.id(), bytes = snapshot.bytes(), "snapshot built");
-        // The snapshot that was built, though a newer one that was received meanwhile may be
-        // current: Raft must still install that.
+        // Returns the snapshot that was built, even if a newer one was received meanwhile and is
+        // current: Raft must still install the newer one.
         Ok(RaftSnapshot { meta: self.meta.clone(), snapshot })
     }
 }
 
-/// The reason why an entry or a snapshot cannot be read.
+/// Makes the error of an entry or a snapshot that cannot be decoded.
 fn unread(what: &str, error: DecodeError) -> io::Error {
     match error {
-        // Whole, so that `other_level` finds it.
+        // Kept whole, so that `other_level` finds it.
         DecodeError::Level(_) => io::Error::new(io::ErrorKind::InvalidData, error),
         error => io::Error::new(io::ErrorKind::InvalidData, format!("{what} cannot be read: {error}")),
     }
@@ -389,13 +392,13 @@ pub(crate) fn other_level(error: &io::Error) -> Option<OtherLevel> {
     }
 }
 
-/// Passes over an entry that is no transaction.
-fn skip(state: &mut State, at: LogPosition) -> Applied {
+/// Passes over an entry that is no transaction, and counts its zxid.
+fn skip(state: &mut State, at: LogPosition) -> TxnOutcome {
     // The first membership is entry 0, and zxid 0 means "never".
     if at.zxid > state.last_zxid() {
         state.skip(at);
     }
-    Applied { zxid: at.zxid, reply: Ok(znode::Reply::Done), events: Vec::new() }
+    TxnOutcome { zxid: at.zxid, reply: Ok(znode::Reply::Done), events: Vec::new() }
 }
 
 #[cfg(test)]
@@ -409,12 +412,12 @@ mod tests {
     fn machine() -> (StateMachine, SnapshotStore) {
         let identity = storage::Identity { cluster_id: "c".into(), node_id: 1 };
         let storage::memory::MemoryParts { snapshots, meta, .. } = MemoryDisk::default().open(identity).unwrap();
-        let identified = Identified { host: Host::Machine, cluster: Arc::default(), meta };
+        let own_cluster = OwnCluster { host: Host::Machine, cluster: Arc::default(), meta };
         let limits = ViewLimits { watches_max: 1, events_max: 1, event_bytes_max: 1 };
         let state = State::new(Limits { ops_max: 4_096, ..Limits::default() });
         let view = Arc::new(View::new(state, limits));
         let (alive, _gone) = mpsc::channel(1);
-        (StateMachine::new(view, snapshots.clone(), identified, Arc::default(), Arc::default(), alive), snapshots)
+        (StateMachine::new(view, snapshots.clone(), own_cluster, Arc::default(), Arc::default(), alive), snapshots)
     }
 
     #[test]
@@ -424,7 +427,11 @@ mod tests {
         let entry = |index: u64, count: usize| {
             let creates = (0..count).map(|number| create(format!("{index}-{number}")));
             let txn = Txn { proven: false, time_ms: 0, request: Request::new(Op::Multi(creates.collect())) };
-            Committed { id: LogId::new_term_index(1, index), what: What::Txn(Box::new(txn)), responder: None }
+            CommittedEntry {
+                id: LogId::new_term_index(1, index),
+                what: EntryContent::Txn(Box::new(txn)),
+                responder: None,
+            }
         };
         let mut batch = VecDeque::from([entry(1, 1), entry(2, EVENTS_ENOUGH), entry(3, 1), entry(4, 1)]);
         let mut applied = Vec::new();

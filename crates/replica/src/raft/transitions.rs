@@ -1,8 +1,8 @@
-//! The memberships that may follow each other in one log.
+//! Memberships that may follow each other in one log.
 //!
-//! A membership rules from the moment at which it stands in the log, so a frame with one that no
-//! leader can have written is refused before Raft takes it: a stranger could else make a node the
-//! only voter of a cluster of its own.
+//! A membership is in force as soon as it is in the log. So a frame with a membership that no
+//! leader can have written is refused before Raft gets it. Otherwise a stranger could make a node
+//! the only voter of a new cluster.
 
 use std::collections::BTreeSet;
 
@@ -11,16 +11,16 @@ use storage::codec::{MembershipRecord, PayloadRecord};
 
 use crate::raft::transport::AppendFrame;
 
-/// The memberships that came on one connection of a leader.
+/// The last membership that came on a leader's connection.
 #[derive(Default)]
 pub(crate) struct Transitions {
     last: Option<Vec<BTreeSet<u64>>>,
 }
 
 impl Transitions {
-    /// Tells whether each membership in a frame may follow the one before it: the last on this
-    /// connection, the one that rules at this node, or, where a new leader undoes that one, the
-    /// committed one. Entries up to the latter have been agreed on and may be sent again.
+    /// Tells whether each membership in a frame may follow an earlier one: the last on this
+    /// connection, the one in force at this node, or the committed one, if a new leader undoes the
+    /// one in force. Entries up to the committed membership are agreed on and may be sent again.
     pub(crate) fn are_possible(
         &mut self,
         frame: &AppendFrame,
@@ -31,7 +31,7 @@ impl Transitions {
         for entry in &frame.entries {
             let PayloadRecord::Membership(MembershipRecord { configs, .. }) = &entry.payload else { continue };
             let known = [ruling, committed].map(|stored| stored.get_joint_config());
-            // A node that has none yet takes the first one.
+            // A node without a membership takes the first one.
             let first = known.iter().all(|sets| sets.is_empty()) && self.last.is_none();
             let again = Some(entry.log_id.index) <= agreed;
             if !first && !again && !known.into_iter().chain(&self.last).any(|before| may_follow(before, configs)) {

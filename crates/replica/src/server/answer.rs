@@ -1,4 +1,4 @@
-//! The lane for questions, from Raft and from nodes that forward requests.
+//! Answers to questions of other nodes, from their Raft or forwarded for their clients.
 
 use std::io;
 use std::pin::pin;
@@ -14,21 +14,22 @@ use tokio::time::{Duration, Instant, timeout};
 
 use crate::local::disk_watch::STALLED;
 use crate::raft::transport::{
-    Answer, Ask, Exchange, Framed, Numbered, TransferFrame, TransferRefusal, VoteAnswer, VoteFrame,
+    Answer, Ask, Exchange, FramedStream, NumberedMessage, TransferFrame, TransferRefusal, VoteAnswer, VoteFrame,
 };
 
 use super::{Server, flush};
 
-/// Questions under way, for each connection. Beyond: they wait in the socket.
+/// Largest number of questions under way on one connection. Further ones wait in the socket.
 const ASKS_MAX: usize = 8_192;
-/// Bytes of answers that a peer may leave unread before nothing more is read from it.
+/// Largest size in bytes of answers that a peer may leave unread before nothing more is read from
+/// it.
 const UNREAD_BYTES_MAX: usize = 16 << 20;
 
-/// Questions under way on one connection, with the answers that they come to.
-type UnderWay<'a> = FuturesUnordered<BoxFuture<'a, Numbered<Answer>>>;
+/// Questions under way on one connection, as futures of their answers.
+type UnderWay<'a> = FuturesUnordered<BoxFuture<'a, NumberedMessage<Answer>>>;
 
-/// Questions are worked on at once and answered as they are done, until the node stops.
-pub(super) async fn answer(server: &Arc<Server>, mut framed: Framed, from: u64) -> io::Result<()> {
+/// Answers questions concurrently, each as soon as it is done, until the node stops.
+pub(super) async fn answer(server: &Arc<Server>, mut framed: FramedStream, from: u64) -> io::Result<()> {
     let mut under_way = UnderWay::new();
     let mut taken = 0;
     let stop = server.life.stopped();
@@ -44,7 +45,7 @@ pub(super) async fn answer(server: &Arc<Server>, mut framed: Framed, from: u64) 
             // Unconstrained: a proposal that is made to yield halfway would be overtaken by those
             // that came after it.
             Some(answer) = unconstrained(under_way.next()), if !under_way.is_empty() => framed.queue(&answer)?,
-            exchange = framed.exchange::<Numbered<Ask>>(), if room => match exchange? {
+            exchange = framed.exchange::<NumberedMessage<Ask>>(), if room => match exchange? {
                 Exchange::Message(ask) => {
                     taken = taken.max(ask.number);
                     under_way.push(Box::pin(answer_one(server, ask, from)));
@@ -58,15 +59,15 @@ pub(super) async fn answer(server: &Arc<Server>, mut framed: Framed, from: u64) 
     left.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// Tells the asker which questions were taken, and answers those; the asker then closes the
+/// Tells the peer which questions were taken, and answers those. The peer then closes the
 /// connection.
-async fn take_leave(mut framed: Framed, mut under_way: UnderWay<'_>, taken: u64) -> io::Result<()> {
-    framed.queue(&Numbered { number: 0, body: Answer::Leaving { taken } })?;
+async fn take_leave(mut framed: FramedStream, mut under_way: UnderWay<'_>, taken: u64) -> io::Result<()> {
+    framed.queue(&NumberedMessage { number: 0, body: Answer::Leaving { taken } })?;
     loop {
         tokio::select! {
             biased;
             Some(answer) = unconstrained(under_way.next()), if !under_way.is_empty() => framed.queue(&answer)?,
-            exchange = framed.exchange::<Numbered<Ask>>() => match exchange? {
+            exchange = framed.exchange::<NumberedMessage<Ask>>() => match exchange? {
                 Exchange::Message(_) | Exchange::Flushed => {}
                 Exchange::Closed => return Ok(()),
             },
@@ -74,7 +75,7 @@ async fn take_leave(mut framed: Framed, mut under_way: UnderWay<'_>, taken: u64)
     }
 }
 
-async fn answer_one(server: &Arc<Server>, ask: Numbered<Ask>, from: u64) -> Numbered<Answer> {
+async fn answer_one(server: &Arc<Server>, ask: NumberedMessage<Ask>, from: u64) -> NumberedMessage<Answer> {
     let body = match ask.body {
         Ask::Ping => Answer::Pong,
         Ask::Standing => Answer::Standing(server.bootstrap.standing()),
@@ -100,7 +101,7 @@ async fn answer_one(server: &Arc<Server>, ask: Numbered<Ask>, from: u64) -> Numb
             .await
             .map_or_else(|| Answer::Refused("Raft has ended".into()), Answer::Account),
     };
-    Numbered { number: ask.number, body }
+    NumberedMessage { number: ask.number, body }
 }
 
 async fn vote(server: &Server, frame: VoteFrame, pre_vote: bool) -> Answer {
@@ -108,7 +109,7 @@ async fn vote(server: &Server, frame: VoteFrame, pre_vote: bool) -> Answer {
         // Raft would wait for the disk with it, and do nothing else meanwhile.
         return Answer::Refused(STALLED.into());
     }
-    // A leader that hands over counts on no follower any more.
+    // A leader that hands over relies on no follower's lease any more.
     let bound = !server.bootstrap.gate.is_unbound() && !frame.leadership_transfer;
     if !server.bootstrap.gate.joined() || bound {
         // The last vote and the acknowledged entries may have been on a disk that is gone.

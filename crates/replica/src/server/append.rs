@@ -1,4 +1,4 @@
-//! The lane for what a leader has to say: its entries, and on another connection its heartbeats.
+//! Receiving appends from a leader: entries on one connection, heartbeats on another.
 
 use std::io;
 use std::pin::pin;
@@ -16,44 +16,48 @@ use znode::DecodeError;
 use crate::Failure;
 use crate::local::disk_watch::STALLED;
 use crate::local::vote_gate::VoteGate;
-use crate::raft::ahead_of_leader::Verdict;
+use crate::raft::ahead_of_leader::AppendVerdict;
 use crate::raft::consensus::Consensus;
 use crate::raft::continuity::{Continuity, Look};
 use crate::raft::transitions::Transitions;
-use crate::raft::transport::{AppendAnswer, AppendFrame, AppendResult, Exchange, FRAME_BYTES_MAX, Framed, malformed};
+use crate::raft::transport::{
+    AppendAnswer, AppendFrame, AppendResult, Exchange, FRAME_BYTES_MAX, FramedStream, malformed,
+};
 
 use super::{Server, flush};
 
-/// Appends that wait for the disk, for each connection. Beyond: they wait in the socket.
+/// Largest number of appends of one connection that wait for the disk. Further ones wait in the
+/// socket.
 const APPENDS_MAX: usize = 64;
-/// Bytes of their frames, but for the last.
+/// Largest size in bytes of their frames, not counting the last frame.
 const APPEND_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
-/// Time that an answer that the leader does not wait for may stay here, to go with the next one:
-/// far less than a heartbeat's interval.
+/// Longest time for which an answer is kept that the leader does not wait for, so that it goes with
+/// the next answer. Far less than a heartbeat's interval.
 const IDLE_WAIT: Duration = Duration::from_millis(5);
 
 /// Appends under way on one connection.
-type Appends<'a> = FuturesOrdered<BoxFuture<'a, io::Result<Appended>>>;
+type Appends<'a> = FuturesOrdered<BoxFuture<'a, io::Result<FrameOutcome>>>;
 
-/// Takes what a leader, or one who believes to be it, has to say, and notes the end of it.
-pub(super) async fn take(server: &Arc<Server>, framed: Framed, from: u64) -> io::Result<()> {
+/// Takes appends from a leader, or from a node that takes itself for one, and notes the
+/// connection's end.
+pub(super) async fn take(server: &Arc<Server>, framed: FramedStream, from: u64) -> io::Result<()> {
     let mut under_way = Appends::new();
     let ended = take_appends(server, framed, &mut under_way).await;
     if server.consensus.leader() == Some(from) {
         server.consensus.leader_watch.note_end(from, Instant::now());
     }
-    // Entries that have come in count, though the answers are not heard.
+    // Entries that have come in count, although their answers do not reach the leader.
     let _ = timeout(server.consensus.peer_timeout, under_way.for_each(|_| ready(()))).await;
     ended
 }
 
-/// Appends are handed to Raft as they come and answered in their order.
+/// Passes appends to Raft as they come, and answers them in their order.
 ///
-/// A leader that tells what is committed waits for no answer to that. So behind entries, the
-/// answers to frames without any go with the next answer to some, which spares both ends a packet
-/// and a wake-up for each write. Heartbeats, which the leader waits for, have a connection of their
-/// own that never carries entries.
-async fn take_appends<'a>(server: &'a Server, mut framed: Framed, under_way: &mut Appends<'a>) -> io::Result<()> {
+/// A leader does not wait for the answer to a frame without entries, which only tells what is
+/// committed. So once the connection has carried entries, such answers go with the next answer to
+/// entries, which spares both ends a packet and a wake-up for each write. Heartbeats, for which the
+/// leader waits, have a separate connection that never carries entries.
+async fn take_appends<'a>(server: &'a Server, mut framed: FramedStream, under_way: &mut Appends<'a>) -> io::Result<()> {
     let (mut sequence, mut bytes) = (0, 0);
     let (mut continuity, mut transitions) = (Continuity::default(), Transitions::default());
     let mut carries_entries = false;
@@ -67,7 +71,7 @@ async fn take_appends<'a>(server: &'a Server, mut framed: Framed, under_way: &mu
         tokio::select! {
             biased;
             Some(done) = under_way.next(), if !under_way.is_empty() => {
-                let Appended { answer, bytes: were, idle: is_idle } = done?;
+                let FrameOutcome { answer, bytes: were, idle: is_idle } = done?;
                 bytes -= were;
                 if !is_idle {
                     framed.queue(&answer)?;
@@ -91,7 +95,7 @@ async fn take_appends<'a>(server: &'a Server, mut framed: Framed, under_way: &mu
                     // Entries wait for the disk, and heartbeats only for Raft.
                     let first = carries_entries || under_way.is_empty();
                     let asked = look(&server.consensus, &server.bootstrap.gate, &mut continuity, &frame, at, first).await;
-                    let came = Came { at, bytes: framed.record_bytes(), idle, asked };
+                    let came = Arrival { at, bytes: framed.record_bytes(), idle, asked };
                     bytes += came.bytes;
                     under_way.push_back(Box::pin(append_one(server, frame, came)));
                 }
@@ -106,9 +110,9 @@ async fn take_appends<'a>(server: &'a Server, mut framed: Framed, under_way: &mu
     }
 }
 
-/// Says of a frame that no correct leader sends that it was not taken, and no more. Frames behind
-/// it are of no use.
-async fn refuse_append(server: &Server, mut framed: Framed, sequence: u64, error: io::Error) -> io::Result<()> {
+/// Answers that a frame was refused that no correct leader sends, and says no more. Later frames of
+/// the connection are of no use.
+async fn refuse_append(server: &Server, mut framed: FramedStream, sequence: u64, error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::InvalidData {
         let result =
             AppendResult::Refused("a frame that no leader sends; the log of the node that was called says why".into());
@@ -118,19 +122,19 @@ async fn refuse_append(server: &Server, mut framed: Framed, sequence: u64, error
     Err(error)
 }
 
-/// The circumstances in which a frame came.
-struct Came {
+/// Circumstances in which a frame came: time, size, and Raft's answer about it.
+struct Arrival {
     at: Instant,
     bytes: usize,
-    /// The leader does not wait to hear that it was taken.
+    /// True if the leader does not wait for the answer.
     idle: bool,
-    asked: Asked,
+    asked: FrameLook,
 }
 
-/// The question to Raft about a frame.
+/// The outcome of the question to Raft about a frame.
 #[derive(Clone, Copy)]
-enum Asked {
-    /// Raft was asked, and knew this; nothing when the frame agrees because the one before it did.
+enum FrameLook {
+    /// Raft was asked and knew this; `None` when the frame agrees because the one before it did.
     Yes(Option<Look>),
     /// Raft cannot answer while the disk stalls.
     NotNow,
@@ -138,9 +142,9 @@ enum Asked {
 
 /// Asks Raft about a frame, unless the disk stalls and Raft would have to wait for it.
 ///
-/// A leader that is heard is heard, whatever the disk does: this node does not want another one,
-/// and it knows where heartbeats of sessions go. It is no more than that. An answer says what is on
-/// this node's disk, so only Raft gives it.
+/// During a stall, a leader that sends frames still counts as heard: this node needs no other
+/// leader, and knows where to send heartbeats of sessions. An answer tells what is on this node's
+/// disk, so only Raft gives it.
 async fn look(
     consensus: &Consensus,
     gate: &VoteGate,
@@ -148,9 +152,9 @@ async fn look(
     frame: &AppendFrame,
     at: Instant,
     first: bool,
-) -> Asked {
+) -> FrameLook {
     if !consensus.disk_watch.stalls() {
-        return Asked::Yes(continuity.look(&consensus.raft, frame).await);
+        return FrameLook::Yes(continuity.look(&consensus.raft, frame).await);
     }
     let is_current = frame.vote.committed && frame.vote.term >= consensus.voted_term();
     if is_current && gate.admits(frame.vote.term) && consensus.disk_watch.follow(frame.vote.term, frame.vote.node_id) {
@@ -158,42 +162,44 @@ async fn look(
     }
     // Raft has not answered the heartbeat before this one: it waits for the disk itself.
     if !first || needs_the_disk(consensus, frame) {
-        return Asked::NotNow;
+        return FrameLook::NotNow;
     }
     let looked = timeout(consensus.peer_timeout / 4, continuity.look(&consensus.raft, frame)).await;
-    looked.map_or(Asked::NotNow, Asked::Yes)
+    looked.map_or(FrameLook::NotNow, FrameLook::Yes)
 }
 
 /// The outcome of a frame.
-struct Appended {
+struct FrameOutcome {
     answer: AppendAnswer,
     /// Bytes of the frame.
     bytes: usize,
-    /// The leader does not wait for the answer.
+    /// True if the leader does not wait for the answer.
     idle: bool,
 }
 
-async fn append_one(server: &Server, frame: AppendFrame, came: Came) -> io::Result<Appended> {
-    let Came { at, bytes, idle, asked } = came;
+async fn append_one(server: &Server, frame: AppendFrame, came: Arrival) -> io::Result<FrameOutcome> {
+    let Arrival { at, bytes, idle, asked } = came;
     let sequence = frame.sequence;
     let refused = |why: &str| {
         let answer = AppendAnswer { sequence, result: AppendResult::Refused(why.into()) };
-        Ok(Appended { answer, bytes, idle: false })
+        Ok(FrameOutcome { answer, bytes, idle: false })
     };
     if !server.bootstrap.gate.admits(frame.vote.term) {
         return refused(
             "this node's data directory is new; it first asks a majority of the other members what it may take",
         );
     }
-    let Asked::Yes(looked) = asked else { return refused(STALLED) };
+    let FrameLook::Yes(looked) = asked else { return refused(STALLED) };
     match server.accounts.judge(&frame, looked).await {
-        Verdict::Sound => {}
-        Verdict::Deposed(vote) => {
+        AppendVerdict::Sound => {}
+        AppendVerdict::Deposed(vote) => {
             let answer = AppendAnswer { sequence, result: AppendResult::HigherVote(vote) };
-            return Ok(Appended { answer, bytes, idle: false });
+            return Ok(FrameOutcome { answer, bytes, idle: false });
         }
-        Verdict::Unsure => return refused("the append may contradict this node's log; its leader is being asked"),
-        Verdict::Contradiction(why) => {
+        AppendVerdict::Unsure => {
+            return refused("the append may contradict this node's log; its leader is being asked");
+        }
+        AppendVerdict::Contradiction(why) => {
             server.life.fail(Failure::Contradiction(why.clone()));
             return Err(io::Error::other(why));
         }
@@ -233,7 +239,7 @@ async fn append_one(server: &Server, frame: AppendFrame, came: Came) -> io::Resu
         Err(error) => AppendResult::Refused(error.to_string()),
     };
     let idle = idle && matches!(result, AppendResult::Success);
-    Ok(Appended { answer: AppendAnswer { sequence, result }, bytes, idle })
+    Ok(FrameOutcome { answer: AppendAnswer { sequence, result }, bytes, idle })
 }
 
 fn note_refused(server: &Server, error: &str) {
@@ -242,9 +248,9 @@ fn note_refused(server: &Server, error: &str) {
     }
 }
 
-/// Tells whether something is to be written before the frame can be answered. Raft itself waits
-/// while it saves a vote, and while there is no room for entries; what peers send meanwhile would
-/// pile up in front of it.
+/// Tells whether something must be written before the frame can be answered. Raft itself waits
+/// while it saves a vote, and while there is no room for entries; later messages of peers would
+/// pile up.
 fn needs_the_disk(consensus: &Consensus, frame: &AppendFrame) -> bool {
     !frame.entries.is_empty() || frame.vote.term > consensus.voted_term()
 }
@@ -268,7 +274,7 @@ mod tests {
         node.consensus.disk_watch.hang();
         let (at, mut continuity) = (Instant::now(), Continuity::default());
         assert!(
-            matches!(look(consensus, gate, &mut continuity, &heartbeat, at, true).await, Asked::Yes(_)),
+            matches!(look(consensus, gate, &mut continuity, &heartbeat, at, true).await, FrameLook::Yes(_)),
             "Raft answers"
         );
         let (go_on, told) = std::sync::mpsc::channel::<()>();
@@ -285,8 +291,8 @@ mod tests {
             let looked =
                 timeout(Duration::from_secs(30), look(consensus, gate, &mut continuity, &heartbeat, at, first)).await;
             // Raft gives the answers, and there is none. But the leader was heard.
-            assert!(matches!(looked, Ok(Asked::NotNow)));
-            assert_eq!(node.consensus.leader_watch.seen().heard, Some(at));
+            assert!(matches!(looked, Ok(FrameLook::NotNow)));
+            assert_eq!(node.consensus.leader_watch.signs().heard, Some(at));
         }
         drop(go_on);
         assert!(blocked.await.unwrap().unwrap());

@@ -1,4 +1,4 @@
-//! The lane for snapshots.
+//! Receiving a snapshot from a leader.
 
 use std::io;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use tokio::time::{Instant, timeout};
 
 use crate::raft::continuity;
 use crate::raft::state_machine::{RaftSnapshot, other_level};
-use crate::raft::transport::{Framed, SnapshotAnswer, SnapshotFrame, malformed, receive_snapshot, while_working};
+use crate::raft::transport::{FramedStream, SnapshotAnswer, SnapshotFrame, malformed, receive_snapshot, while_working};
 
 use super::Server;
 
-/// Takes one snapshot.
-pub(super) async fn receive(server: &Arc<Server>, mut framed: Framed) -> io::Result<()> {
+/// Receives and installs one snapshot.
+pub(super) async fn receive(server: &Arc<Server>, mut framed: FramedStream) -> io::Result<()> {
     let begin = timeout(server.consensus.peer_timeout, framed.next::<SnapshotFrame>()).await;
     let begin = begin.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let Some(SnapshotFrame::Begin { vote, manifest }) = begin else {
@@ -37,7 +37,7 @@ pub(super) async fn receive(server: &Arc<Server>, mut framed: Framed) -> io::Res
             manifest,
         )
         .await?;
-        // Some time has passed.
+        // Checked again, because the transfer took some time.
         if let Some(higher) = agree(server, vote, last).await? {
             return Ok(higher);
         }
@@ -66,8 +66,8 @@ pub(super) async fn receive(server: &Arc<Server>, mut framed: Framed) -> io::Res
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// Refuses a snapshot whose last entry contradicts what is committed here: Raft would end. This
-/// node's vote when it knows the sender to be deposed.
+/// Refuses a snapshot whose last entry contradicts what is committed here, because Raft would end.
+/// Returns this node's vote if the sender is known to be deposed.
 async fn agree(server: &Server, vote: VoteRecord, last: Option<LogIdRecord>) -> io::Result<Option<VoteRecord>> {
     match continuity::look(&server.consensus.raft, last.into_iter().collect()).await {
         Some(looked) if looked.deposes(vote) => Ok(Some(looked.vote)),

@@ -1,50 +1,49 @@
-//! The last events of this node, for those who resume by zxid.
+//! The last events of this node, for clients that resume from a zxid.
 
 use std::collections::VecDeque;
 
-use znode::{Event, Identity, Recorded, Zxid};
+use znode::{Event, EventRecord, Identity, Zxid};
 
 use crate::{EventBatch, EventKinds, EventsError, WatchKey};
 
-/// Events in one answer, beyond which it ends with its last zxid: all events of a zxid come
-/// together.
+/// Number of events at which an answer ends, once it has all events of its last zxid.
 const BATCH_EVENTS_MAX: usize = 1_000;
-/// Events looked at under one guard.
+/// Number of events looked at under one guard, after which a look ends.
 const SCAN_MAX: usize = 4_096;
 
-/// The last events. Lives under the guard of [`crate::view::View`].
+/// The last events. They are kept under the guard of [`crate::view::View`].
 pub(crate) struct EventRing {
     events_max: usize,
     bytes_max: usize,
-    events: VecDeque<Recorded>,
+    events: VecDeque<EventRecord>,
     bytes: usize,
-    /// Events after this zxid are all here.
+    /// All events after this zxid are in the ring.
     oldest: Zxid,
-    /// Everything up to this zxid has been put in.
+    /// Zxid up to which all events have been put in.
     upto: Zxid,
 }
 
-/// Result of a look into the ring.
+/// The result of a scan of the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// Events that matched.
+pub(crate) enum RingScan {
+    /// Matching events.
     Batch(EventBatch),
-    /// Nothing up to `scanned`; `more` when there are events after it.
+    /// Nothing matched up to `scanned`.
     NotYet {
-        /// The zxid to ask from next.
+        /// Zxid from which to ask next.
         scanned: Zxid,
-        /// Set when it is to be asked at once.
+        /// True if there are events after it, so that the caller must ask again at once.
         more: bool,
     },
 }
 
 impl EventRing {
-    /// An empty ring that begins after `start`.
+    /// Makes an empty ring that begins after `start`.
     pub(crate) fn new(events_max: usize, bytes_max: usize, start: Zxid) -> EventRing {
         EventRing { events_max, bytes_max, events: VecDeque::new(), bytes: 0, oldest: start, upto: start }
     }
 
-    /// Forgets everything: what happened up to `start` is not known here.
+    /// Drops all events, because those up to `start` are not known here.
     pub(crate) fn reset(&mut self, start: Zxid) {
         self.events.clear();
         self.bytes = 0;
@@ -52,8 +51,8 @@ impl EventRing {
         self.upto = start;
     }
 
-    /// Puts the events of entries up to `upto` in, in order.
-    pub(crate) fn push(&mut self, events: impl IntoIterator<Item = impl Into<Recorded>>, upto: Zxid) {
+    /// Adds the events of entries up to `upto`, in order.
+    pub(crate) fn push(&mut self, events: impl IntoIterator<Item = impl Into<EventRecord>>, upto: Zxid) {
         self.upto = upto;
         for recorded in events.into_iter().map(Into::into) {
             self.bytes += event_bytes(&recorded.event);
@@ -73,8 +72,8 @@ impl EventRing {
         self.upto
     }
 
-    /// The first matching events after `since`, of znodes that the reader may read, and know the
-    /// names of; `None` may all.
+    /// The first matching events after `since`, of znodes that the reader may read and whose names
+    /// it may know. A `reader` of `None` may read all.
     ///
     /// # Errors
     /// `Gone` when events after `since` are lost.
@@ -84,7 +83,7 @@ impl EventRing {
         kinds: EventKinds,
         since: Zxid,
         reader: Option<&[Identity]>,
-    ) -> Result<Found, EventsError> {
+    ) -> Result<RingScan, EventsError> {
         if since < self.oldest {
             return Err(EventsError::Gone { oldest: self.oldest });
         }
@@ -107,8 +106,12 @@ impl EventRing {
     }
 }
 
-fn answer(events: Vec<Event>, upto: Zxid, more: bool) -> Found {
-    if events.is_empty() { Found::NotYet { scanned: upto, more } } else { Found::Batch(EventBatch { events, upto }) }
+fn answer(events: Vec<Event>, upto: Zxid, more: bool) -> RingScan {
+    if events.is_empty() {
+        RingScan::NotYet { scanned: upto, more }
+    } else {
+        RingScan::Batch(EventBatch { events, upto })
+    }
 }
 
 fn matches(key: &WatchKey, kinds: EventKinds, event: &Event) -> bool {
@@ -120,9 +123,9 @@ fn matches(key: &WatchKey, kinds: EventKinds, event: &Event) -> bool {
         }
 }
 
-/// Tells whether a reader may hear of an event. Who watches a subtree has named its root; of what
-/// is below, the names are for who may read the lists that they stand in.
-fn may_hear(key: &WatchKey, recorded: &Recorded, reader: Option<&[Identity]>) -> bool {
+/// Tells whether a reader may be told of an event. A watch on a subtree names only its root; a name
+/// below is told only to a reader that may read the list of children with that name.
+fn may_hear(key: &WatchKey, recorded: &EventRecord, reader: Option<&[Identity]>) -> bool {
     let named = !matches!(key, WatchKey::Subtree(path) if *path != recorded.event.path);
     recorded.is_for(reader) && (named || recorded.names_it_to(reader))
 }
@@ -143,7 +146,7 @@ mod tests {
         Event { zxid: Zxid(zxid), kind: EventKind::Created, path: ZPath::parse(path).unwrap() }
     }
 
-    fn find(ring: &EventRing, path: &str, since: u64) -> Result<Found, EventsError> {
+    fn find(ring: &EventRing, path: &str, since: u64) -> Result<RingScan, EventsError> {
         ring.find(&WatchKey::Node(ZPath::parse(path).unwrap()), EventKinds::ALL, Zxid(since), None)
     }
 
@@ -152,12 +155,12 @@ mod tests {
         let mut ring = EventRing::new(10, 1 << 20, Zxid(0));
         ring.push(vec![event(1, "/a"), event(2, "/b"), event(4, "/a")], Zxid(5));
         let all = EventBatch { events: vec![event(1, "/a"), event(4, "/a")], upto: Zxid(5) };
-        assert_eq!(find(&ring, "/a", 0), Ok(Found::Batch(all)));
+        assert_eq!(find(&ring, "/a", 0), Ok(RingScan::Batch(all)));
         let rest = EventBatch { events: vec![event(4, "/a")], upto: Zxid(5) };
-        assert_eq!(find(&ring, "/a", 1), Ok(Found::Batch(rest)));
-        assert_eq!(find(&ring, "/a", 5), Ok(Found::NotYet { scanned: Zxid(5), more: false }));
+        assert_eq!(find(&ring, "/a", 1), Ok(RingScan::Batch(rest)));
+        assert_eq!(find(&ring, "/a", 5), Ok(RingScan::NotYet { scanned: Zxid(5), more: false }));
         // A client that has seen more than this node waits for what comes after.
-        assert_eq!(find(&ring, "/a", 9), Ok(Found::NotYet { scanned: Zxid(9), more: false }));
+        assert_eq!(find(&ring, "/a", 9), Ok(RingScan::NotYet { scanned: Zxid(9), more: false }));
     }
 
     #[test]
@@ -167,7 +170,7 @@ mod tests {
         // Of zxid 2 one event is lost, so all of it is.
         assert_eq!(find(&ring, "/a", 1), Err(EventsError::Gone { oldest: Zxid(2) }));
         let rest = EventBatch { events: vec![event(3, "/a")], upto: Zxid(3) };
-        assert_eq!(find(&ring, "/a", 2), Ok(Found::Batch(rest)));
+        assert_eq!(find(&ring, "/a", 2), Ok(RingScan::Batch(rest)));
         ring.reset(Zxid(7));
         assert_eq!(find(&ring, "/a", 3), Err(EventsError::Gone { oldest: Zxid(7) }));
     }
@@ -178,23 +181,23 @@ mod tests {
         let bobs = Acl { perms: READ, scheme: "digest".into(), id: "bob:x".into() };
         let bobs: Arc<[Acl]> = [bobs].into();
         let (named, below) = (event(1, "/a"), event(2, "/a/b"));
-        ring.push([Recorded { event: named, acl: Some(Arc::clone(&bobs)), parent_acl: None }], Zxid(2));
+        ring.push([EventRecord { event: named, acl: Some(Arc::clone(&bobs)), parent_acl: None }], Zxid(2));
         let (key, bob) =
             (WatchKey::Node(ZPath::parse("/a").unwrap()), Identity { scheme: "digest".into(), id: "bob:x".into() });
         let found = |reader| ring.find(&key, EventKinds::ALL, Zxid(0), reader).unwrap();
-        let batch = Found::Batch(EventBatch { events: vec![event(1, "/a")], upto: Zxid(2) });
-        assert_eq!(found(Some(&[])), Found::NotYet { scanned: Zxid(2), more: false });
+        let batch = RingScan::Batch(EventBatch { events: vec![event(1, "/a")], upto: Zxid(2) });
+        assert_eq!(found(Some(&[])), RingScan::NotYet { scanned: Zxid(2), more: false });
         assert_eq!((found(Some(std::slice::from_ref(&bob))), found(None)), (batch.clone(), batch));
 
         // One that may be read, in a list that may not: told to who has named it.
-        ring.push([Recorded { event: below.clone(), acl: None, parent_acl: Some(bobs) }], Zxid(2));
+        ring.push([EventRecord { event: below.clone(), acl: None, parent_acl: Some(bobs) }], Zxid(2));
         let found = |watched: &str, reader| {
             let (key, root) = (WatchKey::Subtree, ZPath::parse(watched).unwrap());
             ring.find(&key(root), EventKinds::ALL, Zxid(1), reader).unwrap()
         };
-        let batch = Found::Batch(EventBatch { events: vec![below], upto: Zxid(2) });
-        assert_eq!(found("/a", Some(&[])), Found::NotYet { scanned: Zxid(2), more: false });
-        assert_eq!(found("/", Some(&[])), Found::NotYet { scanned: Zxid(2), more: false });
+        let batch = RingScan::Batch(EventBatch { events: vec![below], upto: Zxid(2) });
+        assert_eq!(found("/a", Some(&[])), RingScan::NotYet { scanned: Zxid(2), more: false });
+        assert_eq!(found("/", Some(&[])), RingScan::NotYet { scanned: Zxid(2), more: false });
         assert_eq!(
             (found("/a", Some(&[bob])), found("/a/b", Some(&[])), found("/", None)),
             (batch.clone(), batch.clone(), batch)
@@ -206,9 +209,9 @@ mod tests {
         let mut ring = EventRing::new(10_000, 1 << 30, Zxid(0));
         let last = BATCH_EVENTS_MAX as u64 + 5;
         ring.push((1..=last).flat_map(|zxid| [event(zxid, "/a"), event(zxid, "/b")]), Zxid(last));
-        let Ok(Found::Batch(batch)) = find(&ring, "/a", 0) else { panic!("a batch") };
+        let Ok(RingScan::Batch(batch)) = find(&ring, "/a", 0) else { panic!("a batch") };
         assert_eq!((batch.events.len(), batch.upto), (BATCH_EVENTS_MAX, Zxid(BATCH_EVENTS_MAX as u64)));
-        let Ok(Found::Batch(rest)) = find(&ring, "/a", batch.upto.0) else { panic!("the rest") };
+        let Ok(RingScan::Batch(rest)) = find(&ring, "/a", batch.upto.0) else { panic!("the rest") };
         assert_eq!((rest.events.len(), rest.upto), (5, Zxid(last)));
     }
 }

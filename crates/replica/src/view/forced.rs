@@ -1,28 +1,29 @@
-//! Locks that are taken from their sessions by others, and places in their queues: a lock node that
-//! another client deletes, and one that is revoked.
+//! Tickets that other clients take from their sessions: lock nodes that another client deletes, and
+//! tickets that are revoked. Some of them held their lock, others waited.
 //!
-//! Every node finds them in what locks remember as it applies entries, and tells of them when the
-//! state behind the entries is published. Where locks remember nothing (`histories_max` 0), it
-//! tells of none.
+//! Every node finds these tickets in the histories of locks as it applies entries, and logs them
+//! when the state after the entries is published. Without histories (`histories_max` 0) it logs
+//! none.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 use znode::lock::{self, LockStatus, Naming, TicketEnd};
-use znode::{Actor, Applied, Op, Reply, SessionId, State, ZPath, ZnodeOp, Zxid};
+use znode::{Actor, Op, Reply, SessionId, State, TxnOutcome, ZPath, ZnodeOp, Zxid};
 
-/// Lines in [`PAUSE`]. More are counted, and the next line says how many there were.
+/// Largest number of lines in [`PAUSE`]. Further tickets are counted, and the next line has their
+/// number.
 const LINES_MAX: u32 = 20;
-/// Time in which they are counted, from the first of them on.
+/// Period of the bound on log lines. It begins with its first line.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// A ticket that is taken from its session, or asked for.
+/// The forced release of a ticket: it is taken from its session, or asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Forced {
+pub(crate) struct ForcedRelease {
     ticket: ZPath,
-    /// The session that had it.
+    /// Session that had the ticket.
     session: SessionId,
-    /// Tells whether it waited; else it held its lock.
+    /// True if the ticket waited; false if it held its lock.
     waited: bool,
     how: How,
     by: Actor,
@@ -33,37 +34,38 @@ pub(crate) struct Forced {
 enum How {
     Deleted,
     Revoked,
-    /// The ticket stays until the session gives it back, or for so long.
+    /// The session is asked to release the ticket, within `deadline_ms` milliseconds if there is a
+    /// deadline.
     Asked {
         deadline_ms: Option<u64>,
     },
 }
 
-impl Forced {
-    /// Tells whether an operation can take tickets from others, or ask for them.
+impl ForcedRelease {
+    /// Tells whether an operation can take tickets from other sessions, or ask for them.
     pub(crate) fn may_come_of(op: &Op) -> bool {
         matches!(op, Op::Znode(ZnodeOp::Delete { .. }) | Op::Multi(_) | Op::Revoke { .. } | Op::Reap { .. })
     }
 
-    /// Tickets that the entry just applied took from their sessions, or asked for. `own` is the
-    /// session that wrote it.
-    pub(crate) fn by(state: &State, own: Option<SessionId>, applied: &Applied) -> Vec<Forced> {
+    /// Tickets that the entry just applied took from other sessions, or asked for. `own` is the
+    /// session that wrote the entry.
+    pub(crate) fn by(state: &State, own: Option<SessionId>, applied: &TxnOutcome) -> Vec<ForcedRelease> {
         match &applied.reply {
             // A retry is answered with what an earlier entry did.
             _ if applied.zxid != state.last_zxid() => Vec::new(),
             Err(_) => Vec::new(),
-            // One that is asked for stays where it is.
+            // A ticket that is asked for stays in its queue.
             Ok(Reply::Revoking { tickets }) => {
-                let asked = tickets.iter().filter_map(|ticket| Forced::asked(state, ticket, applied.zxid));
+                let asked = tickets.iter().filter_map(|ticket| ForcedRelease::asked(state, ticket, applied.zxid));
                 let others = asked.filter(|forced| Some(forced.session) != own);
-                others.chain(Forced::ended(state, applied.zxid)).collect()
+                others.chain(ForcedRelease::ended(state, applied.zxid)).collect()
             }
-            Ok(_) => Forced::ended(state, applied.zxid).collect(),
+            Ok(_) => ForcedRelease::ended(state, applied.zxid).collect(),
         }
     }
 
-    /// Tickets that others ended in an entry, as far as their locks remember.
-    fn ended(state: &State, zxid: Zxid) -> impl Iterator<Item = Forced> {
+    /// Tickets that an entry took from their sessions, as far as the histories of their locks tell.
+    fn ended(state: &State, zxid: Zxid) -> impl Iterator<Item = ForcedRelease> {
         lock::ended_in(state, zxid).filter_map(move |(lock, ended)| {
             let how = match ended.end {
                 TicketEnd::Admin if is_ticket(&ended.name) => How::Deleted,
@@ -74,45 +76,46 @@ impl Forced {
             };
             let by = ended.by.as_deref().cloned().unwrap_or_default();
             let ticket = lock.child(&ended.name).ok()?;
-            Some(Forced { ticket, session: ended.session, waited: ended.grant.is_none(), how, by, zxid })
+            Some(ForcedRelease { ticket, session: ended.session, waited: ended.grant.is_none(), how, by, zxid })
         })
     }
 
-    fn asked(state: &State, ticket: &ZPath, zxid: Zxid) -> Option<Forced> {
+    fn asked(state: &State, ticket: &ZPath, zxid: Zxid) -> Option<ForcedRelease> {
         let session = state.owner_of(ticket)?;
         let revocation = lock::revocation(state, ticket)?;
         let how = How::Asked { deadline_ms: revocation.due_ms.map(|due| due.saturating_sub(state.time_ms())) };
         let waited = matches!(lock::status(state, ticket), Ok(LockStatus::Waiting { .. }));
-        Some(Forced { ticket: ticket.clone(), session, waited, how, by: revocation.by.clone(), zxid })
+        Some(ForcedRelease { ticket: ticket.clone(), session, waited, how, by: revocation.by.clone(), zxid })
     }
 }
 
-/// Tells whether a name is that of a lock node, as the server and the libraries of ZooKeeper make
-/// them. Any other znode of a client may end in ten digits, too, and be the first of its kind.
+/// Tells whether a name is that of a lock node, as this server and the libraries of ZooKeeper make
+/// them. Another znode may end in ten digits, too, and would be taken for a holder if it were the
+/// first of its kind.
 fn is_ticket(name: &str) -> bool {
     !matches!(Naming::of(name), Naming::Dash | Naming::Other)
 }
 
-/// Tells of them, and bounds how often.
+/// Log of these tickets, with a bound on its lines.
 #[derive(Debug, Default)]
 pub(crate) struct ForcedLog {
-    /// Found and not told yet; never more than may be told at once.
-    found: Vec<Forced>,
+    /// Tickets found and not logged yet, at most [`LINES_MAX`].
+    found: Vec<ForcedRelease>,
     began: Option<Instant>,
     lines: u32,
-    /// Counted, and not told of.
+    /// Number of tickets that were counted and not logged.
     untold: u64,
 }
 
 impl ForcedLog {
-    /// Keeps what was found until [`ForcedLog::tell`].
-    pub(crate) fn find(&mut self, forced: Vec<Forced>) {
+    /// Keeps tickets that were found until [`ForcedLog::tell`].
+    pub(crate) fn find(&mut self, forced: Vec<ForcedRelease>) {
         let room = (LINES_MAX as usize).saturating_sub(self.found.len());
         self.untold += forced.len().saturating_sub(room) as u64;
         self.found.extend(forced.into_iter().take(room));
     }
 
-    /// Writes the lines that there is room for.
+    /// Logs the tickets that were found, as far as the bound allows.
     pub(crate) fn tell(&mut self) {
         if self.found.is_empty() {
             return;
@@ -125,7 +128,8 @@ impl ForcedLog {
         }
     }
 
-    /// Tells whether there may be one more line, and how many were passed over before it.
+    /// Returns the number of tickets that were passed over, or `None` if no line may be written
+    /// now.
     fn admit(&mut self, now: Instant) -> Option<u64> {
         if self.began.is_none_or(|began| now - began >= PAUSE) {
             (self.began, self.lines) = (Some(now), 0);
@@ -139,13 +143,13 @@ impl ForcedLog {
     }
 }
 
-/// A text that says something.
+/// Returns `None` for an empty text.
 fn some(text: &str) -> Option<&str> {
     Some(text).filter(|text| !text.is_empty())
 }
 
-fn line(forced: &Forced, untold: u64) {
-    let Forced { ticket, session, waited, how, by, zxid } = forced;
+fn line(forced: &ForcedRelease, untold: u64) {
+    let ForcedRelease { ticket, session, waited, how, by, zxid } = forced;
     let (session, by_session) = (session.0, by.session.map(|session| session.0));
     let (by_label, by_identity) = (some(&by.label), some(&by.identity));
     let (by_addr, zxid) = (by.client.address.map(|addr| addr.to_string()), zxid.0);
@@ -181,7 +185,7 @@ fn line(forced: &Forced, untold: u64) {
     }
 }
 
-/// A session that waited has lost a place in a queue, and no lock.
+/// Returns the message. A session whose ticket waited has lost a place in a queue, and no lock.
 fn message(how: How, waited: bool) -> &'static str {
     match (how, waited) {
         (How::Asked { .. }, false) => "a session is asked to give a lock up",
@@ -200,13 +204,13 @@ mod tests {
 
     use super::*;
 
-    /// A state, and what its entries took from others.
+    /// State, and the tickets that its entries took from other sessions.
     #[derive(Default)]
     struct Scene {
         state: State,
         zxid: u64,
         time_ms: u64,
-        forced: Vec<Forced>,
+        forced: Vec<ForcedRelease>,
     }
 
     impl Scene {
@@ -215,9 +219,9 @@ mod tests {
             let zxid = Zxid(self.zxid);
             let at = LogPosition { term: Term(1), zxid };
             let own = request.credential.map(|credential| credential.session);
-            let looks = Forced::may_come_of(&request.op);
+            let looks = ForcedRelease::may_come_of(&request.op);
             let applied = self.state.apply(at, Txn { proven: false, time_ms: self.time_ms, request });
-            self.forced.extend(looks.then(|| Forced::by(&self.state, own, &applied)).into_iter().flatten());
+            self.forced.extend(looks.then(|| ForcedRelease::by(&self.state, own, &applied)).into_iter().flatten());
             applied.reply.expect("it is done")
         }
 
@@ -265,30 +269,32 @@ mod tests {
         let by = Actor { session: Some(admin.session), label, identity, client };
         let session = holder.session;
         let (waited, zxid) = (false, Zxid(scene.zxid));
-        let deleted = Forced { ticket, session, waited, how: How::Deleted, by: by.clone(), zxid };
+        let deleted = ForcedRelease { ticket, session, waited, how: How::Deleted, by: by.clone(), zxid };
         assert_eq!(std::mem::take(&mut scene.forced), [deleted]);
 
         let ticket = scene.acquire(holder);
         scene.ask(admin, Op::Revoke { path: ZPath::parse("/l").unwrap(), deadline_ms: Some(0) });
         let by = Actor { identity: String::new(), ..by };
-        let revoked = Forced { ticket, session, waited, how: How::Revoked, by: by.clone(), zxid: Zxid(scene.zxid) };
+        let revoked =
+            ForcedRelease { ticket, session, waited, how: How::Revoked, by: by.clone(), zxid: Zxid(scene.zxid) };
         assert_eq!(std::mem::take(&mut scene.forced), [revoked]);
 
         let ticket = scene.acquire(holder);
         scene.ask(admin, Op::Revoke { path: ticket.clone(), deadline_ms: Some(500) });
         let how = How::Asked { deadline_ms: Some(500) };
-        let asked = Forced { ticket: ticket.clone(), session, waited, how, by: by.clone(), zxid: Zxid(scene.zxid) };
+        let asked =
+            ForcedRelease { ticket: ticket.clone(), session, waited, how, by: by.clone(), zxid: Zxid(scene.zxid) };
         assert_eq!(std::mem::take(&mut scene.forced), [asked]);
         scene.time_ms = 501;
         let candidates = scene.state.reap_candidates(501, 10);
         scene.apply(Request::new(Op::Reap { candidates }));
-        let revoked = Forced { ticket, session, waited, how: How::Revoked, by, zxid: Zxid(scene.zxid) };
+        let revoked = ForcedRelease { ticket, session, waited, how: How::Revoked, by, zxid: Zxid(scene.zxid) };
         assert_eq!(std::mem::take(&mut scene.forced), [revoked]);
     }
 
     /// The scene's tickets as they would be told: their messages, and what they are.
     fn told(scene: &mut Scene) -> Vec<(&'static str, String)> {
-        let told = |forced: Forced| (message(forced.how, forced.waited), forced.ticket.name().to_owned());
+        let told = |forced: ForcedRelease| (message(forced.how, forced.waited), forced.ticket.name().to_owned());
         std::mem::take(&mut scene.forced).into_iter().map(told).collect()
     }
 
@@ -345,7 +351,7 @@ mod tests {
     #[test]
     fn many_that_are_taken_at_once_have_few_lines_and_a_count() {
         let mut log = ForcedLog::default();
-        let one = Forced {
+        let one = ForcedRelease {
             ticket: ZPath::parse("/l/lock-0000000001").unwrap(),
             session: SessionId(1),
             waited: false,

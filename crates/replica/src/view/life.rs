@@ -1,4 +1,4 @@
-//! The end of a node: it is stopped, or it fails.
+//! State of a node: running, stopped or failed.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::Failure;
 use crate::stop::Stop;
 use crate::view::View;
 
-/// Tells whether the node goes on. All tasks of a node have the same one.
+/// State of a node: running, stopped or failed. All tasks of the node share it.
 pub(crate) struct Life {
     stop: Stop,
     failure: watch::Sender<Option<Failure>>,
@@ -35,7 +35,7 @@ impl Life {
         self.stop.clone()
     }
 
-    /// The reason why nothing can be asked of this node any more.
+    /// Reason why this node takes no calls any more; `None` while it runs.
     pub(crate) fn end(&self) -> Option<String> {
         if self.is_stopped() {
             return Some("the node is shutting down".into());
@@ -43,12 +43,12 @@ impl Life {
         self.failure.borrow().as_ref().map(|reason| format!("the node has failed: {reason}"))
     }
 
-    /// The reason why the node cannot go on, once there is one.
+    /// Channel of the reason why the node cannot go on; its value is `None` until there is one.
     pub(crate) fn failure(&self) -> watch::Receiver<Option<Failure>> {
         self.failure.subscribe()
     }
 
-    /// Stops serving for good. The first reason stays.
+    /// Fails the node, which stops serving for good. Later failures do not replace the first.
     pub(crate) fn fail(&self, failure: Failure) {
         let first = self.failure.send_if_modified(|reason| {
             let first = reason.is_none();

@@ -1,39 +1,39 @@
-//! Doors that keep watches of their own.
+//! Observers of the state: doors that keep watches of their own.
 
 use std::sync::Arc;
 
-use znode::{Recorded, SessionId, State, Turn};
+use znode::{EventRecord, SessionId, State, WriteTurn};
 
-/// Hears of everything that this node applies, in order, and before a reader can see it. So who
-/// tells clients of events here has told them before any answer shows them the change.
+/// Observer of everything that this node applies, in order, and before a reader can see it. A door
+/// that tells its clients of events here has told them before any answer shows them the change.
 ///
-/// Called under the guard that all waits share: an observer is quick and calls nothing of the
-/// replica.
+/// Called under the guard that all waits share, so an observer must be quick and call nothing of
+/// the replica.
 pub trait Observer: Send + Sync {
-    /// The state is about to change. A door that keeps it lets go of it here: what changes of a
-    /// state that a reader has is copied first. What is returned hears of the changes, and lets
-    /// no reader look at what the observer knows until then.
+    /// Called when the state is about to change. An observer that holds the state drops it here,
+    /// because parts of a state that is held are copied before they change. The returned value
+    /// hears of the changes, and until then lets no reader look at what the observer knows.
     fn before_change(&self) -> Box<dyn Observing + '_>;
 
-    /// The state is another one, and what changed is not known: a snapshot has brought it. Also
-    /// called once when the observer is registered.
+    /// Called with a new state when it is not known what changed: after a snapshot from the leader,
+    /// and once when the observer is registered.
     fn replaced(&self, state: &Arc<State>);
 
-    /// Number of watches that it keeps, for monitoring: none, if it does not say. Not called under
+    /// Number of watches that the observer keeps, for monitoring; 0 by default. Not called under
     /// the guard.
     fn watches(&self) -> usize {
         0
     }
 }
 
-/// An [`Observer`] while the state changes.
+/// Handle of an [`Observer`] during one change of the state.
 pub trait Observing {
-    /// Tells whether the state right behind this write, which is about to be published with others,
-    /// is wanted by itself.
-    fn wants(&self, _session: SessionId, _turn: &Turn) -> bool {
+    /// Tells whether the observer wants the state right after this write to be published by itself,
+    /// and not only together with later writes.
+    fn wants(&self, _session: SessionId, _turn: &WriteTurn) -> bool {
         false
     }
 
-    /// A batch of entries was applied: the state after them, and what they changed.
-    fn published(self: Box<Self>, state: &Arc<State>, events: &[Recorded]);
+    /// Called after a batch of entries was applied, with the new state and the events.
+    fn published(self: Box<Self>, state: &Arc<State>, events: &[EventRecord]);
 }

@@ -1,4 +1,4 @@
-//! Watches: the words of waiting, and the table of all that are set.
+//! Watches on the state: their keys and results, and the table of all that are set.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,23 +8,23 @@ use indexmap::IndexMap;
 use tokio::sync::Notify;
 use znode::{Event, EventKind, ZPath, Zxid};
 
-/// Key of what is waited on.
+/// Part of the state that a wait watches.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum WatchKey {
-    /// The znode itself: created, deleted, data set.
+    /// The znode itself: created, deleted, data set, or its lock granted.
     Node(ZPath),
-    /// The list of its children; also its own creation and deletion.
+    /// The list of the znode's children; also the znode's own creation and deletion.
     Children(ZPath),
     /// Everything at and below the path.
     Subtree(ZPath),
 }
 
-/// Result of a look at the state.
+/// Result of one look of a wait at the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step<T> {
     /// The wait is over.
     Ready(T),
-    /// Look again when this changes.
+    /// The wait goes on: look again when this part of the state changes.
     Watch(WatchKey),
 }
 
@@ -58,16 +58,16 @@ impl EventKinds {
 /// Events since a zxid. Ask for the next batch with `since = upto`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventBatch {
-    /// Events in order of zxid; all matching ones of a zxid or none. Empty when the deadline came
+    /// Events in order of zxid: all matching events of a zxid or none. Empty when the deadline came
     /// first.
     pub events: Vec<Event>,
     /// The zxid up to which every event is in this batch or did not match.
     pub upto: Zxid,
 }
 
-/// Table of all watches that are set. Lives under the guard of [`crate::view::View`].
+/// Table of all watches that are set. It is kept under the guard of [`crate::view::View`].
 ///
-/// A watch fires once: firing takes it out, and who still wants to wait sets another.
+/// A watch fires once and is then removed. A waiter that wants to go on sets another.
 pub(crate) struct WatchTable {
     max: usize,
     count: usize,
@@ -75,23 +75,23 @@ pub(crate) struct WatchTable {
     node: Watchers,
     children: Watchers,
     subtree: Watchers,
-    /// Waiters whose watches have fired, with the zxids of their events.
+    /// Waiters whose watches have fired and that are not woken yet, with the zxids of the events.
     fired: VecDeque<(Arc<Wake>, Zxid)>,
 }
 
-/// Waiters that are woken before others have their turn.
+/// Largest number of waiters that are woken before other tasks have their turn.
 const WOKEN_TOGETHER: usize = 256;
 
-/// Waiters by path, in the order in which they were set, so by rising id. Paths are hashed once,
-/// and not again when the map grows.
+/// Waiters by path, in the order in which their watches were set, so by rising id. A path is hashed
+/// once, and not again when the map grows.
 type Watchers = IndexMap<ZPath, Vec<(u64, Arc<Wake>)>>;
 
-/// The means by which a waiter is woken.
+/// Wake-up of one waiter.
 #[derive(Debug, Default)]
 pub(crate) struct Wake {
     notify: Notify,
-    /// The zxid of the event that fired the watch. Before it, nothing did since the watch was set.
-    /// Zero when all were woken without an event.
+    /// Zxid of the event that fired the watch; no earlier event since the watch was set did. 0 when
+    /// all waiters were woken without an event.
     fired_at: AtomicU64,
 }
 
@@ -101,14 +101,14 @@ impl Wake {
         self.notify.notify_one();
     }
 
-    /// Waits for the watch to fire, and tells by which event.
+    /// Waits for the watch to fire. Returns the zxid of the event.
     pub(crate) async fn fired(&self) -> Zxid {
         self.notify.notified().await;
         Zxid(self.fired_at.load(Ordering::Acquire))
     }
 }
 
-/// A watch that is set.
+/// Handle on a watch that is set.
 #[derive(Debug)]
 pub(crate) struct Registration {
     key: WatchKey,
@@ -127,7 +127,7 @@ impl WatchTable {
         self.count
     }
 
-    /// Sets a watch; `None` when there are as many as there may be.
+    /// Sets a watch. Returns `None` when there are as many watches as there may be.
     pub(crate) fn set(&mut self, key: WatchKey, wake: Arc<Wake>) -> Option<Registration> {
         if self.count >= self.max {
             return None;
@@ -140,7 +140,7 @@ impl WatchTable {
         Some(Registration { key, id })
     }
 
-    /// Takes a watch out; false when it has fired.
+    /// Removes a watch. Returns false if it has fired.
     pub(crate) fn remove(&mut self, registration: &Registration) -> bool {
         let (watchers, path) = self.of(&registration.key);
         let Some(list) = watchers.get_mut(path) else {
@@ -157,7 +157,7 @@ impl WatchTable {
         true
     }
 
-    /// Takes out the watches of the events, and wakes the first who wait with them:
+    /// Removes the watches that the events concern, and wakes the first waiters.
     /// [`WatchTable::wake_some`] wakes the others.
     pub(crate) fn fire<'a>(&mut self, events: impl IntoIterator<Item = &'a Event>) {
         for event in events {
@@ -183,14 +183,14 @@ impl WatchTable {
         self.wake_some();
     }
 
-    /// Wakes some of those whose watches have fired. Whether there are more.
+    /// Wakes some waiters whose watches have fired. Returns true if there are more.
     pub(crate) fn wake_some(&mut self) -> bool {
         let count = self.fired.len().min(WOKEN_TOGETHER);
         self.fired.drain(..count).for_each(|(wake, at)| wake.fire(at));
         !self.fired.is_empty()
     }
 
-    /// Wakes all waits.
+    /// Wakes all waiters.
     pub(crate) fn fire_all(&mut self) {
         while self.wake_some() {}
         let tables = [&mut self.node, &mut self.children, &mut self.subtree];
@@ -210,7 +210,7 @@ impl WatchTable {
     }
 }
 
-/// Takes out the watchers of a path.
+/// Moves the watches of a path to `fired`.
 fn fire(watchers: &mut Watchers, event: &Event, path: &ZPath, fired: &mut VecDeque<(Arc<Wake>, Zxid)>) {
     if !watchers.is_empty() {
         let list = watchers.swap_remove(path).unwrap_or_default();

@@ -1,17 +1,17 @@
-//! Bounds on what is under way at once.
+//! Bounds on the number and the bytes of things that are under way at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A bound on things under way and their bytes.
+/// Bound on the number of things under way, and on their bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     count: AtomicUsize,
     bytes: AtomicUsize,
 }
 
-/// A place in a [`Budget`], taken until it is dropped.
-pub(crate) struct Place {
+/// A share of a [`Budget`], taken until it is dropped.
+pub(crate) struct BudgetShare {
     budget: Arc<Budget>,
     bytes: usize,
 }
@@ -21,16 +21,16 @@ impl Budget {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// A place, unless all are taken.
-    pub(crate) fn take(self: &Arc<Self>, bytes: usize, count_max: usize, bytes_max: usize) -> Option<Place> {
+    /// Takes a place. Returns `None` if a bound would be exceeded.
+    pub(crate) fn take(self: &Arc<Self>, bytes: usize, count_max: usize, bytes_max: usize) -> Option<BudgetShare> {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         let taken = self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let place = Place { budget: Arc::clone(self), bytes };
+        let place = BudgetShare { budget: Arc::clone(self), bytes };
         (count < count_max && taken + bytes <= bytes_max).then_some(place)
     }
 }
 
-impl Drop for Place {
+impl Drop for BudgetShare {
     fn drop(&mut self) {
         self.budget.count.fetch_sub(1, Ordering::Relaxed);
         self.budget.bytes.fetch_sub(self.bytes, Ordering::Relaxed);

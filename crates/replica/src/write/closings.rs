@@ -1,6 +1,6 @@
-//! Sessions that their clients close, paced as expiries are.
+//! Pace at which sessions that their clients close are ended, as expiries are.
 //!
-//! The end of one session is one entry, whatever the session owns. All that a leader has under way
+//! A session ends in one entry, whatever it owns. All sessions that a leader is closing at a time
 //! together remove no more znodes than a part of what one entry may ([`ENDING_PART`]).
 
 use std::sync::Arc;
@@ -11,15 +11,14 @@ use znode::{Credential, Op, Request};
 
 use crate::Error;
 
-/// Sessions that end at a time remove together no more than this part of what one entry may: those
-/// that are applied one after the other keep all others waiting like a long one, and writes come
-/// between no sooner.
+/// Divisor: sessions that end at a time together remove no more than this part of what one entry
+/// may remove. Several such entries in a row delay other writes as one long entry does.
 pub(crate) const ENDING_PART: u32 = 4;
 
-/// A session that takes less than this part of the room is closed like any write is done.
+/// Divisor: a session that takes less than this part of the room is closed like any other write.
 const SMALL_PART: u64 = 16;
 
-/// Room for sessions that end at a time, in what an entry may remove.
+/// Room for sessions that end at a time, as a part of what one entry may remove.
 #[derive(Debug)]
 pub(crate) struct Closings {
     room: Arc<Semaphore>,
@@ -32,8 +31,9 @@ impl Closings {
         Closings { room: Arc::new(Semaphore::new(max as usize)), max }
     }
 
-    /// Room for the end of a session of that cost, first come, first served; `None` where it needs
-    /// none. One that takes more than there is goes alone.
+    /// Waits for room to end a session of that cost, first come, first served. Returns `None` if
+    /// the session is so small that it needs none. A session that costs more than the whole room
+    /// takes all of it.
     pub(crate) async fn room(&self, cost: u64, deadline: Instant) -> Result<Option<OwnedSemaphorePermit>, Error> {
         if cost.saturating_mul(SMALL_PART) < u64::from(self.max) {
             return Ok(None);
@@ -46,7 +46,7 @@ impl Closings {
     }
 }
 
-/// The credential of a session that a request closes, if it does that.
+/// Credential of the session that a request closes; `None` if it closes none.
 pub(crate) fn closes(request: &Request) -> Option<&Credential> {
     let closes = matches!(request.op, Op::CloseSession { .. });
     // A session closes itself only.
@@ -57,7 +57,7 @@ pub(crate) fn closes(request: &Request) -> Option<&Credential> {
 mod tests {
     use std::time::Duration;
 
-    use znode::{Create, CreateMode, SessionId, Turn, ZPath, ZnodeOp, encode_request};
+    use znode::{Create, CreateMode, SessionId, WriteTurn, ZPath, ZnodeOp, encode_request};
 
     use super::*;
     use crate::node::Node;
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn a_close_is_known_through_every_door() {
         let session = SessionId(3);
-        let turn = Some(Turn { connection: 1, number: 1 });
+        let turn = Some(WriteTurn { connection: 1, number: 1 });
         for request in [close(session), Request { turn, ..close(session) }] {
             assert_eq!(closes(&request), Some(&Credential { session, secret_hash: SECRET }));
         }

@@ -1,4 +1,4 @@
-//! The time that this node puts on entries while it leads.
+//! Time that this node puts on entries while it leads.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -7,31 +7,31 @@ use tokio::time::Instant;
 
 use crate::local::host::Host;
 
-/// Part by which time runs faster where the wall clock is ahead: one in so many.
+/// Divisor of the rate by which time runs faster while the wall clock is ahead.
 const CATCH_UP_PART: u128 = 10;
-/// The log tells of a wall clock that differs by so much ...
+/// Difference of the wall clock, in milliseconds, from which on it is logged.
 const TOLD_MS: u64 = 1_000;
-/// ... and anew when it has differed by less in between.
+/// Difference below which the wall clock must come before a later difference is logged anew.
 const FORGOTTEN_MS: u64 = TOLD_MS / 2;
 
 /// A clock that never goes back, never stands still and never leaps.
 ///
-/// Lock-delays and TTLs are counted in the time of entries. So it goes on at the rate of the
-/// monotonic clock, also when the wall clock is set, and nears one that is ahead slowly. It
-/// leaps only to what is in the state already: the state takes the latest time that it was ever
-/// given, and an earlier leader's clock may have been far ahead.
+/// Lock-delays and TTLs are counted in the time of entries. So this clock goes on at the rate of
+/// the monotonic clock, also when the wall clock is set, and nears a wall clock that is ahead
+/// slowly. It leaps only to the latest time in the state, because an earlier leader's clock may
+/// have been far ahead.
 #[derive(Default)]
 pub(crate) struct EntryClock {
     host: Host,
-    last: Mutex<Option<Reading>>,
+    last: Mutex<Option<ClockReading>>,
 }
 
 #[derive(Clone, Copy)]
-struct Reading {
+struct ClockReading {
     at: Instant,
     /// Nanoseconds since 1970, so that fractions of a millisecond add up.
     time: u128,
-    /// Tells whether the log has told of the wall clock.
+    /// True if the difference of the wall clock was logged.
     told: bool,
 }
 
@@ -40,7 +40,7 @@ impl EntryClock {
         EntryClock { host, ..EntryClock::default() }
     }
 
-    /// Milliseconds since 1970, not before `seen_ms`, the latest time that is in the state.
+    /// Milliseconds since 1970, at least `seen_ms`, the latest time in the state.
     pub(crate) fn now_ms(&self, seen_ms: u64) -> u64 {
         self.read(Instant::now(), self.host.wall_clock_ms(), seen_ms)
     }
@@ -49,7 +49,7 @@ impl EntryClock {
         let mut last = self.last.lock().expect("nothing panics under this guard");
         let (wall, seen) = (nanos(wall_ms), nanos(seen_ms));
         // The first reading has no other measure than the wall clock.
-        let Reading { at, time, told } = last.unwrap_or(Reading { at: now, time: wall, told: false });
+        let ClockReading { at, time, told } = last.unwrap_or(ClockReading { at: now, time: wall, told: false });
         let elapsed = now.saturating_duration_since(at).as_nanos();
         let steady = time + elapsed;
         let nearer = wall.saturating_sub(steady).min(elapsed / CATCH_UP_PART);
@@ -61,7 +61,7 @@ impl EntryClock {
             tracing::warn!(differs_ms, is_ahead, "the wall clock differs from the time of the log's entries");
         }
         let told = differs_ms >= if told { FORGOTTEN_MS } else { TOLD_MS };
-        *last = Some(Reading { at: at.max(now), time, told });
+        *last = Some(ClockReading { at: at.max(now), time, told });
         time_ms
     }
 }

@@ -1,6 +1,5 @@
-//! Writes: to the leader, and back when this node has applied them.
+//! Writes: they go to the leader, and are answered when this node has applied them.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use openraft::async_runtime::watch::WatchReceiver;
@@ -9,45 +8,42 @@ use openraft::raft::ClientWriteResult;
 use storage::{Command, Responder, TypeConfig};
 use tokio::time::{Instant, sleep, timeout_at};
 use znode::{
-    Applied, Asker, BYTES_MAX, DecodeError, Op, Request, Txn, Zxid, decode_request, decode_txn, encode_request,
+    Asker, BYTES_MAX, DecodeError, Op, Request, Txn, TxnOutcome, Zxid, decode_request, decode_txn, encode_request,
     encode_txn,
 };
 
 use crate::local::disk_space::DiskSpace;
 use crate::local::disk_watch::STALLED;
 use crate::raft::consensus::Consensus;
-use crate::raft::state_machine::Proposed;
-use crate::raft::transport::{Answer, Ask, ChannelError, ProposeAnswer};
+use crate::raft::state_machine::ProposalResult;
+use crate::raft::transport::{Answer, Ask, ChannelError, DropGuard, ProposeAnswer};
 use crate::view::View;
 use crate::view::life::Life;
-use crate::write::budget::{Budget, Place};
+use crate::write::budget::{Budget, BudgetShare};
 use crate::write::closings::{Closings, closes};
 use crate::write::entry_clock::EntryClock;
 use crate::write::retry::Retry;
 use crate::{Config, Error};
 
-/// Length up to which an entry can be read back, whatever it is: one byte of it never becomes 64 in
-/// memory, which is what a reader bounds.
+/// Largest size in bytes of an entry that can surely be decoded again. A reader bounds the memory
+/// that an entry takes, and one byte of an entry never takes 64 there.
 const SURELY_READABLE_BYTES: usize = BYTES_MAX / 64;
 
-/// Time after which a client may ask again that a restored cluster refuses a lock.
+/// Milliseconds after which a client may ask again for a lock that a restored cluster refuses.
 const RESTORING_RETRY_MS: u64 = 2_000;
 
-/// The things that are given back when Raft lets go of a proposal.
-type Held = Arc<dyn Any + Send + Sync>;
-
-/// Outcome of one try.
+/// Outcome of one try to propose.
 enum Try {
     Applied {
         at: Zxid,
-        applied: Applied,
+        applied: TxnOutcome,
     },
-    /// Nothing was proposed, and another try may do better.
+    /// Nothing was proposed, and another try may succeed.
     Again(String),
     Failed(Error),
 }
 
-/// Takes writes, from this node's clients and from peers.
+/// Proposes the writes of this node's clients and of those that peers forward.
 pub(crate) struct Proposer {
     pub(crate) consensus: Arc<Consensus>,
     pub(crate) config: Arc<Config>,
@@ -55,18 +51,18 @@ pub(crate) struct Proposer {
     pub(crate) life: Arc<Life>,
     pub(crate) space: Arc<DiskSpace>,
     pub(crate) entry_clock: EntryClock,
-    /// Proposals of this node on their way, and their bytes. One that no client waits for any more
-    /// is on its way until Raft lets go of it.
+    /// Proposals of this node that are under way, and their bytes. A proposal for which no client
+    /// waits any more counts until Raft has dropped it.
     pub(crate) proposals: Arc<Budget>,
-    /// Proposals of peers.
+    /// Proposals that peers forwarded and that are under way.
     pub(crate) peer_proposals: Arc<Budget>,
-    /// Large sessions that are being closed.
+    /// Room for large sessions that are being closed.
     pub(crate) closings: Closings,
 }
 
 impl Proposer {
     /// See [`crate::Replica::propose`].
-    pub(crate) async fn propose(&self, mut request: Request, deadline: Instant) -> Result<Applied, Error> {
+    pub(crate) async fn propose(&self, mut request: Request, deadline: Instant) -> Result<TxnOutcome, Error> {
         let bytes = request.bytes();
         let (count_max, bytes_max) = (self.config.proposals_max, self.config.proposal_bytes_max);
         let Some(place) = self.proposals.take(bytes, count_max, bytes_max) else {
@@ -102,9 +98,9 @@ impl Proposer {
         }
     }
 
-    /// Waits until an entry that is committed is applied here; false when the deadline or the end
-    /// of the node comes first. Other waits end when this node cannot serve; with this one an
-    /// answer that is known would be lost.
+    /// Waits until a committed entry is applied here. Returns false when the deadline or the end of
+    /// the node comes first. Other waits end when this node cannot serve; this one does not,
+    /// because a known answer would be lost.
     pub(crate) async fn is_applied_here(&self, at: Zxid, deadline: Instant) -> bool {
         while !self.view.applied_at_least(at, deadline).await {
             if Instant::now() >= deadline || self.life.end().is_some() {
@@ -114,7 +110,8 @@ impl Proposer {
         true
     }
 
-    /// A peer's proposal. It is not passed on: the peer finds the leader itself.
+    /// Proposes a request that a peer forwarded. This node does not forward it further, because the
+    /// peer finds the leader itself.
     pub(crate) async fn propose_for_peer(&self, request: &[u8], deadline: Instant) -> Answer {
         if let Some(end) = self.life.end() {
             return Answer::Refused(end);
@@ -124,7 +121,7 @@ impl Proposer {
             return Answer::Refused(STALLED.into());
         }
         let bytes = request.len();
-        // Every other member may have as many under way as this node itself.
+        // Every other member may have as many proposals under way here as this node itself.
         let others = self.consensus.members().len().max(2) - 1;
         let (count_max, bytes_max) = (self.config.proposals_max * others, self.config.proposal_bytes_max * others);
         let refused = match self.peer_proposals.take(bytes, count_max, bytes_max) {
@@ -143,7 +140,7 @@ impl Proposer {
         Answer::Propose(refused.into())
     }
 
-    async fn propose_as_leader(&self, mut request: Request, place: Place, deadline: Instant) -> Answer {
+    async fn propose_as_leader(&self, mut request: Request, place: BudgetShare, deadline: Instant) -> Answer {
         let place = Arc::new(place);
         let mut tries = Retry::new(&self.consensus, deadline);
         loop {
@@ -173,8 +170,9 @@ impl Proposer {
         }
     }
 
-    /// A proposal of this leader itself, tried once. Where it stands, and what it came to.
-    pub(crate) async fn propose_own(&self, op: Op, deadline: Instant) -> Result<(Zxid, Applied), Error> {
+    /// Makes one try to propose an operation of this leader itself. Returns the zxid and the
+    /// result.
+    pub(crate) async fn propose_own(&self, op: Op, deadline: Instant) -> Result<(Zxid, TxnOutcome), Error> {
         self.writable()?;
         let (command, _) = self.command(Request::new(op));
         match self.propose_here(command, Arc::new(()), deadline).await {
@@ -184,13 +182,18 @@ impl Proposer {
         }
     }
 
-    /// The things that Raft is to keep with a proposal: its place, and with the end of a large
-    /// session the room that this takes.
-    async fn held_with(&self, request: &Request, place: &Arc<Place>, deadline: Instant) -> Result<Held, Error> {
-        let own = Arc::<Place>::clone(place);
+    /// Resources that Raft keeps with a proposal: its place, and for the end of a large session
+    /// also the room for that.
+    async fn held_with(
+        &self,
+        request: &Request,
+        place: &Arc<BudgetShare>,
+        deadline: Instant,
+    ) -> Result<DropGuard, Error> {
+        let own = Arc::<BudgetShare>::clone(place);
         let Some(credential) = closes(request) else { return Ok(own) };
-        // Only for the session itself: what another client asks for ends nothing, and may be asked
-        // for as often as it likes.
+        // Room is taken only for the session itself. What another client asks for ends nothing, and
+        // may be asked for any number of times.
         let cost = || {
             let state = self.view.state();
             state.authenticate(credential).map_or(0, |session| state.cost_of_ending(session.id))
@@ -203,16 +206,15 @@ impl Proposer {
         })
     }
 
-    /// Proposes to this node's own Raft, which keeps what is held for as long as it keeps the
-    /// proposal.
-    async fn propose_here(&self, command: Command, held: Held, deadline: Instant) -> Try {
+    /// Proposes to this node's own Raft, which keeps `held` as long as it keeps the proposal.
+    async fn propose_here(&self, command: Command, held: DropGuard, deadline: Instant) -> Try {
         if Instant::now() >= deadline {
             return Try::Failed(Error::unavailable("the deadline has passed"));
         }
         if !self.consensus.cluster.is_founded_at(self.view.applied()) {
             return Try::Again("the cluster is being founded".into());
         }
-        // An entry that no replica could read back would end them all, again and again.
+        // An entry that no replica could decode would end them all, again and again.
         if !is_readable(&command.0, decode_txn) {
             return Try::Failed(Error::Refused(znode::Error::DataTooLarge));
         }
@@ -224,14 +226,14 @@ impl Proposer {
         };
         match timeout_at(deadline, write).await {
             Err(_) => Try::Failed(Error::unknown("not committed before the deadline")),
-            // With the entry in its log, perhaps.
+            // The entry may be in this node's log.
             Ok(Err(stopped)) => Try::Failed(Error::Unknown { reason: stopped }),
             Ok(Ok(result)) => tried(result),
         }
     }
 
-    /// Hands a proposal to the leader. It keeps its place until it is on its way.
-    async fn propose_there(&self, leader: u64, request: &Request, place: &Arc<Place>, deadline: Instant) -> Try {
+    /// Forwards a proposal to the leader. The proposal keeps its place until the message is sent.
+    async fn propose_there(&self, leader: u64, request: &Request, place: &Arc<BudgetShare>, deadline: Instant) -> Try {
         let Some(peer) = self.consensus.peers.get(leader) else {
             return Try::Again(format!("the leader, node {leader}, is not in this node's configuration"));
         };
@@ -247,7 +249,7 @@ impl Proposer {
         let ask = Ask::Propose { request, within_ms };
         let answer = tokio::select! {
             biased;
-            answer = peer.forward.ask_holding(ask, Arc::<Place>::clone(place), deadline) => answer,
+            answer = peer.forward.ask_holding(ask, Arc::<BudgetShare>::clone(place), deadline) => answer,
             () = self.deposed(leader) => Err(ChannelError::Lost(format!("node {leader} was deposed meanwhile"))),
         };
         match answer {
@@ -264,7 +266,7 @@ impl Proposer {
         }
     }
 
-    /// Waits until another leader has been there for as long as a peer may be silent. One that
+    /// Waits until another leader has been known for as long as a peer may be silent. A leader that
     /// handed over in good order has answered by then.
     async fn deposed(&self, leader: u64) {
         let mut changes = self.consensus.role_changes();
@@ -276,8 +278,8 @@ impl Proposer {
         sleep(self.consensus.peer_timeout).await;
     }
 
-    /// Refuses what might grant a lock while a restored cluster waits. Each node has the znode that
-    /// says so since it began, and loses it no sooner than the leader.
+    /// Refuses a request that might grant a lock while a restored cluster waits. Each node has had
+    /// the znode that says so since it began, and loses it no sooner than the leader.
     fn check_grace(&self, request: &Request) -> Result<(), Error> {
         if request.op.may_grant() && self.view.state().is_restoring() {
             return Err(Error::Restoring { retry_after_ms: RESTORING_RETRY_MS });
@@ -285,9 +287,9 @@ impl Proposer {
         Ok(())
     }
 
-    /// Refuses what would do too much in one entry, unless it would be answered otherwise. The
-    /// state decides again when it is applied. And what came with a later level than the cluster's:
-    /// a member that does not know it would end at the entry.
+    /// Refuses a request that would do too much in one entry, unless the state would answer it
+    /// otherwise; the state decides again when it applies the entry. Also refuses an operation of a
+    /// later level than the cluster's: a member that does not know it would end at the entry.
     fn check(&self, request: &Request) -> Result<(), Error> {
         match &request.op {
             op if op.row().level > self.view.state().level() => Err(Error::Refused(znode::Error::LevelTooLow)),
@@ -296,10 +298,11 @@ impl Proposer {
         }
     }
 
-    /// The bytes of an entry, with this node's time on it. The request comes back, for another try.
+    /// Makes the entry of a request, with this node's time. Returns the request, too, for another
+    /// try.
     ///
-    /// A secret that is the session's own is left out. One of a session that this node does not
-    /// know yet, or another one, stays in the entry for the state to judge.
+    /// The secret is left out if it is the session's. The secret of a session that this node does
+    /// not know yet, or a wrong one, stays in the entry for the state to judge.
     pub(crate) fn command(&self, request: Request) -> (Command, Request) {
         let proven = request.credential.is_some_and(|credential| self.view.state().authenticate(&credential).is_ok());
         let txn = Txn { time_ms: self.entry_clock.now_ms(self.view.time_ms()), proven, request };
@@ -316,12 +319,12 @@ impl Proposer {
     }
 }
 
-/// Translates Raft's answer.
+/// Translates Raft's result.
 fn tried(result: ClientWriteResult<TypeConfig>) -> Try {
     match result {
         Ok(response) => {
-            let proposed = response.data.0.downcast_ref::<Proposed>();
-            let Proposed { at, applied } = proposed.expect("the state machine answers nothing else");
+            let proposed = response.data.0.downcast_ref::<ProposalResult>();
+            let ProposalResult { at, applied } = proposed.expect("the state machine answers nothing else");
             Try::Applied { at: *at, applied: applied.clone() }
         }
         Err(ClientWriteError::ForwardToLeader(forward)) => Try::Again(match forward.reason {
@@ -336,8 +339,8 @@ fn tried(result: ClientWriteResult<TypeConfig>) -> Try {
     }
 }
 
-/// Tells whether bytes that were just encoded can be decoded again: a reader bounds what they
-/// become in memory.
+/// Tells whether bytes that were just encoded can be decoded again, because a reader bounds the
+/// memory that they take.
 fn is_readable<T>(bytes: &[u8], decode: fn(&[u8]) -> Result<T, DecodeError>) -> bool {
     bytes.len() <= SURELY_READABLE_BYTES || (bytes.len() <= BYTES_MAX && decode(bytes).is_ok())
 }
@@ -375,7 +378,7 @@ pub(crate) mod tests {
         Request::new(Op::Znode(ZnodeOp::Create(Create::new(ZPath::root(), name))))
     }
 
-    /// The only node of its ensemble, which leads and takes four writes at a time.
+    /// The only node of its ensemble, which leads and allows four writes at a time.
     pub(crate) async fn leader(data_dir: &tempfile::TempDir) -> Arc<Node> {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap().to_string();
@@ -396,8 +399,8 @@ pub(crate) mod tests {
         node
     }
 
-    /// Neither a deadline nor a client that hangs up makes room: Raft still holds the write. Other
-    /// nodes of this process meet the failpoint as well, and only wait meanwhile.
+    /// Neither a deadline nor a client that hangs up frees a place, because Raft still holds the
+    /// write. Other nodes of this process meet the failpoint as well, and only wait meanwhile.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_write_keeps_its_place_until_raft_lets_go_of_it() {
         let data_dir = tempfile::TempDir::new().unwrap();
@@ -406,7 +409,7 @@ pub(crate) mod tests {
         let (mut own, mut of_peers) = (Vec::new(), Vec::new());
         let overdue = node.proposer.propose(create("overdue"), Instant::now() + Duration::from_millis(200)).await;
         for at in 1..20 {
-            // Begun, and dropped at once.
+            // The write has begun, and its future is dropped at once.
             own.push(node.proposer.propose(create(&format!("own-{at}")), soon()).now_or_never());
             yield_now().await;
             let request = encode_request(&create(&format!("peer-{at}")));
@@ -419,7 +422,7 @@ pub(crate) mod tests {
         assert!(own[3..].iter().all(|end| matches!(end, Some(Err(Error::Unavailable { .. })))), "{own:?}");
         let refused = |end: &Option<Answer>| matches!(end, Some(Answer::Propose(ProposeAnswer::Unavailable { .. })));
         assert!(of_peers[4..].iter().all(refused), "{of_peers:?}");
-        // The disk goes on, and the places come back.
+        // The disk goes on, and the places are given back.
         while node.proposer.proposals.count() + node.proposer.peer_proposals.count() > 0 {
             yield_now().await;
         }
@@ -459,7 +462,7 @@ pub(crate) mod tests {
     async fn a_txn_that_no_replica_could_read_back_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let node = leader(&dir).await;
-        // Short enough to be proposed, and larger in memory than a reader allows.
+        // The request is short enough to be proposed, and takes more memory than a reader allows.
         let ops = 200_000;
         assert!(!is_readable(&multi(ops), decode_request));
         let check = ZnodeOp::Check { path: ZPath::root(), version: -1 };

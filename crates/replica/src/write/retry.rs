@@ -1,4 +1,4 @@
-//! Retries, without hurry.
+//! Retries of calls that certainly did nothing, with growing pauses.
 
 use std::time::Duration;
 
@@ -12,40 +12,39 @@ use crate::Error;
 use crate::raft::consensus::Consensus;
 use crate::view::life::Life;
 
-/// The first and the longest pause between two tries to reach a leader.
+/// Shortest pause between two tries to reach a leader; [`PAUSE_MAX`] is the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(64);
-/// Time that a try may take to be refused.
+/// Time that is left for a last try to be refused.
 const ANSWER_MAX: Duration = Duration::from_millis(500);
 
 const OUT_OF_TOUCH: &str = "no quorum: this node has heard no leader for longer than an election takes";
 
-/// Retry of something that certainly did nothing, until there is a leader who does it. Pauses grow,
-/// so that thousands who wait for an election do not use up the processor that it needs; all wake
-/// at once when roles change.
+/// Retry of a call that certainly did nothing, until a leader does it. Pauses grow, so that
+/// thousands of callers that wait for an election do not use up the processor that the election
+/// needs. All of them wake at once when roles change.
 pub(crate) struct Retry {
     give_up: Instant,
     pause: Duration,
-    /// Watch of changes of role, one for all tries: a new one would take the present roles for a
+    /// Watch of changes of role, one for all tries: a new watch would take the present roles for a
     /// change.
     changes: Option<WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>>,
 }
 
 impl Retry {
-    /// An election takes less than it takes until a leader counts as silent, and clients should
-    /// hear soon enough.
+    /// Makes a retry that gives up after the time in which a leader counts as silent, or shortly
+    /// before the deadline: an election takes less, and clients should get an answer soon.
     pub(crate) fn new(consensus: &Consensus, deadline: Instant) -> Retry {
         let now = Instant::now();
         let patience = consensus.disconnected_after();
-        // No try begins at the last moment: it would end as unknown where this one ended as
-        // unavailable.
+        // No try begins just before the deadline, because it would end as unknown where the last
+        // one ended as unavailable.
         let left = deadline.saturating_duration_since(now);
         let give_up = now + patience.min(left - ANSWER_MAX.min(left / 4));
         Retry { give_up, pause: PAUSE_MIN, changes: None }
     }
 
-    /// Waits for a better time. The reason comes back as an error when there is no use in another
-    /// try.
+    /// Waits for a better time. Returns `reason` as an error when another try would be of no use.
     pub(crate) async fn again(&mut self, life: &Life, consensus: &Consensus, reason: String) -> Result<(), Error> {
         if let Some(end) = life.end() {
             return Err(Error::unavailable(end));
@@ -58,7 +57,7 @@ impl Retry {
         }
         let changes = self.changes.get_or_insert_with(|| consensus.role_changes());
         let changed = async {
-            // Raft has ended: nothing changes any more, and soon the node says why.
+            // Raft has ended, so no role changes any more. The node soon says why.
             if changes.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }

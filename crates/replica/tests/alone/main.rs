@@ -9,7 +9,6 @@
 mod ensemble;
 mod failing_disk;
 mod full_disk;
-mod lines;
 mod noise;
 mod slow_disk;
 mod stalled_leader;

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use crate::ensemble::{Ensemble, create, set, write};
-use crate::stranger::tap::{Heard, tap};
+use crate::stranger::tap::{MemberRecords, tap};
 use crate::stranger::{APPEND, Append, CONTROL, FORWARD, Hello, SNAPSHOT, ask_vote, blank, frame, id};
 use replica::{Config, Replica};
 use storage::codec::{self, EntryRecord, LogIdRecord, VoteRecord};
@@ -26,7 +26,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
-/// Strangers at a time.
+/// Number of strangers at a time.
 const STRANGERS: u64 = 6;
 /// Largest number of frames on one connection. A node stops reading at the first frame that it
 /// refuses.
@@ -48,7 +48,7 @@ fn tapped(config: &mut Config) {
     }
 }
 
-/// Counts, by name.
+/// Counts by what was counted.
 #[derive(Default)]
 struct Figures(Mutex<BTreeMap<&'static str, u64>>);
 
@@ -60,7 +60,7 @@ impl Figures {
 
 struct Scene {
     addrs: Vec<SocketAddr>,
-    heard: Arc<Heard>,
+    heard: Arc<MemberRecords>,
     figures: Figures,
     /// Newest term and index that any node knows.
     term: AtomicU64,
@@ -90,7 +90,7 @@ fn noise_at_the_peer_ports_ends_no_node_and_changes_no_state() {
 async fn run(time: Duration, seed: u64) {
     let mut ensemble = Ensemble::new(3, tapped);
     let addrs: Vec<SocketAddr> = (0..3).map(|at| ensemble.addr(at)).collect();
-    let heard = Arc::<Heard>::default();
+    let heard = Arc::<MemberRecords>::default();
     let mut taps = Vec::new();
     for addr in &addrs {
         taps.push(tap(*addr, Arc::clone(&heard)).await);

@@ -4,8 +4,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::ThreadId;
 
 use crate::ensemble::{Ensemble, create, eventually, open_session, path, read_data, set, soon, write};
-use crate::lines::Lines;
 use replica::{Config, Consistency, Error, Readiness, Step, WaitEnd, WatchKey};
+use testkit::Lines;
+use tracing::Level;
 
 const STALLS: &str = "the disk does not answer: this node is not ready, and takes no votes";
 const ANSWERS: &str = "the disk answers again";
@@ -17,10 +18,10 @@ struct Disks {
     hangs: Option<ThreadId>,
 }
 
-type Shared = Arc<(Mutex<Disks>, Condvar)>;
+type SharedDisks = Arc<(Mutex<Disks>, Condvar)>;
 
-fn watched() -> Shared {
-    let shared = Shared::default();
+fn watched() -> SharedDisks {
+    let shared = SharedDisks::default();
     let disks = Arc::clone(&shared);
     let pass = move || {
         let (disks, changed) = &*disks;
@@ -38,15 +39,15 @@ fn watched() -> Shared {
 }
 
 /// Guard that lets the disk go at any end of the test: the thread of the disk is joined.
-struct Released(Shared);
+struct HangGuard(SharedDisks);
 
-impl Drop for Released {
+impl Drop for HangGuard {
     fn drop(&mut self) {
         hang(&self.0, None);
     }
 }
 
-fn hang(disks: &Shared, node: Option<usize>) {
+fn hang(disks: &SharedDisks, node: Option<usize>) {
     let mut locked = disks.0.lock().unwrap();
     locked.hangs = node.map(|at| locked.threads[at]);
     disks.1.notify_all();
@@ -64,9 +65,9 @@ fn short_bound(config: &mut Config) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_whose_fsync_hangs_hands_over_and_comes_back_as_a_follower() {
     let _turn = fail::FailScenario::setup();
-    let (disks, lines) = (watched(), Lines::gather());
+    let (disks, lines) = (watched(), Lines::of("replica", Level::INFO).gather());
     let mut ensemble = Ensemble::started(3, short_bound).await;
-    let _released = Released(Arc::clone(&disks));
+    let _released = HangGuard(Arc::clone(&disks));
     let leader = ensemble.leader().await;
     let other = ensemble.follower().await;
     let stalled = ensemble.node(leader).clone();

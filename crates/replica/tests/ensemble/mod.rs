@@ -15,7 +15,7 @@ use std::time::Duration;
 use replica::{Config, Consistency, Member, Replica, Role};
 use tempfile::TempDir;
 use tokio::time::Instant;
-use znode::{Applied, Create, Credential, Op, Reply, Request, ZPath, ZnodeOp};
+use znode::{Create, Credential, Op, Reply, Request, TxnOutcome, ZPath, ZnodeOp};
 
 /// Time that suffices for anything on a loaded machine; a test that needs all of it has failed.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
@@ -244,7 +244,7 @@ pub(crate) fn set(at: &str, data: &[u8]) -> Request {
 
 /// Writes, and expects the write to be applied. Tries again while there is no leader, and where the
 /// outcome of a set is unknown: a second set does no harm.
-pub(crate) async fn write(node: &Replica, request: Request) -> Applied {
+pub(crate) async fn write(node: &Replica, request: Request) -> TxnOutcome {
     let deadline = soon();
     let is_set = matches!(request.op, Op::Znode(ZnodeOp::SetData { version: -1, .. }));
     loop {

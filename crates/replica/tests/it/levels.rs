@@ -3,7 +3,7 @@
 //! A node plays an older or a newer program: its configuration says which levels it knows.
 
 use crate::ensemble::{Ensemble, LONG, create, eventually, soon, write};
-use replica::{Config, Error, Failure, Finalized, Program, StartError};
+use replica::{Config, Error, Failure, FinalizeOutcome, Program, StartError};
 use tokio::time::timeout;
 use znode::{Levels, Op, OtherLevel, Request};
 
@@ -35,7 +35,7 @@ async fn restart(ensemble: &mut Ensemble, at: usize, change: fn(&mut Config)) {
     ensemble.start(at).await;
 }
 
-async fn finalize(ensemble: &Ensemble, at: usize, level: Option<u16>) -> Result<Finalized, Error> {
+async fn finalize(ensemble: &Ensemble, at: usize, level: Option<u16>) -> Result<FinalizeOutcome, Error> {
     loop {
         match ensemble.node(at).finalize(level, soon()).await {
             Err(Error::Unavailable { .. }) => tokio::task::yield_now().await,
@@ -44,9 +44,9 @@ async fn finalize(ensemble: &Ensemble, at: usize, level: Option<u16>) -> Result<
     }
 }
 
-/// The members that are not ready, and the level.
-fn hindered(finalized: Finalized) -> (u16, Vec<u64>) {
-    let Finalized::NotReady { level, status } = finalized else { panic!("{finalized:?}") };
+/// The level that was not reached, and the ids of the members that are not ready for it.
+fn hindered(finalized: FinalizeOutcome) -> (u16, Vec<u64>) {
+    let FinalizeOutcome::NotReady { level, status } = finalized else { panic!("{finalized:?}") };
     let hindering = status.members.iter().filter(|member| !member.is_ready_for(level));
     (level, hindering.map(|member| member.id).collect())
 }
@@ -98,11 +98,11 @@ async fn a_cluster_is_upgraded_node_by_node_and_finalised_once_all_know_the_leve
     assert_eq!(hindered(finalize(&ensemble, 0, Some(3)).await.unwrap()), (3, vec![1, 2, 3]));
     let follower = ensemble.follower().await;
     let finalized = finalize(&ensemble, follower, None).await.unwrap();
-    assert!(matches!(finalized, Finalized::Done(status) if status.level == 2));
+    assert!(matches!(finalized, FinalizeOutcome::Done(status) if status.level == 2));
     assert_eq!(ensemble.node(follower).state().level(), 2);
     // A second time changes nothing, and the level is never lowered.
     let again = finalize(&ensemble, 0, Some(2)).await.unwrap();
-    assert!(matches!(again, Finalized::Done(status) if status.level == 2));
+    assert!(matches!(again, FinalizeOutcome::Done(status) if status.level == 2));
     let refused = finalize(&ensemble, 1, Some(1)).await;
     assert_eq!(refused, Err(Error::Refused(znode::Error::BadArguments)));
     write(ensemble.node(0), create("/", "b", b"")).await;
@@ -136,7 +136,7 @@ async fn a_member_that_is_away_holds_up_the_level() {
 async fn a_program_that_does_not_know_the_level_does_not_run_on_any_directory() {
     let mut ensemble = Ensemble::started(3, new_with_small_snapshots).await;
     met(&ensemble).await;
-    assert!(matches!(finalize(&ensemble, 0, None).await, Ok(Finalized::Done(_))));
+    assert!(matches!(finalize(&ensemble, 0, None).await, Ok(FinalizeOutcome::Done(_))));
     let at = ensemble.follower().await;
     eventually("the level is applied everywhere", || ensemble.running().all(|node| node.state().level() == 2)).await;
     ensemble.stop(at).await;
@@ -200,7 +200,7 @@ async fn what_came_with_the_next_level_is_refused_before_it_is_finalised() {
         let refused = node.propose(note(), soon()).await;
         assert_eq!(refused, Err(Error::Refused(znode::Error::LevelTooLow)));
     }
-    assert!(matches!(finalize(&ensemble, 0, None).await, Ok(Finalized::Done(_))));
+    assert!(matches!(finalize(&ensemble, 0, None).await, Ok(FinalizeOutcome::Done(_))));
     let follower = ensemble.follower().await;
     write(ensemble.node(follower), note()).await;
     eventually("all have the note", || {

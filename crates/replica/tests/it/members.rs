@@ -1,7 +1,7 @@
 //! Changes of the members while the ensemble serves.
 
 use futures_util::FutureExt;
-use replica::{Done, Failure, NewMember, Order, OrderError, RefusedOrder, Replica};
+use replica::{Failure, NewMember, Order, OrderError, OrderOutcome, RefusedOrder, Replica};
 use tokio::time::timeout;
 
 use crate::ensemble::{Ensemble, LONG, create, eventually, open_session, soon, write};
@@ -30,7 +30,7 @@ fn new_member(ensemble: &Ensemble, at: usize) -> NewMember {
 }
 
 /// Gives a node an order. Tries again while a change is under way or there is no leader.
-async fn order(node: &Replica, order: Order) -> Result<Done, OrderError> {
+async fn order(node: &Replica, order: Order) -> Result<OrderOutcome, OrderError> {
     let deadline = soon();
     loop {
         match node.order(order.clone(), deadline).await {
@@ -51,7 +51,7 @@ fn voters(ids: &[u64]) -> Vec<(u64, String)> {
 
 /// Checks the kind of a refused order.
 #[track_caller]
-fn refused(done: Result<Done, OrderError>, expected: RefusedOrder) {
+fn refused(done: Result<OrderOutcome, OrderError>, expected: RefusedOrder) {
     match done {
         Err(OrderError::Refused { kind, .. }) => assert_eq!(kind, expected),
         done => panic!("{done:?}"),
@@ -198,7 +198,7 @@ async fn leadership_goes_where_it_is_told_to() {
         })
         .await;
         let done = order(ensemble.node(round % 3), Order::Transfer { to: Some(to as u64 + 1) }).await.unwrap();
-        assert!(matches!(done, Done::Transferred { to: new, .. } if new == to as u64 + 1), "{done:?}");
+        assert!(matches!(done, OrderOutcome::Transferred { to: new, .. } if new == to as u64 + 1), "{done:?}");
         assert_eq!(ensemble.leader().await, to);
         write(ensemble.node(round % 3), create("/", &round.to_string(), b"")).await;
     }

@@ -19,13 +19,13 @@ const PREFIX: usize = 8;
 
 /// Records that members have sent, by lane.
 #[derive(Default)]
-pub(crate) struct Heard {
+pub(crate) struct MemberRecords {
     lanes: Mutex<[VecDeque<Vec<u8>>; 4]>,
     /// Number of reads with a damaged byte.
     pub(crate) damaged: AtomicU64,
 }
 
-impl Heard {
+impl MemberRecords {
     /// Picks a record that a member sent on this lane, but not one of the newest.
     pub(crate) fn any(&self, random: &mut fastrand::Rng, lane: u32) -> Option<Vec<u8>> {
         let lanes = self.lanes.lock().unwrap();
@@ -44,7 +44,7 @@ impl Heard {
 }
 
 /// Starts a proxy before a node.
-pub(crate) async fn tap(target: SocketAddr, heard: Arc<Heard>) -> SocketAddr {
+pub(crate) async fn tap(target: SocketAddr, heard: Arc<MemberRecords>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -63,7 +63,7 @@ pub(crate) async fn tap(target: SocketAddr, heard: Arc<Heard>) -> SocketAddr {
     addr
 }
 
-async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut frames: Option<Frames>, heard: &Heard) {
+async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut frames: Option<Frames>, heard: &MemberRecords) {
     let mut bytes = vec![0; 16 << 10];
     while let Ok(count @ 1..) = from.read(&mut bytes).await {
         let piece = &mut bytes[..count];
@@ -94,7 +94,7 @@ struct Frames {
 }
 
 impl Frames {
-    fn read(&mut self, piece: &[u8], heard: &Heard) {
+    fn read(&mut self, piece: &[u8], heard: &MemberRecords) {
         self.input.extend_from_slice(piece);
         while let Some(length) = self.input.first_chunk::<4>() {
             let end = PREFIX + u32::from_le_bytes(*length) as usize;

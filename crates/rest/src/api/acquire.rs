@@ -10,9 +10,9 @@ use tokio::time::Instant;
 use uuid::Uuid;
 use zlock_client::api::ProblemType::{BlockedByOwnSession, NotOwner};
 use zlock_client::api::{Millis, PathInUrl, RevokeRequest, Ticket, ZnodePath};
-use znode::lock::{self, Held, LockStatus};
+use znode::lock::{self, LockStatus, TicketHolds};
 use znode::{
-    Acquire, Applied, Attempt, Error, FencingToken, LockMode, Op, Reply, RequestKey, State, Upgrade, ZPath, Zxid,
+    Acquire, Attempt, Error, FencingToken, LockMode, Op, Reply, RequestKey, State, TxnOutcome, Upgrade, ZPath, Zxid,
 };
 
 use crate::api::convert;
@@ -35,10 +35,10 @@ pub(crate) const ROUTES: &[Route] = &[Route {
     in_session: true,
     problems: &[QUEUE, &[BlockedByOwnSession, NotOwner]],
     rules: &[
-        "limit: none is set for this semaphore",
+        "permits_max: it is missing",
         "are asked for, and the semaphore has",
-        "of them, and limit is",
-        "permits and limit belong to mode=semaphore",
+        "of them, and permits_max is",
+        "permits and permits_max belong to mode=semaphore",
         "not the path of a ticket of this lock",
         "belongs to acquires without Idempotency-Key and owner",
     ],
@@ -67,7 +67,7 @@ const TICKET_STAYS: &str = "the ticket stays for as long as its session: ask the
 const NOT_WITHDRAWN: &str = "the ticket could not be withdrawn, and stands or holds until it is, or its session ends";
 
 /// Result of a ticket's wait.
-pub(crate) enum Waited {
+pub(crate) enum WaitOutcome {
     /// The ticket holds the lock.
     Held(Grant),
     /// The wait is over, and the ticket may still be waiting.
@@ -76,8 +76,8 @@ pub(crate) enum Waited {
     Ended(Problem),
 }
 
-/// A held lock, as it was at one zxid. A request to give the ticket up belongs to the same moment:
-/// after it the ticket may be taken away.
+/// A held lock at one zxid, together with a request to give the ticket up: after that zxid the
+/// ticket may be taken away.
 pub(crate) struct Grant {
     pub(crate) token: FencingToken,
     pub(crate) holds: u32,
@@ -93,7 +93,7 @@ impl Grant {
     }
 
     /// Makes the grant of the log's answer at `zxid`, with any later request to give the ticket up.
-    fn answered(door: &Door, ticket: &ZPath, held: Held, zxid: Zxid) -> Grant {
+    fn answered(door: &Door, ticket: &ZPath, held: TicketHolds, zxid: Zxid) -> Grant {
         Grant { zxid, ..Grant::seen(&door.replica.state(), ticket, held.token, held.holds) }
     }
 }
@@ -142,7 +142,7 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
     call.forget_head();
     let deadline = call.arrived + Duration::from_millis(wish.wait_ms);
     let path = wish.lock;
-    // The missing znode of an upgrade may be its reader.
+    // For an upgrade, the missing znode may be the read ticket.
     let is_upgrade = matches!(wish.op, Op::Upgrade(_));
     let (heartbeat, mut waiter) = propose(&mut call, wish.op, &path, wish.keep)?;
     let entered = enqueue(&call.door, &mut waiter, &path).await;
@@ -160,9 +160,9 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
     let grant = match grant {
         Some(grant) => grant,
         None if wish.keep => match wait(&call.door, &ticket, deadline).await {
-            Ok(Waited::Held(grant)) => grant,
-            // A client whose place is kept must hear of its ticket, however the wait ended.
-            Ok(Waited::Over | Waited::Ended(_)) | Err(_) => match standing(&call, &ticket, true)? {
+            Ok(WaitOutcome::Held(grant)) => grant,
+            // A client whose place is kept must be told its ticket, however the wait ended.
+            Ok(WaitOutcome::Over | WaitOutcome::Ended(_)) | Err(_) => match standing(&call, &ticket, true)? {
                 Standing::Held(grant) => grant,
                 Standing::Waiting(answer) => return Ok(answer),
             },
@@ -180,8 +180,8 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
     Ok(answer)
 }
 
-/// Proposes an acquire, with a heartbeat beside it. With `keep` the waiter keeps its place in the
-/// queue.
+/// Proposes an acquire, and sends a heartbeat of its session at the same time. With `keep` the
+/// waiter keeps its place in the queue.
 pub(crate) fn propose(call: &mut Call, op: Op, lock: &ZPath, keep: bool) -> Result<(Heartbeat, Waiter), Problem> {
     let credential = call.caller.session()?;
     let attempt = new_attempt()?;
@@ -229,7 +229,7 @@ fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Pr
     Ok(Wish { op, lock, wait_ms, keep, texts, mode: Some(mode) })
 }
 
-/// Draws the number of an attempt, unlike that of any other; 0 stands for no attempt.
+/// Draws a random number for an attempt, which no other attempt has; 0 stands for no attempt.
 fn new_attempt() -> Result<Attempt, Problem> {
     let drawn = getrandom::u64().map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
     Ok(Attempt(drawn.max(1)))
@@ -243,7 +243,7 @@ fn reader_of(lock: &ZPath, text: &str) -> Result<ZPath, Problem> {
 
 /// Returns the ticket, and the grant where the log gave the lock at once.
 pub(crate) async fn enqueue(door: &Door, waiter: &mut Waiter, lock: &ZPath) -> Result<(ZPath, Option<Grant>), Problem> {
-    let Applied { zxid, reply, .. } = waiter.applied().await?;
+    let TxnOutcome { zxid, reply, .. } = waiter.applied().await?;
     match reply {
         Ok(Reply::Acquired { ticket, held }) => {
             let grant = held.map(|held| Grant::answered(door, &ticket, held, zxid));
@@ -271,14 +271,14 @@ pub(crate) async fn wait_or_leave(
     deadline: Instant,
 ) -> Result<Grant, Problem> {
     let (end, unclear) = match wait(door, ticket, deadline).await {
-        Ok(Waited::Held(grant)) => return Ok(grant),
-        Ok(Waited::Over) => (None, None),
+        Ok(WaitOutcome::Held(grant)) => return Ok(grant),
+        Ok(WaitOutcome::Over) => (None, None),
         // The key of the acquire finds the ticket, even one that is granted later.
-        Ok(Waited::Ended(problem)) if waiter.is_keyed() => {
+        Ok(WaitOutcome::Ended(problem)) if waiter.is_keyed() => {
             waiter.stay();
             return Err(problem.with_ticket_left(TICKET_STAYS));
         }
-        Ok(Waited::Ended(problem)) => (Some(problem.clone()), Some(problem.with_ticket_left(NOT_WITHDRAWN))),
+        Ok(WaitOutcome::Ended(problem)) => (Some(problem.clone()), Some(problem.with_ticket_left(NOT_WITHDRAWN))),
         Err(problem) => (Some(problem), None),
     };
     // An error leaves the waiter armed, which retries the withdrawal later.
@@ -295,8 +295,8 @@ pub(crate) async fn wait_or_leave(
 }
 
 /// Translates the log's answer to a withdrawal: a grant, or the end of the attempt.
-fn withdrawn(door: &Door, applied: Applied, ticket: &ZPath) -> Result<Result<Grant, Problem>, Problem> {
-    let Applied { zxid, reply, .. } = applied;
+fn withdrawn(door: &Door, applied: TxnOutcome, ticket: &ZPath) -> Result<Result<Grant, Problem>, Problem> {
+    let TxnOutcome { zxid, reply, .. } = applied;
     Ok(match reply {
         Ok(Reply::StillHeld(held)) => Ok(Grant::answered(door, ticket, held, zxid)),
         Ok(Reply::Withdrawn) => Err(Problem::not_acquired(ticket, zxid)),
@@ -307,17 +307,19 @@ fn withdrawn(door: &Door, applied: Applied, ticket: &ZPath) -> Result<Result<Gra
     })
 }
 
+/// Waits until the ticket holds the lock, or until the deadline.
+///
 /// # Errors
 /// 410 when the ticket has gone; 429 at a bound of the node, 503 when it stops.
-pub(crate) async fn wait(door: &Door, ticket: &ZPath, deadline: Instant) -> Result<Waited, Problem> {
+pub(crate) async fn wait(door: &Door, ticket: &ZPath, deadline: Instant) -> Result<WaitOutcome, Problem> {
     let grant = |state: &State, status: LockStatus| match status {
         LockStatus::Held { token, holds } => Some(Grant::seen(state, ticket, token, holds)),
         LockStatus::Waiting { .. } => None,
     };
     match until(door, ticket, deadline, grant).await? {
-        Ok(grant) => Ok(Waited::Held(grant)),
-        Err(WaitEnd::Deadline) => Ok(Waited::Over),
-        Err(end @ (WaitEnd::CannotServe | WaitEnd::Stopped)) => Ok(Waited::Ended(end.into())),
+        Ok(grant) => Ok(WaitOutcome::Held(grant)),
+        Err(WaitEnd::Deadline) => Ok(WaitOutcome::Over),
+        Err(end @ (WaitEnd::CannotServe | WaitEnd::Stopped)) => Ok(WaitOutcome::Ended(end.into())),
         Err(end) => Err(end.into()),
     }
 }
@@ -351,7 +353,7 @@ pub(crate) async fn until<T: Send>(
     }
 }
 
-/// The 200 of a held ticket.
+/// Makes the answer for a held ticket (200).
 pub(crate) fn held(call: &Call, ticket: &ZPath, lock: &ZPath, grant: Grant, safe_for_ms: u64) -> Response {
     let body = Ticket::Held {
         ticket: ticket.as_str().into(),
@@ -364,11 +366,11 @@ pub(crate) fn held(call: &Call, ticket: &ZPath, lock: &ZPath, grant: Grant, safe
     mixed_clients::warn(json(StatusCode::OK, grant.zxid, &body), &call.door.replica.state(), lock, &call.identities)
 }
 
-/// Present position of a ticket.
+/// Present state of a ticket.
 pub(crate) enum Standing {
     /// The ticket holds the lock.
     Held(Grant),
-    /// The ticket waits: the 202.
+    /// The ticket waits. Has the answer (202).
     Waiting(Response),
 }
 

@@ -85,7 +85,7 @@ fn now_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// An item of the queue.
+/// Item of the queue between the writer and the answer.
 enum Piece {
     Bytes(Bytes),
     /// The end of the file. An answer without it is broken off, so that the client sees that it is

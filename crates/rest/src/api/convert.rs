@@ -220,9 +220,15 @@ pub(crate) fn acl(entries: Vec<AclEntry>) -> Result<Vec<Acl>, Problem> {
     entries.into_iter().map(entry).collect()
 }
 
-/// Parses `world:anyone:cdrwa,digest:user:hash:r`: the scheme ends at the first colon of an entry,
-/// and the permissions follow the last.
+/// Parses an ACL from the query: the JSON of a body, or `world:anyone:cdrwa,digest:user:hash:r`,
+/// where no id has a comma. The scheme ends at the first colon of an entry, and the permissions
+/// follow the last.
 pub(crate) fn parse_acl(text: &str) -> Result<Vec<Acl>, Problem> {
+    // No scheme begins with a bracket.
+    if text.starts_with('[') {
+        let entries = serde_json::from_str(text);
+        return acl(entries.map_err(|error| Problem::bad("acl", format!("not a JSON list of entries: {error}")))?);
+    }
     let entry = |entry: &str| {
         let (who, letters) = entry.rsplit_once(':')?;
         let (scheme, id) = who.split_once(':')?;
@@ -269,6 +275,16 @@ mod tests {
         assert_eq!(acl[1], Acl { perms: znode::ALL, scheme: "digest".into(), id: "bob:aGFzaA==".into() });
         assert_eq!(acl_entry(&acl[1], true).perms, "cdrwa");
         for bad in ["", "world", "world:anyone", "world:anyone:x", "world:anyone:r,"] {
+            assert!(parse_acl(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn an_acl_whose_ids_have_commas_is_written_as_json() {
+        let acl = parse_acl(r#"[{"perms":"r","scheme":"x509","id":"CN=alice,O=a:r,OU=b:c:r"}]"#).unwrap();
+        let id = "CN=alice,O=a:r,OU=b:c:r".into();
+        assert_eq!(acl, [Acl { perms: znode::READ, scheme: "x509".into(), id }]);
+        for bad in ["[", "[{}]", r#"[{"perms":"x","scheme":"world","id":"anyone"}]"#] {
             assert!(parse_acl(bad).is_err(), "{bad:?}");
         }
     }

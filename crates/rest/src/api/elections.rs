@@ -2,14 +2,14 @@
 //!
 //! A campaign is an acquire under the name that Curator's LeaderLatch gives. The value that a
 //! leader proclaims is the data of its lock node. Observers see the present leader and its latest
-//! value. An observer that asks on with the cursor of its last answer misses only leaders that have
+//! value. An observer that continues with `upto` of its last answer misses only leaders that have
 //! left before its next look.
 
 use axum::http::StatusCode;
 use bytes::Bytes;
 use replica::{Consistency, Step, WatchKey};
 use zlock_client::api::ProblemType::{BlockedByOwnSession, NoNode, NotOwner, TicketGone};
-use zlock_client::api::{Election, Leader, Millis, NodeSet, PathInUrl, Released, ZnodePath};
+use zlock_client::api::{ChangedZnode, Election, Leader, Millis, PathInUrl, Release, ZnodePath};
 use znode::lock::{self, LockStatus, QueueEntry};
 use znode::{Error, FencingToken, Identity, LockGuard, LockMode, Op, Reply, SessionId, State, ZPath, ZnodeOp};
 
@@ -47,7 +47,7 @@ pub(crate) const ROUTES: &[Route] = &[
 
 const ROUTE: &str = "/v1/elections";
 
-/// Stands for election, waiting to lead as long as `wait` says.
+/// Enters the election, and waits to lead for as long as `wait` says.
 #[utoipa::path(post, path = "/v1/elections/{*path}", operation_id = "electionsCampaign", tag = "elections",
     params(("path" = PathInUrl, Path, example = "boss", description = "slashes plain or encoded"),
         ("wait" = Option<Millis>, Query, example = "30s", description = "0, the default, is a try"),
@@ -73,7 +73,7 @@ pub(crate) async fn campaign(call: Call) -> Answer {
         ("ticket" = Option<ZnodePath>, Query, description = "the leader's lock node, with its fencing_token"),
         ("fencing_token" = Option<u64>, Query, description = "with ticket: a retry is the same request")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream", example = "http://a:80"),
-    responses((status = 200, description = "Proclaimed", body = NodeSet, example = json!({"path": LEADER,
+    responses((status = 200, description = "Proclaimed", body = ChangedZnode, example = json!({"path": LEADER,
         "stat": stat(16, 17, 1, 3, 11), "zxid": ZXID + 17}))))]
 pub(crate) async fn proclaim(WithBody(mut call): WithBody) -> Answer {
     let path = call.lock_path(ROUTE)?;
@@ -100,14 +100,14 @@ pub(crate) async fn proclaim(WithBody(mut call): WithBody) -> Answer {
     let (zxid, Reply::Set { stat }) = set? else {
         return Err(Problem::internal("a set was not answered as one"));
     };
-    let set = NodeSet { path: ticket.as_str().into(), stat: convert::stat(stat), zxid: zxid.0 };
+    let set = ChangedZnode { path: ticket.as_str().into(), stat: convert::stat(stat), zxid: zxid.0 };
     Ok(json(StatusCode::OK, zxid, &set))
 }
 
 /// Gives leadership up: the next candidate leads.
 #[utoipa::path(delete, path = "/v1/elections/{*path}", operation_id = "electionsResign", tag = "elections",
     params(("path" = PathInUrl, Path, example = "boss", description = "slashes plain or encoded")),
-    responses((status = 200, description = "Resigned", body = Released, example = json!({"holds": 0,
+    responses((status = 200, description = "Resigned", body = Release, example = json!({"holds": 0,
         "zxid": ZXID + 25}))))]
 pub(crate) async fn resign(mut call: Call) -> Answer {
     let path = call.lock_path(ROUTE)?;
@@ -117,10 +117,10 @@ pub(crate) async fn resign(mut call: Call) -> Answer {
     let (zxid, Reply::Released { holds }) = released? else {
         return Err(Problem::internal("a release was not answered as one"));
     };
-    Ok(json(StatusCode::OK, zxid, &Released { holds, zxid: zxid.0 }))
+    Ok(json(StatusCode::OK, zxid, &Release { holds, zxid: zxid.0 }))
 }
 
-/// A problem about the leader's ticket, which may have gone meanwhile.
+/// Converts a problem about the leader's ticket, which may have gone meanwhile.
 fn of_leader(call: &Call, problem: Problem, ticket: &ZPath) -> Problem {
     history::of_ticket(problem, &call.identities, &call.door.replica.state(), ticket)
 }
@@ -138,7 +138,7 @@ pub(crate) async fn observe(mut call: Call) -> Answer {
     let path = call.lock_path(ROUTE)?;
     let wait = Wait::take(&mut call)?;
     let since = call.query.take("since")?;
-    // The state is not older than the client's last, whichever node that came from.
+    // The state is at least as new as that of the client's last answer, from any node.
     let state = call.read().await?;
     std::mem::take(&mut call.query).finish()?;
     let view = |state: &State| view(&call.identities, state, &path);
@@ -158,7 +158,7 @@ pub(crate) async fn observe(mut call: Call) -> Answer {
 }
 
 fn view(identities: &[Identity], state: &State, path: &ZPath) -> Result<Election, Problem> {
-    // Access is checked at each look, as a wait may have begun before the znode existed.
+    // Access is checked at each read, because a wait may have begun before the znode existed.
     check_readable(identities, state, path)?;
     let contenders = lock::queue(state, path, 0, 0).map_or(0, |queue| queue.contenders);
     let Some(leader) = lock::holder(state, path)? else {
@@ -182,7 +182,7 @@ fn view(identities: &[Identity], state: &State, path: &ZPath) -> Result<Election
     })
 }
 
-/// The watch that fires first when the leader or its value changes.
+/// Returns the watch that fires first when the leader or its value changes.
 fn to_watch(state: &State, path: &ZPath) -> WatchKey {
     match lock::holder(state, path) {
         Ok(Some(leader)) => WatchKey::Node(leader.ticket),
@@ -190,7 +190,7 @@ fn to_watch(state: &State, path: &ZPath) -> WatchKey {
     }
 }
 
-/// The leader's lock node and token, from the request or looked up.
+/// Returns the leader's lock node and token, from the request or looked up.
 async fn named(call: &mut Call, path: &ZPath) -> Result<(ZPath, FencingToken), Problem> {
     let (ticket, token) = (call.query.take("ticket")?, call.query.get("fencing_token")?);
     match (ticket, token) {
@@ -219,7 +219,7 @@ fn leads(state: &State, ticket: &ZPath, session: SessionId, token: FencingToken)
     holds && state.owner_of(ticket) == Some(session)
 }
 
-/// Looks the leader up, and checks that the asking session owns it.
+/// Looks the leader up, and checks that the session of the request owns its ticket.
 async fn own_leadership(call: &mut Call, path: &ZPath) -> Result<QueueEntry, Problem> {
     std::mem::take(&mut call.query).finish()?;
     let credential = call.caller.session()?;

@@ -1,5 +1,5 @@
-//! Ephemeral znodes with a name of their own, each made by one entry of the log: members of groups
-//! and simple locks.
+//! Ephemeral znodes whose names the requests give, each made by one entry of the log: members of
+//! groups and simple locks.
 
 use znode::{Create, CreateMode, Ensure, Error, Op, Reply, Stat, ZPath, ZnodeOp, Zxid};
 
@@ -7,8 +7,8 @@ use crate::api::history;
 use crate::problem::Problem;
 use crate::request::call::Call;
 
-/// Makes sure that the session has this znode. Returns the zxid of the decision, and the znode's
-/// stat there.
+/// Creates the znode, unless the session has it already. Returns the zxid of the decision, and the
+/// znode's stat there.
 ///
 /// # Errors
 /// 409 `node-exists` when another session's or owner's znode is there; 410 `ticket-gone` when a
@@ -26,7 +26,7 @@ pub(crate) async fn ensure(call: &Call, path: &ZPath, data: Vec<u8>, ensure: Ens
     }
 }
 
-/// 410: the znode of a request has gone since.
+/// Returns the problem of a request whose znode has gone since (410).
 pub(crate) fn gone(call: &Call, path: &ZPath, zxid: Option<Zxid>) -> Problem {
     let state = call.door.replica.state();
     history::ticket_gone(&state, path, zxid.unwrap_or(state.last_zxid()))

@@ -2,8 +2,8 @@
 //! understand. nginx's `auth_request` lets a request pass for 2xx, Envoy's `ext_authz` for 200
 //! alone; both refuse it for 403.
 //!
-//! The answer does not wait for the body: nginx announces the length of the other request's body
-//! and sends no body, unless it is configured to leave that header out.
+//! The answer does not wait for the body: nginx announces the length of the body of the request in
+//! question, and sends no body, unless it is configured to leave that header out.
 
 use std::sync::Arc;
 
@@ -44,12 +44,12 @@ pub(crate) async fn check(WithBody(mut call): WithBody) -> Answer {
     answer(&call.door, &asker, StatusCode::NO_CONTENT, &lock, token.as_deref()).await
 }
 
-/// Checks a token for a proxy, such as Envoy, that asks with the method and behind the path of the
-/// request in question: 200, else 403.
+/// Checks a token for a proxy, such as Envoy, that asks with the method and the path of the request
+/// in question, behind `/v1/fence`: 200 if the token is a present holder's, else 403.
 ///
 /// The lock, the token and the proxy's own credentials are in headers of their own. The path, the
-/// query, the body and all other headers belong to the other request, including `Authorization` and
-/// `Origin`, and are for the service behind the proxy.
+/// query, the body and all other headers, including `Authorization` and `Origin`, belong to the
+/// request in question, and are for the service behind the proxy.
 pub(crate) async fn check_behind(State(door): State<Arc<Door>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     // With two values, the proxy may have set one, and its client the other.
@@ -57,8 +57,8 @@ pub(crate) async fn check_behind(State(door): State<Arc<Door>>, request: Request
     let lock =
         lock.ok_or_else(|| Problem::bad(headers::FENCE_LOCK, "it is missing: name the lock that is to be held"))?;
     let lock = paths::parse(headers::FENCE_LOCK, lock)?;
-    // A doubled token, or one that is not text, counts as none: the proxy passes on what its client
-    // sent.
+    // Two tokens, or a token that is no text, count as no token: the proxy passes on what its
+    // client sent.
     let token = once(&parts.headers, headers::FENCING_TOKEN).ok().flatten();
     let super_digest = &door.config.super_digest;
     let identities = identities(headers::FENCE_AUTHORIZATION, &parts.extensions, &parts.headers, super_digest)?;
@@ -69,7 +69,8 @@ pub(crate) async fn check_behind(State(door): State<Arc<Door>>, request: Request
     tokio::join!(answered, pass_over(body)).0
 }
 
-/// Asker of a fence. A session may ask about its own ticket even if it may not read the lock.
+/// Client that asks about a token. A session may ask about its own ticket even if it may not read
+/// the lock.
 struct Asker<'a> {
     identities: &'a [Identity],
     session: Option<Credential>,

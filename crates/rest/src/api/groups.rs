@@ -6,7 +6,7 @@
 use axum::http::StatusCode;
 use replica::{Step, WatchKey};
 use zlock_client::api::ProblemType::TicketGone;
-use zlock_client::api::{Deleted, Group, GroupMember, Millis, PathInUrl, ZnodeName};
+use zlock_client::api::{Deletion, Group, GroupMember, Millis, PathInUrl, ZnodeName};
 use znode::{Ensure, Error, Identity, Op, State, ZPath, Zxid};
 
 use crate::api::convert;
@@ -54,7 +54,7 @@ pub(crate) async fn join(WithBody(mut call): WithBody) -> Answer {
 #[utoipa::path(delete, path = "/v1/groups/{*path}", operation_id = "groupsLeave", tag = "groups",
     params(("path" = PathInUrl, Path, example = "workers", description = "slashes plain or encoded"),
         ("member" = ZnodeName, Query, example = "a", description = "its name in the group")),
-    responses((status = 200, description = "Left, by now or before", body = Deleted,
+    responses((status = 200, description = "Left, by now or before", body = Deletion,
         example = json!({"zxid": ZXID + 30}))))]
 pub(crate) async fn leave(mut call: Call) -> Answer {
     call.caller.session()?;
@@ -69,7 +69,7 @@ pub(crate) async fn leave(mut call: Call) -> Answer {
         }
         Err(problem) => return Err(problem),
     };
-    Ok(json(StatusCode::OK, zxid, &Deleted { zxid: zxid.0 }))
+    Ok(json(StatusCode::OK, zxid, &Deletion { zxid: zxid.0 }))
 }
 
 /// Lists a group. With `since`, waits until a member has joined or left after that zxid.
@@ -107,13 +107,13 @@ fn member(call: &mut Call, path: &ZPath) -> Result<ZPath, Problem> {
     path.child(&name).map_err(|_| Problem::bad("member", "not the name of a znode"))
 }
 
-/// Zxid at which a member last joined or left.
+/// Returns the zxid at which a member last joined or left.
 fn changed(state: &State, path: &ZPath) -> u64 {
     state.node(path).map_or(0, |node| node.stat().pzxid.0)
 }
 
 fn page(identities: &[Identity], state: &State, path: &ZPath, after: &str, page_size: usize) -> Result<Group, Problem> {
-    // Access is checked at each look, as a wait may have begun before the znode existed.
+    // Access is checked at each read, because a wait may have begun before the znode existed.
     check_readable(identities, state, path)?;
     let mut group = Group {
         path: path.as_str().into(),

@@ -18,12 +18,12 @@ pub(crate) const ROUTES: &[Route] = &[route!(ready), route!(leader), route!(vote
 
 words!(CheckName, CHECKS);
 
-/// Word for a node that could serve, and sends clients elsewhere.
+/// Status of a node that could serve, but sends clients elsewhere.
 const DRAINING: &str = "draining";
 /// The names of all conditions of `/readyz`.
 const CHECKS: [&str; 7] = ["alive", "recovered", "disk", "quorum", "lag", "space", "drain"];
 
-/// One condition, and the word and the reason of its failure.
+/// One condition of `/readyz`. A failure has the status that clients see, and the reason.
 struct Condition {
     name: &'static str,
     failure: Option<(&'static str, Cow<'static, str>)>,
@@ -43,7 +43,7 @@ fn conditions(door: &Door, lag_max: Option<u64>) -> Vec<Condition> {
     of_node.chain([Condition { name: "drain", failure: drains }]).collect()
 }
 
-/// Gives `ready`, or the reason to go elsewhere.
+/// Returns `ready`, or the reason for which clients should use another node.
 pub(crate) fn readiness(door: &Door) -> &'static str {
     first_failure(&conditions(door, None), &[])
 }
@@ -76,7 +76,7 @@ pub(crate) async fn ready(mut call: Call) -> Answer {
     if let Some(unknown) = excluded.iter().find(|name| !CHECKS.contains(&name.as_str())) {
         return Err(Problem::bad(
             "exclude",
-            format!("there is no check {unknown:?}; these are: {}", CHECKS.join(", ")),
+            format!("there is no condition {unknown:?}; these are: {}", CHECKS.join(", ")),
         ));
     }
     let conditions = conditions(&call.door, lag_max);
@@ -92,7 +92,7 @@ pub(crate) async fn ready(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &zlock_client::api::Readiness { status: status.into() }))
 }
 
-/// Renders the conditions as Kubernetes and etcd do.
+/// Writes one line for each condition, in the form of Kubernetes and etcd.
 fn lines(door: &Door, is_ready: bool, conditions: &[Condition], excluded: &[String]) -> Response {
     let line = |condition: &Condition| match &condition.failure {
         _ if excluded.iter().any(|name| name == condition.name) => format!("[ ]{} excluded\n", condition.name),
@@ -142,8 +142,8 @@ pub(crate) async fn serving(call: Call) -> Answer {
     with_role(call, |_| true)
 }
 
-/// Shows whether the cluster is well, and how many voters more it can lose. The leader knows of all
-/// members; another node knows of itself and the leader.
+/// Shows whether the cluster is healthy, and how many more voters it can lose. The leader knows of
+/// all members; another node knows of itself and the leader.
 #[utoipa::path(get, path = "/v1/cluster/health", operation_id = "nodeClusterHealth", tag = "node",
     responses((status = 200, description = "As this node knows it", body = ClusterHealth,
         example = json!({"node_id": 3, "leader": 3, "healthy": true, "failure_tolerance": 1, "voters": 3,

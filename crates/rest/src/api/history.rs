@@ -42,7 +42,7 @@ fn check_readable(identities: &[Identity], state: &State, lock: &ZPath) -> Resul
     if lock::may_read_history(state, lock, identities) { Ok(()) } else { Err(forbidden(state, lock)) }
 }
 
-/// A lock's past: the last `page_size` tickets that ended.
+/// Returns a lock's past: the last `page_size` tickets that ended.
 fn history(state: &State, lock: &ZPath, page_size: usize) -> LockHistory {
     let history = lock::history(state, lock, page_size);
     LockHistory {
@@ -70,7 +70,7 @@ fn ended_ticket(lock: &ZPath, past: &lock::EndedTicket) -> EndedTicket {
     }
 }
 
-/// End of a ticket, without the client that caused it.
+/// Converts the end of a ticket, without the client that caused it.
 fn ended(past: &lock::EndedTicket) -> End {
     let how = match past.end {
         lock::TicketEnd::Released => EndCause::Released,
@@ -78,13 +78,13 @@ fn ended(past: &lock::EndedTicket) -> End {
         lock::TicketEnd::Expired => EndCause::Expired,
         lock::TicketEnd::Revoked => EndCause::Revoked,
         lock::TicketEnd::Withdrawn => EndCause::Withdrawn,
-        lock::TicketEnd::Admin => EndCause::Admin,
+        lock::TicketEnd::Admin => EndCause::Deleted,
         lock::TicketEnd::Deadlock => EndCause::Deadlock,
     };
     End { how, zxid: past.ended.zxid.0, at_ms: past.ended.time_ms, by: None }
 }
 
-/// 410: the ticket has gone. Gives the reason if the lock remembers it.
+/// Returns the problem of a ticket that has gone (410), with the reason if the lock remembers it.
 pub(crate) fn ticket_gone(state: &State, ticket: &ZPath, zxid: Zxid) -> Problem {
     let history = ticket.parent().map(|lock| lock::history(state, &lock, usize::MAX)).unwrap_or_default();
     let problem = Problem::ticket_gone(ticket, zxid);
@@ -94,8 +94,8 @@ pub(crate) fn ticket_gone(state: &State, ticket: &ZPath, zxid: Zxid) -> Problem 
     }
 }
 
-/// 410 as by [`ticket_gone`], for a request of any session: the reason is a part of the lock's
-/// past, so only readers of the past get it.
+/// Returns the problem of [`ticket_gone`] for a request of any session. The reason is a part of the
+/// lock's past, so only readers of the past get it.
 pub(crate) fn ticket_gone_for(identities: &[Identity], state: &State, ticket: &ZPath) -> Problem {
     let zxid = state.last_zxid();
     let readable = ticket.parent().is_some_and(|lock| lock::may_read_history(state, &lock, identities));
@@ -106,12 +106,13 @@ pub(crate) fn ticket_gone_for(identities: &[Identity], state: &State, ticket: &Z
     problem.because("there is no such ticket: it was released or withdrawn, its session ended, or it never was")
 }
 
-/// Says of a ticket that there is no such znode by 410.
+/// Replaces a problem about a missing znode by that of a ticket that has gone (410).
 pub(crate) fn of_ticket(problem: Problem, identities: &[Identity], state: &State, ticket: &ZPath) -> Problem {
     if problem.is(znode::Error::NoNode) { ticket_gone_for(identities, state, ticket) } else { problem }
 }
 
-/// 410 with the end of the session while that is remembered, else 404.
+/// Returns the problem of a session that is not open: 410 with its end while that is remembered,
+/// else 404.
 pub(crate) fn no_session(identities: &[Identity], state: &State, id: SessionId) -> Problem {
     let problem = match state.ended_session(id) {
         Some(session) => {

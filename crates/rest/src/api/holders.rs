@@ -42,7 +42,7 @@ pub(crate) fn explained(
     }
 }
 
-/// Beginning and end of a refusal's text.
+/// Returns the beginning and the end of a refusal's text.
 fn frame(wait_ms: u64) -> (&'static str, &'static str) {
     match wait_ms {
         0 => ("", "nothing is left of the try"),
@@ -50,9 +50,9 @@ fn frame(wait_ms: u64) -> (&'static str, &'static str) {
     }
 }
 
-/// Holders of one lock that a text names.
+/// Largest number of holders of one lock that a text names.
 const NAMED_MAX: usize = 3;
-/// Contenders of one lock that are searched for holders to name.
+/// Number of contenders of one lock that are searched for holders to name.
 const LOOKS_MAX: usize = 16;
 
 /// Adds to a failed multi-lock the first of its locks that is held by now, with its holders.

@@ -77,7 +77,7 @@ fn page(
         // A free lock may have no directory: it is made with the first contender, and deleted some
         // time after the last.
         Err(Error::NoNode) => {
-            lock::Queue { contenders: 0, entries: Vec::new(), permits: None, settings: LockSettings::default() }
+            lock::QueuePage { contenders: 0, entries: Vec::new(), permits: None, settings: LockSettings::default() }
         }
         queue => queue?,
     };
@@ -121,20 +121,20 @@ pub(crate) async fn list(mut call: Call) -> Answer {
     let prefix = call.query.path("prefix")?.unwrap_or_else(ZPath::root);
     let after = call.query.take("after")?.map(|text| call.door.cursors.open(&text)).transpose()?;
     let with_queues = call.query.flag("queues")?;
-    let listing = Listing { prefix, after, page_size, with_queues };
+    let listing = LockPageQuery { prefix, after, page_size, with_queues };
     call.page(move |call, state| page_of_locks(call, state, &listing)).await
 }
 
 /// Parameters of a page of locks.
-struct Listing {
+struct LockPageQuery {
     prefix: ZPath,
     after: Option<ZPath>,
     page_size: usize,
     with_queues: bool,
 }
 
-fn page_of_locks(call: &Call, state: &State, listing: &Listing) -> Answer {
-    let Listing { prefix, after, page_size, with_queues } = listing;
+fn page_of_locks(call: &Call, state: &State, listing: &LockPageQuery) -> Answer {
+    let LockPageQuery { prefix, after, page_size, with_queues } = listing;
     let page_size = *page_size;
     let named = |lock: &ZPath| lock == prefix || state.may_read_name(lock, &call.identities);
     let is_shown = |lock: &ZPath| shows(&call.identities, state, lock) && named(lock);
@@ -166,7 +166,7 @@ fn page_of_locks(call: &Call, state: &State, listing: &Listing) -> Answer {
 }
 
 /// Adds the queues of a page, up to the lock at which there are `page_size` contenders. Returns
-/// this lock if the page is cut behind it.
+/// this lock if the page ends with it.
 fn add_queues(
     locks: &mut Vec<LockSummary>,
     page_size: usize,
@@ -188,7 +188,7 @@ fn contenders_of(queue: &LockQueue) -> impl Iterator<Item = &Contender> {
     queue.holders.iter().chain(&queue.lingering).chain(&queue.waiters)
 }
 
-/// Adds the silence of the contenders' sessions, where this node leads.
+/// Adds the time since the last heartbeats of the contenders' sessions, if this node leads.
 fn tell_silences(replica: &Replica, locks: &mut [LockSummary]) {
     let queues = || locks.iter().filter_map(|lock| lock.queue.as_ref());
     let mut sessions: Vec<SessionId> =
@@ -208,7 +208,8 @@ fn tell_silences(replica: &Replica, locks: &mut [LockSummary]) {
     }
 }
 
-/// Unreadable locks that one request passes over at most, as looking at them costs time too.
+/// Largest number of unreadable locks that one request passes over, because looking at them takes
+/// time, too.
 const PASSED_OVER_MAX: usize = 10_000;
 
 /// A page of locks.
@@ -228,8 +229,8 @@ enum End<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// Collects the first `page_size` locks to be shown, and stops at [`PASSED_OVER_MAX`] that are
-    /// not.
+    /// Collects the first `page_size` locks to be shown, and stops after passing over
+    /// [`PASSED_OVER_MAX`] other ones.
     fn of(locks: impl Iterator<Item = &'a ZPath>, page_size: usize, is_shown: impl Fn(&ZPath) -> bool) -> Page<'a> {
         let (mut shown, mut passed_over): (Vec<&ZPath>, usize) = (Vec::new(), 0);
         for lock in locks {

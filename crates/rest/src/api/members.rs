@@ -1,8 +1,8 @@
-//! `/v1/admin/members` and `/v1/admin/leader`: the members, and a transfer of the lead.
+//! `/v1/admin/members` and `/v1/admin/leader`: the members, and a transfer of leadership.
 
 use axum::extract::Path;
 use axum::http::StatusCode;
-use replica::{Done, MembersReport, NewMember, Order, OrderError, RefusedOrder};
+use replica::{MembersReport, NewMember, Order, OrderError, OrderOutcome, RefusedOrder};
 use serde_json::{Value, json};
 use tracing::info;
 use zlock_client::api::ProblemType::{
@@ -133,7 +133,7 @@ pub(crate) async fn remove(operator: Operator, Path(id): Path<String>, mut call:
     ordered(&call, Order::Remove { id, force }).await
 }
 
-/// Passes the lead to another voter, and waits until it leads.
+/// Passes leadership to another voter, and waits until that voter leads.
 #[utoipa::path(put, path = "/v1/admin/leader", operation_id = "adminLeaderTransfer", tag = "admin",
     params(("to" = Option<u64>, Query, minimum = 1, example = 2,
         description = "the voter; absent is the one that is furthest")),
@@ -155,8 +155,8 @@ async fn ordered(call: &Call, order: Order) -> Answer {
     let done = replica.order(order, call.door.order_deadline()).await.map_err(problem)?;
     let zxid = replica.state().last_zxid();
     Ok(match done {
-        Done::Members(report) => json(StatusCode::OK, zxid, &members(report)),
-        Done::Transferred { from, to, term, took_ms } => {
+        OrderOutcome::Members(report) => json(StatusCode::OK, zxid, &members(report)),
+        OrderOutcome::Transferred { from, to, term, took_ms } => {
             json(StatusCode::OK, zxid, &Transfer { from, to, term, took_ms })
         }
     })

@@ -1,7 +1,7 @@
 //! `/metrics`: the node's numbers in Prometheus's text format 0.0.4.
 //!
 //! The numbers are those of [`replica::Replica::status`], which `/v1/cluster` and ZooKeeper's
-//! `mntr` tell, too. All are kept up to date, so a scrape counts nothing.
+//! `mntr` show, too. All are kept up to date, so that a scrape computes nothing.
 
 use std::fmt::{Display, Write as _};
 use std::sync::PoisonError;
@@ -40,7 +40,7 @@ pub(crate) async fn metrics(mut call: Call) -> Answer {
     Ok(answer(StatusCode::OK, status.applied, FORMAT, text.0))
 }
 
-/// The text written so far.
+/// Text of the metrics that were written so far.
 #[derive(Default)]
 struct Text(String);
 

@@ -1,4 +1,5 @@
-//! Warning, on answers about a lock, that clients in its queue do not see each other.
+//! Warning, on answers about a lock, that kinds of clients in its queue do not count each other's
+//! lock nodes.
 
 use axum::http::HeaderName;
 use axum::response::Response;

@@ -38,10 +38,11 @@ pub(crate) const ROUTES: &[Route] = &[
         problems: &[QUEUE],
         rules: &[
             NO_FRACTION,
-            "limit: none is set for this semaphore",
+            "permits_max: it is missing",
+            "is named twice",
             "are asked for, and the semaphore has",
-            "of them, and limit is",
-            "permits and limit belong to mode=semaphore",
+            "of them, and permits_max is",
+            "permits and permits_max belong to mode=semaphore",
         ],
         ..route!(acquire)
     },
@@ -97,7 +98,7 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     })?;
     let _waiting = if grant.is_none() { call.waits() } else { None };
     if grant.is_none() && keep {
-        // A client whose place is kept must hear of its ticket, however the wait ends.
+        // A client whose place is kept must be told its ticket, however the wait ends.
         let _ = wait(&call.door, &ticket, deadline).await;
     } else if grant.is_none() {
         let left = wait_or_leave(&call.door, &mut waiter, &ticket, deadline).await;
@@ -128,8 +129,8 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     let Some(parts) = lock::parts(&state, &ticket) else {
         return Err(gone(&ticket, &state));
     };
-    // As for a single ticket, only the owner is told how long it is safe, and others must be able
-    // to read it.
+    // As for a single ticket: only the owner is told how long the locks are safe, and other clients
+    // need read access.
     check_parts_readable(&call, &state, &ticket, parts)?;
     let own = own_credential(&call, &state, &ticket);
     let heartbeat = own.map(|credential| Heartbeat::send(&call.door, credential));
@@ -174,7 +175,7 @@ fn patience(call: &mut Call, body: &zlock_client::api::AcquireAll) -> Result<(u6
         (Some(keep), false) => keep,
         (None, _) => query.flag("keep")?,
     };
-    std::mem::take(query).finish()?;
+    std::mem::take(query).finish_beside(&["locks", "policy", "owner", "label", "lock_delay"])?;
     Ok((wait_ms, keep))
 }
 
@@ -185,6 +186,9 @@ fn wish(door: &Door, body: zlock_client::api::AcquireAll) -> Result<AcquireAll, 
         let path = paths::parse("path", &wish.path).map_err(|problem| problem.of_op(index))?;
         let mode =
             convert::lock_mode_of(wish.mode, wish.permits, wish.permits_max).map_err(|problem| problem.of_op(index))?;
+        if parts.iter().any(|(known, _)| *known == path) {
+            return Err(Problem::bad("path", format!("{path} is named twice")).of_op(index));
+        }
         parts.push((path, mode));
     }
     check_seen("label", &body.label)?;
@@ -197,7 +201,7 @@ fn wish(door: &Door, body: zlock_client::api::AcquireAll) -> Result<AcquireAll, 
     Ok(AcquireAll { policy, owner: body.owner, label: body.label, lock_delay_ms, ..AcquireAll::new(parts) })
 }
 
-/// The 200 or 202 of a multi-lock; 410 when it has gone.
+/// Makes the answer for a multi-lock, 200 or 202; 410 when it has gone.
 fn view(identities: &[Identity], state: &State, ticket: &ZPath, safe_for_ms: u64) -> Result<Response, Problem> {
     let zxid: Zxid = state.last_zxid();
     let parts = lock::parts(state, ticket).ok_or_else(|| gone(ticket, state))?;

@@ -46,14 +46,14 @@ pub(crate) async fn cluster(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &Cluster { state, status, largest_subtree, ..cluster_info(known) }))
 }
 
-/// The node rests this many times as long as a digest took, so digests get a tenth of a core at
-/// most.
+/// Pause after a digest, as a multiple of the time that it took, so that digests use at most a
+/// tenth of a core.
 const REST: u32 = 9;
-/// Time that a request waits for the digest before it and the rest that follows.
+/// Time that a request waits for the digest before it and the pause after that.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Computes a digest of the whole state, for the super user and programs on this machine. The walk
-/// takes a while, and so has a blocking thread.
+/// takes long, so it runs on a blocking thread.
 async fn state_digest(call: &Call) -> Result<StateDigest, Problem> {
     let is_super = call.identities.iter().any(|identity| identity.scheme == SUPER);
     if !is_super && !call.peer().is_some_and(Peer::is_local) {

@@ -1,9 +1,9 @@
-//! Releases: `DELETE /v1/tickets/{ticket}`, `POST /v1/hand-overs/{ticket}` to a waiter of choice,
-//! and `DELETE /v1/locks/{path}` for the ticket that holds the lock.
+//! Releases: `DELETE /v1/tickets/{ticket}`, `POST /v1/hand-overs/{ticket}`, which grants the lock
+//! to a chosen waiter, and `DELETE /v1/locks/{path}` for the ticket that holds the lock.
 
 use axum::http::StatusCode;
 use zlock_client::api::ProblemType::{HandOverRefused, LockNotManaged, NotHolder, NotOwner, SeveralHeld, TicketGone};
-use zlock_client::api::{PathInUrl, Released, ZnodePath};
+use zlock_client::api::{PathInUrl, Release, ZnodePath};
 use znode::{Error, FencingToken, HeldTicket, LockMode, Op, Reply, State, TicketRef, ZPath};
 
 use crate::api::convert;
@@ -29,7 +29,7 @@ pub(crate) const ROUTES: &[Route] = &[
 #[utoipa::path(delete, path = "/v1/tickets/{*ticket}", operation_id = "ticketsRelease", tag = "locks",
     params(("ticket" = PathInUrl, Path, example = json!(TICKET),
         description = "the lock node's path, slashes plain or encoded")),
-    responses((status = 200, description = "Given back", body = Released, example = json!({"holds": 0,
+    responses((status = 200, description = "Given back", body = Release, example = json!({"holds": 0,
         "zxid": ZXID + 25}))))]
 pub(crate) async fn release(mut call: Call) -> Answer {
     let (ticket, lock) = call.ticket_path("/v1/tickets")?;
@@ -38,12 +38,12 @@ pub(crate) async fn release(mut call: Call) -> Answer {
     give_back(&call, op, &ticket, &lock).await
 }
 
-/// Releases a managed lock with all holds, and grants it to a waiter of choice.
+/// Releases a managed lock with all holds, and grants it to a chosen waiter.
 #[utoipa::path(post, path = "/v1/hand-overs/{*ticket}", operation_id = "handOversMake", tag = "locks",
     params(("ticket" = PathInUrl, Path, example = json!(TICKET),
         description = "the holder's lock node, slashes plain or encoded"),
         ("to" = ZnodePath, Query, example = json!(WAITING), description = "the waiter's lock node")),
-    responses((status = 200, description = "Handed over", body = Released, example = json!({"holds": 0,
+    responses((status = 200, description = "Handed over", body = Release, example = json!({"holds": 0,
         "zxid": ZXID + 25}))))]
 pub(crate) async fn hand_over(mut call: Call) -> Answer {
     let (ticket, lock) = call.ticket_path("/v1/hand-overs")?;
@@ -70,7 +70,7 @@ async fn give_back(call: &Call, op: Op, ticket: &ZPath, lock: &ZPath) -> Answer 
         ("mode" = Option<zlock_client::api::LockMode>, Query, description = "only a ticket that holds in this mode"),
         ("fencing_token" = Option<u64>, Query, description = "only one with this token"),
         ("owner" = Option<String>, Query, max_length = 256, description = "only one of this owner")),
-    responses((status = 200, description = "Given back", body = Released, example = json!({"holds": 0,
+    responses((status = 200, description = "Given back", body = Release, example = json!({"holds": 0,
         "zxid": ZXID + 25}))))]
 pub(crate) async fn release_held(mut call: Call) -> Answer {
     let lock = call.lock_path("/v1/locks")?;
@@ -105,5 +105,5 @@ async fn propose(call: &Call, op: Op, explained: impl Fn(Problem, &State) -> Pro
     let (zxid, Reply::Released { holds }) = released? else {
         return Err(Problem::internal("a release was not answered as one"));
     };
-    Ok(json(StatusCode::OK, zxid, &Released { holds, zxid: zxid.0 }))
+    Ok(json(StatusCode::OK, zxid, &Release { holds, zxid: zxid.0 }))
 }

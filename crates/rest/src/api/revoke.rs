@@ -1,9 +1,9 @@
-//! `POST /v1/revocations/{path}`: asks a ticket, or all holders of a lock, to give up.
+//! `POST /v1/revocations/{path}`: asks for one ticket back, or for those of all holders of a lock.
 
 use axum::http::StatusCode;
 use zlock_client::api::ProblemType::{NoNode, TicketGone};
-use zlock_client::api::{Millis, PathInUrl, Revoked};
-use znode::{Op, Reply, lock};
+use zlock_client::api::{Millis, PathInUrl, Revocation};
+use znode::{Error, Op, Reply, Zxid, lock};
 
 use crate::api::history;
 use crate::openapi::examples::{TICKET, ZXID};
@@ -13,13 +13,13 @@ use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[Route { problems: &[&[NoNode, TicketGone]], ..route!(revoke) }];
 
-/// Asks for a ticket back, or for the tickets of all holders of a lock.
+/// Asks the holder of a ticket to release, or all holders of a lock.
 #[utoipa::path(post, path = "/v1/revocations/{*path}", operation_id = "revocationsMake", tag = "locks",
     params(("path" = PathInUrl, Path, example = "team/x",
         description = "a lock node's path, or a lock's, slashes plain or encoded"),
         ("deadline" = Option<Millis>, Query, example = "10s",
             description = "take the ticket away after this; 0 is at once, absent is never")),
-    responses((status = 200, description = "They are asked", body = Revoked, example = json!({"tickets": [TICKET],
+    responses((status = 200, description = "They are asked", body = Revocation, example = json!({"tickets": [TICKET],
         "zxid": ZXID + 18}))))]
 pub(crate) async fn revoke(mut call: Call) -> Answer {
     let path = call.lock_path("/v1/revocations")?;
@@ -33,9 +33,16 @@ pub(crate) async fn revoke(mut call: Call) -> Answer {
             false => problem,
         }
     });
+    let asked = match asked {
+        // A free lock may have no directory.
+        Err(problem) if problem.is(Error::NoNode) && !lock::is_ticket_name(path.name()) => {
+            Ok((problem.zxid.unwrap_or(Zxid(0)), Reply::Revoking { tickets: Vec::new() }))
+        }
+        asked => asked,
+    };
     let (zxid, Reply::Revoking { tickets }) = asked? else {
         return Err(Problem::internal("a revocation was not answered as one"));
     };
     let tickets = tickets.iter().map(|ticket| ticket.as_str().into()).collect();
-    Ok(json(StatusCode::OK, zxid, &Revoked { tickets, zxid: zxid.0 }))
+    Ok(json(StatusCode::OK, zxid, &Revocation { tickets, zxid: zxid.0 }))
 }

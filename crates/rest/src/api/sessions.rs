@@ -7,7 +7,7 @@ use axum::http::header::LOCATION;
 use replica::Touch;
 use zlock_client::api::ProblemType::{NoSession, SessionExpired};
 use zlock_client::api::{
-    ClientDetails, Deleted, KeptAlive, Millis, OpenSession, SessionInfo, SessionKey, SessionList, SessionOpened,
+    ClientDetails, Deletion, KeepAlive, Millis, NewSession, OpenSession, SessionInfo, SessionKey, SessionList,
     ZnodePath,
 };
 use znode::{ClientInfo, Identity, Op, Reply, SUPER, Session, SessionId, State, ZPath};
@@ -42,11 +42,11 @@ pub(crate) const ROUTES: &[Route] = &[
 /// Opens a session.
 #[utoipa::path(post, path = "/v1/sessions", operation_id = "sessionsOpen", tag = "sessions",
     request_body(content = Option<OpenSession>, example = json!({"timeout": "30s", "label": "docs"})),
-    responses((status = 201, description = "The session; its key is not shown again", body = SessionOpened,
+    responses((status = 201, description = "The session; its key is not shown again", body = NewSession,
         example = json!({"session": 6, "session_key": "6.bce47f6588e95331355307d186b88217",
         "timeout_ms": 30000, "safe_for_ms": 29400}))))]
 pub(crate) async fn open(WithBody(mut call): WithBody) -> Answer {
-    std::mem::take(&mut call.query).finish()?;
+    std::mem::take(&mut call.query).finish_beside(&["timeout", "label", "client"])?;
     let wish: OpenSession = call.json_or_default().await?;
     let timeout_ms = match wish.timeout {
         Some(Millis(ms)) => u32::try_from(ms).unwrap_or(u32::MAX),
@@ -54,7 +54,7 @@ pub(crate) async fn open(WithBody(mut call): WithBody) -> Answer {
     };
     let mut key = SessionKey { id: 0, secret: [0; 16] };
     getrandom::fill(&mut key.secret).map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
-    // The session of the request has no part in the new one.
+    // A session in the request has no effect on the new one.
     call.caller.credential = None;
     let address = call.peer().and_then(Peer::counted_addr);
     if address.is_some_and(|address| !call.door.session_rates.take(address)) {
@@ -70,7 +70,7 @@ pub(crate) async fn open(WithBody(mut call): WithBody) -> Answer {
         return Err(Problem::internal("an open was not answered as one"));
     };
     key.id = session.0;
-    let opened = SessionOpened {
+    let opened = NewSession {
         session: session.0,
         session_key: key.to_string(),
         timeout_ms,
@@ -80,7 +80,7 @@ pub(crate) async fn open(WithBody(mut call): WithBody) -> Answer {
     Ok(with_header(json(StatusCode::CREATED, zxid, &opened), LOCATION, format!("/v1/sessions/{session}")))
 }
 
-/// Client of a session: its own description, and the address that it was seen at.
+/// Makes the client of a session from its own description and the address that it was seen at.
 fn client(details: ClientDetails, peer: Option<&Peer>) -> Result<ClientInfo, Problem> {
     let ClientDetails { host, pid, program } = details;
     for (name, text) in [("client.host", &host), ("client.program", &program)] {
@@ -95,26 +95,26 @@ fn client(details: ClientDetails, peer: Option<&Peer>) -> Result<ClientInfo, Pro
 /// Keeps a session alive; the leader answers.
 #[utoipa::path(post, path = "/v1/sessions/{session}/keepalive", operation_id = "sessionsKeepAlive", tag = "sessions",
     params(("session" = u64, Path, minimum = 1, example = 6)),
-    responses((status = 200, description = "The leader has heard", body = KeptAlive, example = json!({"session": 6,
+    responses((status = 200, description = "The leader has heard", body = KeepAlive, example = json!({"session": 6,
         "timeout_ms": 30000, "safe_for_ms": 29400}))))]
 pub(crate) async fn keep_alive(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let id = own_session(&call, "/keepalive")?;
     let touch = call.door.replica.touch(call.caller.session()?, call.door.read_deadline()).await?;
     let Touch { timeout_ms, .. } = touch;
-    let kept = KeptAlive { session: id.0, timeout_ms, safe_for_ms: safe_for_ms(timeout_ms) };
+    let kept = KeepAlive { session: id.0, timeout_ms, safe_for_ms: safe_for_ms(timeout_ms) };
     Ok(json(StatusCode::OK, call.door.replica.state().last_zxid(), &kept))
 }
 
 /// Closes a session: its ephemerals and locks go at once.
 #[utoipa::path(delete, path = "/v1/sessions/{session}", operation_id = "sessionsClose", tag = "sessions",
     params(("session" = u64, Path, minimum = 1, example = 6)),
-    responses((status = 200, description = "It is closed", body = Deleted, example = json!({"zxid": ZXID + 27}))))]
+    responses((status = 200, description = "It is closed", body = Deletion, example = json!({"zxid": ZXID + 27}))))]
 pub(crate) async fn close(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let session = own_session(&call, "")?;
     let (zxid, _) = call.propose(Op::CloseSession { session }).await?;
-    Ok(json(StatusCode::OK, zxid, &Deleted { zxid: zxid.0 }))
+    Ok(json(StatusCode::OK, zxid, &Deletion { zxid: zxid.0 }))
 }
 
 /// Shows one session without its secret. An ended session is 410, with its end while that is
@@ -173,7 +173,7 @@ pub(crate) async fn list(mut call: Call) -> Answer {
     call.page(page).await
 }
 
-/// Znodes of one session that are searched for one that the request may read.
+/// Number of a session's znodes that are searched for one that the request may read.
 const LOOKS_MAX: usize = 8;
 
 /// Tells whether the request may know the client's address: it must be able to read a znode of the

@@ -3,11 +3,11 @@
 use axum::http::StatusCode;
 use zlock_client::api::ProblemType::{NotEmpty, PermitsMaxDiffers, UpgradeConflict};
 use zlock_client::api::{LockSettings, LockSettingsInfo, PathInUrl};
-use znode::{Op, State, Zxid};
-use znode::{ZPath, lock};
+use znode::{Error, Op, State, ZPath, Zxid, lock};
 
 use crate::openapi::examples::ZXID;
 use crate::openapi::problems::{CREATE, NO_FRACTION};
+use crate::problem::Problem;
 use crate::request::access::check_readable;
 use crate::request::call::{Answer, Call, WithBody, json};
 use crate::route::{Route, route};
@@ -16,7 +16,7 @@ const ROUTE: &str = "/v1/settings";
 
 pub(crate) const ROUTES: &[Route] = &[
     Route { reads: true, ..route!(look) },
-    Route { problems: SET, rules: &[NO_FRACTION], ..route!(set) },
+    Route { problems: SET, rules: &[NO_FRACTION, "not together with managed"], ..route!(set) },
     Route { problems: SET, ..route!(reset) },
 ];
 
@@ -43,7 +43,7 @@ pub(crate) async fn look(mut call: Call) -> Answer {
         "settings": {"managed": true, "waiters_max": 10}, "zxid": ZXID + 33}))))]
 pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
     let path = call.lock_path(ROUTE)?;
-    std::mem::take(&mut call.query).finish()?;
+    std::mem::take(&mut call.query).finish_beside(&["managed", "waiters_max", "permits_max"])?;
     let (LockSettings { managed, waiters_max, permits_max }, _permit) = call.json().await?;
     replace(&call, path, znode::LockSettings { limit: permits_max, managed, waiters_max }).await
 }
@@ -60,7 +60,17 @@ pub(crate) async fn reset(mut call: Call) -> Answer {
 }
 
 async fn replace(call: &Call, path: ZPath, settings: znode::LockSettings) -> Answer {
-    let (zxid, _) = call.propose(Op::SetLock { lock: path.clone(), settings }).await?;
+    if settings.limit == Some(0) {
+        return Err(Problem::bad("permits_max", "at least 1"));
+    }
+    if settings.managed && settings.limit.is_some() {
+        return Err(Problem::bad("permits_max", "not together with managed"));
+    }
+    let set = call.propose(Op::SetLock { lock: path.clone(), settings }).await;
+    let (zxid, _) = set.map_err(|problem| match problem.is(Error::NotEmpty) {
+        true => problem.because("the lock is in use: `managed` and semaphores change while the queue is empty"),
+        false => problem,
+    })?;
     Ok(answer(&path, settings, zxid))
 }
 
@@ -69,7 +79,7 @@ fn answer(path: &ZPath, settings: znode::LockSettings, zxid: Zxid) -> axum::resp
     json(StatusCode::OK, zxid, &info)
 }
 
-/// Settings of a lock. A lock without a directory has the defaults.
+/// Returns the settings of a lock. A lock without a directory has the defaults.
 fn of(state: &State, path: &ZPath) -> znode::LockSettings {
     lock::queue(state, path, 0, 0).map(|queue| queue.settings).unwrap_or_default()
 }

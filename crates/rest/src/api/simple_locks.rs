@@ -2,8 +2,8 @@
 //!
 //! The request that creates the znode first holds the lock. A delete wakes all waiting requests,
 //! which then try again. A try is one entry of the log, and so is a release. The data is the
-//! owner's id. By the id and the session, the entry of a retry finds its own znode of an earlier
-//! request whose answer was lost.
+//! owner's id. By the id and the session, a retry recognizes the znode of an earlier request whose
+//! answer was lost.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use replica::{Step, WatchKey};
 use tokio::time::Instant;
 use uuid::Uuid;
 use zlock_client::api::ProblemType::{NoNode, NotAcquired, TicketGone};
-use zlock_client::api::{Millis, PathInUrl, Released, SimpleLock, Ticket};
+use zlock_client::api::{Millis, PathInUrl, Release, SimpleLock, Ticket};
 use znode::{Ensure, Error, FencingToken, HeldTicket, LockGuard, Op, State, TicketRef, ZPath, Zxid};
 
 use crate::api::ensure::ensure;
@@ -93,7 +93,7 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     ))
 }
 
-/// The owner's id: the request's `owner`, else its key.
+/// Returns the owner's id: the request's `owner`, else its key, else a new UUID.
 fn owner_or_key(call: &Call, named: Option<String>) -> Result<String, Problem> {
     let key = key_text(call.headers())?;
     let (from, id) = match (named, key) {
@@ -138,7 +138,7 @@ pub(crate) async fn look(mut call: Call) -> Answer {
     params(("path" = PathInUrl, Path, example = "cron", description = "slashes plain or encoded"),
         ("owner" = Option<String>, Query, max_length = 256, description = "who took it"),
         ("fencing_token" = Option<u64>, Query, description = "instead: with what it is held")),
-    responses((status = 200, description = "Given back, by now or before", body = Released,
+    responses((status = 200, description = "Given back, by now or before", body = Release,
         example = json!({"holds": 0, "zxid": ZXID + 32}))))]
 pub(crate) async fn release(mut call: Call) -> Answer {
     call.caller.session()?;
@@ -150,7 +150,7 @@ pub(crate) async fn release(mut call: Call) -> Answer {
         (None, owner @ Some(_)) => give_back(&call, path, owner).await?,
         (None, None) => return Err(Problem::bad("owner", "who took it")),
     };
-    Ok(json(StatusCode::OK, zxid, &Released { holds: 0, zxid: zxid.0 }))
+    Ok(json(StatusCode::OK, zxid, &Release { holds: 0, zxid: zxid.0 }))
 }
 
 /// Releases the lock of an owner in the session. A missing lock is no error.

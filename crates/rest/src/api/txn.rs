@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use tokio::task::yield_now;
 use zlock_client::api::ProblemType::{BadVersion, InvalidAcl, NotEmpty};
-use zlock_client::api::{Millis, Txn, TxnDone, TxnOp, TxnResult};
+use zlock_client::api::{Millis, Txn, TxnAnswer, TxnOp, TxnResult};
 use znode::{Acl, Op, Reply, ZPath, ZnodeOp};
 
 use crate::api::convert;
@@ -26,14 +26,14 @@ pub(crate) const ROUTES: &[Route] = &[Route {
     ..route!(apply)
 }];
 
-/// Data up to this size decodes in a fraction of a millisecond.
+/// Largest data that is decoded without a yield; this takes a fraction of a millisecond.
 const LONG_DATA_BYTES: usize = 64 << 10;
 
 /// Creates, deletes, sets and checks several znodes in one transaction.
 #[utoipa::path(post, path = "/v1/txn", operation_id = "txnApply", tag = "znodes", request_body(content = Txn,
     example = json!({"ops": [{"op": "create", "path": "/app/a", "data": "1"}, {"op": "set", "path": "/app",
     "data": "2", "version": 2}, {"op": "check", "path": "/app", "version": 3}, {"op": "delete", "path": "/app/a"}]})),
-    responses((status = 200, description = "All of it was applied", body = TxnDone,
+    responses((status = 200, description = "All of it was applied", body = TxnAnswer,
         example = json!({"zxid": ZXID + 15, "results": [{"op": "create", "path": "/app/a", "stat": stat(15, 15, 0, 0,
         1)}, {"op": "set", "stat": stat(7, 15, 3, 0, 1)}, {"op": "done"}, {"op": "done"}]}))))]
 pub(crate) async fn apply(WithBody(mut call): WithBody) -> Answer {
@@ -52,7 +52,7 @@ pub(crate) async fn apply(WithBody(mut call): WithBody) -> Answer {
         return Err(Problem::internal("a multi was not answered as one"));
     };
     let results = replies.into_iter().map(result).collect::<Result<_, _>>()?;
-    Ok(json(StatusCode::OK, zxid, &TxnDone { zxid: zxid.0, results }))
+    Ok(json(StatusCode::OK, zxid, &TxnAnswer { zxid: zxid.0, results }))
 }
 
 fn op(call: &Call, op: TxnOp) -> Result<ZnodeOp, Problem> {

@@ -2,7 +2,7 @@
 //! the level.
 
 use axum::http::StatusCode;
-use replica::{Finalized, MemberProgram, UpgradeStatus};
+use replica::{FinalizeOutcome, MemberProgram, UpgradeStatus};
 use tracing::info;
 use zlock_client::api::ProblemType::MembersNotReady;
 use zlock_client::api::{MemberUpgrade, ProblemType, Upgrade};
@@ -36,11 +36,11 @@ pub(crate) async fn finalize(operator: Operator, mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let finalized = call.door.replica.finalize(level, call.door.propose_deadline()).await;
     match finalized {
-        Ok(Finalized::Done(status)) => {
+        Ok(FinalizeOutcome::Done(status)) => {
             info!(%operator, level = status.level, "the cluster's level was asked for");
             Ok(told(&call, &status))
         }
-        Ok(Finalized::NotReady { level, status }) => {
+        Ok(FinalizeOutcome::NotReady { level, status }) => {
             Err(Problem::new(ProblemType::MembersNotReady, not_ready(level, &status)))
         }
         Err(replica::Error::Refused(znode::Error::BadArguments)) => {
@@ -50,7 +50,7 @@ pub(crate) async fn finalize(operator: Operator, mut call: Call) -> Answer {
     }
 }
 
-/// Names the members that hold a level up, with the remedy.
+/// Describes the members that are not ready for a level, with the remedy.
 fn not_ready(level: u16, status: &UpgradeStatus) -> String {
     let hindering = status.members.iter().filter(|member| !member.is_ready_for(level));
     let why: Vec<String> = hindering.map(why_not).collect();

@@ -12,8 +12,8 @@ use crate::api::convert;
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, json};
 
-/// Waits for the first events after `since`. A client that asks on with `since` set to the answer's
-/// `upto` misses no event.
+/// Waits for the first events after `since`. A client that continues with `since` set to the
+/// answer's `upto` misses no event.
 pub(crate) async fn watch(mut call: Call, path: ZPath) -> Answer {
     let (key, kinds) = match call.query.take("watch")?.as_deref() {
         Some("data") => (WatchKey::Node(path), EventKinds::DATA),
@@ -41,7 +41,7 @@ pub(crate) async fn watch(mut call: Call, path: ZPath) -> Answer {
     let _permit = if wait_ms > 0 { Some(call.door.wait_permit()?) } else { None };
     let _waiting = if wait_ms > 0 { call.waits() } else { None };
     call.forget_head();
-    // A request hears only of znodes that it may read.
+    // A request gets only events of znodes that it may read.
     let events = call.door.replica.events_for(key, kinds, since, &call.identities, deadline.max(Instant::now()));
     let batch = tokio::select! {
         batch = events => batch?,

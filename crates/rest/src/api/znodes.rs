@@ -9,7 +9,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use zlock_client::api::ProblemType::{BadVersion, EventsGone, InvalidAcl, NoNode, NotEmpty};
 use zlock_client::api::{
-    AclEntry, AclInfo, Children, Created, Deleted, Events, Millis, Mode, NamedStat, NodeSet, PathInUrl, Stat,
+    AclEntry, AclInfo, ChangedZnode, Children, CreatedZnode, Deletion, Events, Millis, Mode, NamedStat, PathInUrl, Stat,
 };
 use znode::{ADMIN, Acl, Error, Op, READ, Reply, State, WRITE, ZPath, ZnodeOp};
 
@@ -26,14 +26,19 @@ use crate::request::paths;
 use crate::request::query::cut;
 use crate::route::{Route, route};
 
-/// Routes of the root, which has no name.
+/// Paths of the routes for the root, which has no name.
 const ROOT: &[&str] = &["/v1/znodes", "/v1/znodes/"];
 
 pub(crate) const ROUTES: &[Route] = &[
     Route {
         spellings: ROOT,
         problems: &[CREATE, &[InvalidAcl]],
-        rules: &["the root is there already", "the mode needs one", "only with mode=persistent-ttl"],
+        rules: &[
+            "the root is there already",
+            "the mode needs one",
+            "only with mode=persistent-ttl",
+            "not a JSON list of entries",
+        ],
         ..route!(create)
     },
     Route {
@@ -48,7 +53,7 @@ pub(crate) const ROUTES: &[Route] = &[
 ];
 
 words!(ChildrenWord, ["true", "false", "stat"]);
-words!(Watched, ["data", "exists", "children", "subtree"]);
+words!(WatchWord, ["data", "exists", "children", "subtree"]);
 words!(AnyTag, ["*"]);
 
 pub(crate) const ROUTE: &str = "/v1/znodes";
@@ -59,10 +64,10 @@ pub(crate) const ROUTE: &str = "/v1/znodes";
         description = "slashes plain or encoded; the last name may be empty for the sequential modes"),
         ("mode" = Option<Mode>, Query), ("ttl" = Option<Millis>, Query, description = "for the TTL modes"),
         ("acl" = Option<String>, Query, max_length = 4096,
-            pattern = r"^[a-z0-9]+:[^,]*:[cdrwa]{1,5}(?:,[a-z0-9]+:[^,]*:[cdrwa]{1,5})*$",
-            description = "scheme:id:perms, separated by commas")),
+            pattern = r"^(?:[a-z0-9]+:[^,]*:[cdrwa]{1,5}(?:,[a-z0-9]+:[^,]*:[cdrwa]{1,5})*|\[.*\])$",
+            description = "scheme:id:perms, separated by commas; or a list of entries as JSON")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream", example = "hello"),
-    responses((status = 201, description = "Created; `Location` and `ETag` say where and its version", body = Created,
+    responses((status = 201, description = "Created; `Location` and `ETag` say where and its version", body = CreatedZnode,
         example = json!({"path": "/app", "stat": stat(7, 7, 0, 0, 5), "zxid": ZXID + 7}))))]
 pub(crate) async fn create(WithBody(mut call): WithBody) -> Answer {
     let mode =
@@ -82,7 +87,7 @@ pub(crate) async fn create(WithBody(mut call): WithBody) -> Answer {
     let (zxid, Reply::Created { path, stat }) = created? else {
         return Err(Problem::internal("a create was not answered as one"));
     };
-    let created = Created { path: path.as_str().into(), stat: convert::stat(stat), zxid: zxid.0 };
+    let created = CreatedZnode { path: path.as_str().into(), stat: convert::stat(stat), zxid: zxid.0 };
     let response = json(StatusCode::CREATED, zxid, &created);
     let response = with_header(response, LOCATION, format!("{ROUTE}{}", paths::encode(&path)));
     Ok(with_header(response, ETAG, etag(stat.version)))
@@ -96,7 +101,7 @@ pub(crate) async fn create(WithBody(mut call): WithBody) -> Answer {
         ("page_size" = Option<u64>, Query, minimum = 1, description = "children on the page"),
         ("after" = Option<String>, Query, max_length = 255, description = "the `cursor` of the page before"),
         ("acl" = Option<bool>, Query, description = "show the ACL"),
-        ("watch" = inline(Option<Watched>), Query,
+        ("watch" = inline(Option<WatchWord>), Query,
             description = "data, exists, children or subtree: wait for events"),
         ("since" = Option<u64>, Query, description = "events after this zxid; absent: from now on"),
         ("wait" = Option<Millis>, Query, description = "how long to wait for an event; absent: not at all")),
@@ -137,19 +142,19 @@ async fn children(mut call: Call, path: ZPath, with_stats: bool) -> Answer {
     let page_size = call.query.page_size(call.door.config.page_max)?;
     // Every name follows the empty one.
     let after = call.query.take("after")?.unwrap_or_default();
-    let listing = Listing { after, page_size, with_stats };
+    let listing = ChildrenPageQuery { after, page_size, with_stats };
     call.page(move |call, state| page_of_children(call, state, &path, &listing)).await
 }
 
 /// Parameters of a page of children.
-struct Listing {
+struct ChildrenPageQuery {
     after: String,
     page_size: usize,
     with_stats: bool,
 }
 
-fn page_of_children(call: &Call, state: &State, path: &ZPath, listing: &Listing) -> Answer {
-    let Listing { after, page_size, with_stats } = listing;
+fn page_of_children(call: &Call, state: &State, path: &ZPath, listing: &ChildrenPageQuery) -> Answer {
+    let ChildrenPageQuery { after, page_size, with_stats } = listing;
     let node = readable(&call.identities, state, path, READ)?;
     let refused = |error| Problem::from(error).at(path, state.last_zxid());
     let names = state.children_from(path, after).map_err(refused)?;
@@ -192,7 +197,7 @@ async fn acl(mut call: Call, path: ZPath) -> Answer {
     request_body(content((Vec<u8> = "application/octet-stream", example = "world"),
         (Vec<AclEntry> = "application/json",
             example = json!([{"perms": "cdrwa", "scheme": "world", "id": "anyone"}])))),
-    responses((status = 200, description = "Set; `ETag` is the new version", body = NodeSet,
+    responses((status = 200, description = "Set; `ETag` is the new version", body = ChangedZnode,
         example = json!({"path": "/app", "stat": stat(7, 8, 1, 0, 5), "zxid": ZXID + 8}))))]
 pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
     let path = call.path(ROUTE)?;
@@ -220,7 +225,7 @@ pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
     let (zxid, Reply::Set { stat }) = set? else {
         return Err(Problem::internal("a set was not answered as one"));
     };
-    let set = NodeSet { path: path.as_str().into(), stat: convert::stat(stat), zxid: zxid.0 };
+    let set = ChangedZnode { path: path.as_str().into(), stat: convert::stat(stat), zxid: zxid.0 };
     let version = if is_acl { stat.aversion } else { stat.version };
     Ok(with_header(json(StatusCode::OK, zxid, &set), ETAG, etag(version)))
 }
@@ -231,7 +236,7 @@ pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
         ("If-Match" = Option<String>, Header, max_length = 14,
             pattern = r#"^(?:\*|(?:W/)?"[01]?[0-9]{1,9}"|[01]?[0-9]{1,9})$"#,
             description = "the version to delete, as `ETag` answered it")),
-    responses((status = 200, description = "Deleted", body = Deleted, example = json!({"zxid": ZXID + 14}))))]
+    responses((status = 200, description = "Deleted", body = Deletion, example = json!({"zxid": ZXID + 14}))))]
 pub(crate) async fn delete(mut call: Call) -> Answer {
     let path = call.path(ROUTE)?;
     std::mem::take(&mut call.query).finish()?;
@@ -239,7 +244,7 @@ pub(crate) async fn delete(mut call: Call) -> Answer {
         return Err(Problem::bad("path", "the root cannot be deleted: name a znode below it"));
     }
     let (zxid, _) = call.propose(Op::Znode(ZnodeOp::Delete { path, version: call.caller.version })).await?;
-    Ok(json(StatusCode::OK, zxid, &Deleted { zxid: zxid.0 }))
+    Ok(json(StatusCode::OK, zxid, &Deletion { zxid: zxid.0 }))
 }
 
 /// Reads the body as data, within the bound for data.
@@ -271,15 +276,15 @@ fn wants_bytes(headers: &HeaderMap) -> bool {
 #[serde(untagged)]
 #[allow(dead_code, reason = "describes the answers, which are written one by one")]
 pub(crate) enum ZnodeAnswer {
-    /// With `children`.
+    /// Answer to `children`.
     Children(Children),
-    /// With `acl`.
+    /// Answer to `acl`.
     Acl(AclInfo),
-    /// With `watch`.
+    /// Answer to `watch`.
     Events(Events),
-    /// Without these words, when the data is UTF-8.
+    /// Answer without these words, when the data is UTF-8.
     Text(TextZnode),
-    /// Without these words, when the data is not UTF-8.
+    /// Answer without these words, when the data is not UTF-8.
     Bytes(BytesZnode),
 }
 

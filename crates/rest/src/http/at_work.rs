@@ -9,19 +9,19 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::problem::Problem;
 
-/// Requests at work at once.
+/// Largest number of requests at work.
 const AT_WORK_MAX: usize = 4_096;
-/// Part of the places that one address may have while other addresses have any.
+/// Divisor of the places: one address may have a quarter of them while other addresses have any.
 const SHARED_PART: usize = 4;
-/// Further places, for addresses that have no request at work.
+/// Number of further places, for addresses that have no request at work.
 const LAST_PLACES: usize = 64;
 
 /// The requests at work. Clones share one count.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct AtWork(Arc<Mutex<Inner>>);
+pub(crate) struct AtWork(Arc<Mutex<RequestCounts>>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct RequestCounts {
     all: usize,
     /// Requests of each address, except of the addresses that stand for many clients.
     of: HashMap<IpAddr, usize>,
@@ -34,35 +34,35 @@ pub(crate) struct Pass {
     source: Option<IpAddr>,
 }
 
-/// Pause of a request that waits, and so is not at work. Dropping it ends the pause.
+/// Marks a request as waiting, which needs no place. Dropping it takes the place again.
 pub(crate) struct Pause(Arc<Pass>);
 
 impl AtWork {
-    /// Takes a place for a request of this address; `None` stands for a request without a share.
+    /// Takes a place for a request of this address; `None` stands for an exempt address.
     ///
     /// # Errors
     /// 429 beyond the share of the address, 503 when all places are taken.
     pub(crate) fn enter(&self, source: Option<IpAddr>) -> Result<Arc<Pass>, Problem> {
-        let mut inner = self.lock();
-        let own = source.map_or(0, |source| inner.of.get(&source).copied().unwrap_or(0));
-        let has_last_place = source.is_some() && own == 0 && inner.all < AT_WORK_MAX + LAST_PLACES;
-        if own >= AT_WORK_MAX / SHARED_PART && inner.all > own {
+        let mut counts = self.lock();
+        let own = source.map_or(0, |source| counts.of.get(&source).copied().unwrap_or(0));
+        let has_last_place = source.is_some() && own == 0 && counts.all < AT_WORK_MAX + LAST_PLACES;
+        if own >= AT_WORK_MAX / SHARED_PART && counts.all > own {
             return Err(Problem::too_many("requests at work from your address"));
         }
-        if inner.all >= AT_WORK_MAX && !has_last_place {
+        if counts.all >= AT_WORK_MAX && !has_last_place {
             return Err(Problem::unavailable("too many requests at work on this node: go to another one", 1_000));
         }
-        inner.add(source);
-        drop(inner);
+        counts.add(source);
+        drop(counts);
         Ok(Arc::new(Pass { at_work: self.clone(), source }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, RequestCounts> {
         self.0.lock().expect("nothing panics under this guard")
     }
 }
 
-impl Inner {
+impl RequestCounts {
     fn add(&mut self, source: Option<IpAddr>) {
         self.all += 1;
         if let Some(source) = source {
@@ -140,7 +140,7 @@ mod tests {
         let waiting: Vec<Pause> = (0..AT_WORK_MAX + 1).map(|_| at_work.enter(addr(1)).unwrap().pause()).collect();
         assert_eq!(at_work.lock().all, 0);
         drop(waiting);
-        let inner = at_work.lock();
-        assert!(inner.all == 0 && inner.of.is_empty());
+        let counts = at_work.lock();
+        assert!(counts.all == 0 && counts.of.is_empty());
     }
 }

@@ -9,36 +9,37 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use tokio::sync::Notify;
 
-/// Part of the whole that all answers together may have, so that slow readers do not keep others
-/// from writing.
+/// Divisor of the whole: all answers together may have half of it, so that slow readers do not keep
+/// others from writing.
 const ANSWERS_PART: usize = 2;
-/// Part of the whole, and of the answers' part, that one address may have ...
+/// Divisor of the whole, and of the answers' part, for one address while no other has any bytes
+/// there.
 const ALONE_PART: usize = 2;
-/// ... and this part while another address has any bytes there.
+/// Divisor for one address while another address has any bytes there.
 const SHARED_PART: usize = 4;
 
 /// Bytes of all bodies, counted as far as they have come, not as announced.
 ///
-/// At the bound, the oldest incomplete body gives way. So a client that sends slowly, or never
+/// At the bound, the oldest incomplete body is broken off. So a client that sends slowly, or never
 /// ends, makes room for the others, which need not wait for it. At the bound of an address, its own
-/// bodies give way. The only body or answer of an address may be longer than its share.
+/// bodies are broken off. The only body or answer of an address may be longer than its share.
 #[derive(Clone)]
 pub(crate) struct Bodies {
-    shared: Arc<Shared>,
+    memory: Arc<BodyMemory>,
 }
 
-struct Shared {
+struct BodyMemory {
     bytes_max: usize,
-    inner: Mutex<Inner>,
+    ledger: Mutex<Ledger>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct Ledger {
     bytes: usize,
     answers_bytes: usize,
     begun: u64,
     /// Incomplete bodies, in the order in which they were begun.
-    halves: BTreeMap<u64, Half>,
+    halves: BTreeMap<u64, IncompleteBody>,
     /// Shares of the addresses, except of those that stand for many clients.
     shares: HashMap<IpAddr, Share>,
 }
@@ -50,13 +51,13 @@ struct Share {
     halves: BTreeSet<u64>,
 }
 
-struct Half {
+struct IncompleteBody {
     bytes: usize,
     source: Option<IpAddr>,
     gives_way: Arc<GivesWay>,
 }
 
-/// Signal to a body that it has to make room, with the bound that was met.
+/// Signal that an incomplete body is broken off to make room, with the bound that was reached.
 #[derive(Default)]
 struct GivesWay {
     why: OnceLock<Full>,
@@ -66,7 +67,7 @@ struct GivesWay {
 /// Bound that leaves no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Full {
-    /// The bytes of the node.
+    /// The bound of the node's memory.
     Node,
     /// The share of the address.
     Address,
@@ -76,7 +77,7 @@ pub(crate) enum Full {
 #[derive(Debug)]
 pub(crate) enum Broken {
     TooLarge,
-    /// The body had to make room, or found none.
+    /// The body was broken off to make room, or found no room.
     Full(Full),
     Unreadable(axum::Error),
 }
@@ -98,11 +99,11 @@ enum Kind {
 
 impl Bodies {
     pub(crate) fn new(bytes_max: usize) -> Bodies {
-        Bodies { shared: Arc::new(Shared { bytes_max, inner: Mutex::default() }) }
+        Bodies { memory: Arc::new(BodyMemory { bytes_max, ledger: Mutex::default() }) }
     }
 
     /// Reads a body, and keeps its room. `source` is the address that it counts for; `None` stands
-    /// for an address without a bound of its own.
+    /// for an exempt address.
     ///
     /// # Errors
     /// [`Broken`] says why the body was not read.
@@ -147,37 +148,37 @@ impl Bodies {
     /// [`Full`] when other answers and complete bodies have all of the room, or the address has its
     /// share.
     pub(crate) fn answer(&self, bytes: usize, source: Option<IpAddr>) -> Result<Room, Full> {
-        let mut inner = self.lock();
-        let answers_max = self.shared.bytes_max / ANSWERS_PART;
-        let own = source.and_then(|source| inner.shares.get(&source)).map_or(0, |share| share.answers_bytes);
-        if source.is_some() && own > 0 && own + bytes > part(answers_max, inner.answers_bytes > own) {
+        let mut ledger = self.lock();
+        let answers_max = self.memory.bytes_max / ANSWERS_PART;
+        let own = source.and_then(|source| ledger.shares.get(&source)).map_or(0, |share| share.answers_bytes);
+        if source.is_some() && own > 0 && own + bytes > part(answers_max, ledger.answers_bytes > own) {
             return Err(Full::Address);
         }
-        if inner.answers_bytes + bytes > answers_max {
+        if ledger.answers_bytes + bytes > answers_max {
             return Err(Full::Node);
         }
         let room = Room { all: self.clone(), source, bytes, kind: Kind::Answer };
-        inner.count(source, bytes);
-        inner.answers_bytes += bytes;
-        if let Some(share) = source.and_then(|source| inner.shares.get_mut(&source)) {
+        ledger.count(source, bytes);
+        ledger.answers_bytes += bytes;
+        if let Some(share) = source.and_then(|source| ledger.shares.get_mut(&source)) {
             share.answers_bytes += bytes;
         }
-        let made = inner.make_room(self.shared.bytes_max);
-        drop(inner);
+        let made = ledger.make_room(self.memory.bytes_max);
+        drop(ledger);
         if made { Ok(room) } else { Err(Full::Node) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.shared.inner.lock().expect("nothing panics under this guard")
+    fn lock(&self) -> MutexGuard<'_, Ledger> {
+        self.memory.ledger.lock().expect("nothing panics under this guard")
     }
 }
 
-/// Share of one address in `whole`.
+/// Returns the share of one address in `whole`.
 fn part(whole: usize, others_have_any: bool) -> usize {
     whole / if others_have_any { SHARED_PART } else { ALONE_PART }
 }
 
-impl Inner {
+impl Ledger {
     fn count(&mut self, source: Option<IpAddr>, bytes: usize) {
         self.bytes += bytes;
         if let Some(source) = source.filter(|_| bytes > 0) {
@@ -198,7 +199,7 @@ impl Inner {
         }
     }
 
-    /// Sends the oldest incomplete bodies away until the bound is kept; false when too few are
+    /// Breaks off the oldest incomplete bodies until the bound is kept; false when too few are
     /// left.
     fn make_room(&mut self, bytes_max: usize) -> bool {
         while self.bytes > bytes_max {
@@ -208,8 +209,9 @@ impl Inner {
         true
     }
 
-    /// Sends incomplete bodies of an address away until its share is kept. A body of `own` bytes is
-    /// part of the share, and is kept when it is all of it.
+    /// Breaks off incomplete bodies of an address until its share is kept; false when too few are
+    /// left. A body of `own` bytes is part of the share, and may be longer than the share when it
+    /// is alone.
     fn make_share(&mut self, bytes_max: usize, source: IpAddr, own: usize) -> bool {
         while let Some(share) = self.shares.get(&source) {
             let is_kept = share.bytes <= own || share.bytes <= part(bytes_max, self.bytes > share.bytes);
@@ -221,14 +223,14 @@ impl Inner {
 
     fn send_away(&mut self, number: u64, why: Full) {
         if let Some(half) = self.take_half(number) {
-            // Each body is told once.
+            // Each body is signalled once.
             let _ = half.gives_way.why.set(why);
             half.gives_way.told.notify_one();
         }
     }
 
-    /// Takes an incomplete body out; `None` when it has given way.
-    fn take_half(&mut self, number: u64) -> Option<Half> {
+    /// Takes an incomplete body out of the lists; `None` when it was broken off.
+    fn take_half(&mut self, number: u64) -> Option<IncompleteBody> {
         let half = self.halves.remove(&number)?;
         if let Some(share) = half.source.and_then(|source| self.shares.get_mut(&source)) {
             share.halves.remove(&number);
@@ -237,7 +239,7 @@ impl Inner {
         Some(half)
     }
 
-    fn put_half(&mut self, number: u64, half: Half) {
+    fn put_half(&mut self, number: u64, half: IncompleteBody) {
         self.count(half.source, half.bytes);
         if let Some(source) = half.source {
             self.shares.entry(source).or_default().halves.insert(number);
@@ -247,13 +249,13 @@ impl Inner {
 }
 
 impl Room {
-    /// Counts further bytes of the body. `is_whole` says that they are its last.
+    /// Counts further bytes of the body. `is_whole` is true for its last bytes.
     fn add(&mut self, bytes: usize, is_whole: bool) -> Result<(), Full> {
         let Room { all, source, bytes: own, kind } = self;
-        let mut inner = all.lock();
+        let mut ledger = all.lock();
         let begun = match kind {
             Kind::Half(number, gives_way) => {
-                if inner.take_half(*number).is_none() {
+                if ledger.take_half(*number).is_none() {
                     return Err(gives_way.why.get().copied().unwrap_or(Full::Node));
                 }
                 Some((*number, Arc::clone(gives_way)))
@@ -262,31 +264,32 @@ impl Room {
         };
         *own += bytes;
         *kind = if is_whole {
-            inner.count(*source, if begun.is_some() { *own } else { bytes });
+            ledger.count(*source, if begun.is_some() { *own } else { bytes });
             Kind::Whole
         } else {
             let (number, gives_way) = begun.unwrap_or_else(|| {
-                inner.begun += 1;
-                (inner.begun, Arc::default())
+                ledger.begun += 1;
+                (ledger.begun, Arc::default())
             });
-            inner.put_half(number, Half { bytes: *own, source: *source, gives_way: Arc::clone(&gives_way) });
+            ledger.put_half(number, IncompleteBody { bytes: *own, source: *source, gives_way: Arc::clone(&gives_way) });
             Kind::Half(number, gives_way)
         };
-        if source.is_some_and(|source| !inner.make_share(all.shared.bytes_max, source, *own)) {
+        if source.is_some_and(|source| !ledger.make_share(all.memory.bytes_max, source, *own)) {
             return Err(Full::Address);
         }
-        if !inner.make_room(all.shared.bytes_max) {
+        if !ledger.make_room(all.memory.bytes_max) {
             return Err(Full::Node);
         }
         match kind {
-            Kind::Half(number, gives_way) if !inner.halves.contains_key(number) => {
+            Kind::Half(number, gives_way) if !ledger.halves.contains_key(number) => {
                 Err(gives_way.why.get().copied().unwrap_or(Full::Node))
             }
             _ => Ok(()),
         }
     }
 
-    /// Resolves when the body has to make room for others.
+    /// Resolves when the body is broken off to make room for others, with the bound that was
+    /// reached.
     async fn gives_way(&self) -> Full {
         match &self.kind {
             Kind::Half(_, gives_way) => {
@@ -300,12 +303,12 @@ impl Room {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        let mut inner = self.all.lock();
+        let mut ledger = self.all.lock();
         match self.kind {
-            // A body that has given way is not counted any more.
-            Kind::Half(number, _) => drop(inner.take_half(number)),
-            Kind::Answer => inner.discount(self.source, self.bytes, self.bytes),
-            Kind::Whole => inner.discount(self.source, self.bytes, 0),
+            // A body that was broken off is not counted any more.
+            Kind::Half(number, _) => drop(ledger.take_half(number)),
+            Kind::Answer => ledger.discount(self.source, self.bytes, self.bytes),
+            Kind::Whole => ledger.discount(self.source, self.bytes, 0),
         }
     }
 }
@@ -340,8 +343,8 @@ mod tests {
         assert!(matches!(first.await, Err(Broken::Full(Full::Node))));
         assert!(second.as_mut().now_or_never().is_none());
         drop((second, room));
-        let inner = all.lock();
-        assert_eq!((inner.bytes, inner.halves.len()), (0, 0));
+        let ledger = all.lock();
+        assert_eq!((ledger.bytes, ledger.halves.len()), (0, 0));
     }
 
     #[tokio::test]
@@ -356,8 +359,8 @@ mod tests {
         let (bytes, _room) = all.read(pieces(&[2, 3]), 10, None).await.unwrap();
         assert_eq!((bytes.len(), all.lock().bytes), (5, 10));
         drop((whole, _room));
-        let inner = all.lock();
-        assert_eq!((inner.bytes, inner.answers_bytes), (0, 0));
+        let ledger = all.lock();
+        assert_eq!((ledger.bytes, ledger.answers_bytes), (0, 0));
     }
 
     const ONE: Option<IpAddr> = Some(IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)));
@@ -377,8 +380,8 @@ mod tests {
         let _long = all.answer(20, ONE).unwrap();
         assert_eq!(all.answer(1, ONE).err(), Some(Full::Address), "one alone may be longer than the share");
         drop((others, _exempt, _long));
-        let inner = all.lock();
-        assert_eq!((inner.bytes, inner.answers_bytes, inner.shares.len()), (0, 0, 0));
+        let ledger = all.lock();
+        assert_eq!((ledger.bytes, ledger.answers_bytes, ledger.shares.len()), (0, 0, 0));
     }
 
     #[tokio::test]
@@ -395,8 +398,8 @@ mod tests {
         drop(whole);
         let (_bytes, whole) = all.read(pieces(&[7, 7]), 40, ONE).await.unwrap();
         drop((before, whole));
-        let inner = all.lock();
-        assert_eq!((inner.bytes, inner.halves.len(), inner.shares.len()), (0, 0, 0));
+        let ledger = all.lock();
+        assert_eq!((ledger.bytes, ledger.halves.len(), ledger.shares.len()), (0, 0, 0));
     }
 
     #[tokio::test]

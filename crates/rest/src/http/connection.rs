@@ -1,4 +1,5 @@
-//! A connection: hyper serves it while requests come, and an idle one is hardly more than a socket.
+//! A connection. hyper serves it while requests come; an idle one costs little more than its
+//! socket.
 //!
 //! hyper keeps two buffers of 8 KiB, its state machine and the place of a request's future for as
 //! long as it has the connection. Thousands of clients keep a connection for a heartbeat every few
@@ -94,8 +95,7 @@ impl Connections {
         }
     }
 
-    /// Serves a connection to its end. A complete request counts as a sign of life at the
-    /// connection's place.
+    /// Serves a connection to its end. A complete request makes the connection's place busy.
     pub(crate) async fn serve<T: Socket>(&self, stream: T, guest: Option<Peer>) {
         let delivery = Delivery::default();
         let mut io = Delivering::new(TokioIo::new(stream), delivery.clone(), self.stall);
@@ -139,7 +139,7 @@ impl Connections {
             delivery.working();
             request.extensions_mut().insert(delivery.clone());
             if let Some(peer) = guest {
-                // A request with a body is heard when the body is complete.
+                // A request with a body makes the place busy only when the body is complete.
                 if request.body().is_end_stream() {
                     peer.heard();
                 }
@@ -170,8 +170,8 @@ impl Connections {
                         Poll::Pending => return Poll::Pending,
                     }
                 }
-                // A connection that waits for a request ends at once. One with a request, unknown
-                // here, serves it and ends then.
+                // A connection that waits for a request ends at once. A connection with a request
+                // that is not known here yet serves it, and ends then.
                 Pin::new(&mut connection).graceful_shutdown();
             }
         });
@@ -216,7 +216,7 @@ impl Connections {
         wakers: &mut Wakers<'_, '_>,
         cx: &mut Context<'_>,
     ) -> Poll<Due> {
-        // While a request is worked on, the alarm may fire, and is not looked at.
+        // While a request is worked on, the alarm may fire, and is ignored.
         while let stage @ Stage::Waiting { .. } = delivery.stage() {
             if wakers.alarm.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
@@ -290,12 +290,12 @@ mod tests {
     const WHILE: Duration = Duration::from_secs(5);
 
     /// A socket that records the length of the last read: one byte while the connection is parked.
-    struct Asked {
+    struct RecordingSocket {
         stream: DuplexStream,
         bytes: Arc<AtomicUsize>,
     }
 
-    impl AsyncRead for Asked {
+    impl AsyncRead for RecordingSocket {
         fn poll_read(
             mut self: Pin<&mut Self>,
             cx: &mut Context<'_>,
@@ -306,7 +306,7 @@ mod tests {
         }
     }
 
-    impl AsyncWrite for Asked {
+    impl AsyncWrite for RecordingSocket {
         fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
             Pin::new(&mut self.stream).poll_write(cx, bytes)
         }
@@ -355,7 +355,7 @@ mod tests {
             let connections = Connections::new(router, &RestConfig::default(), stopping.clone());
             let (stream, theirs) = duplex(1 << 16);
             let asked = Arc::new(AtomicUsize::new(0));
-            let socket = Asked { stream: theirs, bytes: asked.clone() };
+            let socket = RecordingSocket { stream: theirs, bytes: asked.clone() };
             let served = tokio::spawn(async move { connections.serve(socket, None).await });
             Client { stream, asked, stopping, finish, served }
         }

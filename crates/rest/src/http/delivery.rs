@@ -1,4 +1,4 @@
-//! Delivery of answers: the connection's part in a grant.
+//! Delivery of answers: a grant is delivered when its answer was flushed to the client's socket.
 //!
 //! A lock granted to a client that never hears of it is lost for as long as the client's session
 //! lives. So the waiter of a grant stays armed until its answer was flushed to the socket, and a
@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::http::waiter::Waiter;
 
-/// Bytes that are read ahead at first, while the end of the client's bytes is held back.
+/// Largest number of bytes that one read takes ahead while the end of the client's bytes is hidden.
 const HELD_AHEAD: usize = 256;
 
 /// Progress of one connection: its request, and the waiters of the answers being written to it
@@ -29,16 +29,17 @@ pub(crate) struct Delivery {
 struct Progress {
     stage: Stage,
     waiters: Vec<Waiter>,
-    /// Set while the request does not wait: it is answered even when the client's bytes have ended.
+    /// Whether the end of the client's bytes is hidden from hyper. Set while the request does not
+    /// wait, so that it is answered even when the client sends no more.
     holds_end: bool,
-    /// Waker of the reader, for when the end is held back no longer.
+    /// Waker of the reader, for the moment when the end is no longer hidden.
     reader: Option<Waker>,
 }
 
 /// Stage of a connection's request.
 #[derive(Clone, Copy)]
 pub(crate) enum Stage {
-    /// No request: the last answer has left, or there was none yet.
+    /// No request is open: the last answer has left, or no request has come yet.
     Waiting {
         since: Instant,
         /// Moment at which the head of the next request began.
@@ -83,7 +84,8 @@ impl Delivery {
         self.progress().stage = Stage::Answered;
     }
 
-    /// Ends the holding back: from now on the end of the client's bytes means that it has hung up.
+    /// Stops hiding the end of the client's bytes. From now on it means that the client has hung
+    /// up.
     pub(crate) fn release_end(&self) {
         let mut progress = self.progress();
         progress.holds_end = false;
@@ -98,8 +100,8 @@ impl Delivery {
         self.progress().holds_end
     }
 
-    /// Registers `reader` to be woken when the end is held back no longer. False when it is not
-    /// held back.
+    /// Registers `reader` to be woken when the end is no longer hidden. Returns false when it is
+    /// not hidden.
     fn end_waits(&self, reader: &Waker) -> bool {
         let mut progress = self.progress();
         if progress.holds_end {
@@ -165,7 +167,8 @@ impl<T> Delivering<T> {
         Delivering { io, delivery, stall, stalled: None, ahead: Bytes::new() }
     }
 
-    /// Puts unused bytes back. Nothing else may have been put back.
+    /// Puts bytes that hyper did not use back, to be read first. No other bytes may have been put
+    /// back.
     pub(crate) fn read_ahead(&mut self, unused: Bytes) {
         // An empty `Bytes` keeps its memory, too.
         self.ahead = if unused.is_empty() { Bytes::new() } else { unused };
@@ -287,9 +290,9 @@ mod tests {
     use crate::routes::routes;
 
     /// A client that has sent one request and takes no bytes any more.
-    struct Gone(Option<String>);
+    struct SilentClient(Option<String>);
 
-    impl Read for Gone {
+    impl Read for SilentClient {
         fn poll_read(
             mut self: Pin<&mut Self>,
             _: &mut Context<'_>,
@@ -306,7 +309,7 @@ mod tests {
         }
     }
 
-    impl Write for Gone {
+    impl Write for SilentClient {
         fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<std::io::Result<usize>> {
             Poll::Ready(Err(std::io::ErrorKind::BrokenPipe.into()))
         }
@@ -355,7 +358,7 @@ mod tests {
 
         let router = routes(Door::new(replica.clone(), RestConfig::default(), CancellationToken::new()));
         let delivery = Delivery::default();
-        let io = Delivering::new(Gone(Some(request)), delivery.clone(), Duration::from_secs(20));
+        let io = Delivering::new(SilentClient(Some(request)), delivery.clone(), Duration::from_secs(20));
         let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
             request.extensions_mut().insert(delivery.clone());
             router.clone().oneshot(request)

@@ -11,7 +11,7 @@ use crate::request::door::Door;
 /// Longest time that a grant waits for its heartbeat.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// A heartbeat on its way to the leader, beside its request.
+/// A heartbeat that was sent to the leader beside a request.
 pub(crate) struct Heartbeat(JoinHandle<u64>);
 
 impl Heartbeat {
@@ -31,10 +31,10 @@ impl Heartbeat {
     }
 }
 
-/// Time, counted from the client's request, in which the session cannot expire.
+/// Returns the time, counted from the client's request, in which the session cannot expire.
 ///
-/// The leader counts the timeout from the arrival of the request, which is later. The 2 % taken off
-/// pay for clocks that run at different speeds.
+/// The leader counts the timeout from the arrival of the request, which is later. The 2 % that are
+/// subtracted allow for clocks that run at different speeds.
 pub(crate) fn safe_for_ms(timeout_ms: u32) -> u64 {
     u64::from(timeout_ms - timeout_ms / 50)
 }

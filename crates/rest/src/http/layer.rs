@@ -25,10 +25,11 @@ use crate::request::door::{AtZxid, Door};
 use crate::request::operator::is_by_admin_socket;
 use crate::request::paths::{BEHIND_FENCE, FENCE};
 
-/// Keeps browsers from giving an answer to a page of another origin, for example as a picture.
+/// Header that keeps browsers from giving an answer to a page of another origin, for example as a
+/// picture.
 const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
-/// The outermost layer.
+/// Outermost layer: checks the head of a request, and completes its answer.
 pub(crate) async fn at_the_door(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
     let arrival = Arrival(Instant::now());
     if let Some(problem) = head_problem(&door.config, &request) {
@@ -77,6 +78,15 @@ pub(crate) async fn at_the_door(State(door): State<Arc<Door>>, mut request: Requ
 
 /// Completion of answers.
 impl Door {
+    /// Renders a problem for a connection that has sent no request yet, with the headers of every
+    /// answer.
+    pub(crate) fn unasked(&self, problem: Problem) -> Response {
+        let zxid = self.replica.state().last_zxid();
+        let mut response = problem.render(zxid);
+        self.mark(response.headers_mut(), zxid);
+        response
+    }
+
     /// Renders a problem, and adds the headers of every answer.
     fn finish(&self, response: Response) -> Response {
         let (mut parts, body) = response.into_parts();

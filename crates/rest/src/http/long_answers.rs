@@ -1,4 +1,4 @@
-//! Long answers: a slow reader keeps them in memory, so they take their place among the bodies.
+//! Long answers: a slow reader keeps them in memory, so they take room within the bound of bodies.
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -13,31 +13,31 @@ use crate::http::bodies::{Full, Room};
 use crate::problem::Problem;
 use crate::request::door::Door;
 
-/// Size of an answer that each connection may keep without being counted.
+/// Largest answer in bytes that a connection may keep without being counted.
 const UNCOUNTED_BYTES_MAX: u64 = 16 << 10;
 
 /// Mark of an answer whose bytes belong to the program, and exist once for all clients. Bytes of
-/// the state do not count as such: the state may replace them while a client still reads.
+/// the state are not marked, because the state may replace them while a client still reads.
 #[derive(Clone, Copy)]
 pub(crate) struct OfTheProgram;
 
-/// Bytes of an answer with their place.
-struct Held {
+/// Bytes of an answer with their room.
+struct PlacedBytes {
     bytes: Bytes,
     _place: Room,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for PlacedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-/// Gives an answer to a client of `source` its place, for as long as any of it is kept. Without
-/// room the answer is a problem instead.
+/// Takes room for an answer to a client of `source`, for as long as any of it is kept. Without room
+/// the answer is a problem instead.
 ///
-/// Answers to requests that may change the state need no place: the client must be told the result,
-/// however long it is.
+/// Answers to requests that may change the state need no room, because the client must be told the
+/// result, however long it is.
 pub(crate) fn with_place(door: &Door, method: &Method, source: Option<IpAddr>, response: Response) -> Response {
     let length = response.body().size_hint().exact().unwrap_or_default();
     if length <= UNCOUNTED_BYTES_MAX || !method.is_safe() || response.extensions().get::<OfTheProgram>().is_some() {
@@ -55,7 +55,7 @@ pub(crate) fn with_place(door: &Door, method: &Method, source: Option<IpAddr>, r
     };
     let (parts, mut body) = response.into_parts();
     match whole(&mut body) {
-        Some(bytes) => Response::from_parts(parts, Body::from(Bytes::from_owner(Held { bytes, _place }))),
+        Some(bytes) => Response::from_parts(parts, Body::from(Bytes::from_owner(PlacedBytes { bytes, _place }))),
         None => Response::from_parts(parts, body),
     }
 }

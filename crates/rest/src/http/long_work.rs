@@ -15,21 +15,21 @@ use tokio::sync::oneshot;
 
 use crate::problem::Problem;
 
-/// Number of waiting jobs. Beyond, the last job of the longest line gives way.
+/// Largest number of waiting jobs. Beyond, the last job of the longest line is dropped.
 const WAITING_MAX: usize = 1_024;
 
 /// The lines, and the thread that serves them.
 #[derive(Default)]
-pub(crate) struct LongWork(Arc<Shared>);
+pub(crate) struct LongWork(Arc<Monitor>);
 
 #[derive(Default)]
-struct Shared {
-    inner: Mutex<Inner>,
+struct Monitor {
+    queues: Mutex<WorkQueues>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Inner {
+struct WorkQueues {
     /// Lines in the order of their turns, each with at least one job.
     lines: VecDeque<Line>,
     waiting: usize,
@@ -43,7 +43,7 @@ struct Line {
     jobs: VecDeque<Job>,
 }
 
-/// Does the work and hands the result over.
+/// A job, which does the work and hands the result over.
 type Job = Box<dyn FnOnce() + Send>;
 
 impl LongWork {
@@ -69,15 +69,15 @@ impl LongWork {
     }
 
     fn enqueue(&self, source: Option<IpAddr>, job: Job) -> Result<(), Problem> {
-        let mut inner = self.0.lock();
-        if !inner.has_thread {
+        let mut queues = self.0.lock();
+        if !queues.has_thread {
             let shared = Arc::clone(&self.0);
             let started = std::thread::Builder::new().name("http-long-work".into()).spawn(move || shared.serve());
             started.map_err(|error| Problem::unavailable(format!("no thread for long work: {error}"), 1_000))?;
-            inner.has_thread = true;
+            queues.has_thread = true;
         }
-        let gave_way = inner.push(source, job);
-        drop(inner);
+        let gave_way = queues.push(source, job);
+        drop(queues);
         self.0.changed.notify_one();
         // Dropping the job tells its client, which needs no lock.
         drop(gave_way);
@@ -92,9 +92,9 @@ impl Drop for LongWork {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().expect("nothing panics under this guard")
+impl Monitor {
+    fn lock(&self) -> MutexGuard<'_, WorkQueues> {
+        self.queues.lock().expect("nothing panics under this guard")
     }
 
     /// Serves the lines until the door has gone.
@@ -106,22 +106,22 @@ impl Shared {
     }
 
     fn next(&self) -> Option<Job> {
-        let mut inner = self.lock();
+        let mut queues = self.lock();
         loop {
-            if inner.is_closed {
+            if queues.is_closed {
                 return None;
             }
-            if let Some(job) = inner.pop() {
+            if let Some(job) = queues.pop() {
                 return Some(job);
             }
-            inner = self.changed.wait(inner).expect("nothing panics under this guard");
+            queues = self.changed.wait(queues).expect("nothing panics under this guard");
         }
     }
 }
 
-impl Inner {
-    /// Puts a job into its line. Returns the job that gives way: where all places are taken, the
-    /// last one of the longest line.
+impl WorkQueues {
+    /// Puts a job into its line. Returns the job that is dropped when all places are taken: the
+    /// last job of the longest line.
     fn push(&mut self, source: Option<IpAddr>, job: Job) -> Option<Job> {
         match self.lines.iter_mut().find(|line| line.source == source) {
             Some(line) => line.jobs.push_back(job),
@@ -162,18 +162,18 @@ mod tests {
             Box::new(move || done.lock().unwrap().push(name))
         };
         let source = |last: u8| Some(IpAddr::from([192, 0, 2, last]));
-        let mut inner = Inner::default();
+        let mut queues = WorkQueues::default();
         for number in 0..WAITING_MAX as u32 {
-            assert!(inner.push(source(1), job(number)).is_none());
+            assert!(queues.push(source(1), job(number)).is_none());
         }
-        let gave_way = inner.push(source(1), job(9_000)).expect("all places are taken");
+        let gave_way = queues.push(source(1), job(9_000)).expect("all places are taken");
         gave_way();
         assert_eq!(*done.lock().unwrap(), [9_000], "the last one of the address itself");
-        inner.push(source(2), job(9_001)).expect("all places are taken")();
+        queues.push(source(2), job(9_001)).expect("all places are taken")();
         assert_eq!(done.lock().unwrap()[1], WAITING_MAX as u32 - 1, "the last one of the other address");
-        (0..3).for_each(|_| inner.pop().expect("many wait")());
+        (0..3).for_each(|_| queues.pop().expect("many wait")());
         assert_eq!(done.lock().unwrap()[2..], [0, 9_001, 1]);
-        assert_eq!(inner.waiting, WAITING_MAX - 3);
+        assert_eq!(queues.waiting, WAITING_MAX - 3);
     }
 
     #[tokio::test]

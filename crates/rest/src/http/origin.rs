@@ -1,8 +1,8 @@
 //! Protection from foreign pages in a browser, checked once for every request, before any other
 //! code sees it.
 //!
-//! A browser sends requests for every page that is open in it, and the node cannot know whose wish
-//! a request is. Two headers tell:
+//! A browser sends requests for every page that is open in it, and the node cannot know which page
+//! made the user send one. Two headers show it:
 //!
 //! - `Origin` stands on every request of a page that writes or comes from elsewhere, and
 //!   `Sec-Fetch-Site` on the others. A foreign origin is refused. Programs send neither header.
@@ -95,8 +95,8 @@ pub(crate) fn problem(config: &RestConfig, request: &Request) -> Option<Problem>
     if !headers.contains_key(ORIGIN) && !headers.contains_key(SEC_FETCH_SITE) {
         return None;
     }
-    // A proxy asks with the headers of another request: the page belongs to the other service. A
-    // page cannot ask this itself: the question needs headers that browsers let no foreign page
+    // A proxy sends the headers of another request, whose page belongs to the other service. A page
+    // cannot send such a request itself, because it needs headers that browsers let no foreign page
     // send.
     if request.uri().path().starts_with(BEHIND_FENCE) {
         return None;
@@ -125,7 +125,7 @@ fn host(request: &Request, is_connection: bool) -> Result<Option<Host<'_>>, Prob
     }
 }
 
-/// Tells whether a foreign page is behind the request.
+/// Tells whether a page of a foreign origin has sent the request.
 fn is_foreign(config: &RestConfig, headers: &HeaderMap, host: Option<Host<'_>>, scheme: &str) -> bool {
     let mut origins = headers.get_all(ORIGIN).iter();
     match (origins.next(), origins.next()) {
@@ -181,12 +181,12 @@ impl<'a> Host<'a> {
         config.http_hosts.iter().any(|listed| self.is(listed))
     }
 
-    /// Whether it is the host of the address that this node gives to clients.
+    /// Tells whether this is the host of the address that the node gives to clients.
     fn is_own(self, config: &RestConfig) -> bool {
         self.is(&config.own_host)
     }
 
-    /// Whether it is this one, which is normal.
+    /// Tells whether this is `host`, which is in its normal form.
     fn is(self, host: &str) -> bool {
         match (self.addr(), host.parse::<IpAddr>()) {
             (Some(own), Ok(addr)) => own.to_canonical() == addr,
@@ -195,9 +195,9 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Whether pages of an origin come from this host, and from nowhere else: a name of which
-    /// nothing is known may have been made to lead here after its page was loaded from another
-    /// place. An address cannot be made to.
+    /// Tells whether pages of an origin come from this host, and from no other place. A name that
+    /// the node does not know may have been made to lead here after its page was loaded from
+    /// another place (DNS rebinding). An address cannot be made to.
     fn is_own_origin(self, origin: &str, scheme: &str, config: &RestConfig) -> bool {
         let Some((its_scheme, its_host)) = origin.split_once("://") else { return false };
         let Some(its_host) = Host::parse(its_host) else { return false };

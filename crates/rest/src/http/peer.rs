@@ -1,4 +1,4 @@
-//! Client of a connection, as far as the connection tells.
+//! Client of a connection, as far as the connection shows it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use accept::{Place, Waiting};
 use znode::{Credential, Identity};
 
-/// A connected client. A request that came over no connection of this door has none.
+/// A connected client. A request that did not come over a connection of this door has no `Peer`.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer(Arc<Known>);
 
@@ -16,11 +16,11 @@ pub(crate) struct Known {
     pub(crate) addr: IpAddr,
     /// The connection's place at the door.
     pub(crate) place: Option<Arc<Place>>,
-    /// Set for an address that stands for many clients.
+    /// Whether the address stands for many clients.
     pub(crate) is_exempt: bool,
-    /// Set where the listener is for this machine only.
+    /// True if the listener is for this machine only.
     pub(crate) on_loopback: bool,
-    /// Set where the connection has TLS.
+    /// True if the connection has TLS.
     pub(crate) is_secure: bool,
     /// Subject of the client's certificate.
     pub(crate) subject: Option<String>,
@@ -46,8 +46,7 @@ impl Peer {
         }
     }
 
-    /// Notes that the connection waits for a request, and may give way to others that want its
-    /// place.
+    /// Notes that the connection waits for a request, and may be closed for others.
     pub(crate) fn rests(&self) {
         if let Some(place) = &self.0.place {
             place.rest();
@@ -64,7 +63,7 @@ impl Peer {
         self.0.place.as_ref().is_none_or(|place| place.resume())
     }
 
-    /// The identity that the connection proves.
+    /// Returns the identity that the client's certificate proves, if there is one.
     pub(crate) fn identity(&self) -> Option<Identity> {
         let subject = self.0.subject.as_ref()?;
         Some(Identity { scheme: "x509".into(), id: subject.clone() })
@@ -75,13 +74,12 @@ impl Peer {
         self.0.addr.to_canonical()
     }
 
-    /// The key by which bounds of one address count the client; `None` for an address that stands
-    /// for many clients.
+    /// The key by which bounds of one address count the client; `None` for an exempt address.
     pub(crate) fn source(&self) -> Option<IpAddr> {
         self.counted_addr().map(accept::source)
     }
 
-    /// The client's address; `None` for one that stands for many clients.
+    /// The client's address; `None` for an exempt address.
     pub(crate) fn counted_addr(&self) -> Option<IpAddr> {
         (!self.0.is_exempt).then_some(self.0.addr)
     }
@@ -101,7 +99,7 @@ impl Peer {
         self.0.is_secure
     }
 
-    /// The scheme of this connection's URLs.
+    /// Returns the scheme of this connection's URLs.
     pub(crate) fn scheme(&self) -> &'static str {
         if self.0.is_secure { "https" } else { "http" }
     }

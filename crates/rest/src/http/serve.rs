@@ -2,11 +2,13 @@
 
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use accept::{Admission, AdmissionConfig, Full, Incoming, Listeners, Place};
+use axum::http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue};
+use axum::response::Response;
 use replica::{Entrance, Replica, Seldom, TurnedAway, descriptors_wanted, want_descriptors};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -18,25 +20,30 @@ use tracing::{debug, warn};
 use crate::RestConfig;
 use crate::http::connection::Connections;
 use crate::http::peer::{Known, Peer};
+use crate::problem::Problem;
 use crate::request::door::Door;
 use crate::request::operator::for_operators;
 use crate::routes::routes;
 
-/// Operators' connections at once. Beyond: a silent or idle one gives way, else the new one is
-/// closed.
+/// Largest number of operators' connections. Beyond: a silent or idle one is closed for the new
+/// one, else the new one is closed.
 const ADMIN_CONNECTIONS_MAX: usize = 64;
-/// Connections over the cap that get an answer at once. More are closed without one.
+/// Number of connections over the bound that are refused with an answer at once. More are closed
+/// without one.
 const REFUSALS_MAX: usize = 64;
-/// Time that a client over the cap has to take its refusal.
+/// Time that a client over the bound has to take its refusal.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
-/// Number of looks at the listeners before they are closed.
+/// Number of rounds of accepting before the listeners are closed.
 const LAST_LOOKS: usize = 2;
-/// Pause after an accept that failed for want of a resource (file descriptors).
+/// Errors of accept, each with its pause, behind which the last connections are given up.
+const LAST_ERRORS_MAX: usize = 50;
+/// Pause after an accept that failed for lack of a resource, such as a file descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Serves the API until `shutdown` resolves, and for two configured times more. In both times the
-/// node is not ready, and in the second it ends connections with their next answers. Then it ends
-/// waits, lets open requests end for a bounded time, and returns.
+/// Serves the API until `shutdown` resolves, and then for two more periods of the configuration,
+/// `drain_delay_ms` and `drain_time_ms`. In both the node is not ready; in the second, each
+/// connection ends with its next answer. Then the door ends waits, lets open requests end for a
+/// bounded time, and returns.
 ///
 /// # Errors
 /// None at present: a failing accept is logged and tried again.
@@ -76,7 +83,7 @@ pub async fn serve(
 pub struct Entrances {
     /// Listeners for all clients.
     pub listeners: Listeners,
-    /// Socket for operators: its file lets in only the node's own user.
+    /// Admin socket for operators, whose file lets in only the node's own user.
     pub admin: Option<UnixListener>,
 }
 
@@ -95,14 +102,13 @@ impl From<TcpListener> for Entrances {
 struct Server {
     door: Arc<Door>,
     connections: Connections,
-    /// Connections with the same routes, for operators.
+    /// Connections for operators, with the same routes.
     admin_connections: Connections,
     places: Arc<Admission>,
-    /// Places of operators, which so come in when the door is full, too.
+    /// Places of operators' connections, so that operators are admitted when the door is full, too.
     admin_places: Arc<Admission>,
     refusals: Arc<Semaphore>,
     stopping: CancellationToken,
-    refusals_to_tell: [String; 2],
     refused: Seldom,
     ousted: Seldom,
     given: Seldom,
@@ -111,7 +117,6 @@ struct Server {
 
 impl Server {
     fn new(replica: Replica, config: RestConfig, stopping: CancellationToken) -> Server {
-        let refusals_to_tell = ["", " from your address"].map(|whose| refusal(&replica, whose));
         let door = Door::new(replica, config, stopping.clone());
         let (routes, config) = (routes(Arc::clone(&door)), &door.config);
         let admin_connections = Connections::new(for_operators(routes.clone()), config, stopping.clone());
@@ -134,7 +139,6 @@ impl Server {
             admin_places,
             refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
             stopping,
-            refusals_to_tell,
             refused: Seldom::default(),
             ousted: Seldom::default(),
             given: Seldom::default(),
@@ -142,19 +146,14 @@ impl Server {
         }
     }
 
-    /// Lets in the connections that the system has accepted for this node. Closing the listener
+    /// Accepts the connections that the system already has for this node. Closing the listener
     /// would reset them, and lose the bytes sent on them.
     async fn accept_the_last(self: &Arc<Self>, listeners: &Listeners) {
-        for _ in 0..LAST_LOOKS {
-            // Yielding lets the runtime look at its sockets.
-            tokio::task::yield_now().await;
-            while let Ok(Ok((incoming, addr))) = tokio::time::timeout(Duration::ZERO, listeners.accept()).await {
-                Arc::clone(self).take(incoming, addr.ip());
-            }
-        }
+        let take = |(incoming, addr): (Incoming, SocketAddr)| Arc::clone(self).take(incoming, addr.ip());
+        each_of_the_last(|| listeners.accept(), |error| self.cannot_accept(error), take).await;
     }
 
-    /// Lets connections in until `end`.
+    /// Accepts connections until `end`.
     async fn accept(self: &Arc<Self>, listeners: &Listeners, end: impl Future<Output = ()> + Send) {
         let mut end = std::pin::pin!(end);
         loop {
@@ -164,22 +163,25 @@ impl Server {
             };
             match accepted {
                 Ok((incoming, addr)) => {
-                    // However many connections come, those already there get a turn between two.
+                    // However many connections come, earlier ones get a turn between two of them.
                     tokio::task::yield_now().await;
                     Arc::clone(self).take(incoming, addr.ip());
                 }
-                Err(error) => {
-                    want_descriptors(&error);
-                    if let Some(times) = self.unaccepted.note(Instant::now()) {
-                        warn!(%error, times, "cannot accept a connection");
-                    }
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
+                Err(error) => self.cannot_accept(error).await,
             }
         }
     }
 
-    /// Ends connections while the process wants descriptors.
+    /// Pauses after an error of accept, and lets other connections give way to the next one.
+    async fn cannot_accept(&self, error: io::Error) {
+        want_descriptors(&error);
+        if let Some(times) = self.unaccepted.note(Instant::now()) {
+            warn!(%error, times, "cannot accept a connection");
+        }
+        tokio::time::sleep(ACCEPT_PAUSE).await;
+    }
+
+    /// Closes connections while the process lacks file descriptors.
     async fn give_back(self: Arc<Self>) {
         loop {
             tokio::select! {
@@ -195,7 +197,7 @@ impl Server {
         }
     }
 
-    /// Lets operators in until the door closes.
+    /// Accepts operators' connections until the door closes.
     async fn accept_operators(self: Arc<Self>, admin: UnixListener) {
         loop {
             let accepted = tokio::select! {
@@ -244,12 +246,12 @@ impl Server {
             warn!(door = "http", %addr, bound = whose, times, "a connection is refused: there are too many");
         }
         if let Ok(permit) = self.refusals.clone().try_acquire_owned()
-            // A handshake for a refusal would cost the work that the bound is there to spare.
+            // A TLS handshake for a refusal would cost the work that the bound saves.
             && let Some(stream) = incoming.into_plain()
         {
             tokio::spawn(async move {
-                // A client that does not listen misses its refusal.
-                let _ = tokio::time::timeout(REFUSAL_TIMEOUT, refuse(stream, self.refusal(full))).await;
+                // A client that does not read misses its refusal.
+                let _ = tokio::time::timeout(REFUSAL_TIMEOUT, refuse(stream, self.door.unasked(refusal(full)))).await;
                 drop(permit);
             });
         }
@@ -261,14 +263,6 @@ impl Server {
         if let Some(times) = self.ousted.note(Instant::now()) {
             let bound = "http.connections_max";
             warn!(door = "http", %addr, bound, times, "a connection of the address that has most gave way to another address");
-        }
-    }
-
-    fn refusal(&self, full: Full) -> &str {
-        let [door, address] = &self.refusals_to_tell;
-        match full {
-            Full::Door => door,
-            Full::Address => address,
         }
     }
 
@@ -303,25 +297,81 @@ impl Server {
     }
 }
 
-/// The answer to a connection over the cap.
-fn refusal(replica: &Replica, whose: &str) -> String {
-    let why = format!("too many connections{whose} to this node: go to another one");
-    let problem = crate::problem::Problem::unavailable(why, 1_000);
-    let body = problem.to_json(replica.state().last_zxid());
-    format!(
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n\
-         cache-control: no-store\r\nx-content-type-options: nosniff\r\ncross-origin-resource-policy: same-origin\r\nzlock-node: {}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-        replica.status().node_id,
-        body.len()
-    )
+/// Calls `take` with each connection that the system has accepted. `failed` handles an error, which
+/// may be about one connection alone.
+async fn each_of_the_last<T, A, F>(accept: impl Fn() -> A, failed: impl Fn(io::Error) -> F, take: impl Fn(T))
+where
+    A: Future<Output = io::Result<T>>,
+    F: Future<Output = ()>,
+{
+    let mut errors = 0;
+    for _ in 0..LAST_LOOKS {
+        // Yielding lets the runtime poll its sockets.
+        tokio::task::yield_now().await;
+        while let Ok(accepted) = tokio::time::timeout(Duration::ZERO, accept()).await {
+            match accepted {
+                Ok(connection) => take(connection),
+                Err(_) if errors == LAST_ERRORS_MAX => return,
+                Err(error) => {
+                    errors += 1;
+                    failed(error).await;
+                }
+            }
+        }
+    }
+}
+
+/// Returns the answer to a connection over the bound.
+fn refusal(full: Full) -> Problem {
+    let whose = if full == Full::Door { "" } else { " from your address" };
+    Problem::unavailable(format!("too many connections{whose} to this node: go to another one"), 1_000)
 }
 
 /// Sends the refusal before a request has come, then waits for the client to close: a reset would
-/// take the answer away.
-async fn refuse(mut stream: TcpStream, refusal: &str) -> io::Result<()> {
-    stream.write_all(refusal.as_bytes()).await?;
+/// discard the answer.
+async fn refuse(mut stream: TcpStream, refusal: Response) -> io::Result<()> {
+    let (mut head, body) = refusal.into_parts();
+    let body = axum::body::to_bytes(body, usize::MAX).await.map_err(io::Error::other)?;
+    head.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+    head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    let mut answer = format!("HTTP/1.1 {}\r\n", head.status).into_bytes();
+    for (name, value) in &head.headers {
+        answer.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+    }
+    answer.extend([b"\r\n", &*body].concat());
+    stream.write_all(&answer).await?;
     stream.shutdown().await?;
     let mut ignored = [0; 4096];
     while stream.read(&mut ignored).await? > 0 {}
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_last_connections_are_let_in_behind_one_that_failed() {
+        let accepted = RefCell::new([Err(()), Ok(1), Err(()), Ok(2)].into_iter());
+        let accept = || async {
+            let next = accepted.borrow_mut().next();
+            match next {
+                Some(accepted) => accepted.map_err(|()| io::ErrorKind::ConnectionAborted.into()),
+                None => std::future::pending().await,
+            }
+        };
+        let taken = RefCell::new(Vec::new());
+        each_of_the_last(accept, async |_| {}, |connection| taken.borrow_mut().push(connection)).await;
+        assert_eq!(taken.into_inner(), [1, 2]);
+    }
+
+    #[tokio::test]
+    async fn a_listener_that_always_fails_keeps_no_door_open() {
+        let errors = Cell::new(0);
+        let accept = async || Err::<(), _>(io::ErrorKind::Other.into());
+        each_of_the_last(accept, async |_| errors.set(errors.get() + 1), |()| {}).await;
+        assert_eq!(errors.get(), LAST_ERRORS_MAX);
+    }
 }

@@ -1,5 +1,5 @@
-//! The place in a queue, which is all that an acquire leaves behind. [`Waiter`] makes sure that it
-//! does not stay when the client goes.
+//! Waiter: the place in a queue that an acquire has. [`Waiter`] removes the place when the client
+//! goes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::debug;
 use znode::lock;
-use znode::{Applied, Attempt, Credential, Op, Reply, Request, State, ZPath};
+use znode::{Attempt, Credential, Op, Reply, Request, State, TxnOutcome, ZPath};
 
 use crate::request::door::Door;
 
@@ -25,17 +25,18 @@ pub(crate) struct Waiter {
     lock: ZPath,
     attempt: Attempt,
     stage: Stage,
-    /// Set where the client gave a key, by which it finds its ticket at any node.
+    /// True if the client gave an idempotency key, by which it finds its ticket at any node.
     is_keyed: bool,
     armed: bool,
-    /// Kept until the withdrawal is done, so that withdrawals have the bound of the waits.
+    /// Place among the waits. It is kept until the withdrawal is done, so that withdrawals have the
+    /// bound of the waits.
     permit: Option<OwnedSemaphorePermit>,
 }
 
 enum Stage {
-    /// The proposal is on its way. It has a task of its own, as its outcome matters even when the
+    /// The proposal is under way, in a task of its own, because its outcome matters even when the
     /// caller has gone.
-    Proposed(JoinHandle<Result<Applied, replica::Error>>),
+    Proposed(JoinHandle<Result<TxnOutcome, replica::Error>>),
     /// The attempt has a ticket.
     Queued(ZPath),
     /// The attempt may have a ticket, or may get one.
@@ -44,7 +45,7 @@ enum Stage {
     Nothing,
 }
 
-/// Time for one try of a withdrawal in the background: longer than an election.
+/// Time for one try of a withdrawal in the background. It is longer than an election.
 const TRY: Duration = Duration::from_secs(5);
 /// Pause between two tries of a withdrawal that found no leader.
 const RETRY: Duration = Duration::from_millis(250);
@@ -75,7 +76,7 @@ impl Waiter {
     }
 
     /// Waits for the outcome of the proposal.
-    pub(crate) async fn applied(&mut self) -> Result<Applied, replica::Error> {
+    pub(crate) async fn applied(&mut self) -> Result<TxnOutcome, replica::Error> {
         let Stage::Proposed(task) = &mut self.stage else {
             return Err(replica::Error::Unknown { reason: "asked twice".into() });
         };
@@ -84,18 +85,20 @@ impl Waiter {
         result
     }
 
-    /// Takes the waiter out of the queue, unless it holds by now: the log decides.
-    pub(crate) async fn withdraw(&self, ticket: &ZPath) -> Result<Applied, replica::Error> {
+    /// Withdraws the ticket from the queue, unless the ticket holds the lock by now: the log
+    /// decides.
+    pub(crate) async fn withdraw(&self, ticket: &ZPath) -> Result<TxnOutcome, replica::Error> {
         let deadline = self.door.propose_deadline();
         withdraw(&self.door, self.credential, ticket, self.attempt, WithdrawIf::Waiting, deadline).await
     }
 
-    /// Tells whether the client can find its ticket by a key of its own.
+    /// Tells whether the client gave an idempotency key, by which it can find its ticket.
     pub(crate) fn is_keyed(&self) -> bool {
         self.is_keyed
     }
 
-    /// Keeps the client's place in the queue. A request that still waits is counted as before.
+    /// Keeps the client's place in the queue when the waiter is dropped. A request that still waits
+    /// is counted as before.
     pub(crate) fn stay(&mut self) {
         self.armed = false;
     }
@@ -108,10 +111,10 @@ impl Waiter {
 }
 
 impl Stage {
-    fn after(result: &Result<Applied, replica::Error>) -> Stage {
+    fn after(result: &Result<TxnOutcome, replica::Error>) -> Stage {
         use replica::Error;
         match result {
-            Ok(Applied { reply: Ok(Reply::Acquired { ticket, .. }), .. }) => Stage::Queued(ticket.clone()),
+            Ok(TxnOutcome { reply: Ok(Reply::Acquired { ticket, .. }), .. }) => Stage::Queued(ticket.clone()),
             Ok(_) => Stage::Nothing,
             Err(Error::Refused(_) | Error::Unavailable { .. } | Error::Restoring { .. }) => Stage::Nothing,
             Err(Error::Unknown { .. }) => Stage::Unknown,
@@ -124,7 +127,7 @@ impl Drop for Waiter {
         if !self.armed {
             return;
         }
-        // Without a runtime the node is stopping, and only the session's expiry is left.
+        // Without a runtime the node is stopping, and the ticket ends with its session.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let leaving = Waiter {
             door: self.door.clone(),
@@ -141,7 +144,7 @@ impl Drop for Waiter {
 }
 
 impl Waiter {
-    /// Withdraws in the background.
+    /// Withdraws the attempt in the background.
     async fn leave(mut self) {
         let deadline = Instant::now() + Duration::from_millis(self.door.config.withdraw_timeout_ms);
         if let Stage::Proposed(task) = &mut self.stage {
@@ -205,16 +208,16 @@ enum Look {
     NotYet,
 }
 
-async fn outcome(task: &mut JoinHandle<Result<Applied, replica::Error>>) -> Result<Applied, replica::Error> {
+async fn outcome(task: &mut JoinHandle<Result<TxnOutcome, replica::Error>>) -> Result<TxnOutcome, replica::Error> {
     task.await.unwrap_or_else(|error| Err(replica::Error::Unknown { reason: error.to_string() }))
 }
 
-/// Kinds of attempts that a withdrawal ends.
+/// Kinds of attempts that a withdrawal may end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WithdrawIf {
-    /// A waiting attempt. The client is still there, and can be told of a grant.
+    /// A waiting attempt, because the client is still there and can be told of a grant.
     Waiting,
-    /// A waiting or holding attempt. The client has gone.
+    /// A waiting or holding attempt, because the client has gone.
     Either,
 }
 
@@ -225,7 +228,7 @@ async fn withdraw(
     attempt: Attempt,
     end: WithdrawIf,
     deadline: Instant,
-) -> Result<Applied, replica::Error> {
+) -> Result<TxnOutcome, replica::Error> {
     let op = Op::Withdraw { ticket: ticket.clone(), attempt, if_waiting: end == WithdrawIf::Waiting };
     let request = Request { credential: Some(credential), ..Request::new(op) };
     door.replica.propose(request, deadline).await

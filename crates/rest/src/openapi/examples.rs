@@ -1,17 +1,17 @@
-//! Names and numbers that the examples of several operations have.
+//! Names and numbers that several operations' examples share.
 
 use zlock_client::api::Stat;
 
-/// The holder's ticket of the lock `/team/x`.
+/// Ticket of the holder of the lock `/team/x`.
 pub(crate) const TICKET: &str =
     "/team/x/0000000000_67e5504410b1426f9247bb680e5fe0c8__WRIT__0000000000__lock__0000000000";
-/// The ticket behind [`TICKET`] in the queue.
+/// Ticket that waits behind [`TICKET`].
 pub(crate) const WAITING: &str =
     "/team/x/0000000001_0f2b7a1c5f6d4a529a3e2f9de1a3c001__WRIT__0000000001__lock__0000000001";
 /// The zxid from which the zxids of all examples are counted.
 pub(crate) const ZXID: u64 = 1_838_489_600_000_000;
 
-/// The stat of a znode without children, its zxids counted from [`ZXID`].
+/// Returns the stat of a znode without children, with zxids counted from [`ZXID`].
 pub(crate) fn stat(czxid: u64, mzxid: u64, version: i32, ephemeral_owner: u64, data_length: u32) -> Stat {
     let ms = 1_795_248_151_131;
     Stat {

@@ -1,5 +1,5 @@
-//! Parts of an operation that are the same for all, or follow from its row: stated here once
-//! instead of at each handler.
+//! Parts of an operation that all operations have, or that follow from its row. They are stated
+//! here once instead of at each handler.
 
 use serde_json::{Map, Value, json};
 use zlock_client::api::headers;
@@ -10,8 +10,8 @@ use crate::route::{IDEMPOTENCY_KEY, IF_LOCK, Route};
 /// Largest integer that every JSON reader keeps exactly.
 const WHOLE_MAX: u64 = (1 << 53) - 1;
 
-/// Completes an operation of a method. Parameters that may also stand in a body get a schema of
-/// their own, returned with its name.
+/// Completes an operation of a method. Returns the schema of a body with the parameters of the
+/// query and the schema's name, if parameters may also stand in a body.
 pub(super) fn complete(route: &Route, method: &str, operation: &mut Value) -> Option<(String, Value)> {
     let id = operation["operationId"].as_str().unwrap_or_default().to_owned();
     add_headers(route, method, operation);
@@ -67,7 +67,7 @@ fn add_headers(route: &Route, method: &str, operation: &mut Value) {
     }
 }
 
-/// Completes the schema of a parameter: the bounds that hold for all.
+/// Completes the schema of a parameter with the bounds that hold for all.
 fn bound(parameter: &mut Value) {
     let Some(schema) = parameter.get_mut("schema") else { return };
     strip_null(schema);
@@ -76,8 +76,8 @@ fn bound(parameter: &mut Value) {
     }
 }
 
-/// Takes the null out of a schema: a parameter is left out, never null. Returns whether there was
-/// one.
+/// Removes the null from a schema, because a parameter is left out and never null. Returns whether
+/// there was one.
 fn strip_null(schema: &mut Value) -> bool {
     if let [kind, Value::String(null)] = schema["type"].as_array().map_or(&[][..], Vec::as_slice)
         && null == "null"
@@ -156,7 +156,7 @@ fn add_responses(route: &Route, method: &str, operation: &mut Value) {
     }
 }
 
-/// Ways to authenticate. Each entry is one way, and all its parts are needed.
+/// Returns the ways to authenticate. Each entry is one way, which needs all its parts.
 fn security(route: &Route) -> Value {
     if route.in_session {
         return json!([{"session_key": []}, {"session_key": [], "digest": []}, {"session_key": [], "certificate": []}]);

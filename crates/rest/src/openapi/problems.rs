@@ -1,4 +1,4 @@
-//! Problems that many operations may answer; those of one operation stand in its row.
+//! Problems that many operations may answer; those of a single operation stand in its row.
 //! `tests/it/contract.rs` compares both with every answer of the other tests.
 
 use serde_json::{Value, json};
@@ -73,7 +73,8 @@ const RULES: &[&str] = &[
     "is invisible or turns the text around",
 ];
 
-/// JSON Schema takes `2.0` for an integer; the parser of bodies refuses it with these words.
+/// Text of the refusal of `2.0` as an integer. JSON Schema takes it for an integer, and the parser
+/// of bodies does not.
 pub(crate) const NO_FRACTION: &str = "invalid type: floating point";
 
 /// Declares all problems of an operation, by status.

@@ -33,7 +33,7 @@ fn complete_schema(name: &str, schema: &mut Value) {
         if let Some(title) = tag.map(|tag| format!("{name}{}{}", tag[..1].to_uppercase(), &tag[1..])) {
             variant["title"] = title.into();
         }
-        // Requests have no other fields. The derive says so for structs alone.
+        // Requests have no other fields. The derive declares that for structs only.
         if name == "TxnOp" {
             variant["additionalProperties"] = false.into();
         }
@@ -46,7 +46,7 @@ fn complete_schema(name: &str, schema: &mut Value) {
     }
 }
 
-/// Patterns and encodings of a text field, by its name.
+/// Returns patterns and encodings of a text field, by its name.
 fn rules(field: &str, is: &Value) -> Vec<(&'static str, Value)> {
     if is["type"] != "string" && is["type"][0] != "string" {
         return Vec::new();

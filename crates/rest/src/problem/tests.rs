@@ -1,4 +1,4 @@
-//! The table of problems in the code, in docs/http-api.md and in the OpenAPI document.
+//! Comparison of the problems in the code with docs/http-api.md and the OpenAPI document.
 //!
 //! All problems stand in `tests/golden/problems.txt`, which `UPDATE_GOLDENFILES=1` writes anew.
 
@@ -13,7 +13,7 @@ use crate::openapi_document;
 const API: &str = include_str!("../../../../docs/http-api.md");
 const MODEL: &str = include_str!("../../../../docs/znode-model.md");
 
-/// Errors that no HTTP request meets.
+/// Errors of the state machine that no HTTP request causes.
 const ELSEWHERE: [E; 3] = [E::StaleTerm, E::SessionMoved, E::OutOfTurn];
 
 /// A row of the page: one type of problem.
@@ -34,8 +34,8 @@ fn rows() -> Vec<Row> {
     rows.map(row).collect()
 }
 
-/// The errors that a row names, by number, with the name where the row has one: `(NoNode, -101)` or
-/// `(-1006)`.
+/// Returns the errors that a row names, by number, with the name where the row has one: `(NoNode,
+/// -101)` or `(-1006)`.
 fn codes(words: &'static str) -> Vec<(Option<&'static str>, i32)> {
     let code = |inside: &'static str| {
         let words: Vec<&str> = inside.split([' ', ',', ';']).collect();
@@ -82,14 +82,14 @@ fn every_problem_is_in_the_page_and_in_the_document_with_its_status() {
     assert_eq!(in_the_document(), of_operations);
 }
 
-/// Rows for a type: the errors of the state machine that it tells, and the node's own refusal where
-/// no error says the same.
+/// Returns the rows for a type: one for each error of the state machine that it reports, and one
+/// for the node's own problem if there is no such error or the type's outcome is not `refused`.
 fn golden_rows(kind: ProblemType) -> String {
     let row = |name: &str, code: &str, outcome: Outcome| {
         let (slug, status, title) = (kind.slug(), kind.status(), kind.title());
         format!("{slug} | {status} | {title} | {name} | {code} | {}\n", format!("{outcome:?}").to_lowercase())
     };
-    // The state machine has no other word for a ticket than for a znode.
+    // The state machine has one error for a missing znode and a missing ticket.
     let is_told = |error: &E| match kind {
         ProblemType::TicketGone => *error == E::NoNode,
         kind => error.row().problem == kind.slug(),

@@ -1,4 +1,4 @@
-//! Read access of requests. ACLs mean the same as at the ZooKeeper door.
+//! Read access of requests. ACLs have the meaning that they have at the ZooKeeper door.
 
 use znode::{Credential, Error, Identity, State, ZPath, Znode};
 
@@ -27,14 +27,14 @@ pub(crate) fn shows(identities: &[Identity], state: &State, path: &ZPath) -> boo
     state.node(path).is_some() && state.may_read(path, identities)
 }
 
-/// A path, or an empty text where the request may not know its name, as that of the ticket before
-/// one's own.
+/// Returns a path, or an empty text where the request may not know its name. An example is the
+/// ticket in front of the client's own.
 pub(crate) fn shown_name(identities: &[Identity], state: &State, path: &ZPath) -> String {
     if state.may_read_name(path, identities) { path.as_str().into() } else { String::new() }
 }
 
-/// The credential of the request's session, if the session owns the znode and the credential is
-/// genuine.
+/// Returns the credential of the request's session, if the session owns the znode and the
+/// credential is genuine.
 pub(crate) fn own_credential(call: &Call, state: &State, path: &ZPath) -> Option<Credential> {
     let credential = call.caller.credential?;
     let own = state.owner_of(path) == Some(credential.session) && state.authenticate(&credential).is_ok();

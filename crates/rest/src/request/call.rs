@@ -1,4 +1,4 @@
-//! A request, as handlers take it.
+//! Request in the form that handlers take.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,26 +30,27 @@ use crate::request::identity::{AUTHORIZATION, identities};
 use crate::request::paths;
 use crate::request::query::{Query, unreadable};
 
-/// Length up to which JSON is parsed in a fraction of a millisecond.
+/// Largest JSON body in bytes that is parsed without the thread for long work; this takes a
+/// fraction of a millisecond.
 const SHORT_BODY_BYTES: usize = 16 << 10;
 
 /// Result of a handler.
 pub(crate) type Answer = Result<Response, Problem>;
 
-/// Mark of a request's long poll: its connection gives way before busy ones, and the request is not
-/// at work meanwhile.
+/// Marks a request as a long poll until it is dropped. Its connection is closed for others before
+/// busy ones, and the request does not count as at work.
 pub(crate) struct LongPoll {
     _place: Option<Waiting>,
     _pause: Option<Pause>,
 }
 
 /// A request with well-formed headers and parameters. A JSON body was read: its members are
-/// parameters, as those of the query are.
+/// parameters like those of the query.
 pub(crate) struct Call {
     pub(crate) door: Arc<Door>,
     pub(crate) arrived: Instant,
     pub(crate) caller: Caller,
-    /// Identities that the request has proven, besides anyone.
+    /// Identities that the request has proven, apart from `world:anyone`.
     pub(crate) identities: Vec<Identity>,
     pub(crate) query: Query,
     pub(crate) parts: request::Parts,
@@ -58,7 +59,7 @@ pub(crate) struct Call {
     body: Mutex<Body>,
 }
 
-/// A request whose route has a use of its own for the body, which is still to be read.
+/// A request whose body is still to be read, because its route uses the body itself.
 pub(crate) struct WithBody(pub(crate) Call);
 
 impl FromRequest<Arc<Door>> for Call {
@@ -93,7 +94,7 @@ impl Call {
     }
 
     /// Lets a request with `wait` end when the client hangs up. Any other request is answered even
-    /// when the client's bytes have ended.
+    /// when the client sends no more.
     fn look_whether_it_waits(&self) {
         if self.query.has("wait") {
             self.may_wait();
@@ -107,8 +108,7 @@ impl Call {
         }
     }
 
-    /// Takes the parameters in the body. Every one counts: those that the route does not know are
-    /// refused.
+    /// Takes the parameters in the body. The route must know all of them; others are refused.
     async fn read_parameters(&mut self) -> Result<(), Problem> {
         if self.body.get_mut().unwrap_or_else(PoisonError::into_inner).is_end_stream() {
             return Ok(());
@@ -129,7 +129,7 @@ impl Call {
         Ok(())
     }
 
-    /// The part of the URL behind `route`, still encoded.
+    /// Returns the part of the URL behind `route`, still encoded.
     pub(crate) fn raw_path(&self, route: &str) -> &str {
         self.parts.uri.path().strip_prefix(route).unwrap_or_default()
     }
@@ -156,8 +156,8 @@ impl Call {
         Ok((ticket, lock))
     }
 
-    /// Frees the head before a wait of perhaps hours: all that is needed of it was read. Its texts
-    /// share one buffer, freed with the last of them.
+    /// Frees the head before a wait that may last hours: all that is needed of it was read. Its
+    /// texts share one buffer, which is freed with the last of them.
     pub(crate) fn forget_head(&mut self) {
         let mut extensions = Extensions::new();
         let kept = &mut self.parts.extensions;
@@ -170,7 +170,7 @@ impl Call {
         &self.parts.headers
     }
 
-    /// Reads the state, as fresh as the request wants it.
+    /// Reads the state with the consistency that the request asks for.
     pub(crate) async fn read(&mut self) -> Result<Arc<State>, Problem> {
         let consistency = match self.query.take("consistency")?.as_deref() {
             None | Some("linearizable") => Consistency::Linearizable,
@@ -187,8 +187,8 @@ impl Call {
     }
 
     /// Makes a long list on the thread for long work, once all parameters have been read. The list
-    /// shows the state at that moment. The caller keeps no state meanwhile: while a reader has one,
-    /// all that changes is copied.
+    /// shows the state at that moment. The caller keeps no state meanwhile, because all that
+    /// changes is copied while a reader has one.
     pub(crate) async fn page(mut self, make: impl FnOnce(&Call, &State) -> Answer + Send + 'static) -> Answer {
         std::mem::take(&mut self.query).finish()?;
         let door = self.door.clone();
@@ -229,8 +229,8 @@ impl Call {
         }
     }
 
-    /// Notes that the last byte of the body has come: a sign of life of the connection and of the
-    /// session.
+    /// Notes that the last byte of the body has come. It keeps the connection busy, and is a
+    /// heartbeat of the session.
     fn is_whole(&self) {
         if let Some(peer) = self.peer() {
             peer.heard();
@@ -267,7 +267,7 @@ impl Call {
         self.door.long_work.run(self.source(), move || parse(&bytes)).await
     }
 
-    /// Reads a JSON object as the body. An empty body means the default.
+    /// Reads a JSON object as the body. An empty body stands for the default.
     pub(crate) async fn json_or_default<T: DeserializeOwned + Default>(&mut self) -> Result<T, Problem> {
         self.check_json_type()?;
         let (bytes, _room) = self.body(self.door.config.body_bytes_max).await?;
@@ -300,12 +300,12 @@ impl Call {
         Err(Problem::new(ProblemType::UnsupportedMediaType, detail))
     }
 
-    /// The address that the request counts for; `None` for an address of many clients.
+    /// Returns the address that the request counts for; `None` for an exempt address.
     fn source(&self) -> Option<IpAddr> {
         self.peer().and_then(Peer::source)
     }
 
-    /// Client of the connection.
+    /// Returns the client of the connection.
     pub(crate) fn peer(&self) -> Option<&Peer> {
         self.parts.extensions.get()
     }
@@ -316,7 +316,7 @@ impl Call {
         Some(LongPoll { _place: self.peer().and_then(Peer::waits), _pause: pause })
     }
 
-    /// Makes the request of the headers and `op`.
+    /// Makes the state machine's request of the headers and `op`.
     pub(crate) fn request(&self, op: Op) -> znode::Request {
         let (credential, key, guard) = (self.caller.credential, self.caller.key, self.caller.guard.clone());
         let address = self.peer().filter(|_| may_end_tickets(&op)).map(Peer::addr);
@@ -338,14 +338,14 @@ impl Call {
     }
 }
 
-/// Tells whether an operation may end tickets of others. Those tickets then keep the address that
-/// it came from.
+/// Tells whether an operation may end tickets of other sessions. Those tickets then remember the
+/// address that it came from.
 fn may_end_tickets(op: &Op) -> bool {
     matches!(op, Op::Revoke { .. } | Op::Znode(ZnodeOp::Delete { .. }) | Op::Multi(_))
 }
 
-/// Reads on, for a moment, while a client is sending: an answer that comes meanwhile is lost when
-/// the connection is closed.
+/// Reads and drops the rest of a body for a short time. An answer that comes while the client is
+/// sending would be lost when the connection is closed.
 pub(crate) async fn pass_over(mut body: Body) {
     const BYTES_MAX: usize = 16 << 20;
     const TIME_MAX: Duration = Duration::from_secs(1);
@@ -358,17 +358,27 @@ pub(crate) async fn pass_over(mut body: Body) {
             }
         }
     };
-    // The answer is the same, however the reading ends.
+    // The answer does not depend on how the reading ends.
     let _ = tokio::time::timeout(TIME_MAX, read).await;
 }
 
-/// Parses an object. serde alone would take a list as well, with the values in the order of our
+/// Parses an object. serde alone would also take a list, with the values in the order of the type's
 /// fields.
 fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     if body.trim_ascii_start().starts_with(b"[") {
         return Err(Problem::bad("body", "an object is expected, not a list"));
     }
-    serde_json::from_slice(body).map_err(|error| unreadable(body, &error))
+    serde_json::from_slice(body).map_err(|error| field_of::<T>(body).unwrap_or_else(|| unreadable(body, &error)))
+}
+
+/// Describes an error in a body by the field that has it. `None` for an error that is no field's.
+fn field_of<T: DeserializeOwned>(body: &[u8]) -> Option<Problem> {
+    let mut parser = serde_json::Deserializer::from_slice(body);
+    let error = serde_path_to_error::deserialize::<_, T>(&mut parser).err()?;
+    let field = error.path().to_string();
+    let why = error.inner().to_string();
+    let (why, _) = why.rsplit_once(" at line ")?;
+    (field != ".").then(|| Problem::bad(&field, why))
 }
 
 fn too_large(max: usize) -> Problem {
@@ -386,7 +396,7 @@ pub(crate) fn json(status: StatusCode, zxid: Zxid, body: &impl Serialize) -> Res
     answer(status, zxid, "application/json", bytes)
 }
 
-/// Makes an answer of some type about `zxid`.
+/// Makes an answer of any content type about `zxid`.
 pub(crate) fn answer(status: StatusCode, zxid: Zxid, content_type: &'static str, body: impl Into<Body>) -> Response {
     // The door adds more headers, and the map does not have to grow.
     let mut headers = HeaderMap::with_capacity(12);
@@ -397,7 +407,7 @@ pub(crate) fn answer(status: StatusCode, zxid: Zxid, content_type: &'static str,
     response
 }
 
-/// Makes an answer of a status alone.
+/// Makes an answer with a status and without a body.
 pub(crate) fn empty(status: StatusCode, zxid: Zxid) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;

@@ -1,4 +1,4 @@
-//! The caller and its conditions, from the request's headers.
+//! Caller of a request, and its conditions, from the headers.
 
 use axum::http::HeaderMap;
 use axum::http::header::{IF_MATCH, IF_NONE_MATCH};
@@ -15,20 +15,20 @@ use crate::request::paths;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival(pub(crate) Instant);
 
-/// The session's header, as read at the door: the secret is hashed once.
+/// The session's header as the outermost layer has read it, so that the secret is hashed only once.
 #[derive(Clone, Copy)]
 pub(crate) struct Proven(pub(crate) Option<Credential>);
 
-/// Values of the headers.
+/// Values of the request's headers.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) credential: Option<Credential>,
     pub(crate) key: Option<RequestKey>,
     pub(crate) guard: Option<LockGuard>,
     pub(crate) min_zxid: Zxid,
-    /// The version in `If-Match`; -1 is any.
+    /// The version in `If-Match`; -1 matches any version.
     pub(crate) version: i32,
-    /// `If-None-Match: *`: the request wants the znode not to exist.
+    /// True for `If-None-Match: *`: the write requires that the znode does not exist.
     pub(crate) only_if_absent: bool,
 }
 
@@ -44,31 +44,32 @@ impl Caller {
         })
     }
 
-    /// The session's credential.
+    /// Returns the session's credential.
     ///
     /// # Errors
-    /// 401 when the request names none.
+    /// 401 when the request names no session.
     pub(crate) fn session(&self) -> Result<Credential, Problem> {
         self.credential.ok_or_else(|| znode::Error::SessionRequired.into())
     }
 }
 
-/// Parses the session's header, with the secret's hash instead of the secret.
+/// Parses the session's header to a credential, which has the secret's hash instead of the secret.
 pub(crate) fn credential(from: &HeaderMap) -> Result<Option<Credential>, Problem> {
     let Some(text) = text(from, headers::SESSION_KEY)? else { return Ok(None) };
     let key: SessionKey = text.parse().map_err(|error| Problem::bad("Zlock-Session-Key", error))?;
     Ok(Some(Credential { session: SessionId(key.id), secret_hash: secret_hash(&key) }))
 }
 
-/// Hash of a secret, as the state keeps it.
+/// Returns the hash of a secret in the form that the state keeps.
 pub(crate) fn secret_hash(key: &SessionKey) -> SecretHash {
     znode::secret_hash(Sha256::digest(key.secret).into())
 }
 
-/// Length of a key that is not a UUID, in characters.
+/// Largest length of a key that is not a UUID, in characters.
 const KEY_CHARS_MAX: usize = 128;
 
-/// The key as the client wrote it, as a name for an owner without one.
+/// Returns the idempotency key as the client wrote it. It names the owner of an acquire without
+/// one.
 pub(crate) fn key_text(from: &HeaderMap) -> Result<Option<&str>, Problem> {
     // The draft standard writes the key as a quoted string.
     let bare = |text| unquoted(text).unwrap_or(text);
@@ -116,8 +117,8 @@ fn min_zxid(from: &HeaderMap) -> Result<Zxid, Problem> {
     text.parse().map(Zxid).map_err(|error| Problem::bad("Zlock-Min-Zxid", error))
 }
 
-/// Parses `If-Match: "3"`, `W/"3"`, `3` or `*`. A version is all there is to match, so a list is
-/// refused. Weak tags are taken, as compressing proxies make them of strong ones.
+/// Parses `If-Match: "3"`, `W/"3"`, `3` or `*`. A list is refused, because a znode has a single
+/// version. Weak tags are accepted, as compressing proxies make them of strong ones.
 fn version(from: &HeaderMap) -> Result<i32, Problem> {
     let Some(text) = text(from, IF_MATCH.as_str())? else { return Ok(-1) };
     if text == "*" {

@@ -1,4 +1,4 @@
-//! Opaque cursors, for a list that goes on behind a name that the request may not know.
+//! Opaque cursors for lists that continue behind a name that the request may not know.
 //!
 //! The name is encrypted under a key that each node makes for its first cursor, and keeps in
 //! memory. So a cursor is valid at the node that gave it, until that node restarts.
@@ -40,7 +40,7 @@ impl Cursors {
         Ok(format!("{MARK}{}", URL_SAFE_NO_PAD.encode(sealed)))
     }
 
-    /// Parses the place where a list goes on: a plain path, or a cursor.
+    /// Parses the point from which a list continues: a plain path, or a cursor.
     ///
     /// # Errors
     /// 400 for any other text.

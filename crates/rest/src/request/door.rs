@@ -19,15 +19,15 @@ use crate::request::cursors::Cursors;
 use crate::request::query::at_most;
 use crate::request::turns::{Backups, Digests};
 
-/// State behind the routes.
+/// State that all routes use.
 pub(crate) struct Door {
     pub(crate) replica: Replica,
     pub(crate) config: RestConfig,
     pub(crate) node_id: u64,
     waits: Arc<Semaphore>,
-    /// Requests at work.
+    /// Bound on the requests at work.
     pub(crate) at_work: AtWork,
-    /// Memory for bodies.
+    /// Memory for bodies and long answers.
     pub(crate) bodies: Bodies,
     /// Thread for long lists and bodies.
     pub(crate) long_work: LongWork,
@@ -35,7 +35,7 @@ pub(crate) struct Door {
     pub(crate) cursors: Cursors,
     pub(crate) digests: Digests,
     pub(crate) backups: Backups,
-    /// Rates at which addresses open sessions.
+    /// Bound on the rate at which an address opens sessions.
     pub(crate) session_rates: Rates,
     /// Windows for writes.
     pub(crate) windows: WriteWindows,
@@ -43,12 +43,12 @@ pub(crate) struct Door {
     drain: Drain,
 }
 
-/// Progress of a shutdown.
+/// Progress of a node's stop.
 #[derive(Default)]
 struct Drain {
-    /// Set when the node stops soon.
+    /// True from the beginning of the stop: the node is not ready.
     stops: AtomicBool,
-    /// Set when the door is about to close: each connection ends with its next answer.
+    /// True when the door is about to close: each connection ends with its next answer.
     closes: AtomicBool,
 }
 
@@ -81,7 +81,7 @@ impl Door {
         self.stopping.cancelled().await;
     }
 
-    /// Makes the node not ready, and changes nothing else.
+    /// Makes the node not ready because it stops soon, and changes nothing else.
     pub(crate) fn stops_soon(&self) {
         self.drain.stops.store(true, Ordering::Relaxed);
     }
@@ -96,7 +96,8 @@ impl Door {
         self.drain.closes.load(Ordering::Relaxed)
     }
 
-    /// Reason why clients should go elsewhere although the node could serve them.
+    /// Returns the reason for which clients should use another node although this one could serve
+    /// them.
     pub(crate) fn drains(&self) -> Option<&'static str> {
         if self.drain.stops.load(Ordering::Relaxed) || self.is_closing() {
             return Some("the node stops soon");
@@ -104,10 +105,10 @@ impl Door {
         self.replica.is_drained().then_some("an operator has drained the node")
     }
 
-    /// The lock-delay of an acquire. The state would shorten a longer one silently.
+    /// Returns the lock-delay of an acquire. The state would shorten a longer one silently.
     ///
     /// # Errors
-    /// 400 beyond the longest.
+    /// 400 for a delay beyond the longest.
     pub(crate) fn lock_delay_ms(&self, wish_ms: Option<u64>) -> Result<u32, Problem> {
         let max_ms = self.replica.state().limits().lock_delay_max_ms;
         let wish_ms = at_most("lock_delay", wish_ms.unwrap_or(0), u64::from(max_ms))?;
@@ -131,7 +132,8 @@ impl Door {
         all.saturating_sub(self.waits.available_permits())
     }
 
-    /// Takes all places for waits, and so resolves when every wait and withdrawal has ended.
+    /// Takes all places for waits. Therefore the future resolves when every wait and withdrawal has
+    /// ended.
     pub(crate) async fn quiet(&self) {
         let all = u32::try_from(self.config.waits_max.min(Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
         // The semaphore is never closed; the permits go back at once.
@@ -143,8 +145,8 @@ impl Door {
         Instant::now() + std::time::Duration::from_millis(self.config.propose_timeout_ms)
     }
 
-    /// Deadline of an operator's order that begins now: a change of the members may take two
-    /// elections.
+    /// Deadline of an operator's order that begins now. It is longer, because a change of the
+    /// members may take two elections.
     pub(crate) fn order_deadline(&self) -> Instant {
         self.propose_deadline() + std::time::Duration::from_millis(self.config.propose_timeout_ms)
     }

@@ -1,8 +1,8 @@
 //! Identities that a client's certificate and its `Authorization` header prove, as ACLs write them.
 //!
-//! They are those of the ZooKeeper door, so that an ACL means the same at both: `x509:<subject>` by
-//! TLS, `digest:<user>:<hash>` by HTTP's Basic authentication, and the super user by the digest
-//! that the operator has configured.
+//! The identities are those of the ZooKeeper door, so that an ACL has one meaning at both:
+//! `x509:<subject>` by TLS, `digest:<user>:<hash>` by HTTP's Basic authentication, and the super
+//! user by the digest that the operator has configured.
 
 use axum::http::Extensions;
 use axum::http::header::HeaderMap;
@@ -18,8 +18,8 @@ use crate::request::caller::once;
 /// The header of the request's own credentials.
 pub(crate) const AUTHORIZATION: &str = "Authorization";
 
-/// All identities that a request has proven, besides anyone, by its connection and by this header.
-/// It is another header than [`AUTHORIZATION`] where that one is for another service.
+/// Returns all identities that a request has proven by its connection and by this header, apart
+/// from `world:anyone`. The header is not [`AUTHORIZATION`] where that one is for another service.
 ///
 /// # Errors
 /// 400 for a malformed `Basic` in the header. Other schemes are between the client and a proxy in
@@ -48,7 +48,8 @@ pub(crate) fn identities(
     Ok(identities)
 }
 
-/// ZooKeeper's `DigestAuthenticationProvider.generateDigest`: `user:base64(sha1(user:password))`.
+/// Returns the digest as ZooKeeper's `DigestAuthenticationProvider.generateDigest` does:
+/// `user:base64(sha1(user:password))`.
 fn digest(proof: &[u8]) -> Option<String> {
     let user = std::str::from_utf8(proof).ok()?.split_once(':')?.0;
     Some(format!("{user}:{}", BASE64_STANDARD.encode(Sha1::digest(proof))))

@@ -1,9 +1,9 @@
 //! Operators, the callers that may use the routes under `/v1/admin/`.
 //!
-//! An operator is the super user, a client whose certificate has one of the subjects in
-//! `admin.operators`, or a caller on the admin socket, which the system lets only the node's own
-//! user open. [`operators_only`] stands before every route of the list in `routes.rs`, so that no
-//! handler can forget to ask.
+//! An operator is the super user, a client whose certificate has a subject of `admin.operators`, or
+//! a caller on the admin socket, which the system lets only the node's own user open. The layer
+//! [`operators_only`] checks every operators' route of the list in `routes.rs`, so that no handler
+//! can omit the check.
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,8 +38,8 @@ pub(crate) enum Operator {
 #[derive(Clone, Copy, Debug)]
 struct ByAdminSocket;
 
-/// Makes every caller of the routes an operator: for a server that only operators reach, as the
-/// admin socket is.
+/// Makes every caller of the routes an operator. For a server that only operators reach, such as
+/// the admin socket.
 pub fn for_operators(router: Router) -> Router {
     router.layer(Extension(ByAdminSocket))
 }
@@ -49,7 +49,7 @@ pub(crate) fn is_by_admin_socket(extensions: &Extensions) -> bool {
     extensions.get::<ByAdminSocket>().is_some()
 }
 
-/// The layer before every operators' route.
+/// Layer in front of every operators' route, which refuses other callers.
 pub(crate) async fn operators_only(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
     match Operator::of(request.extensions(), request.headers(), &door.config) {
         Ok(operator) => {
@@ -77,7 +77,8 @@ impl Operator {
         if !identities.iter().any(|identity| identity.scheme == SUPER) {
             return Err(refused(HOW));
         }
-        // On a plain network, others could have read the password, and be the super user next.
+        // On a network without TLS, other clients could have read the password, and be the super
+        // user next.
         match extensions.get::<Peer>() {
             Some(peer) if peer.is_secure() || peer.is_local() => Ok(Operator::Super),
             _ => Err(refused(READABLE)),
@@ -107,7 +108,7 @@ impl FromRequestParts<Arc<Door>> for Operator {
     }
 }
 
-/// Text for the log.
+/// Writes the operator for the log.
 impl fmt::Display for Operator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -42,7 +42,7 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<ZPath, Problem> {
     ZPath::parse(text).map_err(|_| Problem::bad(name, format!("not a znode path: {}", broken_rule(text))))
 }
 
-/// Text about the first rule for paths that a text breaks.
+/// Returns a text about the first rule for paths that `text` breaks.
 fn broken_rule(text: &str) -> String {
     let Some(names) = text.strip_prefix('/') else { return "it begins with no slash".into() };
     if names.ends_with('/') && !names.ends_with("//") {
@@ -66,7 +66,7 @@ fn broken_rule(text: &str) -> String {
     "it breaks a rule".into()
 }
 
-/// Checks that a path may be a lock's.
+/// Checks that a path may be that of a lock: the root is none.
 pub(crate) fn not_the_root(name: &str, lock: ZPath) -> Result<ZPath, Problem> {
     if lock.is_root() { Err(Problem::bad(name, "the root is no lock")) } else { Ok(lock) }
 }
@@ -76,8 +76,8 @@ fn split_new(path: &ZPath) -> Result<(ZPath, String), Problem> {
     Ok((parent, path.name().to_owned()))
 }
 
-/// Decodes a text behind a route. The route's own slash is the path's first. A path copied from an
-/// answer begins with another one, encoded, which is dropped.
+/// Decodes the text behind a route. The slash behind the route is the first one of the path. A path
+/// copied from an answer begins with another one, encoded, which is dropped.
 fn decode_text(raw: &str) -> Result<String, Problem> {
     let names = raw.strip_prefix('/').unwrap_or(raw);
     let starts_with_slash = names.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("%2f"));
@@ -86,11 +86,11 @@ fn decode_text(raw: &str) -> Result<String, Problem> {
     Ok(format!("/{names}"))
 }
 
-/// Path at which a proxy asks about a fencing token.
+/// Path of the fence, whose query has a lock and a fencing token.
 pub(crate) const FENCE: &str = "/v1/fence";
 
-/// Prefix of a proxy's questions. The method, the rest of the path, the query, the body and most
-/// headers are those of another request.
+/// Prefix of a proxy's requests about a fencing token. Behind it stands the path of the request in
+/// question, which also gives the method, the query, the body and most headers.
 pub(crate) const BEHIND_FENCE: &str = "/v1/fence/";
 
 #[cfg(test)]

@@ -21,10 +21,10 @@ pub(crate) struct Query {
     known: Vec<&'static str>,
 }
 
-/// The given value of a parameter.
+/// Value of a parameter as the request has it.
 #[derive(Clone, Debug)]
 enum Value {
-    /// A name alone, in a query.
+    /// No value: the name stands alone in a query.
     Bare,
     /// A text in a query, which may stand for a number or a flag.
     Written(String),
@@ -57,7 +57,7 @@ impl Query {
         Ok(query)
     }
 
-    /// Adds the members of a JSON object, which are parameters as those of the query are.
+    /// Adds the members of a JSON object, which are parameters like those of the query.
     ///
     /// # Errors
     /// 400 when the body is no object, or a member is given twice, in the object or beside the
@@ -115,7 +115,7 @@ impl Query {
         })
     }
 
-    /// Takes a znode path, as it is.
+    /// Takes a znode path, which is not percent-encoded any more.
     pub(crate) fn path(&mut self, name: &'static str) -> Result<Option<ZPath>, Problem> {
         self.take(name)?.map(|text| paths::parse(name, &text)).transpose()
     }
@@ -146,7 +146,7 @@ impl Query {
         }
     }
 
-    /// Takes a parameter if it is this word.
+    /// Takes a parameter if its value is `word`. Returns whether it was.
     pub(crate) fn take_word(&mut self, name: &str, word: &str) -> bool {
         let is_it = |(known, value): &(String, Value)| {
             known == name && matches!(value, Value::Written(text) | Value::Text(text) if text == word)
@@ -155,7 +155,7 @@ impl Query {
         at.map(|at| self.params.swap_remove(at)).is_some()
     }
 
-    /// Takes `page_size`, up to `max`.
+    /// Takes `page_size`, at most `max`; `max` when it is not given.
     pub(crate) fn page_size(&mut self, max: usize) -> Result<usize, Problem> {
         // Handlers look at one more, to know whether there is a next page.
         let max = max.min(usize::MAX - 1);
@@ -164,6 +164,17 @@ impl Query {
             Some(size) if size > max => Err(Problem::bad("page_size", format!("at most {max}"))),
             Some(size) => Ok(size),
             None => Ok(max),
+        }
+    }
+
+    /// Refuses the parameters that the handler did not take. Says of the fields of a body that they
+    /// stand in the body.
+    pub(crate) fn finish_beside(self, fields: &[&str]) -> Result<(), Problem> {
+        match self.params.first() {
+            Some((name, _)) if fields.contains(&&**name) => {
+                Err(Problem::bad(name, "it is a field of the body, which is a JSON object"))
+            }
+            _ => self.finish(),
         }
     }
 
@@ -211,7 +222,7 @@ impl<'de> Visitor<'de> for Members<'_> {
     }
 }
 
-/// A value without parts.
+/// A JSON value that is no list and no object.
 struct Scalar(Value);
 
 impl<'de> serde::Deserialize<'de> for Scalar {
@@ -241,7 +252,7 @@ impl Visitor<'_> for ScalarVisitor {
         Ok(Scalar(Value::Number(number.to_string())))
     }
 
-    /// To JSON Schema 2.0 is an integer.
+    /// Writes `2.0` as `2`, because JSON Schema takes such a number for an integer.
     fn visit_f64<E>(self, number: f64) -> Result<Scalar, E> {
         Ok(Scalar(Value::Number(number.to_string())))
     }
@@ -256,14 +267,14 @@ pub(crate) fn at_most(name: &str, ms: u64, max_ms: u64) -> Result<u64, Problem> 
     if ms > max_ms { Err(Problem::bad(name, format!("at most {}", Millis(max_ms)))) } else { Ok(ms) }
 }
 
-/// Cuts a list to a page. Returns its last item where more follow.
+/// Cuts a list to a page of `limit` items. Returns the page's last item if more follow.
 pub(crate) fn cut<T>(found: &mut Vec<T>, limit: usize) -> Option<&T> {
     let more = found.len() > limit;
     found.truncate(limit);
     found.last().filter(|_| more)
 }
 
-/// Finds the known name that an unknown one is nearly written as.
+/// Finds the known name that an unknown one is probably a misspelling of.
 pub(crate) fn meant(given: &str, known: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     // Bytes that are to be added, left out or changed to make one name of the other.
     let given = given.as_bytes().to_vec();
@@ -278,8 +289,8 @@ fn decode(text: &str) -> Result<String, Problem> {
     decoded.map(String::from).map_err(|_| Problem::bad("query", "not UTF-8 after percent-decoding"))
 }
 
-/// 400 about a body that is no JSON object, with an example where it does not even begin as JSON
-/// does.
+/// Makes a 400 about a body that is no JSON object, with an example for a body that does not begin
+/// like JSON.
 pub(crate) fn unreadable(body: &[u8], error: &serde_json::Error) -> Problem {
     let begins = body.trim_ascii_start().first();
     match begins {

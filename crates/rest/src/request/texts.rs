@@ -1,4 +1,4 @@
-//! Texts for people: labels and owners.
+//! Checks of texts for people: labels and owners.
 
 use zlock_client::api::is_unseen;
 

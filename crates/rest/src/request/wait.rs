@@ -1,4 +1,4 @@
-//! Waits for a condition of the state.
+//! Waits of requests for a condition of the state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +17,8 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    /// Takes `wait`. The head is freed here, so its other parts, such as the path, must be read
-    /// before.
+    /// Takes the parameter `wait`. The head is freed here, so other parts of it, such as the path,
+    /// must be read before.
     pub(crate) fn take(call: &mut Call) -> Result<Wait, Problem> {
         let wait_ms = call.query.duration_ms("wait", call.door.config.wait_max_ms)?.unwrap_or(0);
         if wait_ms > 0 {
@@ -31,7 +31,7 @@ impl Wait {
         Wait { deadline: Some(deadline) }
     }
 
-    /// Waits from `state` on until a step is ready; `None` when the wait ends first.
+    /// Waits from `state` on until `step` is ready; `None` when the wait ends first.
     pub(crate) async fn until<T: Send>(
         &self,
         call: &Call,

@@ -1,5 +1,5 @@
-//! Every operators' route, asked for as each kind of caller. The routes come from the OpenAPI
-//! document, which has all of them, so a new route is covered too.
+//! Requests to every operators' route as each kind of caller. The routes come from the OpenAPI
+//! document, which has all of them, so that a new route is covered, too.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, TcpListener};
@@ -14,7 +14,7 @@ use super::*;
 use crate::http::peer::{Known, Peer};
 use crate::request::operator::for_operators;
 
-/// `super:test` and `bob:x` as HTTP's Basic authentication writes them.
+/// Headers of Basic authentication for `super:test` and `bob:x`.
 const SUPER: Option<&str> = Some("Basic c3VwZXI6dGVzdA==");
 const BOB: Option<&str> = Some("Basic Ym9iOng=");
 const LOOPBACK: [u8; 4] = [127, 0, 0, 1];
@@ -25,8 +25,8 @@ struct Asker {
     name: &'static str,
     is_operator: bool,
     by_socket: bool,
-    /// Address, whether with TLS, and the certificate's subject; `None` for a connection that this
-    /// door did not accept.
+    /// Address, whether the connection has TLS, and the certificate's subject; `None` for a
+    /// connection that this door did not accept.
     peer: Option<([u8; 4], bool, Option<&'static str>)>,
     authorization: Option<&'static str>,
 }
@@ -76,7 +76,7 @@ async fn node(dir: &std::path::Path) -> Router {
     router(replica, rest)
 }
 
-/// Asks, and returns the status and the body.
+/// Sends a request as the caller, and returns the status and the body.
 async fn ask(router: &Router, method: &str, path: &str, asker: &Asker) -> (u16, String) {
     let mut request = Request::builder().method(method).uri(path).header("host", "localhost");
     if let Some(authorization) = asker.authorization {

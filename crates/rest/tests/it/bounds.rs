@@ -30,7 +30,7 @@ async fn a_body_has_a_bound() {
     node.post("/v1/txn", &" ".repeat(101)).await.expect_problem(413, "body-too-large");
 }
 
-/// A slow reader keeps the text made for it, and raw data that the state has dropped.
+/// Slow readers keep the text that was made for them, and raw data that the state has dropped.
 #[tokio::test]
 async fn long_answers_that_are_not_read_yet_have_a_bound() {
     // Half of the memory is for answers.
@@ -289,8 +289,8 @@ async fn the_state_has_a_bound() {
     node.delete("/v1/znodes/a").await.expect(200);
 }
 
-/// 450 znodes of 1 MB kept every client from opening a session, and from taking a lock, until they
-/// were deleted.
+/// Before this bound, 450 znodes of 1 MB kept every client from opening a session and from taking a
+/// lock until they were deleted.
 #[tokio::test]
 async fn locks_are_taken_where_znodes_have_filled_the_state() {
     let edit = |limits: &mut Limits| (limits.state_bytes_max, limits.subtree_bytes_max) = (200_000, 100_000);

@@ -1,4 +1,4 @@
-//! Requests that a browser sends for a foreign page, over real sockets and past them.
+//! Requests that a browser sends for a foreign page, over real sockets and directly to the router.
 
 use axum::http::Method;
 use rest::RestConfig;
@@ -64,8 +64,8 @@ async fn an_origin_that_is_listed_may_ask() {
     node.call(Method::POST, "/v1/sessions", &[EVIL, page[2]], b"").await.expect_problem(403, "foreign-origin");
 }
 
-/// DNS rebinding: the page's own name leads here, so the browser takes the node for the page's
-/// origin.
+/// DNS rebinding: the page's own name leads to this node, so that the browser takes the node for
+/// the page's origin.
 #[tokio::test]
 async fn a_listener_on_loopback_is_not_reached_by_a_foreign_name() {
     let node = Node::start().await;

@@ -44,7 +44,7 @@ const WRITE: &str = "POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\ncontent-le
 const WATCH: &str = "GET /v1/znodes/watched?watch=data&wait=60s HTTP/1.1\r\nhost: localhost\r\n\r\n";
 const LOOK: &str = "HEAD /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
-/// 64 announced bodies took all the memory for bodies, although only 64 bytes had come.
+/// 64 announced bodies once took all the memory for bodies, although only 64 bytes had come.
 #[tokio::test]
 async fn bodies_that_are_announced_and_do_not_come_delay_no_write() {
     let (_node, addr) = serve(RestConfig::default()).await;
@@ -102,8 +102,8 @@ async fn a_body_that_comes_slowly_gives_way_to_one_that_comes() {
 
 const RAW: &str = "GET /v1/znodes/a HTTP/1.1\r\nhost: localhost\r\naccept: application/octet-stream\r\n\r\n";
 
-/// Raw data lives on for its slow readers once the znode has other data: 1,200 answers of 1 MB took
-/// 1.2 GB.
+/// Raw data stays in memory for its slow readers once the znode has other data. Without a bound,
+/// 1,200 answers of 1 MB took 1.2 GB.
 #[tokio::test]
 async fn raw_data_that_is_not_read_has_a_bound_and_an_address_its_share() {
     // Half is for answers, and half of that for an address that is alone.

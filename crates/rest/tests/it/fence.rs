@@ -1,4 +1,4 @@
-//! `/v1/fence`: the question of a proxy before it lets a request pass.
+//! `/v1/fence`: requests of proxies before they let another request pass.
 
 use std::time::Duration;
 
@@ -27,8 +27,8 @@ async fn a_token_passes_while_it_holds_the_lock() {
     ask(&number(&next, "fencing_token").to_string()).await.expect(204);
 }
 
-/// The proxy's client made the token up, or sent none. That is no fault of the proxy, which would
-/// answer 500 for a 400.
+/// The proxy's client made the token up, or sent none. A 400 would blame the proxy, which would
+/// answer 500 for it.
 #[tokio::test]
 async fn what_is_no_token_is_refused_as_one_that_holds_nothing() {
     let node = Node::start().await;
@@ -41,8 +41,8 @@ async fn what_is_no_token_is_refused_as_one_that_holds_nothing() {
     }
 }
 
-/// Envoy asks with the method and behind the path of the request in question, and takes only 200
-/// for a pass.
+/// Envoy asks with the method and the path of the request in question, and takes only 200 for a
+/// pass.
 #[tokio::test]
 async fn a_proxy_may_ask_behind_the_path_of_another_request() {
     let node = Node::start().await;
@@ -64,8 +64,8 @@ async fn a_proxy_may_ask_behind_the_path_of_another_request() {
     node.call(Method::POST, "/v1/fence/x", &stale, b"").await.expect_problem(403, "fenced");
 }
 
-/// ACL for clients that may use the locks below a directory and not read them, as in a query; bob
-/// may read them.
+/// ACL in the form of a query. All clients may use the locks below a directory, and only bob may
+/// read them.
 const HIDDEN: &str = "world:anyone:cd,digest:bob:ttt4KD2l%2FLR0Mpj5c6jU0hrwVdE%3D:cdrwa";
 const BOB: &str = "Basic Ym9iOng=";
 

@@ -45,8 +45,8 @@ async fn every_condition_has_a_line_and_can_be_left_out() {
     assert_eq!(lines(&answer)[5], "[ ]space excluded");
     node.get("/readyz?max_lag=0").await.expect(200);
     for (query, detail) in [
-        ("exclude=disc", "exclude: there is no check \"disc\"; these are: alive, recovered, disk"),
-        ("exclude", "exclude: there is no check \"\""),
+        ("exclude=disc", "exclude: there is no condition \"disc\"; these are: alive, recovered, disk"),
+        ("exclude", "exclude: there is no condition \"\""),
         ("max_lag=x", "max_lag: a number is expected"),
         ("max_lag=1&max_lag=2", "max_lag: given twice"),
         ("verbos", "verbos: unknown parameter"),

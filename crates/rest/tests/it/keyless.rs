@@ -5,8 +5,8 @@ use serde_json::json;
 
 use crate::node::{Node, number, text};
 
-/// The ghost is the ticket of a request whose node died. The test makes it by `keep`, as its
-/// requests have no connection that could break.
+/// The ghost is the ticket of a request whose node died. The test makes it by `keep`, because the
+/// test's requests have no connection that could break.
 #[tokio::test]
 async fn a_retry_without_a_key_is_not_queued_behind_its_own_ghost() {
     let node = Node::start().await;
@@ -72,8 +72,8 @@ async fn a_key_or_an_owner_tells_the_threads_of_a_session_apart() {
     assert_eq!(number(&node.get("/v1/locks/l").await.expect(200), "contenders"), 3);
 }
 
-/// The second request may be a retry for all that the node knows, even where both could hold
-/// together.
+/// The second request may be a retry for all that the node knows, even where both could hold at the
+/// same time.
 #[tokio::test]
 async fn readers_and_permits_without_a_key_are_one_for_each_lock() {
     let node = Node::start().await;

@@ -27,8 +27,8 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.char_indices().all(good)
 }
 
-/// Reads the labels between the braces. Returns their names and the text behind them. Values are
-/// quoted, and escape backslash, quote and newline only.
+/// Reads the labels between the braces. Returns their names and the text behind the braces. Values
+/// are quoted, and escape only backslash, quote and newline.
 fn labels(mut rest: &str) -> (BTreeSet<String>, &str) {
     let mut seen = BTreeSet::new();
     loop {

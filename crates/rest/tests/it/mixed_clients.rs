@@ -1,4 +1,4 @@
-//! Warnings about clients in one queue that do not see each other.
+//! Warnings about kinds of clients in one queue that do not count each other's lock nodes.
 
 use axum::http::Method;
 use serde_json::json;

@@ -42,7 +42,7 @@ async fn all_locks_are_held_or_none() {
     node.until_contenders("/b", 0).await;
 }
 
-/// An earlier version looked at the first of the locks alone, which may be free.
+/// The refusal once named the first of the locks, which may be free.
 #[tokio::test]
 async fn a_multi_lock_in_vain_names_the_lock_that_is_in_the_way() {
     let node = Node::start().await;

@@ -1,4 +1,4 @@
-//! A node to ask, and its answers.
+//! Test node with its router, and the node's answers.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -178,7 +178,8 @@ impl Node {
         self.call(Method::POST, &format!("/v1/locks{lock_and_query}"), &headers, b"").await
     }
 
-    /// Acquires without a key, and so is refused beside another such ticket of the session.
+    /// Acquires without an idempotency key, which is refused beside another such ticket of the
+    /// session.
     pub(crate) async fn acquire_keyless(&self, session: &str, lock_and_query: &str) -> Answer {
         self.in_session(session, Method::POST, &format!("/v1/locks{lock_and_query}")).await
     }
@@ -192,8 +193,8 @@ impl Node {
         self.in_session(session, Method::DELETE, &format!("/v1/tickets{ticket}")).await
     }
 
-    /// Answers a request that finds no room among the reads as soon as it has written. The node
-    /// must have room for one read.
+    /// Returns the answer to a request that finds no room for a read as soon as it has written. The
+    /// node must have room for a single read.
     pub(crate) async fn without_reads_behind_a_write(&self, request: impl Future<Output = Answer>) -> Answer {
         let mut request = std::pin::pin!(request);
         let mut look = std::pin::pin!(self.replica.read(Consistency::Linearizable, Instant::now() + PATIENCE));

@@ -1,4 +1,4 @@
-//! The memory of a node: a lock's past, and the end of a session.
+//! Memory of a node: a lock's past, and the end of a session.
 
 use axum::http::Method;
 use serde_json::json;

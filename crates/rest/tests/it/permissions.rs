@@ -18,14 +18,14 @@ const SECRETS: [&str; 3] = ["5ec2e700", "hidden", "secret"];
 /// Answer of a route to a reader without permission, and to the owner of the ticket, which has no
 /// permission either.
 #[derive(Clone, Copy, PartialEq)]
-enum Told {
-    /// 403 to the reader; the owner hears of its own.
+enum Disclosure {
+    /// The reader gets 403; the owner learns about its own ticket.
     OwnOnly,
-    /// 403 to both.
+    /// The reader and the owner get 403.
     Refused,
-    /// 200 to all, without the secrets.
+    /// The reader and the owner get 200, without the secrets.
     WithoutSecrets,
-    /// 200 to all, and only the session hears the names of what it owns.
+    /// Both get 200, and only the session is told the names of the znodes that it owns.
     OwnNames,
 }
 
@@ -97,13 +97,13 @@ impl Vault {
     }
 
     /// Requests of a route, and their answers. `None` for a write, about which the state decides.
-    fn questions(&self, method: &str, route: &str) -> Option<Vec<(String, Told)>> {
-        use Told::{OwnNames, OwnOnly, Refused, WithoutSecrets};
+    fn questions(&self, method: &str, route: &str) -> Option<Vec<(String, Disclosure)>> {
+        use Disclosure::{OwnNames, OwnOnly, Refused, WithoutSecrets};
         let (id, _) = self.session.split_once('.').unwrap();
         let (ticket, token, multi, since) = (&self.ticket, self.token, &self.multi, self.since);
-        let one = |uri: &str, told| vec![(uri.to_owned(), told)];
-        let at = |route: &str, rest: &[(&str, Told)]| {
-            rest.iter().map(|(rest, told)| (format!("{route}{rest}"), *told)).collect::<Vec<_>>()
+        let one = |uri: &str, disclosure| vec![(uri.to_owned(), disclosure)];
+        let at = |route: &str, rest: &[(&str, Disclosure)]| {
+            rest.iter().map(|(rest, disclosure)| (format!("{route}{rest}"), *disclosure)).collect::<Vec<_>>()
         };
         // The operators' routes have a table of their own, beside the routes.
         if method != "get" || route == "/openapi.json" || route.starts_with("/v1/admin/") {
@@ -120,7 +120,7 @@ impl Vault {
                 (format!("/v1/sessions/{id}?page_size=1"), OwnNames),
             ],
             "/v1/znodes/{path}" => {
-                let told = at(
+                let disclosure = at(
                     "/v1/znodes/vault",
                     &[
                         ("", Refused),
@@ -137,7 +137,7 @@ impl Vault {
                 let watched =
                     watched.map(|(at, kind)| (format!("/v1/znodes{at}?watch={kind}&since={since}"), WithoutSecrets));
                 let ticket = (format!("/v1/znodes{ticket}"), Refused);
-                told.into_iter().chain(quota).chain(watched).chain([ticket]).collect()
+                disclosure.into_iter().chain(quota).chain(watched).chain([ticket]).collect()
             }
             "/v1/locks/{path}" => one("/v1/locks/vault/lock", Refused),
             "/v1/history/{path}" => at("/v1/history/vault", &[("/lock", Refused), ("/hidden-past", Refused)]),
@@ -155,17 +155,19 @@ impl Vault {
         })
     }
 
-    async fn check(&self, uri: &str, told: Told) {
+    async fn check(&self, uri: &str, disclosure: Disclosure) {
         let own = [("zlock-session-key", &*self.session)];
         let who: [(&str, &[(&str, &str)]); 5] =
             [("owner", &own), ("bob", &[BOB]), ("eve", &[EVE]), ("nobody", &[]), ("super", &[SUPER])];
         for (who, headers) in who {
             let answer = self.call(Method::GET, uri, headers, b"").await;
             let (reader, owner) = (matches!(who, "bob" | "super"), who == "owner");
-            let may = reader || matches!(told, Told::WithoutSecrets | Told::OwnNames) || owner && told == Told::OwnOnly;
+            let may = reader
+                || matches!(disclosure, Disclosure::WithoutSecrets | Disclosure::OwnNames)
+                || owner && disclosure == Disclosure::OwnOnly;
             let status = if uri.starts_with("/v1/fence") { 204 } else { 200 };
             assert_eq!(answer.status, if may { status } else { 403 }, "{who} {uri}: {}", answer.body);
-            let hears = reader || owner && matches!(told, Told::OwnOnly | Told::OwnNames);
+            let hears = reader || owner && matches!(disclosure, Disclosure::OwnOnly | Disclosure::OwnNames);
             // A refusal may only name the path of the request.
             let asked = uri.split('?').next().unwrap();
             let heard = format!("{}{:?}", String::from_utf8_lossy(&answer.bytes), answer.headers);
@@ -189,8 +191,8 @@ async fn every_route_tells_only_what_its_reader_may_read() {
         for method in
             methods.as_object().unwrap().keys().filter(|key| ["get", "post", "put", "delete"].contains(&&***key))
         {
-            for (uri, told) in vault.questions(method, route).into_iter().flatten() {
-                vault.check(&uri, told).await;
+            for (uri, disclosure) in vault.questions(method, route).into_iter().flatten() {
+                vault.check(&uri, disclosure).await;
                 asked += 1;
             }
         }
@@ -204,7 +206,7 @@ async fn the_past_of_a_lock_whose_directory_has_gone_is_not_for_everybody() {
     let vault = Vault::build().await;
     vault.call(Method::DELETE, "/v1/znodes/vault/hidden-past", &[BOB], b"").await.expect(200);
     let past = "/v1/history/vault/hidden-past";
-    vault.check(past, Told::Refused).await;
+    vault.check(past, Disclosure::Refused).await;
     let ticket = vault.call(Method::GET, past, &[BOB], b"").await.expect(200);
     let uri = format!("/v1/tickets{}", ticket.body["history"][0]["ticket"].as_str().unwrap());
     let gone = vault.call(Method::GET, &uri, &[EVE], b"").await.expect_problem(410, "ticket-gone");
@@ -337,8 +339,8 @@ async fn who_loses_read_during_a_wait_is_told_nothing_of_the_lock() {
     answer.expect_problem(403, "no-auth");
 }
 
-/// Ten thousand locks of others lie before the one that a request may see. The request comes to its
-/// lock page by page, and hears of no other lock, not even by a cursor.
+/// Ten thousand locks of other clients come before the one that a request may see. The request
+/// reaches its lock page by page, and learns of no other lock, not even by a cursor.
 #[tokio::test]
 async fn who_may_read_few_locks_comes_to_all_of_them_through_those_of_others() {
     let node = Node::start().await;

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::node::{Node, PATIENCE, text};
 
-/// `super:test`, `bob:x` and `bob:y` as HTTP's Basic authentication writes them.
+/// Headers of Basic authentication for `super:test`, `bob:x` and `bob:y`.
 const SUPER: (&str, &str) = ("authorization", "Basic c3VwZXI6dGVzdA==");
 const BOB: (&str, &str) = ("authorization", "Basic Ym9iOng=");
 const NOT_BOB: (&str, &str) = ("authorization", "Basic Ym9iOnk=");

@@ -230,7 +230,7 @@ async fn who_waits_does_not_keep_the_state() {
     }
 }
 
-/// A complete request is a sign of life: bytes that dribble, or never come, are not.
+/// A complete request is a heartbeat. Bytes that come slowly, or never come, are not.
 #[tokio::test]
 async fn a_half_request_keeps_no_session_alive_and_a_whole_one_does() {
     let node = Node::start().await;
@@ -275,13 +275,13 @@ async fn a_request_whose_empty_body_has_no_length_is_a_whole_one() {
     node.get(&at(&own)).await.expect(200);
 }
 
-/// Bytes of a head that tell when they are freed.
-struct Watched {
+/// Bytes of a head, with a mark that shows when they are freed.
+struct TrackedBytes {
     bytes: String,
     _kept: Arc<()>,
 }
 
-impl AsRef<[u8]> for Watched {
+impl AsRef<[u8]> for TrackedBytes {
     fn as_ref(&self) -> &[u8] {
         self.bytes.as_bytes()
     }
@@ -308,7 +308,7 @@ async fn a_request_that_waits_does_not_keep_its_head() {
         (Method::GET, "/v1/elections/e?since=0.0&wait=60s", ""),
     ] {
         let kept = Arc::new(());
-        let watched = |bytes: &str| Bytes::from_owner(Watched { bytes: bytes.to_owned(), _kept: kept.clone() });
+        let watched = |bytes: &str| Bytes::from_owner(TrackedBytes { bytes: bytes.to_owned(), _kept: kept.clone() });
         let mut request = Request::new(Body::from(body));
         *request.method_mut() = method;
         *request.uri_mut() = Uri::from_maybe_shared(watched(uri)).unwrap();

@@ -107,7 +107,8 @@ async fn events_that_are_no_longer_kept_are_gone() {
     node.get(&format!("/v1/znodes/a?watch=data&since={oldest}")).await.expect(200);
 }
 
-/// A cluster that was restored from an older copy would be silent until it has come that far.
+/// Until the cluster has come that far again, a watch at a cluster that was restored from an older
+/// copy would be silent.
 #[tokio::test]
 async fn a_watch_from_beyond_what_is_committed_is_refused() {
     let node = Node::start().await;

@@ -7,11 +7,12 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::node::{Answer, Node, PATIENCE, number, text};
 
-/// ACL for clients that may use the locks below a directory and not read them, as in a query.
+/// ACL in the form of a query. All clients may use the locks below a directory, and only bob may
+/// read them.
 const HIDDEN: &str = "world:anyone:cd,digest:bob:ttt4KD2l%2FLR0Mpj5c6jU0hrwVdE%3D:cdrwa";
 const BOB: (&str, &str) = ("authorization", "Basic Ym9iOng=");
 
-/// Opens a session of a named client: its header, and its id.
+/// Opens a session of a named client. Returns its key and its id.
 async fn named(node: &Node, label: &str, host: &str) -> (String, u64) {
     let body = json!({"label": label, "client": {"host": host, "pid": 71, "program": "backup"}});
     let opened = node.post("/v1/sessions", &body.to_string()).await.expect(201);
@@ -111,7 +112,7 @@ async fn a_ticket_that_was_taken_away_names_who_did_it() {
     let history = node.get("/v1/history/l").await.expect(200);
     let past = history.body["history"].as_array().unwrap();
     let by = json!({"session": admin_id, "label": "ops", "client": desk});
-    assert_eq!((&past[1]["ended"]["how"], &past[1]["ended"]["by"]), (&json!("admin"), &by));
+    assert_eq!((&past[1]["ended"]["how"], &past[1]["ended"]["by"]), (&json!("deleted"), &by));
     let by = json!({"session": admin_id, "label": "ops", "client": desk, "identity": "digest:bob"});
     assert_eq!((&past[0]["ended"]["how"], &past[0]["ended"]["by"]), (&json!("revoked"), &by));
     let queue = node.get("/v1/locks/l").await.expect(200);

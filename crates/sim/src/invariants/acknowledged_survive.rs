@@ -1,11 +1,11 @@
-//! An acknowledged write survives: the log that every node comes to have contains it, with the
-//! outcome that was told.
+//! An acknowledged write survives: the committed log contains the write, with the outcome that its
+//! client was told.
 //!
 //! Source: durability, ZooKeeper's "Reliability" (zookeeperOver, "Guarantees"): once an update has
 //! been applied, it persists. A node that acknowledges before its disk has the entry breaks it at
 //! the next loss of power.
 
-use znode::{Applied, Zxid};
+use znode::{TxnOutcome, Zxid};
 
 use super::Invariant;
 use crate::history::History;
@@ -14,15 +14,15 @@ use crate::observation::Observation;
 #[derive(Default)]
 pub(super) struct AcknowledgedSurvive {
     /// Writes that were told to clients and that no node is seen to have applied yet.
-    open: Vec<Applied>,
+    open: Vec<TxnOutcome>,
 }
 
-fn check(applied: &Applied, history: &History) -> Result<(), String> {
+fn check(applied: &TxnOutcome, history: &History) -> Result<(), String> {
     let Some(committed) = history.entry(applied.zxid).and_then(|entry| entry.applied.as_ref()) else {
         return Err(format!("a write was acknowledged at {}, and there is another entry", applied.zxid));
     };
-    // A repeated key gets its first zxid and its first reply. A repeated acquire gets both of the
-    // repetition.
+    // A retry is answered with the zxid and the reply of the first try, but a repeated acquire with
+    // its own.
     if committed.zxid == applied.zxid && committed.reply != applied.reply {
         return Err(format!("at {} a client was told {:?}, not {:?}", applied.zxid, applied.reply, committed.reply));
     }

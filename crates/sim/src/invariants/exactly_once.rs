@@ -23,9 +23,9 @@ pub(super) struct ExactlyOnce {
 
 struct Done {
     at: Zxid,
-    /// The tries of an acquire that have queued; empty for another request.
+    /// Attempts of an acquire that have queued a ticket; empty for another request.
     attempts: Vec<Attempt>,
-    /// Whether the ticket has left the queue since.
+    /// Whether another attempt may queue, because the ticket was withdrawn.
     withdrawn: bool,
 }
 
@@ -59,7 +59,7 @@ impl Invariant for ExactlyOnce {
             attempts: Vec::new(),
             withdrawn: true,
         });
-        // The same try twice, or another one beside a ticket that still queues, is never right.
+        // It is wrong to apply one attempt twice, or another attempt while the ticket still queues.
         if done.at != commit.zxid
             && !(done.withdrawn && attempt.is_some_and(|attempt| !done.attempts.contains(&attempt)))
         {

@@ -63,7 +63,7 @@ impl Invariant for GrantsAreTold {
 
     fn committed(&mut self, commit: &Commit<'_>, _: &History) -> Result<(), String> {
         for (ticket, waiter) in &mut self.waiters {
-            // A ticket that is gone again, with its session, is not told.
+            // The client of a ticket that is gone again, with its session, need not be told.
             let held_ms = waiter.held_ms.unwrap_or(commit.now_ms);
             waiter.held_ms = holds(commit.after, ticket).then_some(held_ms);
         }

@@ -54,7 +54,7 @@ impl World {
 /// The calm: the time after all faults are repaired.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Calm {
-    /// The time at which the calm began.
+    /// The time at which the calm began; `None` before it.
     pub from_ms: Option<u64>,
     /// Number of grants in the calm that waiting clients were told of in time.
     pub grants: u64,

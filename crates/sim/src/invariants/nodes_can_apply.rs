@@ -7,7 +7,7 @@ use super::Invariant;
 use crate::history::History;
 use crate::hub::MachineId;
 
-/// The words of `replica::Failure::Removed`.
+/// The first words of `replica::Failure::Removed`.
 pub(crate) const REMOVED: &str = "this node was removed from the cluster";
 
 #[derive(Default)]

@@ -2,8 +2,8 @@
 //! the same state, byte for byte.
 //!
 //! Source: Raft's State Machine Safety (Ongaro and Ousterhout 2014, section 5.4.3), and the
-//! determinism of `znode` (docs/architecture.md). The state of each node is compared by digest with
-//! that of a plain loop over the committed entries.
+//! determinism of `znode` (docs/dev/architecture.md). The state of each node is compared by digest
+//! with that of a plain loop over the committed entries.
 
 use replica::Replica;
 

@@ -22,10 +22,11 @@ const FORGOTTEN_MS: u64 = 60;
 struct Shown {
     boot: u64,
     losses: u64,
-    /// Times and zxids of states shown in this life: those of the last moments, and the newest
-    /// older one.
+    /// Times and zxids of the states shown since the node's start: those of the last
+    /// [`FORGOTTEN_MS`], and the newest older one.
     recent: VecDeque<(u64, Zxid)>,
-    /// The end of the last life, and the zxid that the node must show since.
+    /// The time at which the previous process ended, and the lowest zxid that the node may show
+    /// since.
     floor: (u64, Zxid),
 }
 

@@ -1,9 +1,9 @@
 //! Threads that close databases that were dropped.
 //!
 //! To close a database, sled writes the rest of its data and waits for its threads, for as long as
-//! the disk takes. A task that drops a database must not wait for that, as it may delay others:
-//! heartbeats of Raft among them. Until a database is closed its directory cannot be used. That
-//! does no harm: every snapshot has a number, and so a directory, of its own.
+//! the disk takes. A task that drops a database must not wait for that, because the wait may delay
+//! others: heartbeats of Raft among them. Until a database is closed its directory cannot be used.
+//! That does no harm, because every snapshot has a separate directory.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -51,7 +51,7 @@ impl Closers {
         self.lock.upgrade().ok_or_else(|| io::Error::other("the data directory is no longer in use"))
     }
 
-    /// Runs `close`, and then `remove` once for each request that came in the meantime.
+    /// Runs `close`, and then `remove` if a removal was requested in the meantime.
     pub(crate) fn close(
         &self,
         number: u64,
@@ -77,7 +77,8 @@ impl Closers {
         }
     }
 
-    /// Checks for a database that is being closed, and has it removed after that.
+    /// Requests the removal of database `number` after its close. Returns false and requests
+    /// nothing if the database is not being closed.
     pub(crate) fn leaves_removal(&self, number: u64) -> bool {
         self.shared.numbers().get_mut(&number).map(|remove| *remove = true).is_some()
     }
@@ -90,7 +91,7 @@ impl Closers {
     }
 }
 
-/// End of a close: removes the database if that was requested in the meantime.
+/// Guard of a close. Its drop removes the database if that was requested in the meantime.
 struct End<R: FnMut()> {
     number: u64,
     shared: Arc<Shared>,

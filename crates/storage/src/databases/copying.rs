@@ -65,7 +65,7 @@ fn free_bytes(dir: &Path) -> Option<u64> {
 }
 
 /// Refuses a copy that would leave less than `spare` bytes of the disk free, so that other writes
-/// to the disk do not fail for it.
+/// to the disk do not fail for lack of space.
 pub(crate) fn space_for(files: &[FileRecord], spare: u64, dir: &Path) -> io::Result<()> {
     // Without an answer of the system the copy itself is the test.
     match free_bytes(dir) {
@@ -76,7 +76,8 @@ pub(crate) fn space_for(files: &[FileRecord], spare: u64, dir: &Path) -> io::Res
     }
 }
 
-/// Copies the files of a finished database. Errors of writing the copy go through `failed`.
+/// Copies the files of a finished database and compares each with its record. `failed` converts the
+/// errors of writing the copy.
 pub(crate) fn copy_verified(
     finished: &Path,
     copy: &Path,
@@ -104,7 +105,7 @@ fn create(path: PathBuf) -> io::Result<File> {
     File::create(path)
 }
 
-/// File of a copy. Its write errors go through `failed`, and so differ from read errors of the
+/// File of a copy. `failed` converts its write errors, which tells them from read errors of the
 /// original.
 struct CopyFile<'a> {
     file: File,

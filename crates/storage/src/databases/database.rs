@@ -1,4 +1,4 @@
-//! The chunks of one snapshot: a database of its own, in any engine.
+//! Databases of snapshots: each holds the chunks of one snapshot, in any engine.
 //!
 //! A database is written once. When it is complete it is closed, fsynced and renamed. From then on
 //! no byte of it changes, as reads go through a copy.
@@ -17,12 +17,12 @@ use crate::fatal::Fatal;
 pub(crate) struct Databases {
     engine: Arc<dyn Engine>,
     fatal: Fatal,
-    /// Bytes of the disk that stay free beside a copy that is made while the node serves.
+    /// Bytes of the disk that must stay free after a copy that is made while the node serves.
     spare_bytes: u64,
 }
 
-/// One open database. After the drop it is closed on a thread of its own, unless its engine has
-/// nothing to wait for.
+/// One open database. A drop closes it on another thread, unless its engine has nothing to wait
+/// for.
 #[derive(Debug)]
 pub(crate) struct Database {
     tree: Box<dyn Tree>,
@@ -40,17 +40,17 @@ impl Databases {
         Databases { fatal, ..self.clone() }
     }
 
-    /// Fatal error of these databases.
+    /// First disk error of these databases.
     pub(crate) fn fatal(&self) -> &Fatal {
         &self.fatal
     }
 
-    /// Bytes of the disk that stay free beside a copy that is made while the node serves.
+    /// Bytes of the disk that must stay free after a copy that is made while the node serves.
     pub(crate) fn spare_bytes(&self) -> u64 {
         self.spare_bytes
     }
 
-    /// Lock of the data directory, as in [`Engine::lock`].
+    /// Lock of the data directory; see [`Engine::lock`].
     pub(crate) fn lock(&self) -> io::Result<Option<Arc<File>>> {
         self.engine.lock()
     }
@@ -77,8 +77,7 @@ impl Databases {
         Ok(finished)
     }
 
-    /// Opens a copy of a finished database, unless less than `spare` bytes of the disk would be
-    /// left then.
+    /// Opens a copy of a finished database, if at least `spare` bytes of the disk stay free then.
     ///
     /// # Errors
     /// The errors of [`Engine::open`].

@@ -9,8 +9,8 @@ use crate::databases::copying::FileRecord;
 
 /// Databases by number. Blocking.
 pub(crate) trait Engine: Debug + Send + Sync {
-    /// Lock of the data directory, where there is one. While it is held, the directory cannot be
-    /// opened anew.
+    /// Lock of the data directory; `None` for a disk in memory. While it is held, the directory
+    /// cannot be opened anew.
     ///
     /// # Errors
     /// When the lock was released: another process may have the directory by now.
@@ -22,8 +22,7 @@ pub(crate) trait Engine: Debug + Send + Sync {
     /// Makes a written and closed database durable and gives it its final name. Returns its files.
     fn publish(&self, number: u64) -> io::Result<Vec<FileRecord>>;
 
-    /// Opens a copy of a finished database, unless less than `spare` bytes of the disk would be
-    /// left then.
+    /// Opens a copy of a finished database, if at least `spare` bytes of the disk stay free then.
     ///
     /// # Errors
     /// `InvalidData` when a file differs from its record; [`CopyFailed`], after which the

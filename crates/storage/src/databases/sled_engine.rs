@@ -34,7 +34,7 @@ pub(crate) struct SledEngine {
     closers: Closers,
 }
 
-/// One open database. After the drop it is closed on a thread of its own.
+/// One open database. A drop closes it on another thread.
 #[derive(Debug)]
 struct SledTree {
     /// `None` only during the drop.
@@ -45,7 +45,8 @@ struct SledTree {
 }
 
 impl SledEngine {
-    /// Returns the databases below `dir`, which is created when missing. `closers` must be at rest.
+    /// Returns the databases below `dir`, which is created when missing. No database may be closing
+    /// in `closers`.
     pub(crate) fn in_dir(dir: &Path, fatal: &Fatal, closers: &Closers) -> io::Result<SledEngine> {
         explain_panics();
         fs::create_dir_all(dir)?;

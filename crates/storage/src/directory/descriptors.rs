@@ -16,15 +16,15 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use tokio::sync::Notify;
 
-/// Descriptors that are held spare.
+/// Number of spare descriptors that the process holds open.
 const SPARE: usize = 8;
 /// Descriptors that one step of the disk takes at most: sled opens so many at once.
 const NEEDED: usize = 4;
 /// Time after which the lack of a descriptor counts as an error of the disk.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Time between two log lines about it.
+/// Shortest time between two log lines that say that the process has no free file descriptor.
 const TOLD_AGAIN: Duration = Duration::from_secs(10);
-/// Pause between two tries.
+/// Pause between two tries to open a file.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Spare descriptors of this process. The limit applies to the process, so the pool is global.
@@ -33,13 +33,13 @@ static WANTED: Notify = Notify::const_new();
 
 struct Pool {
     spare: Vec<File>,
-    /// Steps that are under way and use the spare descriptors.
+    /// Number of steps under way that use the room of the spare descriptors.
     loans: usize,
-    /// Time of the last log line.
+    /// Time of the last log line about missing descriptors; `None` before the first.
     told: Option<Instant>,
 }
 
-/// Room for the descriptors of one step, until it is dropped.
+/// Permission for one step to open files in place of the spare descriptors, until it is dropped.
 pub(crate) struct Loan(());
 
 /// Resolves when descriptors are missing: a door should then close a connection that it can spare.
@@ -47,8 +47,8 @@ pub async fn descriptors_wanted() {
     WANTED.notified().await;
 }
 
-/// Asks the doors of this process for descriptors if `error` says that none are left. Returns
-/// whether it does.
+/// Asks the doors of this process for descriptors if `error` says that none are left. Returns true
+/// in that case.
 pub fn want_descriptors(error: &io::Error) -> bool {
     let is_missing = is_missing(error);
     if is_missing {

@@ -21,7 +21,8 @@ pub struct DiskGuard {
 }
 
 impl DiskGuard {
-    /// A guard for the filesystem of `dir`, with a low-water mark and the size of the ballast.
+    /// Returns a guard for the filesystem of `dir`. `free_min_bytes` is the low-water mark;
+    /// `ballast_bytes` is the size of the ballast, 0 for none.
     pub fn new(dir: &Path, free_min_bytes: u64, ballast_bytes: u64) -> DiskGuard {
         DiskGuard { dir: dir.into(), free_min_bytes, ballast_bytes }
     }
@@ -35,7 +36,8 @@ impl DiskGuard {
         Ok(space.f_bavail.saturating_mul(space.f_frsize))
     }
 
-    /// Checks for less free space than the low-water mark: clients' writes should then be refused.
+    /// Tells whether less space is free than the low-water mark: clients' writes should then be
+    /// refused.
     ///
     /// # Errors
     /// The error of the operating system.
@@ -43,8 +45,8 @@ impl DiskGuard {
         Ok(self.free_bytes()? < self.free_min_bytes)
     }
 
-    /// Creates the ballast if it is missing and there is plenty of space, so that the ballast
-    /// itself does not cause the shortage.
+    /// Creates the ballast if it is missing and twice its size is free above the low-water mark, so
+    /// that the ballast itself does not cause the shortage.
     pub(crate) fn lay_ballast(&self) -> io::Result<()> {
         let path = self.ballast();
         if self.ballast_bytes == 0 || path.exists() {

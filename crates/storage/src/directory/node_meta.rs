@@ -18,19 +18,19 @@ pub const FORMAT: u32 = 2;
 
 pub(crate) const NODE: &str = "node";
 
-/// Name of a node.
+/// Identity of a node: the name of its cluster, and its id there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The cluster's name.
     pub cluster_id: String,
-    /// The node's id in it.
+    /// The node's id in the cluster.
     pub node_id: u64,
 }
 
 /// Founding of the cluster: its uuid, zxid base and group.
 type FoundingRecord = ([u8; 16], u64, u32);
 
-/// The record `node`.
+/// Content of the record `node`.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 struct NodeRecord {
     format: u32,
@@ -51,9 +51,10 @@ struct NodeRecord {
 #[derive(Clone, Debug)]
 pub struct NodeMeta {
     place: Arc<dyn Place>,
-    /// The record as it is on disk. Held only briefly, as threads of the async runtime take it.
+    /// The record as it is on disk. Its lock is held only briefly, because threads of the async
+    /// runtime take it.
     record: Arc<Mutex<NodeRecord>>,
-    /// Held while a change is written.
+    /// Lock that is held while a change is written, so that changes do not overlap.
     change: Arc<Mutex<()>>,
     identity: Identity,
     fatal: Fatal,

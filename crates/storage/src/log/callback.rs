@@ -10,16 +10,17 @@ use crate::fatal::Fatal;
 /// Callback that raft-log's flush thread runs once records are on disk.
 pub(crate) struct WalCallback {
     pub(crate) fatal: Fatal,
-    /// Reach of the log, and its durable bytes once this flush is done; `None` for a flush without
-    /// a sync.
+    /// Reach of the log, and the number of its bytes that are durable after this flush; `None` for
+    /// a flush without a sync.
     pub(crate) reach: Option<(Arc<Reach>, u64)>,
     pub(crate) done: Done,
 }
 
-/// Reach of the log, in bytes since it was begun.
+/// Positions up to which the log is written, asked to be flushed, and durable. All are bytes since
+/// the log was begun.
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
-    /// Bytes written.
+    /// Bytes written so far, on disk or not.
     pub(crate) end: AtomicU64,
     /// Bytes on disk once all flushes that were asked for have ended.
     pub(crate) asked: AtomicU64,

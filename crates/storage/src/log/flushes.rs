@@ -89,17 +89,17 @@ const UNFLUSHED_BYTES_MAX: u64 = 64 << 20;
 
 pub(crate) type OnClose = Box<dyn FnOnce(u64) + Send>;
 
-/// Appends by the flush that they wait for.
+/// Appends that wait for the disk, grouped by the flush that makes them durable.
 pub(crate) struct Flushes {
     pub(crate) reach: Arc<Reach>,
-    /// Called with the number of bytes on disk when the log is closed.
+    /// Callback that gets the number of bytes on disk when the log is closed.
     pub(crate) on_close: Mutex<Option<OnClose>>,
-    /// A strong reference is taken and released under this guard only.
+    /// The log. A strong reference is taken and released only while this mutex is held.
     log: Mutex<Weak<Log>>,
     /// The last entry known to be committed. [`Flushes::write_out`] records it, rather than each
     /// append.
     committed: Mutex<Option<WalLogId>>,
-    /// Dropped when the log is closed.
+    /// Sender whose drop tells the receivers of [`Flushes::closing`] that the log is closed.
     open: Mutex<Option<watch::Sender<()>>>,
     fatal: Fatal,
     /// Set when the log's file is full and no descriptor was free for the next file.
@@ -117,7 +117,7 @@ pub(crate) struct Flushes {
 #[derive(Default)]
 struct Gathered {
     under_way: bool,
-    /// Set when records must be written for which no caller waits.
+    /// True if a flush is needed for records for which no caller waits.
     owed: bool,
     waiting: Vec<IOFlushed<TypeConfig>>,
     /// Bytes of the entries in `waiting`.
@@ -153,8 +153,8 @@ impl Flushes {
         }
     }
 
-    /// Completes `flushed` when all that is in the log by now is on disk. The append added the last
-    /// `bytes` of it.
+    /// Registers an append, whose entries are the last `bytes` bytes of the log. `flushed` is
+    /// completed when they are on disk.
     pub(crate) fn add(
         self: &Arc<Self>,
         log: &mut RaftLog<WalTypes>,
@@ -222,8 +222,8 @@ impl Flushes {
         self.record(log, |log| log.commit(committed).map(Some))
     }
 
-    /// Checks for bytes that are on disk, or will be after the flushes under way, and that no
-    /// record covers.
+    /// Tells whether more bytes are on disk, or will be after the flushes under way, than the last
+    /// record in the log states.
     fn owes_mark(&self) -> bool {
         self.reach.asked.load(Ordering::Acquire) > self.reach.marked.load(Ordering::Acquire)
     }
@@ -313,8 +313,8 @@ impl Flushes {
     }
 
     /// Sends unwritten records to the disk, with the committed position and the number of bytes on
-    /// disk, and waits for nothing. During a flush the records go with the next one. Returns
-    /// whether a later call will have more to record.
+    /// disk, and waits for nothing. During a flush the records go with the next one. Returns true
+    /// if a later call will have more to record.
     pub(crate) fn write_out(self: &Arc<Self>) -> bool {
         if self.owes_file.load(Ordering::Acquire) && try_lend().is_none() {
             return true;
@@ -364,7 +364,7 @@ fn remove_empty(path: &Path) -> io::Result<()> {
 /// Appends that one flush brings to the disk.
 struct Together {
     flushes: Arc<Flushes>,
-    /// `None` once the appends were told.
+    /// `None` once the appends have the result of the flush.
     waiting: Option<Vec<IOFlushed<TypeConfig>>>,
     bytes: u64,
 }

@@ -42,7 +42,7 @@ const WRITE_WAIT: Duration = Duration::from_millis(20);
 /// Bytes of entries in one reply to a follower, unless its first entry alone is larger.
 const READ_BYTES_MAX: u64 = 4 << 20;
 
-/// The log. Clones share it.
+/// The Raft log of one node. Clones share it.
 ///
 /// Any error is final: [`Fatal`] keeps it, and every later call is refused with the same reason.
 #[derive(Clone, Debug)]
@@ -74,7 +74,7 @@ impl LogStore {
         Ok(LogStore { log, writes_soon: Arc::default(), fatal })
     }
 
-    /// Fatal error of this log and the rest of the storage.
+    /// First disk error of this log or of the rest of the storage.
     pub fn fatal(&self) -> &Fatal {
         &self.fatal
     }
@@ -120,7 +120,7 @@ impl LogStore {
         self.read().log_state().user_data.clone().map(|owner| owner.0)
     }
 
-    /// Length of the log in bytes.
+    /// Length of the log in bytes since it was begun, purged bytes included.
     pub(crate) fn end(&self) -> u64 {
         self.read().stat().open_chunk.global_end
     }

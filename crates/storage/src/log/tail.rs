@@ -25,8 +25,7 @@ type Record = RaftLogRecord<WalTypes>;
 /// First bytes of a record of the log's state: raft-log's tag, and the version of the record.
 const STATE: [u8; 5] = [0, 0, 0, 5, 1];
 
-/// Puts the end of the log in `dir` in order. `incarnation` is the one in the owner records of this
-/// log.
+/// Repairs the end of the log in `dir`. `incarnation` is the one in the owner records of this log.
 ///
 /// # Errors
 /// `InvalidData` when a record is damaged that was on disk; otherwise any IO error.
@@ -105,7 +104,7 @@ fn all_before_is_purged(chunks: &[(u64, PathBuf)]) -> io::Result<bool> {
     Ok(last.is_some_and(|last| purged >= last))
 }
 
-/// Reads records up to the first unreadable one. Returns its offset, or the end.
+/// Reads records up to the first unreadable one. Returns the offset of that record, or of the end.
 fn whole_records(bytes: &[u8], mut see: impl FnMut(Record)) -> usize {
     let mut rest = bytes;
     loop {

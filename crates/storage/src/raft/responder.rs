@@ -1,4 +1,4 @@
-//! Way of Raft's answer back to the caller of a proposal.
+//! Return of Raft's answer to the caller of a proposal.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use openraft::raft::responder;
 use openraft::{OptionalSend, RaftTypeConfig};
 use tokio::sync::oneshot;
 
-/// Way of an answer back to a proposer, with the resources that the proposal occupies until then.
+/// Sender of Raft's answer to a proposer, with the resources that the proposal occupies until then.
 ///
 /// Raft holds the responder as long as it holds the proposal: in its queue, in the log, and on the
 /// way to the state machine, even if the caller no longer waits. A drop without an answer, when

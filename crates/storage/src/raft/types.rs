@@ -12,7 +12,7 @@ use openraft::{OptionalSend, RaftTypeConfig};
 
 use crate::raft::responder::Responder;
 
-/// The types of this ensemble's Raft.
+/// Types with which zlock uses openraft.
 // Written out, as openraft's macro takes no `Responder`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TypeConfig;

@@ -28,7 +28,7 @@ pub struct OrderedReceiver<T> {
 
 struct Shared<T> {
     value: RwLock<T>,
-    /// Number of values so far. Changes under the lock of the value.
+    /// Number of values sent so far. Changes under the lock of the value.
     version: AtomicU64,
     senders: AtomicUsize,
     receivers: AtomicUsize,

@@ -20,14 +20,14 @@ const FLUSH_EVERY_BYTES: u64 = 8 << 20;
 pub(crate) struct ChunkWriter {
     store: SnapshotStore,
     number: u64,
-    /// `None` once it is finished.
+    /// `None` once the database is finished.
     database: Option<Database>,
     pub(crate) tally: Tally,
     since_flush: u64,
     failpoint: &'static str,
     flipped: bool,
-    /// The last field: a data directory that is opened anew before this writer has ended would have
-    /// two writers.
+    /// Lock of the data directory. It is the last field, because the directory must not be opened
+    /// anew before this writer has ended.
     _lock: Option<Arc<File>>,
 }
 

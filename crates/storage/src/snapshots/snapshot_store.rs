@@ -24,7 +24,7 @@ use crate::snapshots::snapshot::{Parts, Snapshot};
 
 pub(crate) const CURRENT: &str = "snapshot";
 
-/// The record `snapshot`.
+/// Content of the record `snapshot`: number, manifest and files of the current snapshot.
 #[derive(Encode, Decode)]
 struct Pointer {
     number: u64,

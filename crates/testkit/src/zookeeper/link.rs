@@ -29,7 +29,7 @@ const SENT_MAX: usize = 256;
 struct Sent {
     xid: i32,
     request: Request,
-    /// `None` for a request of the link itself.
+    /// Channel to the caller; `None` for a request that the task itself sends.
     answer: Option<oneshot::Sender<Result<Reply, Failure>>>,
 }
 
@@ -171,7 +171,7 @@ impl Link {
                 },
                 Some(ask) = self.asks.recv(), if self.sent.len() < SENT_MAX => match ask {
                     Ask::Request { request, claimed, answer } => {
-                        // The caller may have given the request up.
+                        // The caller may have given up the request.
                         if !claimed.swap(true, Ordering::SeqCst) {
                             self.send(request, Some(answer), &mut out);
                         }

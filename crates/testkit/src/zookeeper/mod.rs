@@ -93,19 +93,19 @@ pub struct Event {
 
 /// State that the task shares with its owner.
 struct Shared {
-    /// Number of the connection. Between two connections events may be missed.
+    /// Number of the present connection, from 0. Between two connections events may be missed.
     connection: AtomicU64,
     /// The id of the session; 0 before the first connection.
     session: watch::Sender<u64>,
 }
 
-/// Order to the task.
+/// Order of a [`Zk`] to the task that owns its connection.
 enum Ask {
     Request { request: Request, claimed: Arc<AtomicBool>, answer: oneshot::Sender<Result<Reply, Failure>> },
     Hop,
 }
 
-/// A client with a session.
+/// Client of the ZooKeeper door with a session.
 pub struct Zk {
     asks: mpsc::Sender<Ask>,
     events: mpsc::Receiver<Event>,
@@ -122,7 +122,8 @@ impl Drop for Zk {
 
 /// A request that was handed to the task.
 pub struct Begun {
-    /// Set by the first of two: the task that sends the request, or the caller that gives it up.
+    /// Set by the task when it sends the request, or by the caller when it gives the request up.
+    /// The first of the two decides.
     claimed: Arc<AtomicBool>,
     answer: Result<oneshot::Receiver<Result<Reply, Failure>>, Failure>,
     deadline: Instant,
@@ -197,7 +198,7 @@ impl Zk {
         self.ask(request).await?.read()
     }
 
-    /// Leaves the node for the next one.
+    /// Makes the task leave its node for the next one.
     pub fn hop(&self) {
         // When the queue is full, the client is looking for a node anyway.
         let _ = self.asks.try_send(Ask::Hop);
@@ -208,7 +209,7 @@ impl Zk {
         timeout(wait, self.events.recv()).await.ok().flatten()
     }
 
-    /// Returns the events that have come.
+    /// Takes all events that have come.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::iter::from_fn(|| self.events.try_recv().ok()).collect()
     }

@@ -1,4 +1,4 @@
-//! Identities of a client, and the ACLs that it may write.
+//! Identities of a client, and ACLs as a client writes and reads them.
 
 use std::net::IpAddr;
 
@@ -8,31 +8,32 @@ use jute::{Acl as WireAcl, AuthRequest, ClientInfo};
 use sha1::{Digest, Sha1};
 use znode::{Acl, IDENTITY_BYTES_MAX, Identity, super_user, user};
 
-/// Identities of one connection. More proofs are refused.
+/// Most identities of one connection. Further proofs are refused.
 const IDENTITIES_MAX: usize = 64;
 
-/// Identities of a client before it proves any: the address that it comes from, and the certificate
-/// that it has shown.
+/// The identities of a client that has sent no auth packet: its address, and the subject of its
+/// certificate.
 pub(crate) fn known(addr: IpAddr, subject: Option<&str>) -> Vec<Identity> {
     let addr = Identity { scheme: "ip".into(), id: addr.to_canonical().to_string() };
     let subject = subject.map(|subject| Identity { scheme: "x509".into(), id: subject.to_owned() });
     std::iter::once(addr).chain(subject).collect()
 }
 
-/// Adds what an auth packet proves. False when it proves nothing: the client is told and sent away.
+/// Adds the identities that an auth packet proves. False if it proves none; the client is then
+/// answered with an error and disconnected.
 pub(crate) fn prove(auth: AuthRequest, identities: &mut Vec<Identity>, super_digest: &str) -> bool {
     match auth.scheme.as_str() {
-        // Known already.
+        // The address is known already.
         "ip" => true,
         "x509" => identities.iter().any(|identity| identity.scheme == "x509"),
-        // Not an empty one, of which there is a digest.
+        // A missing proof is refused, because the digest of an empty one exists.
         "digest" if auth.auth.0.is_none() => false,
         "digest" if identities.len() < IDENTITIES_MAX => {
             let identity = Identity { scheme: auth.scheme, id: digest(&auth.auth.into_bytes()) };
             if identity.id.len() > IDENTITY_BYTES_MAX {
                 return false;
             }
-            // As DigestAuthenticationProvider: the super user is known by both.
+            // As in DigestAuthenticationProvider, the super user has both identities.
             let proven = if identity.id == super_digest { super_user(&identity.id).into() } else { vec![identity] };
             for identity in proven {
                 if !identities.contains(&identity) {
@@ -45,14 +46,15 @@ pub(crate) fn prove(auth: AuthRequest, identities: &mut Vec<Identity>, super_dig
     }
 }
 
-/// ZooKeeper's `DigestAuthenticationProvider.generateDigest`: `user:base64(sha1(user:password))`.
-/// Any text is taken, also one without a colon.
+/// The digest of a proof `user:password`, as ZooKeeper's
+/// `DigestAuthenticationProvider.generateDigest`: `user:base64(sha1(user:password))`. A proof may
+/// also have no colon.
 fn digest(proof: &[u8]) -> String {
     let user = proof.split(|byte| *byte == b':').next().unwrap_or_default();
     format!("{}:{}", String::from_utf8_lossy(user), BASE64_STANDARD.encode(Sha1::digest(proof)))
 }
 
-/// Makes the answer to whoAmI: names, without what could be used as one.
+/// Makes the answer to whoAmI: the identities, without their digests.
 pub(crate) fn who(identities: &[Identity]) -> Vec<ClientInfo> {
     let one = |identity: &Identity| ClientInfo {
         scheme: identity.scheme.clone(),
@@ -61,13 +63,13 @@ pub(crate) fn who(identities: &[Identity]) -> Vec<ClientInfo> {
     identities.iter().map(one).collect()
 }
 
-/// An ACL as a client wrote it, as [`znode::fixed_acl`] makes it one.
+/// Checks and completes an ACL that a client wrote; see [`znode::fixed_acl`].
 pub(crate) fn fixed_acl(acl: Vec<WireAcl>, identities: &[Identity], max: usize) -> Option<Vec<Acl>> {
     let entry = |WireAcl { perms, scheme, id }| Acl { perms: perms as u32, scheme, id };
     znode::fixed_acl(acl.into_iter().map(entry), identities, max)
 }
 
-/// An ACL for a client to read.
+/// An ACL as a client reads it. Digests are shown only to a client that may set the ACL.
 pub(crate) fn shown_acl(acl: &[Acl], may_set: bool) -> Vec<WireAcl> {
     let entry =
         |one: &Acl| WireAcl { perms: one.shown_perms() as i32, scheme: one.scheme.clone(), id: one.shown_id(may_set) };

@@ -1,36 +1,36 @@
-//! Numbers for monitoring tools.
+//! Counters for monitoring tools.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Counts of one connection, or of all of them.
+/// Counters of one connection, or of all connections together.
 #[derive(Default)]
 pub(crate) struct Counts {
     received: AtomicU64,
     sent: AtomicU64,
     answered: AtomicU64,
     micros: AtomicU64,
-    /// One more than the smallest, so that zero is "none yet".
+    /// The smallest latency plus 1, in microseconds; 0 while there is none.
     micros_min: AtomicU64,
     micros_max: AtomicU64,
     outstanding: AtomicU64,
-    /// The last request: its xid and op, as they came.
+    /// The last request: its xid in the upper 32 bits, its op in the lower ones.
     last: AtomicU64,
     last_zxid: AtomicI64,
-    /// Time that the last request took, and the time at which it was answered: since these counts
-    /// were made.
+    /// Latency of the last request, and the time of its answer counted from `since`, both in
+    /// microseconds.
     last_micros: AtomicU64,
     last_at_micros: AtomicU64,
-    /// Lengths of answers: the last, the shortest and the longest. None yet when zero.
+    /// Lengths of answers in bytes: the last, the shortest and the longest; 0 while there is none.
     bytes_last: AtomicU64,
     bytes_min: AtomicU64,
     bytes_max: AtomicU64,
     since: Since,
 }
 
-/// The moment at which counting began.
+/// The time at which counting began.
 struct Since(Instant);
 
 impl Default for Since {
@@ -39,9 +39,9 @@ impl Default for Since {
     }
 }
 
-/// One look at them. Latencies in milliseconds.
+/// The values of [`Counts`] at one moment. Latencies in milliseconds.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counted {
+pub(crate) struct CountsReading {
     pub(crate) received: u64,
     pub(crate) sent: u64,
     pub(crate) outstanding: u64,
@@ -54,23 +54,24 @@ pub(crate) struct Counted {
     pub(crate) last_latency: u64,
     /// Time at which the last request was answered, in microseconds since counting began.
     pub(crate) last_micros: u64,
-    /// The last, the shortest and the longest answer.
+    /// Lengths in bytes of the last, the shortest and the longest answer; `None` while there is
+    /// none.
     pub(crate) answer_bytes: [Option<u64>; 3],
 }
 
 impl Counts {
-    /// Counts a packet that came.
+    /// Counts a packet that has arrived.
     pub(crate) fn received(&self) {
         self.received.fetch_add(1, Relaxed);
     }
 
-    /// Counts a request that came.
+    /// Counts a request that has arrived.
     pub(crate) fn begun(&self, xid: i32, op: i32) {
         self.outstanding.fetch_add(1, Relaxed);
         self.last.store(u64::from(xid as u32) << 32 | u64::from(op as u32), Relaxed);
     }
 
-    /// An answer was handed to the outbox.
+    /// Counts an answer that was handed to the outbox.
     pub(crate) fn sent(&self, bytes: usize, zxid: i64) {
         let bytes = bytes as u64;
         self.sent.fetch_add(1, Relaxed);
@@ -85,7 +86,7 @@ impl Counts {
         }
     }
 
-    /// Counts a request that was answered.
+    /// Counts an answered request, with its latency.
     pub(crate) fn answered(&self, since: Instant, now: Instant) {
         let micros_of = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let micros = micros_of(now.duration_since(since));
@@ -99,12 +100,12 @@ impl Counts {
         let _ = self.outstanding.fetch_update(Relaxed, Relaxed, |count| Some(count.saturating_sub(1)));
     }
 
-    /// Requests of a connection that ended will not be answered.
+    /// Takes back requests of a connection that ended before they were answered.
     pub(crate) fn given_up(&self, count: u64) {
         let _ = self.outstanding.fetch_update(Relaxed, Relaxed, |all| Some(all.saturating_sub(count)));
     }
 
-    /// Begins anew, but for what is under way.
+    /// Sets the counters to zero, except those of requests under way.
     pub(crate) fn reset(&self) {
         let lengths = [&self.bytes_last, &self.bytes_min, &self.bytes_max];
         let all = [&self.received, &self.sent, &self.answered, &self.micros, &self.micros_min, &self.micros_max];
@@ -113,11 +114,11 @@ impl Counts {
         }
     }
 
-    pub(crate) fn look(&self) -> Counted {
+    pub(crate) fn look(&self) -> CountsReading {
         let answered = self.answered.load(Relaxed);
         let last = self.last.load(Relaxed);
         let average = if answered == 0 { 0.0 } else { self.micros.load(Relaxed) as f64 / answered as f64 / 1000.0 };
-        Counted {
+        CountsReading {
             received: self.received.load(Relaxed),
             sent: self.sent.load(Relaxed),
             outstanding: self.outstanding.load(Relaxed),

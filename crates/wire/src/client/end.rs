@@ -1,19 +1,19 @@
-//! Ends of a connection.
+//! Ways in which a connection ends.
 
-/// The way in which a connection ends.
+/// A way in which a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Ends the connection once the bytes in the outbox are written.
+    /// An end once the bytes in the outbox are written.
     Finished,
-    /// Ends the connection at once.
+    /// An end at once, for the given reason.
     Cut(&'static str),
-    /// Ends the connection at once, by a bound that the client meets again when it comes back.
+    /// An end at once by a bound, which the client will meet again when it reconnects.
     Bound(&'static str),
 }
 
-/// The end where there is no way to go on behind a packet. Clients that send all their watches in
-/// one packet come here.
+/// The end for a packet above `packet_bytes_max`, after which the stream cannot be read. Clients
+/// that set all their watches again in one packet may meet it.
 pub(crate) const TOO_LONG: End = End::Bound("a packet is longer than zookeeper.packet_bytes_max");
-/// The end where half a packet has no place.
+/// The end when there is no memory left for the rest of an incomplete packet.
 pub(crate) const NO_ROOM_FOR_A_PACKET: End =
     End::Bound("its packet is not whole, and zookeeper.incomplete_packets_bytes_max is reached");

@@ -1,4 +1,4 @@
-//! Packets that have come from a client and were not taken yet.
+//! Packets that a client has sent and that were not taken yet.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -7,54 +7,54 @@ use jute::{FrameError, Frames, Record, RequestHeader, op};
 
 use crate::client::outbox::Room;
 
-/// Packets of one client, in the order in which they came.
+/// Packets of one client, in the order in which they arrived.
 ///
-/// While a write is held back the connection is still read, for the pings behind it. Each packet is
-/// looked at once: a ping is taken out, and any other is put aside in its order.
+/// While a write is held back, the connection is still read for pings. Each packet after that write
+/// is looked at once: a ping is taken out, and any other packet is put aside, in order.
 pub(crate) struct Inbox {
     frames: Frames,
-    /// Whole packets before those in `frames`: the write that is, or was, held back, and what came
-    /// behind it.
+    /// Whole packets that come before those in `frames`: the write that was held back, and packets
+    /// after it.
     aside: VecDeque<Box<[u8]>>,
     aside_bytes: usize,
 }
 
-/// Room that a connection has to put more aside: its bounds less the requests that are not answered
-/// yet.
+/// Bounds on what a connection may put aside: its own bounds less the requests that are not
+/// answered yet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Left {
+pub(crate) struct AsideBounds {
     pub(crate) requests: usize,
     pub(crate) bytes: usize,
 }
 
-/// The fate of the next packet behind a write that is held back.
+/// The outcome of a pass over the next packet behind a write that is held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Passed {
-    /// The packet is a ping, and is taken.
+pub(crate) enum PassOutcome {
+    /// The packet is a ping, and was taken out.
     Ping,
-    /// The packet is another request of so many bytes, and was put aside.
+    /// The packet is another request of this length in bytes, and was put aside.
     Aside(usize),
-    /// The packet has not come yet, or not all of it.
+    /// The packet has not arrived yet, or not all of it.
     More,
-    /// The packet stays: no room is left to put more aside.
+    /// The packet stays, because there is no room to put it aside.
     Full,
 }
 
-/// The thing that a connection needs to go on.
+/// The cause for which a connection waits before it takes the next packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wants {
-    /// Bytes: all that came is taken.
+pub(crate) enum WaitCause {
+    /// More bytes, because all that have arrived are taken.
     More,
-    /// Bytes, for the pings among them: a write is held back, and there is room for what comes
-    /// behind it.
+    /// More bytes, to find pings among them: a write is held back, and there is room to put packets
+    /// after it aside.
     Pings,
-    /// Room for the packet that is there.
+    /// Room in the outbox for the answer to the next packet.
     Room(Room),
-    /// Room among the requests of all clients for the packet that is there.
+    /// Room among the requests of all clients, for the next packet.
     Bytes,
-    /// An answer to what is on its way.
+    /// An answer to requests that are under way.
     Turn,
-    /// A turn of others.
+    /// The connection's next turn, after other connections have had theirs.
     Rest,
 }
 
@@ -63,25 +63,25 @@ impl Inbox {
         Inbox { frames, aside: VecDeque::new(), aside_bytes: 0 }
     }
 
-    /// Frames that take what is read from the socket.
+    /// The frames that bytes from the socket are pushed into.
     pub(crate) fn frames(&mut self) -> &mut Frames {
         &mut self.frames
     }
 
-    /// Bytes of packets that were put aside.
+    /// Bytes of the packets that were put aside.
     pub(crate) fn aside_bytes(&self) -> usize {
         self.aside_bytes
     }
 
-    /// Bytes of packets that were not put aside.
+    /// Bytes that have arrived and were neither taken nor put aside.
     pub(crate) fn unread(&self) -> usize {
         self.frames.pending()
     }
 
-    /// The next packet, which stays.
+    /// The next packet, which is not taken.
     ///
     /// # Errors
-    /// When it is too long.
+    /// When the packet is too long.
     pub(crate) fn peek(&self) -> Result<Option<&[u8]>, FrameError> {
         match self.aside.front() {
             Some(packet) => Ok(Some(packet)),
@@ -89,10 +89,10 @@ impl Inbox {
         }
     }
 
-    /// The next packet.
+    /// Takes the next packet.
     ///
     /// # Errors
-    /// When it is too long.
+    /// When the packet is too long.
     pub(crate) fn next_packet(&mut self) -> Result<Option<Cow<'_, [u8]>>, FrameError> {
         let Some(packet) = self.aside.pop_front() else { return Ok(self.frames.next_packet()?.map(Cow::Borrowed)) };
         self.aside_bytes -= packet.len();
@@ -103,27 +103,29 @@ impl Inbox {
     }
 
     /// Goes past the next packet that was not put aside. What is put aside and what is in the
-    /// buffer, the half packet at its end included, are within `left`, but for the bytes of one
+    /// buffer, the half packet at its end included, are within `bounds`, but for the bytes of one
     /// read.
     ///
     /// # Errors
     /// When it is too long.
-    pub(crate) fn pass(&mut self, left: Left) -> Result<Passed, FrameError> {
-        let is_full =
-            self.aside.len() >= left.requests || self.aside_bytes.saturating_add(self.frames.pending()) >= left.bytes;
-        let Some(packet) = self.frames.peek()? else { return Ok(if is_full { Passed::Full } else { Passed::More }) };
+    pub(crate) fn pass(&mut self, bounds: AsideBounds) -> Result<PassOutcome, FrameError> {
+        let is_full = self.aside.len() >= bounds.requests
+            || self.aside_bytes.saturating_add(self.frames.pending()) >= bounds.bytes;
+        let Some(packet) = self.frames.peek()? else {
+            return Ok(if is_full { PassOutcome::Full } else { PassOutcome::More });
+        };
         if RequestHeader::from_bytes(packet).is_ok_and(|header| header.op == op::PING) {
             self.frames.next_packet()?;
-            return Ok(Passed::Ping);
+            return Ok(PassOutcome::Ping);
         }
         if is_full {
-            return Ok(Passed::Full);
+            return Ok(PassOutcome::Full);
         }
         let bytes = packet.len();
         self.aside.push_back(packet.into());
         self.aside_bytes += bytes;
         self.frames.next_packet()?;
-        Ok(Passed::Aside(bytes))
+        Ok(PassOutcome::Aside(bytes))
     }
 }
 
@@ -152,9 +154,9 @@ mod tests {
     #[test]
     fn pings_are_taken_out_and_the_rest_stays_in_its_order_within_both_bounds() {
         for (left, aside) in [
-            (Left { requests: 9, bytes: 1_000 }, 3),
-            (Left { requests: 2, bytes: 1_000 }, 2),
-            (Left { requests: 9, bytes: 100 + 60 }, 0),
+            (AsideBounds { requests: 9, bytes: 1_000 }, 3),
+            (AsideBounds { requests: 2, bytes: 1_000 }, 2),
+            (AsideBounds { requests: 9, bytes: 100 + 60 }, 0),
         ] {
             let mut inbox = Inbox::new(Frames::new(1_000));
             for (op, bytes) in [(op::PING, 8), (op::SET_DATA, 50), (op::PING, 8), (op::CREATE, 60)] {
@@ -163,22 +165,22 @@ mod tests {
             push(&mut inbox, op::EXISTS, 40);
             push(&mut inbox, op::PING, 8);
             let mut passed = Vec::new();
-            while !matches!(passed.last(), Some(Passed::More | Passed::Full)) {
+            while !matches!(passed.last(), Some(PassOutcome::More | PassOutcome::Full)) {
                 passed.push(inbox.pass(left).unwrap());
             }
             let all = [
-                Passed::Ping,
-                Passed::Aside(50),
-                Passed::Ping,
-                Passed::Aside(60),
-                Passed::Aside(40),
-                Passed::Ping,
-                Passed::More,
+                PassOutcome::Ping,
+                PassOutcome::Aside(50),
+                PassOutcome::Ping,
+                PassOutcome::Aside(60),
+                PassOutcome::Aside(40),
+                PassOutcome::Ping,
+                PassOutcome::More,
             ];
             let expected = match aside {
                 3 => all.to_vec(),
-                2 => [&all[..4], &[Passed::Full]].concat(),
-                _ => vec![Passed::Ping, Passed::Full],
+                2 => [&all[..4], &[PassOutcome::Full]].concat(),
+                _ => vec![PassOutcome::Ping, PassOutcome::Full],
             };
             assert_eq!(passed, expected, "{left:?}");
             let rest: Vec<_> = ops(&mut inbox).into_iter().filter(|(op, _)| *op != op::PING).collect();
@@ -189,16 +191,16 @@ mod tests {
 
     #[test]
     fn half_a_packet_behind_what_is_put_aside_counts_with_it() {
-        let (mut inbox, left) = (Inbox::new(Frames::new(1_000)), Left { requests: 9, bytes: 200 });
+        let (mut inbox, left) = (Inbox::new(Frames::new(1_000)), AsideBounds { requests: 9, bytes: 200 });
         push(&mut inbox, op::SET_DATA, 100);
-        assert_eq!(inbox.pass(left), Ok(Passed::Aside(100)));
+        assert_eq!(inbox.pass(left), Ok(PassOutcome::Aside(100)));
         inbox.frames().push(&framed(|out| out.resize(4 + 500, 7))[..99]);
-        assert_eq!(inbox.pass(left), Ok(Passed::More));
+        assert_eq!(inbox.pass(left), Ok(PassOutcome::More));
         inbox.frames().push(&[7]);
-        assert_eq!(inbox.pass(left), Ok(Passed::Full));
-        // Taken up again when what is before it has gone.
+        assert_eq!(inbox.pass(left), Ok(PassOutcome::Full));
+        // The bound is free again once the packets before are taken.
         assert_eq!(inbox.next_packet().unwrap().map(|packet| packet.len()), Some(100));
-        assert_eq!(inbox.pass(left), Ok(Passed::More));
+        assert_eq!(inbox.pass(left), Ok(PassOutcome::More));
         inbox.frames().push(&[7; 404]);
         assert_eq!(ops(&mut inbox), [(0x0707_0707, 500)]);
     }

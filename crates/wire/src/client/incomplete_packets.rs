@@ -1,35 +1,34 @@
-//! Limits the bytes that are kept for incomplete packets, over all connections.
+//! A bound on the bytes of incomplete packets, over all connections.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::client::Client;
 
-/// Clients that wait for the rest of a packet, and the bytes that each has of it.
+/// Clients with an incomplete packet, and the bytes that each has sent of it.
 ///
-/// At the bound, the packet that was begun first gives way: its connection is closed. A client that
-/// sends slowly, or never ends, makes room for those who do not, and none of them has to wait for
-/// it.
+/// At the bound, the connection whose packet was begun first is closed. So a client that sends
+/// slowly, or never completes a packet, makes room for other clients, and these need not wait.
 pub(crate) struct IncompletePackets {
     bytes_max: usize,
-    inner: Mutex<Inner>,
+    packets: Mutex<HalfPackets>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct HalfPackets {
     bytes: usize,
     begun: u64,
-    /// Halves in the order in which they were begun.
-    halves: BTreeMap<u64, Half>,
+    /// Incomplete packets, in the order in which they were begun.
+    halves: BTreeMap<u64, HalfPacket>,
 }
 
-struct Half {
+struct HalfPacket {
     bytes: usize,
     client: Arc<Client>,
 }
 
-/// One connection's part in it.
-pub(crate) struct Share<'a> {
+/// The bytes that one connection has of a packet.
+pub(crate) struct PacketShare<'a> {
     all: &'a IncompletePackets,
     client: &'a Arc<Client>,
     begun: Option<u64>,
@@ -37,42 +36,42 @@ pub(crate) struct Share<'a> {
 
 impl IncompletePackets {
     pub(crate) fn new(bytes_max: usize) -> IncompletePackets {
-        IncompletePackets { bytes_max, inner: Mutex::default() }
+        IncompletePackets { bytes_max, packets: Mutex::default() }
     }
 
-    pub(crate) fn share<'a>(&'a self, client: &'a Arc<Client>) -> Share<'a> {
-        Share { all: self, client, begun: None }
+    pub(crate) fn share<'a>(&'a self, client: &'a Arc<Client>) -> PacketShare<'a> {
+        PacketShare { all: self, client, begun: None }
     }
 
-    /// The bytes of all of them.
+    /// Bytes of all incomplete packets.
     pub(crate) fn bytes(&self) -> usize {
         self.lock().bytes
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().expect("nothing panics under this guard")
+    fn lock(&self) -> MutexGuard<'_, HalfPackets> {
+        self.packets.lock().expect("nothing panics under this guard")
     }
 }
 
-impl Share<'_> {
-    /// Says how much of a packet this connection has; 0 when it waits for none. False when there is
-    /// no room for it.
+impl PacketShare<'_> {
+    /// Sets the bytes that this connection has of an incomplete packet; 0 if it has none. False if
+    /// there is no room for them.
     pub(crate) fn set(&mut self, bytes: usize) -> bool {
         if bytes == 0 {
             self.give_back();
             return true;
         }
-        let mut inner = self.all.lock();
+        let mut packets = self.all.lock();
         let begun = *self.begun.get_or_insert_with(|| {
-            inner.begun += 1;
-            inner.begun
+            packets.begun += 1;
+            packets.begun
         });
         let client = Arc::clone(self.client);
-        let before = inner.halves.insert(begun, Half { bytes, client }).map_or(0, |half| half.bytes);
-        inner.bytes = inner.bytes - before + bytes;
-        while inner.bytes > self.all.bytes_max {
-            let Some((first, half)) = inner.halves.pop_first() else { break };
-            inner.bytes -= half.bytes;
+        let before = packets.halves.insert(begun, HalfPacket { bytes, client }).map_or(0, |half| half.bytes);
+        packets.bytes = packets.bytes - before + bytes;
+        while packets.bytes > self.all.bytes_max {
+            let Some((first, half)) = packets.halves.pop_first() else { break };
+            packets.bytes -= half.bytes;
             half.client.close();
             if first == begun {
                 return false;
@@ -83,15 +82,15 @@ impl Share<'_> {
 
     fn give_back(&mut self) {
         let Some(begun) = self.begun.take() else { return };
-        let mut inner = self.all.lock();
-        // It may have been made to give way.
-        if let Some(half) = inner.halves.remove(&begun) {
-            inner.bytes -= half.bytes;
+        let mut packets = self.all.lock();
+        // The packet may have been removed to make room.
+        if let Some(half) = packets.halves.remove(&begun) {
+            packets.bytes -= half.bytes;
         }
     }
 }
 
-impl Drop for Share<'_> {
+impl Drop for PacketShare<'_> {
     fn drop(&mut self) {
         self.give_back();
     }

@@ -1,95 +1,96 @@
-//! Signs of life of one client.
+//! Signs of life of a client.
 
 use std::sync::Mutex;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Signs of life of a client that were not yet passed on.
+/// Signs of life of a client that the leader has not been told of.
 pub(crate) struct Liveness {
-    inner: Mutex<Inner>,
+    signs: Mutex<Signs>,
     beat: Notify,
 }
 
-struct Inner {
-    /// Time at which the last packet came.
+struct Signs {
+    /// Time at which the last packet arrived.
     heard: Instant,
-    /// True if a packet came that was not passed on.
+    /// True if a packet has arrived since the last signs were taken.
     news: bool,
-    /// True while the signs that were taken are still on their way.
+    /// True while the signs that were taken are on their way to the leader.
     passing: bool,
-    /// Pings that wait for their answer.
+    /// Number of pings that wait for their answer.
     pings: usize,
 }
 
 impl Liveness {
     pub(crate) fn new() -> Liveness {
         Liveness {
-            inner: Mutex::new(Inner { heard: Instant::now(), news: false, passing: false, pings: 0 }),
+            signs: Mutex::new(Signs { heard: Instant::now(), news: false, passing: false, pings: 0 }),
             beat: Notify::new(),
         }
     }
 
-    /// Notes that a packet came.
+    /// Notes that a packet has arrived.
     pub(crate) fn heard(&self, now: Instant) {
-        let mut inner = self.lock();
-        inner.heard = now;
-        let first = !std::mem::replace(&mut inner.news, true);
-        drop(inner);
+        let mut signs = self.lock();
+        signs.heard = now;
+        let first = !std::mem::replace(&mut signs.news, true);
+        drop(signs);
         if first {
             self.beat.notify_one();
         }
     }
 
-    /// Notes that a ping came. Its answer says that the session lives, so it waits for the leader's
-    /// word.
+    /// Notes that a ping has arrived. Its answer says that the session lives, so it waits for the
+    /// leader's confirmation.
     pub(crate) fn ping(&self, now: Instant) {
-        let mut inner = self.lock();
-        (inner.heard, inner.news) = (now, true);
-        inner.pings += 1;
-        drop(inner);
+        let mut signs = self.lock();
+        (signs.heard, signs.news) = (now, true);
+        signs.pings += 1;
+        drop(signs);
         self.beat.notify_one();
     }
 
-    /// Tells whether something came that was not passed on.
+    /// Tells whether a packet has arrived since the last signs were taken.
     pub(crate) fn has_news(&self) -> bool {
         self.lock().news
     }
 
-    /// Takes what came: it is about to be passed on. The pings that wait for their answer.
+    /// Takes the signs, to tell the leader of them. Returns the number of pings that wait for their
+    /// answer.
     pub(crate) fn take(&self) -> usize {
-        let mut inner = self.lock();
-        (inner.news, inner.passing) = (false, true);
-        std::mem::take(&mut inner.pings)
+        let mut signs = self.lock();
+        (signs.news, signs.passing) = (false, true);
+        std::mem::take(&mut signs.pings)
     }
 
-    /// Notes that the signs that were taken have reached the leader.
+    /// Notes that the leader has been told of the signs that were taken.
     pub(crate) fn passed(&self) {
         self.lock().passing = false;
     }
 
-    /// Tells whether something came of which the leader may not have heard.
+    /// Tells whether a packet has arrived that the leader may not know of.
     pub(crate) fn is_owed(&self) -> bool {
-        let inner = self.lock();
-        inner.news || inner.passing
+        let signs = self.lock();
+        signs.news || signs.passing
     }
 
-    /// Tells whether a client waits for an answer to a ping.
+    /// Tells whether a ping waits for its answer.
     pub(crate) fn is_pinged(&self) -> bool {
         self.lock().pings > 0
     }
 
-    /// Time at which the last packet came.
+    /// Time at which the last packet arrived.
     pub(crate) fn last(&self) -> Instant {
         self.lock().heard
     }
 
-    /// Resolves when something new came since the last call.
+    /// Resolves when a sign of life comes, or has come since the last call.
     pub(crate) async fn beats(&self) {
         self.beat.notified().await;
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
-        self.inner.lock().expect("nothing panics under this guard")
+    fn lock(&self) -> std::sync::MutexGuard<'_, Signs> {
+        self.signs.lock().expect("nothing panics under this guard")
     }
 }

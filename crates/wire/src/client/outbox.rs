@@ -1,4 +1,4 @@
-//! Bytes that a client is about to be sent.
+//! Bytes that are to be sent to a client.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard};
@@ -7,23 +7,23 @@ use accept::Direct;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::client::shared_bytes::{Account, Place, UNCOUNTED_BYTES_MAX, Waiting};
+use crate::client::shared_bytes::{Account, AnswerPlace, PlaceWait, UNCOUNTED_BYTES_MAX};
 
-/// Frames on their way to one client, in order. Events come from the task that applies entries,
-/// answers from the connection.
+/// The queue of frames for one client, in order. Events come from the task that applies entries,
+/// answers from the connection's task.
 ///
-/// A task that has put something in sends it at once, as far as the socket takes it
-/// ([`Outbox::send_now`]). The connection's own writer is woken for what is left, and for all of it
-/// with TLS.
+/// A task that has added frames sends them at once, as far as the socket takes them
+/// ([`Outbox::send_now`]). The rest is sent by the connection's own writer. With TLS that writer
+/// sends everything.
 ///
-/// An answer that sets a watch is made outside of the guard under which the watch was set. Events
-/// that come in between are held back behind it ([`Outbox::hold`]), as a client must hear of its
-/// watch before it hears from it.
+/// The answer to a request that sets a watch is made after the guard of the watch table is
+/// released. Events that come in between are held back until after that answer ([`Outbox::hold`]),
+/// because a client must hear that its watch is set before it hears of events.
 pub(crate) struct Outbox {
     queue: Mutex<Queue>,
     bytes_max: usize,
     account: Account,
-    /// The connection's end, which an abort brings about.
+    /// Ends the connection when this outbox is aborted.
     closed: CancellationToken,
     filled: Notify,
     drained: Notify,
@@ -32,60 +32,60 @@ pub(crate) struct Outbox {
 #[derive(Default)]
 struct Queue {
     bytes: Vec<u8>,
-    /// Events behind an answer that is being made.
+    /// Events that are held back until after an answer that is being made.
     held: Option<Vec<u8>>,
-    /// Bytes that are being written, by one of the two.
+    /// Number of bytes that a writer has taken and not written yet.
     writing: usize,
     writer: Option<Writer>,
-    /// The connection's writer knows that there is something for it.
+    /// True if the connection's writer has been woken for the bytes here.
     is_called: bool,
-    /// A task is about to send its events.
+    /// True if a task is already about to send the events here.
     is_listed: bool,
     direct: Option<Direct>,
-    end: Option<End>,
-    /// Bytes that the socket has taken since the beginning.
+    end: Option<OutboxEnd>,
+    /// Bytes that the socket has taken in all.
     taken: u64,
-    /// An answer that is longer than requests wait for: where it ends, and its length. It does not
-    /// count against the bound.
+    /// A long answer, which does not count against the bound: its end, as a value of `taken`, and
+    /// its length. An answer is long if it exceeds half of the bound.
     long: Option<(u64, usize)>,
-    /// Bytes of this queue that count among those of all connections.
+    /// Bytes of this queue that are counted in the bound on all connections.
     counted: usize,
 }
 
-/// The purpose for which room is wanted.
+/// The purpose for which room in an outbox is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
-    /// A ping.
+    /// Room for the answer to a ping.
     Ping,
-    /// A request whose answer is short: a write, say.
+    /// Room for a short answer, such as that of a write.
     Short,
-    /// The answer of a read, which may be long.
+    /// Room for the answer of a read, which may be long.
     Read,
 }
 
-/// A client's wait for the answer of a read to have a place, and that place.
+/// A client's claim to a place for the answer of a read: its wait, then that place.
 #[derive(Default)]
-pub(crate) struct Turn {
-    waiting: Option<Waiting>,
-    place: Option<Place>,
+pub(crate) struct PlaceClaim {
+    waiting: Option<PlaceWait>,
+    place: Option<AnswerPlace>,
 }
 
-/// The connection's writer. What it was given counts until this is dropped.
+/// The connection's own writer. Bytes that it has taken are counted until this is dropped.
 pub(crate) struct Writing<'a>(&'a Outbox);
 
 #[derive(Clone, Copy, PartialEq)]
 enum Writer {
-    /// The connection's own, which waits until the socket takes more.
+    /// The connection's own writer, which waits until the socket takes more.
     Waiting,
-    /// The task that sends at once.
+    /// A task that sends at once, as far as the socket takes it.
     Direct,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum End {
-    /// The end after which nothing more comes; the bytes that are there are still written.
+enum OutboxEnd {
+    /// Nothing more is added; bytes in the queue are still written.
     Finished,
-    /// The end after which nothing more is written.
+    /// Nothing more is written.
     Aborted,
 }
 
@@ -95,28 +95,29 @@ impl Outbox {
         Outbox { queue: Mutex::default(), bytes_max, account, closed, filled, drained }
     }
 
-    /// The address whose share of all bytes this counts in; `None` for one without a share.
+    /// The client's address, whose share of all bytes this outbox counts in. `None` for an address
+    /// without a share.
     pub(crate) fn source(&self) -> Option<IpAddr> {
         self.account.source()
     }
 
-    /// The account from which places for answers come.
+    /// The account from which places for answers are taken.
     pub(crate) fn account(&self) -> &Account {
         &self.account
     }
 
-    /// The connection can be written to. Without a direct way, its writer writes everything.
+    /// Notes that the connection can be written to. With `None` only its own writer writes.
     pub(crate) fn attach(&self, direct: Option<Direct>) {
         self.lock().direct = direct;
     }
 
-    /// Appends an answer.
+    /// Appends an answer to the queue.
     pub(crate) fn push(&self, frame: Vec<u8>) {
         self.push_placed(frame, None, false);
     }
 
-    /// Appends an event, or holds it back. Whether the caller is the first to have one to be sent
-    /// by [`Outbox::send_events`].
+    /// Appends an event, or holds it back. True if the caller has to see to it that
+    /// [`Outbox::send_events`] is called.
     pub(crate) fn push_event(&self, frame: &[u8]) -> bool {
         let mut queue = self.lock();
         if queue.end.is_some() {
@@ -128,29 +129,29 @@ impl Outbox {
         queue.end.is_none() && !std::mem::replace(&mut queue.is_listed, true)
     }
 
-    /// Holds events back until [`Outbox::release`].
+    /// Begins to hold events back, until [`Outbox::release`].
     pub(crate) fn hold(&self) {
         self.lock().held.get_or_insert_default();
     }
 
-    /// Appends the answer, and behind it the events that were held back.
+    /// Appends the answer, and after it the events that were held back.
     pub(crate) fn release(&self, frame: Vec<u8>) {
         self.push_placed(frame, None, true);
     }
 
-    /// Appends an answer, which counts from here on instead of the place that was kept for it;
-    /// `release` as [`Outbox::release`].
-    pub(crate) fn push_placed(&self, frame: Vec<u8>, place: Option<Place>, release: bool) {
+    /// Appends an answer. From now on its bytes count, in place of `place`, which was reserved for
+    /// them. With `release` it also does as [`Outbox::release`].
+    pub(crate) fn push_placed(&self, frame: Vec<u8>, place: Option<AnswerPlace>, release: bool) {
         let mut queue = self.lock();
         let held = if release { queue.held.take().unwrap_or_default() } else { Vec::new() };
         if queue.end.is_some() {
             return;
         }
-        queue.counted += place.map_or(0, Place::keep);
+        queue.counted += place.map_or(0, AnswerPlace::keep);
         let length = frame.len();
         queue.append(frame);
-        // Some of the one before it may be left: a client that reads asks for the next one
-        // meanwhile.
+        // A part of the long answer before may be left, because a reading client asks for the next
+        // one meanwhile.
         if length > self.bytes_max / 2 {
             let left = queue.long().unwrap_or(0);
             queue.long = Some((queue.taken + queue.offered() as u64, left + length));
@@ -159,21 +160,21 @@ impl Outbox {
         self.check(&mut queue);
     }
 
-    /// Sends the events that were pushed.
+    /// Sends the events that were appended.
     pub(crate) fn send_events(&self) {
         self.lock().is_listed = false;
         self.send_now();
     }
 
-    /// Sends what is there, as far as the socket takes it at once. The connection's writer does the
-    /// rest.
+    /// Sends the bytes in the queue, as far as the socket takes them at once. The connection's
+    /// writer sends the rest.
     pub(crate) fn send_now(&self) {
         while let Some((direct, bytes)) = self.take_to_send() {
-            // What is wrong with the socket is found by the writer.
+            // An error of the socket is left for the connection's writer to find.
             let sent = direct.try_write(&bytes).unwrap_or(0);
             drop(direct);
             let mut queue = self.lock();
-            if queue.end == Some(End::Aborted) {
+            if queue.end == Some(OutboxEnd::Aborted) {
                 drop(bytes);
                 self.free(&mut queue);
                 return;
@@ -194,14 +195,14 @@ impl Outbox {
         }
     }
 
-    /// Sends the same, and never resolves: for the last branch of a choice, which is polled when
-    /// there is nothing else to do.
+    /// Sends as [`Outbox::send_now`] does, and never resolves. Meant as the last branch of a
+    /// `select!`, which is polled when no other branch is ready.
     pub(crate) async fn send_and_wait(&self) {
         self.send_now();
         std::future::pending().await
     }
 
-    /// Takes the bytes that are there, unless another task writes them.
+    /// Takes the bytes in the queue; `None` if there are none or another writer is at work.
     fn take_to_send(&self) -> Option<(Direct, Vec<u8>)> {
         let mut queue = self.lock();
         if queue.bytes.is_empty() || queue.writer.is_some() || queue.is_called {
@@ -215,32 +216,30 @@ impl Outbox {
         Some((direct, queue.take_for(Writer::Direct)))
     }
 
-    /// Notes that nothing more comes.
+    /// Notes that nothing more will be added.
     pub(crate) fn finish(&self) {
-        self.lock().end.get_or_insert(End::Finished);
+        self.lock().end.get_or_insert(OutboxEnd::Finished);
         self.wake();
     }
 
-    /// Ends all writing from here on, also of the bytes that are there.
+    /// Stops all writing, also of the bytes in the queue.
     pub(crate) fn abort(&self) {
         self.abort_with(&mut self.lock());
     }
 
-    /// Aborts, under the guard. Bytes that are being written are in memory until their writer lets
-    /// go of them, and count until then.
+    /// Aborts under the guard. Bytes that a writer has taken are counted until it drops them.
     fn abort_with(&self, queue: &mut Queue) {
         let Queue { writing, writer, counted, taken, .. } = *queue;
-        *queue = Queue { end: Some(End::Aborted), writing, writer, counted, taken, ..Queue::default() };
+        *queue = Queue { end: Some(OutboxEnd::Aborted), writing, writer, counted, taken, ..Queue::default() };
         self.recount(queue);
         self.closed.cancel();
         self.wake();
     }
 
-    /// The connection's writer has written so many of the bytes that it has. False when it is to
-    /// stop.
+    /// Notes that the connection's writer has written `bytes` bytes. False if it has to stop.
     pub(crate) fn wrote(&self, bytes: usize) -> bool {
         let mut queue = self.lock();
-        if queue.end == Some(End::Aborted) {
+        if queue.end == Some(OutboxEnd::Aborted) {
             return false;
         }
         queue.writing = queue.writing.saturating_sub(bytes);
@@ -250,20 +249,21 @@ impl Outbox {
         true
     }
 
-    /// The connection's own writer. It asks for [`Outbox::next`] while it has this.
+    /// A handle of the connection's own writer, which calls [`Outbox::next`] while it has the
+    /// handle.
     pub(crate) fn writing(&self) -> Writing<'_> {
         Writing(self)
     }
 
-    /// Notes that the bytes that were being written are not in memory any more.
+    /// Notes that a writer has dropped the bytes that it had taken.
     fn free(&self, queue: &mut Queue) {
         (queue.writer, queue.writing) = (None, 0);
         self.recount(queue);
         self.wake();
     }
 
-    /// The next bytes for the connection's writer; `None` at the end. The bytes before count as
-    /// written now.
+    /// The next bytes for the connection's writer; `None` at the end. The bytes of the last call
+    /// are counted as written.
     pub(crate) async fn next(&self) -> Option<Vec<u8>> {
         loop {
             {
@@ -290,8 +290,8 @@ impl Outbox {
 
     /// Tells whether a request may be taken, or a read answered.
     ///
-    /// Where there is no room for all, or for this client's address, requests with short answers go
-    /// on as long as the client keeps no more than is not counted.
+    /// When the bound of all connections, or that of this client's address, is reached, requests
+    /// with short answers go on as long as the client's own bytes stay below the uncounted amount.
     pub(crate) fn has_room(&self, wanted: Room) -> bool {
         let queue = self.lock();
         let own = queue.offered();
@@ -304,54 +304,55 @@ impl Outbox {
                 }
     }
 
-    /// Tells the same for a client that may have waited for its turn.
-    pub(crate) fn has_room_in_turn(&self, wanted: Room, turn: &Turn) -> bool {
-        self.has_room(wanted) || turn.place.is_some() && wanted == Room::Read && self.has_room(Room::Ping)
+    /// Tells whether there is room, also for a client whose turn has brought it a place.
+    pub(crate) fn has_room_in_turn(&self, wanted: Room, claim: &PlaceClaim) -> bool {
+        self.has_room(wanted) || claim.place.is_some() && wanted == Room::Read && self.has_room(Room::Ping)
     }
 
-    /// Tells whether nothing is written any more.
+    /// Tells whether writing has been stopped.
     pub(crate) fn is_aborted(&self) -> bool {
-        matches!(self.lock().end, Some(End::Aborted))
+        matches!(self.lock().end, Some(OutboxEnd::Aborted))
     }
 
-    /// Waits for room, for one of the two. Where there is none for a read, it gets a turn, which is
-    /// kept between two calls.
-    pub(crate) async fn room(&self, wanted: [Option<Room>; 2], turn: &mut Turn) {
+    /// Waits for room for either of the two purposes. A read without room queues up for a place;
+    /// `turn` keeps its place in the line between two calls.
+    pub(crate) async fn room(&self, wanted: [Option<Room>; 2], claim: &mut PlaceClaim) {
         loop {
             let eased = self.account.eased();
-            if wanted.iter().flatten().any(|wanted| self.has_room_in_turn(*wanted, turn)) {
+            if wanted.iter().flatten().any(|wanted| self.has_room_in_turn(*wanted, claim)) {
                 return;
             }
-            // A client that has to read first keeps no place from others.
+            // A client that must first read what it was sent gives up its place in the line.
             if !wanted.contains(&Some(Room::Read)) || !self.has_room(Room::Ping) {
-                *turn = Turn::default();
-            } else if turn.place.is_none() {
-                turn.waiting.get_or_insert_with(|| self.account.turn());
+                *claim = PlaceClaim::default();
+            } else if claim.place.is_none() {
+                claim.waiting.get_or_insert_with(|| self.account.turn());
             }
             tokio::select! {
                 () = self.drained.notified() => {}
                 () = eased => {}
-                () = turn.given() => {}
+                () = claim.given() => {}
             }
         }
     }
 
-    /// Bytes that the client has not taken.
+    /// Bytes that the client has not taken, with events that are held back.
     pub(crate) fn unread(&self) -> usize {
         self.lock().unread()
     }
 
-    /// Bytes that the client has not taken, without those that are held back.
+    /// Bytes that the client has not taken, without events that are held back.
     pub(crate) fn offered(&self) -> usize {
         self.lock().offered()
     }
 
-    /// Bytes that the client has taken since the beginning.
+    /// Bytes that the client has taken in all.
     pub(crate) fn taken(&self) -> u64 {
         self.lock().taken
     }
 
-    /// The bound is for what waits behind a long answer: that by itself may always be sent.
+    /// Aborts if the bytes after a long answer exceed the bound. The long answer itself may always
+    /// be sent.
     fn check(&self, queue: &mut Queue) {
         self.recount(queue);
         let behind = queue.unread() - queue.long().unwrap_or(0);
@@ -391,13 +392,13 @@ impl Drop for Writing<'_> {
     }
 }
 
-impl Turn {
-    /// Ends the wait. The place, if its turn has come.
-    pub(crate) fn end(&mut self) -> Option<Place> {
+impl PlaceClaim {
+    /// Ends the wait. Returns the place if the client has been given one.
+    pub(crate) fn end(&mut self) -> Option<AnswerPlace> {
         std::mem::take(self).place
     }
 
-    /// Resolves when it has its place, if it waits for one.
+    /// Resolves when the client has been given its place; never if it does not wait.
     async fn given(&mut self) {
         match &mut self.waiting {
             Some(waiting) => self.place = Some(waiting.place().await),
@@ -416,7 +417,7 @@ impl Queue {
         self.bytes.len() + self.writing
     }
 
-    /// Bytes of the long answer that have not been taken.
+    /// Bytes of the long answer that the client has not taken; `None` if there is no long answer.
     fn long(&self) -> Option<usize> {
         let (end, length) = self.long.filter(|(end, _)| *end > self.taken)?;
         Some(length.min(usize::try_from(end - self.taken).unwrap_or(usize::MAX)))

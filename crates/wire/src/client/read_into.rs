@@ -1,4 +1,4 @@
-//! Reading from a connection.
+//! Reads from a connection.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -9,20 +9,20 @@ use std::task::{Poll, ready};
 use jute::Frames;
 use tokio::io::{AsyncRead, ReadBuf};
 
-/// Bytes that are read at once.
+/// Most bytes of one read.
 const READ_BYTES: usize = 16 << 10;
 
 thread_local! {
-    /// A buffer for all connections of a thread: it is in the processor's cache, and a connection
-    /// that waits keeps no memory for it.
+    /// A buffer for all connections of a thread. It stays in the processor's cache, and waiting
+    /// connections need no memory for it.
     static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
 }
 
-/// Waits until there is something to read, and takes it. How many bytes it was; none at the end of
-/// the connection.
+/// Waits for bytes from the socket, and pushes them into `frames`. Returns their number; 0 at the
+/// end of the connection.
 ///
 /// # Errors
-/// Those of the connection.
+/// Errors of the connection.
 pub(crate) async fn read_into(socket: &mut (impl AsyncRead + Unpin), frames: &mut Frames) -> io::Result<usize> {
     let read = poll_fn(|cx| {
         BUFFER.with_borrow_mut(|buffer| {

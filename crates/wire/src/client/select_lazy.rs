@@ -1,4 +1,4 @@
-//! Two futures in one task that hardly have to do with each other.
+//! Two futures in one task that are polled separately.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -8,10 +8,10 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
 
-/// The result of whichever of the two is done first.
+/// Resolves to the result of the future that is done first.
 ///
-/// `main` is polled whenever the task is; `aside` only when it was woken itself. What is woken for
-/// every request does not look at timers and signals every time, as with `select!`.
+/// `main` is polled whenever the task is, `aside` only when it was woken itself. So a task that is
+/// woken for every request does not poll timers and signals every time, as `select!` would.
 pub(crate) async fn beside<T>(
     mut main: Pin<&mut impl Future<Output = T>>,
     mut aside: Pin<&mut impl Future<Output = T>>,
@@ -31,7 +31,7 @@ pub(crate) async fn beside<T>(
     both.await
 }
 
-/// Remembers that it was woken, and wakes the task.
+/// A waker that notes that it was woken, and wakes the task.
 struct Call {
     is_called: AtomicBool,
     task: AtomicWaker,

@@ -1,4 +1,4 @@
-//! A bound on the bytes that connections keep: of all together, and of each address.
+//! A bound on the bytes that connections keep: of all connections together, and of each address.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -8,259 +8,261 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, oneshot};
 
-/// Bytes that each connection may keep without being counted. Requests with short answers need no
-/// more, and go on at the bound.
+/// Bytes of each connection that are not counted. Requests with short answers need no more, so they
+/// go on when the bound is reached.
 pub(crate) const UNCOUNTED_BYTES_MAX: usize = 16 << 10;
-/// The longest answer is this part of the bound ...
+/// Divisor of the bound: one answer has at most half of it.
 const ANSWER_PART: usize = 2;
-/// ... and what one address may have is this part, or one answer that is longer.
+/// Divisor of the bound: one address has at most a quarter, or one answer that is longer.
 const ADDRESS_PART: usize = 4;
-/// A place for the answer of a short read is this part: a packet, with the defaults.
+/// Divisor of the bound: the place for the answer of a short read. With the defaults it is one
+/// packet.
 const TURN_PART: usize = 64;
 
-/// Bytes that the connections of a door keep, in all and for each address. There is one of answers
-/// and events that clients have not taken yet, and one of requests that are not answered yet.
+/// Bytes that the connections of a door keep, of all connections together and of each address. One
+/// instance counts answers and events that clients have not taken, another one requests that are
+/// not answered.
 ///
-/// At either bound, reads wait for a place in the order in which they came; pings, writes and
-/// whatever else has a short answer go on. Those who wait for their own address let others pass.
-/// Events cannot wait: where they have filled twice the bound, or an address three quarters of it,
-/// a client that has something to read is closed with the next of them.
+/// At either bound, reads wait for a place in the order in which they came. Pings, writes and other
+/// requests with short answers go on. Clients that wait for the bound of their address let other
+/// addresses pass. Events cannot wait: if they fill twice the bound, or three quarters of it for
+/// one address, a client is closed when the next event for it comes while it has bytes to read.
 pub(crate) struct SharedBytes {
     bytes_max: usize,
-    /// A copy for those who ask, which spares them the guard.
+    /// A copy that can be read without the guard: true if the bound is reached, or clients wait.
     is_full: AtomicBool,
-    inner: Mutex<Inner>,
+    ledger: Mutex<Ledger>,
     pressed: Notify,
     eased: Notify,
 }
 
+/// Bytes and waiters of all connections, and of each address.
 #[derive(Default)]
-struct Inner {
+struct Ledger {
     bytes: usize,
     peak: usize,
-    /// The line of those whose address has room for them. The address counts them already.
-    line: Line,
-    shares: HashMap<IpAddr, Share>,
-    /// The share of an address was full and is not any more.
+    /// The queue of those whose address has room for them. The address counts them already.
+    queue: WaitQueue,
+    shares: HashMap<IpAddr, AddressShare>,
+    /// True if the share of an address was full, and has room again.
     has_eased: bool,
 }
 
-/// Clients that wait for the same bound.
+/// The queue of clients that wait for the same bound.
 #[derive(Default)]
-struct Line {
+struct WaitQueue {
     waiting: VecDeque<Waiter>,
-    /// Number of clients that have left the line with what they waited for.
+    /// Number of clients that have left the queue with what they waited for.
     served: u64,
 }
 
 struct Waiter {
     source: Option<IpAddr>,
     bytes: usize,
-    tell: oneshot::Sender<Place>,
+    tell: oneshot::Sender<AnswerPlace>,
 }
 
-/// Bytes, accounts and waiters of one address.
+/// Counted bytes, number of accounts, and line of one address.
 #[derive(Default)]
-struct Share {
+struct AddressShare {
     bytes: usize,
     accounts: usize,
     is_full: Arc<AtomicBool>,
-    line: Line,
+    queue: WaitQueue,
 }
 
-/// One connection's access to it.
+/// One connection's access to the shared bytes.
 pub(crate) struct Account {
     all: Arc<SharedBytes>,
-    /// The address; `None` for one that stands for many clients.
+    /// The client's address; `None` if it stands for many clients, and has no share.
     source: Option<IpAddr>,
     is_full: Arc<AtomicBool>,
 }
 
-/// Bytes of one connection that count until this is dropped.
-pub(crate) struct Counted {
+/// Bytes of one connection that are counted until this is dropped.
+pub(crate) struct Charge {
     account: Account,
     bytes: usize,
 }
 
-/// A place for an answer that is being made.
-pub(crate) struct Place {
+/// Bytes that are reserved for an answer while it is made. Dropping it gives them back.
+pub(crate) struct AnswerPlace {
     all: Arc<SharedBytes>,
     source: Option<IpAddr>,
     bytes: usize,
 }
 
-/// A client's wait for a place, which is lost when this is dropped.
-pub(crate) struct Waiting {
+/// A client's wait in a line for a [`Place`]. Dropping it gives up the wait.
+pub(crate) struct PlaceWait {
     all: Arc<SharedBytes>,
     source: Option<IpAddr>,
-    place: oneshot::Receiver<Place>,
+    place: oneshot::Receiver<AnswerPlace>,
     is_over: bool,
 }
 
 impl SharedBytes {
     pub(crate) fn new(bytes_max: usize) -> SharedBytes {
         let (pressed, eased) = (Notify::new(), Notify::new());
-        SharedBytes { bytes_max, is_full: AtomicBool::new(false), inner: Mutex::default(), pressed, eased }
+        SharedBytes { bytes_max, is_full: AtomicBool::new(false), ledger: Mutex::default(), pressed, eased }
     }
 
-    /// The longest answer that there can be a place for.
+    /// The longest answer, in bytes.
     pub(crate) fn answer_bytes_max(&self) -> usize {
         self.bytes_max / ANSWER_PART
     }
 
-    /// Bytes that are kept now, and the most that were.
+    /// Bytes that are counted now, and the highest number so far.
     pub(crate) fn look(&self) -> (usize, usize) {
-        let inner = self.lock();
-        (inner.bytes, inner.peak)
+        let ledger = self.lock();
+        (ledger.bytes, ledger.peak)
     }
 
-    /// Forgets the most that there was.
+    /// Sets the highest number of bytes to the present one.
     pub(crate) fn reset_peak(&self) {
-        let mut inner = self.lock();
-        inner.peak = inner.bytes;
+        let mut ledger = self.lock();
+        ledger.peak = ledger.bytes;
     }
 
-    /// The account of a connection from `source`; `None` stands for an address without a bound of
-    /// its own.
+    /// An account for a connection from `source`; `None` for an address without a bound.
     pub(crate) fn account(self: &Arc<SharedBytes>, source: Option<IpAddr>) -> Account {
         let is_full = source.map_or_else(Arc::default, |source| {
-            let mut inner = self.lock();
-            let share = inner.shares.entry(source).or_default();
+            let mut ledger = self.lock();
+            let share = ledger.shares.entry(source).or_default();
             share.accounts += 1;
             Arc::clone(&share.is_full)
         });
         Account { all: Arc::clone(self), source, is_full }
     }
 
-    /// Resolves when a bound that was reached is not any more, from this call on.
+    /// Resolves when a bound that was reached has room again. Changes count from this call on.
     pub(crate) fn eased(&self) -> Notified<'_> {
         self.eased.notified()
     }
 
-    /// Resolves when a client has begun to wait since the last call.
+    /// Resolves when a client begins to wait, or has begun since the last call.
     pub(crate) async fn pressed(&self) {
         self.pressed.notified().await;
     }
 
-    /// Lines in which clients wait, for all or for an address, and the number that had been served
+    /// Queues in which clients wait, for all or for an address, and the number that had been served
     /// in each.
-    pub(crate) fn lines(&self) -> HashMap<Option<IpAddr>, u64> {
-        let inner = self.lock();
-        let shares = inner.shares.iter().map(|(source, share)| (Some(*source), &share.line));
-        let lines = std::iter::once((None, &inner.line)).chain(shares);
-        lines.filter(|(_, line)| !line.is_empty()).map(|(source, line)| (source, line.served)).collect()
+    pub(crate) fn queues(&self) -> HashMap<Option<IpAddr>, u64> {
+        let ledger = self.lock();
+        let shares = ledger.shares.iter().map(|(source, share)| (Some(*source), &share.queue));
+        let queues = std::iter::once((None, &ledger.queue)).chain(shares);
+        queues.filter(|(_, queue)| !queue.is_empty()).map(|(source, queue)| (source, queue.served)).collect()
     }
 
     fn recount(self: &Arc<SharedBytes>, source: Option<IpAddr>, before: usize, now: usize) {
         if before != now {
-            let mut inner = self.lock();
-            inner.bytes = inner.bytes.saturating_sub(before).saturating_add(now);
-            inner.peak = inner.peak.max(inner.bytes);
-            inner.recount_share(source, before, now, self.bytes_max);
-            self.go_on(inner);
+            let mut ledger = self.lock();
+            ledger.bytes = ledger.bytes.saturating_sub(before).saturating_add(now);
+            ledger.peak = ledger.peak.max(ledger.bytes);
+            ledger.recount_share(source, before, now, self.bytes_max);
+            self.go_on(ledger);
         }
     }
 
-    /// Gives places to those whose turn has come, and lets go of the guard.
-    fn go_on(self: &Arc<SharedBytes>, mut inner: MutexGuard<'_, Inner>) {
-        let given = inner.serve(self.bytes_max);
-        let is_full = !inner.line.waiting.is_empty() || inner.bytes >= self.bytes_max;
+    /// Gives places to the clients whose turn has come, and releases the guard.
+    fn go_on(self: &Arc<SharedBytes>, mut ledger: MutexGuard<'_, Ledger>) {
+        let given = ledger.serve(self.bytes_max);
+        let is_full = !ledger.queue.waiting.is_empty() || ledger.bytes >= self.bytes_max;
         let has_eased = self.is_full.swap(is_full, Ordering::Relaxed) && !is_full;
-        let has_eased = std::mem::take(&mut inner.has_eased) || has_eased;
-        drop(inner);
+        let has_eased = std::mem::take(&mut ledger.has_eased) || has_eased;
+        drop(ledger);
         if has_eased {
             self.eased.notify_waiters();
         }
         for Waiter { source, bytes, tell } in given {
-            // One that is not wanted any more is given back at once.
-            let _ = tell.send(Place { all: Arc::clone(self), source, bytes });
+            // A place that the client does not want any more is dropped at once.
+            let _ = tell.send(AnswerPlace { all: Arc::clone(self), source, bytes });
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().expect("nothing panics under this guard")
+    fn lock(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().expect("nothing panics under this guard")
     }
 }
 
 impl Account {
-    /// The address whose share this counts in.
+    /// The address whose share this account counts in; `None` without a share.
     pub(crate) fn source(&self) -> Option<IpAddr> {
         self.source
     }
 
-    /// Tells whether another answer may be made, and none waits to be made.
+    /// Tells whether both bounds have room, and no client waits for them.
     pub(crate) fn has_room(&self) -> bool {
         !self.all.is_full.load(Ordering::Relaxed) && !self.is_full.load(Ordering::Relaxed)
     }
 
-    /// Counts bytes of the connection here.
-    pub(crate) fn counted(self) -> Counted {
-        Counted { account: self, bytes: 0 }
+    /// A counter for bytes of the connection.
+    pub(crate) fn charge(self) -> Charge {
+        Charge { account: self, bytes: 0 }
     }
 
-    /// Tells whether events have filled twice the bound, or the address three quarters of it.
+    /// Tells whether events have filled twice the bound, or three quarters of it for this address.
     pub(crate) fn overflows(&self) -> bool {
         if self.has_room() {
             return false;
         }
-        let (inner, max) = (self.all.lock(), self.all.bytes_max);
-        let share = self.source.and_then(|source| inner.shares.get(&source));
-        inner.bytes > max.saturating_mul(2) || share.is_some_and(|share| share.bytes > max - max / ADDRESS_PART)
+        let (ledger, max) = (self.all.lock(), self.all.bytes_max);
+        let share = self.source.and_then(|source| ledger.shares.get(&source));
+        ledger.bytes > max.saturating_mul(2) || share.is_some_and(|share| share.bytes > max - max / ADDRESS_PART)
     }
 
-    /// The connection keeps that many bytes now, which were counted as `before`.
+    /// Counts `now` bytes for the connection, in place of `before`.
     pub(crate) fn recount(&self, before: usize, now: usize) {
         self.all.recount(self.source, before, now);
     }
 
-    /// Waits for a place, behind those who came before. The first of all, or of its address, gets
-    /// one of any size.
-    pub(crate) async fn place(&self, bytes: usize) -> Place {
+    /// Waits in line for a place. Each bound lets a place of any size pass while no bytes are
+    /// counted under it.
+    pub(crate) async fn place(&self, bytes: usize) -> AnswerPlace {
         self.queue_up(bytes).place().await
     }
 
-    /// Queues up for the answer of a short read.
-    pub(crate) fn turn(&self) -> Waiting {
+    /// Joins the line for a place of the size of a short read's answer.
+    pub(crate) fn turn(&self) -> PlaceWait {
         self.queue_up(self.all.bytes_max / TURN_PART)
     }
 
-    /// Queues up for a place.
-    pub(crate) fn queue_up(&self, bytes: usize) -> Waiting {
+    /// Joins the line for a place of this size.
+    pub(crate) fn queue_up(&self, bytes: usize) -> PlaceWait {
         let (tell, place) = oneshot::channel();
-        let mut inner = self.all.lock();
-        inner.queue_up(Waiter { source: self.source, bytes, tell }, self.all.bytes_max);
-        self.all.go_on(inner);
+        let mut ledger = self.all.lock();
+        ledger.queue_up(Waiter { source: self.source, bytes, tell }, self.all.bytes_max);
+        self.all.go_on(ledger);
         if !self.has_room() {
             self.all.pressed.notify_one();
         }
-        Waiting { all: Arc::clone(&self.all), source: self.source, place, is_over: false }
+        PlaceWait { all: Arc::clone(&self.all), source: self.source, place, is_over: false }
     }
 
-    /// Does the same as [`SharedBytes::eased`].
+    /// As [`SharedBytes::eased`].
     pub(crate) fn eased(&self) -> Notified<'_> {
         self.all.eased()
     }
 }
 
-impl Counted {
-    /// The connection keeps so many bytes now.
+impl Charge {
+    /// Sets the number of bytes that the connection keeps.
     pub(crate) fn set(&mut self, bytes: usize) {
         let now = bytes.saturating_sub(UNCOUNTED_BYTES_MAX);
         self.account.recount(std::mem::replace(&mut self.bytes, now), now);
     }
 
-    /// Tells whether there is room below both bounds.
+    /// Tells whether both bounds have room.
     pub(crate) fn has_room(&self) -> bool {
         self.account.has_room()
     }
 
-    /// Tells whether the connection may keep so many bytes.
+    /// Tells whether the connection may keep `bytes` bytes.
     pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
         bytes <= UNCOUNTED_BYTES_MAX || self.has_room()
     }
 }
 
-impl Drop for Counted {
+impl Drop for Charge {
     fn drop(&mut self) {
         self.set(0);
     }
@@ -269,38 +271,39 @@ impl Drop for Counted {
 impl Drop for Account {
     fn drop(&mut self) {
         let Some(source) = self.source else { return };
-        let mut inner = self.all.lock();
-        if let Some(share) = inner.shares.get_mut(&source) {
+        let mut ledger = self.all.lock();
+        if let Some(share) = ledger.shares.get_mut(&source) {
             share.accounts -= 1;
         }
-        inner.forget(source);
+        ledger.forget(source);
     }
 }
 
-impl Inner {
-    /// Lines a waiter up. It goes to the line for all once its address has room for it.
+impl Ledger {
+    /// Puts a waiter into the queue of its address. It goes to the queue for all once its address
+    /// has room for it.
     fn queue_up(&mut self, waiter: Waiter, max: usize) {
         let share = waiter.source.and_then(|source| self.shares.get_mut(&source));
-        let Some(share) = share else { return self.line.waiting.push_back(waiter) };
-        share.line.waiting.push_back(waiter);
-        self.line.waiting.extend(share.serve(max));
+        let Some(share) = share else { return self.queue.waiting.push_back(waiter) };
+        share.queue.waiting.push_back(waiter);
+        self.queue.waiting.extend(share.serve(max));
         self.has_eased |= share.update(max);
     }
 
-    /// Takes out those whose turn has come.
+    /// Takes clients whose turn has come out of the line of all connections.
     fn serve(&mut self, max: usize) -> Vec<Waiter> {
         let mut given = Vec::new();
-        while let Some(first) = self.line.waiting.front() {
+        while let Some(first) = self.queue.waiting.front() {
             let is_gone = first.tell.is_closed();
             if !is_gone && self.bytes > 0 && self.bytes.saturating_add(first.bytes) > max {
                 break;
             }
-            let Some(first) = self.line.waiting.pop_front() else { break };
+            let Some(first) = self.queue.waiting.pop_front() else { break };
             if is_gone {
                 self.recount_share(first.source, first.bytes, 0, max);
                 continue;
             }
-            self.line.served += 1;
+            self.queue.served += 1;
             self.bytes += first.bytes;
             self.peak = self.peak.max(self.bytes);
             given.push(first);
@@ -312,52 +315,52 @@ impl Inner {
         let Some(source) = source else { return };
         let Some(share) = self.shares.get_mut(&source) else { return };
         share.bytes = share.bytes.saturating_sub(before).saturating_add(now);
-        self.line.waiting.extend(share.serve(max));
+        self.queue.waiting.extend(share.serve(max));
         self.has_eased |= share.update(max);
         self.forget(source);
     }
 
-    /// Takes out the share of an address that has nothing.
+    /// Removes the share of an address that has neither accounts, bytes nor waiters.
     fn forget(&mut self, source: IpAddr) {
-        let is_over = |share: &Share| share.accounts == 0 && share.bytes == 0 && share.line.waiting.is_empty();
+        let is_over = |share: &AddressShare| share.accounts == 0 && share.bytes == 0 && share.queue.waiting.is_empty();
         if self.shares.get(&source).is_some_and(is_over) {
             self.shares.remove(&source);
         }
     }
 
-    /// Takes out those of an address that do not wait any more.
+    /// Removes waiters of an address that have given up.
     fn forget_gone(&mut self, source: Option<IpAddr>, max: usize) {
         let mut bytes = 0;
-        self.line.waiting.retain(|waiter| {
+        self.queue.waiting.retain(|waiter| {
             let is_gone = waiter.source == source && waiter.tell.is_closed();
             bytes += if is_gone { waiter.bytes } else { 0 };
             !is_gone
         });
         if let Some(share) = source.and_then(|source| self.shares.get_mut(&source)) {
-            share.line.waiting.retain(|waiter| !waiter.tell.is_closed());
+            share.queue.waiting.retain(|waiter| !waiter.tell.is_closed());
             self.recount_share(source, bytes, 0, max);
         }
     }
 }
 
-impl Line {
+impl WaitQueue {
     fn is_empty(&self) -> bool {
         self.waiting.iter().all(|waiter| waiter.tell.is_closed())
     }
 }
 
-impl Share {
-    /// Counts those for whom the address has room; they go on to the line for all.
+impl AddressShare {
+    /// Counts those for whom the address has room; they go on to the queue for all.
     fn serve(&mut self, max: usize) -> Vec<Waiter> {
         let mut ready = Vec::new();
-        while let Some(first) = self.line.waiting.front() {
+        while let Some(first) = self.queue.waiting.front() {
             let is_gone = first.tell.is_closed();
             if !is_gone && self.bytes > 0 && self.bytes.saturating_add(first.bytes) > max / ADDRESS_PART {
                 break;
             }
-            let Some(first) = self.line.waiting.pop_front() else { break };
+            let Some(first) = self.queue.waiting.pop_front() else { break };
             if !is_gone {
-                self.line.served += 1;
+                self.queue.served += 1;
                 self.bytes += first.bytes;
                 ready.push(first);
             }
@@ -365,58 +368,59 @@ impl Share {
         ready
     }
 
-    /// Says whether it is full; true when it was and is not any more.
+    /// Updates whether the share is full. True if it was full, and has room now.
     fn update(&self, max: usize) -> bool {
-        let is_full = !self.line.waiting.is_empty() || self.bytes >= (max / ADDRESS_PART).max(1);
+        let is_full = !self.queue.waiting.is_empty() || self.bytes >= (max / ADDRESS_PART).max(1);
         self.is_full.swap(is_full, Ordering::Relaxed) && !is_full
     }
 }
 
-impl Place {
-    /// The bytes, which the caller counts as its own from here on.
+impl AnswerPlace {
+    /// Returns the number of bytes, which the caller counts from now on.
     pub(crate) fn keep(mut self) -> usize {
         std::mem::take(&mut self.bytes)
     }
 
-    /// The length of the answer that it is for.
+    /// The number of bytes that are reserved.
     pub(crate) fn len(&self) -> usize {
         self.bytes
     }
 }
 
-impl Drop for Place {
+impl Drop for AnswerPlace {
     fn drop(&mut self) {
         self.all.recount(self.source, self.bytes, 0);
     }
 }
 
-impl Waiting {
-    /// The place, when its turn has come. The wait goes on where it was when this is called again.
-    pub(crate) async fn place(&mut self) -> Place {
+impl PlaceWait {
+    /// Waits until the place is given. A call that was dropped loses nothing: the next one goes on
+    /// waiting.
+    pub(crate) async fn place(&mut self) -> AnswerPlace {
         let place = (&mut self.place).await.expect("those who wait are told for as long as there is this");
         self.is_over = true;
         place
     }
 
-    /// The place, if its turn has come already.
-    pub(crate) fn place_now(&mut self) -> Option<Place> {
+    /// The place, if it has been given already.
+    pub(crate) fn place_now(&mut self) -> Option<AnswerPlace> {
         let place = self.place.try_recv().ok()?;
         self.is_over = true;
         Some(place)
     }
 }
 
-impl Drop for Waiting {
+impl Drop for PlaceWait {
     fn drop(&mut self) {
         if self.is_over {
             return;
         }
         self.place.close();
-        // It may have been given meanwhile, and is given back by this.
+        // The place may have been given meanwhile; then dropping the channel gives it back.
         if self.place.try_recv().is_err() {
-            let mut inner = self.all.lock();
-            inner.forget_gone(self.source, self.all.bytes_max);
-            self.all.go_on(inner);
+            let mut ledger = self.all.lock();
+            ledger.forget_gone(self.source, self.all.bytes_max);
+            self.all.go_on(ledger);
         }
     }
 }
@@ -427,7 +431,7 @@ mod tests {
 
     use super::*;
 
-    fn now(waiting: &mut Waiting) -> Option<Place> {
+    fn now(waiting: &mut PlaceWait) -> Option<AnswerPlace> {
         waiting.place().now_or_never()
     }
 
@@ -474,11 +478,11 @@ mod tests {
         let (mut waiting, mut behind) = (second.queue_up(20), greedy.queue_up(1));
         assert!(now(&mut waiting).is_none() && now(&mut behind).is_none(), "an address has a quarter, or one answer");
         assert!(!greedy.has_room() && !second.has_room() && other.has_room());
-        assert_eq!(all.lines().into_keys().collect::<Vec<_>>(), [greedy.source()]);
+        assert_eq!(all.queues().into_keys().collect::<Vec<_>>(), [greedy.source()]);
         let others = other.place(25).now_or_never().unwrap();
         drop(long);
         assert_eq!((now(&mut waiting).unwrap().keep(), now(&mut behind).unwrap().keep()), (20, 1));
-        assert!(all.lines().is_empty() && greedy.has_room() && !other.has_room());
+        assert!(all.queues().is_empty() && greedy.has_room() && !other.has_room());
         second.recount(20, 80);
         assert!(greedy.overflows() && !other.overflows(), "81 of 100 are events that one address does not take");
         second.recount(81, 0);

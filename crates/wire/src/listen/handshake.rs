@@ -1,4 +1,4 @@
-//! The way from a connection's first byte to its session.
+//! The handshake: from a connection's first byte to its session.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,37 +18,38 @@ use crate::client::{Arrival, Client};
 use crate::operate::four_letter_words;
 use crate::session::door::Door;
 
-/// A ConnectRequest is 45 bytes; nobody has a password that makes it this long.
+/// Longest first packet, in bytes. A ConnectRequest has 45, and no real password makes it this
+/// long.
 const FIRST_PACKET_MAX: usize = 1_024;
-/// Time in which a node that is behind what the client has seen may catch up.
+/// Time for a node to catch up with a client that has seen a later zxid.
 const CATCH_UP: Duration = Duration::from_secs(2);
-/// Time that a stranger waits for a place in queues that are full ...
+/// Time for which a new session is proposed again while queues are full.
 const FULL_MAX: Duration = Duration::from_secs(1);
-/// ... and the pause between two tries.
+/// Pause between two proposals of a new session.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Time in which a client may hear that its session is gone.
+/// Time for telling a client that its session has ended.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// The name of this door's sessions in lists of sessions.
+/// Label of all sessions that this door opens, for lists of sessions.
 const LABEL: &str = "zookeeper";
-/// The name of their clients.
+/// Name of the program of this door's clients, for lists of sessions.
 const PROGRAM: &str = "zookeeper client";
 
-/// A stranger, and the place that it has among the connections.
+/// A client without a session, with its place among the connections.
 #[derive(Clone, Copy)]
 pub(crate) struct Guest<'a> {
     pub(crate) addr: SocketAddr,
     pub(crate) place: &'a Place,
 }
 
-/// The reason why there is no session.
+/// The reason for which a client gets no session.
 enum NoSession {
-    /// The session is gone, or the password is another one: the client is told.
+    /// The session has ended, or the password is wrong. The client is told.
     Expired,
-    /// The node cannot say: the client goes to another one.
+    /// The node cannot decide. The connection is closed, and the client goes to another node.
     Unavailable(String),
 }
 
-/// Greets a stranger. `None` when it was not a client, or is not one any more.
+/// Shakes hands with a client. `None` if no session came of it, or if it sent a four-letter word.
 pub(crate) async fn greet(
     door: &Arc<Door>,
     stream: &mut Stream,
@@ -60,7 +61,8 @@ pub(crate) async fn greet(
         first_packet(door, stream, frames),
     );
     let request = request.await.ok()??;
-    // A session may be under way from here on: it would be without a client.
+    // A session may be opened from here on, so this connection must not make room for one of
+    // another address that has as many.
     guest.place.heard();
     let read_only = request.read_only.map(|_| false);
     let (arrival, password) = match session(door, guest, &request).await {
@@ -98,8 +100,8 @@ pub(crate) async fn greet(
     Some(client)
 }
 
-/// Reads the first packet, and answers those who do not send one: monitoring tools with their four
-/// letters.
+/// Reads the first packet. A four-letter word of a monitoring tool is answered here; `None` then,
+/// and for any other first bytes that are no packet.
 async fn first_packet(door: &Arc<Door>, stream: &mut Stream, frames: &mut Frames) -> Option<ConnectRequest> {
     frames.set_packet_max(FIRST_PACKET_MAX);
     let mut buffer = [0; 4096];
@@ -123,14 +125,17 @@ async fn first_packet(door: &Arc<Door>, stream: &mut Stream, frames: &mut Frames
     }
 }
 
-/// Opens the session, or attaches the one that is named. Either is an entry of the log that this
-/// node has applied afterwards, so the client finds here whatever it has seen elsewhere.
+/// Opens a session, or attaches the client to the session that it names. Both are entries of the
+/// log that this node has applied afterwards, so the client sees here whatever it has seen on other
+/// nodes.
 async fn session(door: &Door, guest: Guest<'_>, request: &ConnectRequest) -> Result<(Arrival, Vec<u8>), NoSession> {
-    // As ZooKeeper: a client that comes meanwhile goes on to the next node at once.
+    // As in ZooKeeper, a client that comes while the node does not serve goes to the next node at
+    // once.
     if !door.is_serving() {
         return Err(NoSession::Unavailable("this node does not serve".into()));
     }
-    // Such a client would hold by the order of names, which no answer of this door can forbid.
+    // A client could hold a lock by the order of names, and no answer of this door could prevent
+    // that.
     if door.replica.state().is_restoring() {
         return Err(NoSession::Unavailable("the cluster was restored a short time ago".into()));
     }
@@ -155,7 +160,7 @@ async fn session(door: &Door, guest: Guest<'_>, request: &ConnectRequest) -> Res
     let secret_hash = znode::secret_hash(Sha256::digest(&password).into());
     let propose = if connection == 0 {
         let address = (!guest.place.is_exempt()).then(|| guest.addr.ip());
-        // ZooKeeper's protocol has no place for a name: the address is all that is known.
+        // ZooKeeper's protocol has no field for a client's name, so only the address is known.
         let seen = Some(guest.addr.ip().to_canonical());
         let client = ClientInfo { program: PROGRAM.into(), ..ClientInfo::at(seen) };
         if address.is_some_and(|address| !door.session_rates.take(address)) {
@@ -172,7 +177,7 @@ async fn session(door: &Door, guest: Guest<'_>, request: &ConnectRequest) -> Res
     };
     let credential = Credential { session, secret_hash };
     if connection != 0 {
-        // The leader must count the new timeout before the client does.
+        // The leader must count with the new timeout before the client does.
         let touched = door.replica.touch(credential, door.propose_deadline()).await;
         touched.map_err(no_session)?;
     }
@@ -182,7 +187,8 @@ async fn session(door: &Door, guest: Guest<'_>, request: &ConnectRequest) -> Res
     Ok((Arrival { number, addr, credential, connection, timeout }, password))
 }
 
-/// Tells now and then of clients that are sent away for good where they come from another cluster.
+/// Logs from time to time that clients come with a later zxid, which may be that of another
+/// cluster.
 fn tell_ahead(door: &Door, addr: SocketAddr, session: SessionId, seen: Zxid) {
     if let Some(times) = door.ahead.note(Instant::now()) {
         let zxid = door.replica.state().last_zxid().0;
@@ -197,7 +203,7 @@ async fn propose_session(door: &Door, request: Request) -> Result<Reply, NoSessi
     let give_up = Instant::now() + FULL_MAX;
     let applied = loop {
         match door.replica.propose(request.clone(), door.propose_deadline()).await {
-            // Nothing happened; most likely this node's queues are full.
+            // Nothing was proposed, most likely because this node's queues are full.
             Err(Error::Unavailable { .. }) if Instant::now() < give_up => sleep(PAUSE).await,
             other => break other.map_err(no_session)?,
         }

@@ -1,4 +1,4 @@
-//! Connections: accept, bound, serve, end.
+//! The listener: accepting, bounding, serving and ending connections.
 
 use std::future::Future;
 use std::io;
@@ -22,15 +22,15 @@ use crate::session::door::{Door, ListensOn};
 use crate::watch::departures::send_away;
 use crate::watch::evictions::evict;
 
-/// A pause after an accept that failed for want of something (file descriptors).
+/// Pause after a failed accept, as when there are no file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// The keys of the bounds, for the log.
+/// Keys of the bounds, for log messages.
 const CONNECTIONS_MAX: &str = "zookeeper.connections_max";
 const CONNECTIONS_PER_ADDRESS_MAX: &str = "zookeeper.connections_per_address_max";
 
 /// Serves ZooKeeper clients on `listeners` until `shutdown` resolves, then ends all connections and
-/// returns. Sessions stay: clients resume them on another node.
+/// returns. Sessions stay open, and their clients can resume them on another node.
 ///
 /// # Errors
 /// When there is no listener, or it has no address.
@@ -64,9 +64,10 @@ pub async fn serve(
         };
         match accepted {
             Ok((incoming, addr)) => {
-                // However many come, those that are there already have a turn between two.
+                // Between two accepts, the present connections get a turn.
                 tokio::task::yield_now().await;
-                // Beyond the bound: closed at once, and the client goes on to the next node.
+                // At the bound the connection is closed at once, and its client goes to the next
+                // node.
                 let place = match connections.enter(addr.ip()) {
                     Ok(place) => place,
                     Err(full) => {
@@ -95,7 +96,7 @@ pub async fn serve(
     Ok(())
 }
 
-/// Ends connections while the process wants descriptors, until the door stops.
+/// Closes connections while the process needs file descriptors, until the door stops.
 async fn give_back(door: Arc<Door>, connections: Arc<Admission>) {
     let given = Seldom::default();
     loop {
@@ -112,7 +113,7 @@ async fn give_back(door: Arc<Door>, connections: Arc<Admission>) {
     }
 }
 
-/// Starts the door's work besides its connections, until it stops.
+/// Starts the door's background tasks, which run until it stops.
 fn spawn_own_work(door: &Arc<Door>) {
     let own = Arc::clone(door);
     tokio::spawn(async move {
@@ -169,7 +170,7 @@ async fn connection(door: Arc<Door>, incoming: Incoming, addr: SocketAddr, place
     }
     let mut frames = Frames::new(0);
     let greeted = async {
-        // Why a handshake fails is in the log already.
+        // The reason of a failed handshake is already in the log.
         let mut stream = incoming.open().await.ok()?;
         let client = greet(&door, &mut stream, Guest { addr, place }, &mut frames).await?;
         Some((stream, client))

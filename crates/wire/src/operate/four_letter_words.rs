@@ -1,5 +1,5 @@
-//! Four-letter words: what monitoring tools ask. The texts are those of ZooKeeper 3.8, as far as
-//! tools read them.
+//! Four-letter words, which monitoring tools send. The answers are those of ZooKeeper 3.8, as far
+//! as tools read them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Write as _};
@@ -13,35 +13,36 @@ use tokio::sync::Semaphore;
 use znode::{SessionId, ZPath};
 
 use crate::client::Client;
-use crate::client::counters::Counted;
+use crate::client::counters::CountsReading;
 use crate::operate::monitor::{self, VERSION, mode};
 use crate::request::operations::word;
 use crate::session::door::Door;
 
-/// Every word that is known.
+/// All four-letter words that are known.
 const WORDS: [&[u8; 4]; 18] = [
     b"conf", b"cons", b"crst", b"dirs", b"dump", b"envi", b"gtmk", b"hash", b"isro", b"mntr", b"ruok", b"srst",
     b"srvr", b"stat", b"stmk", b"wchc", b"wchp", b"wchs",
 ];
 
-/// The answer of a node while it does not serve, but to the few words that say so themselves.
+/// The answer to most words while the node does not serve.
 const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
-/// Lines of a list of connections, sessions, znodes or watches.
+/// Most lines of a list of connections, sessions, znodes or watches.
 const LINES_MAX: usize = 10_000;
 
-/// Tells whether the first four bytes of a connection are a word, and not the length of a packet.
+/// Tells whether the first four bytes of a connection are a four-letter word, and not the length of
+/// a packet.
 pub(crate) fn is_one(word: [u8; 4]) -> bool {
     WORDS.contains(&&word)
 }
 
-/// The answer to a word. All but a few go through all connections, sessions or znodes: they are
+/// The answer to a word. Most words walk over all connections, sessions or znodes; they are
 /// answered on another thread, one at a time.
 pub(crate) async fn answer(door: &Arc<Door>, word: [u8; 4]) -> String {
     let here = Arc::clone(door);
     answer_in_turn(&door.config.words, word, &door.words, move || answer_here(&here, word)).await
 }
 
-/// Calls `answer` for a word that is among those that are allowed; in turn, if that takes long.
+/// Makes the answer if the word is allowed. A word that takes long waits for its turn.
 async fn answer_in_turn(
     allowed: &str,
     word: [u8; 4],
@@ -58,7 +59,7 @@ async fn answer_in_turn(
     let Ok(turn) = Arc::clone(turns).acquire_owned().await else { return String::new() };
     let walk = tokio::task::spawn_blocking(move || {
         let answer = answer();
-        // It is kept until the walk is over, also when the connection is gone.
+        // The turn ends with the walk, even if the connection ends before.
         drop(turn);
         answer
     });
@@ -73,9 +74,9 @@ fn answer_here(door: &Door, word: [u8; 4]) -> String {
     }
     match &word {
         b"ruok" => out.push_str("imok"),
-        // As a server of ZooKeeper that looks for a leader: there is no read-only mode.
+        // As a ZooKeeper server that looks for a leader, because there is no read-only mode.
         b"isro" => out.push_str(if door.is_serving() { "rw" } else { "null" }),
-        // The mask of ZooKeeper's trace log, which there is not: `log` is what to write down here.
+        // The mask of ZooKeeper's trace log, which zlock does not have.
         b"gtmk" | b"stmk" => out.push('0'),
         b"hash" => digest(door, &mut out),
         b"srvr" => {
@@ -123,8 +124,8 @@ fn answer_here(door: &Door, word: [u8; 4]) -> String {
     out
 }
 
-/// ZooKeeper tells what it had written down every 128 zxids; here the state is gone through, for
-/// the zxid that it has now.
+/// Writes a digest of the state. ZooKeeper's server tells the one that it noted every 128 zxids;
+/// here it is computed for the present zxid.
 fn digest(door: &Door, out: &mut String) {
     let state = door.replica.state();
     let mut last = door.digest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -140,20 +141,20 @@ fn version(out: &mut String) {
 
 fn server(door: &Door, out: &mut String) {
     let (status, counted) = (door.replica.status(), door.counts.look());
-    let Counted { latency_min, latency_avg, latency_max, received, sent, outstanding, .. } = counted;
+    let CountsReading { latency_min, latency_avg, latency_max, received, sent, outstanding, .. } = counted;
     let _ = writeln!(out, "Latency min/avg/max: {latency_min}/{latency_avg:.4}/{latency_max}");
     let _ = writeln!(out, "Received: {received}\nSent: {sent}\nConnections: {}", door.hub.clients().len());
     let _ = writeln!(out, "Outstanding: {outstanding}\nZxid: 0x{:x}", status.applied.0);
     let _ = writeln!(out, "Mode: {}\nNode count: {}", mode(&status), status.znodes);
     if status.role == Role::Leader && status.members.len() > 1 {
-        // As of a leader that has proposed nothing: they are not measured.
+        // The values of a leader without proposals, because sizes are not measured.
         out.push_str("Proposal sizes last/min/max: -1/-1/-1\n");
     }
 }
 
 fn connection(client: &Client, in_full: bool) -> String {
     let counted = client.counts.look();
-    let Counted { received, sent, outstanding, latency_min, latency_avg, latency_max, .. } = counted;
+    let CountsReading { received, sent, outstanding, latency_min, latency_avg, latency_max, .. } = counted;
     let mut out = format!(" /{}[1](queued={},recved={received},sent={sent}", client.addr, outstanding);
     if in_full {
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -169,7 +170,7 @@ fn connection(client: &Client, in_full: bool) -> String {
     out
 }
 
-/// ZooKeeper's lines, in its order, and behind them ours.
+/// Writes ZooKeeper's lines in its order, and zlock's after them.
 fn configuration(door: &Door, out: &mut String) {
     let (status, state) = (door.replica.status(), door.replica.state());
     let limits = state.limits();
@@ -182,7 +183,7 @@ fn configuration(door: &Door, out: &mut String) {
     let (dir, (snapshots, log)) = (door.replica.data_dir(), on_disk(door));
     let _ = writeln!(out, "dataDir={}\ndataDirSize={snapshots}", dir.join("sled").display());
     let _ = writeln!(out, "dataLogDir={}\ndataLogSize={log}", dir.join("log").display());
-    // As ZooKeeper has it unless told otherwise: the shortest timeout is two ticks.
+    // ZooKeeper's default: the shortest timeout is two ticks.
     let tick_ms = (limits.session_timeout_min_ms / 2).max(1);
     let _ = writeln!(out, "tickTime={tick_ms}\nmaxClientCnxns={}", door.config.address_connections_max());
     let _ = writeln!(out, "minSessionTimeout={}", limits.session_timeout_min_ms);
@@ -191,8 +192,9 @@ fn configuration(door: &Door, out: &mut String) {
     if status.members.len() > 1 {
         let own = status.members.iter().find(|member| member.id == status.node_id);
         let port = own.and_then(|own| own.peer_addr.rsplit(':').next()).unwrap_or_default();
-        // A follower that has said nothing for so many ticks is not connected, whether it is new or
-        // not. There is one kind of election and of member, and one port for peers.
+        // A follower that was silent for so many ticks counts as disconnected, whether or not it is
+        // new. The other values are fixed: one kind of election, every member a participant, and
+        // one port for peers.
         let silence = u64::from(tick_ms).max(door.replica.disconnected_after_ms()) / u64::from(tick_ms);
         let _ = writeln!(out, "initLimit={silence}\nsyncLimit={silence}\nelectionAlg=3");
         let _ = writeln!(out, "electionPort={port}\nquorumPort={port}\npeerType=0");
@@ -224,7 +226,8 @@ fn sessions(door: &Door, out: &mut String) {
     let lines =
         owners().flat_map(|session| once(format!("{}:\n", hex(session.id))).chain(session.ephemerals().map(indented)));
     list(lines, out);
-    // ZooKeeper sorts them by when each would expire; here the leader counts that, and by session.
+    // ZooKeeper sorts them by expiry. Here only the leader knows expiry, so they are sorted by
+    // session.
     let clients = door.hub.clients();
     let _ = writeln!(out, "Connections dump:\nConnections Sets (1)/({}):", clients.len());
     let _ = writeln!(out, "{} expire with their sessions:", clients.len());
@@ -232,14 +235,14 @@ fn sessions(door: &Door, out: &mut String) {
     list(clients.iter().map(line), out);
 }
 
-/// Bytes that the snapshots and the log have on disk.
+/// Bytes on disk of the snapshots and of the log.
 fn on_disk(door: &Door) -> (u64, u64) {
     let dir = door.replica.data_dir();
     (size_of_files(&dir.join("sled"), 3), size_of_files(&dir.join("log"), 3))
 }
 
-/// Bytes of a directory and those below it, so many deep. An entry that cannot be looked at, or
-/// goes meanwhile, has none.
+/// Bytes of the files in a directory and in those below it, down to `depth` levels. A file that
+/// cannot be read, or vanishes meanwhile, counts 0.
 fn size_of_files(dir: &Path, depth: usize) -> u64 {
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
     let size = |entry: std::fs::DirEntry| match entry.metadata() {
@@ -250,7 +253,7 @@ fn size_of_files(dir: &Path, depth: usize) -> u64 {
     entries.flatten().map(size).sum()
 }
 
-/// Paths that sessions watch, as lines.
+/// The paths that each session watches.
 type Watches = [(SessionId, Vec<ZPath>)];
 
 fn by_session(watches: &Watches) -> impl Iterator<Item = String> {
@@ -268,7 +271,8 @@ fn by_path(watches: &Watches) -> impl Iterator<Item = String> {
     by_path.into_iter().flat_map(lines)
 }
 
-/// Writes the lines of a list. Where there are more than a list may have, the last one says so.
+/// Writes the lines of a list, at most [`LINES_MAX`]. A list that was cut ends with a line that
+/// says so.
 fn list(mut lines: impl Iterator<Item = String>, out: &mut String) {
     out.extend(lines.by_ref().take(LINES_MAX));
     if lines.next().is_some() {

@@ -1,4 +1,4 @@
-//! The four-letter word `mntr`: a field a line, as monitoring tools read them.
+//! The four-letter word `mntr`: one field on each line, as monitoring tools read them.
 
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::Ordering;
@@ -8,8 +8,8 @@ use znode::SessionId;
 
 use crate::session::door::Door;
 
-/// ZooKeeper 3.8's fields that mean something here, with its meanings, and ours behind them.
-/// ZooKeeper's counters of its own processors and queues are not among them.
+/// Writes the fields of ZooKeeper 3.8 that have a meaning here, and after them zlock's own.
+/// ZooKeeper's counters of its processors and queues are left out.
 pub(crate) fn fields(door: &Door, out: &mut String) {
     let (status, state, counts) = (door.replica.status(), door.replica.state(), door.counts.look());
     let mut line = |key: &str, value: &dyn Display| {
@@ -41,7 +41,7 @@ pub(crate) fn fields(door: &Door, out: &mut String) {
     line("max_client_response_size", &max);
     line("packets_sent", &counts.sent);
     line("packets_received", &counts.received);
-    // Connections are refused at their bound, and never by chance.
+    // Connections are refused only at their bound, and never at random.
     line("connection_drop_probability", &"0.0");
     line("watch_count", &door.hub.watches());
     line("auth_failed_count", &door.auth_failed.load(Ordering::Relaxed));
@@ -66,22 +66,22 @@ pub(crate) fn fields(door: &Door, out: &mut String) {
 
 /// Appends the fields that only a leader tells.
 fn leader(door: &Door, status: &NodeStatus, line: &mut dyn FnMut(&str, &dyn Display)) {
-    // Every member has a vote.
+    // All members that follow this leader.
     line("learners", &status.followers);
-    // ZooKeeper's word before 3.6, which tools still ask for.
+    // ZooKeeper's name before 3.6, which tools still ask for.
     line("followers", &status.followers);
     line("synced_followers", &status.synced_followers);
     line("synced_non_voting_followers", &0);
     line("synced_observers", &0);
     line("pending_syncs", &door.syncs.load(Ordering::Relaxed));
-    // As of a leader that has proposed nothing: they are not measured.
+    // The values of a leader without proposals, because sizes are not measured.
     for key in ["last_proposal_size", "min_proposal_size", "max_proposal_size"] {
         line(key, &-1);
     }
 }
 
-/// ZooKeeper's word for where a member is between an election and serving: one that answers has
-/// come to its end.
+/// ZooKeeper's name for the phase of a member between election and serving. A member that answers
+/// has reached the last phase.
 fn peer_state(status: &NodeStatus) -> &'static str {
     match status.role {
         Role::Leader => "leading - broadcast",
@@ -90,7 +90,7 @@ fn peer_state(status: &NodeStatus) -> &'static str {
     }
 }
 
-/// The number of open file descriptors and its bound, where the system tells.
+/// The number of open file descriptors and its bound; `None` if the system does not tell.
 fn file_descriptors() -> Option<(usize, u64)> {
     let open = std::fs::read_dir("/proc/self/fd").ok()?.count();
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
@@ -98,14 +98,14 @@ fn file_descriptors() -> Option<(usize, u64)> {
     Some((open, line.split_whitespace().nth(3)?.parse().ok()?))
 }
 
-/// The text that clients and tools compare to know what a server can do, with our own version
-/// behind it.
+/// The version text that clients and tools compare to know the abilities of a server, with zlock's
+/// version in it.
 ///
-/// The date is that of the version, which is set with it: tools want one, and a build is to be the
-/// same whenever it is made.
+/// The date is fixed together with the version, because tools expect one, and a build must be
+/// reproducible.
 pub(crate) const VERSION: &str = concat!("3.8.0-zlock-", env!("CARGO_PKG_VERSION"), ", built on 2026-11-22 00:00 UTC");
 
-/// ZooKeeper's word for what a node does.
+/// ZooKeeper's name for the role of the node.
 pub(crate) fn mode(status: &NodeStatus) -> &'static str {
     match status.role {
         Role::Leader if status.members.len() == 1 => "standalone",

@@ -1,4 +1,4 @@
-//! The znodes that ZooKeeper's clients expect: `/zookeeper` and what is below it.
+//! The znodes that ZooKeeper's clients expect: `/zookeeper` and those below it.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 use znode::{ALL, Acl, Create, Error, Identity, KEEPER, Op, READ, Request, SUPER, State, ZPath, ZnodeOp};
 
-/// Znodes that are made, in this order.
+/// Znodes that are made at the start, in this order.
 const OWN: [&str; 3] = ["/zookeeper", "/zookeeper/quota", CONFIG];
-/// A pause between two tries.
+/// Pause between two tries.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The pause when a bound stands in the way: every try is an entry of the log.
+/// Pause after a refusal, because every try is an entry of the log.
 const LONG_PAUSE: Duration = Duration::from_secs(60);
-/// Time that one try may take.
+/// Most time for one try.
 const PROPOSE_MAX: Duration = Duration::from_secs(10);
-/// The znode in which the members stand.
+/// The znode with the list of members.
 const CONFIG: &str = "/zookeeper/config";
 
-/// Makes them when they are missing, and keeps this node's line in the configuration. Every node of
-/// a new cluster tries, and one of them makes each.
+/// Makes the missing ones of these znodes, and updates this node's line in the configuration. In a
+/// new cluster every node tries, and one node makes each znode.
 pub(crate) async fn make_own_znodes(replica: &Replica, addr: &str) {
     for path in OWN {
         loop {
@@ -36,7 +36,7 @@ pub(crate) async fn make_own_znodes(replica: &Replica, addr: &str) {
     tell_members(replica, if addr == "none" { "" } else { addr }).await;
 }
 
-/// Takes the address of this node's door out of the configuration, where one stands: the door stays
+/// Removes the address of this node's ZooKeeper door from the configuration, because the door stays
 /// closed.
 pub async fn announce_no_door(replica: &Replica) {
     let path = ZPath::parse(CONFIG).expect("a constant");
@@ -45,14 +45,13 @@ pub async fn announce_no_door(replica: &Replica) {
     }
 }
 
-/// Writes the members into the configuration, until it says what this node knows: all members, and
-/// its own address.
+/// Writes the members into the configuration, until it has all members and this node's address.
 async fn tell_members(replica: &Replica, addr: &str) {
     let path = ZPath::parse(CONFIG).expect("a constant");
     loop {
         let status = replica.status();
         let Some(set) = new_config(&replica.state(), &path, &status.members, status.node_id, addr) else {
-            // Members are known only when the cluster is founded.
+            // Members are known only after the cluster is founded.
             if !status.members.is_empty() {
                 return;
             }
@@ -63,7 +62,7 @@ async fn tell_members(replica: &Replica, addr: &str) {
     }
 }
 
-/// The write that is due; `None` when the configuration stands there.
+/// The write that updates the configuration; `None` if it is up to date, or cannot be written yet.
 fn new_config(state: &State, path: &ZPath, members: &[Member], own: u64, addr: &str) -> Option<ZnodeOp> {
     let node = state.node(path)?;
     let before = std::str::from_utf8(node.data()).unwrap_or_default();
@@ -77,12 +76,12 @@ fn new_config(state: &State, path: &ZPath, members: &[Member], own: u64, addr: &
     Some(ZnodeOp::SetData { path: path.clone(), data, version: node.stat().version })
 }
 
-/// A line for each member, as ZooKeeper's dynamic configuration has it: the first port is the one
-/// for its peers, and behind the semicolon is where clients connect to. Every node knows only its
-/// own; of others it keeps what stands there.
+/// A line for each member in the form of ZooKeeper's dynamic configuration. The first port is the
+/// peer port, and the address for clients follows the semicolon. A node knows only its own address
+/// for clients; for other members it keeps the present one.
 ///
-/// The second port has no meaning here: ZooKeeper has elections there, and its clients of 3.9
-/// refuse a line in which the two are equal.
+/// The second port has no meaning here. ZooKeeper uses it for elections, and clients of ZooKeeper
+/// 3.9 refuse a line with two equal ports.
 fn lines_of(members: &[Member], own: u64, addr: &str, before: &str) -> String {
     let line = |member: &Member| {
         let Member { id, peer_addr, .. } = member;
@@ -98,13 +97,13 @@ fn lines_of(members: &[Member], own: u64, addr: &str, before: &str) -> String {
     members.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Tells whether the request was applied, or was refused because another node was faster. Pauses
-/// when it was not.
+/// Proposes a write. True if it was applied, or refused because another node was faster. Otherwise
+/// pauses before it returns false.
 async fn propose(replica: &Replica, request: Request, faster: Error) -> bool {
     match replica.propose(request, Instant::now() + PROPOSE_MAX).await {
         Ok(applied) => match applied.reply.err().map(|refusal| refusal.error) {
             None => return true,
-            // It is applied here only now.
+            // This node has applied the other node's write only now.
             Some(error) if error == faster => return true,
             Some(refused) => {
                 warn!(?refused, "a znode that ZooKeeper clients expect is refused");
@@ -118,14 +117,14 @@ async fn propose(replica: &Replica, request: Request, faster: Error) -> bool {
     false
 }
 
-/// A write to what no client may write, by the one who keeps it.
+/// A write to a znode that no client may write, in the name of the node.
 fn kept(op: ZnodeOp) -> Request {
     let keeper = [SUPER, KEEPER].map(|scheme| Identity { scheme: scheme.into(), id: "zlock".into() });
     Request { identities: keeper.into(), ..Request::new(Op::Znode(op)) }
 }
 
 fn make(path: &ZPath) -> ZnodeOp {
-    // As in ZooKeeper: all clients may read the configuration, and none writes it.
+    // As in ZooKeeper, all clients may read the configuration, and none may write it.
     let perms = if path.name() == "config" { READ } else { ALL };
     let acl = vec![Acl { perms, scheme: "world".into(), id: "anyone".into() }];
     ZnodeOp::Create(Create { acl, ..Create::new(path.parent().unwrap_or_else(ZPath::root), path.name()) })
@@ -152,7 +151,7 @@ mod tests {
         assert_eq!(lines_of(&members, 1, "10.0.0.1:2181", &both), both);
         let closed = lines_of(&members, 1, "", &both);
         assert_eq!(closed, "server.1=10.0.0.1:7101:7102:participant\nserver.2=[::1]:7101:7102:participant;[::1]:2181");
-        // A member that has moved tells its door anew.
+        // A member with a new address gets the address for clients when it writes its line.
         let moved = [member(1, "10.0.0.9:7101"), member(2, "[::1]:7101")];
         assert_eq!(
             lines_of(&moved, 2, "[::1]:2181", &both).lines().next(),
@@ -160,7 +159,7 @@ mod tests {
         );
     }
 
-    /// A member may be given an address without a port.
+    /// A member's address may have no port.
     #[test]
     fn a_member_without_a_port_ends_no_node() {
         let members = [member(1, "10.0.0.1"), member(2, "10.0.0.2:65535"), member(3, "10.0.0.3:0")];

@@ -1,7 +1,7 @@
-//! The operations: one row for each, with its numbers, its word, its needs, and its answer.
+//! The table of operations: the numbers, name, needs and answer of each.
 //!
-//! The bytes of a request are those of its row in `jute/src/request.rs`. The functions that rows
-//! name stand in `writes.rs` for writes, in `reads.rs` for reads, and in `watches.rs` for watches.
+//! The bytes of a request are defined by its row in `jute/src/request.rs`. Functions that a row
+//! names are in `writes.rs`, `reads.rs` or `watches.rs`.
 
 use jute::{Buffer, PathWatch, Record, Request, SaslToken, error, op};
 use znode::{Op, SessionId};
@@ -9,41 +9,43 @@ use znode::{Op, SessionId};
 use crate::client::outbox::Room;
 use crate::request::reads::Reader;
 use crate::request::slices::Walk;
-use crate::request::watches::{Former, Watches, Watching};
-use crate::request::writes::{self, Asker, Prepared, Shape, one};
+use crate::request::watches::{FormerWatches, ReadWatch, WatchRequest};
+use crate::request::writes::{self, Asker, Preparation, Shape, one};
 
-/// Facts that have to be known of a request before it is answered, when it is no write.
+/// Facts that must be known before a request is answered that is no write.
 #[derive(Clone, Copy)]
 pub(crate) struct Needs<'a> {
-    /// Room for its answer.
+    /// Room in the outbox that the answer needs.
     pub(crate) room: Room,
-    /// The way that the request goes through, where that may take long.
+    /// The walk over the state that the request takes; `None` if it is short.
     pub(crate) walk: Option<Walk<'a>>,
-    /// The request's part in watches, and so in what is to come: it is looked at only in its turn.
-    pub(crate) watches: Option<Watches<'a>>,
+    /// The request's effect on watches; `None` if it has none. Such a request is executed only at
+    /// its turn.
+    pub(crate) watches: Option<WatchRequest<'a>>,
 }
 
 impl<'a> Needs<'a> {
-    /// Needs of an answer of at most a few hundred bytes, before which no events go.
+    /// Needs of a request whose answer has at most a few hundred bytes, and that has nothing to do
+    /// with watches.
     const SHORT: Needs<'a> = Needs { room: Room::Short, walk: None, watches: None };
-    /// Needs of any other answer.
+    /// Needs of a request with any other answer.
     const LONG: Needs<'a> = Needs { room: Room::Read, ..Needs::SHORT };
 
     fn walks(self, walk: Walk<'a>) -> Needs<'a> {
         Needs { walk: Some(walk), ..self }
     }
 
-    fn has(self, watches: Watches<'a>) -> Needs<'a> {
+    fn has(self, watches: WatchRequest<'a>) -> Needs<'a> {
         Needs { watches: Some(watches), ..self }
     }
 
-    /// A read that sets a watch if it says so.
-    fn may_watch(self, watching: Watching, which: &'a PathWatch) -> Needs<'a> {
-        if which.watch { self.has(Watches::Read(watching, which)) } else { self }
+    /// Adds a watch if the request asks for one.
+    fn may_watch(self, watching: ReadWatch, which: &'a PathWatch) -> Needs<'a> {
+        if which.watch { self.has(WatchRequest::Read(watching, which)) } else { self }
     }
 }
 
-/// The functions that have an arm for each operation.
+/// Makes the functions that have an arm for each operation.
 macro_rules! operations {
     (
         writes($asker:ident) {
@@ -53,7 +55,7 @@ macro_rules! operations {
             $($($other:ident)|+, $other_word:literal, $other_request:pat => $needs:expr $(, $answer:expr)?;)*
         }
     ) => {
-        /// ZooKeeper's word for an operation (FinalRequestProcessor).
+        /// ZooKeeper's short name of an operation (FinalRequestProcessor).
         pub(crate) fn word(op: i32) -> &'static str {
             match op {
                 $($(op::$write)|+ => $write_word,)*
@@ -67,15 +69,16 @@ macro_rules! operations {
             matches!(op, $($(op::$write)|+)|*)
         }
 
-        /// Makes the question that a request asks the state machine; `None` when it is no write.
-        pub(crate) fn prepare(request: &Request, $asker: Asker<'_>) -> Option<Prepared> {
+        /// Makes the operation that a request asks of the state machine; `None` if the request is
+        /// no write.
+        pub(crate) fn prepare(request: &Request, $asker: Asker<'_>) -> Option<Preparation> {
             match request {
                 $($write_request => Some($prepared),)*
                 _ => None,
             }
         }
 
-        /// Needs of a request that is no write.
+        /// The needs of a request that is no write.
         #[allow(unused_variables, reason = "a row names what either of its columns needs")]
         pub(crate) fn needs(request: &Request) -> Needs<'_> {
             match request {
@@ -85,8 +88,8 @@ macro_rules! operations {
             }
         }
 
-        /// Answers a read that sets no watch, and whatever is not done here. `bytes_max` is for
-        /// answers that have no bound of their own.
+        /// Answers a read without a watch, and requests that this door refuses. `bytes_max` bounds
+        /// answers that have no other bound.
         pub(crate) fn answer(
             request: &Request,
             $reader: Reader<'_>,
@@ -103,7 +106,7 @@ macro_rules! operations {
 
 operations! {
     writes(asker) {
-        // Numbers, word, request, and what is proposed with the shape of its answer.
+        // Columns: numbers, name, request, and the operation with the shape of its answer.
         CREATE | CREATE2 | CREATE_CONTAINER, "CREA", Request::Create(op, create) =>
             one(writes::create(*op, create, asker), if *op == op::CREATE { Shape::Path } else { Shape::PathStat });
         CREATE_TTL, "CREA", Request::CreateTtl(create) => one(writes::create_ttl(create, asker), Shape::PathStat);
@@ -115,11 +118,11 @@ operations! {
             Ok((Op::CloseSession { session: asker.session }, Shape::Nothing));
     }
     others(reader, session, bytes_max) {
-        // Numbers, word, request, what it needs, and its answer where that is read from the state.
+        // Columns: numbers, name, request, needs, and the answer if it is read from the state.
         EXISTS, "EXIS", Request::Exists(which) =>
-            Needs::SHORT.may_watch(Watching::Exists, which), reader.exists(&which.path);
+            Needs::SHORT.may_watch(ReadWatch::Exists, which), reader.exists(&which.path);
         GET_DATA, "GETD", Request::GetData(which) =>
-            Needs::LONG.may_watch(Watching::Data, which), reader.data(&which.path);
+            Needs::LONG.may_watch(ReadWatch::Data, which), reader.data(&which.path);
         GET_CHILDREN, "GETC", Request::GetChildren(which) =>
             children(which, false), reader.children(&which.path, false);
         GET_CHILDREN2, "GETC", Request::GetChildren2(which) =>
@@ -132,17 +135,17 @@ operations! {
         WHO_AM_I, "HOMI", Request::WhoAmI => Needs::LONG, Ok(reader.who());
         MULTI_READ, "MLTR", Request::MultiRead(ops) =>
             Needs::LONG.walks(Walk::Reads(ops)), reader.multi(ops, bytes_max);
-        // Outside of a multi it is not done.
+        // A check outside of a multi is not supported.
         CHECK, "CHEC", Request::Check(_) => Needs::LONG;
         RECONFIG, "RECO", Request::Reconfig(_) => Needs::SHORT, Err(error::RECONFIG_DISABLED);
-        // As a server without SASL has it: nothing more to say.
+        // As a server without SASL: an empty token.
         SASL, "NA", Request::Sasl(_) => Needs::SHORT, Ok(SaslToken { token: Buffer(None) }.to_bytes());
-        ADD_WATCH, "ADDW", Request::AddWatch(add) => Needs::SHORT.has(Watches::Add(add));
-        CHECK_WATCHES, "CHKW", Request::CheckWatches(which) => Needs::SHORT.has(Watches::Check(which));
-        REMOVE_WATCHES, "REMW", Request::RemoveWatches(which) => Needs::SHORT.has(Watches::Remove(which));
+        ADD_WATCH, "ADDW", Request::AddWatch(add) => Needs::SHORT.has(WatchRequest::Add(add));
+        CHECK_WATCHES, "CHKW", Request::CheckWatches(which) => Needs::SHORT.has(WatchRequest::Check(which));
+        REMOVE_WATCHES, "REMW", Request::RemoveWatches(which) => Needs::SHORT.has(WatchRequest::Remove(which));
         SET_WATCHES, "SETW", Request::SetWatches(set) => back(set.into());
         SET_WATCHES2, "STW2", Request::SetWatches2(set) => back(set.into());
-        // Answered before all others, or by the leader.
+        // Answered ahead of all others, or by the leader.
         PING, "PING", Request::Ping => Needs::SHORT;
         AUTH, "NA", Request::Auth(_) => Needs::SHORT;
         SYNC, "SYNC", Request::Sync(_) => Needs::SHORT;
@@ -150,9 +153,9 @@ operations! {
 }
 
 fn children(which: &PathWatch, with_stat: bool) -> Needs<'_> {
-    Needs::LONG.walks(Walk::Children { path: &which.path, with_stat }).may_watch(Watching::Children, which)
+    Needs::LONG.walks(Walk::Children { path: &which.path, with_stat }).may_watch(ReadWatch::Children, which)
 }
 
-fn back(former: Former<'_>) -> Needs<'_> {
-    Needs::LONG.walks(Walk::Watches(former.count())).has(Watches::Back(former))
+fn back(former: FormerWatches<'_>) -> Needs<'_> {
+    Needs::LONG.walks(Walk::Watches(former.count())).has(WatchRequest::Back(former))
 }

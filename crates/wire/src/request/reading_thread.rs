@@ -1,4 +1,4 @@
-//! The thread for reads that take long. It takes them in turns, a slice each.
+//! The thread for reads that take long. The reads take turns, one slice each.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -12,21 +12,21 @@ use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use crate::client::end::End;
 use crate::request::slices::{LongRead, Sink};
 
-/// Long reads that are measured or made at once. Each keeps the state that it reads as it was;
-/// beyond, they wait, and keep none but one that was given.
+/// Most long reads at a time that are measured or written. Each keeps a state in memory. Further
+/// ones wait for a place without a state, except those that were given one.
 const READS_MAX: usize = 64;
-/// Long reads of one address.
+/// Most long reads of one address at a time.
 const READS_OF_ADDRESS_MAX: u32 = 16;
 
-/// The thread, and the places on it. Every connection has one read there at most, and they take
-/// turns, a slice each.
+/// The thread for long reads, and the places on it. Every connection has at most one read there;
+/// the reads take turns, one slice each.
 pub(crate) struct LongReads {
     places: Semaphore,
     windows: Arc<Windows>,
     jobs: Sender<Job>,
 }
 
-/// A place on the thread.
+/// A place on the thread. Dropping it frees the place.
 pub(crate) struct Seat<'a> {
     _of_all: SemaphorePermit<'a>,
     _of_address: Pass,
@@ -40,22 +40,23 @@ struct Job {
 
 impl LongReads {
     /// # Errors
-    /// When there is no thread to be had.
+    /// When no thread can be started.
     pub(crate) fn start() -> std::io::Result<LongReads> {
         let (jobs, all) = channel();
-        // It ends with the door.
+        // The thread ends when the door is dropped.
         std::thread::Builder::new().name("zookeeper-reads".into()).spawn(move || take_turns(&all))?;
         Ok(LongReads { places: Semaphore::new(READS_MAX), windows: Windows::new(READS_OF_ADDRESS_MAX), jobs })
     }
 
-    /// Waits for a place on the thread, first behind those of the same address.
-    pub(crate) async fn enter(&self, source: Option<IpAddr>) -> Result<Seat<'_>, Gone> {
+    /// Waits for a place on the thread, first in the line of the client's address, then in that of
+    /// all.
+    pub(crate) async fn enter(&self, source: Option<IpAddr>) -> Result<Seat<'_>, NoReadingThread> {
         let of_address = self.windows.enter(source, 1).await;
-        let of_all = self.places.acquire().await.map_err(|_| Gone)?;
+        let of_all = self.places.acquire().await.map_err(|_| NoReadingThread)?;
         Ok(Seat { _of_all: of_all, _of_address: of_address })
     }
 
-    /// Does a read to its end.
+    /// Runs a read to its end, into `sink`. `None` if the thread has ended.
     pub(crate) async fn run(&self, read: LongRead, sink: Sink) -> Option<(LongRead, Result<Sink, i32>)> {
         let (done, ended) = oneshot::channel();
         self.jobs.send(Job { read, sink, done }).ok()?;
@@ -80,11 +81,11 @@ fn take_turns(all: &Receiver<Job>) {
     }
 }
 
-/// The thread for long reads is gone: the door closes.
-pub(crate) struct Gone;
+/// The error of a long read whose thread is gone: the door closes.
+pub(crate) struct NoReadingThread;
 
-impl From<Gone> for End {
-    fn from(Gone: Gone) -> End {
+impl From<NoReadingThread> for End {
+    fn from(NoReadingThread: NoReadingThread) -> End {
         End::Cut("the thread for long reads is gone")
     }
 }

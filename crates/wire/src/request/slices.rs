@@ -1,4 +1,4 @@
-//! Reads that take long, done in slices. Pure.
+//! Long reads, executed in slices. Pure.
 
 use std::sync::Arc;
 
@@ -7,29 +7,27 @@ use znode::{Identity, SessionId, State, ZPath, Znode};
 
 use crate::request::reads::{Reader, stat_of};
 
-/// A read is long when it goes through more names, or more operations, than this. It is also the
-/// length of a slice.
+/// Number of names, or of work that takes as long, in a slice. A read with more is long.
 pub(crate) const SLICE: usize = 1_000;
-/// Names that take as long as an operation of a multiRead.
+/// Number of names that take as long as an operation of a multiRead.
 const OP: usize = 4;
 /// Bytes of data that take as long to copy as a name.
 const NAME_BYTES: usize = 256;
 
-/// The long way that a read may go through.
+/// The part of a read that may be long.
 #[derive(Clone, Copy)]
 pub(crate) enum Walk<'a> {
-    /// The names of a znode's children.
+    /// A walk over the names of a znode's children.
     Children { path: &'a str, with_stat: bool },
-    /// The session's ephemerals.
+    /// A walk over the session's ephemeral znodes.
     Ephemerals { prefix: &'a str },
-    /// The reads of a multiRead.
+    /// The operations of a multiRead.
     Reads(&'a [MultiOp]),
-    /// Watches that are brought back, by their number. They are not read.
+    /// The number of watches that setWatches sets again. They are not read in slices.
     Watches(usize),
 }
 
-/// Tells whether a read takes so long that others would have to wait for it. By what it goes
-/// through:
+/// Tells whether a read takes so long that it would delay other clients, by its work in names:
 ///
 /// | read | long |
 /// |---|---|
@@ -56,7 +54,7 @@ pub(crate) fn is_long(state: &State, session: SessionId, walk: Option<Walk<'_>>)
     names > SLICE
 }
 
-/// A read in slices: first its answer is measured, then written, from the same state.
+/// A read in slices. The first walk measures the answer, the second one writes it, from one state.
 pub(crate) struct LongRead {
     state: Arc<State>,
     identities: Arc<Vec<Identity>>,
@@ -65,7 +63,7 @@ pub(crate) struct LongRead {
     is_multi: bool,
     bytes_max: usize,
     next: usize,
-    list: Option<List>,
+    list: Option<PartialList>,
 }
 
 /// A part of a read. The parts are read one after the other.
@@ -76,36 +74,36 @@ enum Piece {
     Unknown,
 }
 
-/// A list of which a part is done.
-struct List {
-    /// The place of its length.
+/// A list that has been read in part.
+struct PartialList {
+    /// Position in the answer at which the list's length is to be written.
     at: usize,
     names: i32,
     after: Option<Box<str>>,
-    /// The record behind it.
+    /// The record that follows the list; `None` for none.
     stat: Option<jute::Stat>,
 }
 
-/// The place to which an answer goes.
+/// The destination of an answer.
 pub(crate) enum Sink {
-    /// No place: it is only measured, and is so long.
+    /// No destination: the answer is only measured, and has this length so far.
     Measure(usize),
-    /// Bytes behind which it is written.
+    /// The bytes to which the answer is appended.
     Write(Vec<u8>),
 }
 
-/// The outcome of a slice.
+/// The result of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slice {
-    /// Names that it went through, and what took as long.
+    /// Work done, in names.
     pub(crate) visited: usize,
-    /// True if it was the last.
+    /// True if the read is complete.
     pub(crate) is_last: bool,
 }
 
 impl LongRead {
-    /// Makes the read. `bytes_max` bounds the answer, when it is measured. What is not read has no
-    /// answer here.
+    /// A long read. `bytes_max` bounds the answer when it is measured. A walk over watches is
+    /// refused, because it is no read.
     pub(crate) fn new(
         state: Arc<State>,
         identities: Arc<Vec<Identity>>,
@@ -131,10 +129,10 @@ impl LongRead {
         LongRead { state, identities, session, pieces, is_multi, bytes_max, next: 0, list: None }
     }
 
-    /// Goes on, for a slice. When it was the last, the next one begins anew.
+    /// Executes one slice. After the last slice the next call begins from the start.
     ///
     /// # Errors
-    /// The answer's error: it has no body then.
+    /// The error code of the answer, which then has no body.
     pub(crate) fn step(&mut self, sink: &mut Sink) -> Result<Slice, i32> {
         let mut visited = 0;
         while visited < SLICE {
@@ -158,7 +156,7 @@ impl LongRead {
         Ok(Slice { visited, is_last: false })
     }
 
-    /// Begins the next piece; what that took.
+    /// Begins the next part. Returns the work done, in names.
     fn begin(&mut self, sink: &mut Sink) -> Result<usize, i32> {
         let reader = Reader { state: &self.state, identities: &self.identities };
         let piece = &self.pieces[self.next];
@@ -187,12 +185,12 @@ impl LongRead {
             sink.record(|out| header(op::GET_CHILDREN, out));
         }
         let stat = node.filter(|_| matches!(piece, Piece::Children { with_stat: true, .. })).map(stat_of);
-        self.list = Some(List { at: sink.len(), names: 0, after: None, stat });
+        self.list = Some(PartialList { at: sink.len(), names: 0, after: None, stat });
         sink.record(|out| 0.write(out));
         Ok(OP)
     }
 
-    /// Goes on with a list, over at most `max` names; how many it were.
+    /// Continues a list for at most `max` names. Returns the number of names visited.
     fn go_on(&mut self, max: usize, sink: &mut Sink) -> Result<usize, i32> {
         let Some(list) = &mut self.list else { return Ok(0) };
         let mut visited = 0;
@@ -248,7 +246,7 @@ impl LongRead {
 }
 
 impl Sink {
-    /// The number of its bytes so far.
+    /// Number of bytes of the answer so far.
     pub(crate) fn len(&self) -> usize {
         match self {
             Sink::Measure(bytes) => *bytes,
@@ -263,7 +261,7 @@ impl Sink {
         }
     }
 
-    /// A short record.
+    /// Appends a short record.
     fn record(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         match self {
             Sink::Measure(bytes) => {
@@ -275,7 +273,7 @@ impl Sink {
         }
     }
 
-    /// A text, as the codec writes it.
+    /// Appends a text, as the codec writes it.
     fn name(&mut self, name: &str) {
         if let Sink::Write(bytes) = self {
             length(name.len()).write(bytes);
@@ -285,7 +283,7 @@ impl Sink {
         self.put(name.as_bytes());
     }
 
-    /// The answer to getData.
+    /// Appends the answer to getData.
     fn data(&mut self, node: &Znode) {
         let stat = stat_of(node);
         match self {
@@ -300,7 +298,7 @@ impl Sink {
         }
     }
 
-    /// Writes the length of a list where its place is.
+    /// Writes the length of a list at the position reserved for it.
     fn length(&mut self, at: usize, names: i32) {
         if let Sink::Write(bytes) = self {
             bytes[at..at + 4].copy_from_slice(&names.to_be_bytes());
@@ -322,8 +320,8 @@ mod tests {
 
     const SESSION: SessionId = SessionId(1);
 
-    /// `/many` with the names 00000 to 02499 of 200 bytes, each an ephemeral of the session;
-    /// `/secret`, and `/data`.
+    /// A state with `/many`, `/secret` and `/data`. `/many` has ephemeral children of the session,
+    /// with 2,500 names of 200 bytes.
     fn state() -> Arc<State> {
         let mut state = State::default();
         let mut zxid = 0;
@@ -358,7 +356,7 @@ mod tests {
         Arc::new(state)
     }
 
-    /// The body in slices, after it was measured; and the most that one of them went through.
+    /// Measures and writes a body in slices. Returns the body, and the largest work of one slice.
     fn slowly(state: &Arc<State>, request: &Request) -> (Result<Vec<u8>, i32>, usize) {
         let mut read = LongRead::new(Arc::clone(state), Arc::default(), SESSION, needs(request).walk, 1 << 20);
         let (mut measured, mut written, mut most) = (Sink::Measure(0), Sink::Write(Vec::new()), 0);
@@ -424,7 +422,7 @@ mod tests {
         let many = || PathWatch { path: "/many".into(), watch: true };
         assert!(is_long(&Request::GetChildren(many())) && is_long(&Request::GetChildren2(many())));
         assert!(!is_long(&Request::GetChildren(PathWatch { path: "/".into(), watch: false })));
-        // None of them has the prefix, but each is looked at.
+        // No path has the prefix, but each is compared with it.
         assert!(is_long(&Request::GetEphemerals(PathOnly { path: "/none".into() })));
         assert!(is_long(&Request::MultiRead(vec![MultiOp::GetChildren(many())])));
         assert!(is_long(&Request::MultiRead(vec![MultiOp::GetData(many()); SLICE])));

@@ -1,4 +1,4 @@
-//! Requests that set, compare and remove watches.
+//! Requests that set, check and remove watches.
 
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -7,115 +7,116 @@ use jute::{AddWatchRequest, Number, PathWatch, PathWatcher, Record, SetWatches, 
 use znode::{EventKind, State, ZPath, Zxid};
 
 use crate::client::Client;
-use crate::watch::concerned::WatchKind;
+use crate::watch::audience::WatchKind;
 use crate::watch::hub::{Hub, Look};
-use crate::watch::watch_table::{Full, TOGETHER};
+use crate::watch::watch_table::{TOGETHER, WatchRefusal};
 
-/// The part that a request has in watches.
+/// The effect of a request on watches.
 #[derive(Clone, Copy)]
-pub(crate) enum Watches<'a> {
+pub(crate) enum WatchRequest<'a> {
     /// A read that sets a watch.
-    Read(Watching, &'a PathWatch),
-    /// A request that sets a watch that stays.
+    Read(ReadWatch, &'a PathWatch),
+    /// A request that adds a persistent watch.
     Add(&'a AddWatchRequest),
-    /// A request that asks whether there is a watch.
+    /// A request that asks whether a watch is set.
     Check(&'a PathWatcher),
-    /// A request that takes watches out.
+    /// A request that removes watches.
     Remove(&'a PathWatcher),
-    /// A request that brings the watches of a former connection back.
-    Back(Former<'a>),
+    /// A request that sets the watches of a former connection again.
+    Back(FormerWatches<'a>),
 }
 
-/// The thing that a read watches.
+/// The watch that a read sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Watching {
+pub(crate) enum ReadWatch {
     Exists,
     Data,
     Children,
 }
 
-/// The watches of a former connection.
+/// The watches of a former connection, as the client lists them.
 #[derive(Clone, Copy)]
-pub(crate) struct Former<'a> {
+pub(crate) struct FormerWatches<'a> {
     relative_zxid: i64,
-    lists: [(List, &'a [String]); 5],
+    lists: [(WatchList, &'a [String]); 5],
 }
 
-impl Former<'_> {
-    /// Number of the watches.
+impl FormerWatches<'_> {
+    /// Number of watches.
     pub(crate) fn count(&self) -> usize {
         self.lists.iter().map(|(_, paths)| paths.len()).sum()
     }
 }
 
-impl<'a> From<&'a SetWatches> for Former<'a> {
-    fn from(set: &'a SetWatches) -> Former<'a> {
+impl<'a> From<&'a SetWatches> for FormerWatches<'a> {
+    fn from(set: &'a SetWatches) -> FormerWatches<'a> {
         let lists = [
-            (List::Data, &*set.data),
-            (List::Exist, &*set.exist),
-            (List::Child, &*set.child),
-            (List::Persistent, &[]),
-            (List::Recursive, &[]),
+            (WatchList::Data, &*set.data),
+            (WatchList::Exist, &*set.exist),
+            (WatchList::Child, &*set.child),
+            (WatchList::Persistent, &[]),
+            (WatchList::Recursive, &[]),
         ];
-        Former { relative_zxid: set.relative_zxid, lists }
+        FormerWatches { relative_zxid: set.relative_zxid, lists }
     }
 }
 
-impl<'a> From<&'a SetWatches2> for Former<'a> {
-    fn from(set: &'a SetWatches2) -> Former<'a> {
+impl<'a> From<&'a SetWatches2> for FormerWatches<'a> {
+    fn from(set: &'a SetWatches2) -> FormerWatches<'a> {
         let lists = [
-            (List::Data, &*set.data),
-            (List::Exist, &*set.exist),
-            (List::Child, &*set.child),
-            (List::Persistent, &*set.persistent),
-            (List::Recursive, &*set.persistent_recursive),
+            (WatchList::Data, &*set.data),
+            (WatchList::Exist, &*set.exist),
+            (WatchList::Child, &*set.child),
+            (WatchList::Persistent, &*set.persistent),
+            (WatchList::Recursive, &*set.persistent_recursive),
         ];
-        Former { relative_zxid: set.relative_zxid, lists }
+        FormerWatches { relative_zxid: set.relative_zxid, lists }
     }
 }
 
-/// The zxid that an answer was made at, and its body.
-pub(crate) type Answered = (Zxid, Result<Vec<u8>, i32>);
+/// The zxid and the body of an answer to a request about watches.
+pub(crate) type WatchAnswer = (Zxid, Result<Vec<u8>, i32>);
 
-/// The fate of a client's watches.
+/// The outcome of bringing a client's watches back.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Brought {
-    /// The watches are set, and what they missed is told.
+pub(crate) enum ComebackOutcome {
+    /// The watches are set, and events that they missed were sent. The zxid is that of the answer.
     Back(Zxid),
-    /// The watches are not set: there is no room for them here.
-    TooMany(Full),
+    /// Not all watches are set, because there is no room for them.
+    TooMany(WatchRefusal),
 }
 
-/// Sets the watch of a read: the state to be read, outside of the guard, and what stands in the way
-/// of the watch. The outbox is held: release it with the answer.
-pub(crate) fn look(hub: &Hub, client: &Client, what: Watching, which: &PathWatch) -> (Arc<State>, Result<(), i32>) {
+/// Sets the watch of a read, if the client may read the znode. Returns the state for the read, and
+/// an error if the watch has no room. Events are held in the outbox until it is released with the
+/// answer.
+pub(crate) fn look(hub: &Hub, client: &Client, what: ReadWatch, which: &PathWatch) -> (Arc<State>, Result<(), i32>) {
     let identities = client.identities();
     let (state, set) = hub.look(client, |look| {
-        // Where no znode can ever be, a watch has nothing to wait for.
+        // A path at which no znode can be needs no watch.
         let path = ZPath::parse(&which.path).ok().filter(|path| !is_too_long(path, look));
         let Some(path) = path else { return (look.state().clone(), Ok(())) };
         let node = look.state().node(&path);
         let readable = node.is_some_and(|node| look.state().may(&path, node, znode::READ, &identities));
         let set = match what {
-            // Also where nothing is: it waits for it.
-            Watching::Exists => look.set(WatchKind::Data, &path),
-            Watching::Data if readable => look.set(WatchKind::Data, &path),
-            Watching::Children if readable => look.set(WatchKind::Child, &path),
-            Watching::Data | Watching::Children => Ok(()),
+            // The watch is also set where no znode is, and waits for its creation.
+            ReadWatch::Exists => look.set(WatchKind::Data, &path),
+            ReadWatch::Data if readable => look.set(WatchKind::Data, &path),
+            ReadWatch::Children if readable => look.set(WatchKind::Child, &path),
+            ReadWatch::Data | ReadWatch::Children => Ok(()),
         };
         (look.state().clone(), set)
     });
-    (state, set.map_err(|full| hub.refuse(client, full)))
+    (state, set.map_err(|refusal| hub.refuse(client, refusal)))
 }
 
-/// Tells whether a path is too long for a znode. No znode can be there, and what strangers wait for
-/// has a bound, too.
+/// Tells whether a path is too long for a znode. No watch is set on such a path, so that the memory
+/// for it has a bound.
 fn is_too_long(path: &ZPath, look: &Look<'_>) -> bool {
     path.as_str().len() > look.state().limits().path_bytes_max as usize
 }
 
-/// Answers addWatch. The outbox is held.
-pub(crate) fn add(hub: &Hub, client: &Client, add: &AddWatchRequest) -> Answered {
+/// Answers addWatch. Events are held in the outbox until the answer.
+pub(crate) fn add(hub: &Hub, client: &Client, add: &AddWatchRequest) -> WatchAnswer {
     let (zxid, set) = hub.look(client, |look| {
         let kind = match add.mode {
             watcher::MODE_PERSISTENT => Ok(WatchKind::Persistent),
@@ -125,12 +126,12 @@ pub(crate) fn add(hub: &Hub, client: &Client, add: &AddWatchRequest) -> Answered
         let path = ZPath::parse(&add.path).ok().filter(|path| !is_too_long(path, look)).ok_or(error::BAD_ARGUMENTS);
         (look.state().last_zxid(), kind.and_then(|kind| Ok(look.set(kind, &path?))))
     });
-    let set = set.and_then(|set| set.map_err(|full| hub.refuse(client, full)));
+    let set = set.and_then(|set| set.map_err(|refusal| hub.refuse(client, refusal)));
     (zxid, set.map(|()| Number { number: 0 }.to_bytes()))
 }
 
-/// Answers checkWatches and removeWatches. The outbox is held.
-pub(crate) fn check(hub: &Hub, client: &Client, which: &PathWatcher, remove: bool) -> Answered {
+/// Answers checkWatches and removeWatches. Events are held in the outbox until the answer.
+pub(crate) fn check(hub: &Hub, client: &Client, which: &PathWatcher, remove: bool) -> WatchAnswer {
     let kinds: &[WatchKind] = match which.kind {
         watcher::CHILDREN => &[WatchKind::Child],
         watcher::DATA => &[WatchKind::Data],
@@ -153,9 +154,10 @@ pub(crate) fn check(hub: &Hub, client: &Client, which: &PathWatcher, remove: boo
     })
 }
 
-/// Sets the watches of a former connection again, and tells what they missed: before the answer,
-/// and in the order of ZooKeeper's DataTree.setWatches. The outbox is held.
-pub(crate) fn bring_back(hub: &Hub, client: &Client, former: Former<'_>) -> Brought {
+/// Sets the watches of a former connection again, and sends the events that they missed: before the
+/// answer, in the order of ZooKeeper's DataTree.setWatches. Later events are held in the outbox
+/// until the answer.
+pub(crate) fn bring_back(hub: &Hub, client: &Client, former: FormerWatches<'_>) -> ComebackOutcome {
     let mut comeback = Comeback::new(former);
     loop {
         if let Some(brought) = comeback.step(hub, client) {
@@ -165,9 +167,9 @@ pub(crate) fn bring_back(hub: &Hub, client: &Client, former: Former<'_>) -> Brou
     }
 }
 
-/// The kind as which a watch is brought back.
+/// The list of a former connection's watches in which a watch stands.
 #[derive(Clone, Copy)]
-enum List {
+enum WatchList {
     Data,
     Exist,
     Child,
@@ -175,22 +177,23 @@ enum List {
     Recursive,
 }
 
-/// The watches of a former connection on their way back.
+/// The watches of a former connection while they are set again, in steps.
 ///
-/// Each look is at a newer state than the one before. What a watch of an earlier look hears
-/// meanwhile is held back behind the answer; what the others missed until their own look is told
-/// before it. So a change that comes while more than [`TOGETHER`] watches are on their way may be
-/// told before one that was a moment earlier, but never after an answer that shows it.
+/// Each step looks at a newer state than the one before. Events for watches of earlier steps are
+/// held back until after the answer; events that the other watches missed before their own step are
+/// sent before it. So if more than [`TOGETHER`] watches are set, a change during the steps may be
+/// sent before an earlier one, but never after an answer that shows it.
 pub(crate) struct Comeback<'a> {
     seen: Zxid,
-    /// The zxid of the first look. The answer says no more: what came between the looks is told
-    /// behind it, and is missed again when the connection ends before that.
+    /// The zxid of the first step, which the answer names. Changes during the steps are sent after
+    /// the answer. If the connection ends before that, the client's next connection finds that they
+    /// were missed.
     since: Option<Zxid>,
-    left: Peekable<Box<dyn Iterator<Item = (List, &'a str)> + Send + 'a>>,
+    left: Peekable<Box<dyn Iterator<Item = (WatchList, &'a str)> + Send + 'a>>,
 }
 
 impl<'a> Comeback<'a> {
-    pub(crate) fn new(former: Former<'a>) -> Comeback<'a> {
+    pub(crate) fn new(former: FormerWatches<'a>) -> Comeback<'a> {
         let left =
             former.lists.into_iter().flat_map(|(list, paths)| paths.iter().map(move |path| (list, path.as_str())));
         let left: Box<dyn Iterator<Item = _> + Send> = Box::new(left);
@@ -198,29 +201,29 @@ impl<'a> Comeback<'a> {
         Comeback { seen, since: None, left: left.peekable() }
     }
 
-    /// Brings some of them back; the outcome when there are no more.
-    pub(crate) fn step(&mut self, hub: &Hub, client: &Client) -> Option<Brought> {
+    /// Sets some watches. Returns the result after the last ones; `None` before.
+    pub(crate) fn step(&mut self, hub: &Hub, client: &Client) -> Option<ComebackOutcome> {
         hub.look(client, |look| {
             let since = *self.since.get_or_insert_with(|| look.state().last_zxid());
             for (list, path) in self.left.by_ref().take(TOGETHER) {
                 let Some(path) = ZPath::parse(path).ok().filter(|path| !is_too_long(path, look)) else { continue };
                 let set = match list {
-                    List::Data => data(look, &path, self.seen),
-                    List::Exist => exist(look, &path),
-                    List::Child => child(look, &path, self.seen),
-                    List::Persistent => look.set(WatchKind::Persistent, &path),
-                    List::Recursive => look.set(WatchKind::Recursive, &path),
+                    WatchList::Data => data(look, &path, self.seen),
+                    WatchList::Exist => exist(look, &path),
+                    WatchList::Child => child(look, &path, self.seen),
+                    WatchList::Persistent => look.set(WatchKind::Persistent, &path),
+                    WatchList::Recursive => look.set(WatchKind::Recursive, &path),
                 };
-                if let Err(full) = set {
-                    return Some(Brought::TooMany(full));
+                if let Err(refusal) = set {
+                    return Some(ComebackOutcome::TooMany(refusal));
                 }
             }
-            self.left.peek().is_none().then_some(Brought::Back(since))
+            self.left.peek().is_none().then_some(ComebackOutcome::Back(since))
         })
     }
 }
 
-fn data(look: &mut Look<'_>, path: &ZPath, seen: Zxid) -> Result<(), Full> {
+fn data(look: &mut Look<'_>, path: &ZPath, seen: Zxid) -> Result<(), WatchRefusal> {
     match look.state().node(path).map(|node| node.stat().mzxid) {
         None => look.tell(EventKind::Deleted, path),
         Some(mzxid) if mzxid > seen => look.tell(EventKind::DataChanged, path),
@@ -229,7 +232,7 @@ fn data(look: &mut Look<'_>, path: &ZPath, seen: Zxid) -> Result<(), Full> {
     Ok(())
 }
 
-fn exist(look: &mut Look<'_>, path: &ZPath) -> Result<(), Full> {
+fn exist(look: &mut Look<'_>, path: &ZPath) -> Result<(), WatchRefusal> {
     if look.state().node(path).is_none() {
         return look.set(WatchKind::Data, path);
     }
@@ -237,7 +240,7 @@ fn exist(look: &mut Look<'_>, path: &ZPath) -> Result<(), Full> {
     Ok(())
 }
 
-fn child(look: &mut Look<'_>, path: &ZPath, seen: Zxid) -> Result<(), Full> {
+fn child(look: &mut Look<'_>, path: &ZPath, seen: Zxid) -> Result<(), WatchRefusal> {
     match look.state().node(path).map(|node| node.stat().pzxid) {
         None => look.tell(EventKind::Deleted, path),
         Some(pzxid) if pzxid > seen => look.tell(EventKind::ChildrenChanged, path),

@@ -1,54 +1,54 @@
-//! Writes that came into the log before their turn, until those before them are done.
+//! Writes that came too early in the log, and wait for those before them.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
 use tokio::sync::oneshot;
 
-/// The turns of one connection.
+/// The write turns of one connection.
 #[derive(Default)]
 pub(crate) struct WriteOrder {
-    inner: Mutex<Inner>,
+    turns: Mutex<Turns>,
 }
 
 #[derive(Default)]
-struct Inner {
-    /// The last turn that is over; all before it are.
+struct Turns {
+    /// The last turn that is over. All turns before it are over, too.
     done: u64,
     early: BTreeMap<u64, oneshot::Sender<()>>,
 }
 
 impl WriteOrder {
-    /// Notes that a turn is over. The next writes in an unbroken row are woken at once and in
-    /// order, to be proposed again together.
+    /// Notes that a turn is over. The writes with the next turns, up to the first gap, are woken at
+    /// once and in order, so that they are proposed together.
     pub(crate) fn done(&self, turn: u64) {
-        let mut inner = self.lock();
-        inner.done = inner.done.max(turn);
-        let mut next = inner.done + 1;
-        while let Some(early) = inner.early.remove(&next) {
-            // Its connection may have ended.
+        let mut turns = self.lock();
+        turns.done = turns.done.max(turn);
+        let mut next = turns.done + 1;
+        while let Some(early) = turns.early.remove(&next) {
+            // The connection may have ended.
             let _ = early.send(());
             next += 1;
         }
     }
 
-    /// Waits until it makes sense to propose an early write again.
+    /// Waits until all turns before this one are over, or about to be proposed.
     pub(crate) async fn wait_for(&self, turn: u64) {
         let woken = {
-            let mut inner = self.lock();
-            if inner.done + 1 >= turn {
+            let mut turns = self.lock();
+            if turns.done + 1 >= turn {
                 return;
             }
             let (wake, woken) = oneshot::channel();
-            inner.early.insert(turn, wake);
+            turns.early.insert(turn, wake);
             woken
         };
-        // The other end is dropped with the connection only.
+        // The sender is dropped only with the connection.
         let _ = woken.await;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().expect("nothing panics under this guard")
+    fn lock(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().expect("nothing panics under this guard")
     }
 }
 

@@ -1,51 +1,51 @@
-//! Writes: from ZooKeeper's words to those of the state machine, and back. Pure.
+//! Writes: requests as operations of the state machine, and its replies as answers. Pure.
 
 use jute::{
     Acl, CreateRequest, CreateTtlRequest, MultiOp, MultiResult, PathOnly, PathStat, PathVersion, Record, SetAclRequest,
     SetDataRequest, create_flags, error, op, write_multi_results,
 };
-use znode::{Applied, Create, CreateMode, Identity, Limits, Op, Refusal, Reply, SessionId, State, ZPath, ZnodeOp};
+use znode::{Create, CreateMode, Identity, Limits, Op, Refusal, Reply, SessionId, State, TxnOutcome, ZPath, ZnodeOp};
 
 use crate::client::auth::fixed_acl;
-use crate::client::codes::{Told, told};
+use crate::client::codes::{RefusalReply, reply_to};
 use crate::request::reads::wire_stat;
 
 /// The shape of the answer to a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// The header alone.
+    /// No body.
     Nothing,
-    /// The path that was created.
+    /// The path of the created znode.
     Path,
-    /// The path and its facts.
+    /// The path and the facts of the created znode.
     PathStat,
-    /// The facts.
+    /// The facts of the changed znode.
     Stat,
-    /// A result for each operation: their numbers.
+    /// A result for each operation, given by the operations' numbers.
     Multi(Vec<i32>),
 }
 
-/// A write that is refused before it is proposed.
+/// The refusal of a write before it is proposed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
-    /// An error in the header.
+pub(crate) enum EarlyRefusal {
+    /// An error code in the header.
     Code(i32),
-    /// The results of a multi.
+    /// The encoded results of a multi.
     Results(Vec<u8>),
 }
 
-impl Refused {
-    /// The body that says so, or the error.
+impl EarlyRefusal {
+    /// The body of the answer, or the error code.
     pub(crate) fn answer(self) -> Result<Vec<u8>, i32> {
         match self {
-            Refused::Code(code) => Err(code),
-            Refused::Results(body) => Ok(body),
+            EarlyRefusal::Code(code) => Err(code),
+            EarlyRefusal::Results(body) => Ok(body),
         }
     }
 }
 
-/// The client that asks for a write, and the bounds in force. The state machine refuses what is
-/// beyond them; here they keep a packet from growing before it gets there.
+/// The client that asks for a write, and the limits of the state. The state machine enforces the
+/// limits; here they keep a small packet from growing into a large operation.
 #[derive(Clone, Copy)]
 pub(crate) struct Asker<'a> {
     pub(crate) session: SessionId,
@@ -59,17 +59,17 @@ impl Asker<'_> {
     }
 }
 
-/// The question that a write asks the state machine and the shape of its answer, or the answer at
-/// once.
-pub(crate) type Prepared = Result<(Op, Shape), Refused>;
+/// The operation for the state machine with the shape of its answer; or the answer, if the write is
+/// refused at once.
+pub(crate) type Preparation = Result<(Op, Shape), EarlyRefusal>;
 
-/// A write of one znode, or its error.
-pub(crate) fn one(op: Result<ZnodeOp, i32>, shape: Shape) -> Prepared {
-    op.map(|op| (Op::Znode(op), shape)).map_err(Refused::Code)
+/// Prepares a write of one znode, or its refusal.
+pub(crate) fn one(op: Result<ZnodeOp, i32>, shape: Shape) -> Preparation {
+    op.map(|op| (Op::Znode(op), shape)).map_err(EarlyRefusal::Code)
 }
 
-/// Bytes of a write's ACLs, in which `auth` has become all that the client has proven: they may be
-/// many times the packet's.
+/// Bytes of a write's ACLs. `auth` in them has been replaced by all identities of the client, so
+/// they may be many times as long as the packet.
 pub(crate) fn acl_bytes(op: &Op) -> usize {
     let of = |acl: &[znode::Acl]| acl.iter().map(|one| size_of_val(one) + one.scheme.len() + one.id.len()).sum();
     let one = |op: &ZnodeOp| if let ZnodeOp::Create(create) = op { of(&create.acl) } else { 0 };
@@ -107,16 +107,16 @@ pub(crate) fn create_ttl(create: &CreateTtlRequest, asker: Asker<'_>) -> Result<
 }
 
 fn new_znode(path: &str, data: Vec<u8>, mode: CreateMode, acl: Option<Vec<znode::Acl>>) -> Result<ZnodeOp, i32> {
-    // In ZooKeeper's order: what the state machine refuses comes after what is refused here.
+    // The checks are in ZooKeeper's order; those of the state machine come later.
     let (parent, name) = path.rsplit_once('/').ok_or(error::BAD_ARGUMENTS)?;
     let acl = acl.ok_or(error::INVALID_ACL)?;
     let parent = match parent {
         "" => ZPath::root(),
-        // Two slashes at the start.
+        // The path begins with two slashes.
         "/" => return Err(error::BAD_ARGUMENTS),
         parent => self::path(parent)?,
     };
-    // The root is there; in the sequential modes there is a name behind the slash.
+    // The root exists. A sequential create below the root has an empty name before the digits.
     if path == "/" && !mode.is_sequential() {
         return Err(error::NODE_EXISTS);
     }
@@ -131,15 +131,15 @@ pub(crate) fn set_data(set: &SetDataRequest) -> Result<ZnodeOp, i32> {
     Ok(ZnodeOp::SetData { path: path(&set.path)?, data: set.data.clone().into_bytes(), version: set.version })
 }
 
-pub(crate) fn set_acl(set: &SetAclRequest, asker: Asker<'_>) -> Prepared {
-    let path = path(&set.path).map_err(Refused::Code)?;
-    let acl = asker.acl(set.acl.clone()).ok_or(Refused::Code(error::INVALID_ACL))?;
+pub(crate) fn set_acl(set: &SetAclRequest, asker: Asker<'_>) -> Preparation {
+    let path = path(&set.path).map_err(EarlyRefusal::Code)?;
+    let acl = asker.acl(set.acl.clone()).ok_or(EarlyRefusal::Code(error::INVALID_ACL))?;
     Ok((Op::SetAcl { path, acl, version: set.version }, Shape::Stat))
 }
 
-pub(crate) fn multi(ops: &[MultiOp], asker: Asker<'_>) -> Prepared {
+pub(crate) fn multi(ops: &[MultiOp], asker: Asker<'_>) -> Preparation {
     if ops.len() > asker.limits.ops_max as usize {
-        return Err(Refused::Code(error::BAD_ARGUMENTS));
+        return Err(EarlyRefusal::Code(error::BAD_ARGUMENTS));
     }
     let mut prepared = Vec::with_capacity(ops.len());
     for (at, one) in ops.iter().enumerate() {
@@ -151,7 +151,7 @@ pub(crate) fn multi(ops: &[MultiOp], asker: Asker<'_>) -> Prepared {
             MultiOp::Check(which) => path(&which.path).map(|path| ZnodeOp::Check { path, version: which.version }),
             MultiOp::GetData(_) | MultiOp::GetChildren(_) => Err(error::MARSHALLING),
         };
-        prepared.push(op.map_err(|code| Refused::Results(failed_multi(ops.len(), at, code)))?);
+        prepared.push(op.map_err(|code| EarlyRefusal::Results(failed_multi(ops.len(), at, code)))?);
     }
     Ok((Op::Multi(prepared), Shape::Multi(ops.iter().map(MultiOp::op).collect())))
 }
@@ -160,29 +160,29 @@ fn path(text: &str) -> Result<ZPath, i32> {
     ZPath::parse(text).map_err(|_| error::BAD_ARGUMENTS)
 }
 
-/// The body of the answer to a write that was applied, or why it was refused. `state` has it
-/// applied.
-pub(crate) fn answer(shape: &Shape, applied: &Applied, state: &State) -> Result<Vec<u8>, Told> {
+/// The body of the answer to a write, or the way in which its refusal is told. `state` is one in
+/// which the write was applied.
+pub(crate) fn answer(shape: &Shape, applied: &TxnOutcome, state: &State) -> Result<Vec<u8>, RefusalReply> {
     let mut body = Vec::new();
     match (shape, &applied.reply) {
         (Shape::Multi(ops), Ok(Reply::Multi(replies))) => {
             let results: Vec<_> = ops.iter().zip(replies).map(|(op, reply)| result(*op, reply)).collect();
             write_multi_results(&results, &mut body);
         }
-        // A multi that fails does so in its results; its header says that all is well.
-        (Shape::Multi(ops), Err(refusal @ Refusal { op_index: Some(at), .. })) => match told(refusal, state) {
-            Told::Code(code) => return Ok(failed_multi(ops.len(), *at as usize, code)),
-            Told::Closed => return Err(Told::Closed),
+        // A failed multi has its error codes in the results, and no error in the header.
+        (Shape::Multi(ops), Err(refusal @ Refusal { op_index: Some(at), .. })) => match reply_to(refusal, state) {
+            RefusalReply::Code(code) => return Ok(failed_multi(ops.len(), *at as usize, code)),
+            RefusalReply::Closed => return Err(RefusalReply::Closed),
         },
-        (_, Err(refusal)) => return Err(told(refusal, state)),
+        (_, Err(refusal)) => return Err(reply_to(refusal, state)),
         (Shape::Path, Ok(Reply::Created { path, .. })) => PathOnly { path: path.as_str().into() }.write(&mut body),
         (Shape::PathStat, Ok(Reply::Created { path, stat })) => {
             PathStat { path: path.as_str().into(), stat: wire_stat(stat) }.write(&mut body);
         }
         (Shape::Stat, Ok(Reply::Set { stat })) => wire_stat(stat).write(&mut body),
         (Shape::Nothing, Ok(_)) => {}
-        // Not what was asked: whatever happened, the client must not take it for an answer.
-        (Shape::Path | Shape::PathStat | Shape::Stat | Shape::Multi(_), Ok(_)) => return Err(Told::Closed),
+        // A reply of another kind than the request's must not reach the client as an answer.
+        (Shape::Path | Shape::PathStat | Shape::Stat | Shape::Multi(_), Ok(_)) => return Err(RefusalReply::Closed),
     }
     Ok(body)
 }
@@ -190,7 +190,8 @@ pub(crate) fn answer(shape: &Shape, applied: &Applied, state: &State) -> Result<
 fn result(op: i32, reply: &Reply) -> MultiResult {
     match reply {
         Reply::Created { path, .. } if op == op::CREATE => MultiResult::Created(path.as_str().into()),
-        // Also to a create2, which ZooKeeper takes for a create before 3.8.2 (ZOOKEEPER-4026).
+        // ZooKeeper before 3.8.2 answers a create2 in a multi as a create (ZOOKEEPER-4026); zlock
+        // does not.
         Reply::Created { path, stat } => {
             MultiResult::CreatedStat(PathStat { path: path.as_str().into(), stat: wire_stat(stat) })
         }
@@ -200,7 +201,8 @@ fn result(op: i32, reply: &Reply) -> MultiResult {
     }
 }
 
-/// The results of a multi of which one operation failed: fine before it, and not tried behind it.
+/// The results of a multi in which one operation failed: no error for those before it, and for
+/// those after it the code for "not executed".
 fn failed_multi(count: usize, failed: usize, code: i32) -> Vec<u8> {
     let result = |at: usize| match at.cmp(&failed) {
         std::cmp::Ordering::Less => MultiResult::Error(error::OK),

@@ -1,4 +1,4 @@
-//! One connection: the client, the door, and how answers leave.
+//! One connection: its client, its door, and the sending of answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -11,18 +11,18 @@ use crate::client::Client;
 use crate::client::codes::wire_zxid;
 use crate::client::end::End;
 use crate::client::outbox::Room;
-use crate::client::shared_bytes::Place;
-use crate::request::watches::Brought;
+use crate::client::shared_bytes::AnswerPlace;
+use crate::request::watches::ComebackOutcome;
 use crate::request::write_order::WriteOrder;
 use crate::session::door::Door;
-use crate::watch::watch_table::Full;
+use crate::watch::watch_table::WatchRefusal;
 
-/// One client's connection.
+/// The connection of one client.
 pub(crate) struct Connection {
     pub(crate) door: Arc<Door>,
     pub(crate) client: Arc<Client>,
     pub(crate) write_order: WriteOrder,
-    /// The zxid of the last answer: the next one must not tell an earlier one.
+    /// The highest zxid that an answer had. No later answer may have a lower one.
     pub(crate) told: AtomicI64,
 }
 
@@ -32,7 +32,8 @@ impl Connection {
         Connection { door, client, write_order: WriteOrder::default(), told }
     }
 
-    /// Tells whether there is room when what is there has been sent, as far as the client takes it.
+    /// Tells whether the outbox has room. If it has none, it first sends what the client takes at
+    /// once.
     pub(crate) fn has_room_now(&self, room: Room) -> bool {
         let outbox = &self.client.outbox;
         outbox.has_room(room) || {
@@ -41,14 +42,14 @@ impl Connection {
         }
     }
 
-    /// Counts a packet.
+    /// Counts a packet that has arrived.
     pub(crate) fn count_received(&self) {
         for counts in [&self.client.counts, &self.door.counts] {
             counts.received();
         }
     }
 
-    /// Counts a request that was answered, or that ends its connection.
+    /// Counts a request that was answered, or that ended the connection.
     pub(crate) fn answered(&self, since: Instant, end: Option<End>) {
         let now = Instant::now();
         for counts in [&self.client.counts, &self.door.counts] {
@@ -59,34 +60,34 @@ impl Connection {
         }
     }
 
-    /// Answers setWatches, or not.
-    pub(crate) fn brought_back(&self, xid: i32, brought: &Brought) -> Option<End> {
+    /// Answers setWatches. If there was no room for the watches, returns the end of the connection.
+    pub(crate) fn brought_back(&self, xid: i32, brought: &ComebackOutcome) -> Option<End> {
         match brought {
-            Brought::Back(zxid) => {
+            ComebackOutcome::Back(zxid) => {
                 self.client.outbox.release(self.frame(xid, *zxid, Ok(Vec::new())));
                 None
             }
-            // Only going away tells a client that it has no watches here: it does not look at the
-            // answer to setWatches.
-            Brought::TooMany(Full(cause)) => Some(End::Bound(cause)),
+            // The client does not look at the answer to setWatches. So only the end of the
+            // connection tells it that its watches are not set.
+            ComebackOutcome::TooMany(WatchRefusal(cause)) => Some(End::Bound(cause)),
         }
     }
 
-    /// The longest answer to a multiRead.
+    /// Length in bytes of the longest answer to a multiRead.
     pub(crate) fn multi_read_bytes_max(&self) -> usize {
         self.door.config.packet_bytes_max.min(self.door.unread.answer_bytes_max())
     }
 
-    pub(crate) fn reply(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>, place: Option<Place>) {
+    pub(crate) fn reply(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>, place: Option<AnswerPlace>) {
         self.client.outbox.push_placed(self.frame(xid, zxid, body), place, false);
     }
 
-    /// Answers before events that are held back.
-    pub(crate) fn release(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>, place: Option<Place>) {
+    /// Sends an answer, and after it the events that were held back.
+    pub(crate) fn release(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>, place: Option<AnswerPlace>) {
         self.client.outbox.push_placed(self.frame(xid, zxid, body), place, true);
     }
 
-    /// A refusal, by either.
+    /// Sends an error code; if `is_held`, events that were held back follow it.
     pub(crate) fn refuse(&self, is_held: bool, xid: i32, zxid: Zxid, code: i32) {
         self.client.outbox.push_placed(self.frame(xid, zxid, Err(code)), None, is_held);
     }
@@ -98,7 +99,7 @@ impl Connection {
         frame
     }
 
-    /// Counts an answer.
+    /// Counts an answer that is sent.
     pub(crate) fn count_sent(&self, bytes: usize, zxid: Zxid, is_ok: bool) {
         for counts in [&self.door.counts, &self.client.counts] {
             counts.sent(bytes, wire_zxid(zxid));
@@ -106,7 +107,7 @@ impl Connection {
         self.count(is_ok);
     }
 
-    /// The zxid that an answer tells. The client is told of all events up to there first.
+    /// The zxid for an answer. Sends the client all events up to that zxid first.
     pub(crate) fn told(&self, zxid: Zxid) -> i64 {
         self.door.hub.catch_up(&self.client);
         let zxid = wire_zxid(zxid);
@@ -118,7 +119,7 @@ impl Connection {
     }
 }
 
-/// Appends a body.
+/// A function that appends the body.
 fn bytes(body: Vec<u8>) -> impl FnOnce(&mut Vec<u8>) {
     move |out| out.extend_from_slice(&body)
 }

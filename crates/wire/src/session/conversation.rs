@@ -1,4 +1,4 @@
-//! The conversation on one connection, from its session to its end.
+//! The conversation on one connection, from the handshake to its end.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,42 +15,42 @@ use tracing::{debug, warn};
 use znode::State;
 
 use crate::client::end::{End, NO_ROOM_FOR_A_PACKET, TOO_LONG};
-use crate::client::inbox::{Inbox, Left, Passed, Wants};
-use crate::client::outbox::{Room, Turn};
+use crate::client::inbox::{AsideBounds, Inbox, PassOutcome, WaitCause};
+use crate::client::outbox::{PlaceClaim, Room};
 use crate::client::read_into::read_into;
 use crate::client::select_lazy::beside;
-use crate::client::shared_bytes::{Counted, Place, UNCOUNTED_BYTES_MAX};
-use crate::request::done::Done;
+use crate::client::shared_bytes::{AnswerPlace, Charge, UNCOUNTED_BYTES_MAX};
 use crate::request::operations::{answer, is_write, needs, prepare};
-use crate::request::pending::{Pending, Waited, What};
+use crate::request::outcome::Outcome;
+use crate::request::pending::{DueRequest, PendingRequests, Resolution};
 use crate::request::reads::Reader;
 use crate::request::slices::is_long;
-use crate::request::watches::{self, Former, Watches};
+use crate::request::watches::{self, FormerWatches, WatchRequest};
 use crate::request::writes::{self, Asker};
 use crate::session::connection::Connection;
 use crate::session::requests::{propose, sync};
 
-/// Time in which what is on its way may be written when a connection ends in good order.
+/// Time for writing the rest of the outbox when a connection ends regularly.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Bytes of an answer that is being written, which are freed before its end.
+/// Bytes written of a long answer after which their memory is freed.
 const FREED_BYTES_MIN: usize = 64 << 10;
 
-/// A client that the hub knows, until this is dropped: by the end of its connection, or with the
-/// task of one that gives way.
-struct Joined<'a>(&'a Connection);
+/// The membership of a client in the hub, until this is dropped: by the end of its connection, or
+/// with the task of one that gives way.
+struct HubMembership<'a>(&'a Connection);
 
-impl Drop for Joined<'_> {
+impl Drop for HubMembership<'_> {
     fn drop(&mut self) {
         let Connection { door, client, .. } = self.0;
         client.outbox.abort();
-        // The session lives its whole timeout from the last that was heard of the client, although
-        // the connection is gone.
+        // The session's timeout counts from the last sign of life, so the leader must be told of
+        // one that it does not know yet.
         if client.liveness.is_owed() {
             door.replica.touch_soon(client.credential);
         }
         door.counts.given_up(client.counts.look().outstanding);
-        // Without a runtime the process ends, and its watches need not go.
+        // Without a runtime the process ends, so the watches need not be removed.
         if door.hub.leave(client)
             && let Ok(runtime) = Handle::try_current()
         {
@@ -64,11 +64,11 @@ impl Drop for Joined<'_> {
     }
 }
 
-/// The part that takes requests.
+/// The task that takes and answers requests.
 impl Connection {
-    /// Serves the client until it, or this node, has had enough.
+    /// Serves the client until the connection ends.
     pub(crate) async fn serve(&self, reading: ReadHalf, writing: WriteHalf, frames: Frames) {
-        let joined = Joined(self);
+        let membership = HubMembership(self);
         self.client.outbox.attach(writing.direct());
         let mut writer = pin!(self.write(writing));
         let aside = async {
@@ -83,7 +83,7 @@ impl Connection {
             self.client.outbox.finish();
             let _ = timeout(FAREWELL, writer).await;
         }
-        drop(joined);
+        drop(membership);
         let (session, addr) = (self.client.session(), self.client.addr);
         debug!(%session, %addr, ?end, "a connection ended");
         if let End::Bound(cause) = end
@@ -93,8 +93,8 @@ impl Connection {
         }
     }
 
-    /// Writes what the outbox could not send at once, until there is nothing more or the client
-    /// does not take it.
+    /// Writes the bytes that the outbox could not send at once. Ends when nothing more comes, or
+    /// the client takes nothing for too long.
     async fn write(&self, mut socket: WriteHalf) {
         let patience = Duration::from_millis(self.door.config.write_timeout_ms);
         let outbox = &self.client.outbox;
@@ -106,14 +106,14 @@ impl Connection {
                     Ok(Ok(written)) if written > 0 && outbox.wrote(written) => at += written,
                     _ => return,
                 }
-                // What is written does not count any more, so it is not kept for long.
+                // Bytes that are written are not counted any more, so their memory is freed soon.
                 if at >= FREED_BYTES_MIN && at > bytes.len() / 4 {
                     bytes.drain(..std::mem::take(&mut at));
                     bytes.shrink_to_fit();
                 }
             }
             drop(bytes);
-            // With TLS, what is written may still be here.
+            // With TLS, written bytes may still be in a buffer.
             if !matches!(timeout(patience, socket.flush()).await, Ok(Ok(()))) {
                 return;
             }
@@ -121,48 +121,51 @@ impl Connection {
         let _ = socket.shutdown().await;
     }
 
-    /// Takes requests as they come and answers them in that order.
+    /// Takes requests as they come, and answers them in order.
     async fn answer_all(&self, mut socket: ReadHalf, frames: Frames) -> End {
         let mut inbox = Inbox::new(frames);
-        let mut pending = Pending::default();
-        let mut turn = Turn::default();
+        let mut pending = PendingRequests::default();
+        let mut claim = PlaceClaim::default();
         let mut half = self.door.incomplete_packets.share(&self.client);
         let outbox = &self.client.outbox;
-        let mut requests = self.door.requests.account(outbox.source()).counted();
+        let mut requests = self.door.requests.account(outbox.source()).charge();
         let mut now = Instant::now();
         loop {
-            // Answers of reads can be long, and all that wait behind a write come due together.
+            // Answers of reads can be long, and all reads that wait for a write are due together.
+            // So a turn ends in between.
             while !pending.is_spent()
-                && let Some(waited) = pending.take_due(|wanted| outbox.has_room_in_turn(wanted, &turn))
+                && let Some(due) = pending.take_due(|wanted| outbox.has_room_in_turn(wanted, &claim))
             {
-                if let Some(end) = self.resolve(waited, &mut pending, turn.end()) {
+                if let Some(end) = self.resolve(due, &mut pending, claim.end()) {
                     return end;
                 }
             }
             requests.set(pending.bytes() + inbox.aside_bytes());
             let eased = self.door.requests.eased();
-            let wants = match self.take_all(&mut inbox, &mut pending, &mut requests, now) {
-                Ok(wants) => wants,
+            let wait = match self.take_all(&mut inbox, &mut pending, &mut requests, now) {
+                Ok(wait) => wait,
                 Err(end) => return end,
             };
-            if wants == Wants::Rest {
+            if wait == WaitCause::Rest {
                 outbox.send_now();
                 yield_now().await;
                 pending.begin_turn();
                 continue;
             }
-            let reads = matches!(wants, Wants::More | Wants::Pings);
-            // One that is not read from has whole packets that wait, or half a packet within its
-            // own bound. A packet for which there is no room gives way as those that are not whole.
-            if !half.set(if reads || wants == Wants::Bytes { inbox.unread() } else { 0 }) {
+            let reads = matches!(wait, WaitCause::More | WaitCause::Pings);
+            // A connection that is not read has whole packets that wait, or an incomplete one
+            // within its own bound. A packet that waits for room among all requests counts as an
+            // incomplete one, and may be closed for another.
+            if !half.set(if reads || wait == WaitCause::Bytes { inbox.unread() } else { 0 }) {
                 return NO_ROOM_FOR_A_PACKET;
             }
             inbox.frames().release();
             let waits = pending.waits();
-            let wanted = [pending.wanted(), if let Wants::Room(room) = wants { Some(room) } else { None }];
+            let wanted = [pending.wanted(), if let WaitCause::Room(room) = wait { Some(room) } else { None }];
             tokio::select! {
                 biased;
-                // It said this before it was our turn to hear it.
+                // The client has sent this before its turn to be read, so it counts as a sign of
+                // life now.
                 end = pending.go_on(), if waits => {
                     if let Some(end) = end {
                         return end;
@@ -170,8 +173,8 @@ impl Connection {
                     now = Instant::now();
                     self.client.liveness.heard(now);
                 }
-                () = outbox.room(wanted, &mut turn), if wanted != [None; 2] => {}
-                () = eased, if wants == Wants::Bytes => {
+                () = outbox.room(wanted, &mut claim), if wanted != [None; 2] => {}
+                () = eased, if wait == WaitCause::Bytes => {
                     now = Instant::now();
                     self.client.liveness.heard(now);
                 }
@@ -182,51 +185,51 @@ impl Connection {
                         self.client.liveness.heard(now);
                     }
                 },
-                // All is done that can be done at once: answers that came due together leave
-                // together.
+                // All work that could be done at once is done, so answers that came due together
+                // are sent together.
                 () = outbox.send_and_wait() => {}
             }
         }
     }
 
-    /// Takes the packets that are there, as far as there is room.
+    /// Takes the packets that have arrived, as far as there is room.
     fn take_all<'a>(
         &'a self,
         inbox: &mut Inbox,
-        pending: &mut Pending<'a>,
-        requests: &mut Counted,
+        pending: &mut PendingRequests<'a>,
+        requests: &mut Charge,
         now: Instant,
-    ) -> Result<Wants, End> {
+    ) -> Result<WaitCause, End> {
         let config = &self.door.config;
         loop {
             if self.client.outbox.is_aborted() {
                 return Err(End::Cut("it does not read what it is sent"));
             }
             if pending.is_spent() {
-                return Ok(Wants::Rest);
+                return Ok(WaitCause::Rest);
             }
             if pending.len() >= config.outstanding_max || pending.bytes() >= config.outstanding_bytes_max {
-                return Ok(Wants::Turn);
+                return Ok(WaitCause::Turn);
             }
-            let Some(packet) = inbox.peek().map_err(|_| TOO_LONG)? else { return Ok(Wants::More) };
+            let Some(packet) = inbox.peek().map_err(|_| TOO_LONG)? else { return Ok(WaitCause::More) };
             let op = RequestHeader::from_bytes(packet).map(|header| header.op);
-            // What is looked at in its turn sees what was written before it and nothing that its
-            // own client writes after it. So that write is not even proposed while it waits for
-            // those before it.
+            // A request that is executed at its turn must see the writes before it, and none that
+            // its own client sends after it. So such a write is not even proposed while the request
+            // waits.
             if pending.holds_writes_back() && op.is_ok_and(is_write) {
-                let wants = self.take_pings(inbox, pending, requests, now);
+                let wait = self.take_pings(inbox, pending, requests, now);
                 requests.set(pending.bytes() + inbox.aside_bytes());
-                return wants;
+                return wait;
             }
-            // What was put aside counts already.
+            // Packets that were put aside are counted already.
             if inbox.aside_bytes() == 0 && !requests.has_room_for(pending.bytes() + packet.len()) {
-                return Ok(Wants::Bytes);
+                return Ok(WaitCause::Bytes);
             }
             // Before there is room, as a packet that is not whole must not have it. Reads wait for
             // theirs in their turn.
             let room = if op == Ok(op::PING) { Room::Ping } else { Room::Short };
             if !self.has_room_now(room) {
-                return Ok(Wants::Room(room));
+                return Ok(WaitCause::Room(room));
             }
             let packet = inbox.next_packet().map_err(|_| TOO_LONG)?.unwrap_or_default();
             pending.spend(packet.len());
@@ -238,8 +241,8 @@ impl Connection {
         }
     }
 
-    /// Takes one packet. What cannot be answered at once goes to those that wait.
-    fn take<'a>(&'a self, packet: &[u8], pending: &mut Pending<'a>, since: Instant) -> Option<End> {
+    /// Takes one packet. A request that cannot be answered at once joins the pending ones.
+    fn take<'a>(&'a self, packet: &[u8], pending: &mut PendingRequests<'a>, since: Instant) -> Option<End> {
         self.count_received();
         let mut input = Input::new(packet);
         let Ok(RequestHeader { xid, op }) = input.read() else { return Some(End::Cut("a packet has no header")) };
@@ -255,10 +258,10 @@ impl Connection {
         self.client.counts.begun(xid, op);
         self.door.counts.begun(xid, op);
         let bytes = packet.len();
-        let waited = move |what| Waited { xid, bytes, since, is_barrier: false, what };
+        let due = move |resolution| DueRequest { xid, bytes, since, is_barrier: false, resolution };
         let Ok(request) = Request::read(op, body) else {
-            let refused = Done::Answer(None, Err(error::MARSHALLING));
-            return self.in_order(waited(What::Done(refused)), pending);
+            let refused = Outcome::Answer(None, Err(error::MARSHALLING));
+            return self.in_order(due(Resolution::Done(refused)), pending);
         };
         if needs(&request).watches.is_some() {
             self.client.watches_from_now_on();
@@ -273,17 +276,19 @@ impl Connection {
                 let bytes = bytes + writes::acl_bytes(&op);
                 let write = async move {
                     let done = propose(self, turn, op, &shape).await;
-                    Waited { bytes, ..waited(What::Done(if closes { done.last() } else { done })) }
+                    DueRequest { bytes, ..due(Resolution::Done(if closes { done.last() } else { done })) }
                 };
                 pending.push(bytes, false, Box::pin(write));
                 None
             }
-            Some(Err(refused)) => self.in_order(waited(What::Done(Done::Answer(None, refused.answer()))), pending),
+            Some(Err(refused)) => {
+                self.in_order(due(Resolution::Done(Outcome::Answer(None, refused.answer()))), pending)
+            }
             None => match request {
                 Request::Sync(path) => {
                     let sync = async move {
-                        let what = What::Done(sync(&self.door, &path).await);
-                        Waited { is_barrier: true, ..waited(what) }
+                        let resolution = Resolution::Done(sync(&self.door, &path).await);
+                        DueRequest { is_barrier: true, ..due(resolution) }
                     };
                     pending.push(bytes, true, Box::pin(sync));
                     None
@@ -295,94 +300,102 @@ impl Connection {
                 {
                     let (moment, turn) = (self.door.hub.read_point(&self.client), self.client.last_turn());
                     let read = async move {
-                        waited(match moment.await {
-                            Ok(state) => What::Then(Box::new(request), state, turn),
-                            Err(_) => What::Done(Done::Cut("the state for a read was passed over")),
+                        due(match moment.await {
+                            Ok(state) => Resolution::Then(Box::new(request), state, turn),
+                            Err(_) => Resolution::Done(Outcome::Cut("the state for a read was passed over")),
                         })
                     };
                     pending.push(bytes, false, Box::pin(read));
                     None
                 }
-                request => self.in_order(waited(What::Now(Box::new(request))), pending),
+                request => self.in_order(due(Resolution::Now(Box::new(request))), pending),
             },
         }
     }
 
-    /// Answers now if no answer is before it, and there is room.
-    fn in_order<'a>(&'a self, mut waited: Waited, pending: &mut Pending<'a>) -> Option<End> {
-        if pending.is_empty() && waited.what.wanted().is_none_or(|wanted| self.client.outbox.has_room(wanted)) {
-            if let What::Done(Done::Answer(at, _)) = &mut waited.what {
+    /// Answers at once if no request is pending and there is room. Otherwise the request joins the
+    /// pending ones.
+    fn in_order<'a>(&'a self, mut due: DueRequest, pending: &mut PendingRequests<'a>) -> Option<End> {
+        if pending.is_empty() && due.resolution.wanted().is_none_or(|wanted| self.client.outbox.has_room(wanted)) {
+            if let Resolution::Done(Outcome::Answer(at, _)) = &mut due.resolution {
                 *at = Some(self.door.replica.state().last_zxid());
             }
-            return self.resolve(waited, pending, None);
+            return self.resolve(due, pending, None);
         }
-        waited.is_barrier = matches!(waited.what, What::Now(_));
-        pending.push(waited.bytes, waited.is_barrier, Box::pin(std::future::ready(waited)));
+        due.is_barrier = matches!(due.resolution, Resolution::Now(_));
+        pending.push(due.bytes, due.is_barrier, Box::pin(std::future::ready(due)));
         None
     }
 
-    /// Takes the pings behind a write that is held back, as far as there is room: a client that
-    /// waits for the answer of a read is alive, and must hear so.
+    /// Takes the pings that follow a write that is held back, as far as there is room. A client
+    /// that waits for the answer of a read is alive, and must be told so.
     pub(crate) fn take_pings(
         &self,
         inbox: &mut Inbox,
-        pending: &mut Pending<'_>,
-        requests: &Counted,
+        pending: &mut PendingRequests<'_>,
+        requests: &Charge,
         now: Instant,
-    ) -> Result<Wants, End> {
+    ) -> Result<WaitCause, End> {
         let config = &self.door.config;
         let bytes_max = if requests.has_room() { config.outstanding_bytes_max } else { UNCOUNTED_BYTES_MAX };
-        let left = Left {
+        let bounds = AsideBounds {
             requests: config.outstanding_max.saturating_sub(pending.len()),
             bytes: bytes_max.saturating_sub(pending.bytes()),
         };
         loop {
             if pending.is_spent() {
-                return Ok(Wants::Rest);
+                return Ok(WaitCause::Rest);
             }
             if !self.has_room_now(Room::Ping) {
-                return Ok(Wants::Room(Room::Ping));
+                return Ok(WaitCause::Room(Room::Ping));
             }
-            match inbox.pass(left).map_err(|_| TOO_LONG)? {
-                Passed::Ping => {
+            match inbox.pass(bounds).map_err(|_| TOO_LONG)? {
+                PassOutcome::Ping => {
                     self.count_received();
                     self.client.liveness.ping(now);
                     pending.spend(0);
                 }
-                Passed::Aside(bytes) => pending.spend(bytes),
-                Passed::More => return Ok(Wants::Pings),
-                Passed::Full => return Ok(Wants::Turn),
+                PassOutcome::Aside(bytes) => pending.spend(bytes),
+                PassOutcome::More => return Ok(WaitCause::Pings),
+                PassOutcome::Full => return Ok(WaitCause::Turn),
             }
         }
     }
 
-    /// Answers a request whose turn has come, and has brought a place for its answer where it
-    /// waited for one. A long read gives it back: it asks for another when its length is known.
-    fn resolve<'a>(&'a self, waited: Waited, pending: &mut Pending<'a>, place: Option<Place>) -> Option<End> {
-        let Waited { xid, since, what, .. } = waited;
+    /// Answers a request whose turn has come. `place` is the share of the memory for answers that
+    /// the request got with its turn. A long read returns `place`, and asks for a share of the
+    /// right size when the length of its answer is known.
+    fn resolve<'a>(
+        &'a self,
+        due: DueRequest,
+        pending: &mut PendingRequests<'a>,
+        place: Option<AnswerPlace>,
+    ) -> Option<End> {
+        let DueRequest { xid, since, resolution, .. } = due;
         let session = self.client.session();
-        let end = match what {
-            What::Done(Done::Answer(at, body)) => {
+        let end = match resolution {
+            Resolution::Done(Outcome::Answer(at, body)) => {
                 self.reply(xid, at.unwrap_or_default(), body, place);
                 None
             }
-            What::Done(Done::Last(at, body)) => {
+            Resolution::Done(Outcome::Last(at, body)) => {
                 self.reply(xid, at.unwrap_or_default(), body, place);
                 Some(End::Finished)
             }
-            What::Done(Done::Cut(why)) => Some(End::Cut(why)),
-            What::Now(request) if is_long(&self.door.replica.state(), session, needs(&request).walk) => {
+            Resolution::Done(Outcome::Cut(why)) => Some(End::Cut(why)),
+            Resolution::Now(request) if is_long(&self.door.replica.state(), session, needs(&request).walk) => {
                 pending.read(Box::pin(self.read_long(xid, since, *request, None)));
                 return None;
             }
-            What::Then(request, state, turn) if is_long(&state, session, needs(&request).walk) => {
-                // A newer one might show what the client has written behind it, if it has.
+            Resolution::Then(request, state, turn) if is_long(&state, session, needs(&request).walk) => {
+                // A later state may show writes that the client has sent after this read, so the
+                // given state is used if there are any.
                 let state = (turn != self.client.last_turn()).then_some(state);
                 pending.read(Box::pin(self.read_long(xid, since, *request, state)));
                 return None;
             }
-            What::Now(request) => self.read(xid, &request, pending, place),
-            What::Then(request, state, _) => {
+            Resolution::Now(request) => self.read(xid, &request, pending, place),
+            Resolution::Then(request, state, _) => {
                 let body = self.body_from(&state, &request);
                 pending.spend(body.as_ref().map_or(0, Vec::len));
                 self.reply(xid, state.last_zxid(), body, place);
@@ -393,26 +406,31 @@ impl Connection {
         end
     }
 
-    /// Tells whether a read is answered from the state behind the write before it, so that writes
-    /// behind it need not wait for it. Those states are kept until then: long reads wait without
-    /// one.
+    /// Tells whether a read can be answered from the state right after the write before it, so that
+    /// later writes need not wait. A long read cannot, because such states would be kept for long.
     fn is_answered_behind(&self, state: &State, request: &Request) -> bool {
         !self.client.watches() && !is_long(state, self.client.session(), needs(request).walk)
     }
 
-    /// Answers what this node can answer of itself.
-    fn read(&self, xid: i32, request: &Request, pending: &mut Pending<'_>, place: Option<Place>) -> Option<End> {
+    /// Answers a request that this node can answer without the leader.
+    fn read(
+        &self,
+        xid: i32,
+        request: &Request,
+        pending: &mut PendingRequests<'_>,
+        place: Option<AnswerPlace>,
+    ) -> Option<End> {
         let (hub, client) = (&self.door.hub, &*self.client);
         let watched = match needs(request).watches {
-            Some(Watches::Read(watching, which)) => {
+            Some(WatchRequest::Read(watching, which)) => {
                 let (state, set) = watches::look(hub, client, watching, which);
                 (state.last_zxid(), set.and_then(|()| self.body_from(&state, request)))
             }
-            Some(Watches::Add(add)) => watches::add(hub, client, add),
-            Some(Watches::Check(which)) => watches::check(hub, client, which, false),
-            Some(Watches::Remove(which)) => watches::check(hub, client, which, true),
-            Some(Watches::Back(former)) => return self.bring_back(xid, former),
-            // An event may be on its way to it while the state is read.
+            Some(WatchRequest::Add(add)) => watches::add(hub, client, add),
+            Some(WatchRequest::Check(which)) => watches::check(hub, client, which, false),
+            Some(WatchRequest::Remove(which)) => watches::check(hub, client, which, true),
+            Some(WatchRequest::Back(former)) => return self.bring_back(xid, former),
+            // An event for the client may be on its way, so the state is taken under the guard.
             None if client.watches() => {
                 let state = hub.look(client, |look| look.state().clone());
                 (state.last_zxid(), self.body_from(&state, request))
@@ -431,7 +449,7 @@ impl Connection {
         None
     }
 
-    /// Tells now and then of a multi that is refused as a whole.
+    /// Logs from time to time that a multi was refused because of its number of operations.
     fn tell_of_too_many_ops(&self, request: &Request, ops_max: u32) {
         if let Request::Multi(ops) = request
             && ops.len() > ops_max as usize
@@ -442,7 +460,7 @@ impl Connection {
         }
     }
 
-    fn bring_back(&self, xid: i32, former: Former<'_>) -> Option<End> {
+    fn bring_back(&self, xid: i32, former: FormerWatches<'_>) -> Option<End> {
         let brought = watches::bring_back(&self.door.hub, &self.client, former);
         self.brought_back(xid, &brought)
     }
@@ -453,7 +471,7 @@ impl Connection {
         answer(request, reader, self.client.session(), self.multi_read_bytes_max())
     }
 
-    /// Answers an auth packet as it comes, before requests that came earlier.
+    /// Answers an auth packet at once, ahead of requests that came before it.
     fn prove(&self, xid: i32, body: &[u8]) -> Option<End> {
         let proven = jute::AuthRequest::from_bytes(body)
             .is_ok_and(|auth| self.client.prove(auth, &self.door.config.super_digest));

@@ -1,4 +1,4 @@
-//! Parts that all connections share.
+//! Everything that the connections of the door share.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,36 +21,37 @@ use crate::request::reading_thread::LongReads;
 use crate::watch::hub::Hub;
 use crate::watch::watch_table::WatchLimits;
 
-/// The state behind the listener.
+/// The ZooKeeper door of a node, shared by its connections.
 pub(crate) struct Door {
     pub(crate) replica: Replica,
     pub(crate) config: WireConfig,
     pub(crate) hub: Arc<Hub>,
-    /// Places for writes that are being proposed. Taken in the order in which they come.
+    /// Places for writes that are being proposed, given in the order in which they are asked for.
     pub(crate) writes: Semaphore,
-    /// Windows for writes.
+    /// Windows for writes that are being proposed: one for each address, and one for the long
+    /// writes of all addresses.
     pub(crate) windows: WriteWindows,
     pub(crate) incomplete_packets: IncompletePackets,
     pub(crate) session_rates: Rates,
-    /// Answers and events that clients have not taken yet.
+    /// Bytes of answers and events that clients have not taken yet.
     pub(crate) unread: Arc<SharedBytes>,
-    /// Requests that are not answered yet.
+    /// Bytes of requests that are not answered yet.
     pub(crate) requests: Arc<SharedBytes>,
     pub(crate) long_reads: LongReads,
-    /// syncs of this door's clients that are not answered yet.
+    /// Number of unanswered sync requests.
     pub(crate) syncs: AtomicUsize,
-    /// Auth packets that proved nothing.
+    /// Number of auth packets that proved no identity.
     pub(crate) auth_failed: AtomicU64,
-    /// The turn of all four-letter words but ruok, isro and srvr: one of them is answered at a
-    /// time.
+    /// The turn of four-letter words that take long (all but ruok, isro and srvr), so that one of
+    /// them is answered at a time.
     pub(crate) words: Arc<Semaphore>,
-    /// The last answer to `hash`: the digest of the state at a zxid.
+    /// The last answer to `hash`: a zxid, and the digest of the state at it.
     pub(crate) digest: Mutex<Option<(Zxid, [u8; 32])>>,
-    /// Clients that a bound has cut off.
+    /// Log messages about clients that were disconnected by a bound.
     pub(crate) cut: Seldom,
-    /// Clients that have seen more than this node has.
+    /// Log messages about clients that have seen a later zxid than this node.
     pub(crate) ahead: Seldom,
-    /// Multis beyond `ops_max`.
+    /// Log messages about multis with more operations than `ops_max`.
     pub(crate) long_multis: Seldom,
     pub(crate) stopping: CancellationToken,
     pub(crate) counts: Counts,
@@ -59,7 +60,7 @@ pub(crate) struct Door {
     numbers: AtomicU64,
 }
 
-/// The addresses of the door, without TLS and with it.
+/// The addresses on which the door listens, without TLS and with TLS.
 pub(crate) struct ListensOn {
     pub(crate) plain: Option<SocketAddr>,
     pub(crate) secure: Option<SocketAddr>,
@@ -110,23 +111,23 @@ impl Door {
         })
     }
 
-    /// Tells whether clients are let in: a leader with a quorum is known, as far as this node can
-    /// tell, and it has what it had before it was started.
+    /// Tells whether clients are let in: this node knows a leader with a quorum, and has applied at
+    /// least what it had before it was started.
     pub(crate) fn is_serving(&self) -> bool {
         match self.replica.status().ready {
             Readiness::Ready | Readiness::Lagging | Readiness::DiskLow => true,
-            // A leader may do without its disk.
+            // A leader may go on without its own disk.
             Readiness::DiskStalled => self.replica.serves(),
             Readiness::Recovering | Readiness::NoQuorum | Readiness::Stopped => false,
         }
     }
 
-    /// A number for a new connection.
+    /// Draws a number for a new connection.
     pub(crate) fn next_number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The deadline of a write, or of anything else that needs the leader.
+    /// The deadline for a write, or for another request to the leader.
     pub(crate) fn propose_deadline(&self) -> Instant {
         Instant::now() + Duration::from_millis(self.config.propose_timeout_ms)
     }

@@ -1,4 +1,4 @@
-//! Signs of life of one client on their way to the leader.
+//! Signs of life of one client: telling the leader of them.
 
 use std::sync::atomic::Ordering;
 
@@ -10,11 +10,10 @@ use crate::client::end::End;
 use crate::session::connection::Connection;
 
 impl Connection {
-    /// Passes signs of life on to the leader, and answers pings when it has them.
+    /// Tells the leader of signs of life, and answers pings once the leader knows of them.
     ///
-    /// So a client that hears from this node may believe it: its session lives, or lived a moment
-    /// ago. When the leader does not hear of it in time, the connection is cut, well before the
-    /// session can expire.
+    /// So the answer to a ping means that the session lives, or lived a moment ago. If the leader
+    /// cannot be told in time, the connection is closed, well before the session can expire.
     pub(crate) async fn keep_alive(&self) -> End {
         let (client, liveness) = (&self.client, &self.client.liveness);
         loop {
@@ -39,7 +38,8 @@ impl Connection {
                 client.outbox.push(framed(|out| pong.write(out)));
             }
             client.outbox.send_now();
-            // Requests come by the thousand: their news can wait, pings cannot.
+            // The leader is told of requests only now and then, because they are many; of pings at
+            // once.
             let next = began + client.timeout / 12;
             while !liveness.is_pinged() && timeout_at(next, liveness.beats()).await.is_ok() {}
         }

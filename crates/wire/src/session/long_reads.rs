@@ -1,4 +1,4 @@
-//! Reads that take long: in slices, on a thread of their own.
+//! Long reads: in slices, on a thread apart.
 
 use std::sync::Arc;
 
@@ -9,32 +9,32 @@ use znode::{State, Zxid};
 
 use crate::client::end::End;
 use crate::request::operations::needs;
-use crate::request::reading_thread::Gone;
+use crate::request::reading_thread::NoReadingThread;
 use crate::request::slices::{LongRead, Sink, Walk};
-use crate::request::watches::{self, Comeback, Former, Watches};
+use crate::request::watches::{self, Comeback, FormerWatches, WatchRequest};
 use crate::session::connection::Connection;
 
-/// The length and the header of an answer.
+/// Bytes in front of an answer's body: the length and the header.
 const HEAD_BYTES: usize = 20;
 
-/// The measure of a read in one state.
-struct Measured {
+/// A read that was measured in one state.
+struct Measurement {
     read: LongRead,
     zxid: Zxid,
-    /// The length of its body, or its error.
+    /// The length of the body in bytes, or the error code of the answer.
     length: Result<usize, i32>,
 }
 
-impl Measured {
-    /// The length of the answer. A refusal has a place of its own.
+impl Measurement {
+    /// Length in bytes of the answer. An answer with an error code has only the header.
     fn bytes(&self) -> usize {
         HEAD_BYTES + self.length.unwrap_or_default()
     }
 }
 
 impl Connection {
-    /// Answers a long read: from `state`, or from that of the moment when there is a place for its
-    /// answer.
+    /// Answers a long read from `state`. `None` stands for the state at the time when there is a
+    /// place for the answer.
     pub(crate) async fn read_long(
         &self,
         xid: i32,
@@ -43,21 +43,26 @@ impl Connection {
         state: Option<Arc<State>>,
     ) -> Option<End> {
         let end = match needs(&request).watches {
-            Some(Watches::Back(former)) => self.bring_back_slowly(xid, former).await,
+            Some(WatchRequest::Back(former)) => self.bring_back_slowly(xid, former).await,
             _ => self.read_in_slices(xid, &request, state).await.err().map(End::from),
         };
         self.answered(since, end);
         end
     }
 
-    /// Answers a read in slices. While it waits for the place of its answer, it holds no place on
-    /// the thread, and no state, whose memory others have left behind: its length is measured in
-    /// one state, and the answer is made from a later one.
+    /// Answers a read in slices. While it waits for a place for its answer, it holds neither a
+    /// place on the thread nor a state, because an old state takes memory. So the length is
+    /// measured in one state, and the answer is made from a later one.
     ///
-    /// Two reads do keep a state while they wait: one whose state is given, since a later one would
-    /// show what its client has written behind it, and one that has grown beyond the place that it
-    /// waited for.
-    async fn read_in_slices(&self, xid: i32, request: &Request, state: Option<Arc<State>>) -> Result<(), Gone> {
+    /// Two kinds of read keep a state while they wait. One was given its state, because a later one
+    /// would show writes that its client sent afterwards. The other has become longer than the
+    /// place that it waited for.
+    async fn read_in_slices(
+        &self,
+        xid: i32,
+        request: &Request,
+        state: Option<Arc<State>>,
+    ) -> Result<(), NoReadingThread> {
         let (door, outbox) = (&self.door, &self.client.outbox);
         let source = outbox.account().source();
         let sets_or_hears = self.client.watches();
@@ -68,7 +73,7 @@ impl Connection {
         let (mut place, mut releases) = (waiting.place_now(), false);
         if is_given {
             if place.is_none() {
-                // Others have the thread while it waits.
+                // Other reads get the thread while this one waits.
                 drop(permit);
                 place = Some(waiting.place().await);
                 permit = door.long_reads.enter(source).await?;
@@ -94,8 +99,8 @@ impl Connection {
         let bytes = measured.bytes();
         let place = match place {
             Some(place) if place.len() >= bytes => place,
-            // It has grown meanwhile. Its first wait is over: one read never stands in the line
-            // twice.
+            // The list has grown since. The first place is given back, so that a read is in line
+            // only once.
             less => {
                 drop((less, permit));
                 let place = outbox.account().place(bytes).await;
@@ -109,8 +114,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Goes through a read without making its answer.
-    async fn measure(&self, state: Arc<State>, request: &Request) -> Result<Measured, Gone> {
+    /// Walks through a read without making its answer.
+    async fn measure(&self, state: Arc<State>, request: &Request) -> Result<Measurement, NoReadingThread> {
         let (door, client, zxid) = (&self.door, &self.client, state.last_zxid());
         let walk = needs(request).walk;
         let bytes_max = match walk {
@@ -119,17 +124,17 @@ impl Connection {
         };
         let bytes_max = bytes_max.min(door.unread.answer_bytes_max().saturating_sub(HEAD_BYTES));
         let read = LongRead::new(state, client.identities(), client.session(), walk, bytes_max);
-        let (read, measured) = door.long_reads.run(read, Sink::Measure(0)).await.ok_or(Gone)?;
-        Ok(Measured { read, zxid, length: measured.map(|sink| sink.len()) })
+        let (read, measured) = door.long_reads.run(read, Sink::Measure(0)).await.ok_or(NoReadingThread)?;
+        Ok(Measurement { read, zxid, length: measured.map(|sink| sink.len()) })
     }
 
-    /// Makes the answer, which was measured to be so many bytes long.
-    async fn write_in_slices(&self, xid: i32, measured: Measured, bytes: usize) -> Result<Vec<u8>, Gone> {
-        let Measured { read, zxid, .. } = measured;
+    /// Makes the frame of the answer, whose length in bytes is known.
+    async fn write_in_slices(&self, xid: i32, measured: Measurement, bytes: usize) -> Result<Vec<u8>, NoReadingThread> {
+        let Measurement { read, zxid, .. } = measured;
         let mut frame = Vec::with_capacity(bytes);
         frame.resize(HEAD_BYTES, 0);
         let written = self.door.long_reads.run(read, Sink::Write(frame)).await;
-        let Some((_, Ok(Sink::Write(mut frame)))) = written else { return Err(Gone) };
+        let Some((_, Ok(Sink::Write(mut frame)))) = written else { return Err(NoReadingThread) };
         let mut head = Vec::with_capacity(HEAD_BYTES);
         i32::try_from(frame.len() - 4).unwrap_or(i32::MAX).write(&mut head);
         ReplyHeader { xid, zxid: self.told(zxid), error: 0 }.write(&mut head);
@@ -138,12 +143,12 @@ impl Connection {
         Ok(frame)
     }
 
-    /// The state, with the watch on it where there is to be one; and whether events are held back
-    /// until the answer.
+    /// The state for a read, with a watch set if the request asks for one. Also whether events are
+    /// held back until the answer, and an error code if the watch has no room.
     fn look_for(&self, request: &Request) -> (Arc<State>, bool, Result<(), i32>) {
         let (hub, client) = (&self.door.hub, &*self.client);
         match needs(request).watches {
-            Some(Watches::Read(watching, which)) => {
+            Some(WatchRequest::Read(watching, which)) => {
                 let (state, set) = watches::look(hub, client, watching, which);
                 (state, true, set)
             }
@@ -152,8 +157,9 @@ impl Connection {
         }
     }
 
-    /// Brings many watches back. Between two looks others have their turn.
-    async fn bring_back_slowly(&self, xid: i32, former: Former<'_>) -> Option<End> {
+    /// Sets the watches of a former connection again. Other clients get their turn between two
+    /// steps.
+    async fn bring_back_slowly(&self, xid: i32, former: FormerWatches<'_>) -> Option<End> {
         let mut comeback = Comeback::new(former);
         loop {
             match comeback.step(&self.door.hub, &self.client) {

@@ -1,4 +1,4 @@
-//! Writes and syncs on their way.
+//! Writes and syncs while they are executed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -6,50 +6,52 @@ use std::time::Duration;
 use jute::{PathOnly, Record, error};
 use replica::{Consistency, Error};
 use tokio::time::{Instant, sleep};
-use znode::{Op, Request as Proposal, Turn};
+use znode::{Op, Request as Proposal, WriteTurn};
 
-use crate::client::codes::Told;
-use crate::request::done::Done;
+use crate::client::codes::RefusalReply;
+use crate::request::outcome::Outcome;
 use crate::request::writes::{self, Shape};
 use crate::session::connection::Connection;
 use crate::session::door::Door;
 
-/// A pause between two tries of a write that found this node's queues full.
+/// Pause before a write is proposed again that found this node's queues full.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Proposes a write in its turn, until its outcome is known or there is no use in waiting for it.
-pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &Shape) -> Done {
+/// Proposes a write at its turn, again and again until its outcome is known or the connection must
+/// end.
+pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &Shape) -> Outcome {
     let (door, client) = (&connection.door, &connection.client);
     let in_turn = |identities, op| {
-        let turn = Some(Turn { connection: client.connection, number: turn });
+        let turn = Some(WriteTurn { connection: client.connection, number: turn });
         Proposal { identities, turn, ..Proposal::of(client.credential, op) }
     };
     let mut proposal = in_turn(client.identities().to_vec(), op);
-    // In the order of the turns: both serve those who wait in the order in which they came.
+    // In the order of turns, because both lines are first come, first served.
     let _pass = door.windows.enter(client.outbox.account().source(), proposal.bytes()).await;
     let Ok(_place) = door.writes.acquire().await else {
-        return Done::Cut("the door closes");
+        return Outcome::Cut("the door closes");
     };
     let mut too_long = false;
     let deadline = door.propose_deadline();
     loop {
         let applied = match door.replica.propose(proposal.clone(), deadline).await {
             Ok(applied) => applied,
-            // Nothing happened: it may come again, and those behind it wait for their turn.
+            // Nothing was proposed, so the write may be proposed again. Later writes wait for its
+            // turn.
             Err(Error::Unavailable { .. }) if Instant::now() + PAUSE < deadline => {
                 sleep(PAUSE).await;
                 continue;
             }
-            Err(Error::Unavailable { .. }) => return Done::Cut("a write was not taken"),
-            Err(Error::Restoring { .. }) => return Done::Cut("the cluster was restored a short time ago"),
-            Err(Error::Unknown { .. }) => return Done::Cut("the outcome of a write is not known"),
-            // It is too long for the log. Those behind it wait for its turn, so nothing at all is
-            // done in it.
+            Err(Error::Unavailable { .. }) => return Outcome::Cut("a write was not taken"),
+            Err(Error::Restoring { .. }) => return Outcome::Cut("the cluster was restored a short time ago"),
+            Err(Error::Unknown { .. }) => return Outcome::Cut("the outcome of a write is not known"),
+            // The write is too long for the log. Later writes wait for its turn, so an empty multi
+            // takes the turn.
             Err(Error::Refused(_)) if !too_long => {
                 (proposal, too_long) = (in_turn(Vec::new(), Op::Multi(Vec::new())), true);
                 continue;
             }
-            Err(Error::Refused(_)) => return Done::Cut("a write was refused unseen"),
+            Err(Error::Refused(_)) => return Outcome::Cut("a write was refused unseen"),
         };
         let too_early = applied.reply.as_ref().is_err_and(|refusal| refusal.error == znode::Error::OutOfTurn);
         if !too_early {
@@ -57,37 +59,37 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &
             let nothing = Shape::Multi(Vec::new());
             let state = door.replica.state();
             return match writes::answer(if too_long { &nothing } else { shape }, &applied, &state) {
-                Ok(_) if too_long => Done::Answer(Some(applied.zxid), Err(error::BAD_ARGUMENTS)),
-                Ok(body) => Done::Answer(Some(applied.zxid), Ok(body)),
-                Err(Told::Code(code)) => Done::Answer(Some(applied.zxid), Err(code)),
-                Err(Told::Closed) => Done::Cut("the session is gone, or at another connection"),
+                Ok(_) if too_long => Outcome::Answer(Some(applied.zxid), Err(error::BAD_ARGUMENTS)),
+                Ok(body) => Outcome::Answer(Some(applied.zxid), Ok(body)),
+                Err(RefusalReply::Code(code)) => Outcome::Answer(Some(applied.zxid), Err(code)),
+                Err(RefusalReply::Closed) => Outcome::Cut("the session is gone, or at another connection"),
             };
         }
-        // It overtook the write before it on the way into the log.
+        // The write came into the log before the one with the turn before.
         connection.write_order.wait_for(turn).await;
     }
 }
 
-/// Waits until this node has applied whatever was acknowledged anywhere before now.
-pub(crate) async fn sync(door: &Door, path: &PathOnly) -> Done {
-    let _counted = Counted::new(&door.syncs);
+/// Waits until this node has applied all writes that any node had acknowledged before.
+pub(crate) async fn sync(door: &Door, path: &PathOnly) -> Outcome {
+    let _guard = SyncGuard::new(&door.syncs);
     match door.replica.read(Consistency::Linearizable, door.propose_deadline()).await {
-        Ok(_) => Done::Answer(Some(door.replica.state().last_zxid()), Ok(path.to_bytes())),
-        Err(_) => Done::Cut("no leader confirmed a sync"),
+        Ok(_) => Outcome::Answer(Some(door.replica.state().last_zxid()), Ok(path.to_bytes())),
+        Err(_) => Outcome::Cut("no leader confirmed a sync"),
     }
 }
 
-/// One of those that are under way.
-struct Counted<'a>(&'a AtomicUsize);
+/// Counts a sync among those that are under way, until this is dropped.
+struct SyncGuard<'a>(&'a AtomicUsize);
 
-impl<'a> Counted<'a> {
-    fn new(all: &'a AtomicUsize) -> Counted<'a> {
+impl<'a> SyncGuard<'a> {
+    fn new(all: &'a AtomicUsize) -> SyncGuard<'a> {
         all.fetch_add(1, Ordering::Relaxed);
-        Counted(all)
+        SyncGuard(all)
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for SyncGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

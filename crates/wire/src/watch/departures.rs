@@ -1,4 +1,4 @@
-//! Clients of a node that cannot serve: they are to go to another one.
+//! Departures: a node that cannot serve sends its clients to other nodes.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use tracing::debug;
 
 use crate::watch::hub::Hub;
 
-/// A pause until those are looked for that have come meanwhile.
+/// Pause before connections are closed that have come since.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Closes all connections while the node cannot serve, until it is dropped.
+/// Closes all connections while the node cannot serve. Runs until it is dropped.
 ///
-/// Without that a client whose pings are answered would stay, and so would what it holds, although
-/// nothing that it writes comes to its end.
+/// Otherwise a client whose pings are answered would stay, and keep its locks, although none of its
+/// writes would be executed.
 pub(crate) async fn send_away(replica: &Replica, hub: &Hub) {
     loop {
         replica.cannot_serve().await;

@@ -1,4 +1,5 @@
-//! Clients that are given up because others wait for what they do not take.
+//! Evictions: clients that do not take their answers are closed when other clients wait for the
+//! memory.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -13,44 +14,45 @@ use crate::client::Client;
 use crate::client::shared_bytes::{SharedBytes, UNCOUNTED_BYTES_MAX};
 use crate::watch::hub::Hub;
 
-/// Time that an answer waits for its place, and none before it gets one, until clients that take
-/// nothing are given up.
+/// Time without progress in a line of waiting clients after which clients that take nothing are
+/// closed.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Rounds of that time after which the client that takes the least is given up: one that takes a
-/// byte now and then must not keep what others wait for.
+/// Number of such times after which the client that takes the least is closed, because one that
+/// takes a byte now and then must not keep others waiting.
 const ROUNDS_MAX: usize = 10;
 
-/// Gives up clients while those who wait do not get on, until it is dropped: where all wait, any of
-/// them; where an address waits for its own share, those of the address.
+/// Closes clients while waiting clients make no progress. Runs until it is dropped. If clients wait
+/// for the bound on all connections, any client may be closed; if they wait for the share of their
+/// address, only clients of that address.
 pub(crate) async fn evict(unread: &SharedBytes, hub: &Hub) {
     let mut stuck: HashMap<Option<IpAddr>, usize> = HashMap::new();
     loop {
         unread.pressed().await;
         loop {
-            let lines = unread.lines();
-            stuck.retain(|line, _| lines.contains_key(line));
-            if lines.is_empty() {
+            let queues = unread.queues();
+            stuck.retain(|source, _| queues.contains_key(source));
+            if queues.is_empty() {
                 break;
             }
             let before: HashMap<u64, u64> = hub.clients().iter().filter(keeps).map(taken).collect();
             sleep(PATIENCE).await;
-            let (now, clients) = (unread.lines(), hub.clients());
-            for (line, served) in lines {
-                if now.get(&line) != Some(&served) {
-                    stuck.remove(&line);
+            let (now, clients) = (unread.queues(), hub.clients());
+            for (source, served) in queues {
+                if now.get(&source) != Some(&served) {
+                    stuck.remove(&source);
                     continue;
                 }
-                let rounds = stuck.entry(line).or_default();
+                let rounds = stuck.entry(source).or_default();
                 *rounds += 1;
-                let all = clients.iter().filter(|client| line.is_none() || client.outbox.source() == line);
+                let all = clients.iter().filter(|client| source.is_none() || client.outbox.source() == source);
                 give_up(all, &before, rounds.is_multiple_of(ROUNDS_MAX));
             }
         }
     }
 }
 
-/// Tells whether the client has been offered more than it may keep, and has not been given up for
-/// that. What is held back behind an answer that is being made is not its fault.
+/// Tells whether the client has more bytes to take than are left uncounted, and was not closed.
+/// Events that are held back until an answer do not count, because the client cannot take them.
 fn keeps(client: &&Arc<Client>) -> bool {
     client.outbox.offered() > UNCOUNTED_BYTES_MAX && !client.outbox.is_aborted()
 }
@@ -59,8 +61,8 @@ fn taken(client: &Arc<Client>) -> (u64, u64) {
     (client.number, client.outbox.taken())
 }
 
-/// Closes those that kept something `before`, and have taken nothing since; when there are none,
-/// and this has gone on `for_long`, the one that has taken the least.
+/// Closes the clients that had bytes `before` and have taken none since. If there are none, and the
+/// line was stuck `for_long`, closes the client that has taken the least.
 fn give_up<'a>(clients: impl Iterator<Item = &'a Arc<Client>>, before: &HashMap<u64, u64>, for_long: bool) {
     let since = |client: &Arc<Client>| client.outbox.taken().checked_sub(*before.get(&client.number)?);
     let mut slow: Vec<_> = clients.filter(keeps).filter_map(|client| Some((since(client)?, client))).collect();
@@ -77,7 +79,7 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
 
-    /// Gives a client so many bytes to take, of which it takes some.
+    /// Gives a client bytes to take, and lets its writer take them.
     fn offer(client: &Client, bytes: usize) {
         client.outbox.push(vec![1; bytes]);
         assert!(client.outbox.next().now_or_never().flatten().is_some());
@@ -91,7 +93,7 @@ mod tests {
         held.outbox.hold();
         held.outbox.push_event(&[1; 100_000]);
         let before: HashMap<u64, u64> = clients.iter().filter(keeps).map(taken).collect();
-        // It had nothing to take until now.
+        // This client had nothing to take until now.
         offer(late, 100_000);
         assert!(slow.outbox.wrote(1_000) && slower.outbox.wrote(10));
         let closed = || clients.each_ref().map(|client| client.is_closed());

@@ -1,4 +1,5 @@
-//! The connections of one node and their watches, told of every change before a reader can see it.
+//! The hub: the connections of one node and their watches. It learns of every change before a
+//! reader can see the change.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,71 +12,72 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::Instant;
 use tracing::warn;
-use znode::{EventKind, Recorded, SessionId, State, Turn, ZPath};
+use znode::{EventKind, EventRecord, SessionId, State, WriteTurn, ZPath};
 
 use crate::client::Client;
 use crate::client::codes::wire_zxid;
-use crate::watch::concerned::{Concerned, Hearer, WatchKind};
+use crate::watch::audience::{Audience, Hearer, WatchKind};
 use crate::watch::read_points::{ReadPoint, ReadPoints};
-use crate::watch::watch_table::{Full, TOGETHER, WatchLimits, WatchTable};
+use crate::watch::watch_table::{TOGETHER, WatchLimits, WatchRefusal, WatchTable};
 
-/// All connections of the door.
+/// All connections of the door, with their watches.
 ///
-/// One guard is held to apply and to set watches. A look at the state and the watch on what was
-/// seen happen under it, so no change falls in between.
+/// Applying entries and setting watches use one guard. A client's read and its watch on what it
+/// read happen under the guard, so no change can come in between.
 ///
-/// An event is in a client's outbox before any answer that shows the change. Of an event that
-/// concerns many clients some are told at once, and the others bit by bit, so that no entry waits
-/// for that. A client that is about to be answered is told first ([`Hub::catch_up`]).
+/// An event is in a client's outbox before any answer that shows the change. If an event is for
+/// many clients, some are told at once and the others in steps, so that no entry waits for all of
+/// them. A client is always told of its events before its next answer ([`Hub::catch_up`]).
 pub(crate) struct Hub {
-    inner: Mutex<Inner>,
-    /// The task that applies entries waits for the guard.
+    inner: Mutex<HubState>,
+    /// True while the task that applies entries waits for the guard.
     is_awaited: AtomicBool,
-    /// True while there are clients to be told of events.
+    /// True while there are clients that have not been told of their events.
     is_behind: AtomicBool,
-    /// A call for each event that is to be told or sent.
+    /// Wakes a task for events that are to be told or sent.
     told: Notify,
-    /// A stand-in for the state while that changes.
+    /// An empty state in place of the published one while that changes.
     no_state: Arc<State>,
-    /// Single watches for which there was no room.
+    /// Log messages about watches for which there was no room.
     refused: Seldom,
 }
 
-struct Inner {
-    /// The state as published.
+struct HubState {
+    /// The published state.
     state: Arc<State>,
     table: WatchTable,
     clients: HashMap<u64, Arc<Client>>,
     by_session: HashMap<SessionId, u64>,
     read_points: ReadPoints,
-    /// Events that not all clients have been told of whom they concern, the oldest first.
+    /// Events of which not all clients have been told, oldest first.
     untold: VecDeque<FanOut>,
-    /// Clients that have events that no task sends yet, each once.
+    /// Clients with events in their outboxes that are to be sent, each once.
     told: VecDeque<Arc<Client>>,
 }
 
-/// An event on its way to the clients that it concerns.
+/// An event that is being told to the clients whose watches it fires.
 struct FanOut {
-    recorded: Recorded,
+    recorded: EventRecord,
     frame: Vec<u8>,
-    concerned: Concerned,
+    audience: Audience,
 }
 
-/// Clients to whom events are told and sent before others have their turn.
+/// Most clients that a task tells and sends events before it yields.
 const SENT_TOGETHER: usize = 32;
-/// Events that are being told. With more, the oldest one is told to all at once.
+/// Most events that are on their way. Beyond that, the oldest one is told to all its clients at
+/// once.
 const UNTOLD_MAX: usize = 100;
 
-/// A look at the state and the watches.
+/// Access to the state and the watches under the guard, for one client.
 pub(crate) struct Look<'a> {
-    inner: &'a mut Inner,
+    inner: &'a mut HubState,
     client: &'a Client,
 }
 
 impl Hub {
     pub(crate) fn new(limits: WatchLimits) -> Hub {
         let no_state = Arc::new(State::default());
-        let inner = Inner {
+        let inner = HubState {
             state: Arc::clone(&no_state),
             table: WatchTable::new(limits),
             clients: HashMap::new(),
@@ -89,8 +91,8 @@ impl Hub {
         Hub { inner: Mutex::new(inner), is_awaited, is_behind, told, no_state, refused }
     }
 
-    /// Takes in a client whose session was opened, or attached to it. Its session's former
-    /// connection here is closed.
+    /// Adds a client whose session was opened or attached. The session's former connection on this
+    /// node is closed.
     pub(crate) fn join(&self, client: &Arc<Client>) {
         let mut inner = self.lock();
         inner.clients.insert(client.number, Arc::clone(client));
@@ -100,7 +102,7 @@ impl Hub {
         }
     }
 
-    /// Lets go of a client that is gone, and of some of its watches. True when there are more.
+    /// Removes a client that is gone, and some of its watches. True if it has more watches.
     pub(crate) fn leave(&self, client: &Client) -> bool {
         let mut inner = self.lock();
         inner.catch_up(client.number);
@@ -112,23 +114,24 @@ impl Hub {
         inner.table.remove_some(client.number, TOGETHER)
     }
 
-    /// Lets the task that applies entries have the guard, between two looks of many: by itself the
-    /// guard does not go to who waits for it.
+    /// Lets the task that applies entries take the guard, between two of many steps. The guard
+    /// itself is not fair.
     pub(crate) fn step_aside(&self) {
         while self.is_awaited.load(Ordering::Acquire) {
             std::thread::yield_now();
         }
     }
 
-    /// Tells a client of the events that it has not been told of. Before each answer.
+    /// Tells a client of all events that it has not been told of. Called before each answer.
     pub(crate) fn catch_up(&self, client: &Client) {
         if self.is_behind.load(Ordering::Acquire) {
             self.lock().catch_up(client.number);
         }
     }
 
-    /// Tells and sends events as they come, until it is dropped. A few tasks do that for all
-    /// connections: to wake each of them for its event would cost more than the event.
+    /// Tells clients of events and sends them as they come. Runs until it is dropped. A few such
+    /// tasks work for all connections, because waking the task of each connection would cost more
+    /// than the event.
     pub(crate) async fn send_events(&self) {
         loop {
             self.told.notified().await;
@@ -143,7 +146,7 @@ impl Hub {
                 if some.is_empty() && !is_behind {
                     break;
                 }
-                // Another task, if one is idle, goes on behind these.
+                // An idle task continues with the next clients.
                 self.told.notify_one();
                 some.iter().for_each(|client| client.outbox.send_events());
                 StepTimes::of_this_process().count(began.elapsed());
@@ -152,11 +155,10 @@ impl Hub {
         }
     }
 
-    /// Looks at the state and sets watches, under one guard. Keep it short: nothing is applied
-    /// meanwhile.
+    /// Lets a client read the state and set watches under one guard. It must be short, because
+    /// nothing is applied meanwhile.
     ///
-    /// Events that come after the look are held back until the client's outbox is released with the
-    /// answer.
+    /// Events that come later are held back until the client's outbox is released with the answer.
     pub(crate) fn look<T>(&self, client: &Client, look: impl FnOnce(&mut Look<'_>) -> T) -> T {
         let mut inner = self.lock();
         inner.catch_up(client.number);
@@ -165,8 +167,8 @@ impl Hub {
         result
     }
 
-    /// The code for a client whose watch has no room, with a word about it in the log now and then.
-    pub(crate) fn refuse(&self, client: &Client, Full(cause): Full) -> i32 {
+    /// The error code for a watch that has no room. Logs it from time to time.
+    pub(crate) fn refuse(&self, client: &Client, WatchRefusal(cause): WatchRefusal) -> i32 {
         if let Some(times) = self.refused.note(Instant::now()) {
             let (session, addr) = (client.session(), client.addr);
             warn!(%session, %addr, cause, times, "a watch of a ZooKeeper client is refused");
@@ -174,11 +176,11 @@ impl Hub {
         error::SYSTEM_ERROR
     }
 
-    /// The state for a read behind the last of the client's writes so far: with that write, and
+    /// The state for a read that follows the client's writes so far: with the last of them, and
     /// without the next one.
     pub(crate) fn read_point(&self, client: &Client) -> ReadPoint {
         let mut inner = self.lock();
-        let Inner { state, read_points, .. } = &mut *inner;
+        let HubState { state, read_points, .. } = &mut *inner;
         read_points.ask(client.session(), client.connection, client.last_turn(), state)
     }
 
@@ -187,14 +189,14 @@ impl Hub {
         self.lock().table.len()
     }
 
-    /// Every connection, in the order in which they came.
+    /// All connections, in the order in which they came.
     pub(crate) fn clients(&self) -> Vec<Arc<Client>> {
         let mut clients: Vec<_> = self.lock().clients.values().cloned().collect();
         clients.sort_unstable_by_key(|client| client.number);
         clients
     }
 
-    /// Sessions and the paths that they watch, by session.
+    /// The paths that each session watches, sorted by session.
     pub(crate) fn watches_by_session(&self) -> Vec<(SessionId, Vec<ZPath>)> {
         let inner = self.lock();
         let mut all = Vec::new();
@@ -210,20 +212,20 @@ impl Hub {
         all
     }
 
-    /// Tells some clients of events. Whether there are more to be told.
-    fn tell_some(&self, inner: &mut Inner) -> bool {
+    /// Tells some clients of events. True if there are more to be told.
+    fn tell_some(&self, inner: &mut HubState) -> bool {
         inner.tell_some(SENT_TOGETHER);
         let is_behind = !inner.untold.is_empty();
         self.is_behind.store(is_behind, Ordering::Release);
         is_behind
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, HubState> {
         self.inner.lock().expect("nothing panics under this guard")
     }
 
-    /// The guard for the task that applies entries: one at a time.
-    fn lock_to_apply(&self) -> MutexGuard<'_, Inner> {
+    /// Takes the guard for the task that applies entries. There is one such task.
+    fn lock_to_apply(&self) -> MutexGuard<'_, HubState> {
         self.is_awaited.store(true, Ordering::Release);
         let inner = self.lock();
         self.is_awaited.store(false, Ordering::Release);
@@ -232,28 +234,28 @@ impl Hub {
 }
 
 impl Look<'_> {
-    /// The state.
+    /// The published state.
     pub(crate) fn state(&self) -> &Arc<State> {
         &self.inner.state
     }
 
-    /// Sets a watch.
-    pub(crate) fn set(&mut self, kind: WatchKind, path: &ZPath) -> Result<(), Full> {
+    /// Sets a watch of the client.
+    pub(crate) fn set(&mut self, kind: WatchKind, path: &ZPath) -> Result<(), WatchRefusal> {
         self.inner.table.set(self.client.number, self.client.outbox.source(), kind, path)
     }
 
-    /// Takes a watch out; false when there is none.
+    /// Removes a watch of the client. False if it is not set.
     pub(crate) fn remove(&mut self, kind: WatchKind, path: &ZPath) -> bool {
         self.inner.table.remove(self.client.number, kind, path)
     }
 
-    /// Tells whether there is such a watch.
+    /// Tells whether the client has this watch.
     pub(crate) fn has(&self, kind: WatchKind, path: &ZPath) -> bool {
         self.inner.table.has(self.client.number, kind, path)
     }
 
-    /// Tells the client of an event that it missed, if it may read what is there: before events
-    /// that are held back.
+    /// Sends the client an event that it missed, if it may read the znode. The event goes before
+    /// those that are held back.
     pub(crate) fn tell(&self, kind: EventKind, path: &ZPath) {
         if !self.state().may_read(path, &self.client.identities()) {
             return;
@@ -272,7 +274,7 @@ impl Observer for Hub {
     fn before_change(&self) -> Box<dyn Observing + '_> {
         let mut inner = self.lock_to_apply();
         inner.state = Arc::clone(&self.no_state);
-        Box::new(Changing { inner, hub: self })
+        Box::new(HubChange { inner, hub: self })
     }
 
     fn replaced(&self, state: &Arc<State>) {
@@ -280,9 +282,9 @@ impl Observer for Hub {
         inner.state = Arc::clone(state);
         inner.read_points.tell(state);
         inner.tell_some(usize::MAX);
-        // What they should have been told is not known. They come again, say what they have seen
-        // and what they watch, and are told then. Nothing more may reach them first: it would move
-        // what they have seen beyond what they missed.
+        // The events that these clients missed are not known. They reconnect, tell the last zxid
+        // that they have seen and their watches, and are sent the events then. Nothing more may
+        // reach them before, because it would raise that zxid beyond the missed events.
         for client in inner.clients.values().filter(|client| inner.table.has_any(client.number)) {
             client.outbox.abort();
             client.close();
@@ -290,18 +292,18 @@ impl Observer for Hub {
     }
 }
 
-/// The hub while the state changes: no reader looks at it.
-struct Changing<'a> {
-    inner: MutexGuard<'a, Inner>,
+/// A change of the state, for whose length no reader looks at the hub.
+struct HubChange<'a> {
+    inner: MutexGuard<'a, HubState>,
     hub: &'a Hub,
 }
 
-impl Observing for Changing<'_> {
-    fn wants(&self, session: SessionId, turn: &Turn) -> bool {
+impl Observing for HubChange<'_> {
+    fn wants(&self, session: SessionId, turn: &WriteTurn) -> bool {
         self.inner.read_points.wants(session, turn.connection, turn.number)
     }
 
-    fn published(mut self: Box<Self>, state: &Arc<State>, events: &[Recorded]) {
+    fn published(mut self: Box<Self>, state: &Arc<State>, events: &[EventRecord]) {
         self.inner.state = Arc::clone(state);
         self.inner.read_points.tell(state);
         if self.inner.table.len() == 0 {
@@ -318,26 +320,26 @@ impl Observing for Changing<'_> {
     }
 }
 
-impl Inner {
-    /// Takes up an event for the clients that it concerns.
-    fn fire(&mut self, recorded: &Recorded) {
+impl HubState {
+    /// Finds the clients of an event, and queues it for them.
+    fn fire(&mut self, recorded: &EventRecord) {
         let event = &recorded.event;
-        // Before the watches fire: an event that is told to nobody must not use any of them up.
+        // Watches for this event do not exist, and it must not use up others.
         if event.kind == EventKind::Granted {
             return;
         }
-        let concerned = self.table.fire(event.kind, &event.path);
-        if concerned.is_empty() {
+        let audience = self.table.fire(event.kind, &event.path);
+        if audience.is_empty() {
             return;
         }
         let Some(frame) = event_frame(wire_zxid(event.zxid), event.kind, &event.path) else { return };
-        self.untold.push_back(FanOut { recorded: recorded.clone(), frame, concerned });
+        self.untold.push_back(FanOut { recorded: recorded.clone(), frame, audience });
         while self.untold.len() > UNTOLD_MAX {
             self.tell_oldest(usize::MAX);
         }
     }
 
-    /// Tells so many clients of events, the oldest event first.
+    /// Tells at most `clients_max` clients of events, the oldest event first.
     fn tell_some(&mut self, clients_max: usize) {
         let mut left = clients_max;
         while left > 0 && !self.untold.is_empty() {
@@ -345,17 +347,17 @@ impl Inner {
         }
     }
 
-    /// Tells so many clients of the oldest event. How many were left to be told, at most those.
+    /// Tells at most `clients_max` clients of the oldest event. Returns their number.
     fn tell_oldest(&mut self, clients_max: usize) -> usize {
         let Some(mut oldest) = self.untold.pop_front() else { return 0 };
         let mut count = 0;
         while count < clients_max
-            && let Some(hearer) = oldest.concerned.take_first()
+            && let Some(hearer) = oldest.audience.take_first()
         {
             self.tell(&oldest, &hearer);
             count += 1;
         }
-        if !oldest.concerned.is_empty() {
+        if !oldest.audience.is_empty() {
             self.untold.push_front(oldest);
         }
         count
@@ -365,7 +367,7 @@ impl Inner {
     fn catch_up(&mut self, number: u64) {
         let mut untold = std::mem::take(&mut self.untold);
         for fan_out in &mut untold {
-            if let Some(hearer) = fan_out.concerned.take(number) {
+            if let Some(hearer) = fan_out.audience.take(number) {
                 self.tell(fan_out, &hearer);
             }
         }
@@ -378,8 +380,8 @@ impl Inner {
         }
         let Some(client) = self.clients.get(&hearer.connection) else { return };
         let open = recorded.acl.is_none() && recorded.parent_acl.is_none();
-        // Who may not read a znode is not told of it, nor of its name if that stands in a list that
-        // it may not read.
+        // A client that may not read a znode is not told of it. Nor is it told a name from a list
+        // that it may not read.
         let may_hear = |who: &[znode::Identity]| {
             recorded.is_for(Some(who)) && (hearer.names_it || recorded.names_it_to(Some(who)))
         };
@@ -390,13 +392,13 @@ impl Inner {
     }
 }
 
-/// The zxid of an event that is told behind its change: there may have been several.
+/// The zxid of an event that a client missed: several changes may be behind it.
 const NO_ZXID: i64 = -1;
 
-/// An event, with the zxid of its change in the header as ZooKeeper 3.9 has it; older clients do
-/// not look at that.
+/// The frame of an event. Its header has the zxid of the change, as in ZooKeeper 3.9; older clients
+/// do not look at it.
 ///
-/// `None` for what no client of ZooKeeper knows: that a ticket was granted its lock.
+/// `None` for the grant of a lock, which is no event of ZooKeeper's protocol.
 fn event_frame(zxid: i64, kind: EventKind, path: &ZPath) -> Option<Vec<u8>> {
     let kind = match kind {
         EventKind::Created => event::NODE_CREATED,
@@ -421,7 +423,7 @@ mod tests {
     use crate::client::Arrival;
     use crate::client::outbox::Outbox;
     use crate::client::shared_bytes::SharedBytes;
-    use crate::request::watches::{Brought, Comeback};
+    use crate::request::watches::{Comeback, ComebackOutcome};
 
     use super::*;
 
@@ -444,7 +446,7 @@ mod tests {
         Arc::new(state)
     }
 
-    fn publish(hub: &Hub, state: &Arc<State>, events: &[Recorded]) {
+    fn publish(hub: &Hub, state: &Arc<State>, events: &[EventRecord]) {
         hub.before_change().published(state, events);
     }
 
@@ -457,7 +459,7 @@ mod tests {
             hub.look(client, |look| look.set(WatchKind::Data, &root)).unwrap();
         }
         other.outbox.release(b"answer".to_vec());
-        // The change comes while the first client's answer is still being made.
+        // The change comes while the answer of the first client is still being made.
         let event = Event { zxid: Zxid(1), kind: EventKind::DataChanged, path: root };
         publish(&hub, &state(1), &[event.clone().into()]);
         one.outbox.release(b"answer".to_vec());
@@ -466,7 +468,7 @@ mod tests {
         assert_eq!(other.outbox.next().await.unwrap(), expected);
     }
 
-    /// A znode may have been made and be gone in one batch: no state that is published has it.
+    /// A znode may be created and deleted in one batch, so that no published state has it.
     #[tokio::test]
     async fn an_event_of_a_znode_that_nobody_may_read_any_more_is_told_to_nobody() {
         let hub = Hub::new(LIMITS);
@@ -479,14 +481,13 @@ mod tests {
         publish(
             &hub,
             &state(1),
-            &[Recorded { event: event.clone(), acl: Some([bobs].into()), parent_acl: None }, event.clone().into()],
+            &[EventRecord { event: event.clone(), acl: Some([bobs].into()), parent_acl: None }, event.clone().into()],
         );
         let once = [b"answer".as_slice(), &event_frame(1, event.kind, &event.path).unwrap()].concat();
         assert_eq!(one.outbox.next().await.unwrap(), once);
     }
 
-    /// The name of a ticket that itself all may read stands in a list that not all may
-    /// read.
+    /// A ticket that all clients may read can be in a list that not all may read.
     #[tokio::test]
     async fn a_recursive_watch_tells_no_names_that_may_not_be_listed() {
         let hub = Hub::new(LIMITS);
@@ -499,7 +500,7 @@ mod tests {
         }
         let bobs = znode::Acl { perms: znode::READ, scheme: "digest".into(), id: "bob:x".into() };
         let event = Event { zxid: Zxid(1), kind: EventKind::Created, path };
-        let hidden = Recorded { event: event.clone(), acl: None, parent_acl: Some([bobs].into()) };
+        let hidden = EventRecord { event: event.clone(), acl: None, parent_acl: Some([bobs].into()) };
         publish(&hub, &state(1), &[hidden, changed(1, "/open")]);
         let open = event_frame(1, EventKind::Created, &ZPath::parse("/open").unwrap()).unwrap();
         let named = event_frame(1, event.kind, &event.path).unwrap();
@@ -507,13 +508,13 @@ mod tests {
         assert_eq!(at.outbox.next().await.unwrap(), [b"answer".as_slice(), &named].concat());
     }
 
-    /// Bytes that a client is sent behind one answer.
+    /// The bytes that a client is sent, up to an answer.
     async fn sent(client: &Client) -> Vec<u8> {
         client.outbox.release(b"answer".to_vec());
         client.outbox.next().await.unwrap()
     }
 
-    /// Clients that watch what is created below the root, four times as many as are told at once.
+    /// Clients that watch all znodes below the root: four times as many as are told at once.
     fn crowd(hub: &Hub) -> Vec<Arc<Client>> {
         let clients: Vec<_> = (1..=4 * SENT_TOGETHER as u64).map(|number| client(hub, number)).collect();
         for client in &clients {
@@ -544,7 +545,7 @@ mod tests {
         assert!(!hub.is_behind.load(Ordering::Relaxed));
     }
 
-    /// The client's watch has fired, and it has not been told yet.
+    /// The client's watch has fired, and the client has not been told of it yet.
     #[tokio::test]
     async fn a_client_that_watches_again_is_told_of_its_former_watch_first() {
         let hub = Hub::new(WatchLimits { all_max: 1_000, ..LIMITS });
@@ -586,11 +587,11 @@ mod tests {
         assert_eq!(hub.watches(), 0);
     }
 
-    fn changed(zxid: u64, path: &str) -> Recorded {
+    fn changed(zxid: u64, path: &str) -> EventRecord {
         Event { zxid: Zxid(zxid), kind: EventKind::Created, path: ZPath::parse(path).unwrap() }.into()
     }
 
-    /// All watches wait for a znode that is not there, but one that missed that its znode went.
+    /// All watches wait for missing znodes, except one that missed the deletion of its znode.
     #[tokio::test]
     async fn many_watches_come_back_in_parts_and_what_they_hear_meanwhile_is_told_behind_the_answer() {
         let limits = WatchLimits { all_max: 10_000, connection_max: 10_000, bytes_max: 1 << 30 };
@@ -603,7 +604,7 @@ mod tests {
         assert_eq!(comeback.step(&hub, &one), None);
         assert_eq!(hub.watches(), TOGETHER);
         publish(&hub, &state(1), &[changed(1, "/0")]);
-        assert_eq!(comeback.step(&hub, &one), Some(Brought::Back(Zxid(0))));
+        assert_eq!(comeback.step(&hub, &one), Some(ComebackOutcome::Back(Zxid(0))));
         publish(&hub, &state(2), &[changed(2, &format!("/{TOGETHER}"))]);
         one.outbox.release(b"answer".to_vec());
         let event = |zxid, kind, path: &str| event_frame(zxid, kind, &ZPath::parse(path).unwrap()).unwrap();

@@ -7,27 +7,28 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use znode::{SessionId, State};
 
-/// Reads that wait for the moment behind a write of their connection. Bounded by the requests that
-/// connections may have on their way.
+/// Reads that wait for the state right after a write of their connection. Their number is bounded
+/// by the requests that connections may have under way.
 ///
-/// So the writes behind such a read need not wait for it. The task that applies entries asks
-/// whether the state behind a write is wanted, and publishes it by itself then.
+/// Writes after such a read need not wait for it. The task that applies entries asks whether a read
+/// wants the state after a write, and then publishes that state separately.
 #[derive(Default)]
 pub(crate) struct ReadPoints {
-    sessions: HashMap<SessionId, Waiting>,
+    sessions: HashMap<SessionId, SessionReads>,
 }
 
-struct Waiting {
+struct SessionReads {
     connection: u64,
     turns: BTreeMap<u64, Vec<oneshot::Sender<Arc<State>>>>,
 }
 
-/// The state for a read: there already, or as soon as it is there. An error when the connection has
-/// no use for it any more.
+/// The state for a read, at once or when its write has been applied. An error if that state will
+/// never come.
 pub(crate) type ReadPoint = oneshot::Receiver<Arc<State>>;
 
 impl ReadPoints {
-    /// The state with this turn's write in it. The next one must not have been proposed.
+    /// Asks for the state after the write with this turn. The next write must not have been
+    /// proposed.
     pub(crate) fn ask(&mut self, session: SessionId, connection: u64, turn: u64, state: &Arc<State>) -> ReadPoint {
         let (tell, moment) = oneshot::channel();
         let there = state.session(session).map(|one| (one.connection, one.turn));
@@ -35,36 +36,38 @@ impl ReadPoints {
             let _ = tell.send(Arc::clone(state));
             return moment;
         }
-        // What is left of a former connection must not take the place of the one that has the
+        // A request of a former connection must not replace those of the connection that has the
         // session now.
         if there.is_some_and(|(now, _)| now != connection) {
             return moment;
         }
-        let waiting = self.sessions.entry(session).or_insert_with(|| Waiting::new(connection));
+        let waiting = self.sessions.entry(session).or_insert_with(|| SessionReads::new(connection));
         if waiting.connection != connection {
-            *waiting = Waiting::new(connection);
+            *waiting = SessionReads::new(connection);
         }
         waiting.turns.entry(turn).or_default().push(tell);
         moment
     }
 
-    /// Tells whether a read waits for the state right behind this write.
+    /// Tells whether a read waits for the state right after this write.
     pub(crate) fn wants(&self, session: SessionId, connection: u64, turn: u64) -> bool {
         let waiting = self.sessions.get(&session).filter(|waiting| waiting.connection == connection);
         waiting.is_some_and(|waiting| waiting.turns.contains_key(&turn))
     }
 
-    /// Gives a state to those who wait for it. Those who will never have theirs are dropped.
+    /// Gives the published state to the reads that wait for it. Reads whose state will never come
+    /// are dropped.
     pub(crate) fn tell(&mut self, state: &Arc<State>) {
         self.sessions.retain(|session, waiting| {
             let Some(session) = state.session(*session) else { return false };
-            // It has moved: nothing that is still on its way will be applied.
+            // The session has moved to another connection, so no more writes of this one will be
+            // applied.
             if session.connection != waiting.connection {
                 return false;
             }
             while let Some(first) = waiting.turns.first_entry().filter(|first| *first.key() <= session.turn) {
                 let (turn, all) = first.remove_entry();
-                // A snapshot may have brought more than it.
+                // A snapshot may have brought later writes, too.
                 if turn == session.turn {
                     all.into_iter().for_each(|tell| _ = tell.send(Arc::clone(state)));
                 }
@@ -73,7 +76,7 @@ impl ReadPoints {
         });
     }
 
-    /// Forgets a connection that is gone.
+    /// Forgets the reads of a connection that is gone.
     pub(crate) fn leave(&mut self, session: SessionId, connection: u64) {
         if self.sessions.get(&session).is_some_and(|waiting| waiting.connection == connection) {
             self.sessions.remove(&session);
@@ -81,9 +84,9 @@ impl ReadPoints {
     }
 }
 
-impl Waiting {
-    fn new(connection: u64) -> Waiting {
-        Waiting { connection, turns: BTreeMap::new() }
+impl SessionReads {
+    fn new(connection: u64) -> SessionReads {
+        SessionReads { connection, turns: BTreeMap::new() }
     }
 }
 

@@ -7,120 +7,127 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use znode::{EventKind, ZPath};
 
-use crate::watch::concerned::{Concerned, WatchKind};
+use crate::watch::audience::{Audience, WatchKind};
 
 /// The kind and the path of a watch.
-type Place = (WatchKind, ZPath);
+type WatchKey = (WatchKind, ZPath);
 
-/// Bounds on watches.
+/// Bounds on the watches of a door.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WatchLimits {
-    /// Watches of all connections.
+    /// Most watches of all connections.
     pub(crate) all_max: usize,
-    /// Watches of one connection.
+    /// Most watches of one connection.
     pub(crate) connection_max: usize,
-    /// Bytes that those of all connections take.
+    /// Most bytes of the watches of all connections.
     pub(crate) bytes_max: usize,
 }
 
-/// Connections of one address have this part of what all have.
+/// Divisor of the bounds for the connections of one address.
 const ADDRESS_PART: usize = 4;
-/// Bytes that a watch takes beside its path, in both maps.
+/// Bytes of a watch besides its path, in both maps.
 const WATCH_BYTES: usize = 240;
 
-/// The number of watches, and the bytes that they take.
+/// The number of watches and the bytes that they take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Held {
+struct WatchTotals {
     watches: usize,
     bytes: usize,
 }
 
-/// The watches of all connections, which are known by number.
+/// The watches of all connections. A connection is known by its number.
 #[derive(Debug)]
 pub(crate) struct WatchTable {
     limits: WatchLimits,
-    held: Held,
-    /// Watchers by kind and path. Shared with events that are still being told. Paths are long and
-    /// many, so they are hashed once and not again when a map grows.
+    totals: WatchTotals,
+    /// Connections by kind and path of their watches. The sets are shared with events that are
+    /// still being told. An `IndexMap`, because it does not hash the long paths again when it
+    /// grows.
     watchers: [IndexMap<ZPath, Arc<BTreeSet<u64>>>; 4],
-    by_connection: HashMap<u64, Watched>,
-    by_source: HashMap<IpAddr, Held>,
+    by_connection: HashMap<u64, ConnectionWatches>,
+    by_source: HashMap<IpAddr, WatchTotals>,
 }
 
-/// Watches of a connection, and the address that it counts for. An address that stands for many
-/// clients has none.
+/// The watches of a connection, and the address whose share they count in. `None` for an address
+/// that stands for many clients.
 #[derive(Debug)]
-struct Watched {
+struct ConnectionWatches {
     source: Option<IpAddr>,
-    places: BTreeSet<Place>,
+    places: BTreeSet<WatchKey>,
 }
 
 /// The reason why there is no room for a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Full(pub(crate) &'static str);
+pub(crate) struct WatchRefusal(pub(crate) &'static str);
 
-impl Full {
-    const ALL: Full = Full("its watches are beyond zookeeper.watches_max");
-    const CONNECTION: Full = Full("its watches are beyond zookeeper.connection_watches_max");
-    const ADDRESS: Full = Full("the watches of its address are beyond a quarter of zookeeper.watches_max");
-    const BYTES: Full = Full("its watches are beyond zookeeper.watches_bytes_max");
-    const ADDRESS_BYTES: Full = Full("the watches of its address are beyond a quarter of zookeeper.watches_bytes_max");
+impl WatchRefusal {
+    const ALL: WatchRefusal = WatchRefusal("its watches are beyond zookeeper.watches_max");
+    const CONNECTION: WatchRefusal = WatchRefusal("its watches are beyond zookeeper.connection_watches_max");
+    const ADDRESS: WatchRefusal =
+        WatchRefusal("the watches of its address are beyond a quarter of zookeeper.watches_max");
+    const BYTES: WatchRefusal = WatchRefusal("its watches are beyond zookeeper.watches_bytes_max");
+    const ADDRESS_BYTES: WatchRefusal =
+        WatchRefusal("the watches of its address are beyond a quarter of zookeeper.watches_bytes_max");
 }
 
 impl WatchTable {
     pub(crate) fn new(limits: WatchLimits) -> WatchTable {
-        let (held, watchers) = (Held::default(), Default::default());
-        WatchTable { limits, held, watchers, by_connection: HashMap::new(), by_source: HashMap::new() }
+        let (totals, watchers) = (WatchTotals::default(), Default::default());
+        WatchTable { limits, totals, watchers, by_connection: HashMap::new(), by_source: HashMap::new() }
     }
 
     /// Number of watches that are set.
     pub(crate) fn len(&self) -> usize {
-        self.held.watches
+        self.totals.watches
     }
 
-    /// Sets a watch of a connection, which counts for `source`. Setting it again changes nothing.
+    /// Sets a watch of a connection, which counts for the address `source`. Setting it again
+    /// changes nothing.
     pub(crate) fn set(
         &mut self,
         connection: u64,
         source: Option<IpAddr>,
         kind: WatchKind,
         path: &ZPath,
-    ) -> Result<(), Full> {
+    ) -> Result<(), WatchRefusal> {
         if self.has(connection, kind, path) {
             return Ok(());
         }
         self.check_room(connection, source, path)?;
         let shares = source.map(|source| self.by_source.entry(source).or_default());
-        for held in std::iter::once(&mut self.held).chain(shares) {
-            held.watches += 1;
-            held.bytes += bytes_of(path);
+        for totals in std::iter::once(&mut self.totals).chain(shares) {
+            totals.watches += 1;
+            totals.bytes += bytes_of(path);
         }
         let watchers = self.watchers[kind as usize].entry(path.clone()).or_default();
         Arc::make_mut(watchers).insert(connection);
         let watched = self.by_connection.entry(connection);
-        watched.or_insert_with(|| Watched { source, places: BTreeSet::new() }).places.insert((kind, path.clone()));
+        watched
+            .or_insert_with(|| ConnectionWatches { source, places: BTreeSet::new() })
+            .places
+            .insert((kind, path.clone()));
         Ok(())
     }
 
-    fn check_room(&self, connection: u64, source: Option<IpAddr>, path: &ZPath) -> Result<(), Full> {
+    fn check_room(&self, connection: u64, source: Option<IpAddr>, path: &ZPath) -> Result<(), WatchRefusal> {
         let WatchLimits { all_max, connection_max, bytes_max } = self.limits;
         let share = source.map(|source| self.by_source.get(&source).copied().unwrap_or_default());
-        let has_room = |held: Held, watches_max: usize| held.watches < watches_max;
-        let has_bytes = |held: Held, bytes_max: usize| held.bytes + bytes_of(path) <= bytes_max;
-        if !has_room(self.held, all_max) {
-            return Err(Full::ALL);
+        let has_room = |totals: WatchTotals, watches_max: usize| totals.watches < watches_max;
+        let has_bytes = |totals: WatchTotals, bytes_max: usize| totals.bytes + bytes_of(path) <= bytes_max;
+        if !has_room(self.totals, all_max) {
+            return Err(WatchRefusal::ALL);
         }
-        if !has_bytes(self.held, bytes_max) {
-            return Err(Full::BYTES);
+        if !has_bytes(self.totals, bytes_max) {
+            return Err(WatchRefusal::BYTES);
         }
         if self.by_connection.get(&connection).is_some_and(|watched| watched.places.len() >= connection_max) {
-            return Err(Full::CONNECTION);
+            return Err(WatchRefusal::CONNECTION);
         }
         if share.is_some_and(|share| !has_room(share, (all_max / ADDRESS_PART).max(1))) {
-            return Err(Full::ADDRESS);
+            return Err(WatchRefusal::ADDRESS);
         }
         if share.is_some_and(|share| !has_bytes(share, bytes_max / ADDRESS_PART)) {
-            return Err(Full::ADDRESS_BYTES);
+            return Err(WatchRefusal::ADDRESS_BYTES);
         }
         Ok(())
     }
@@ -135,7 +142,7 @@ impl WatchTable {
         self.by_connection.contains_key(&connection)
     }
 
-    /// Takes a watch out; false when there is none.
+    /// Removes a watch. False if it is not set.
     pub(crate) fn remove(&mut self, connection: u64, kind: WatchKind, path: &ZPath) -> bool {
         let Some(watchers) = self.watchers[kind as usize].get_mut(path) else { return false };
         if !watchers.contains(&connection) {
@@ -149,39 +156,39 @@ impl WatchTable {
         true
     }
 
-    /// Takes watches of a connection out, but not more than so many; false when it has none.
+    /// Removes at most `count_max` watches of a connection. False if it has none.
     pub(crate) fn remove_some(&mut self, connection: u64, count_max: usize) -> bool {
         let places = self.by_connection.get(&connection).into_iter().flat_map(|watched| &watched.places);
-        let some: Vec<Place> = places.take(count_max).cloned().collect();
+        let some: Vec<WatchKey> = places.take(count_max).cloned().collect();
         for (kind, path) in &some {
             self.remove(connection, *kind, path);
         }
         !some.is_empty()
     }
 
-    /// The connections that an event concerns. Those of them whose watches fire once are out of the
-    /// way of the next event, and give up their watches with [`WatchTable::forget`].
-    pub(crate) fn fire(&mut self, event: EventKind, path: &ZPath) -> Concerned {
-        let mut concerned = Concerned::default();
+    /// The connections that an event is for. Watches that fire once cannot fire again, but count
+    /// until [`WatchTable::forget`].
+    pub(crate) fn fire(&mut self, event: EventKind, path: &ZPath) -> Audience {
+        let mut audience = Audience::default();
         if event != EventKind::ChildrenChanged {
-            self.take(WatchKind::Data, path, &mut concerned);
-            self.add_recursive(path, &mut concerned);
+            self.take(WatchKind::Data, path, &mut audience);
+            self.add_recursive(path, &mut audience);
         }
         if matches!(event, EventKind::ChildrenChanged | EventKind::Deleted) {
-            self.take(WatchKind::Child, path, &mut concerned);
+            self.take(WatchKind::Child, path, &mut audience);
         }
         if let Some(watchers) = self.watchers[WatchKind::Persistent as usize].get(path) {
-            concerned.add(WatchKind::Persistent, true, Arc::clone(watchers));
+            audience.add(WatchKind::Persistent, true, Arc::clone(watchers));
         }
-        concerned
+        audience
     }
 
-    /// Watches by connection: for people.
-    pub(crate) fn by_connection(&self) -> impl Iterator<Item = (u64, &BTreeSet<Place>)> {
+    /// The watches of each connection, for people.
+    pub(crate) fn by_connection(&self) -> impl Iterator<Item = (u64, &BTreeSet<WatchKey>)> {
         self.by_connection.iter().map(|(connection, watched)| (*connection, &watched.places))
     }
 
-    fn add_recursive(&self, path: &ZPath, concerned: &mut Concerned) {
+    fn add_recursive(&self, path: &ZPath, audience: &mut Audience) {
         let table = &self.watchers[WatchKind::Recursive as usize];
         if table.is_empty() {
             return;
@@ -189,7 +196,7 @@ impl WatchTable {
         let mut at = path.as_str();
         loop {
             if let Some(watchers) = table.get(at) {
-                concerned.add(WatchKind::Recursive, at == path.as_str(), Arc::clone(watchers));
+                audience.add(WatchKind::Recursive, at == path.as_str(), Arc::clone(watchers));
             }
             match at.rfind('/') {
                 Some(0) if at != "/" => at = "/",
@@ -199,38 +206,38 @@ impl WatchTable {
         }
     }
 
-    fn take(&mut self, kind: WatchKind, path: &ZPath, concerned: &mut Concerned) {
+    fn take(&mut self, kind: WatchKind, path: &ZPath, audience: &mut Audience) {
         if let Some(watchers) = self.watchers[kind as usize].swap_remove(path) {
-            concerned.add(kind, true, watchers);
+            audience.add(kind, true, watchers);
         }
     }
 
-    /// Forgets a watch that has fired: until then it counts.
+    /// Stops counting a watch that has fired.
     pub(crate) fn forget(&mut self, connection: u64, kind: WatchKind, path: &ZPath) {
-        let Some(Watched { source, places }) = self.by_connection.get_mut(&connection) else { return };
+        let Some(ConnectionWatches { source, places }) = self.by_connection.get_mut(&connection) else { return };
         let source = *source;
         places.remove(&(kind, path.clone()));
         if places.is_empty() {
             self.by_connection.remove(&connection);
         }
         let share = source.and_then(|source| self.by_source.get_mut(&source));
-        for held in std::iter::once(&mut self.held).chain(share) {
-            held.watches -= 1;
-            held.bytes -= bytes_of(path);
+        for totals in std::iter::once(&mut self.totals).chain(share) {
+            totals.watches -= 1;
+            totals.bytes -= bytes_of(path);
         }
-        if let Some(source) = source.filter(|source| self.by_source.get(source) == Some(&Held::default())) {
+        if let Some(source) = source.filter(|source| self.by_source.get(source) == Some(&WatchTotals::default())) {
             self.by_source.remove(&source);
         }
     }
 }
 
-/// Bytes that a watch of a path takes.
+/// Bytes that a watch at this path takes.
 fn bytes_of(path: &ZPath) -> usize {
     path.as_str().len() + WATCH_BYTES
 }
 
-/// Number of watches that are brought back, or taken out, under the guard at once: a whole packet
-/// of them would keep the node from applying for 100 ms and more.
+/// Most watches that are set again, or removed, under the guard at once. All watches of one packet
+/// would keep the node from applying entries for 100 ms or more.
 pub(crate) const TOGETHER: usize = 100;
 
 #[cfg(test)]
@@ -245,18 +252,18 @@ mod tests {
         WatchLimits { all_max, connection_max, bytes_max: 1 << 20 }
     }
 
-    /// Connections that an event concerns, and whether they name its znode. All are told.
+    /// Connections that are told of an event, and whether a watch of theirs is at its znode.
     fn fire(table: &mut WatchTable, event: EventKind, at: &str) -> Vec<(u64, bool)> {
-        let mut concerned = table.fire(event, &path(at));
+        let mut audience = table.fire(event, &path(at));
         let mut all = Vec::new();
-        while let Some(hearer) = concerned.take_first() {
+        while let Some(hearer) = audience.take_first() {
             hearer.used_up.iter().for_each(|kind| table.forget(hearer.connection, *kind, &path(at)));
             all.push((hearer.connection, hearer.names_it));
         }
         all
     }
 
-    /// Checks how often a watch of connection 1 fires for the same event, three times over.
+    /// Counts the fires of a watch of connection 1 when an event happens three times.
     #[track_caller]
     fn check(kind: WatchKind, at: &str, event: EventKind, path_of_event: &str, expected: usize) {
         let mut table = WatchTable::new(limits(10, 10));
@@ -307,7 +314,7 @@ mod tests {
         let mut table = WatchTable::new(limits(3, 2));
         assert_eq!(table.set(1, None, WatchKind::Data, &path("/a")), Ok(()));
         assert_eq!(table.set(1, None, WatchKind::Child, &path("/a")), Ok(()));
-        assert_eq!(table.set(1, None, WatchKind::Data, &path("/b")), Err(Full::CONNECTION));
+        assert_eq!(table.set(1, None, WatchKind::Data, &path("/b")), Err(WatchRefusal::CONNECTION));
         assert_eq!(table.set(1, None, WatchKind::Data, &path("/a")), Ok(()), "it is set already");
         assert_eq!(table.set(2, None, WatchKind::Data, &path("/b")), Ok(()));
         fire(&mut table, EventKind::DataChanged, "/a");
@@ -321,7 +328,7 @@ mod tests {
         assert_eq!(table.set(1, None, WatchKind::Data, &path("/a")), Ok(()));
         assert_eq!(table.set(1, None, WatchKind::Data, &path("/a")), Ok(()));
         assert_eq!(table.set(2, None, WatchKind::Recursive, &path("/a")), Ok(()));
-        assert_eq!(table.set(2, None, WatchKind::Data, &path("/b")), Err(Full::ALL));
+        assert_eq!(table.set(2, None, WatchKind::Data, &path("/b")), Err(WatchRefusal::ALL));
         assert!(!table.remove(2, WatchKind::Data, &path("/a")));
         assert!(table.remove(2, WatchKind::Recursive, &path("/a")));
         assert!(table.remove_some(1, 1));
@@ -341,30 +348,30 @@ mod tests {
         for (connection, at) in [(1, "/a"), (2, "/a")] {
             assert_eq!(table.set(connection, ONE, WatchKind::Data, &path(at)), Ok(()));
         }
-        assert_eq!(table.set(3, ONE, WatchKind::Data, &path("/a")), Err(Full::ADDRESS));
+        assert_eq!(table.set(3, ONE, WatchKind::Data, &path("/a")), Err(WatchRefusal::ADDRESS));
         assert_eq!(table.set(4, OTHER, WatchKind::Data, &path("/a")), Ok(()));
         for at in 0..5 {
             assert_eq!(table.set(5, None, WatchKind::Data, &path(&format!("/{at}"))), Ok(()), "it is exempt");
         }
-        assert_eq!(table.set(5, None, WatchKind::Data, &path("/b")), Err(Full::ALL));
+        assert_eq!(table.set(5, None, WatchKind::Data, &path("/b")), Err(WatchRefusal::ALL));
         assert!(table.remove(1, WatchKind::Data, &path("/a")));
         assert_eq!(table.set(3, ONE, WatchKind::Data, &path("/a")), Ok(()));
     }
 
-    /// A million of them with paths of 1 KB took 1.2 GB.
+    /// A million watches with paths of 1 KB took 1.2 GB.
     #[test]
     fn what_watches_take_has_a_bound_and_an_address_its_share() {
         let long = |at: usize| path(&format!("/{at:0783}"));
         let mut table = WatchTable::new(WatchLimits { bytes_max: 8 << 10, ..limits(1_000, 1_000) });
         assert_eq!([0, 1].map(|at| table.set(1, ONE, WatchKind::Data, &long(at))), [Ok(()); 2]);
-        assert_eq!(table.set(2, ONE, WatchKind::Data, &path("/")), Err(Full::ADDRESS_BYTES));
+        assert_eq!(table.set(2, ONE, WatchKind::Data, &path("/")), Err(WatchRefusal::ADDRESS_BYTES));
         assert_eq!((2..8).map(|at| table.set(3, None, WatchKind::Data, &long(at))).collect::<Vec<_>>(), [Ok(()); 6]);
-        assert_eq!(table.set(3, None, WatchKind::Data, &path("/")), Err(Full::BYTES));
+        assert_eq!(table.set(3, None, WatchKind::Data, &path("/")), Err(WatchRefusal::BYTES));
         fire(&mut table, EventKind::DataChanged, long(0).as_str());
         assert_eq!(table.set(2, ONE, WatchKind::Data, &long(9)), Ok(()));
         for connection in 1..4 {
             table.remove_some(connection, 100);
         }
-        assert_eq!((table.held, table.by_source.len()), (Held::default(), 0));
+        assert_eq!((table.totals, table.by_source.len()), (WatchTotals::default(), 0));
     }
 }

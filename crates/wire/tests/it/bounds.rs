@@ -30,7 +30,7 @@ async fn connections_have_a_bound() {
     let asked = ConnectRequest { timeout_ms: 9_000, ..ConnectRequest::default() };
     let mut refused = TcpStream::connect(node.addr).await.unwrap();
     let _ = refused.write_all(&framed(|out| asked.write(out))).await;
-    assert_eq!(until_closed(&mut refused).await, []);
+    assert_eq!(until_closed(&mut refused).await, [0_u8; 0]);
     first.close().await;
     while greet(node.addr, &asked).await.2.is_none() {}
 }
@@ -138,7 +138,7 @@ async fn requests_on_their_way_have_a_bound_and_wait() {
     assert_eq!(first.exists("/a", false).await.unwrap().version, 100);
 }
 
-/// Each connection by itself is within its bound.
+/// Each single connection is within its own bound.
 #[tokio::test]
 async fn requests_of_all_connections_have_a_bound_and_long_ones_wait() {
     let exempt = "127.0.0.0/8".parse().unwrap();
@@ -172,7 +172,7 @@ async fn a_client_that_takes_nothing_is_cut_and_others_are_served() {
     let (mut slow, mut other) = (node.client().await, node.client().await);
     other.create("/a", 0).await.unwrap();
     other.set("/a", &"x".repeat(100_000)).await.unwrap();
-    // These answers of many MiB are more than the sockets between the two hold.
+    // These answers of many MiB are more than the sockets at both ends hold.
     let get = framed(|out| {
         RequestHeader { xid: 1, op: op::GET_DATA }.write(out);
         PathWatch { path: "/a".into(), watch: false }.write(out);
@@ -271,7 +271,7 @@ async fn packets_that_are_not_whole_have_a_bound_and_the_oldest_gives_way() {
         let mut half = node.client().await;
         half.stream.write_all(&frame[..30_000]).await.unwrap();
         halves.push(half);
-        // All connections share the bound, and only those that stall pay for it.
+        // All connections share the bound, and only those that take nothing are closed.
         other.set("/a", &"x".repeat(50_000)).await.unwrap();
     }
     let mut last = halves.pop().unwrap();

@@ -1,4 +1,4 @@
-//! Many connections of one address, or silent ones: others are let in meanwhile.
+//! Many connections from one address, or silent ones: other clients are let in meanwhile.
 
 use std::net::SocketAddr;
 

@@ -1,64 +1,16 @@
 //! Log lines about clients that are sent away.
 
-use std::fmt;
-use std::fmt::Write as _;
-use std::sync::{Arc, Mutex};
-
 use jute::{ConnectRequest, MultiOp, PathVersion, Request, SetWatches2};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use testkit::Lines;
+use tracing::Level;
 use wire::WireConfig;
 
 use crate::client::{Client, greet};
 use crate::node::Node;
 
-/// Log lines that an operator sees, with their fields.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<String>>>);
-
-impl Lines {
-    fn with(&self, words: &str) -> Vec<String> {
-        self.0.lock().unwrap().iter().filter(|line| line.contains(words)).cloned().collect()
-    }
-}
-
-struct Text<'a>(&'a mut String);
-
-impl Visit for Text<'_> {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        let _ = write!(self.0, "{}={value:?} ", field.name());
-    }
-}
-
-impl Subscriber for Lines {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && *metadata.level() <= Level::WARN && metadata.target().starts_with("wire")
-    }
-
-    fn event(&self, event: &Event<'_>) {
-        let mut line = String::new();
-        event.record(&mut Text(&mut line));
-        self.0.lock().unwrap().push(line);
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
 #[tokio::test]
 async fn clients_that_will_come_back_with_the_same_have_a_line_now_and_then() {
-    let lines = Lines::default();
-    tracing::subscriber::set_global_default(lines.clone()).expect("one for each process");
+    let lines = Lines::of("wire", Level::WARN).gather();
     let config = WireConfig { packet_bytes_max: 1_000, ..WireConfig::default() };
     let node = Node::start_with(config, |config| config.limits.ops_max = 2).await;
 

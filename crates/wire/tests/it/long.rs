@@ -48,7 +48,7 @@ async fn one_answer_is_sent_however_long_it_is() {
     client.close().await;
 }
 
-/// The walk is long and the answer short: only the time of the walk holds these reads back.
+/// The walk is long and the answer short, so these reads are only delayed by the walk.
 #[tokio::test]
 async fn many_long_reads_keep_neither_a_ping_nor_a_write_of_others_waiting() {
     let node = start(WireConfig { packet_bytes_max: 100_000, ..WireConfig::default() }).await;
@@ -144,7 +144,7 @@ async fn a_read_that_waits_for_room_keeps_neither_writes_nor_pings_nor_an_old_st
     number_is(&node, "zk_num_alive_connections", |alive| alive < 26).await;
     number_is(&node, "zk_unread_bytes", |bytes| bytes > 3 * LONG - 1_000).await;
     let xids = [reader.send(&children("/long", true)).await, reader.send(&children("/long", false)).await];
-    // The second answer shows it too, and the first has set its watch behind it.
+    // The second answer shows the write, too. The first one's watch was set after the write.
     reader.send(&Request::Ping).await;
     assert_eq!(reader.answer().await.xid, jute::xid::PING, "a client that waits is alive");
     other.create("/long/new", 0).await.unwrap();
@@ -230,7 +230,7 @@ async fn an_answer_beyond_what_all_may_have_is_refused() {
     client.close().await;
 }
 
-/// The watches are many, too, and changes meanwhile are told behind the answer.
+/// The watches take several steps, and changes during these are told after the answer.
 #[tokio::test]
 async fn many_watches_come_back_and_others_are_served_meanwhile() {
     let node = start(WireConfig::default()).await;

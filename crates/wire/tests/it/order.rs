@@ -9,7 +9,7 @@ use jute::{
 use replica::{Observer, Observing};
 use tokio::time::timeout;
 use wire::WireConfig;
-use znode::{EventKind, Recorded, State};
+use znode::{EventKind, EventRecord, State};
 
 use crate::client::{Client, create, set};
 use crate::node::{Node, PATIENCE};
@@ -267,7 +267,7 @@ async fn a_write_does_not_wait_for_the_reads_before_it() {
         client.send(&set("/a", "x")).await;
         client.send(&get).await;
     }
-    // Four-letter words tell no numbers without a quorum.
+    // Four-letter words are refused without a quorum, so they cannot tell the number.
     let proposed = async {
         while node.replica.status().proposals < 20 {
             tokio::task::yield_now().await;
@@ -276,8 +276,8 @@ async fn a_write_does_not_wait_for_the_reads_before_it() {
     timeout(PATIENCE, proposed).await.expect("the writes wait for the reads");
 }
 
-/// A read behind a write sees the write, whatever comes behind it. That holds for reads that set
-/// watches, and for syncs, between others.
+/// A read behind a write sees the write, whatever comes behind it. That also holds for reads that
+/// set watches and for syncs, in any mixture.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_of_every_kind_see_what_was_sent_before_them_and_nothing_else() {
     let nodes = Node::start_many(3, WireConfig::default(), |_| {}).await;
@@ -334,7 +334,7 @@ impl Observer for Between {
 }
 
 impl Observing for &Between {
-    fn published(self: Box<Self>, _: &Arc<State>, events: &[Recorded]) {
+    fn published(self: Box<Self>, _: &Arc<State>, events: &[EventRecord]) {
         if events.iter().any(|recorded| recorded.event.kind == EventKind::DataChanged) {
             let _ = self.come.send(());
             let _ = self.go_on.lock().unwrap().recv();
@@ -368,8 +368,8 @@ async fn a_read_never_sees_less_than_the_one_before_it() {
     assert_eq!(writing.answer().await.error, 0);
 }
 
-/// The state is changed in place while it has no reader: the door keeps a reference to it, and must
-/// let go in time.
+/// The state is changed in place while it has no reader. The door keeps a reference to the state,
+/// and must drop it before the change.
 #[tokio::test]
 async fn a_write_copies_nothing_of_the_state() {
     let node = Node::start().await;

@@ -90,7 +90,7 @@ async fn quotas_are_set_listed_and_deleted_as_zkcli_does() {
     client.call(set(limits, "count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=4")).await.unwrap();
     client.create("/a/c", 0).await.unwrap();
     client.set("/a", "123456").await.unwrap();
-    // The session's own znode goes with it, and its place is free again.
+    // The session's own znode is deleted with the session, and its part of the quota is free again.
     client.close().await;
     let mut client = node.client().await;
     assert_eq!(text(&mut client, stats).await, "count=3,bytes=12");

@@ -8,20 +8,21 @@ use wire::WireConfig;
 use crate::client::{Client, create, greet};
 use crate::node::Node;
 
-/// Time that is less than the timeout of the sessions, and far more than the bound of a disk.
+/// Time within which clients must be sent away. It is below the session timeout, and far above the
+/// time after which a disk counts as stalled.
 const LET_GO: Duration = Duration::from_secs(15);
 
 /// Guard that lets the disk go at any end of the test: the thread of the disk is joined.
-struct Stalled;
+struct DiskStall;
 
-impl Stalled {
-    fn begin() -> Stalled {
+impl DiskStall {
+    fn begin() -> DiskStall {
         fail::cfg("log.flushed", "pause").unwrap();
-        Stalled
+        DiskStall
     }
 }
 
-impl Drop for Stalled {
+impl Drop for DiskStall {
     fn drop(&mut self) {
         fail::remove("log.flushed");
     }
@@ -31,7 +32,7 @@ impl Drop for Stalled {
 async fn clients_of_a_node_whose_disk_hangs_are_sent_away_and_come_back_to_their_sessions() {
     let node = Node::start_with(WireConfig::default(), |config| config.disk_stall_max_ms = 400).await;
     let (mut writer, mut idle) = (node.client().await, node.client().await);
-    let (stalled, begun) = (Stalled::begin(), Instant::now());
+    let (stalled, begun) = (DiskStall::begin(), Instant::now());
     writer.send(&create("/a", 0)).await;
     assert_eq!(writer.packet().await, None, "the connection is closed");
     assert_eq!(idle.packet().await, None, "also of one that writes nothing");

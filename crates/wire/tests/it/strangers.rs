@@ -80,7 +80,8 @@ fn changed_packet(rng: &mut Rng) -> Vec<u8> {
         match rng.u8(0..3) {
             0 => packet[at] = rng.u8(..),
             1 => packet[at..].fill(0xff),
-            // This is less than the length says: the next packet's beginning is taken for its end.
+            // The packet is shorter than its length says, so the beginning of the next packet is
+            // taken for its end.
             _ => packet.truncate(at + 1),
         }
     }
@@ -130,7 +131,7 @@ async fn who_does_not_say_what_he_wants_is_not_waited_for() {
     let mut silent = TcpStream::connect(node.addr).await.unwrap();
     let mut half = TcpStream::connect(node.addr).await.unwrap();
     half.write_all(&[0, 0, 0, 45, 0]).await.unwrap();
-    // One byte now and then does not help.
+    // A byte from time to time does not keep the connection open.
     let mut slow = TcpStream::connect(node.addr).await.unwrap();
     let dripping = async {
         let mut byte = [0];

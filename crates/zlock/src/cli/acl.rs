@@ -25,7 +25,7 @@ fn entries() -> Arg {
     arg.value_parser(entry).help("An entry; the list is the whole ACL")
 }
 
-/// The scheme has no colon and the letters have none; the id may have some.
+/// Parses an entry. The scheme and the letters have no colon; the id may have some.
 fn entry(text: &str) -> Result<AclEntry, String> {
     let parts = text.split_once(':').and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once(':')?)));
     match parts {

@@ -1,6 +1,7 @@
 //! `zlock backup`: a file with the state of a cluster.
 
-use std::fs::{self, File};
+use std::cmp::Reverse;
+use std::fs::{self, DirEntry, File};
 use std::io::{BufReader, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -44,12 +45,12 @@ fn save_command() -> Command {
         .arg(flag("local", local))
 }
 
-/// The file that a command is about.
+/// Makes the argument for the file that a command reads.
 pub(crate) fn file_arg(value: &'static str, help: &'static str) -> Arg {
     Arg::new("file").value_name(value).required(true).value_parser(clap::value_parser!(PathBuf)).help(help)
 }
 
-/// The argument of [`file_arg`].
+/// Returns the path in the argument of [`file_arg`].
 pub(crate) fn file_of(matches: &ArgMatches) -> &PathBuf {
     matches.get_one::<PathBuf>("file").expect("it is required")
 }
@@ -77,45 +78,50 @@ pub(crate) async fn save(context: &Context, matches: &ArgMatches) -> Result<u8, 
 async fn save_in(context: &Context, dir: &Path, keep: Option<usize>, local: bool) -> Result<u8, Failure> {
     let unnamed = dir.join(format!("saving-{}", std::process::id()));
     let (mut file, manifest) = fetch(context, &unnamed, local).await?;
-    let prefix = prefix(&manifest.cluster_id);
-    file.rename(dir.join(format!("{prefix}{}-{}{ENDING}", calendar::stamp(manifest.saved.at_ms), manifest.zxid)));
+    file.rename(dir.join(name_of(&manifest)));
     let path = file.finish()?;
     if let Some(keep) = keep {
-        remove_oldest(dir, &prefix, keep)?;
+        remove_oldest(dir, &manifest, keep)?;
     }
     told(context.out, &path, &manifest)
 }
 
-/// The beginning of the names of a cluster's backups.
-fn prefix(cluster_id: &str) -> String {
+/// The name of a backup in a directory: cluster, time and zxid. The beginning of the uuid keeps
+/// clusters of one name apart.
+fn name_of(manifest: &Manifest) -> String {
+    let Manifest { cluster_id, cluster_uuid, saved, zxid, .. } = manifest;
+    let uuid: String = cluster_uuid.chars().take(8).collect();
+    let name = format!("{cluster_id}-{uuid}-{}-{zxid}{ENDING}", calendar::stamp(saved.at_ms));
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
-    format!("{}-", cluster_id.chars().map(plain).collect::<String>())
+    name.chars().map(plain).collect()
 }
 
-/// Removes all backups but the newest `keep`, by their names, which sort as time goes.
-fn remove_oldest(dir: &Path, prefix: &str, keep: usize) -> Result<(), Failure> {
+/// Removes all backups of a cluster but `keep`: the one just saved, and those with the highest
+/// zxids. A clock may go back, and the zxids of a cluster never do.
+fn remove_oldest(dir: &Path, saved: &Manifest, keep: usize) -> Result<(), Failure> {
     let entries = fs::read_dir(dir).map_err(|error| failed(dir, error))?;
-    let mut names: Vec<String> = entries
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|name| is_backup(name, prefix))
-        .collect();
-    names.sort_unstable();
-    for name in names.iter().rev().skip(keep) {
-        let path = dir.join(name);
-        fs::remove_file(&path).map_err(|error| failed(&path, error))?;
+    let others = entries.filter_map(|entry| other_backup(&entry.ok()?, saved));
+    let mut others: Vec<(Manifest, PathBuf)> = others.collect();
+    others.sort_unstable_by_key(|(manifest, _)| Reverse((manifest.zxid, manifest.saved.at_ms)));
+    for (_, path) in others.iter().skip(keep - 1) {
+        fs::remove_file(path).map_err(|error| failed(path, error))?;
     }
     Ok(())
 }
 
-/// Tells whether a name is one that [`save_in`] gives: another cluster's may begin in the same way.
-fn is_backup(name: &str, prefix: &str) -> bool {
-    let middle = name.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(ENDING));
-    let parts = middle.and_then(|middle| middle.split_once('-'));
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    parts.is_some_and(|(stamp, zxid)| digits(zxid) && digits(&stamp.replacen('T', "", 1).replacen('Z', "", 1)))
+/// Reads the manifest of a file that [`save_in`] named for the cluster of `saved`. Returns `None`
+/// for any other file, and for `saved` itself.
+fn other_backup(entry: &DirEntry, saved: &Manifest) -> Option<(Manifest, PathBuf)> {
+    let (name, path) = (entry.file_name().into_string().ok()?, entry.path());
+    // Opening a pipe would wait for its writer.
+    if !name.ends_with(ENDING) || name == name_of(saved) || !entry.file_type().ok()?.is_file() {
+        return None;
+    }
+    let manifest = backup::read_manifest(File::open(&path).ok()?).ok()?;
+    (manifest.cluster_uuid == saved.cluster_uuid && name == name_of(&manifest)).then_some((manifest, path))
 }
 
-/// Writes what a node sends under an unfinished name, and checks it.
+/// Writes the backup that a node sends into an unfinished file, and checks it.
 async fn fetch(context: &Context, path: &Path, local: bool) -> Result<(NewFile, Manifest), Failure> {
     let mut file = NewFile::begin(path)?;
     context.client.backup(local, |bytes| file.write_all(&bytes)).await?;
@@ -201,34 +207,71 @@ fn hex(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use backup::{Counts, Saved};
+    use tempfile::TempDir;
+
     use super::*;
 
-    #[test]
-    fn only_this_clusters_backups_are_counted() {
-        let prefix = prefix("orders/eu");
-        assert_eq!(prefix, "orders_eu-");
-        assert!(is_backup("orders_eu-20261125T103000Z-1838527947551748.zlock-backup", &prefix));
-        for other in [
-            "orders_eu-west-20261125T103000Z-5.zlock-backup",
-            "orders_eu-notes.zlock-backup",
-            "orders_eu-20261125T103000Z-5.zlock-backup.part",
-            "orders-20261125T103000Z-5.zlock-backup",
-        ] {
-            assert!(!is_backup(other, &prefix), "{other}");
+    const EU: (&str, &str) = ("orders/eu", "11111111-aaaa");
+
+    /// The manifest of a backup that was saved on a day of November 2026.
+    fn manifest((cluster_id, cluster_uuid): (&str, &str), day: u32, zxid: u64) -> Manifest {
+        let at_ms = calendar::parse(&format!("2026-11-{day:02}T10:30:00Z")).unwrap();
+        Manifest {
+            cluster_id: cluster_id.into(),
+            cluster_uuid: cluster_uuid.into(),
+            zxid_base: 0,
+            zxid,
+            term: 1,
+            time_ms: 1,
+            level: 1,
+            counts: Counts::default(),
+            saved: Saved { program: "0.1.0".into(), at_ms, node_id: 1, local: false },
+            decided: None,
         }
     }
 
+    fn write(path: &Path, manifest: &Manifest) {
+        backup::write(&znode::State::default(), manifest, File::create(path).unwrap()).unwrap();
+    }
+
+    /// The files that are left of backups, in the order of `saved`, when the last one has been
+    /// saved.
+    fn left(dir: &TempDir, saved: &[Manifest], keep: usize) -> Vec<bool> {
+        let paths: Vec<PathBuf> = saved.iter().map(|manifest| dir.path().join(name_of(manifest))).collect();
+        paths.iter().zip(saved).for_each(|(path, manifest)| write(path, manifest));
+        remove_oldest(dir.path(), saved.last().unwrap(), keep).unwrap();
+        paths.iter().map(|path| path.exists()).collect()
+    }
+
     #[test]
-    fn the_oldest_go() {
-        let dir = tempfile::TempDir::new().unwrap();
-        let name = |day: u32| format!("c-202611{day:02}T000000Z-7{ENDING}");
-        for day in [3, 1, 2] {
-            fs::write(dir.path().join(name(day)), "").unwrap();
-        }
-        fs::write(dir.path().join("c-notes.txt"), "").unwrap();
-        remove_oldest(dir.path(), "c-", 2).unwrap();
-        let left = |day| dir.path().join(name(day)).exists();
-        assert_eq!([left(1), left(2), left(3)], [false, true, true]);
-        assert!(dir.path().join("c-notes.txt").exists());
+    fn the_oldest_go_by_their_zxids_and_not_by_a_clock() {
+        let dir = TempDir::new().unwrap();
+        assert_eq!(name_of(&manifest(EU, 25, 7)), "orders_eu-11111111-20261125T103000Z-7.zlock-backup");
+        let saved = [(5, 7), (6, 8), (2, 9)].map(|(day, zxid)| manifest(EU, day, zxid));
+        assert_eq!(left(&dir, &saved, 2), [false, true, true]);
+    }
+
+    #[test]
+    fn the_backup_just_saved_stays_though_its_node_lags() {
+        let dir = TempDir::new().unwrap();
+        let saved = [(5, 7), (6, 10), (7, 9)].map(|(day, zxid)| manifest(EU, day, zxid));
+        assert_eq!(left(&dir, &saved, 2), [false, true, true]);
+        assert_eq!(left(&dir, &saved, 1), [false, false, true]);
+    }
+
+    #[test]
+    fn other_files_and_other_clusters_backups_stay() {
+        let dir = TempDir::new().unwrap();
+        let others = [("orders_eu", "22222222-bbbb"), ("orders/eu-2", "33333333-cccc"), ("orders/eu", "11111111-dddd")];
+        let others = others.map(|cluster| manifest(cluster, 1, 1));
+        let mut saved = others.to_vec();
+        saved.extend([manifest(EU, 5, 7), manifest(EU, 6, 8)]);
+        let by_hand = dir.path().join(format!("before-the-upgrade{ENDING}"));
+        write(&by_hand, &manifest(EU, 1, 1));
+        let no_backup = dir.path().join(name_of(&manifest(EU, 1, 2)));
+        fs::write(&no_backup, "notes").unwrap();
+        assert_eq!(left(&dir, &saved, 1), [true, true, true, false, true]);
+        assert!(by_hand.exists() && no_backup.exists());
     }
 }

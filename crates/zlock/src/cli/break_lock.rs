@@ -11,7 +11,7 @@ use super::lock::{say, words_of_holder};
 use super::options::flag;
 use super::seen::plain;
 
-/// Contenders that the question names.
+/// Largest number of contenders that the question for confirmation lists.
 const NAMED_MAX: usize = 10;
 
 pub(crate) fn command() -> Command {
@@ -37,7 +37,7 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     let tickets = tickets(context, &path, is_sure).await?;
     for ticket in &tickets {
         match context.client.delete(ticket).await {
-            // Released meanwhile, which is as good.
+            // The ticket was released meanwhile, which has the same result.
             Err(error) if error.is_no_node() => {}
             deleted => {
                 deleted?;
@@ -48,8 +48,8 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     context.out.answer(&serde_json::json!({ "tickets": tickets }), || tickets.iter().try_for_each(line))
 }
 
-/// The tickets that are to go: those that hold, or the one that the path names. Asks whether they
-/// are to go, unless that is sure.
+/// Returns the tickets to take away: those of the holders, or the one at the path. Asks for
+/// confirmation unless `is_sure`.
 async fn tickets(context: &Context, path: &str, is_sure: bool) -> Result<Vec<String>, Failure> {
     let queue = context.client.lock_queue(path).await?;
     let mut found: Vec<Contender> = queue.holders.into_iter().chain(queue.lingering).collect();
@@ -66,7 +66,7 @@ async fn tickets(context: &Context, path: &str, is_sure: bool) -> Result<Vec<Str
     Ok(of_sessions.into_iter().map(|one| one.ticket).collect())
 }
 
-/// Shows those who lose a ticket, and asks.
+/// Shows the contenders that would lose a ticket, and asks for confirmation.
 fn is_confirmed(path: &str, found: &[Contender]) -> bool {
     for one in found.iter().take(NAMED_MAX) {
         let at_ms = one.granted_at_ms.unwrap_or(one.enqueued_at_ms);
@@ -83,8 +83,8 @@ fn is_confirmed(path: &str, found: &[Contender]) -> bool {
     is_read && ["y", "yes"].contains(&answer.trim().to_lowercase().as_str())
 }
 
-/// The contender at a path in its parent's queue. Nothing else is taken away: it may be a client's
-/// data.
+/// Returns the contender at a path, from its parent's queue. Any other znode is refused, because it
+/// may be a client's data.
 async fn ticket(context: &Context, path: &str) -> Result<Contender, Failure> {
     // The root is no lock, and has no queue to look at.
     let lock = path.rsplit_once('/').map(|(lock, _)| lock).filter(|lock| !lock.is_empty());
@@ -93,13 +93,13 @@ async fn ticket(context: &Context, path: &str) -> Result<Contender, Failure> {
     contenders.find(|one| one.ticket == path).ok_or_else(|| nobody(path))
 }
 
-/// The failure when there is no ticket to take away or to revoke.
+/// Returns the failure for a path without a ticket to take away or to revoke.
 pub(crate) fn nobody(path: &str) -> Failure {
     Failure::refused(format!("nobody holds {path}; `zlock locks` shows who holds what"))
 }
 
-/// A znode that queues with a name like a lock node's, and is no session's: data that a client has
-/// put there.
+/// Returns the failure for a persistent znode whose name looks like a lock node's: it may be data
+/// that a client has put there.
 pub(crate) fn no_ticket(path: &str) -> Failure {
     let line =
         format!("{path} is a persistent znode and no session's ticket; `zlock rm {path}` deletes it and its data");

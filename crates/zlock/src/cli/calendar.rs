@@ -2,10 +2,10 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-/// The last millisecond of the year 9999, behind which RFC 3339 has no words.
+/// The last millisecond of the year 9999: RFC 3339 cannot write later times.
 const LAST_MS: u64 = 253_402_300_799_999;
 
-/// Milliseconds since 1970 as `2026-11-25T10:30:00Z`.
+/// Writes milliseconds since 1970 as `2026-11-25T10:30:00Z`.
 pub(crate) fn show(ms: u64) -> String {
     if ms > LAST_MS {
         return format!("{ms} ms since 1970");
@@ -13,7 +13,7 @@ pub(crate) fn show(ms: u64) -> String {
     humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(ms)).to_string()
 }
 
-/// Milliseconds since 1970 for a file's name: such names sort as time goes, and no shell needs
+/// Writes milliseconds since 1970 for a file's name. Such names sort by time, and no shell needs
 /// quotes for them.
 pub(crate) fn stamp(ms: u64) -> String {
     show(ms).replace(['-', ':', ' '], "")

@@ -20,7 +20,7 @@ pub(crate) struct Connection {
     pub(crate) user: Option<User>,
 }
 
-/// Name and password that a client proves itself with.
+/// Name and password with which a client authenticates itself.
 pub(crate) struct User {
     pub(crate) name: String,
     pub(crate) password: String,
@@ -48,7 +48,7 @@ impl Connection {
         let path = |name: &str| given.of(name).get_one::<PathBuf>(name).cloned();
         let file = match (&endpoints, path("client-config")) {
             (_, Some(named)) => read_file(&named)?,
-            // The usual file is for its own endpoints.
+            // The default file has settings for its own endpoints only.
             (Some(_), None) => File::default(),
             (None, None) => match usual_file().filter(|file| file.exists()) {
                 Some(file) => read_file(&file)?,
@@ -69,8 +69,8 @@ impl Connection {
         })
     }
 
-    /// A node on this machine. What variables and the usual file say of TLS is for the endpoints
-    /// that are not asked.
+    /// Makes a connection to a node on this machine by its admin socket. TLS settings of variables
+    /// and of the default file are for endpoints, and are not used here.
     fn by_socket(given: &Given, socket: &Path) -> Result<Connection, Failure> {
         let path =
             |name: &str| given.is_given(name).then(|| given.of(name).get_one::<PathBuf>(name).cloned()).flatten();
@@ -82,8 +82,8 @@ impl Connection {
     }
 }
 
-/// The socket that is to be asked instead of endpoints: of the command line, else of its variable
-/// unless the command line names endpoints.
+/// Returns the admin socket to connect to instead of endpoints: that of the command line, else that
+/// of its variable unless the command line names endpoints.
 fn admin_socket(given: &Given) -> Result<Option<PathBuf>, Failure> {
     let socket = given.of("admin-socket").get_one::<PathBuf>("admin-socket").cloned();
     match (given.is_given("admin-socket"), given.is_given("endpoints")) {
@@ -93,7 +93,7 @@ fn admin_socket(given: &Given) -> Result<Option<PathBuf>, Failure> {
     }
 }
 
-/// The user of the options, else of the variables.
+/// Reads the user from the options, else from the variables.
 fn named_user(given: &Given) -> Result<Option<User>, Failure> {
     let text = given.of("user").get_one::<String>("user").filter(|text| !text.is_empty()).cloned();
     let file = given.of("user-file").get_one::<PathBuf>("user-file").filter(|file| *file != Path::new("")).cloned();
@@ -126,7 +126,7 @@ fn of_either(
     }
 }
 
-/// The text is never part of the failure: it has a password.
+/// Parses `NAME:PASSWORD`. The text is never part of the failure, because it has a password.
 fn parse_user(text: &str, place: &str) -> Result<User, Failure> {
     let parts = text.split_once(':').filter(|(name, _)| !name.is_empty());
     let (name, password) = parts.ok_or_else(|| Failure::refused(format!("{place}: write NAME:PASSWORD")))?;

@@ -11,7 +11,7 @@ use super::failure::Failure;
 use super::options::Given;
 use super::output::Output;
 
-/// A client and a way to print.
+/// Client of a command, and the form of its output.
 pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) out: Output,
@@ -20,20 +20,20 @@ pub(crate) struct Context {
     pub(crate) leaves_session: Cell<bool>,
 }
 
-/// A path as people write it: the first slash may be left out. Other faults of the path are told by
-/// the nodes, as to every client.
+/// Completes a path as people write it: the first slash may be left out. The nodes report other
+/// faults of the path.
 pub(crate) fn path(text: &str) -> String {
     if text.starts_with('/') { text.to_owned() } else { format!("/{text}") }
 }
 
-/// The path argument.
+/// Returns the path argument; the root when there is none.
 pub(crate) fn path_of(matches: &ArgMatches) -> String {
     path(matches.get_one::<String>("path").map_or("/", |text| text))
 }
 
 impl Context {
-    /// Reads the shared options. `name` is the command's, as sessions bear it. `matches` are its
-    /// own options, `before` those that stand before it.
+    /// Reads the shared options. `name` is the command's name, for the label of its session.
+    /// `matches` are the options behind the command, `before` those before it.
     pub(crate) fn read(name: &str, before: &ArgMatches, matches: &ArgMatches) -> Result<Context, Failure> {
         let given = Given { before, behind: matches };
         let connection = Connection::read(&given)?;

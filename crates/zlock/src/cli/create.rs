@@ -41,7 +41,7 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     context.out.answer(&created, || context.out.line(&plain(&created.path)))
 }
 
-/// Makes what is missing on the way to a znode.
+/// Creates the missing parents of a znode.
 pub(crate) async fn make_parents(client: &Client, path: &str) -> Result<(), Error> {
     for (at, _) in path.match_indices('/').skip(1) {
         make(client, &path[..at]).await?;
@@ -49,7 +49,7 @@ pub(crate) async fn make_parents(client: &Client, path: &str) -> Result<(), Erro
     Ok(())
 }
 
-/// Makes a znode, if there is none.
+/// Creates a znode, unless it exists.
 pub(crate) async fn make(client: &Client, path: &str) -> Result<(), Error> {
     match client.create(path, "").await {
         Err(error) if error.code() == Some(ProblemType::NodeExists) => Ok(()),

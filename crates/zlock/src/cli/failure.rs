@@ -1,4 +1,4 @@
-//! Errors in one line that say what to do.
+//! Failures of commands: a line that tells the remedy, a problem for programs, and an exit code.
 
 use std::io::Write as _;
 
@@ -8,23 +8,23 @@ use zlock_client::{Error, ProblemType};
 
 use super::seen::{plain, seen_json};
 
-/// The cluster or the program said no.
+/// Exit code: the cluster or the program refused the request.
 const REFUSED: u8 = 1;
-/// The command line is wrong.
+/// Exit code: the command line is wrong.
 const USAGE: u8 = 2;
-/// No node could be asked, or the outcome of the request is unknown.
+/// Exit code: no node could be asked, or the outcome of the request is unknown.
 const UNCLEAR: u8 = 3;
-/// The request was done, and its answer could not be written to stdout.
+/// Exit code: the request was carried out, and its answer could not be written to stdout.
 const UNWRITTEN: u8 = 4;
-/// The code in place of [`REFUSED`] and [`UNCLEAR`] for a command that runs another one.
+/// Exit code of a command that runs another one, in place of [`REFUSED`] and [`UNCLEAR`].
 const CANNOT: u8 = 125;
 
 /// The exit code that a command ends with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    /// 1; of a command that runs another one 125, since 1 and 3 are what that one may end with.
+    /// Exit code 1; 125 for a command that runs another one, because that one may end with 1 or 3.
     Refused,
-    /// 3; likewise.
+    /// Exit code 3; 125 for a command that runs another one.
     Unclear,
     Code(u8),
 }
@@ -35,7 +35,7 @@ pub(crate) struct Failure {
     ending: Ending,
     /// The message; `None` when there is no message, or no reader for it.
     line: Option<String>,
-    /// The problem for programs: a node's, if a node refused.
+    /// The problem for programs: that of the node, if a node refused the request.
     problem: Value,
     /// Type of that problem, where a node has named it.
     code: Option<ProblemType>,
@@ -46,13 +46,13 @@ impl Failure {
         Failure { ending: Ending::Refused, line: Some(line.into()), problem: own_problem(Outcome::Refused), code: None }
     }
 
-    /// A command line that is wrong in a way that clap cannot see.
+    /// Returns the failure for a fault of the command line that clap cannot see.
     pub(crate) fn usage(line: impl Into<String>) -> Failure {
         Failure::refused(line).of_command_line()
     }
 
-    /// Stdout could not be written to. That its reader has closed it, `head` for example, is no
-    /// error to speak of.
+    /// Returns the failure of a write to stdout. When the reader has closed it, as `head` does, the
+    /// failure has exit code 0 and no message.
     pub(crate) fn unwritten(error: &std::io::Error) -> Failure {
         if error.kind() == std::io::ErrorKind::BrokenPipe {
             return Failure::silent(0);
@@ -60,22 +60,22 @@ impl Failure {
         Failure::refused(format!("cannot write to stdout: {error}; what was asked for is done")).with_code(UNWRITTEN)
     }
 
-    /// Takes the exit code of a wrong command line: the fault stands there.
+    /// Sets the exit code of a wrong command line.
     pub(crate) fn of_command_line(self) -> Failure {
         self.with_code(USAGE)
     }
 
-    /// A failure without a line.
+    /// Returns a failure without a message.
     pub(crate) fn silent(code: u8) -> Failure {
         Failure { ending: Ending::Code(code), line: None, problem: Value::Null, code: None }
     }
 
-    /// Takes another exit code.
+    /// Sets another exit code.
     pub(crate) fn with_code(self, code: u8) -> Failure {
         Failure { ending: Ending::Code(code), ..self }
     }
 
-    /// Takes the exit code of a command that runs another one, as 1 and 3 may be that one's.
+    /// Sets the exit code of a command that runs another one, because that one may end with 1 or 3.
     pub(crate) fn of_a_run(self) -> Failure {
         match self.ending {
             Ending::Refused | Ending::Unclear => self.with_code(CANNOT),
@@ -91,7 +91,7 @@ impl Failure {
         self
     }
 
-    /// Prints the line, or a JSON document with it, and answers the exit code.
+    /// Prints the message, or a JSON document with it, and returns the exit code.
     pub(crate) fn tell(mut self, json: bool) -> u8 {
         let code = match self.ending {
             Ending::Refused => REFUSED,
@@ -112,7 +112,7 @@ impl Failure {
     }
 }
 
-/// The problem of a failure that no node has reported: one without a type of its own.
+/// Returns the problem of a failure that no node has reported. It has no type of its own.
 fn own_problem(outcome: Outcome) -> Value {
     json!({ "type": "about:blank", "outcome": outcome })
 }
@@ -139,7 +139,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Advice that does not depend on the command.
+/// Returns the advice for an error that does not depend on the command.
 fn hint(error: &Error) -> Option<&'static str> {
     match error {
         Error::Unavailable { .. } => Some("`zlock status` shows the nodes, --endpoints says which they are"),
@@ -156,7 +156,7 @@ fn hint(error: &Error) -> Option<&'static str> {
     }
 }
 
-/// Advice to a command that is refused so.
+/// Returns the advice for a command that is refused with this problem.
 fn hint_of(command: &str, code: ProblemType) -> Option<&'static str> {
     match (command, code) {
         ("rm", ProblemType::NotEmpty) => Some("`zlock rm --recursive` deletes what is below it, too"),

@@ -34,7 +34,7 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
         return Ok(0);
     }
     context.out.bytes(&node.data)?;
-    // A prompt shall not stand behind the data.
+    // The shell's prompt must begin on a line of its own.
     if std::io::stdout().is_terminal() && !node.data.ends_with(b"\n") {
         context.out.bytes(b"\n")?;
     }

@@ -1,21 +1,21 @@
 //! `zlock lock`: a command under a lock.
 //!
-//! Three processes. This one holds the session. It starts a *watchdog*, which starts the command.
-//! The watchdog knows until when the lock cannot be lost, and ends the command by then unless it is
-//! told of a later moment: it does so too when this process is stopped, killed or cut off from the
-//! cluster. The kernel ends the command when the watchdog is killed (`PR_SET_PDEATHSIG`), and this
-//! process ends it when the watchdog is stopped.
+//! Three processes take part. This one holds the session. It starts a *watchdog*, which starts the
+//! command. The watchdog knows until when the lock cannot be lost, and ends the command by then
+//! unless it is told of a later deadline. So the command ends in time even when this process is
+//! stopped, killed or cut off from the cluster. The kernel ends the command when the watchdog is
+//! killed (`PR_SET_PDEATHSIG`), and this process ends it when the watchdog is stopped.
 //!
 //! | file | has |
 //! |---|---|
-//! | `waiting.rs` | until it has the lock |
+//! | `waiting.rs` | the wait for the lock |
 //! | `supervisor.rs` | this process while the command runs |
-//! | `held.rs` | what must not be lost meanwhile: a lock, or a session |
-//! | `watchdog.rs`, `deadline.rs` | the watchdog, and when it does what |
-//! | `exec.rs` | what the watchdog starts: it becomes the command |
-//! | `control.rs` | what the two say to each other |
+//! | `held.rs` | the lock or session that must not be lost meanwhile |
+//! | `watchdog.rs`, `deadline.rs` | the watchdog, and the moments at which it acts |
+//! | `exec.rs` | the process that the watchdog starts, which becomes the command |
+//! | `control.rs` | messages between this process and the watchdog |
 //! | `process_tree.rs` | the command's processes |
-//! | `signals.rs`, `terminal.rs` | what is passed on, and what a terminal does by itself |
+//! | `signals.rs`, `terminal.rs` | signals that are passed on, and the effect of a terminal |
 
 mod control;
 mod deadline;
@@ -52,9 +52,9 @@ use supervisor::Outcome;
 pub(crate) use waiting::words_of_holder;
 pub(crate) use watchdog::{WATCHDOG, command as watchdog_command, run as run_watchdog};
 
-/// The lock was lost before the command had ended.
+/// Exit code: the lock was lost before the command had ended.
 const LOST: u8 = 121;
-/// Longest time for telling the cluster of a lock that is lost.
+/// Longest time for releasing a lost lock at the cluster.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 pub(crate) fn command() -> Command {
@@ -104,7 +104,7 @@ pub(crate) fn with_command(command: Command) -> Command {
         })
 }
 
-/// The root is no lock.
+/// Parses the name of a lock. The root is no lock.
 fn name(text: &str) -> Result<String, String> {
     match path(text).as_str() {
         "/" => Err("the root is no lock: give it a name, for example orders".to_owned()),
@@ -112,7 +112,7 @@ fn name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Adds the command to run, and what is to be known for that.
+/// Adds the command to run, and the options of its supervision.
 pub(crate) fn with_run(command: Command) -> Command {
     let on_loss = "What to do before a loss may come: SIGTERM and, after --grace, SIGKILL; SIGKILL; or only say so";
     let ways = PossibleValuesParser::new(deadline::OnLoss::NAMES);
@@ -129,7 +129,7 @@ pub(crate) fn with_run(command: Command) -> Command {
         .arg(words())
 }
 
-/// Document of `--json` about the grant, on stderr: stdout is the command's.
+/// Document of `--json` about the grant. It goes to stderr, because stdout belongs to the command.
 #[derive(Serialize)]
 struct Granted<'a> {
     lock: &'a str,
@@ -140,7 +140,7 @@ struct Granted<'a> {
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let path = path_of(matches);
     if matches.get_flag("simple") {
-        // There is no other place for the label.
+        // A simple lock has no label, so the owner has its text.
         let lock = context.client.simple_lock(path).owner(label(matches));
         let acquired = async {
             match matches.get_one::<Duration>("wait") {
@@ -168,14 +168,15 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     run_under(context, matches, acquired(lock, matches)).await
 }
 
-/// Gives the lock back: to the waiter whom `--hand-over` names, if that one waits.
+/// Releases the lock, or hands it over to a waiter with the label of `--hand-over`, if there is
+/// one.
 async fn give_back(client: &Client, mut guard: Guard, matches: &ArgMatches) -> Result<(), Error> {
     if let Ok(Some(label)) = matches.try_get_one::<String>("hand-over") {
         let queue = client.lock_queue(guard.lock()).await?;
         for waiter in queue.waiters.iter().filter(|waiter| waiter.label == *label) {
             match guard.hand_over(&waiter.ticket).await {
-                // The waiter has left the queue meanwhile; or there is something wrong that the
-                // release will tell.
+                // The waiter has left the queue meanwhile, or there is another fault, which the
+                // release will report.
                 Err(Error::Refused { .. }) => {}
                 ended => return ended,
             }
@@ -184,7 +185,7 @@ async fn give_back(client: &Client, mut guard: Guard, matches: &ArgMatches) -> R
     guard.release().await.map(drop)
 }
 
-/// The lock's path.
+/// Returns the lock's path.
 pub(crate) fn path_of(matches: &ArgMatches) -> String {
     path(matches.get_one::<String>("name").expect("it is required"))
 }
@@ -202,13 +203,13 @@ pub(crate) async fn acquired(lock: Lock, matches: &ArgMatches) -> Result<Option<
     }
 }
 
-/// Tells whether others are to be kept out for a while after a loss.
+/// Tells whether a lock-delay is to keep other contenders out after a loss.
 fn has_delay(matches: &ArgMatches) -> bool {
     let delay = matches.get_one::<Duration>("lock-delay");
     delay.is_some_and(|delay| !delay.is_zero())
 }
 
-/// The label under which others see the waiter: the given one, or the command's name without its
+/// Returns the label that other clients see: the given one, or the command's name without its
 /// arguments, which may be secret.
 pub(crate) fn label(matches: &ArgMatches) -> String {
     if let Some(label) = matches.get_one::<String>("label") {
@@ -218,7 +219,7 @@ pub(crate) fn label(matches: &ArgMatches) -> String {
     program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// Runs the command as soon as there is a guard.
+/// Waits for the guard, runs the command under it, and releases it. Returns the exit code.
 pub(crate) async fn run_under(
     context: &Context,
     matches: &ArgMatches,
@@ -245,8 +246,8 @@ pub(crate) async fn run_under(
             guard.leak();
             context.leaves_session.set(true);
         } else {
-            // No waiter may be left behind a command that no longer runs. Where the cluster cannot
-            // be reached, the session ends by itself.
+            // No waiter may wait for a command that no longer runs. Where the cluster cannot be
+            // reached, the session ends by itself.
             let _ = tokio::time::timeout(GOODBYE, give_back(&context.client, guard, matches)).await;
         }
         return Ok(LOST);
@@ -255,8 +256,8 @@ pub(crate) async fn run_under(
     Ok(ended(&format!("the lock {path}"), plan, outcome, given_back).0)
 }
 
-/// Runs the command while the lock or session is held, and keeps that for the rest of
-/// `--hold-at-least`. A loss that has ended the command is told.
+/// Runs the command while the lock or session is held, and keeps it held for the rest of
+/// `--hold-at-least`. Prints a message about a loss that has ended the command.
 async fn run_held(
     held: &Held<'_>,
     plan: deadline::Plan,
@@ -274,8 +275,8 @@ async fn run_held(
     Ok(outcome)
 }
 
-/// The exit code of a command that has ended by itself, and whether what it ran under was lost
-/// before that was given back.
+/// Returns the exit code of a command that has ended by itself, and whether its lock or session was
+/// lost before it was given back.
 fn ended(what: &str, plan: deadline::Plan, outcome: Outcome, given_back: Result<(), Error>) -> (u8, bool) {
     match given_back {
         Ok(()) => (outcome.code, false),
@@ -283,7 +284,7 @@ fn ended(what: &str, plan: deadline::Plan, outcome: Outcome, given_back: Result<
             let why = outcome.loss.map_or_else(|| error.to_string(), |loss| loss.to_string());
             let when = if outcome.is_kept { "--hold-at-least was over" } else { "the command had ended" };
             say(&format!("zlock: {what} was lost before {when}: {}", plain(&why)));
-            // With `warn` it went on, and how it ended is what counts.
+            // With `warn` the command went on, and its own exit code counts.
             (if plan.on_loss == deadline::OnLoss::Warn { outcome.code } else { LOST }, true)
         }
         Err(error) => {
@@ -293,8 +294,9 @@ fn ended(what: &str, plan: deadline::Plan, outcome: Outcome, given_back: Result<
     }
 }
 
-/// Keeps what is held behind the command's end for what is left of `--hold-at-least`. A loss ends
-/// that, and so does a signal that is to end a program. Answers whether anything was left.
+/// Keeps the lock or session after the command's end, for the rest of `--hold-at-least`. A loss
+/// ends this wait, and so does a signal that would end a program. Returns false if no time was
+/// left.
 async fn keep(held: &Held<'_>, since: Instant, matches: &ArgMatches, signals: &mut Signals) -> bool {
     let least = matches.get_one::<Duration>("hold-at-least").copied().unwrap_or_default();
     if since.elapsed() >= least {
@@ -317,13 +319,13 @@ fn after_loss(plan: deadline::Plan, what: &str, loss: Option<&Loss>) -> String {
         (_, Some(loss)) => {
             format!("zlock: {what} was lost, and the command was ended: {}", plain(&loss.to_string()))
         }
-        // By the clock alone it is ended a little before.
+        // When only the clock shows the loss, the command is ended a little before it.
         (_, None) => format!("zlock: {what} was lost, or was about to be, and the command was ended"),
     }
 }
 
-/// Runs the command while a session lives, which others use, and closes the session. Answers the
-/// exit code, and whether the session was lost.
+/// Runs the command while the session lives, which the command uses, and closes the session.
+/// Returns the exit code, and whether the session was lost.
 pub(crate) async fn run_in(
     session: &OpenedSession,
     environment: Vec<(&'static str, OsString)>,
@@ -350,14 +352,15 @@ fn plan(matches: &ArgMatches, timeout: Duration) -> deadline::Plan {
     deadline::Plan::new(on_loss, matches.get_one::<Duration>("grace").copied(), timeout)
 }
 
-/// The timeout that is asked for.
+/// Returns the session timeout that is asked for.
 fn timeout_asked(matches: &ArgMatches) -> Duration {
     *matches.get_one::<Duration>("session-timeout").expect("it has a default")
 }
 
+/// Checks `--grace` against `--on-loss` and the session timeout.
+///
 /// # Errors
-/// A grace that cannot be had: longer than the session has room for, or of a command that is not
-/// asked to end.
+/// When the grace is longer than the session has room for, or the command gets no SIGTERM.
 pub(crate) fn check_grace(matches: &ArgMatches) -> Result<(), Failure> {
     let Some(grace) = matches.get_one::<Duration>("grace").copied() else { return Ok(()) };
     let on_loss = matches.get_one::<String>("on-loss").expect("it has a default");
@@ -372,7 +375,7 @@ pub(crate) fn check_grace(matches: &ArgMatches) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says what the cluster grants, where that is not what was asked for.
+/// Prints the session timeout that the cluster grants, if another one was asked for.
 fn tell_what_is_granted(matches: &ArgMatches, granted: Duration) {
     let asked = timeout_asked(matches);
     if granted != asked && !matches.get_flag("quiet") {
@@ -383,7 +386,7 @@ fn tell_what_is_granted(matches: &ArgMatches, granted: Duration) {
     }
 }
 
-/// A line on stderr.
+/// Prints a line to stderr.
 pub(crate) fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -17,10 +17,10 @@ use super::options::{flag, number, option};
 use super::output::{Output, Tone, client, since, span, until, word};
 use super::seen::plain;
 
-/// Shortest time between two looks of `--watch` at the queues, and the pace at which the times are
-/// drawn anew.
+/// Shortest time between two looks of `--watch` at the queues, and the interval at which the
+/// displayed times are updated.
 const PACE: Duration = Duration::from_secs(1);
-/// The lock is free, and the question was whether it is held.
+/// Exit code: the lock is free, and the question was whether it is held.
 const FREE: u8 = 5;
 const COLUMNS: [&str; 12] = [
     "LOCK",
@@ -72,7 +72,12 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     if matches.get_flag("watch") {
         return watch(context, &path, matches.get_one::<u64>("count").copied()).await;
     }
-    show(context.out, &path, &context.client.locks_with_queues(&path).await?, true)?;
+    let locks = context.client.locks_with_queues(&path).await?;
+    if locks.is_empty() && path != "/" {
+        // The list passes over a lock that the client may not read. The lock itself refuses.
+        context.client.lock_queue(&path).await?;
+    }
+    show(context.out, &path, &locks, true)?;
     Ok(0)
 }
 
@@ -91,7 +96,7 @@ async fn held(context: &Context, path: &str) -> Result<u8, Failure> {
     Ok(if is_held { 0 } else { FREE })
 }
 
-/// Queue as the HTTP API answers it, or what else is known where that cannot be shown.
+/// Queue as the HTTP API returns it, or the summary of a lock whose queue cannot be shown.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Shown<'a> {
@@ -105,14 +110,14 @@ fn show(out: Output, path: &str, locks: &[LockSummary], is_once: bool) -> Result
         return out.document(&shown.collect::<Vec<_>>());
     }
     if locks.is_empty() {
-        // Not on stdout: its lines are locks.
+        // Not on stdout, where each line is a lock.
         let below = if path == "/" { String::new() } else { format!(" at {path} or below it") };
         say(&format!("zlock: no lock{below} is held or waited for; simple locks are not shown"));
     }
     let mut columns = COLUMNS.to_vec();
     let mut rows: Vec<Vec<String>> = locks.iter().flat_map(|lock| rows(out, lock)).collect();
     if !is_once {
-        // These times are true at one look, and no longer at the next second.
+        // These times are outdated after a second.
         columns.drain(HEARD);
         rows.iter_mut().for_each(|row| drop(row.drain(HEARD)));
     }
@@ -128,7 +133,7 @@ fn show(out: Output, path: &str, locks: &[LockSummary], is_once: bool) -> Result
     Ok(())
 }
 
-/// Clients in one queue that do not see each other.
+/// Returns warnings about clients in one queue that do not count each other's lock nodes.
 fn mixed_clients(queue: &LockQueue) -> Option<String> {
     let lock = plain(&queue.path);
     let (data, mixed): (Vec<_>, Vec<_>) = queue.mixed_clients.iter().partition(|pair| pair.child.is_some());
@@ -143,8 +148,8 @@ fn mixed_clients(queue: &LockQueue) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
-/// Shows the queues whenever they change. On a terminal in place, and each second with the times of
-/// that moment.
+/// Shows the queues whenever they change. On a terminal they are drawn in place, and each second
+/// with the present times.
 async fn watch(context: &Context, path: &str, count: Option<u64>) -> Result<u8, Failure> {
     let in_place = !context.out.json && std::io::stdout().is_terminal();
     let (mut shown, mut left) = (None, count.unwrap_or(u64::MAX));
@@ -155,7 +160,7 @@ async fn watch(context: &Context, path: &str, count: Option<u64>) -> Result<u8, 
         let mut watcher = context.client.watch(path, WatchKind::Subtree);
         match look(context, path, &mut watcher).await {
             Ok(queues) if shown.as_ref() != Some(&queues) => {
-                // An empty line parts the tables where they are not drawn in place.
+                // An empty line separates the tables when they are not drawn in place.
                 if shown.is_some() && !in_place && !context.out.json {
                     context.out.line("")?;
                 }
@@ -164,7 +169,7 @@ async fn watch(context: &Context, path: &str, count: Option<u64>) -> Result<u8, 
                 left -= 1;
             }
             Ok(_) => {}
-            // The table that was shown may be true still.
+            // The displayed table may still be true.
             Err(error) if shown.is_some() && is_away(&error) => continue,
             Err(error) => return Err(error.into()),
         }
@@ -181,7 +186,7 @@ async fn watch(context: &Context, path: &str, count: Option<u64>) -> Result<u8, 
     }
 }
 
-/// The queues, with a watch that was begun before: what happens after the look is an event.
+/// Reads the queues after the watch has begun, so that every change after the read is an event.
 async fn look(context: &Context, path: &str, watcher: &mut Watcher) -> Result<Vec<LockSummary>, Error> {
     watcher.start().await?;
     let mut locks = context.client.locks_with_queues(path).await?;
@@ -201,20 +206,20 @@ fn draw(out: Output, path: &str, in_place: bool, queues: &[LockSummary]) -> Resu
     show(out, path, queues, false)
 }
 
-/// Returns when something has happened at or below the path, or may have.
+/// Returns when something has changed at or below the path, or may have changed.
 async fn changed(watcher: &mut Watcher) -> Result<(), Failure> {
     loop {
         match watcher.next_batch().await {
             Ok(events) if events.is_empty() => {}
             Ok(_) => return Ok(()),
-            // The nodes no longer know what happened since: something has.
+            // The nodes no longer keep the events since then, so there was one.
             Err(error) if is_away(&error) || error.code() == Some(ProblemType::EventsGone) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-/// Tells whether the cluster is away for a moment, which a watch outlives.
+/// Tells whether the cluster is unavailable for a moment. A watch goes on after that.
 fn is_away(error: &Error) -> bool {
     matches!(error, Error::Unavailable { .. } | Error::Unknown { .. })
 }
@@ -226,7 +231,10 @@ async fn history(context: &Context, path: &str) -> Result<u8, Failure> {
             say(&format!("zlock: {path} has no past that is remembered; `zlock locks {path}` shows who has it now"));
         }
         let rows: Vec<Vec<String>> = past.history.iter().map(past_row).collect();
-        context.out.table(&["ENDED", "MODE", "SESSION", "TOKEN", "WAITED", "HELD", "LABEL", "CLIENT", "END"], &rows)
+        context.out.table(
+            &["ENDED", "MODE", "SESSION", "TOKEN", "WAITED", "HELD", "LABEL", "SESSION LABEL", "CLIENT", "END"],
+            &rows,
+        )
     })
 }
 
@@ -239,18 +247,14 @@ fn past_row(one: &EndedTicket) -> Vec<String> {
         one.fencing_token.map_or("-".into(), |token| token.to_string()),
         span(waited),
         one.granted_at_ms.map_or("-".into(), |at_ms| span(one.ended.at_ms.saturating_sub(at_ms))),
-        label(&one.label, &one.session_label),
+        text(&one.label),
+        text(&one.session_label),
         client(one.client.as_ref()),
         format!("{}{}", word(&one.ended.how), one.ended.by.as_ref().map(by).unwrap_or_default()),
     ]
 }
 
-/// The label of the ticket, or else that of its session.
-fn label(ticket: &str, session: &str) -> String {
-    plain(if ticket.is_empty() { session } else { ticket })
-}
-
-/// ` by session 7 (web-1, pid 71)`: who took a ticket away.
+/// Writes the client that took a ticket away: ` by session 7 (web-1, pid 71)`.
 fn by(actor: &Actor) -> String {
     let actor = plain(&actor.to_string());
     if actor.is_empty() { actor } else { format!(" by {actor}") }
@@ -263,7 +267,7 @@ fn rows(out: Output, lock: &LockSummary) -> Vec<Vec<String>> {
         row[COLUMNS.len() - 1] = format!("cannot be shown; {} contenders", lock.contenders);
         return vec![row];
     };
-    // The last column has the colours: they would count as width.
+    // Only the last column has colours, because they would count as width.
     let held = out.paint(Tone::Good, "holds");
     let rows = queue.holders.iter().map(|one| row(&queue.path, one, held.clone()));
     let rows = rows.chain(queue.lingering.iter().map(|one| row(&queue.path, one, "expired, lock-delay".into())));
@@ -292,7 +296,7 @@ fn row(lock: &str, one: &Contender, state: String) -> Vec<String> {
     ]
 }
 
-/// `5s ago, due in 25s`: when it was asked to give the lock up.
+/// Writes the age of a request to release, and its deadline: `5s ago, due in 25s`.
 fn asked(request: &RevokeRequest) -> String {
     let due = request.due_at_ms.map(|at_ms| match until(at_ms) {
         0 => ", is due".to_owned(),

@@ -12,7 +12,7 @@ use super::options::{flag, group, number, option, time};
 use super::output::Output;
 use super::seen::plain;
 
-/// Pause between two looks at a change that goes on.
+/// Pause between two looks at a change that is under way.
 const LOOK: Duration = Duration::from_millis(500);
 
 pub(crate) fn command() -> Command {
@@ -57,7 +57,7 @@ pub(crate) fn command() -> Command {
 pub(crate) fn leader_command() -> Command {
     let to = Arg::new("id").value_name("ID").value_parser(number::<u64>(1));
     let transfer = Command::new("transfer").about("Lets another voter lead, and waits until it does");
-    group("leader", "Says who leads. For operators")
+    group("leader", "Moves the leadership. For operators")
         .subcommand(transfer.arg(to.help("The voter. The one that is preferred and furthest unless given")))
 }
 
@@ -125,7 +125,7 @@ fn role_of(members: &Members, id: u64) -> Option<&str> {
     members.members.iter().find(|member| member.id == id).map(|member| member.role.as_str())
 }
 
-/// `ID=PEER/HTTP`.
+/// Parses `ID=PEER/HTTP`.
 fn new_member(matches: &ArgMatches) -> Result<NewMember, Failure> {
     let text = matches.get_one::<String>("new").expect("it is required");
     let parse = || {

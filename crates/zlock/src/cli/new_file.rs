@@ -1,4 +1,4 @@
-//! A file that is there as a whole or not at all.
+//! Atomic writing of a file: it appears as a whole or not at all.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::failure::Failure;
 
-/// A file in the making, under a name of its own. Removed when it is dropped unfinished.
+/// A file that is being written under a temporary name. Removed when it is dropped unfinished.
 pub(crate) struct NewFile {
     file: File,
     unfinished: PathBuf,
@@ -16,7 +16,7 @@ pub(crate) struct NewFile {
 }
 
 impl NewFile {
-    /// Begins a file, for this user only: a backup has what all ACLs protect.
+    /// Begins a file that only this user can read, because a backup has the data that ACLs protect.
     pub(crate) fn begin(path: &Path) -> Result<NewFile, Failure> {
         let mut name = path.file_name().ok_or_else(|| failed(path, "is no name of a file"))?.to_owned();
         name.push(".part");
@@ -26,12 +26,12 @@ impl NewFile {
         Ok(NewFile { file, unfinished, path: path.to_owned(), finished: false })
     }
 
-    /// The file, as far as it was written.
+    /// Returns the file as far as it was written.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
-    /// Gives the file another name than it was to have.
+    /// Changes the name that the finished file will have.
     pub(crate) fn rename(&mut self, path: PathBuf) {
         self.path = path;
     }
@@ -65,7 +65,7 @@ impl Drop for NewFile {
     }
 }
 
-/// The failure of a command because of a file.
+/// Returns the failure of a command because of a file.
 pub(crate) fn failed(path: &Path, why: impl std::fmt::Display) -> Failure {
     Failure::refused(format!("{}: {why}", path.display()))
 }

@@ -10,7 +10,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use zlock_client::api::Millis;
 
-/// Each, and the variable that says the same.
+/// Shared options, each with the variable that sets the same value.
 const VARIABLES: [(&str, &str); 8] = [
     ("endpoints", "ZLOCK_ENDPOINTS"),
     ("admin-socket", "ZLOCK_ADMIN_SOCKET"),
@@ -55,19 +55,19 @@ where
     }
 }
 
-/// Tells whether a variable is to be read: an empty one counts as one that is not set, as for the
+/// Tells whether a variable may be read: an empty one counts as one that is not set, as for the
 /// Rust client.
 fn says_something(variable: &str) -> bool {
     std::env::var_os(variable).is_none_or(|value| !value.to_string_lossy().trim().is_empty())
 }
 
-/// The options before a command: no variable and no default, so that those behind it can be told
-/// from what was said here.
+/// Returns the options before a command. They have no variable and no default, so that a value
+/// behind the command can be told from one before it.
 pub(crate) fn before_commands() -> [Arg; 10] {
     bare().map(|option| option.help_heading("Options of a client's commands, before the command or behind it"))
 }
 
-/// An option that stands before the command and should not, if there is one.
+/// Returns a shared option that stands before the command, if there is one.
 pub(crate) fn stray(before: &ArgMatches) -> Option<String> {
     let ids = bare().map(|option| option.get_id().as_str().to_owned());
     ids.into_iter().find(|id| is_given(before, id))
@@ -107,20 +107,20 @@ pub(crate) struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    /// The matches in which an option is to be looked up. A value behind the command wins over one
-    /// before it, and one on the command line wins over a variable.
+    /// Returns the matches in which an option is to be looked up. A value behind the command wins
+    /// over one before it, and one on the command line wins over a variable.
     pub(crate) fn of(&self, id: &str) -> &'a ArgMatches {
         if !is_given(self.behind, id) && is_given(self.before, id) { self.before } else { self.behind }
     }
 
-    /// Tells whether an option stands on the command line.
+    /// Tells whether an option is given on the command line.
     pub(crate) fn is_given(&self, id: &str) -> bool {
         is_given(self.before, id) || is_given(self.behind, id)
     }
 }
 
-/// `30s`, `250ms`, `5m`, `1h` or 0. A number without a unit would be read as milliseconds, which
-/// few people mean.
+/// Parses `30s`, `250ms`, `5m`, `1h` or 0. A number without a unit is refused: it would be read as
+/// milliseconds, which few people mean.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let is_bare = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if is_bare && text.bytes().any(|byte| byte != b'0') {
@@ -133,33 +133,33 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(ms))
 }
 
-/// An option that is a time. One that begins with a dash is told to be no time, and not taken for
-/// another option.
+/// Makes an option with a duration. A value that begins with a dash is refused as a duration, and
+/// not taken for another option.
 pub(crate) fn time(name: &'static str, help: &'static str) -> Arg {
     option(name, "TIME", help).value_parser(duration).allow_hyphen_values(true)
 }
 
-/// An option that has no value.
+/// Makes an option without a value.
 pub(crate) fn flag(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
 }
 
-/// An option with a value, which the help calls so.
+/// Makes an option with a value, whose name in the help is `value`.
 pub(crate) fn option(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).value_name(value).help(help)
 }
 
-/// An option whose value is a path of this machine.
+/// Makes an option whose value is a path on this machine.
 pub(crate) fn file(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     option(name, value, help).value_parser(clap::value_parser!(PathBuf))
 }
 
-/// A command that is the name of others.
+/// Makes a command that only groups other commands.
 pub(crate) fn group(name: &'static str, about: &'static str) -> Command {
     Command::new(name).about(about).subcommand_required(true).arg_required_else_help(true)
 }
 
-/// A required path argument.
+/// Makes the argument for a required path.
 pub(crate) fn path_arg(help: &'static str) -> Arg {
     Arg::new("path").value_name("PATH").required(true).help(help)
 }

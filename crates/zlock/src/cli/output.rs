@@ -11,7 +11,7 @@ use super::seen::{plain, seen_json};
 /// Form of the output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
-    /// One JSON document, or one for each line of a stream.
+    /// Whether the output is JSON: one document, or one for each line of a stream.
     pub(crate) json: bool,
     colour: bool,
 }
@@ -19,34 +19,34 @@ pub(crate) struct Output {
 /// Meaning of a colour.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Tone {
-    /// Good: as it should be.
+    /// A state as it should be.
     Good,
-    /// Not as it should be.
+    /// A state that needs attention.
     Bad,
-    /// Worth seeing last.
+    /// Less important text.
     Faint,
 }
 
 impl Output {
-    /// Colours only on a terminal, and not where `NO_COLOR` asks for none.
+    /// Makes an output. Colours are used only on a terminal, and not where `NO_COLOR` is set.
     pub(crate) fn new(json: bool) -> Output {
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Output { json, colour: !json && !unwanted && std::io::stdout().is_terminal() }
     }
 
-    /// A line.
+    /// Prints a line.
     pub(crate) fn line(&self, line: &str) -> Result<(), Failure> {
         self.bytes(format!("{line}\n").as_bytes())
     }
 
-    /// A JSON document in one line.
+    /// Prints a JSON document in one line.
     pub(crate) fn document(&self, value: &impl Serialize) -> Result<(), Failure> {
         let text = serde_json::to_string(value).map_err(|error| Failure::refused(format!("cannot print: {error}")))?;
         self.line(&seen_json(&text))
     }
 
-    /// Prints the answer of a command that is done: a document to programs, and to people what
-    /// `tell` prints. Answers the exit code.
+    /// Prints the result of a command that has succeeded: the document for programs, and for people
+    /// what `tell` prints. Returns the exit code.
     pub(crate) fn answer(
         &self,
         document: &impl Serialize,
@@ -60,13 +60,13 @@ impl Output {
         Ok(0)
     }
 
-    /// Bytes as they are.
+    /// Prints bytes as they are.
     pub(crate) fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut stdout = std::io::stdout().lock();
         stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| Failure::unwritten(&error))
     }
 
-    /// Text in a colour, where there are colours.
+    /// Returns the text in a colour, if the output has colours.
     pub(crate) fn paint(&self, tone: Tone, text: &str) -> String {
         if !self.colour || text.is_empty() {
             return text.to_owned();
@@ -79,8 +79,8 @@ impl Output {
         format!("\x1b[{code}m{text}\x1b[0m")
     }
 
-    /// Rows under their headings, as wide as they need to be; on a terminal that is narrower, the
-    /// widest columns are cut. Only the last one may have colours, and it is not cut.
+    /// Prints rows under their headings, in columns as wide as they need to be. On a narrower
+    /// terminal the widest columns are cut. Only the last one may have colours, and it is not cut.
     pub(crate) fn table(&self, headings: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
         if rows.is_empty() {
             return Ok(());
@@ -102,17 +102,17 @@ impl Output {
     }
 }
 
-/// Columns of the terminal; `None` where stdout is none.
+/// Returns the number of columns of the terminal; `None` when stdout is no terminal.
 fn terminal_width() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
-/// The least that a column is cut to.
+/// Smallest width to which a column is cut.
 const CUT_MIN: usize = 6;
 
-/// Takes from the widest columns until a line with two blanks between them is no wider than `most`,
-/// or nothing is left to take. The last column stays.
+/// Narrows the widest columns until a line with two blanks between them is no wider than `most`, or
+/// all have their smallest width. The last column keeps its width.
 fn narrow(widths: &mut [usize], most: usize) {
     let Some((last, others)) = widths.split_last_mut() else { return };
     let mut over = (*last + others.iter().map(|width| width + 2).sum::<usize>()).saturating_sub(most);
@@ -124,7 +124,7 @@ fn narrow(widths: &mut [usize], most: usize) {
     }
 }
 
-/// The text, or its beginning and an ellipsis.
+/// Returns the text, or its beginning and an ellipsis.
 fn cut(text: &str, width: usize) -> String {
     match text.char_indices().nth(width.saturating_sub(1)) {
         Some((end, last)) if text.len() > end + last.len_utf8() => format!("{}…", &text[..end]),
@@ -132,19 +132,19 @@ fn cut(text: &str, width: usize) -> String {
     }
 }
 
-/// Number of a text's visible characters: those that say a colour are none.
+/// Returns the number of a text's visible characters: escape sequences for colours are not counted.
 fn visible(text: &str) -> usize {
     let mut parts = text.split("\x1b[");
     let first = parts.next().map_or(0, |part| part.chars().count());
     first + parts.map(|part| part.split_once('m').map_or(0, |(_, seen)| seen.chars().count())).sum::<usize>()
 }
 
-/// The program that holds or waits, and its machine; `-` when nothing is known of it.
+/// Describes the client of a holder or waiter; `-` when nothing is known of it.
 pub(crate) fn client(client: Option<&ClientInfo>) -> String {
     client.map_or("-".into(), |client| plain(&client.to_string()))
 }
 
-/// A word of the HTTP API, as it writes it.
+/// Returns a word of the HTTP API as its JSON has it.
 pub(crate) fn word(word: &impl Serialize) -> String {
     match serde_json::to_value(word) {
         Ok(serde_json::Value::String(text)) => text,
@@ -152,7 +152,7 @@ pub(crate) fn word(word: &impl Serialize) -> String {
     }
 }
 
-/// A span of time as people say it: `4s`, `3m12s`, `5h02m`, `3d04h`.
+/// Writes a span of time in short form: `4s`, `3m12s`, `5h02m`, `3d04h`.
 pub(crate) fn span(ms: u64) -> String {
     let seconds = ms / 1_000;
     match seconds {
@@ -163,17 +163,17 @@ pub(crate) fn span(ms: u64) -> String {
     }
 }
 
-/// Time since a moment, by this machine's clock; the cluster's may differ a little.
+/// Writes the time since a moment, by this machine's clock; the cluster's may differ a little.
 pub(crate) fn since(ms: u64) -> String {
     span(now_ms().saturating_sub(ms))
 }
 
-/// Milliseconds until a moment, by this machine's clock; 0 once the moment has come.
+/// Returns the milliseconds until a moment, by this machine's clock; 0 once the moment has come.
 pub(crate) fn until(ms: u64) -> u64 {
     ms.saturating_sub(now_ms())
 }
 
-/// This machine's clock, in milliseconds since 1970.
+/// Returns the time of this machine's clock, in milliseconds since 1970.
 pub(crate) fn now_ms() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)

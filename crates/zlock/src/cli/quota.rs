@@ -1,8 +1,8 @@
 //! `zlock quota`.
 //!
 //! A quota is the text of a znode, as ZooKeeper's `setquota` writes it:
-//! `/zookeeper/quota<subtree>/zookeeper_limits`. What the subtree has stands in `zookeeper_stats`
-//! beside it, and the nodes keep it.
+//! `/zookeeper/quota<subtree>/zookeeper_limits`. The nodes keep the present numbers of the subtree
+//! in `zookeeper_stats` beside it.
 
 use clap::{ArgMatches, Command};
 use serde::Serialize;
@@ -17,7 +17,7 @@ use super::options::{group, option, path_arg};
 const LIMITS: &str = "zookeeper_limits";
 /// Name of the znode with the counts and bytes that a subtree has.
 const STATS: &str = "zookeeper_stats";
-/// Number of tries at a change that collides with changes of others.
+/// Largest number of tries at a change that collides with changes of other clients.
 const TRIES: u32 = 5;
 
 pub(crate) fn command() -> Command {
@@ -43,7 +43,7 @@ pub(crate) fn command() -> Command {
         .subcommand(rm.arg(path_arg("The subtree")))
 }
 
-/// A number, or `none` for no limit.
+/// Parses a number, or `none` for no limit.
 fn number(text: &str) -> Result<Limit, String> {
     if text == "none" {
         return Ok(None);
@@ -84,8 +84,8 @@ struct Share {
 }
 
 impl Quota {
-    /// Reads a quota as ZooKeeper does: a number that is missing or negative is no limit, and other
-    /// words are passed over.
+    /// Reads a quota as ZooKeeper does: a missing or negative number is no limit, and other words
+    /// are ignored.
     fn parse(text: &str) -> Quota {
         let mut quota = Quota::default();
         for pair in text.split([',', ';']) {
@@ -115,7 +115,7 @@ impl Quota {
         )
     }
 
-    /// The quota with the limits that the options name.
+    /// Returns the quota with the limits that the options name.
     fn with(mut self, matches: &ArgMatches) -> Quota {
         let places = [
             ("count", &mut self.count.hard),
@@ -136,7 +136,7 @@ fn directory(path: &str) -> String {
     format!("/zookeeper/quota{path}")
 }
 
-/// Reads one znode of a quota, with its version. `None` when there is none.
+/// Reads one znode of a quota, with its version; `None` when the znode does not exist.
 async fn read(client: &Client, path: &str, name: &str) -> Result<Option<(Quota, i32)>, Error> {
     match client.get(&format!("{}/{name}", directory(path))).await {
         Ok(node) => Ok(Some((Quota::parse(&String::from_utf8_lossy(&node.data)), node.stat.version))),
@@ -149,7 +149,7 @@ fn no_quota(path: &str) -> Failure {
     Failure::refused(format!("{path} has no quota; `zlock quota set {path}` gives it one"))
 }
 
-/// The subtree. The root and what is ZooKeeper's own have no quota.
+/// Returns the subtree that the quota is for. The root and ZooKeeper's own znodes have no quota.
 fn subtree_of(matches: &ArgMatches) -> Result<String, Failure> {
     let path = path_of(matches);
     if path == "/" || path == "/zookeeper" || path.starts_with("/zookeeper/") {
@@ -175,7 +175,7 @@ pub(crate) async fn rm(context: &Context, matches: &ArgMatches) -> Result<u8, Fa
     let client = &context.client;
     let deleted = client.delete(format!("{}/{LIMITS}", directory(&path))).await;
     deleted.map_err(|error| if error.is_no_node() { no_quota(&path) } else { error.into() })?;
-    // The directory is empty now. Another quota may need it, and then it stays.
+    // The directory is empty now, unless another quota needs it.
     for left in [format!("{}/{STATS}", directory(&path)), directory(&path)] {
         if let Err(Error::Unavailable { reason } | Error::Unknown { reason }) = client.delete(left).await {
             return Err(Error::Unknown { reason }.into());
@@ -184,7 +184,7 @@ pub(crate) async fn rm(context: &Context, matches: &ArgMatches) -> Result<u8, Fa
     context.out.answer(&serde_json::json!({ "removed": path }), || Ok(()))
 }
 
-/// Reads, changes and writes, until no other client has written in between.
+/// Reads and writes the limits again until no other client has written in between.
 async fn write(client: &Client, path: &str, matches: &ArgMatches) -> Result<Quota, Failure> {
     let (directory, mut tries) = (directory(path), 0);
     loop {
@@ -214,7 +214,8 @@ fn is_race(error: &Error) -> bool {
     matches!(error.code(), Some(ProblemType::BadVersion | ProblemType::NodeExists | ProblemType::NoNode))
 }
 
-/// Shows a quota beside the znodes and bytes that the subtree has: `count=12,bytes=340`.
+/// Shows a quota beside the present numbers of its subtree, which a znode has as
+/// `count=12,bytes=340`.
 async fn show(context: &Context, path: &str, quota: Quota) -> Result<u8, Failure> {
     let (used, _) = read(&context.client, path, STATS).await?.unwrap_or_default();
     let share = |limits: Limits, used: Limits| Share { used: used.soft, limits };

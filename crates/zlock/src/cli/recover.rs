@@ -1,4 +1,4 @@
-//! `zlock recover`: a new cluster from what one node of an old one still has.
+//! `zlock recover`: a new cluster from the data of one node of an old cluster.
 
 use std::path::PathBuf;
 
@@ -42,8 +42,8 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<u8, Failure> {
     restore::told(out, &sown)
 }
 
-/// The lines about what may be lost, for the operator to read before the rest of the old cluster is
-/// given up.
+/// Returns lines about the entries that may be lost. The operator reads them before giving up the
+/// rest of the old cluster.
 fn may_be_lost(survivor: &Survivor) -> Vec<String> {
     let place = |position: Option<Position>| {
         position.map_or("none".to_owned(), |at| format!("{} (term {}, zxid {})", at.index, at.term, survivor.zxid(at)))

@@ -1,7 +1,7 @@
 //! `zlock release`.
 
 use clap::{Arg, ArgMatches, Command};
-use zlock_client::{Error, ProblemType, Released, SessionKey};
+use zlock_client::{Error, ProblemType, Release, SessionKey};
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
@@ -10,7 +10,7 @@ use super::seen::plain;
 /// The variable with the key of one's own session, as `zlock session exec` sets it.
 pub(crate) const SESSION_KEY: &str = "ZLOCK_SESSION_KEY";
 
-/// Digits at the end of a ticket's name.
+/// Number of digits at the end of a ticket's name.
 const DIGITS: usize = 10;
 
 pub(crate) fn command() -> Command {
@@ -48,7 +48,7 @@ fn own_session(path: &str) -> Result<SessionKey, Failure> {
 }
 
 /// Gives back a ticket, if the path has a ticket's name, else a lock.
-async fn give_back(context: &Context, key: &SessionKey, path: &str) -> Result<Released, Error> {
+async fn give_back(context: &Context, key: &SessionKey, path: &str) -> Result<Release, Error> {
     let client = &context.client;
     if !is_ticket_name(path) {
         return client.release_held(key, path).await;
@@ -68,7 +68,7 @@ fn is_ticket_name(path: &str) -> bool {
     digits >= DIGITS
 }
 
-/// Tells whether the path may still be that of a lock.
+/// Tells whether the path is no ticket of this session, so that it may be the path of a lock.
 fn is_no_ticket(error: &Error) -> bool {
     use ProblemType::{BadRequest, NotOwner, TicketGone};
     matches!(error.code(), Some(BadRequest | NotOwner | TicketGone))

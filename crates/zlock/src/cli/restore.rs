@@ -1,4 +1,4 @@
-//! `zlock restore`: a new cluster from a backup. Nothing here asks a node.
+//! `zlock restore`: a new cluster from a backup. The command sends no request to a node.
 
 use std::path::PathBuf;
 
@@ -49,7 +49,7 @@ fn prepare(out: Output, matches: &ArgMatches) -> Result<u8, Failure> {
     told(out, &sown)
 }
 
-/// Says what a seed has decided, and what comes next.
+/// Prints the decisions in a seed, and the next steps.
 pub(crate) fn told(out: Output, sown: &Sown) -> Result<u8, Failure> {
     let Sown { path, manifest, sessions_ended } = sown;
     if out.json {

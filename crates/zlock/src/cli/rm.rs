@@ -20,7 +20,7 @@ pub(crate) fn command() -> Command {
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let path = path_of(matches);
     if path == "/" {
-        // Before anything below it goes. An empty name is the root, too.
+        // Refused before anything below it is deleted. An empty name is the root, too.
         return Err(Failure::refused("the root cannot be deleted: name a znode below it"));
     }
     let removed = if matches.get_flag("recursive") {
@@ -36,10 +36,11 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     context.out.answer(&serde_json::json!({ "removed": removed }), || Ok(()))
 }
 
-/// Deletes children before their parents. What others delete meanwhile is as good.
+/// Deletes children before their parents. A znode that another client deletes meanwhile is no
+/// error.
 async fn remove_all(client: &Client, top: &str) -> Result<u64, Failure> {
     let mut removed = 0;
-    // A znode is looked at, then its children are done, then it is deleted.
+    // Each znode is read first, then its children are deleted, then the znode itself.
     let mut open = vec![(top.to_owned(), false)];
     while let Some((path, is_empty)) = open.pop() {
         if is_empty {

@@ -1,7 +1,7 @@
-//! Decisions that are made when a cluster is restored, and the file that keeps them.
+//! Decisions that are made when a cluster is restored, and the file with them (the seed).
 //!
-//! Uuid and zxid base come from chance and a clock, and must be the same on all members: so they
-//! are decided once, and every member begins with the same file.
+//! The uuid comes from randomness and the zxid base from a clock, and both must be equal on all
+//! members. Therefore they are decided once, and every member begins with the same file.
 
 use std::path::{Path, PathBuf};
 
@@ -17,11 +17,11 @@ use super::options::{file, flag, number, option};
 use super::output::now_ms;
 use crate::config::value::members;
 
-/// A time is multiplied by this to make a zxid base: a cluster may write a million entries a second
-/// and its zxids stay behind the base of one that is founded later.
+/// Factor from a time in milliseconds to a zxid base. A cluster may write a million entries a
+/// second, and its zxids stay below the base of a cluster that is founded later.
 const ZXIDS_A_MS: u64 = 1 << 10;
 
-/// Adds the options that decide.
+/// Adds the options for the operator's decisions.
 pub(crate) fn with_options(command: Command) -> Command {
     let members_help = "All members of the new cluster, as in the configuration of each";
     let floor = "Fencing tokens begin above this one, too: where the clock may have been ahead before";
@@ -44,7 +44,8 @@ pub(crate) struct Sown {
     pub(crate) sessions_ended: u64,
 }
 
-/// Restores the state as the options say, and writes the seed. `cluster_id` is its old name.
+/// Restores the state as the options say, and writes the seed. `cluster_id` is the old cluster's
+/// name.
 pub(crate) fn write(mut state: State, cluster_id: &str, node_id: u64, matches: &ArgMatches) -> Result<Sown, Failure> {
     let members = members_of(matches)?;
     let path =
@@ -92,8 +93,8 @@ fn kept(member: Member) -> backup::Member {
     backup::Member { id: member.id, peer_addr: member.peer_addr, http_addr: member.http_addr }
 }
 
-/// The time for which a client may still believe in its session, less what has passed since the old
-/// cluster could renew it.
+/// Returns the time in milliseconds for which a client may still believe in its session, less the
+/// time that has passed since the old cluster could renew it.
 fn grace_ms(state: &State, now_ms: u64, matches: &ArgMatches) -> Result<u64, Failure> {
     let whole = u64::from(state.limits().session_timeout_max_ms);
     if matches.get_flag("no-grace") {
@@ -122,7 +123,7 @@ fn saved(node_id: u64, at_ms: u64) -> Saved {
     Saved { program: env!("CARGO_PKG_VERSION").into(), at_ms, node_id, local: true }
 }
 
-/// The next steps with a seed, in lines.
+/// Returns the next steps with a seed, one line for each member.
 pub(crate) fn next_steps(seed: &Path, manifest: &Manifest) -> Vec<String> {
     let members = manifest.decided.iter().flat_map(|decided| &decided.members);
     members

@@ -1,9 +1,9 @@
-//! Texts of others, printed so that each character is seen.
+//! Texts of other clients, printed so that each character is visible.
 
 use zlock_client::api::is_unseen;
 
-/// Text of others as one line, in which each character is seen: control characters could move the
-/// cursor, and others hide or turn the text around.
+/// Returns a text of another client as one line in which each character is visible. Control
+/// characters could move the cursor, and others could hide text or reverse it.
 pub(crate) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
@@ -12,7 +12,7 @@ pub(crate) fn plain(text: &str) -> String {
     plain
 }
 
-/// JSON as it was, where each character is seen. Characters beyond ASCII stand in texts alone.
+/// Escapes characters that cannot be seen in JSON. Those beyond ASCII occur only in its strings.
 pub(crate) fn seen_json(json: &str) -> String {
     let mut seen = String::with_capacity(json.len());
     for c in json.chars() {

@@ -23,7 +23,8 @@ pub(crate) fn command() -> Command {
         .subcommand(with_run(exec).mut_arg("label", |arg| arg.help("For people [default: zlock session exec]")))
 }
 
-/// Document of `--json` about the opened session, on stderr: stdout is the command's.
+/// Document of `--json` about the opened session. It goes to stderr, because stdout belongs to the
+/// command.
 #[derive(Serialize)]
 struct Opened<'a> {
     session: u64,
@@ -49,28 +50,28 @@ pub(crate) async fn exec(context: &Context, matches: &ArgMatches) -> Result<u8, 
         [("ZLOCK_CA", &connection.ca), ("ZLOCK_CERTIFICATE", &connection.certificate), ("ZLOCK_KEY", &connection.key)];
     for (variable, file) in files {
         if let Some(file) = file {
-            // The command may go to another directory.
+            // The command may change its directory.
             let whole = std::path::absolute(file).unwrap_or_else(|_| file.clone());
             environment.push((variable, whole.into()));
         }
     }
     let (code, lost) = run_in(&session, environment, matches).await?;
     if lost {
-        // A lock with a delay may have been asked for in it. Closed, the session would let others
-        // in at once.
+        // A lock with a delay may have been asked for in the session. Closing the session would let
+        // others in at once.
         context.leaves_session.set(true);
     }
     Ok(code)
 }
 
-/// A node that has answered, as a URL to put a path behind; the first one when none has. `live` is
-/// that node's `host:port`.
+/// Returns the URL of a node, to append a path to: the node that has answered, whose `host:port` is
+/// `live`, or else the first one.
 fn url(endpoints: &[String], live: Option<&str>) -> String {
     let texts: Vec<&str> = endpoints.iter().map(|text| text.trim().trim_end_matches('/')).collect();
     let addr = |text: &str| text.split_once("://").map_or(text, |(_, addr)| addr).to_owned();
     let chosen = texts.iter().find(|text| live.is_some_and(|live| addr(text) == live)).or(texts.first());
     let chosen = chosen.copied().unwrap_or_default();
-    // A socket has no URL: curl takes its path beside one.
+    // A Unix socket has no URL: curl takes its path as an option.
     if chosen.contains("://") || chosen.starts_with("unix:") { chosen.to_owned() } else { format!("http://{chosen}") }
 }
 

@@ -8,8 +8,8 @@ use super::context::{Context, path_of};
 use super::failure::Failure;
 use super::options::{number, option, path_arg};
 
-/// Most bytes that are read of stdin: more than any node takes, so that the node is the one that
-/// refuses.
+/// Largest number of bytes that are read from stdin. It is more than any node accepts, so that the
+/// node refuses longer data.
 const STDIN_BYTES_MAX: u64 = 8 << 20;
 
 pub(crate) fn command() -> Command {
@@ -20,17 +20,17 @@ pub(crate) fn command() -> Command {
         .arg(version_arg())
 }
 
-/// The data's argument.
+/// Makes the argument for the data.
 pub(crate) fn data_arg() -> Arg {
     Arg::new("data").value_name("DATA").help("The data; `-` reads stdin")
 }
 
-/// The version's argument.
+/// Makes the option for the expected version.
 pub(crate) fn version_arg() -> Arg {
     option("if-version", "NUMBER", "Only if the data's version is this one").value_parser(number::<i32>(0))
 }
 
-/// The data: the argument, or stdin.
+/// Returns the data of the argument, or stdin for `-`.
 pub(crate) fn data_of(matches: &ArgMatches) -> Result<Vec<u8>, Failure> {
     match matches.get_one::<String>("data").map(String::as_str) {
         Some("-") => {

@@ -15,8 +15,7 @@ pub(crate) fn command() -> Command {
         .about("Shows the settings of a lock, or changes them")
         .long_about(
             "Shows the settings of a lock, or changes them. Most locks have none and need none.\n\n\
-             Without an option it shows them. With options, those that are named become the lock's settings, and all others \
-             go back to their defaults.",
+             Without an option it shows them. An option changes the setting that it names, and the others stay.",
         )
         .arg(Arg::new("path").value_name("LOCK").required(true).help("The path; the first slash may be left out"))
         .arg(flag("managed", managed))
@@ -28,15 +27,18 @@ pub(crate) fn command() -> Command {
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let path = path_of(matches);
     let number = |name| matches.get_one::<u32>(name).copied();
-    let wanted = LockSettings {
-        managed: matches.get_flag("managed"),
-        waiters_max: number("waiters-max"),
-        permits_max: number("permits-max"),
-    };
-    let settings = if wanted != LockSettings::default() || matches.get_flag("none") {
-        context.client.set_settings(&path, wanted).await?.settings
+    let named = ["managed", "waiters-max", "permits-max"]
+        .map(|name| matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine));
+    let settings = if matches.get_flag("none") {
+        context.client.reset_settings(&path).await?.settings
     } else {
-        context.client.settings(&path).await?.settings
+        let now = context.client.settings(&path).await?.settings;
+        let wanted = LockSettings {
+            managed: now.managed || matches.get_flag("managed"),
+            waiters_max: number("waiters-max").or(now.waiters_max),
+            permits_max: number("permits-max").or(now.permits_max),
+        };
+        if named.contains(&true) { context.client.set_settings(&path, wanted).await?.settings } else { now }
     };
     let managed = settings.managed.then(|| "managed".to_owned());
     let waiters = settings.waiters_max.map(|max| format!("at most {max} waiters"));

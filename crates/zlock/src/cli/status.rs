@@ -26,14 +26,14 @@ struct Line {
 
 #[derive(Serialize)]
 struct Status {
-    /// Whether a node that was asked serves: it reaches a quorum then.
+    /// Whether at least one node serves, which means that it reaches a quorum.
     serves: bool,
     nodes: Vec<Line>,
 }
 
 pub(crate) async fn run(context: &Context) -> Result<u8, Failure> {
     let nodes: Vec<Line> = context.client.status().await.into_iter().map(line).collect();
-    // One that drains serves on until it stops.
+    // A draining node serves until it stops.
     let serving = ["ready", "draining"];
     let serves = nodes.iter().any(|line| line.node.as_ref().is_some_and(|node| serving.contains(&&*node.status)));
     let status = Status { serves, nodes };
@@ -44,8 +44,8 @@ pub(crate) async fn run(context: &Context) -> Result<u8, Failure> {
     Err(Failure::refused(why_not(&context.connection.endpoints.join(","), &status.nodes)).with_code(3))
 }
 
-/// Nodes that answer and cannot serve lack a majority. Where none has answered, what is wrong may
-/// be on this side.
+/// Explains that no node serves. Nodes that answer and cannot serve lack a majority. If none has
+/// answered, the fault may be on the client's side.
 fn why_not(asked: &str, nodes: &[Line]) -> String {
     if nodes.iter().any(|line| line.node.is_some()) {
         return format!("no node of {asked} can serve; a majority must run and reach each other");

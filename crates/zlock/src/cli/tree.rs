@@ -9,7 +9,7 @@ use super::failure::Failure;
 use super::options::{number, option};
 use super::seen::plain;
 
-/// More znodes are not read: a tree that is too large to look at.
+/// Largest number of znodes that are read: a larger tree is of no use to a reader.
 const ZNODES_MAX: usize = 10_000;
 
 pub(crate) fn command() -> Command {
@@ -44,7 +44,7 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     })
 }
 
-/// Depth first, children by name. What vanishes meanwhile is left out.
+/// Reads the tree depth first, children by name. A znode that vanishes meanwhile is left out.
 async fn walk(client: &Client, top: &str, depth_max: u32) -> Result<Vec<Line>, Failure> {
     let mut lines = Vec::new();
     let mut open = vec![(top.to_owned(), 0)];
@@ -53,7 +53,7 @@ async fn walk(client: &Client, top: &str, depth_max: u32) -> Result<Vec<Line>, F
             Err(error) if depth > 0 && error.is_no_node() => continue,
             children => children?,
         };
-        // The lines of this znode's children stand behind its own line.
+        // The lines of this znode's children follow its own line.
         let at = lines.iter().position(|line: &Line| line.path == path).map_or(lines.len(), |at| at + 1);
         let join = |name: &str| format!("{}/{name}", path.trim_end_matches('/'));
         let found: Vec<Line> = children

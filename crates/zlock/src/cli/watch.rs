@@ -35,7 +35,7 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     while left > 0 {
         let event = match watcher.next().await {
             Ok(event) => event,
-            // A watch outlives a cluster that is away for a while.
+            // The watch goes on after a time without a reachable node.
             Err(zlock_client::Error::Unavailable { .. } | zlock_client::Error::Unknown { .. })
                 if watcher.position().is_some() =>
             {

@@ -1,4 +1,4 @@
-//! Values that are fine alone and wrong together.
+//! Checks of values that are valid alone and contradict each other.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -10,22 +10,22 @@ use znode::lock::TICKET_NAME_BYTES_MAX;
 use super::value::members::port;
 use super::{ConfigError, Settings};
 
-/// Most operations of one entry. The operations and their kept answer must stay far below the bound
-/// of an entry and of a snapshot's record (`znode::BYTES_MAX`): a longer record would be written
-/// and never read again.
+/// Upper bound for settings of the number of operations in one entry. The operations and their kept
+/// answer must stay far below the bound of an entry and of a snapshot's record
+/// (`znode::BYTES_MAX`): a longer record would be written and never read again.
 const BATCH_MAX: usize = 4_096;
-/// Most bytes of one znode's data, for the same reason as [`BATCH_MAX`].
+/// Upper bound for the setting of one znode's data size, for the same reason as [`BATCH_MAX`].
 const DATA_BYTES_MAX: u32 = 8 << 20;
-/// Threads of one node: more of them only wake each other.
+/// Largest number of threads of one node: more of them only wake each other.
 const THREADS_MAX: usize = 1_024;
-/// Bounds of the time for which a connection may be idle: a second is needed to ask again, and
-/// after an hour no client does.
+/// Bounds for the setting of a connection's idle time: a client needs a second to send another
+/// request, and after an hour no client does.
 const IDLE_MS: std::ops::RangeInclusive<u64> = 1_000..=3_600_000;
-/// Longest time by which a stop may be put off.
+/// Longest time for which a drain may delay a stop, in milliseconds.
 const DRAIN_MS_MAX: u64 = 300_000;
 
 impl Settings {
-    /// Refuses contradictions, and fills in where to listen.
+    /// Refuses contradictions, and fills in the addresses of the listeners.
     pub(super) fn check(&mut self) -> Result<(), ConfigError> {
         let own = self.own_member()?.clone();
         self.http_listen = Some(self.http_listen.unwrap_or_else(|| listen_like(&own.http_addr)));
@@ -33,7 +33,7 @@ impl Settings {
         self.peer_listen = Some(peer_listen);
         self.replica.peer_listen = peer_listen;
         self.wire.addr = self.zookeeper_addr(&own)?;
-        // Both doors have one of each, and the HTTP door's is the one that is set.
+        // Both doors have these settings, and the keys set those of the HTTP door.
         self.wire.super_digest.clone_from(&self.rest.super_digest);
         self.wire.exempt.clone_from(&self.rest.exempt);
         self.tls.exempt.clone_from(&self.rest.exempt);
@@ -60,11 +60,11 @@ impl Settings {
         Ok(())
     }
 
-    /// The address that members tell clients of the ZooKeeper door to connect to, as far as the
-    /// settings tell it.
+    /// Returns the address at which members tell clients to reach this node's ZooKeeper door, as
+    /// far as the settings determine it.
     fn zookeeper_addr(&self, own: &Member) -> Result<String, ConfigError> {
-        // Clients without TLS could not use the other one; those with it read this only to find
-        // members.
+        // Clients without TLS could not use the address with TLS. Clients with TLS read this
+        // address only to find members.
         let (given, listen) = (&*self.wire.addr, self.zookeeper_listen.or(self.zookeeper_tls_listen));
         Ok(match (given, listen) {
             ("none", _) => given.to_owned(),
@@ -165,7 +165,7 @@ impl Settings {
         ]
     }
 
-    /// Bounds of the ZooKeeper door that would keep out its longest packets.
+    /// Returns checks for bounds of the ZooKeeper door that would refuse its longest packets.
     fn packets(&self) -> Vec<(bool, String)> {
         let (wire, limits) = (&self.wire, &self.replica.limits);
         vec![
@@ -195,7 +195,7 @@ impl Settings {
         ]
     }
 
-    /// TLS that is given in part.
+    /// Returns checks for TLS settings of which a part is missing.
     fn half_tls(&self) -> Vec<(bool, String)> {
         let (tls, clients, digest) = (&self.tls, &*self.tls_clients, &self.rest.super_digest);
         let listens = self.http_tls_listen.is_some() || self.zookeeper_tls_listen.is_some();
@@ -231,7 +231,7 @@ impl Settings {
         ]
     }
 
-    /// Bounds on what the bounds of the cluster may be.
+    /// Returns checks for limits of the cluster that are out of their own bounds.
     fn excesses(&self) -> Vec<(bool, String)> {
         let (replica, limits) = (&self.replica, &self.replica.limits);
         vec![
@@ -284,8 +284,8 @@ impl Settings {
     }
 }
 
-/// The address to listen on so that `addr` reaches this node: `addr` itself, or every interface
-/// when it is a name.
+/// Returns the address to listen on so that `addr` reaches this node: `addr` itself, or every
+/// interface when it is a name.
 fn listen_like(addr: &str) -> SocketAddr {
     addr.parse().unwrap_or_else(|_| {
         let port = port(addr).expect("members have ports, or their parser refused them");

@@ -6,7 +6,7 @@ use toml::{Table, Value};
 
 use super::{ConfigError, KEYS, Key};
 
-/// The texts of the file, each with its key's path.
+/// Reads the file into texts, each with the path of its key.
 pub(super) fn read(file: &Path) -> Result<Vec<(String, String)>, ConfigError> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|source| ConfigError::Read { file: name.clone(), source })?;
@@ -68,10 +68,10 @@ fn plain(value: &Value) -> Option<String> {
 
 const MEMBER_KEYS: [&str; 3] = ["id", "peer_addr", "http_addr"];
 
-/// The text of a list of texts; members may be tables with [`MEMBER_KEYS`], too. `Err` is an
-/// unknown key of such a table.
+/// Joins a list of texts to one text. A member may be a table with [`MEMBER_KEYS`], too; the inner
+/// `Err` is an unknown key of such a table. `None` when the value is no such list.
 fn list(key: &Key, value: &Value) -> Option<Result<String, String>> {
-    // The name of a kind that may be a list ends with what separates its texts, and dots.
+    // The name of a kind that may be a list ends with its separator and dots.
     let separator = key.kind.strip_suffix("...").and_then(|name| name.get(name.len() - 1..))?;
     let Value::Array(items) = value else {
         return None;
@@ -84,8 +84,8 @@ fn list(key: &Key, value: &Value) -> Option<Result<String, String>> {
                 if let Some(unknown) = table.keys().find(|key| !MEMBER_KEYS.contains(&key.as_str())) {
                     return Some(Err(unknown.clone()));
                 }
-                // A part that is missing leaves a text that the parser of members refuses with what
-                // it wants.
+                // A missing part leaves an incomplete text, which the parser of members refuses
+                // with a message.
                 let [id, peer, http] = MEMBER_KEYS.map(|key| table.get(key).and_then(plain).unwrap_or_default());
                 texts.push(format!("{id}={peer}/{http}"));
             }
@@ -101,8 +101,9 @@ fn unknown_table(file: &str, table: &str) -> ConfigError {
     ConfigError::Unknown { file: file.to_owned(), what: format!("table `[{table}]`"), hint }
 }
 
-/// The error about a key that its table does not have; `table` is empty for one outside of tables.
-/// It says where a key of this name stands, or which key looks most like it.
+/// Returns the error about a key that its table does not have; `table` is empty for a key outside
+/// of tables. The hint names the table with a key of this name, or else the key with the most
+/// similar name.
 fn unknown_key(file: &str, table: &str, name: &str) -> ConfigError {
     let path = format!("{table}.{name}").trim_start_matches('.').to_owned();
     let same = KEYS.iter().filter(|key| key.name == name || key.flag() == name.replace('_', "-"));
@@ -115,12 +116,13 @@ fn unknown_key(file: &str, table: &str, name: &str) -> ConfigError {
     ConfigError::Unknown { file: file.to_owned(), what: format!("key `{path}`"), hint }
 }
 
-/// Likeness of an unknown name and a known one, from 0 to 1.
+/// Returns the similarity of an unknown name and a known one, from 0 to 1.
 fn alike(unknown: &str, known: &str) -> f64 {
     strsim::jaro_winkler(&unknown.to_ascii_lowercase().replace('-', "_"), known)
 }
 
-/// The name that is most alike, when one is.
+/// Returns the name with the highest similarity; `None` if no name is similar enough to be
+/// suggested.
 fn nearest(scored: impl IntoIterator<Item = (f64, &'static str)>) -> Option<&'static str> {
     let best = scored.into_iter().max_by(|left, right| left.0.total_cmp(&right.0))?;
     (best.0 > 0.7).then_some(best.1)

@@ -1,4 +1,5 @@
-//! Flags before variables before the file before defaults.
+//! Settings from flags, variables and the file. A flag wins over a variable, a variable over the
+//! file, and the file over the default.
 
 use std::path::{Path, PathBuf};
 
@@ -7,12 +8,12 @@ use clap::{Arg, ArgMatches, Command};
 
 use super::{ConfigError, KEYS, Key, Settings, file};
 
-/// A text for a key.
+/// A value that was given for a key.
 #[derive(Clone, Debug)]
 pub struct Given {
     /// The key's path.
     pub key: String,
-    /// The text.
+    /// The value as text.
     pub text: String,
     /// Source of the text: a flag with its dashes, a variable, or the file.
     pub origin: String,
@@ -44,7 +45,7 @@ fn flag(key: &Key, defaults: &Settings) -> Arg {
         .help(help)
 }
 
-/// Reads what [`flags`] declared.
+/// Reads the settings from the arguments that [`flags`] declared.
 ///
 /// # Errors
 /// See [`ConfigError`].
@@ -53,7 +54,7 @@ pub fn from_matches(matches: &ArgMatches) -> Result<Settings, ConfigError> {
     load(file.map(PathBuf::as_path), given(matches))
 }
 
-/// Settings that were given as flags and variables.
+/// Returns the values that were given as flags and variables.
 pub fn given(matches: &ArgMatches) -> Vec<Given> {
     let given = KEYS.iter().filter_map(|key| {
         let text = matches.get_one::<String>(key.path)?.clone();
@@ -66,7 +67,17 @@ pub fn given(matches: &ArgMatches) -> Vec<Given> {
     given.collect()
 }
 
-/// Puts a configuration together: defaults, then the file, then what was given besides, then the
+/// Returns the environment variables whose names begin with a table of the configuration and do not
+/// go on with one of its keys. Variables that Kubernetes sets for its services are left out.
+pub fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<String> {
+    let is_of_table =
+        |name: &str| KEYS.iter().any(|key| name.starts_with(&format!("ZLOCK_{}_", key.table.to_uppercase())));
+    let is_known = |name: &str| name == "ZLOCK_ADMIN_SOCKET" || KEYS.iter().any(|key| key.variable() == name);
+    let is_of_service = |name: &str| name.contains("_SERVICE_") || name.contains("_PORT");
+    names.filter(|name| is_of_table(name) && !is_known(name) && !is_of_service(name)).collect()
+}
+
+/// Puts a configuration together: defaults, then the file, then the values in `given`, then the
 /// checks.
 ///
 /// # Errors

@@ -261,7 +261,8 @@ fn durations_take_units_and_sizes_may() {
     }
 }
 
-/// Holds a text against the one that a file has at a place. `UPDATE_GOLDENFILES=1` puts it there.
+/// Compares a text with a file's part between two marks. `UPDATE_GOLDENFILES=1` writes the text
+/// there.
 #[track_caller]
 fn golden(file: &str, made: &str, [before, after]: [&str; 2]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
@@ -382,4 +383,18 @@ fn tls_that_is_given_in_part_is_refused() {
         "{shown}"
     );
     assert!(!super::effective(&load_text(THREE, &[]).unwrap()).contains("super_digest"));
+}
+
+#[test]
+fn a_misspelt_variable_is_known_from_those_of_others() {
+    let names = [
+        "ZLOCK_HTTP_LISTN",
+        "ZLOCK_HTTP_LISTEN",
+        "ZLOCK_ENDPOINTS",
+        "ZLOCK_ADMIN_SOCKET",
+        "ZLOCK_HTTP_SERVICE_HOST",
+        "PATH",
+    ];
+    let unknown = super::unknown_variables(names.into_iter().map(str::to_owned));
+    assert_eq!(unknown, ["ZLOCK_HTTP_LISTN"]);
 }

@@ -1,5 +1,5 @@
-//! The kinds of values. Each reads one text, wherever it was given, and shows a value so that it
-//! reads back the same.
+//! Kinds of values. Each kind parses a text, wherever it was given, and shows a value as text that
+//! parses to the same value.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ pub mod count {
     /// Name of the kind in the help.
     pub const NAME: &str = "COUNT";
 
-    /// Reads a whole number; `_` may part its digits.
+    /// Reads a whole number; `_` may separate its digits.
     ///
     /// # Errors
-    /// When it is none, or too large for its key.
+    /// When the text is no whole number, or the number is too large for its key.
     pub fn parse<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
         let number: u64 =
             text.replace('_', "").parse().map_err(|_| format!("`{text}` is not a whole number, 0 or more"))?;
@@ -37,7 +37,7 @@ pub mod flag {
     /// Reads `true` or `false`.
     ///
     /// # Errors
-    /// When it is neither.
+    /// When the text is neither.
     pub fn parse(text: &str) -> Result<bool, String> {
         text.parse().map_err(|_| format!("`{text}` is neither true nor false"))
     }
@@ -55,7 +55,7 @@ pub mod zxid_base {
     /// Reads `time`, or a whole number.
     ///
     /// # Errors
-    /// When it is neither, or above 2^52.
+    /// When the text is neither, or the number is above 2^52.
     pub fn parse(text: &str) -> Result<Option<u64>, String> {
         if text == TIME {
             return Ok(None);
@@ -72,7 +72,7 @@ pub mod zxid_base {
     }
 }
 
-/// A length of time; milliseconds inside.
+/// A duration, kept in milliseconds.
 pub mod duration {
     const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
 
@@ -82,7 +82,7 @@ pub mod duration {
     /// Reads `250ms`, `30s`, `5m`, `1h` or `0`.
     ///
     /// # Errors
-    /// When it is none, or too long for its key.
+    /// When the text is no duration, or the duration is too long for its key.
     pub fn parse<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
         super::scaled(text, &UNITS, "a duration with its unit, such as `250ms`, `30s` or `5m`")
     }
@@ -103,7 +103,7 @@ pub mod size {
     /// Reads `64MiB`, `16KiB`, `1GiB`, or plain bytes.
     ///
     /// # Errors
-    /// When it is none, or too large for its key.
+    /// When the text is no size, or the size is too large for its key.
     pub fn parse<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
         super::scaled(text, &UNITS, "a size such as `64MiB`, `16KiB` or plain bytes")
     }
@@ -153,8 +153,8 @@ pub mod filter {
     /// Name of the kind in the help.
     pub const NAME: &str = "FILTER";
 
-    /// Takes a list of levels, and of parts of the program with levels. To the library that reads
-    /// it, a name that no part has is no error, and mutes all others.
+    /// Checks a list of levels, and of parts of the program with levels. The library that reads the
+    /// filter would accept an unknown part, and mute all others.
     ///
     /// # Errors
     /// When a name is no level and no part of the program.
@@ -191,7 +191,7 @@ pub mod log_format {
     /// Reads `text` or `json`.
     ///
     /// # Errors
-    /// When it is neither.
+    /// When the text is neither.
     pub fn parse(text: &str) -> Result<LogFormat, String> {
         match text {
             "text" => Ok(LogFormat::Text),
@@ -210,15 +210,16 @@ pub mod log_format {
     }
 }
 
-/// Names and addresses with commas between; none when not given.
+/// Names and addresses with commas between; empty by default.
 pub mod hosts {
     /// Name of the kind in the help.
     pub const NAME: &str = "HOST,...";
 
-    /// Reads `node1,zlock.example,10.0.0.1` into the one form that hosts are compared in.
+    /// Reads `node1,zlock.example,10.0.0.1`, and brings each into the form in which hosts are
+    /// compared.
     ///
     /// # Errors
-    /// When one of them is none that a request can name.
+    /// When one of them is no host that a request can name.
     pub fn parse(text: &str) -> Result<Vec<String>, String> {
         super::each(text, rest::normal_host, "a name or an address, without a scheme or a port")
     }
@@ -229,7 +230,7 @@ pub mod hosts {
     }
 }
 
-/// Origins with commas between; none when not given.
+/// Origins with commas between; empty by default.
 pub mod origins {
     pub use super::hosts::show;
 
@@ -239,13 +240,13 @@ pub mod origins {
     /// Reads `https://ui.example,http://localhost:8080` into the form in which browsers write them.
     ///
     /// # Errors
-    /// When one of them is none.
+    /// When one of them is no origin.
     pub fn parse(text: &str) -> Result<Vec<String>, String> {
         super::each(text, rest::normal_origin, "an origin like https://ui.example:8443, without a path")
     }
 }
 
-/// Subjects of certificates with semicolons between, because they have commas; none when not given.
+/// Subjects of certificates with semicolons between, because they have commas; empty by default.
 pub mod subjects {
     /// Name of the kind in the help.
     pub const NAME: &str = "SUBJECT;...";
@@ -254,7 +255,7 @@ pub mod subjects {
     /// a subject has a backslash before it.
     ///
     /// # Errors
-    /// When one of them is none.
+    /// When one of them is no subject.
     pub fn parse(text: &str) -> Result<Vec<String>, String> {
         let (mut found, mut begin, mut escaped) = (Vec::new(), 0, false);
         for (at, c) in text.char_indices() {
@@ -268,8 +269,8 @@ pub mod subjects {
         found.into_iter().map(|one| subject(one.trim())).collect()
     }
 
-    /// Takes a subject as it is: subjects are compared as text, so one that only looks like the
-    /// right one would let no client in.
+    /// Checks a subject, and keeps it as it is. Subjects are compared as text, so another spelling
+    /// would let no client in.
     fn subject(text: &str) -> Result<String, String> {
         let parts = text.split_once('=').filter(|(word, value)| !value.is_empty() && super::is_attribute(word));
         let wrong = || format!("`{text}` is not a subject like `CN=ops,O=Example`, as x509 ACLs write it");
@@ -282,7 +283,7 @@ pub mod subjects {
     }
 }
 
-/// Networks with commas between; none when not given.
+/// Networks with commas between; empty by default.
 pub mod networks {
     use accept::Networks;
 
@@ -294,23 +295,24 @@ pub mod networks {
     /// Reads `10.0.0.0/8,192.0.2.7,2001:db8::/32`.
     ///
     /// # Errors
-    /// When one of them is none.
+    /// When one of them is no network.
     pub fn parse(text: &str) -> Result<Networks, String> {
         text.parse()
     }
 }
 
-/// A file, when given.
+/// Path of a file; empty by default.
 pub mod file {
     use super::PathBuf;
 
     /// Name of the kind in the help.
     pub const NAME: &str = "FILE";
 
-    /// Takes the path as it is; relative ones start where the program was started.
+    /// Takes the path as it is. A relative path starts in the directory in which the program was
+    /// started.
     ///
     /// # Errors
-    /// When it is empty.
+    /// When the text is empty.
     pub fn parse(text: &str) -> Result<PathBuf, String> {
         super::text::parse(text).map(PathBuf::from)
     }
@@ -329,7 +331,7 @@ pub mod directory {
     pub const NAME: &str = "DIR";
 }
 
-/// An address to listen on, when given.
+/// An address to listen on; absent by default.
 pub mod listen {
     use super::SocketAddr;
 
@@ -339,20 +341,20 @@ pub mod listen {
     /// Reads `127.0.0.1:7001` or `[::1]:7001`.
     ///
     /// # Errors
-    /// When it is none; names are not resolved.
+    /// When the text is no IP address with a port; names are not resolved.
     pub fn parse(text: &str) -> Result<Option<SocketAddr>, String> {
         text.parse()
             .map(Some)
             .map_err(|_| format!("`{text}` is not an IP address with a port, such as `127.0.0.1:7001`"))
     }
 
-    /// Writes the value as `parse` reads it; empty when not given.
+    /// Writes the value as `parse` reads it; empty for an absent address.
     pub fn show(value: &Option<SocketAddr>) -> String {
         value.map(|addr| addr.to_string()).unwrap_or_default()
     }
 }
 
-/// The ensemble.
+/// The members of the ensemble.
 pub mod members {
     use super::Member;
 
@@ -378,7 +380,7 @@ pub mod members {
         Ok(Member { id, peer_addr: peer_addr.to_owned(), http_addr: http_addr.to_owned() })
     }
 
-    /// The port of `host:port`.
+    /// Returns the port of `host:port`.
     pub(in crate::config) fn port(addr: &str) -> Option<u16> {
         let (host, port) = addr.rsplit_once(':')?;
         if host.is_empty() { None } else { port.parse().ok().filter(|port| *port != 0) }
@@ -396,13 +398,13 @@ fn is_attribute(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.')
 }
 
-/// Texts with commas between, each in its one form.
+/// Parses texts with commas between, and brings each into its normal form.
 fn each(text: &str, normal: fn(&str) -> Option<String>, what: &str) -> Result<Vec<String>, String> {
     let one = |one: &str| normal(one).ok_or_else(|| format!("`{one}` is not {what}"));
     text.split(',').map(|part| one(part.trim())).collect()
 }
 
-/// A number with a unit behind it, which 0 needs not.
+/// Parses a number with a unit behind it; 0 needs no unit.
 fn scaled<T: TryFrom<u64>>(text: &str, units: &[(&str, u64)], what: &str) -> Result<T, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

@@ -1,4 +1,4 @@
-//! One node process, and its lines.
+//! Process of one node, and the copying of its lines.
 
 use std::ffi::OsString;
 use std::future::poll_fn;
@@ -15,12 +15,12 @@ use tokio::process::{ChildStdin, Command};
 use super::layout::Node;
 use crate::{config, own_program};
 
-/// Time that a node has for its end beyond its own bound on a clean stop.
+/// Time that a node has for its end in addition to its own bound on a clean stop.
 const STOP_WAIT_MORE: Duration = Duration::from_secs(5);
 /// The keys that bound a clean stop.
 const STOP_KEYS: [&str; 3] = ["node.stop_timeout", "node.drain_delay", "node.drain_time"];
 
-/// Variables that are about one node, and so are not passed on to all of them.
+/// Variables that concern a single node, and are therefore not passed on.
 const OWN_VARIABLES: [&str; 12] = [
     "ZLOCK_ADMIN_SOCKET",
     "ZLOCK_CONFIG",
@@ -47,7 +47,7 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Starts this very program as a node.
+    /// Starts this program as a node.
     pub(super) fn start(node: &Node, serve_args: &[OsString]) -> Result<Child, String> {
         let failed = |error: std::io::Error| format!("cannot start node {}: {error}", node.id);
         let mut command = Command::from(own_program::command());
@@ -71,16 +71,16 @@ impl Child {
         self.pid
     }
 
-    /// Tells the node to stop.
+    /// Tells the node to stop, by closing its stdin.
     pub(super) fn close_stdin(&mut self) {
         self.stdin = None;
     }
 
-    /// Waits for the node's end, and kills a node that does not end in time. Tells whether it ended
-    /// cleanly.
+    /// Waits for the node's end, and kills a node that does not end in time. Returns true if the
+    /// node ended cleanly.
     pub(super) async fn ended_cleanly(&mut self) -> bool {
         match tokio::time::timeout(self.stop_wait, self.process.wait()).await {
-            // One that ended before was reported then.
+            // A node that ended before was reported at that time.
             Ok(status) => self.reported || status.is_ok_and(|status| status.success()),
             Err(_) => {
                 let _ = self.process.kill().await;
@@ -94,14 +94,13 @@ impl Child {
 /// start, and has nothing to stop.
 fn stop_time_max(config: &Path, serve_args: &[OsString]) -> Duration {
     let matches = crate::serve_command().no_binary_name(true).try_get_matches_from(serve_args);
-    // Of the variables, those about one node are not passed on, so only what is asked for is looked
-    // at.
+    // Variables that concern one node are not passed on, so only the needed keys are read.
     let given = matches.map(|matches| config::given(&matches)).unwrap_or_default();
     let given = given.into_iter().filter(|given| STOP_KEYS.contains(&given.key.as_str()));
     config::load(Some(config), given).unwrap_or_default().stop_time_max()
 }
 
-/// The next node that ends and was not reported yet.
+/// Waits for the next node that ends and was not reported yet. Returns its id and exit status.
 pub(super) async fn next_end(children: &mut [Child]) -> (u64, ExitStatus) {
     poll_fn(|context| {
         for child in children.iter_mut().filter(|child| !child.reported) {
@@ -115,7 +114,7 @@ pub(super) async fn next_end(children: &mut [Child]) -> (u64, ExitStatus) {
     .await
 }
 
-/// Copies a node's lines to stderr, with the node before each.
+/// Copies a node's lines to stderr, with the node's id before each.
 async fn copy_lines(id: u64, from: impl AsyncRead + Unpin) {
     let mut lines = BufReader::new(from).lines();
     while let Ok(Some(line)) = lines.next_line().await {
@@ -141,7 +140,7 @@ mod tests {
         check("node.drain_time = \"30s\"\n", &[], 40);
         check("node.drain_time = \"30s\"\nnode.stop_timeout = \"20s\"\n", &["--node-drain-time", "1m"], 80);
         check("", &["--node-stop-timeout=25s", "--log-level", "debug"], 25);
-        // These are refused, so the node does not start.
+        // These flags are refused, so the node does not start.
         check("", &["--no-such-flag"], 10);
     }
 }

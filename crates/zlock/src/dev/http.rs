@@ -1,4 +1,4 @@
-//! Just enough of an HTTP client: one request on one connection, an answer in JSON.
+//! Minimal HTTP client: one request on one connection, an answer in JSON.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// One request.
+/// A request to a node.
 pub(super) struct Call<'a> {
     pub(super) method: &'static str,
     pub(super) node: &'a str,
@@ -21,18 +21,18 @@ pub(super) struct Call<'a> {
     pub(super) body: &'static str,
 }
 
-/// Sends the request once. `Err` says what went wrong.
+/// Sends the request once. `Err` is a message about the failure.
 pub(super) async fn call<T: DeserializeOwned>(call: &Call<'_>) -> Result<T, String> {
     try_call(call).await?.map_err(|refused| refused.text)
 }
 
-/// An answer other than what was asked for.
+/// An answer whose status is not successful.
 pub(super) struct Refused {
     pub(super) status: u16,
     pub(super) text: String,
 }
 
-/// Sends the request once, as [`call`] does, but answers a node's refusal apart.
+/// Sends the request once, as [`call`] does, but returns a node's refusal as the inner `Err`.
 pub(super) async fn try_call<T: DeserializeOwned>(call: &Call<'_>) -> Result<Result<T, Refused>, String> {
     let name = format!("{} http://{}{}", call.method, call.node, call.path);
     match tokio::time::timeout(TIMEOUT, exchange(call)).await {

@@ -8,29 +8,31 @@ use crate::config;
 
 const NODES: u64 = 3;
 const BASE_PORT: u16 = 7001;
-/// Peer ports lie this far above HTTP ports ...
+/// Offset of a node's peer port from its HTTP port.
 const PEER_PORTS: u16 = 100;
-/// ... and ZooKeeper ports this far.
+/// Offset of a node's ZooKeeper port from its HTTP port.
 const ZOOKEEPER_PORTS: u16 = 200;
 
-/// One node's place.
+/// Addresses, configuration file and data directory of one node.
 pub(super) struct Node {
     pub(super) id: u64,
     pub(super) http_addr: String,
     pub(super) peer_addr: String,
-    /// Address for ZooKeeper clients. Data of a version without that door has none.
+    /// Address for ZooKeeper clients. `None` in a layout that a version without that door has
+    /// written.
     pub(super) zookeeper_addr: Option<String>,
     pub(super) config: PathBuf,
     pub(super) data_dir: PathBuf,
 }
 
-/// All places. The configuration files are the record: what they say is what started last time.
+/// Layout of all nodes. The configuration files keep it, so that the next start finds it.
 pub(super) struct Layout {
     pub(super) nodes: Vec<Node>,
 }
 
 impl Layout {
-    /// Reads the layout of `dir`, or makes one. `None` takes what is there, or the default.
+    /// Reads the layout of `dir`, or makes one. `None` stands for the value of the existing layout,
+    /// or for the default.
     pub(super) fn open_or_make(dir: &Path, nodes: Option<u64>, base_port: Option<u16>) -> Result<Layout, String> {
         std::fs::create_dir_all(dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
         let dir = dir.canonicalize().map_err(|error| format!("{}: {error}", dir.display()))?;
@@ -67,12 +69,13 @@ impl Layout {
         }
     }
 
-    /// The node with this id.
+    /// Returns the node with this id.
     pub(super) fn node(&self, id: u64) -> &Node {
         self.nodes.iter().find(|node| node.id == id).expect("ids come from this layout")
     }
 
-    /// Says which port is taken, and what to do, before any node is started.
+    /// Checks before any node is started that all ports are free. The error names the taken port
+    /// and the remedy.
     pub(super) fn check_ports_are_free(&self) -> Result<(), String> {
         for node in &self.nodes {
             for addr in [&node.http_addr, &node.peer_addr].into_iter().chain(&node.zookeeper_addr) {
@@ -96,7 +99,7 @@ impl Layout {
                 node.id, node.peer_addr, node.http_addr
             );
         }
-        // Node 1's file says that there is a layout, so it is written last.
+        // Node 1's file marks that there is a layout, so it is written last.
         for node in self.nodes.iter().rev() {
             let data_dir = toml::Value::String(node.data_dir.display().to_string());
             let zookeeper = node.zookeeper_addr.as_ref().map(|addr| format!("\n[zookeeper]\nlisten = \"{addr}\"\n"));
@@ -120,7 +123,7 @@ fn config_file(dir: &Path, id: u64) -> PathBuf {
     dir.join(format!("node{id}.toml"))
 }
 
-/// The addresses of `nodes` nodes, each for HTTP, peers and ZooKeeper clients.
+/// Returns the addresses of `nodes` nodes, each for HTTP, peers and ZooKeeper clients.
 fn addrs(nodes: u64, base_port: u16) -> Result<Vec<[String; 3]>, String> {
     if base_port == 0 {
         return free_addrs(nodes).map_err(|error| format!("cannot find free ports: {error}"));
@@ -137,7 +140,8 @@ fn addrs(nodes: u64, base_port: u16) -> Result<Vec<[String; 3]>, String> {
     (0..nodes).map(of_node).collect()
 }
 
-/// Ports that are free now. All are held until the last is found, so no two are the same.
+/// Returns addresses whose ports are free now. All are held until the last is found, so that no two
+/// are equal.
 fn free_addrs(nodes: u64) -> std::io::Result<Vec<[String; 3]>> {
     let held = (0..nodes * 3).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<std::io::Result<Vec<_>>>()?;
     let addrs = held.iter().map(|held| Ok(held.local_addr()?.to_string())).collect::<std::io::Result<Vec<_>>>()?;

@@ -1,16 +1,16 @@
-//! Shows that the ensemble works: a leader is there, a lock is taken and released.
+//! Proof that the ensemble works: there is a leader, and a lock is taken and released.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
-use zlock_client::api::{Cluster, Released, SessionOpened, Ticket};
+use zlock_client::api::{Cluster, NewSession, Release, Ticket};
 
 use super::http::{Call, call, try_call};
 use super::layout::Layout;
 
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Waits until every node is ready and they name the same leader.
+/// Waits until every node is ready and all of them name one leader.
 pub(super) async fn wait_for_leader(layout: &Layout, deadline: Instant) -> Result<u64, String> {
     loop {
         let problem = match common_leader(layout).await {
@@ -37,8 +37,8 @@ async fn common_leader(layout: &Layout) -> Result<u64, String> {
     leader.ok_or_else(|| "nobody leads".to_owned())
 }
 
-/// Opens a session on the first node, takes a lock on the next, releases it on the one after that.
-/// Answers what is to be said of it.
+/// Opens a session on the first node, takes a lock on the next, and releases it on the one after
+/// that. Returns a message about it.
 pub(super) async fn take_a_lock(layout: &Layout) -> Result<String, String> {
     let node = |turn: usize| layout.nodes[turn % layout.nodes.len()].http_addr.as_str();
     let began = Instant::now();
@@ -49,14 +49,14 @@ pub(super) async fn take_a_lock(layout: &Layout) -> Result<String, String> {
         session: None,
         body: r#"{"timeout":"10s","label":"zlock dev"}"#,
     };
-    let opened: SessionOpened = call(&open).await?;
+    let opened: NewSession = call(&open).await?;
     let session = Some(opened.session_key.as_str());
-    // A try: another may hold it, as sessions outlive a restart.
+    // A single try: another session may hold the lock, as sessions outlive a restart.
     let acquire = Call { method: "POST", node: node(1), path: "/v1/locks/hello", session, body: "" };
     let said = match try_call::<Ticket>(&acquire).await? {
         Ok(Ticket::Held { ticket, fencing_token, .. }) => {
             let path = format!("/v1/tickets{ticket}");
-            let _: Released = call(&Call { method: "DELETE", node: node(2), path: &path, session, body: "" }).await?;
+            let _: Release = call(&Call { method: "DELETE", node: node(2), path: &path, session, body: "" }).await?;
             let took_ms = began.elapsed().as_millis();
             format!("a lock was taken with fencing token {fencing_token} and released, {took_ms} ms in all")
         }
@@ -71,7 +71,7 @@ pub(super) async fn take_a_lock(layout: &Layout) -> Result<String, String> {
     Ok(said)
 }
 
-/// The first lock, for a shell.
+/// Returns the lines for a shell that take and release a first lock.
 pub(super) fn lines_to_paste(layout: &Layout) -> String {
     let node = |turn: usize| layout.nodes[turn % layout.nodes.len()].http_addr.as_str();
     format!(

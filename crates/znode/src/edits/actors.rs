@@ -1,4 +1,4 @@
-//! The one who asks in an entry, as kept beside what was done.
+//! The client that asks in an entry, as the histories keep it.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::words::client_info::{TEXT_MAX, short};
 use crate::{Actor, ClientInfo, Identity, SUPER, Session, SessionId, State, user};
 
 impl State {
-    /// The one who asks in this entry.
+    /// The client that asks in this entry.
     pub(crate) fn actor(&self, context: &Context, effects: &Effects) -> Actor {
         let session = context.session.and_then(|id| self.session_of(id, effects));
         let mut client = session.map_or_else(ClientInfo::default, |session| (*session.client).clone());
@@ -21,13 +21,14 @@ impl State {
         }
     }
 
-    /// A session that is open, or that this entry ends.
+    /// A session that is open or that this entry ends.
     pub(crate) fn session_of<'a>(&'a self, id: SessionId, effects: &'a Effects) -> Option<&'a Session> {
         self.session(id).or_else(|| effects.ended.get(&id).map(|session| &**session))
     }
 }
 
-/// The first of several identities that is a name, without what proves it.
+/// The first identity that is not the super user's, without its proof. Empty if there are no
+/// identities.
 fn shown(identities: &[Identity]) -> String {
     let named = identities.iter().find(|identity| identity.scheme != SUPER).or(identities.first());
     let Some(Identity { scheme, id }) = named else { return String::new() };
@@ -35,7 +36,7 @@ fn shown(identities: &[Identity]) -> String {
     short(&format!("{scheme}:{id}"))
 }
 
-/// The label and the client of a session, to be kept beside what it did.
+/// The label and the client of a session, as the histories keep them.
 pub(crate) fn remembered(session: Option<&Session>) -> (Arc<str>, Arc<ClientInfo>) {
     let label = |session: &Session| match session.label.len() > TEXT_MAX {
         true => short(&session.label).into(),

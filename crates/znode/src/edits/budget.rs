@@ -1,43 +1,43 @@
-//! The budget of one entry.
+//! The budget of an entry: how much work one entry may do.
 //!
-//! All that waits for the state waits while an entry is applied, so each has a budget: it may make,
-//! remove and grant a lock to [`crate::Limits::entry_cost_max`] znodes. These are its steps, and
-//! they are counted as they are taken. A request that takes more is refused (`TooManyOps`) and
-//! undone. What is made or removed changes all its ancestors, so one that is far down counts as
-//! several. A session can always end and a ticket can always be released, though, so
+//! Applying an entry keeps all readers of the state waiting, so each entry has a budget: it may
+//! make, remove and grant a lock to [`crate::Limits::entry_cost_max`] znodes. Each of these is a
+//! step, counted as it is done. A change of a znode changes all its ancestors, so a znode that is
+//! far down takes several steps. A request that takes more steps is refused (`TooManyOps`) and
+//! undone. But a session can always end and a ticket can always be released, so
 //!
 //! * the end of one session is one entry, whatever the session owns. `ephemerals_max` bounds that;
-//! * a leader's expiry ends the first of its sessions, and others as long as there is room; it is
-//!   proposed again for the rest;
-//! * waiters that come to hold beyond the budget are granted their lock by the next entries. The
-//!   leader makes such entries while locks are unsettled ([`State::is_unsettled`]).
+//! * a leader's expiry ends the first of its sessions, and the next ones as long as there is room;
+//!   the leader proposes it again for the rest;
+//! * waiters whose grant exceeds the budget are granted their lock by later entries. The leader
+//!   makes such entries while locks are unsettled ([`State::is_unsettled`]).
 //!
-//! What is only looked at has bounds of its own where it stands. docs/znode-model.md lists them
+//! Work that only reads has bounds at the places where it is done. docs/znode-model.md lists them
 //! all.
 
 use crate::edits::effects::Effects;
 use crate::{Error, Limits, Refusal, SessionId, State, ZPath};
 
-/// Unsettled locks that one entry takes up.
+/// Most unsettled locks that one entry looks at.
 const TAKEN_UP_MAX: usize = 1_024;
 
 impl State {
-    /// Tells whether locks are left to be looked at by the next entries, whatever these do.
+    /// Tells whether locks are left to later entries. Any entry looks at them.
     pub fn is_unsettled(&self) -> bool {
         !self.locks.unsettled().is_empty()
     }
 
-    /// Cost of ending a session, in steps of an entry's budget. O(n) in its ephemerals.
+    /// Cost of ending a session, in steps of an entry's budget. Takes O(n) in its ephemeral znodes.
     pub fn cost_of_ending(&self, session: SessionId) -> u64 {
         self.session(session).map_or(0, |session| session.ephemerals().map(steps_to).sum::<u64>() + 1)
     }
 
-    /// Steps of its budget that an entry has left.
+    /// Steps that are left of the entry's budget.
     pub(crate) fn steps_left(&self, effects: &Effects) -> u64 {
         u64::from(self.limits.entry_cost_max).saturating_sub(effects.steps)
     }
 
-    /// Checks whether an entry is within its budget.
+    /// Checks that the entry is within its budget.
     ///
     /// # Errors
     /// `TooManyOps` when it is not.
@@ -46,7 +46,7 @@ impl State {
         if over { Err(Error::TooManyOps.into()) } else { Ok(()) }
     }
 
-    /// The first of the sessions, and those behind it for which one entry has room.
+    /// The first of the sessions, and those after it for which one entry has room.
     pub(crate) fn ending_together<'a>(&self, sessions: &'a [SessionId]) -> &'a [SessionId] {
         let mut cost = 0;
         let fits = |id: &&SessionId| {
@@ -57,7 +57,7 @@ impl State {
         &sessions[..sessions.iter().take_while(fits).count()]
     }
 
-    /// Goes on where earlier entries had to stop.
+    /// Looks again at locks that earlier entries had to leave.
     pub(crate) fn take_up_unsettled(&mut self, effects: &mut Effects) {
         for lock in self.locks.take_unsettled(TAKEN_UP_MAX) {
             effects.queue_changed(&lock);
@@ -65,12 +65,12 @@ impl State {
     }
 }
 
-/// Steps of an entry's budget that making or removing a znode takes.
+/// Steps of an entry's budget that a znode takes when it is made or removed.
 pub(crate) fn steps_to(path: &ZPath) -> u64 {
     steps_at(path.depth())
 }
 
-/// Number of ancestors that are changed in about the time in which a znode is made.
+/// Number of ancestors whose change takes about as long as making one znode.
 const ANCESTORS_A_STEP: usize = 8;
 
 pub(crate) fn steps_at(depth: usize) -> u64 {
@@ -78,8 +78,8 @@ pub(crate) fn steps_at(depth: usize) -> u64 {
 }
 
 impl Limits {
-    /// Steps that a transaction of [`Limits::ops_max`] creates takes of [`Limits::entry_cost_max`],
-    /// as deep in the tree as they may be.
+    /// Steps of [`Limits::entry_cost_max`] that a transaction takes with [`Limits::ops_max`]
+    /// creates at [`Limits::path_depth_max`].
     pub fn creates_cost_max(&self) -> u64 {
         steps_at(self.path_depth_max as usize).saturating_mul(u64::from(self.ops_max))
     }

@@ -1,4 +1,4 @@
-//! Quotas while the tree changes: what is charged to them, and what they refuse.
+//! Quotas while the tree changes: counting usage, and refusing what exceeds a hard limit.
 
 use crate::tree::quota::{Growth, QUOTAS, stats_of, subtree_of};
 use crate::tree::system_paths::{LIMITS, STATS};
@@ -10,26 +10,26 @@ impl State {
         self.quotas.iter()
     }
 
-    /// The quotas that have more than they should, by limits of either kind.
+    /// The quotas whose subtrees exceed a limit of either kind.
     pub fn exceeded_quotas(&self) -> impl Iterator<Item = (&ZPath, &Quota)> {
         self.quotas.exceeded()
     }
 
-    /// Tells whether it is one of those.
+    /// Tells whether the subtree exceeds a limit of its quota, of either kind.
     pub fn exceeds_quota(&self, subtree: &ZPath) -> bool {
         self.quotas.is_exceeded(subtree)
     }
 
-    /// Tells whether a hard limit is set for it.
+    /// Tells whether the subtree's quota has a hard limit.
     pub fn has_hard_quota(&self, subtree: &ZPath) -> bool {
         self.quotas.get(subtree).is_some_and(|quota| quota.limits.count_hard.or(quota.limits.bytes_hard).is_some())
     }
 
-    /// Refuses what would bring a subtree beyond a hard limit. What does not grow is always let
-    /// through: it is the way out.
+    /// Refuses a write that would bring a subtree beyond a hard limit. A write that adds nothing
+    /// always passes, so that a full subtree can be emptied.
     ///
     /// # Errors
-    /// `QuotaExceeded`, about the subtree whose quota it is.
+    /// `QuotaExceeded`, with the subtree whose quota it is.
     pub(crate) fn check_quota(&self, path: &ZPath, growth: Growth) -> Result<(), Refusal> {
         for subtree in self.quotas.charged(path) {
             let Quota { limits, usage } = self.quotas[&subtree];
@@ -44,19 +44,19 @@ impl State {
         Ok(())
     }
 
-    /// Checks what may stand at a path below `/zookeeper/quota`.
+    /// Checks the data of a znode that sets a quota. Data at other paths always passes.
     pub(crate) fn check_quota_text(&self, path: &ZPath, data: &[u8]) -> Result<(), Error> {
         if subtree_of(path, LIMITS).is_some() { QuotaLimits::parse(data).map(drop) } else { Ok(()) }
     }
 
-    /// Counts a znode with so much data that has come. True when its data may have changed by that:
-    /// it tells what a subtree has.
+    /// Counts a new znode with `bytes` of data. True if the znode belongs to a quota, so that its
+    /// data may have been replaced by the usage.
     pub(crate) fn quota_created(&mut self, path: &ZPath, bytes: u64) -> bool {
         self.charge(path, |used| Usage { count: used.count + 1, bytes: used.bytes + bytes });
         self.quota_set(path)
     }
 
-    /// Counts a znode that has gone.
+    /// Counts a znode that was removed.
     pub(crate) fn quota_deleted(&mut self, path: &ZPath, node: &Znode) {
         let usage = node.usage();
         self.charge(path, |used| Usage { count: used.count - usage.count, bytes: used.bytes - usage.bytes });
@@ -65,17 +65,16 @@ impl State {
         }
     }
 
-    /// Counts data that has been replaced by so much. True when it may have changed again by that,
-    /// as for [`State::quota_created`].
+    /// Counts a change of data from `before` to `now` bytes. True as in [`State::quota_created`].
     pub(crate) fn quota_changed(&mut self, path: &ZPath, before: u64, now: u64) -> bool {
         self.charge(path, |used| Usage { bytes: used.bytes - before + now, ..used });
         self.quota_set(path)
     }
 
-    /// Finds all quotas anew: the tree was read back.
+    /// Finds all quotas in the tree, which came from a snapshot.
     pub(crate) fn find_quotas(&mut self) {
         let limits = self.tree.between(QUOTAS, "/zookeeper/quota0").filter_map(|(path, node)| {
-            // A znode that was written before there were quotas may have any data.
+            // The data may be malformed in a znode that was written before quotas were supported.
             Some((subtree_of(path, LIMITS)?, QuotaLimits::parse(&node.data).unwrap_or_default()))
         });
         let limits: Vec<_> = limits.collect();
@@ -89,7 +88,7 @@ impl State {
         }
     }
 
-    /// Checks, for tests, every quota against the tree.
+    /// Compares every quota with the tree, for tests.
     pub(crate) fn check_quotas(&self) -> Result<(), String> {
         for (subtree, quota) in self.quotas() {
             let told =
@@ -104,8 +103,8 @@ impl State {
         if all { Ok(()) } else { Err(format!("{limits} znodes with limits, {:?}", self.quotas)) }
     }
 
-    /// Takes in limits that were set, or writes anew what was overwritten. True when this is such a
-    /// znode.
+    /// Takes over the limits that a znode sets, or writes usage anew that a client has overwritten.
+    /// True if the path is below `/zookeeper/quota`.
     fn quota_set(&mut self, path: &ZPath) -> bool {
         if !path.as_str().starts_with(QUOTAS) {
             return false;
@@ -131,8 +130,8 @@ impl State {
         }
     }
 
-    /// Writes down what a subtree has, for clients to read. As in ZooKeeper this counts as no
-    /// change of the znode.
+    /// Writes the usage of a subtree into its `zookeeper_stats`. As in ZooKeeper, the znode's
+    /// version and zxids stay.
     fn tell_usage(&mut self, subtree: &ZPath) {
         let stats = stats_of(subtree);
         let Some(quota) = self.quotas.get(subtree).filter(|_| self.tree.contains(&stats)) else {

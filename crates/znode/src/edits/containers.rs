@@ -1,4 +1,4 @@
-//! Directories that are missing on the way to what is made: found before, made as containers.
+//! Directories that are missing above a new znode: finding them, and making them as containers.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use crate::edits::permissions::check_client_path;
 use crate::{Acl, Ensure, Error, Kind, Refusal, State, ZPath};
 
 impl State {
-    /// The nearest ancestor that exists, or the lock itself, and the paths below it that do not,
-    /// deepest first. Refused before the walk when nothing can be made there: nobody bounds a path
-    /// before it is here, and the walk costs the square of its depth.
+    /// The nearest existing ancestor of a lock, or the lock itself, and the missing paths below
+    /// that, deepest first. A path that is too long or too deep is refused first, because the walk
+    /// costs the square of the depth, and no door bounds it.
     pub(crate) fn missing_on_the_way(&self, lock: &ZPath) -> Result<(ZPath, Vec<ZPath>), Error> {
         if self.tree.contains(lock) {
             return Ok((lock.clone(), Vec::new()));
@@ -27,8 +27,8 @@ impl State {
         Ok((path, missing))
     }
 
-    /// The parent that a create needs, or the nearest ancestor that exists and what is to be made
-    /// below it, deepest first.
+    /// The nearest existing ancestor of what a create makes in `parent`, and the directories to be
+    /// made below it, deepest first. With [`Ensure::New`] the parent itself must exist.
     pub(crate) fn way_to(&self, parent: &ZPath, ensure: Ensure) -> Result<(ZPath, Vec<ZPath>), Refusal> {
         let refuse = |error| Refusal::at(error, parent);
         if ensure == Ensure::New {
@@ -39,8 +39,8 @@ impl State {
         self.missing_on_the_way(parent).map_err(refuse)
     }
 
-    /// Makes directories that are missing, given deepest first, as containers with the ACL of what
-    /// they are made in.
+    /// Makes missing directories, given deepest first, as containers with the ACL of the directory
+    /// above them.
     pub(crate) fn make_containers(
         &mut self,
         missing: &[ZPath],

@@ -1,39 +1,39 @@
-//! The entry that is applied: where it stands in the log, and who asks for it.
+//! The entry that is being applied: its zxid and term, and the client that asks.
 
 use std::net::IpAddr;
 
 use crate::queue::ended::Moment;
 use crate::{Attempt, Error, Hold, Identity, LogPosition, RequestKey, SessionId, Term, Zxid};
 
-/// The facts that an entry is known by. They stay as they are while the entry is applied.
+/// Facts about an entry. They do not change while the entry is applied.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) zxid: Zxid,
     pub(crate) term: Term,
-    /// The time of the state when the entry is applied.
+    /// The time of the state at this entry, in milliseconds since 1970.
     pub(crate) time_ms: u64,
-    /// The session that asks.
+    /// The session that asks; `None` for a request without one.
     pub(crate) session: Option<SessionId>,
-    /// The identities that the one who asks has proven, besides anyone.
+    /// The identities that the client has proven, beyond `world:anyone`.
     pub(crate) identities: Vec<Identity>,
-    /// The address that the request came from, if it says so.
+    /// The address that the request came from; `None` if the request does not say it.
     pub(crate) address: Option<IpAddr>,
     /// The request's idempotency key.
     pub(crate) key: Option<RequestKey>,
-    /// The try of an acquire that it is.
+    /// The try of an acquire; 0 for other requests.
     pub(crate) attempt: Attempt,
 }
 
 impl Context {
-    /// An entry for which no client asks.
+    /// Facts about an entry without a client.
     pub(crate) fn new(at: LogPosition, time_ms: u64) -> Context {
         let LogPosition { term, zxid } = at;
         let (session, identities, address, key, attempt) = Default::default();
         Context { zxid, term, time_ms, session, identities, address, key, attempt }
     }
 
-    /// The hold that an acquire leaves in its lock node. The key becomes the UUID in the lock
-    /// node's name.
+    /// The hold that an acquire adds to its lock node. The key also becomes the UUID in the node's
+    /// name.
     ///
     /// # Errors
     /// `BadArguments` without a key.

@@ -1,5 +1,6 @@
-//! The edits of which all operations are made: a znode comes, goes or gets other data. Each keeps
-//! every index and tells of it. Beside them stand the bounds that are checked before.
+//! Edits of which operations are made: a znode is added, removed or gets other data. Each edit
+//! updates every index and records the events. The bounds that are checked before an edit are here,
+//! too.
 
 use std::sync::Arc;
 
@@ -11,11 +12,11 @@ use crate::tree::system_paths::is_system;
 use crate::tree::znode::Family;
 use crate::{Acl, Contender, Error, EventKind, Kind, Refusal, Reply, Stat, State, Usage, ZPath, Znode};
 
-/// Sequence numbers end here: one more would wrap in ZooKeeper, and clients that compare names
-/// would see it first in line.
+/// The number of creates after which a parent has no sequence numbers left. One more would wrap in
+/// ZooKeeper, and clients that compare names would take it for the first.
 pub const SEQUENCE_MAX: u64 = i32::MAX as u64;
 
-/// A znode about to be put into the tree; everything was checked.
+/// A znode that passed all checks and is about to be added to the tree.
 pub(crate) struct NewNode {
     pub(crate) kind: Kind,
     pub(crate) data: Arc<[u8]>,
@@ -24,7 +25,7 @@ pub(crate) struct NewNode {
 }
 
 impl State {
-    /// Puts a znode into the tree and every index, and tells of it.
+    /// Adds a znode to the tree and every index, and records its events.
     pub(crate) fn insert(&mut self, path: &ZPath, new: NewNode, context: &Context, effects: &mut Effects) -> Stat {
         effects.steps += steps_to(path);
         let Context { zxid, time_ms, .. } = *context;
@@ -61,8 +62,8 @@ impl State {
         if told { self.tree[path].stat() } else { stat }
     }
 
-    /// Puts a znode where it belongs: the tree, its lock, its session. What is counted at the
-    /// parent is the caller's.
+    /// Adds a znode to the tree, to its lock and to its session. `count` updates the counters of
+    /// the parent.
     pub(crate) fn link(&mut self, path: &ZPath, parent: &ZPath, node: Znode, count: impl FnOnce(&mut Znode)) {
         if let Some(session) = node.owner().and_then(|owner| self.sessions.get_mut(owner)) {
             session.own(path, parent, node.contender());
@@ -74,7 +75,7 @@ impl State {
         }
     }
 
-    /// Takes a childless znode out of the tree and every index, and tells of it.
+    /// Removes a znode without children from the tree and every index, and records its events.
     pub(crate) fn remove(&mut self, path: &ZPath, context: &Context, effects: &mut Effects) {
         effects.steps += steps_to(path);
         let parent = path.parent().expect("the root is never removed");
@@ -85,7 +86,7 @@ impl State {
         if node.number(path.name()).is_some() {
             effects.queue_changed(&parent);
         }
-        // The session of a lingering lock node is gone.
+        // The owner of a lingering lock node is an ended session.
         if let Some(session) = node.owner().and_then(|owner| self.sessions.get_mut(owner)) {
             session.disown(path, &parent, node.contender());
         }
@@ -95,7 +96,7 @@ impl State {
         }
     }
 
-    /// Replaces the data of a znode as a client asks for it; whether that is permitted was checked.
+    /// Replaces the data of a znode for a client. The caller has checked the permission.
     pub(crate) fn set_data(
         &mut self,
         path: &ZPath,
@@ -115,8 +116,8 @@ impl State {
         self.replace_data(path, data, context, effects)
     }
 
-    /// Replaces the data of a znode that is there, however long both are: the bound may have been
-    /// lowered since.
+    /// Replaces the data of an existing znode without a bound on its length, because the bound may
+    /// have been lowered since the znode was made.
     pub(crate) fn replace_data(
         &mut self,
         path: &ZPath,
@@ -125,7 +126,7 @@ impl State {
         effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
         let (before, after) = (self.tree[path].data.len() as u64, data.len() as u64);
-        // Shrinking is always allowed: it is the way out.
+        // Shrinking is always allowed, so that a full state can be emptied.
         if after > before {
             self.check_plain_bytes(path, after - before)?;
         }
@@ -144,12 +145,12 @@ impl State {
         }
         self.tell(EventKind::DataChanged, path, context, effects);
         let told = self.quota_changed(path, before, after);
-        // The usage of a subtree is written into a znode, which may be this one.
+        // The usage of a subtree may have been written into this znode.
         Ok(Reply::Set { stat: if told { self.tree[path].stat() } else { stat } })
     }
 
-    /// Checks whether there is room for `path` and the `count` znodes, itself included, that are
-    /// made on the way to it below `parent`; but for their bytes.
+    /// Checks that a znode at `path` may be made in `parent`, with the directories that are missing
+    /// in between: `count` znodes in all. Their weight is not checked.
     pub(crate) fn check_room(&self, parent: &Znode, path: &ZPath, data: usize, count: u64) -> Result<(), Error> {
         let limits = &*self.limits;
         if parent.owner().is_some() {
@@ -167,13 +168,13 @@ impl State {
         }
     }
 
-    /// Checks whether there is room for an ACL that perhaps no other znode has: as for data,
-    /// because an ephemeral znode may have one as long as any.
+    /// Checks that there is room for an ACL that perhaps no other znode has. The bound is that for
+    /// znodes of no session, because a client may give each ephemeral znode a long ACL.
     pub(crate) fn check_acl_room(&self, path: &ZPath, acl: &[Acl]) -> Result<(), Refusal> {
         self.check_plain_bytes(path, self.tree.acl_growth(acl))
     }
 
-    /// Checks whether a path is short enough to be made.
+    /// Checks that a path is within the limits for length, depth and names.
     pub(crate) fn check_path(&self, path: &ZPath) -> Result<(), Error> {
         let limits = &*self.limits;
         let long = path.as_str().len() > limits.path_bytes_max as usize
@@ -192,13 +193,13 @@ impl State {
     }
 }
 
-/// The list that a new znode keeps. One that is the parent's own is kept once: in most trees all
-/// znodes have the same. None at all is the parent's.
+/// The ACL for a new znode. An ACL equal to the parent's shares its memory, since most trees have
+/// one ACL. An empty ACL stands for the parent's.
 pub(crate) fn shared_acl(acl: Vec<Acl>, parent: &Znode) -> Arc<[Acl]> {
     if acl.is_empty() || *parent.acl == *acl { Arc::clone(&parent.acl) } else { acl.into() }
 }
 
-/// The number that a sequential create gets under a parent.
+/// The sequence number of the next sequential child.
 pub(crate) fn next_number(parent: &Znode) -> Result<u64, Error> {
     if parent.creates < SEQUENCE_MAX { Ok(parent.creates) } else { Err(Error::SequenceExhausted) }
 }
@@ -207,8 +208,8 @@ pub(crate) fn expect_version(expected: i32, actual: i32) -> Result<(), Error> {
     if expected == -1 || expected == actual { Ok(()) } else { Err(Error::BadVersion) }
 }
 
-/// Versions are 32 bits wide and wrap, but pass over -1: to a client that means any
-/// (ZOOKEEPER-4743).
+/// The version after a change. Versions have 32 bits and wrap, but leave out -1, which means "any"
+/// to a client (ZOOKEEPER-4743).
 pub(crate) fn next_version(version: i32) -> i32 {
     if version == -2 { 0 } else { version.wrapping_add(1) }
 }

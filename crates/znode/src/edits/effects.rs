@@ -1,25 +1,27 @@
-//! Effects of an entry beside the state: events, and queues to be looked at when it is through.
+//! Effects of an entry besides the state: events, and queues that are looked at when the operation
+//! is done.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::queue::ended::TicketEnd;
-use crate::{Acl, Event, EventKind, Recorded, Session, SessionId, ZPath, Zxid};
+use crate::{Acl, Event, EventKind, EventRecord, Session, SessionId, ZPath, Zxid};
 
-/// Effects of one entry so far. Who asked for them stands in its
+/// Effects of one entry so far. The client that asked is in its
 /// [`Context`](crate::edits::context::Context).
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
-    pub(crate) events: Vec<Recorded>,
-    /// Parents that have their event: one for a transaction is enough.
+    pub(crate) events: Vec<EventRecord>,
+    /// Parents that have their [`EventKind::ChildrenChanged`] already; a transaction has one for
+    /// each parent.
     parents: BTreeSet<ZPath>,
-    /// Locks whose queues have changed since it was looked who holds next.
+    /// Locks whose queues have changed and whose waiters are still to be looked at.
     queues: BTreeSet<ZPath>,
-    /// Znodes made, removed and granted a lock so far; see `budget.rs`.
+    /// Steps of the entry's budget taken so far; see `budget.rs`.
     pub(crate) steps: u64,
     /// The sessions that this entry ends.
     pub(crate) ended: BTreeMap<SessionId, Arc<Session>>,
-    /// The reason for which tickets end in this entry, as far as the operation alone tells.
+    /// The reason for which tickets end in this entry. `None` if it depends on the ticket.
     pub(crate) end: Option<TicketEnd>,
 }
 
@@ -32,13 +34,14 @@ impl Effects {
         std::mem::take(&mut self.queues)
     }
 
-    /// Tells whether the one event that a parent has in a transaction is there; it is from here on.
+    /// Tells whether the transaction has its one event for a parent's children already, and notes
+    /// that it has.
     pub(crate) fn has_told_of_children(&mut self, parent: &ZPath) -> bool {
         !self.parents.insert(parent.clone())
     }
 
-    /// Adds an event. The ACLs are those of the znode and of its parent, where not all clients may
-    /// read them.
+    /// Adds an event. The ACLs are those of the znode and of its parent; `None` where all clients
+    /// may read it.
     pub(crate) fn push(
         &mut self,
         zxid: Zxid,
@@ -48,10 +51,10 @@ impl Effects {
         parent_acl: Option<Arc<[Acl]>>,
     ) {
         let event = Event { zxid, kind, path: path.clone() };
-        self.events.push(Recorded { event, acl, parent_acl });
+        self.events.push(EventRecord { event, acl, parent_acl });
     }
 
-    /// Takes back everything: a multi was refused.
+    /// Drops all effects, because the operation was refused.
     pub(crate) fn clear(&mut self) {
         self.events.clear();
         self.parents.clear();

@@ -1,4 +1,4 @@
-//! Telling of what has changed, each event with the ACLs that say who may hear of it.
+//! Recording of events, each with the ACLs that say which clients may hear of it.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use crate::edits::effects::Effects;
 use crate::{Acl, EventKind, State, ZPath};
 
 impl State {
-    /// Tells of a change of a znode that is there.
+    /// Records a change of an existing znode.
     pub(crate) fn tell(&self, kind: EventKind, path: &ZPath, context: &Context, effects: &mut Effects) {
         effects.push(context.zxid, kind, path, self.readers(path, &self.tree[path]), self.name_readers(path));
     }
 
-    /// Tells that a znode has come or gone, and of the list that its name is in. `acl` says who may
-    /// read the znode.
+    /// Records that a znode was created or deleted, and that its parent's list of children changed.
+    /// `acl` says which clients may read the znode.
     pub(crate) fn tell_with_parent(
         &self,
         kind: EventKind,
@@ -23,7 +23,7 @@ impl State {
         context: &Context,
         effects: &mut Effects,
     ) {
-        // The name may be known to those that may read the parent.
+        // Clients that may read the parent may know the name.
         let parent_acl = self.name_readers(path);
         effects.push(context.zxid, kind, path, acl, parent_acl.clone());
         if !effects.has_told_of_children(parent) {

@@ -1,4 +1,4 @@
-//! A ticket comes to hold, in its turn or out of it.
+//! Grants of a lock to one ticket, at its turn or out of turn.
 
 use crate::edits::context::Context;
 use crate::edits::effects::Effects;
@@ -8,7 +8,7 @@ use crate::queue::{Origin, Position, Queue, Ticket};
 use crate::{EventKind, State, ZPath};
 
 impl State {
-    /// Grants a waiter the lock whose turn it need not be.
+    /// Grants a waiter the lock, whether or not it is its turn.
     pub(crate) fn grant_out_of_turn(
         &mut self,
         lock: &ZPath,
@@ -26,15 +26,15 @@ impl State {
         if owned {
             self.locks.count_holder();
         }
-        // One that has just come is told by the answer.
+        // A ticket that this entry made gets no event: the answer tells of the grant.
         if owned && position.czxid < context.zxid {
             self.tell(EventKind::Granted, &self.ticket_at(lock, position), context, effects);
         }
     }
 
-    /// Grants a downgrade at once. A reader that enters under the number of the writer that its
-    /// session holds reads beside it at once. A part of a multi-lock does not, as it holds together
-    /// with the other parts.
+    /// Grants the lock at once to the read ticket of a downgrade: a reader with the number of the
+    /// write ticket that its session holds. A part of a multi-lock is left out, because it holds
+    /// only together with the other parts.
     pub(crate) fn grant_downgraded(&mut self, ticket: &ZPath, context: &Context, effects: &mut Effects) {
         let (lock, position) = self.position_of(ticket);
         let reads = |reader: &&Ticket| reader.demand == Demand::Shared && reader.origin != Origin::MultiLock;

@@ -1,5 +1,4 @@
-//! The past that a lock and a session leave behind: who held, who waited in vain, and why that
-//! ended.
+//! Histories: tickets of a lock and sessions that have ended, with the reasons.
 
 use std::sync::Arc;
 
@@ -11,22 +10,22 @@ use crate::words::client_info::short;
 use crate::words::ticket_name::mode_of;
 use crate::{Acl, Actor, ClientInfo, Identity, Op, READ, Session, SessionId, State, ZPath, Znode, Zxid, permits};
 
-/// The tickets that a lock remembers, the newest end first: at most `max`. Empty for a lock without
-/// a past.
+/// The tickets that a lock remembers, with the newest end first; at most `max`. Empty for a lock
+/// without a history.
 pub fn history(state: &State, lock: &ZPath, max: usize) -> Vec<Arc<EndedTicket>> {
     let Some(history) = state.locks.histories.of(lock) else {
         return Vec::new();
     };
     let mut tickets: Vec<_> = history.grants.iter().chain(&history.waits).cloned().collect();
-    // A stable sort of the reversed: what ended in one entry also comes newest first.
+    // The sort is stable, so reversing first brings the newest first also among ends of one entry.
     tickets.reverse();
     tickets.sort_by_key(|ticket| std::cmp::Reverse(ticket.ended));
     tickets.truncate(max);
     tickets
 }
 
-/// Tickets that ended in the entry of this zxid or in a later one, with their locks, as far as
-/// these remember them.
+/// Tickets that ended in the entry of this zxid or later, with their locks, as far as these
+/// remember them.
 pub fn ended_in(state: &State, zxid: Zxid) -> impl Iterator<Item = (&ZPath, &EndedTicket)> {
     let histories = &state.locks.histories;
     let of = move |lock| histories.of(lock).map(|history| (lock, history));
@@ -37,40 +36,41 @@ pub fn ended_in(state: &State, zxid: Zxid) -> impl Iterator<Item = (&ZPath, &End
     })
 }
 
-/// Tells whether one who has proven these identities may read what a lock remembers: who may read
-/// the directory, and might when something ended last.
+/// Tells whether a client with these identities may read the history of a lock. It must be able to
+/// read the directory now, and to have read it when a ticket ended last.
 pub fn may_read_history(state: &State, lock: &ZPath, reader: &[Identity]) -> bool {
     let then = state.locks.histories.of(lock).and_then(|history| history.readers.as_deref());
     then.is_none_or(|acl| permits(acl, READ, reader)) && state.may_read(lock, reader)
 }
 
-/// Locks whose past is looked at to find a ticket of a session that has ended, at most twice.
+/// Most locks that are looked at to find a ticket of an ended session, in each of two searches.
 const LOOKS_MAX: usize = 512;
 
-/// Tells whether one who has proven these identities may read of a session that has ended in what a
-/// lock remembers: who may know whose its tickets were may know its client. Looked for among the
-/// locks where something ended with the session or soon after it, and among those where that was
-/// during its life.
+/// Tells whether a client with these identities may know about an ended session: whether it may
+/// read a history with a ticket of that session. The search looks at locks in which a ticket ended
+/// with the session or soon after it, and then at locks in which a ticket ended during the
+/// session's life.
 pub fn may_read_of_ended(state: &State, session: &EndedSession, reader: &[Identity]) -> bool {
     let (opened, ended) = (Zxid(session.id.0), session.ended.zxid);
     let histories = &state.locks.histories;
     let since = histories.since(ended).take(LOOKS_MAX);
     let before = histories.between(opened, ended).take(LOOKS_MAX);
-    // One whose lock node might be read by fewer is remembered without the client.
+    // A history leaves out the client of a lock node that fewer clients might read.
     let tells = |past: &EndedTicket| past.session == session.id && !past.client.is_empty();
     let theirs = |history: &History| history.grants.iter().chain(&history.waits).any(|past| tells(past));
     let known = |lock: &ZPath| histories.of(lock).is_some_and(theirs);
     since.chain(before).any(|lock| known(lock) && may_read_history(state, lock, reader))
 }
 
-/// The end that an entry means for the tickets that end in it.
+/// The reason for which tickets end in an entry with this operation; `None` if it depends on the
+/// ticket.
 pub(crate) fn end_of(op: &Op) -> Option<TicketEnd> {
     match op {
         Op::CloseSession { .. } => Some(TicketEnd::Closed),
         Op::ExpireSessions { .. } => Some(TicketEnd::Expired),
         Op::Withdraw { .. } => Some(TicketEnd::Withdrawn),
         Op::Reap { .. } | Op::Revoke { .. } => Some(TicketEnd::Revoked),
-        // The end depends on the owner of the ticket.
+        // The reason depends on the owner of the ticket.
         _ => None,
     }
 }
@@ -95,8 +95,8 @@ impl State {
         self.locks.histories.add_session(ended, &self.limits);
     }
 
-    /// Notes that a lock node goes, or begins to linger: what is kept beside it goes, too, and the
-    /// past has one more.
+    /// Notes that a lock node is removed or begins to linger: its revocation is dropped, and the
+    /// lock's history gets the ticket.
     pub(crate) fn ticket_ended(
         &mut self,
         path: &ZPath,
@@ -108,7 +108,7 @@ impl State {
         let (Some(session), Some(lock)) = (node.owner(), path.parent()) else {
             return;
         };
-        // One that lingered ended before.
+        // A node that lingered has ended already.
         if node.number(path.name()).is_none() || node.lingers_until_ms().is_some() {
             return;
         }
@@ -123,7 +123,8 @@ impl State {
             (false, _) => TicketEnd::Admin,
         });
         let by = match end {
-            // At its deadline the leader takes it, in the name of the client that asked for it.
+            // At its deadline the leader removes the ticket on behalf of the client that revoked
+            // it.
             TicketEnd::Revoked | TicketEnd::Admin => {
                 let actor = Some(self.actor(context, effects)).filter(|actor| *actor != Actor::default());
                 actor.or(asked.map(|asked| asked.by))
@@ -157,13 +158,14 @@ impl State {
         self.remember_ticket(&lock, ticket, readers);
     }
 
-    /// The ACL of those who may read what a lock remembers, where that is not every client.
+    /// The ACL that guards the history of a lock; `None` if all clients may read it.
     pub(crate) fn history_readers(&self, lock: &ZPath) -> Option<Arc<[Acl]>> {
         let acl = &self.nearest(lock.as_str()).1.acl;
         (!permits(acl, READ, &[])).then(|| Arc::clone(acl))
     }
 
-    /// Adds to a lock's past. Where memory is short, that of others is forgotten for it.
+    /// Adds a ticket to a lock's history. If the state is above its bound, older histories are
+    /// forgotten.
     pub(crate) fn remember_ticket(&mut self, lock: &ZPath, ticket: EndedTicket, readers: Option<Arc<[Acl]>>) {
         self.locks.histories.add_ticket(lock, ticket, readers, &self.limits);
         for _ in 0..2 {

@@ -1,7 +1,7 @@
-//! The ACL that counts, and for whom: what a client may do with a ticket that is another's, and who
-//! may hear of what.
+//! Permissions: the ACL that guards each operation, the rights to tickets of other sessions, and
+//! the clients that may hear of a change.
 //!
-//! [`permit`] compares; here stands with which ACL.
+//! [`permit`] compares an ACL with a client; the callers choose the ACL.
 
 use std::sync::Arc;
 
@@ -13,51 +13,51 @@ use crate::{
     Znode, ZnodeOp, permits,
 };
 
-/// Permissions on a lock's directory, of which each permits to take tickets of the lock away from
-/// others, and to set what the lock is.
+/// Permissions on a lock's directory. Each of them allows to take tickets of the lock away from
+/// other sessions, and to change the lock's settings.
 pub(crate) const REVOKE: u32 = DELETE | ADMIN;
 
 impl State {
-    /// The ACL that counts for a znode: its own, but below `/zookeeper/quota` that of the subtree
-    /// that it is about, or of the nearest ancestor that there is.
+    /// The ACL that guards a znode. It is the znode's own; below `/zookeeper/quota` that of the
+    /// subtree with that quota, or of its nearest existing ancestor.
     pub fn acl_of<'a>(&'a self, path: &ZPath, node: &'a Znode) -> &'a Arc<[Acl]> {
         guarding_subtree(path.as_str()).map_or(&node.acl, |subtree| &self.nearest(subtree).1.acl)
     }
 
-    /// Tells whether one who has proven these identities has one of the permissions on a znode.
+    /// Tells whether a client with these identities has one of the permissions on a znode.
     pub fn may(&self, path: &ZPath, node: &Znode, perms: u32, identities: &[Identity]) -> bool {
         permits(self.acl_of(path, node), perms, identities)
     }
 
-    /// Tells whether one who has proven these identities may know what is at a path; nothing is as
-    /// readable as anything.
+    /// Tells whether a client with these identities may read a path. True if there is no znode.
     pub fn may_read(&self, path: &ZPath, identities: &[Identity]) -> bool {
         self.node(path).is_none_or(|node| self.may(path, node, READ, identities))
     }
 
-    /// Tells whether one who has proven these identities may know the name of a znode, which stands
-    /// in the list of its parent's children.
+    /// Tells whether a client with these identities may know the name of a znode, which the list of
+    /// its parent's children shows.
     pub fn may_read_name(&self, path: &ZPath, identities: &[Identity]) -> bool {
         path.parent().is_none_or(|parent| self.may_read(&parent, identities))
     }
 
-    /// The subtree below the root that weighs most, and how much, where one who has proven these
-    /// identities may know its name. O(log n).
+    /// The heaviest subtree below the root, and its weight. `None` if a client with these
+    /// identities may not know its name. Costs O(log n).
     pub fn largest_subtree_for(&self, identities: &[Identity]) -> Option<(&ZPath, u64)> {
         self.tree.subtrees().largest().filter(|(path, _)| self.may_read_name(path, identities))
     }
 
-    /// The ACL that counts for a znode, where not all clients may read it.
+    /// The ACL that guards a znode; `None` if all clients may read it.
     pub(crate) fn readers(&self, path: &ZPath, node: &Znode) -> Option<Arc<[Acl]>> {
         let acl = self.acl_of(path, node);
         (!permits(acl, READ, &[])).then(|| Arc::clone(acl))
     }
 
-    /// The ACL of the clients that may know the name of a znode, where not all may: its parent's.
+    /// The ACL that guards the name of a znode, which is its parent's; `None` if all clients may
+    /// read the parent.
     pub(crate) fn name_readers(&self, path: &ZPath) -> Option<Arc<[Acl]>> {
         let parent = path.parent_str()?;
         let acl = &self.tree.get(parent)?.acl;
-        // Names in the directories of quotas are those of other directories.
+        // Names in directories of quotas are names of other directories.
         if is_system(parent) {
             let parent = path.parent()?;
             return self.readers(&parent, self.node(&parent)?);
@@ -79,9 +79,9 @@ impl State {
         }
     }
 
-    /// Checks whether a client may replace a znode's data. A ticket that an acquire made is its
-    /// session's: others write only the words that ask for it, which Curator's Revoker writes from
-    /// a session of its own, and only who may revoke.
+    /// Checks that a client may replace a znode's data. A ticket that an acquire made belongs to
+    /// its session. Other clients, as Curator's Revoker, may only write data that asks for its
+    /// release, and need the right to revoke.
     pub(crate) fn permit_data(&self, path: &ZPath, data: &[u8], context: &Context) -> Result<(), Refusal> {
         let refuse = |error| Refusal::at(error, path);
         let Some(node) = self.node(path) else {
@@ -94,35 +94,34 @@ impl State {
             return Ok(());
         }
         let lock = path.parent_str().filter(|_| asks_to_give_up(data));
-        // An empty ACL is for the super user alone.
+        // An empty ACL permits the super user alone.
         let acl = lock.map_or(&[][..], |lock| &self.tree[lock].acl);
         permit(acl, REVOKE, context).map_err(refuse)
     }
 
-    /// Checks whether a client may replace a znode's ACL. That of a ticket that an acquire made is
-    /// its session's.
+    /// Checks that a client may replace a znode's ACL. Only its session may replace that of a
+    /// ticket that an acquire made.
     pub(crate) fn permit_acl(&self, path: &ZPath, node: &Znode, context: &Context) -> Result<(), Error> {
         match node.contender() {
             _ if is_system(path.as_str()) => Err(Error::NoAuth),
             Some(_) if node.is_owned_by(context.session) => Ok(()),
-            // An empty ACL is for the super user alone.
+            // An empty ACL permits the super user alone.
             Some(_) => permit(&[], ADMIN, context),
             None => permit(&node.acl, ADMIN, context),
         }
     }
 }
 
-/// The place of the ACL checks: every operation that a client asks for passes here before it
+/// Compares an ACL with the client that asks. Every operation of a client passes here before it
 /// changes or tells anything.
 ///
 /// # Errors
-/// `NoAuth` when the ACL grants none of the permissions to the one who asks.
+/// `NoAuth` when the ACL grants the client none of the permissions.
 pub(crate) fn permit(acl: &[Acl], perms: u32, context: &Context) -> Result<(), Error> {
     if permits(acl, perms, &context.identities) { Ok(()) } else { Err(Error::NoAuth) }
 }
 
-/// Refuses what clients cannot do with any path of the system: to lock it, and what belongs to
-/// that.
+/// Refuses operations on locks for a path of the system.
 ///
 /// # Errors
 /// `NoAuth`.
@@ -131,11 +130,11 @@ pub(crate) fn check_client_path(path: &ZPath) -> Result<(), Refusal> {
 }
 
 impl State {
-    /// Checks whether a client may do this at all where its path is one of the system's. What may
-    /// be created there is persistent and has no ACL of its own.
+    /// Checks that a client may write at a path below `/zookeeper`. A create there must be
+    /// persistent, and gets the open ACL. Other paths always pass.
     ///
     /// # Errors
-    /// `NoAuth`; `BadArguments` for deleting what is always there, as in ZooKeeper
+    /// `NoAuth`; `BadArguments` for deleting znodes that always exist, as in ZooKeeper
     /// (ZKDatabase.isSpecialPath).
     pub(crate) fn check_system_write(&self, op: &mut ZnodeOp, context: &Context) -> Result<(), Refusal> {
         match op {
@@ -161,7 +160,8 @@ impl State {
         if !is_itself && !is_system(parent.as_str()) {
             return Ok(());
         }
-        // The length of a path is bounded where its parent is there.
+        // A create without a parent is refused later. Until then nothing bounds the length of its
+        // path.
         if !self.tree.contains(parent) {
             return Ok(());
         }
@@ -174,10 +174,10 @@ impl State {
         }
         *acl = Acl::open();
         let place = Place::of(path.as_str());
-        // Who may set a quota for a subtree need not have ADMIN above it, and a directory by itself
-        // means nothing: any permission on the znode that it is named after will do. There is no
-        // more than one for each znode, so that such directories cannot fill the state; one of no
-        // znode needs what making that znode does.
+        // A client that may set the quota of a subtree need not have ADMIN above it. A directory
+        // alone means nothing, so any permission on the znode that it is named after is enough.
+        // There is one directory for each znode, so they cannot fill the state. A directory for a
+        // missing znode needs the permission to create that znode.
         let perms = match place {
             Place::Directory(subtree) if data.is_empty() => {
                 if self.nearest(subtree).0 == subtree {
@@ -204,7 +204,7 @@ impl State {
     }
 }
 
-/// Tells whether it is a node that asks, for what it keeps itself.
+/// Tells whether a node asks, for the znodes that it writes itself.
 fn is_keeper(context: &Context) -> bool {
     context.identities.iter().any(|identity| identity.scheme == KEEPER)
 }

@@ -1,7 +1,7 @@
-//! The bytes of transactions and of snapshot records: bincode behind a version byte.
+//! The bytes of transactions and of snapshot records: a version byte, then bincode.
 //!
-//! A request is written by hand: one byte says which of its parts are there, so that those that are
-//! not take none.
+//! A request has its own encoding: one byte of flags says which of its parts are there, so that
+//! absent parts take no bytes.
 
 use std::hash::Hasher;
 
@@ -16,7 +16,7 @@ use siphasher::sip::SipHasher13;
 use crate::words::ids::Compact;
 use crate::{Attempt, Credential, LockGuard, Op, OtherLevel, Request, SecretHash, Txn};
 
-/// The longest transaction or record, in bytes: what a decoder may be made to allocate.
+/// The longest transaction or record, in bytes. Bounds the memory that a decoder may allocate.
 pub const BYTES_MAX: usize = 16 << 20;
 
 const VERSION: u8 = 1;
@@ -26,13 +26,13 @@ const CONFIG: Configuration<LittleEndian, Varint, Limit<BYTES_MAX>> = bincode::c
 /// Reasons why bytes are no transaction or record of this version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Written by a newer zlock.
+    /// The version byte is one that a newer zlock writes.
     #[error("version {0} is not known to this version of zlock")]
     Version(u8),
-    /// The bytes are of a cluster at a level that this zlock does not know.
+    /// The bytes come from a cluster at a level that this zlock does not know.
     #[error(transparent)]
     Level(#[from] OtherLevel),
-    /// Too short, too long or not what it should be.
+    /// The bytes are too short, too long or malformed.
     #[error("damaged: {0}")]
     Damaged(String),
 }
@@ -56,7 +56,7 @@ pub(crate) fn decode<T: Decode<()>>(bytes: &[u8]) -> Result<T, DecodeError> {
     Ok(value)
 }
 
-/// The bytes of a transaction, as they stand in the log.
+/// Encodes a transaction as it stands in the log.
 pub fn encode_txn(txn: &Txn) -> Vec<u8> {
     encode(txn)
 }
@@ -69,7 +69,7 @@ pub fn decode_txn(bytes: &[u8]) -> Result<Txn, DecodeError> {
     decode(bytes)
 }
 
-/// The bytes of a request on its way to the leader.
+/// Encodes a request for the way to the leader.
 pub fn encode_request(request: &Request) -> Vec<u8> {
     encode(request)
 }
@@ -82,8 +82,8 @@ pub fn decode_request(bytes: &[u8]) -> Result<Request, DecodeError> {
     decode(bytes)
 }
 
-/// Tells whether two requests ask the same: a hash of the operation and its guard. SipHash-1-3 with
-/// a key of zeros, as it stands in the snapshots.
+/// A hash of the operation and its guard. Equal for two requests that ask for the same. SipHash-1-3
+/// with a key of zeros, as it stands in the snapshots.
 pub fn fingerprint(op: &Op, guard: Option<&LockGuard>) -> u64 {
     let mut hash = Hash(SipHasher13::new());
     bincode::encode_into_writer((op, guard), &mut hash, CONFIG).expect("hashing does not fail");
@@ -129,7 +129,7 @@ impl<C> Decode<C> for Request {
     }
 }
 
-// Flags of the parts that a request has.
+// Flags: which parts a request has.
 const CREDENTIAL: u8 = 1;
 const KEY: u8 = 1 << 1;
 const GUARD: u8 = 1 << 2;
@@ -137,7 +137,7 @@ const IDENTITIES: u8 = 1 << 3;
 const ADDRESS: u8 = 1 << 4;
 const TURN: u8 = 1 << 5;
 const ATTEMPT: u8 = 1 << 6;
-/// The session in place of the credential, whose secret the leader has compared.
+/// The session alone, in place of the credential: the leader has compared the secret.
 const SESSION: u8 = 1 << 7;
 
 fn encode_parts<E: Encoder>(request: &Request, proven: bool, encoder: &mut E) -> Result<(), EncodeError> {
@@ -166,7 +166,7 @@ fn encode_parts<E: Encoder>(request: &Request, proven: bool, encoder: &mut E) ->
     request.op.encode(encoder)
 }
 
-/// The request, and whether the leader has compared its secret.
+/// Reads a request, and whether the leader has compared its secret.
 fn decode_parts<C, D: Decoder<Context = C>>(decoder: &mut D) -> Result<(Request, bool), bincode::error::DecodeError> {
     let parts = u8::decode(decoder)?;
     if parts & CREDENTIAL != 0 && parts & SESSION != 0 {

@@ -12,20 +12,21 @@ pub enum Kind {
     Persistent,
     /// Stays until its session ends.
     Ephemeral {
-        /// The session.
+        /// The session that owns the znode.
         owner: SessionId,
     },
-    /// Stays until it had children and has none for a while.
+    /// Stays until its last child has been gone for a while. A container that never had a child
+    /// stays.
     Container,
-    /// Stays until it has no children and was not set for a while.
+    /// Stays until it has no children and its data was not set for a while.
     Ttl {
-        /// That while, in milliseconds.
+        /// The time after which it goes, in milliseconds.
         ttl_ms: u64,
     },
 }
 
 impl Kind {
-    /// The kind that a create mode makes; `owner` is for the ephemeral ones.
+    /// The kind of znode that a create mode makes. `owner` is used for ephemeral ones.
     pub(crate) fn of(mode: CreateMode, owner: SessionId) -> Kind {
         match mode {
             CreateMode::Persistent | CreateMode::PersistentSequential => Kind::Persistent,
@@ -37,8 +38,8 @@ impl Kind {
         }
     }
 
-    /// Number of a contender, by its name: of a child that queues for its parent (rule 2 of
-    /// docs/znode-model.md). `None` for any other child.
+    /// The sequence number of a child that queues for its parent (rule 2 of docs/znode-model.md),
+    /// read from its name. `None` for any other child.
     pub(crate) fn number(self, name: &str) -> Option<u64> {
         let contends = match self {
             Kind::Ephemeral { .. } => true,
@@ -49,8 +50,8 @@ impl Kind {
         if contends { sequence_of(name) } else { None }
     }
 
-    /// ZooKeeper's `ephemeralOwner` (EphemeralType.java): containers and TTL nodes are told by the
-    /// high bits.
+    /// ZooKeeper's `ephemeralOwner` (EphemeralType.java), whose high bits mark containers and TTL
+    /// znodes.
     pub(crate) fn ephemeral_owner(self) -> u64 {
         match self {
             Kind::Persistent => 0,

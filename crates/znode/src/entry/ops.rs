@@ -1,35 +1,35 @@
-//! The table of operations: for each its name, who asks for it, the level of the format with which
-//! it came, and about how many bytes it takes up.
+//! The table of operations: the name of each, the clients that may ask for it, the level of the
+//! format that brought it; and the bytes that a request takes up.
 
 use crate::words::ticket_name::ends_as_recipe;
 use crate::{Acl, Create, CreateMode, Identity, Kind, Op, Request, SessionId, TicketRef, ZPath, ZnodeOp};
 
-/// A row of the table.
+/// A row of the table of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpRow {
-    /// The name on pages and in logs.
+    /// The name of the operation on pages and in logs.
     pub name: &'static str,
-    /// The one who may ask for it.
+    /// The kind of client that may ask for it.
     pub asker: Asker,
-    /// The level with which it came.
+    /// The level of the format that brought it.
     pub level: u16,
 }
 
-/// Kinds of askers, by the operations that each may ask for.
+/// Kinds of askers: each operation names the one that may ask for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker {
-    /// Any client.
+    /// Any client, with or without a session.
     Client,
     /// A client with a session.
     Session,
-    /// The leader alone, of itself. A member passes on what clients ask, so a request from a peer
-    /// for one of these came from a stranger: taken, it would expire sessions that live, or lift
-    /// every limit.
+    /// The leader alone, on its own behalf. Members pass on requests of clients only, so such a
+    /// request from a peer is forged: it would expire live sessions or lift limits.
     Leader,
 }
 
 impl Op {
-    /// The row. Without a wildcard: a new operation is to have one.
+    /// The row of this operation. The match has no wildcard, so that a new operation must get a
+    /// row.
     pub fn row(&self) -> OpRow {
         use Asker::{Client, Leader, Session};
         let (name, asker, level) = match self {
@@ -59,9 +59,9 @@ impl Op {
         OpRow { name, asker, level }
     }
 
-    /// Tells whether it may make a client the holder of a lock, or a znode that clients take for
-    /// one: what is refused while a restored cluster waits. Without a wildcard: a new operation is
-    /// to be thought about.
+    /// Tells whether the operation may make a client the holder of a lock, or make a znode that
+    /// clients take for a lock. Such operations are refused while a restored cluster is in its
+    /// grace. The match has no wildcard, so that a new operation must decide this.
     pub fn may_grant(&self) -> bool {
         match self {
             Op::Acquire(_) | Op::AcquireAll(_) | Op::Upgrade(_) | Op::HandOver { .. } | Op::SetLock { .. } => true,
@@ -76,7 +76,7 @@ impl Op {
         }
     }
 
-    /// Bytes of all that a client can make long.
+    /// Bytes of the parts that a client can make long.
     fn bytes(&self) -> usize {
         let path = |path: &ZPath| path.as_str().len();
         match self {
@@ -107,8 +107,8 @@ impl Op {
 }
 
 impl ZnodeOp {
-    /// Tells whether it may grant a lock. Curator's clients hold by the order of names, and an
-    /// ephemeral znode is a simple lock.
+    /// Tells whether the operation may grant a lock. Curator's clients hold by the order of names,
+    /// and an ephemeral znode is a simple lock.
     fn may_grant(&self) -> bool {
         match self {
             ZnodeOp::Create(Create { mode: CreateMode::Persistent, name, .. }) => {
@@ -121,11 +121,11 @@ impl ZnodeOp {
     }
 }
 
-/// Bytes beside those that a client can make long: names, the credential and so on.
+/// Bytes of the parts of fixed length in a request: the credential, the key and so on.
 const REQUEST_BYTES: usize = 256;
 
 impl Request {
-    /// About as many bytes as it takes up in memory.
+    /// Memory that the request takes up, in bytes, by estimate.
     pub fn bytes(&self) -> usize {
         REQUEST_BYTES + identity_bytes(&self.identities) + self.op.bytes()
     }
@@ -153,7 +153,7 @@ fn identity_bytes(identities: &[Identity]) -> usize {
 mod tests {
     use super::*;
 
-    /// A request that is bounded by its bytes must count them.
+    /// The bytes of paths and data count, because requests are bounded by their bytes.
     #[test]
     fn the_bytes_of_a_request_count() {
         let (path, data) = (ZPath::root(), vec![0; 1 << 20]);

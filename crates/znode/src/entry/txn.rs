@@ -1,4 +1,4 @@
-//! Requests of clients and leaders to the state machine: the content of a log entry.
+//! Requests of clients and leaders to the state machine: the content of log entries.
 //!
 //! The order of variants and fields is the format on disk; `codec.rs` has the bytes of a request.
 
@@ -11,39 +11,40 @@ use crate::{
     Zxid,
 };
 
-/// One transaction: all of it happens, or none.
+/// One transaction: all of its changes are applied, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Txn {
-    /// The leader's wall clock when it proposed, in milliseconds since 1970. The state takes the
-    /// maximum seen.
+    /// The leader's wall clock at the proposal, in milliseconds since 1970. The state's time is the
+    /// maximum of all entries.
     pub time_ms: u64,
-    /// Set when the leader has compared the credential's secret with the session's, which never
-    /// effects. The entry has the session without it then, and it reads back as zeros.
+    /// True if the leader has compared the credential's secret with the session's. The comparison
+    /// changes nothing in the state. The entry then has the session without the secret's hash,
+    /// which reads back as zeros.
     pub proven: bool,
-    /// The request.
+    /// The request of a client, or of the leader itself.
     pub request: Request,
 }
 
-/// A request as a door hands it over, before the leader puts the time on it.
+/// A request as a door makes it, before the leader adds the time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The session that the request is made in: it owns what is created, and its secret is checked
-    /// at apply.
+    /// The session that asks: it owns the znodes that it creates. The state checks its secret
+    /// unless the leader has.
     pub credential: Option<Credential>,
-    /// The idempotency key: marks a retry as the same request. Needs a credential.
+    /// The idempotency key, which marks a retry as the same request. Needs a credential.
     pub key: Option<RequestKey>,
-    /// A guard: the request is applied only while this lock is held with this token.
+    /// A guard: the request is refused unless this lock is held with this token.
     pub guard: Option<LockGuard>,
-    /// The names of the principal that asks: what it has proven to be, besides anyone.
+    /// The identities that the client has proven, beyond `world:anyone`.
     pub identities: Vec<Identity>,
-    /// The address that the request came from, where that is to be remembered: of one that may end
-    /// the tickets of others.
+    /// The address that the request came from, to be remembered when the request ends tickets of
+    /// other clients. `None` for other requests.
     pub address: Option<IpAddr>,
-    /// The turn of a write, for a connection that promises to keep its writes in order.
-    pub turn: Option<Turn>,
-    /// The try of an acquire. Stamped anew on every retry, and 0 for what has none.
+    /// The turn of a write, for a connection whose writes are applied in order.
+    pub turn: Option<WriteTurn>,
+    /// The try of an acquire. Every retry gets a new one; 0 for other requests.
     pub attempt: Attempt,
-    /// The operation.
+    /// The operation that is asked for.
     pub op: Op,
 }
 
@@ -62,39 +63,39 @@ impl Request {
         }
     }
 
-    /// A request in a session.
+    /// A request that a session makes.
     pub fn of(credential: Credential, op: Op) -> Request {
         Request { credential: Some(credential), ..Request::new(op) }
     }
 }
 
-/// The place of a request among its connection's writes. They are applied in the order of their
-/// turns, however they come into the log.
+/// The place of a write among the writes of its connection. They are applied in the order of their
+/// turns, whatever their order in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct Turn {
-    /// The connection that the session is attached to; refused with `SessionMoved` when it is
-    /// another one by now.
+pub struct WriteTurn {
+    /// The connection of the session. The write is refused with `SessionMoved` if the session is
+    /// attached to another one by now.
     pub connection: u64,
-    /// 1 for the connection's first write. Refused with `OutOfTurn`, and worth another try, until
-    /// the one before it has been applied. A turn is taken also by a write that is refused for what
-    /// it asks.
+    /// The number of the write, 1 for the connection's first. The write is refused with
+    /// `OutOfTurn`, and may be tried again, until the write before it has been applied. A write
+    /// that is refused for what it asks takes its turn, too.
     pub number: u64,
 }
 
 /// Proof that a request belongs to a session.
 #[derive(Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Credential {
-    /// The session.
+    /// The session that the request is made in.
     pub session: SessionId,
-    /// The hash of its secret, which itself never enters the log.
+    /// The hash of the session's secret. The secret itself is never in the log.
     pub secret_hash: SecretHash,
 }
 
-/// The first half of the SHA-256 of a session's secret: as long as the secret, so no easier to
-/// guess.
+/// The first half of the SHA-256 of a session's secret. It is as long as the secret, so it is no
+/// easier to guess.
 pub type SecretHash = [u8; 16];
 
-/// The part that is kept of the SHA-256 of a secret.
+/// Cuts the SHA-256 of a secret to the half that is kept.
 pub fn secret_hash(sha256: [u8; 32]) -> SecretHash {
     let (half, _) = sha256.split_first_chunk().expect("a SHA-256 has 32 bytes");
     *half
@@ -106,137 +107,143 @@ impl std::fmt::Debug for Credential {
     }
 }
 
-/// "Only while I hold this": the header `If-Lock`.
+/// A condition for a request: the lock is held with this token. The header `If-Lock` sets it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct LockGuard {
     /// The lock directory.
     pub lock: ZPath,
-    /// The token that must be a present holder's.
+    /// The token of a present holder.
     pub token: FencingToken,
 }
 
-/// An operation.
+/// An operation on the state: the part of a request that says what is to be done.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Op {
     /// Opens a session; its id is the entry's zxid.
     OpenSession {
         /// The hash of the secret that the door made.
         secret_hash: SecretHash,
-        /// The wish; the reply has what was agreed.
+        /// The timeout that the client asks for, in milliseconds. The reply has the one it got.
         timeout_ms: u32,
         /// Free text for people.
         label: String,
-        /// The address that the client comes from. `None` counts among the sessions of no address:
-        /// the door does not know, or the operator has said that the address stands for many
-        /// clients.
+        /// The address that the client comes from; `None` counts among the sessions without
+        /// address. `None` if the door does not know it, or if the operator has said that it stands
+        /// for many clients.
         address: Option<IpAddr>,
-        /// The client, for people.
+        /// The client's facts about itself, for people.
         client: ClientInfo,
     },
-    /// A client closes its session: its ephemerals go in this entry. The credential must be the
-    /// session's.
+    /// Closes a session for its client. Its ephemeral znodes are deleted in this entry. The
+    /// credential must be that session's.
     CloseSession {
-        /// The session.
+        /// Id of the session to close.
         session: SessionId,
     },
-    /// The leader gives up sessions that were silent too long, each with all its ephemerals.
-    /// Refused unless the entry was written in `term`: a deposed leader's word does not count.
+    /// Expires sessions that were silent too long, each with all its ephemeral znodes. Only a
+    /// leader asks for it. Refused unless the entry was written in `term`, so that a deposed leader
+    /// expires nothing.
     ExpireSessions {
-        /// The sessions. Those that are gone already are passed over.
+        /// The sessions. Sessions that have ended already are passed over.
         sessions: Vec<SessionId>,
-        /// The term that the leader speaks for.
+        /// The term in which the leader decided it.
         term: Term,
     },
-    /// The credential's session goes on over another connection: writes of the former one are
-    /// refused from here on.
+    /// Attaches the credential's session to another connection. Writes of its former connection are
+    /// refused from now on.
     AttachSession {
-        /// The new connection: a number that no other connection of the session has had. Not 0,
-        /// which is the one that opened the session.
+        /// A number for the new connection that no other connection of the session has had. 0 is
+        /// the connection that opened the session.
         connection: u64,
-        /// The wish; the reply has what was agreed.
+        /// The timeout that the client asks for, in milliseconds. The reply has the one it got.
         timeout_ms: u32,
     },
     /// Creates, deletes, sets or checks one znode.
     Znode(ZnodeOp),
-    /// Several of them; all or nothing, one zxid.
+    /// Several operations on znodes with one zxid: all are applied, or none.
     Multi(Vec<ZnodeOp>),
     /// Replaces a znode's ACL.
     SetAcl {
-        /// The znode.
+        /// Path of the znode.
         path: ZPath,
-        /// The new list.
+        /// The new ACL.
         acl: Vec<Acl>,
-        /// The expected `aversion`; -1 is any.
+        /// The expected `aversion`; -1 accepts any.
         version: i32,
     },
-    /// Enqueues for a lock, or holds it once more.
+    /// Puts a ticket into the queue of a lock, or adds a hold to the owner's ticket.
     Acquire(Acquire),
-    /// Enqueues for several locks at once.
+    /// Puts tickets into the queues of several locks at once.
     AcquireAll(AcquireAll),
-    /// Enqueues the writer that a reader becomes.
+    /// Puts a ticket for writing into the queue, beside the read ticket of its owner.
     Upgrade(Upgrade),
-    /// Gives one hold of a ticket back; the last one deletes the lock node, held or waiting.
+    /// Gives one hold of a ticket back. The last one deletes the lock node, whether it holds or
+    /// waits.
     Release {
-        /// The lock node.
+        /// The ticket: its path, or the lock that the session holds with it.
         ticket: TicketRef,
     },
-    /// Gives a ticket of a managed lock back, with all its holds, and the lock to a waiter.
+    /// Releases a ticket of a managed lock with all its holds, and grants the lock to a named
+    /// waiter.
     HandOver {
-        /// The lock node that holds.
+        /// The lock node that holds the lock.
         ticket: ZPath,
-        /// The lock node that waits.
+        /// The lock node that waits and gets the lock.
         to: ZPath,
     },
-    /// Ends one attempt: the wait is over or the client hung up.
+    /// Ends one attempt of an acquire: its wait is over, or its client has hung up.
     Withdraw {
-        /// The lock node.
+        /// Path of the lock node.
         ticket: ZPath,
-        /// The attempt to end. A later attempt on the same ticket makes this a no-op.
+        /// The attempt to end. If the ticket has a later attempt, it stays.
         attempt: Attempt,
-        /// Leaves it alone if it is held by now (the client is still there to be told).
+        /// True if a ticket that holds by now is to stay, because its client is still there to be
+        /// told.
         if_waiting: bool,
     },
-    /// Asks a ticket, or all who hold a lock, to give up.
+    /// Asks the holder of a ticket, or all holders of a lock, to release.
     Revoke {
-        /// The lock node, or the lock.
+        /// The path of the lock node or of the lock.
         path: ZPath,
-        /// Milliseconds after which the ticket is taken away; 0 is at once, `None` never.
+        /// Milliseconds after which the tickets are taken away; 0 is at once, `None` never.
         deadline_ms: Option<u32>,
     },
-    /// Sets what a lock is. In use it can only be given another `waiters_max`.
+    /// Sets what a lock is. While tickets stand in its queue, a lock may not become managed or a
+    /// semaphore, nor cease to be one.
     SetLock {
-        /// The lock directory; made, persistent, with its parents as containers, when missing.
+        /// The lock directory. A missing one is made as a persistent znode, its parents as
+        /// containers.
         lock: ZPath,
-        /// The settings, all of them.
+        /// The new settings, which replace all former ones.
         settings: LockSettings,
     },
-    /// The leader found znodes to collect: empty containers, TTL znodes out of time, lock nodes
-    /// whose delay is over. Each is checked again at apply; what no longer qualifies is passed
-    /// over.
+    /// Deletes znodes that the leader found to be collectable: empty containers, TTL znodes whose
+    /// time is over, lock nodes whose lock-delay is over. Each is checked again at apply; a znode
+    /// that no longer qualifies is passed over.
     Reap {
-        /// The znodes with the czxid they were found with.
+        /// The znodes, with the czxids that the leader saw.
         candidates: Vec<ReapCandidate>,
     },
-    /// A new leader brings its configured limits.
+    /// Replaces the limits by those of a new leader's configuration.
     SetLimits(Limits),
-    /// Founds the cluster: the first entry of its first leader.
+    /// Founds the cluster: the first entry that its first leader proposes.
     Found(Founding),
-    /// The members write another level of the format from here on, and this one is above the one
-    /// before. A program that does not know it stops here.
+    /// Raises the level of the format in which the members write from now on. A program that does
+    /// not know the new level stops at this entry.
     SetLevel {
-        /// The new one.
+        /// The new level, above the present one.
         level: u16,
     },
-    /// A node is no member any more, and never again under this id.
+    /// Notes that a node was removed from the members. Its id is never used again.
     NoteRemoved {
-        /// The node's id.
+        /// Id of the node that was removed.
         node_id: u64,
     },
-    /// Replaces what stands at the cluster for people. Of the level after the newest one, for tests
-    /// of upgrades: no released program has it.
+    /// Replaces the cluster's note, a text for people. It needs the level after the newest one, for
+    /// tests of upgrades: no released program has it.
     #[cfg(feature = "next-level")]
     SetNote {
-        /// Free text.
+        /// The new note.
         text: String,
     },
 }
@@ -248,25 +255,25 @@ pub enum ZnodeOp {
     Create(Create),
     /// Deletes a znode without children.
     Delete {
-        /// The znode.
+        /// Path of the znode.
         path: ZPath,
-        /// The expected version; -1 is any.
+        /// The expected version; -1 accepts any.
         version: i32,
     },
     /// Replaces a znode's data.
     SetData {
-        /// The znode.
+        /// Path of the znode.
         path: ZPath,
         /// The new data.
         data: Vec<u8>,
-        /// The expected version; -1 is any.
+        /// The expected version; -1 accepts any.
         version: i32,
     },
-    /// Changes nothing; fails unless the znode exists with the version.
+    /// Changes nothing; refused unless the znode exists with the version.
     Check {
-        /// The znode.
+        /// Path of the znode.
         path: ZPath,
-        /// The expected version; -1 is any.
+        /// The expected version; -1 accepts any.
         version: i32,
     },
 }
@@ -276,23 +283,23 @@ pub enum ZnodeOp {
 pub struct Create {
     /// The parent, which must exist and must not be ephemeral.
     pub parent: ZPath,
-    /// The name; for the sequential modes the part before the ten digits, which may be empty.
+    /// The name. For sequential modes the part before the ten digits, which may be empty.
     pub name: String,
-    /// The data.
+    /// The data of the new znode.
     pub data: Vec<u8>,
-    /// The create mode.
+    /// The create mode: how long the znode stays, and whether it is sequential.
     pub mode: CreateMode,
-    /// The ACL; [`Acl::open`] when the client named none. None at all is the parent's: that of what
-    /// a door makes for a client, a directory on the way or the member of a group. A client's empty
-    /// list is refused at its door.
+    /// The ACL; [`Acl::open`] if the client named none. An empty list stands for the parent's ACL,
+    /// in creates that a door makes for a client (a missing directory, the member of a group). A
+    /// door refuses an empty list of a client.
     pub acl: Vec<Acl>,
-    /// The fate of a create that ZooKeeper would refuse.
+    /// The result where ZooKeeper would refuse the create.
     pub ensure: Ensure,
 }
 
 impl Create {
-    /// A persistent znode without data that is open to all. Other wishes replace fields of this
-    /// one: `Create { data, ..Create::new(parent, name) }`.
+    /// A persistent znode without data, open to all. A caller replaces single fields, as in `Create
+    /// { data, ..Create::new(parent, name) }`.
     pub fn new(parent: ZPath, name: impl Into<String>) -> Create {
         Create {
             parent,
@@ -305,48 +312,47 @@ impl Create {
     }
 }
 
-/// Tells whether a create is one of ZooKeeper's, or sees to it that the session has the znode. The
-/// latter is for ephemeral znodes whose name is known before, and does not stand in a multi.
+/// Tells whether a create behaves as in ZooKeeper, or makes sure that the session has the znode.
+/// The latter is for ephemeral znodes that are not sequential, and may not be in a multi.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub enum Ensure {
-    /// ZooKeeper's: refused without the parent, and when the znode is there.
+    /// As in ZooKeeper: refused without the parent, and if the znode exists.
     #[default]
     New,
-    /// Missing parents are made, as containers. When the session has the znode already, the reply
-    /// is that znode as it is.
+    /// Missing parents are made, as containers. If the session has the znode already, the reply is
+    /// that znode, unchanged.
     Own,
-    /// As [`Ensure::Own`], but a znode of the session whose data is different is in the way like
-    /// one of another session.
+    /// As [`Ensure::Own`], but refused, too, if the session's znode has other data.
     OwnWithData,
 }
 
 /// ZooKeeper's create modes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum CreateMode {
-    /// Stays until it is deleted.
+    /// Stays until a client deletes it.
     Persistent,
-    /// Goes with its session.
+    /// Deleted when its session ends.
     Ephemeral,
-    /// Persistent, with the parent's create counter behind the name.
+    /// Persistent; the parent's create counter is appended to the name.
     PersistentSequential,
-    /// Ephemeral, with the parent's create counter behind the name.
+    /// Ephemeral; the parent's create counter is appended to the name.
     EphemeralSequential,
-    /// Collected some time after its last child went.
+    /// Collected some time after its last child was deleted.
     Container,
-    /// Collected when it has no children and was not set for `ttl_ms`.
+    /// Collected when it has no children and its data was not set for `ttl_ms`.
     PersistentTtl {
-        /// 1 to 2^40 - 1 milliseconds, as in ZooKeeper.
+        /// The time to live: 1 to 2^40 - 1 milliseconds, as in ZooKeeper.
         ttl_ms: u64,
     },
-    /// As [`CreateMode::PersistentTtl`], with the parent's create counter behind the name.
+    /// As [`CreateMode::PersistentTtl`]; the parent's create counter is appended to the name.
     PersistentSequentialTtl {
-        /// 1 to 2^40 - 1 milliseconds.
+        /// The time to live: 1 to 2^40 - 1 milliseconds.
         ttl_ms: u64,
     },
 }
 
 impl CreateMode {
-    /// Tells whether the name gets ten digits.
+    /// Tells whether ten digits are appended to the name.
     pub fn is_sequential(self) -> bool {
         matches!(
             self,
@@ -362,31 +368,31 @@ impl CreateMode {
     }
 }
 
-/// Enters a lock's queue. Needs a credential and an idempotency key.
+/// Puts a ticket into a lock's queue. Needs a credential and an idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Acquire {
-    /// The lock directory; made with its parents, as containers, when missing.
+    /// The lock directory. If it is missing, it and its parents are made as containers.
     pub lock: ZPath,
     /// The mode in which the lock is wanted.
     pub mode: LockMode,
-    /// The owner within the session: an equal, non-empty owner gets the ticket that it has in this
-    /// mode and holds it once more. Empty is none: every acquire is a contender of its own.
+    /// The owner within the session. If an equal, non-empty owner has a ticket in this mode, it
+    /// gets one more hold. Without an owner (empty), every acquire gets its own ticket.
     pub owner: String,
-    /// Free text for people; becomes the lock node's data.
+    /// Free text for people, kept as the lock node's data.
     pub label: String,
-    /// Time for which the dead holder's node stays after an expiry, in milliseconds; 0 is not at
-    /// all.
+    /// Time for which the lock node stays after its session expired while it held, in milliseconds;
+    /// 0 for no time.
     pub lock_delay_ms: u32,
-    /// The priority in a managed lock: higher is sooner; 0 is the ordinary one.
+    /// The priority in a managed lock; higher waits less, 0 is the default.
     pub priority: u32,
-    /// Tells whether the client gave neither key nor owner, so that nothing tells a retry from
-    /// another wish: refused (`BlockedByOwnSession`) while the session has such a ticket of the
-    /// lock. The key is the door's.
+    /// True if the client gave neither key nor owner, so that a retry cannot be told from a new
+    /// request. Refused (`BlockedByOwnSession`) while the session has such a ticket of the lock.
+    /// The door makes up the key.
     pub keyless: bool,
 }
 
 impl Acquire {
-    /// An ordinary one with a key: without owner, label, lock-delay or priority.
+    /// An acquire with a key of the client, without owner, label, lock-delay or priority.
     pub fn new(lock: ZPath, mode: LockMode) -> Acquire {
         let (owner, label) = (String::new(), String::new());
         Acquire { lock, mode, owner, label, lock_delay_ms: 0, priority: 0, keyless: false }
@@ -396,9 +402,9 @@ impl Acquire {
 /// A ticket of the session, named by its path or by the lock that the session holds with it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum TicketRef {
-    /// The ticket at a path, held or waiting.
+    /// The ticket at a path, whether it holds or waits.
     Path(ZPath),
-    /// The one ticket that holds a lock.
+    /// The only ticket with which the session holds a lock.
     Held(HeldTicket),
 }
 
@@ -408,81 +414,83 @@ impl From<ZPath> for TicketRef {
     }
 }
 
-/// The one ticket with which the session holds a lock; with an owner also a simple lock, which is
-/// one ephemeral znode with the owner as its data. Refused with `NotHolder` when there is none,
-/// with `SeveralHeld` when there are several.
+/// The only ticket with which the session holds a lock. With an owner it may also be a simple lock:
+/// one ephemeral znode whose data is the owner. Refused with `NotHolder` if there is no such
+/// ticket, and with `SeveralHeld` if there are several.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct HeldTicket {
     /// The lock directory.
     pub lock: ZPath,
-    /// Restricts it to one that is held in this mode; of a semaphore, with any number of permits.
+    /// The mode of the ticket; `None` for any. For a semaphore, the number of permits is not
+    /// compared.
     pub mode: Option<LockMode>,
-    /// Restricts it to one with this token.
+    /// The token of the ticket; `None` for any.
     pub token: Option<FencingToken>,
-    /// Restricts it to one of this owner; empty for one that was acquired without.
+    /// The owner of the ticket; `None` for any, empty for a ticket without owner.
     pub owner: Option<String>,
 }
 
-/// Takes a lock that is held to read also to write, in front of all writers that wait. Needs a
-/// credential and an idempotency key. The reader stays: releasing the writer is the way back.
+/// Lets the holder of a read ticket get the write lock as well, ahead of all waiting writers. Needs
+/// a credential and an idempotency key. The read ticket is kept: a release of the write ticket goes
+/// back to reading.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Upgrade {
-    /// The reader's lock node. Owner and lock-delay are as it has them.
+    /// The read ticket's lock node. The write ticket takes over its owner and lock-delay.
     pub ticket: ZPath,
-    /// Free text for people; becomes the writer's data.
+    /// Free text for people, kept as the write ticket's data.
     pub label: String,
 }
 
 /// A znode that the leader believes can be collected.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct ReapCandidate {
-    /// The path.
+    /// Path of the znode.
     pub path: ZPath,
-    /// The czxid of the znode: a node made anew at the path is another one.
+    /// The czxid of the znode, because another znode may have been made at the path since.
     pub czxid: Zxid,
 }
 
-/// Enters the queues of several locks, to hold all of them or none. Needs a credential and an
-/// idempotency key. It is answered with the ticket of the first.
+/// Puts tickets into the queues of several locks, to hold all of the locks or none. Needs a
+/// credential and an idempotency key. The reply names the ticket of the first lock.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct AcquireAll {
-    /// The locks, each of them once, and how each is wanted.
+    /// The locks, each of them once, with the mode for each.
     pub parts: Vec<(ZPath, LockMode)>,
-    /// Tells whether others may pass while it waits.
+    /// Tells whether later tickets may overtake while the multi-lock waits.
     pub policy: Policy,
     /// The owner within the session, as in [`Acquire`].
     pub owner: String,
-    /// Free text for people; becomes the data of all its lock nodes.
+    /// Free text for people, kept as the data of all its lock nodes.
     pub label: String,
     /// The lock-delay, as in [`Acquire`], for each of the locks.
     pub lock_delay_ms: u32,
 }
 
 impl AcquireAll {
-    /// A strict one without owner, label or lock-delay.
+    /// An acquire with the policy [`Policy::Strict`], without owner, label or lock-delay.
     pub fn new(parts: Vec<(ZPath, LockMode)>) -> AcquireAll {
         AcquireAll { parts, policy: Policy::Strict, owner: String::new(), label: String::new(), lock_delay_ms: 0 }
     }
 }
 
-/// The policy of a waiting multi-lock towards those who come later.
+/// Tells whether later tickets may overtake a waiting multi-lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub enum Policy {
-    /// Later contenders wait behind the multi-lock, on each of its locks.
+    /// Later tickets wait behind the multi-lock, at each of its locks.
     #[default]
     Strict,
-    /// Later contenders pass while the multi-lock waits for another of its locks.
+    /// Later tickets may overtake while the multi-lock waits for another of its locks.
     Backfill,
 }
 
-/// Settings of a lock, which stay while no ticket is there.
+/// Settings of a lock. They stay while the lock has no tickets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct LockSettings {
-    /// The permits of a semaphore; `None` for a lock.
+    /// Number of permits of a semaphore; `None` for a lock that is no semaphore.
     pub limit: Option<u32>,
-    /// Managed: only acquires enter its queue: there may be priorities, and a holder may say who is
-    /// next.
+    /// True for a managed lock: only acquires may enter its queue, so that priorities and
+    /// hand-overs are possible.
     pub managed: bool,
-    /// Number of tickets that may wait; `None` for as many as any lock.
+    /// Number of tickets that may wait; `None` for the general limit.
     pub waiters_max: Option<u32>,
 }

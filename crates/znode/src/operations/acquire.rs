@@ -1,4 +1,4 @@
-//! Entering and leaving a lock's queue.
+//! Entering a lock's queue, and withdrawing from it.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ use crate::{
     ZPath,
 };
 
-/// The way to a lock that the one who asks may enter.
+/// The directories on the way to a lock that the client may enter.
 pub(crate) struct Way {
-    /// The lock, or the nearest ancestor that exists.
+    /// The lock, or its nearest existing ancestor.
     base: ZPath,
-    /// Directories that are missing below it, deepest first.
+    /// Directories that are missing below `base`, deepest first.
     missing: Vec<ZPath>,
 }
 
-/// A new ticket: for what, of which session, and whether it is a part of a multi-lock.
+/// A new ticket: the acquire, its session and hold, and whether it is a part of a multi-lock.
 pub(crate) struct NewTicket<'a> {
     pub(crate) acquire: &'a Acquire,
     pub(crate) session: SessionId,
@@ -33,11 +33,11 @@ pub(crate) struct NewTicket<'a> {
     pub(crate) part: bool,
 }
 
-/// Outcome of a wish to enter a queue.
-pub(crate) enum Entered {
-    /// A lock node.
+/// Outcome of an acquire's admission to a queue.
+pub(crate) enum QueueAdmission {
+    /// The path of the new lock node.
     At(ZPath),
-    /// An answer instead.
+    /// No ticket, and the answer to give: a deadlock.
     NotLetIn(Reply),
 }
 
@@ -59,7 +59,7 @@ impl State {
         if acquire.label.len() > label_bytes_max || acquire.owner.len() > label_bytes_max {
             return Err(refuse(Error::DataTooLarge));
         }
-        // A retry whose answer and key are forgotten: the lock node itself remembers.
+        // The lock node remembers a retry whose answer and key the session has forgotten.
         if let Some(ticket) = self.ticket_with(id, acquire, hold.key) {
             return self.acquire_again(&ticket, id, hold.key, context.attempt);
         }
@@ -72,8 +72,8 @@ impl State {
         }
     }
 
-    /// Enters a queue with a new ticket. A refusal that is known only when all who can hold do
-    /// takes it back.
+    /// Enters a queue with a new ticket. A full queue refuses the ticket only after granting, so
+    /// the state is put back then.
     fn acquire_anew(&mut self, new: NewTicket<'_>, context: &Context, effects: &mut Effects) -> Result<Reply, Refusal> {
         let is_full = self.queue(&new.acquire.lock).is_some_and(Queue::is_full);
         let before = is_full.then(|| self.clone());
@@ -96,8 +96,8 @@ impl State {
             return Err(Refusal::at(Error::BlockedByOwnSession, own));
         }
         let ticket = match self.enqueue(new, way, context, effects)? {
-            Entered::At(ticket) => ticket,
-            Entered::NotLetIn(answer) => return Ok(answer),
+            QueueAdmission::At(ticket) => ticket,
+            QueueAdmission::NotLetIn(answer) => return Ok(answer),
         };
         if priority > 0 {
             self.prioritize(&ticket, priority);
@@ -130,8 +130,8 @@ impl State {
             return Ok(Reply::StillHeld(held));
         }
         if if_waiting {
-            // The client is there and has waited enough, so its earlier tries are over too, also
-            // when their node has died.
+            // The client is still there and has waited enough, so its earlier tries are over, too,
+            // also those at nodes that have died.
             hold.attempts.drain(..=at);
         } else {
             hold.attempts.remove(at);
@@ -140,7 +140,7 @@ impl State {
             self.tree.edit_contender(&counting, |contender| contender.holds[index] = hold);
             return Ok(Reply::Superseded);
         }
-        // As if the acquire had never been: its key may be used afresh.
+        // The key may be used again, as if the acquire had never been made.
         self.sessions.edit_requests(id, |requests| requests.forget(&hold.key));
         if last {
             self.remove(ticket, context, effects);
@@ -150,10 +150,11 @@ impl State {
         Ok(Reply::Withdrawn)
     }
 
-    /// The way into a queue, for one who may enter it: before anything is said of the lock.
+    /// Finds the directories on the way to a lock. Checks the permission before anything is told of
+    /// the lock.
     ///
     /// # Errors
-    /// `NoAuth` without CREATE on the directory, or on what it would be made in.
+    /// `NoAuth` without CREATE on the lock's directory, or on the nearest existing ancestor.
     pub(crate) fn way_into(&self, lock: &ZPath, context: &Context) -> Result<Way, Refusal> {
         check_client_path(lock)?;
         let refuse = |error| Refusal::at(error, lock);
@@ -162,15 +163,15 @@ impl State {
         Ok(Way { base, missing })
     }
 
-    /// Puts a lock node into the queue. What a part of a multi-lock would wait for is seen when all
-    /// parts are there.
+    /// Puts a lock node into the queue, unless its wait would close a cycle. For a part of a
+    /// multi-lock the caller looks for cycles when all parts are there.
     pub(crate) fn enqueue(
         &mut self,
         new: NewTicket<'_>,
         way: Way,
         context: &Context,
         effects: &mut Effects,
-    ) -> Result<Entered, Refusal> {
+    ) -> Result<QueueAdmission, Refusal> {
         let NewTicket { acquire, session: id, hold, part } = new;
         let lock = &acquire.lock;
         let refuse = |error| Refusal::at(error, lock);
@@ -180,14 +181,14 @@ impl State {
         let parent = &self.tree[&base];
         let written_by = self.written_by(id, acquire);
         let next = if missing.is_empty() { next_number(parent).map_err(refuse)? } else { 0 };
-        // Curator's downgrade: a reader that shares the number of its own writer is held with it,
-        // and after it.
+        // Curator's downgrade: a reader with the number of its owner's write ticket is granted the
+        // lock at once, and stands behind that ticket.
         let number = written_by.unwrap_or(next);
         let name = TicketName { shape: Shape::of(acquire.mode), key: hold.key, number };
         let ticket = lock.child(&name.text()).map_err(refuse)?;
         let reads_beside = |number| acquire.mode == LockMode::Read && self.writes(lock, number, id);
         let held_at_once = sequence_of(ticket.name()).is_some_and(reads_beside);
-        // Made by hand: a key and the next number are no secret.
+        // A client may have made a znode with this name, because keys and numbers are no secret.
         if self.tree.contains(&ticket) {
             return Err(Refusal::at(Error::NodeExists, &ticket));
         }
@@ -203,7 +204,13 @@ impl State {
         let at_end = !held_at_once && missing.is_empty() && !part;
         let newcomer = Newcomer { lock, session: id, owner: &acquire.owner, mode, upgraded: None };
         if let Some(cycle) = at_end.then(|| self.deadlock(&newcomer)).flatten() {
-            return Ok(Entered::NotLetIn(self.refuse_deadlock(&newcomer, &acquire.label, cycle, context, effects)));
+            return Ok(QueueAdmission::NotLetIn(self.refuse_deadlock(
+                &newcomer,
+                &acquire.label,
+                cycle,
+                context,
+                effects,
+            )));
         }
         let acl = Arc::clone(&parent.acl);
         self.make_containers(&missing, &acl, context, effects);
@@ -222,11 +229,11 @@ impl State {
             self.tree.edit_queue(lock, |queue| queue.set(LockSettings { limit: Some(limit), ..queue.settings() }));
         }
         self.insert(&ticket, NewNode { kind, data, acl, contender: Some(contender) }, context, effects);
-        Ok(Entered::At(ticket))
+        Ok(QueueAdmission::At(ticket))
     }
 
-    /// Checks whether a lock can be the semaphore that an acquire of permits says. The first one
-    /// sets the limit; 0 is the one that is set. Answers the mode with the limit that counts.
+    /// Checks that the limit of an acquire fits the semaphore. The first acquire sets the limit; 0
+    /// stands for the limit that is set. Returns the mode with the limit that counts.
     pub(crate) fn check_limit(&self, lock: &ZPath, mode: LockMode) -> Result<LockMode, Error> {
         let LockMode::Lease { permits, limit: asked } = mode else { return Ok(mode) };
         let settings = self.queue(lock).map(|queue| queue.settings()).unwrap_or_default();
@@ -238,7 +245,7 @@ impl State {
         if differs { Err(Error::PermitsMaxDiffers) } else { Ok(LockMode::Lease { permits, limit }) }
     }
 
-    /// The number of the write lock that the owner of this read acquire holds.
+    /// The number of the write ticket with which the owner of this read acquire holds the lock.
     fn written_by(&self, id: SessionId, acquire: &Acquire) -> Option<u64> {
         if acquire.mode != LockMode::Read {
             return None;
@@ -249,7 +256,7 @@ impl State {
     }
 }
 
-/// Tells whether nothing tells a retry of an acquire from another wish of its session.
+/// Tells whether the acquire has neither key nor owner, so that a retry looks like a new request.
 fn is_keyless(acquire: &Acquire) -> bool {
     acquire.keyless && acquire.owner.is_empty()
 }

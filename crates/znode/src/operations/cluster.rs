@@ -1,4 +1,4 @@
-//! Founding a cluster, and what its leaders note of it afterwards.
+//! Founding of a cluster, and facts that its leaders note later.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ impl State {
         self.cluster.as_deref()
     }
 
-    /// The level of the format: what an entry does depends on it, and never on the version of the
-    /// program.
+    /// The level of the format. The effects of an entry depend on this level, and never on the
+    /// version of the program.
     pub fn level(&self) -> u16 {
         self.cluster().map_or(1, Cluster::level)
     }
 
-    /// The zxid of the next entry, which has this index and asks for `request`. The founding entry
-    /// is the first one whose zxid counts from the base.
+    /// The zxid of the next entry, from its index. The zxids count from the base from the founding
+    /// entry on, so `request` is needed to tell whether it is that one.
     pub fn zxid_of(&self, index: u64, request: Option<&Request>) -> Zxid {
         let founding = match request.map(|request| &request.op) {
             Some(Op::Found(founding)) if founding.zxid_base <= ZXID_BASE_MAX => Some(founding),
@@ -27,7 +27,8 @@ impl State {
         Zxid(founding.map_or(0, |founding| founding.zxid_base) + index)
     }
 
-    /// A second founding changes nothing: two leaders may each have proposed one.
+    /// Founds the cluster. A second founding changes nothing, because two leaders may each have
+    /// proposed one.
     pub(crate) fn found(&mut self, founding: Founding) -> Result<Reply, Refusal> {
         if founding.zxid_base > ZXID_BASE_MAX {
             return Err(Error::BadArguments.into());
@@ -56,7 +57,8 @@ impl State {
         Ok(Reply::Done)
     }
 
-    /// Tells whether the cluster is there, at a level that has notes, and had none.
+    /// Puts a note from a snapshot back. False if there is no cluster, its level has no notes, or
+    /// there is a note already.
     #[cfg(feature = "next-level")]
     pub(crate) fn restore_note(&mut self, text: &str) -> bool {
         let good = self.level() >= 2 && self.cluster().is_some_and(|cluster| cluster.note().is_none());

@@ -1,4 +1,5 @@
-//! The cost of a request in steps of an entry's budget (`budget.rs`), before any of it is done.
+//! The cost of a request in steps of an entry's budget (`budget.rs`), known before the request is
+//! executed.
 
 use crate::edits::budget::{steps_at, steps_to};
 use crate::edits::context::Context;
@@ -7,8 +8,8 @@ use crate::edits::permissions::permit;
 use crate::{CREATE, DELETE, Error, Op, READ, Refusal, State, WRITE, ZPath, ZnodeOp};
 
 impl State {
-    /// Steps that a request may take of an entry's budget, of those that may take much; 0 of
-    /// others.
+    /// Steps of an entry's budget that a multi or a revocation may take. 0 for other operations,
+    /// which take few.
     pub(crate) fn cost_of(&self, op: &Op) -> u64 {
         match op {
             Op::Multi(ops) => self.cost_of_multi(ops),
@@ -29,12 +30,12 @@ impl State {
         }
     }
 
-    /// Refuses a multi for what it would take of the entry's budget, before any of it is done:
-    /// undoing costs as much again, and what is refused can be asked for again and again. An
-    /// operation that is not permitted is the end of what could be done.
+    /// Refuses a multi that would exceed the entry's budget, before any of it is executed. Undoing
+    /// it would cost as much again, and a client may repeat it. The count ends at an operation that
+    /// is not permitted, since the multi fails there at the latest.
     ///
     /// # Errors
-    /// `TooManyOps` at the operation that exceeds the budget.
+    /// `TooManyOps`, with the index of the operation that exceeds the budget.
     pub(crate) fn check_multi_cost(
         &self,
         ops: &[ZnodeOp],
@@ -55,7 +56,7 @@ impl State {
         Ok(())
     }
 
-    /// Tells whether an operation is not permitted, also behind these.
+    /// Tells whether an operation is not permitted, also after the operations `before` it.
     fn is_denied(&self, op: &ZnodeOp, before: &[ZnodeOp], context: &Context) -> bool {
         let (guard, perms) = match op {
             ZnodeOp::Create(create) => (create.parent.as_str(), CREATE),
@@ -68,18 +69,19 @@ impl State {
             ZnodeOp::SetData { path, data, .. } => self.permit_data(path, data, context).is_err(),
             _ => permit(&node.acl, perms, context).is_err(),
         };
-        // The guarding znode may have been made anew before, with another ACL.
+        // An operation before may have deleted the guarding znode, and another made it again with
+        // another ACL.
         denied && !before.iter().any(|op| matches!(op, ZnodeOp::Delete { path, .. } if path.as_str() == guard))
     }
 
     fn cost_of_revoking(&self, path: &ZPath) -> u64 {
-        // A lock that is not there is refused for that.
+        // A missing lock is refused for that reason.
         let there = Some(path).filter(|path| self.tree.contains(*path));
         let tickets = there.and_then(|path| self.holders(path).ok()).unwrap_or_default();
         tickets.iter().map(|ticket| self.cost_of_removing(ticket)).sum()
     }
 
-    /// A part of a multi-lock takes the other parts with it.
+    /// Steps for removing a znode. With a part of a multi-lock all other parts go.
     pub(crate) fn cost_of_removing(&self, path: &ZPath) -> u64 {
         let multi = self.node(path).and_then(|node| self.multi_of(path, node));
         multi.map_or_else(|| steps_to(path), |multi| multi.tickets.iter().map(steps_to).sum())

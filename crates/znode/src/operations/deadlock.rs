@@ -1,17 +1,18 @@
 //! Deadlocks: an acquire or upgrade with an owner is refused if it would close a cycle in the
 //! wait-for graph.
 //!
-//! The nodes of the graph are owners within sessions. A ticket waits for each holder beside which
-//! alone there is no room for it, and for each waiter before it that it may not overtake. Beside
-//! such a waiter there may be room: then the ticket waits only until that one is granted, and what
-//! its owner does elsewhere does not matter. No ticket waits for waiters in a managed lock, where a
-//! holder may hand over to any of them, nor for one holder of a semaphore beside which there is
-//! room, since any other may go first. So each edge is definite, and there are no false cycles.
+//! The nodes of the graph are owners within sessions. A ticket waits for each holder that would
+//! leave it no room even as the only holder, and for each waiter before it that it may not
+//! overtake. If there is room beside such a waiter, the ticket waits only until that waiter is
+//! granted the lock, whatever else the owner of that waiter does. In a managed lock no ticket waits
+//! for waiters, because a holder may hand over to any of them. No ticket waits for a single holder
+//! of a semaphore that leaves it room, since another holder may release first. So every edge is
+//! certain, and no cycle that is found is false.
 //!
-//! New edges come with new tickets, so a cycle is always closed by the last acquire in it, and
-//! found there unless there is more to look at than [`crate::Limits::deadlock_looks_max`]. A grant
-//! that overtakes others makes new edges, too; it takes an owner that waits for two things at once
-//! to close a cycle by it, and that one is not found.
+//! New edges come with new tickets, so the last acquire of a cycle always closes it. It is found
+//! then, unless the search has more to look at than [`crate::Limits::deadlock_looks_max`]. A grant
+//! that overtakes waiters makes new edges, too. It can close a cycle only if an owner waits for two
+//! locks at once, and such a cycle is not found.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -19,48 +20,49 @@ use std::sync::Arc;
 use crate::edits::actors::remembered;
 use crate::edits::context::Context;
 use crate::edits::effects::Effects;
-use crate::entry::applied::WaitsFor;
+use crate::entry::txn_outcome::WaitsFor;
 use crate::operations::grant::may_be_overtaken;
 use crate::operations::readings;
 use crate::queue::demand::Demand;
 use crate::queue::ended::{EndedTicket, TicketEnd};
-use crate::queue::{Origin, Position, Turn};
+use crate::queue::{Origin, Position, QueueTurn};
 use crate::words::client_info::short;
 use crate::{LockMode, LockSettings, Reply, SessionId, State, ZPath};
 
 type Owner = (SessionId, Arc<str>);
 
-/// A waiter, as the search sees it: an owner with all that it waits for; or one ticket of
-/// an owner's, where another waits only until that is granted, and not until it has gone.
+/// A waiter in the search. `None`: the owner, with all tickets that it waits with. `Some`: a single
+/// ticket, where another ticket waits only until that one is granted the lock.
 type Waiter = (Owner, Option<ZPath>);
 
-/// A ticket that wants to come into a queue.
+/// A ticket that is about to enter a queue.
 pub(crate) struct Newcomer<'a> {
     pub(crate) lock: &'a ZPath,
     pub(crate) session: SessionId,
     pub(crate) owner: &'a str,
     pub(crate) mode: LockMode,
-    /// The place where an upgraded writer will stand, and its reader, which is not in its way.
-    /// Others stand at the end.
+    /// For an upgrade: the position of the write ticket, and its reader, which does not block it.
+    /// `None` for a ticket that will stand at the end.
     pub(crate) upgraded: Option<(Position, &'a Position)>,
 }
 
-/// A ticket whose blockers are to be looked at.
+/// A wait whose blockers are still to be searched.
 struct Wait {
     by: Waiter,
     lock: ZPath,
     demand: Demand,
-    /// The turn in the queue; `None` at the end.
-    turn: Option<Turn>,
-    /// The reader of an upgraded writer.
+    /// The turn in the queue; `None` for the end.
+    turn: Option<QueueTurn>,
+    /// The read ticket of an upgraded writer, which does not block it.
     reader: Option<Position>,
 }
 
-/// Time for which a contender is in the way of a wait.
+/// The time until which a contender blocks a waiting ticket.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum InTheWay {
     No,
-    /// A waiter beside whom there is room, but whom no other ticket passes.
+    /// The contender waits too. The demands of both fit together, but a ticket is not granted
+    /// before the waiters in front of it.
     UntilGranted,
     UntilGone,
 }
@@ -70,14 +72,15 @@ struct Search<'a> {
     asker: Owner,
     looks: u32,
     waits: VecDeque<Wait>,
-    /// The way in which each waiter was reached: the edge that leads to it, and from whom.
+    /// The edge that led to each waiter, and the waiter at which that edge begins.
     reached: BTreeMap<Waiter, (WaitsFor, Waiter)>,
 }
 
 impl State {
-    /// The cycle that the newcomer would close by waiting.
+    /// The cycle that the newcomer would close by waiting; `None` if there is none.
     pub(crate) fn deadlock(&self, newcomer: &Newcomer<'_>) -> Option<Vec<WaitsFor>> {
-        // No ticket waits for one that is not there yet. That is what most acquires are.
+        // No ticket can wait for an owner without tickets, as most owners are at their first
+        // acquire.
         if !self.has_ticket(newcomer.session, newcomer.owner) {
             return None;
         }
@@ -86,15 +89,15 @@ impl State {
             by: (owner.clone(), None),
             lock: newcomer.lock.clone(),
             demand: Demand::of_mode(newcomer.mode),
-            turn: newcomer.upgraded.as_ref().map(|(writer, _)| Turn::upgraded(writer.clone())),
+            turn: newcomer.upgraded.as_ref().map(|(writer, _)| QueueTurn::upgraded(writer.clone())),
             reader: newcomer.upgraded.as_ref().map(|(_, reader)| (*reader).clone()),
         };
         let semaphore = self.made_a_semaphore_by(newcomer);
         Search::of(semaphore.as_ref().unwrap_or(self), owner, vec![first]).run()
     }
 
-    /// The state in which a newcomer would wait that sets the limit of its lock: nobody may be
-    /// overtaken in a semaphore.
+    /// The state in which the newcomer would wait, if it is the first to set the limit of its lock.
+    /// In a semaphore no ticket may be overtaken.
     fn made_a_semaphore_by(&self, newcomer: &Newcomer<'_>) -> Option<State> {
         let LockMode::Lease { limit, .. } = newcomer.mode else { return None };
         let settings = self.queue(newcomer.lock)?.settings();
@@ -105,7 +108,7 @@ impl State {
         })
     }
 
-    /// The cycle that the tickets of a multi-lock close by waiting: they are in their queues
+    /// The cycle that the tickets of a multi-lock close by waiting. They must be in their queues
     /// already.
     pub(crate) fn deadlock_of_all(&self, id: SessionId, owner: &str, tickets: &[ZPath]) -> Option<Vec<WaitsFor>> {
         let owner: Owner = (id, owner.into());
@@ -114,7 +117,7 @@ impl State {
         Search::of(self, owner, waits).run()
     }
 
-    /// The wait of a ticket; `None` when it does not wait.
+    /// The wait of a ticket; `None` if it does not wait.
     fn wait_of(&self, by: &Waiter, ticket: &ZPath) -> Option<Wait> {
         let node = self.node(ticket).filter(|node| !self.waits_in_vain(ticket, node))?;
         let lock = ticket.parent()?;
@@ -126,13 +129,13 @@ impl State {
         Some(Wait { by: by.clone(), demand, turn: Some(queue.turn(&position)), reader, lock })
     }
 
-    /// The tickets that stand before a wait in its queue, and whether they are in its way.
+    /// The tickets before a wait in its queue, with how long each blocks it.
     fn before<'a>(&'a self, wait: &'a Wait) -> Box<dyn Iterator<Item = (&'a Position, InTheWay)> + 'a> {
         let Some(queue) = self.queue(&wait.lock) else {
             return Box::new(std::iter::empty());
         };
         let together = |other| queue.fit_together(other, wait.demand);
-        // Readers that hold are not in the way of a reader, however many there are.
+        // Holders that read do not block a reader, however many there are.
         let all_share = wait.demand == Demand::Shared && queue.all_share();
         let holders = queue.holders().take_while(move |_| !all_share);
         let held = holders.map(move |(position, holder)| {
@@ -155,8 +158,8 @@ impl State {
         Box::new(held.chain(waiting))
     }
 
-    /// Answers that waiting would close a cycle, as far as the asker may read the locks in it, and
-    /// remembers it of the lock.
+    /// Makes the answer to an acquire that would close a cycle, and adds it to the lock's history.
+    /// The answer leaves out edges at locks that the client may not read.
     pub(crate) fn refuse_deadlock(
         &mut self,
         newcomer: &Newcomer<'_>,
@@ -182,7 +185,7 @@ impl State {
             by: None,
         };
         self.remember_ticket(newcomer.lock, ticket, self.history_readers(newcomer.lock));
-        // Tickets of locks that the asker may not read are nobody's to name.
+        // The client must not learn tickets of locks that it may not read.
         let shown = cycle.into_iter().filter(|edge| self.may_read(&edge.lock, &context.identities));
         Reply::Deadlock { cycle: shown.collect() }
     }
@@ -194,7 +197,7 @@ impl<'a> Search<'a> {
         Search { state, asker, looks, waits: waits.into(), reached: BTreeMap::new() }
     }
 
-    /// The nearest first, so that the cycle is a shortest one.
+    /// Searches breadth-first, so that the cycle found is a shortest one.
     fn run(mut self) -> Option<Vec<WaitsFor>> {
         let state = self.state;
         while let Some(wait) = self.waits.pop_front() {
@@ -210,18 +213,18 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// Looks at one blocker of a wait.
+    /// Looks at one ticket that blocks a wait.
     fn look(&mut self, wait: &Wait, position: &Position, in_the_way: InTheWay) -> Option<Vec<WaitsFor>> {
         let blocker = wait.lock.child(&position.name).ok()?;
         let node = self.state.node(&blocker)?;
         let session = node.owner()?;
         let contender = node.contender().filter(|contender| !contender.owner.is_empty())?;
         let (waiting, _) = &wait.by;
-        // Curator's downgrade, and the reader that its own upgrade passes.
+        // A downgrade does not wait for its own write ticket.
         let downgrade = wait.demand == Demand::Shared
             && session == waiting.0
             && wait.turn.as_ref().is_some_and(|own| own.position.number == position.number);
-        // A dead session waits for nothing.
+        // An upgrade does not wait for its own reader, nor does an ended session wait for anything.
         if downgrade || wait.reader.as_ref() == Some(position) || node.lingers_until_ms().is_some() {
             return None;
         }
@@ -240,7 +243,7 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// Adds what a waiter waits for, itself.
+    /// Adds the waits of a waiter.
     fn expand(&mut self, waiter: &Waiter) {
         let state = self.state;
         match waiter {
@@ -255,7 +258,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Adds what those of the tickets that count wait for.
+    /// Adds the waits of those tickets whose flag is true. Each ticket costs a look.
     fn look_at<'b>(&mut self, waiter: &Waiter, tickets: impl Iterator<Item = (&'b ZPath, bool)>) {
         for (ticket, counts) in tickets {
             let Some(looks) = self.looks.checked_sub(1) else {
@@ -266,7 +269,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The way back from the last edge to the asker, turned around.
+    /// The edges from the asker to the last one.
     fn cycle(&self, last: WaitsFor, by: &Waiter) -> Vec<WaitsFor> {
         let mut cycle = vec![last];
         let mut at = by;

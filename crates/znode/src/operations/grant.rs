@@ -1,8 +1,8 @@
-//! Granting: who holds next in the locks whose queues have changed.
+//! Granting: finding the next holders in locks whose queues have changed.
 //!
-//! One rule. Look at the first waiter in the order of turns. When it fits, grant it the lock, and
-//! look again; otherwise stop. A later ticket may overtake only a `Backfill` multi-lock that is
-//! waiting for another of its locks.
+//! The rule: look at the first waiter in the order of turns. If it fits, grant it the lock and look
+//! again; otherwise stop. A later ticket may overtake only a `Backfill` multi-lock that waits for
+//! another of its locks.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +13,16 @@ use crate::queue::{Origin, Position, Queue, Ticket};
 use crate::state::locks::MultiLock;
 use crate::{Policy, State, ZPath, Zxid};
 
-/// Multi-locks that may be overtaken in one queue; the next one blocks it. Bounds the work of a
-/// grant.
+/// Most multi-locks that may be overtaken in one queue; the next one blocks the queue. Bounds the
+/// work of a grant.
 const OVERTAKEN_MAX: usize = 16;
-/// Parts that these may have together. Bounds the work of a grant by what stands in this queue: a
-/// bound on what was looked at elsewhere would fall when another queue changes, and nothing would
-/// look at this one again.
+/// Most parts of those multi-locks, in sum. Bounds the work of a grant by what is in this queue
+/// alone. A bound on the work in other queues would change with these queues, and nothing would
+/// look at this queue again.
 const OVERTAKEN_PARTS_MAX: usize = 128;
 
-/// A ticket whose turn it is. The oldest ticket of all locks comes first.
+/// A ticket that is next in its lock. Sorted by czxid, so that the oldest ticket of all locks comes
+/// first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Next {
     czxid: Zxid,
@@ -29,22 +30,22 @@ struct Next {
     position: Position,
 }
 
-/// Result of a look at a queue.
+/// The result of looking for the next holder in a queue.
 enum Look {
-    /// The ticket that holds next.
+    /// The ticket that is granted the lock next.
     Next(Next),
     Nobody,
-    /// A ticket for the next entry to look at: this one has given its zxid to another holder of the
-    /// semaphore as a token.
+    /// The first waiter fits, but this entry's zxid is already the token of another holder. The
+    /// next entry grants it.
     NextEntry,
 }
 
 impl State {
-    /// Grants what has become free. O(log n) for each grant and each lock that was touched. What is
-    /// too much for one entry is left to the next ones.
+    /// Grants locks to waiters in all queues that have changed. Costs O(log n) for each grant and
+    /// each lock. Work beyond the entry's budget is left to later entries.
     pub(crate) fn grant_ready(&mut self, context: &Context, effects: &mut Effects) {
-        // With each, how many grants there were when it was found: it may be another one after the
-        // next grant.
+        // Each ticket is kept with the number of grants when it was found: after another grant it
+        // may not be next any more.
         let mut found: BTreeMap<Next, u64> = BTreeMap::new();
         let mut grants = 0;
         for lock in effects.take_queues() {
@@ -80,7 +81,7 @@ impl State {
         }
     }
 
-    /// Grants a lock, or all locks of a multi-lock. Returns those whose queues it changed.
+    /// Grants a lock, or all locks of a multi-lock. Returns the locks whose queues it changed.
     fn grant_next(&mut self, next: &Next, context: &Context, effects: &mut Effects) -> Vec<ZPath> {
         let multi = self.multi_at(&next.lock, &next.position).cloned();
         let Some(multi) = multi else {
@@ -96,7 +97,7 @@ impl State {
         locks
     }
 
-    /// The ticket that holds this lock next, if it is a ticket's turn in this entry.
+    /// The next holder of a lock. A ticket that only the next entry may grant is left to it.
     fn look(&mut self, lock: &ZPath, context: &Context) -> Option<Next> {
         match self.next_in(lock, context.zxid) {
             Look::Next(next) => Some(next),
@@ -123,8 +124,8 @@ impl State {
                     }
                     fits
                 }
-                // The client waits for all tickets before its own. To grant it the lock would keep
-                // others out in vain.
+                // The client waits for all tickets before its own, also for overtaken ones. A grant
+                // would only keep other tickets out.
                 Origin::Create if overtaken > 0 => false,
                 Origin::Create | Origin::Acquire => queue.fits(position, ticket.demand),
             };
@@ -137,8 +138,8 @@ impl State {
         Look::Nobody
     }
 
-    /// Tells whether a grant in this entry would repeat a token where tokens tell holders apart; of
-    /// a multi-lock, any of its grants.
+    /// Tells whether a grant by this entry would repeat a token; for a multi-lock, whether any of
+    /// its grants would.
     fn repeats_token(&self, lock: &ZPath, position: &Position, ticket: &Ticket, now: Zxid) -> bool {
         let repeats = |lock: &ZPath, position: &Position| {
             let queue = self.queue(lock);
@@ -153,14 +154,14 @@ impl State {
         }
     }
 
-    /// Tells whether every part fits in its lock, and may be next there.
+    /// Tells whether every part of a multi-lock fits in its lock, and may be granted next there.
     fn fits_everywhere(&self, multi: &MultiLock) -> bool {
         multi.tickets.iter().all(|ticket| {
             let (lock, position) = self.position_of(ticket);
             let Some(queue) = self.queue(&lock) else { return false };
             let Some(part) = queue.waiter(&position) else { return false };
             let turn = queue.turn(&position);
-            // One more than may be overtaken: then it is blocked.
+            // One waiter more than may be overtaken is enough to see that the part is blocked.
             let before: Vec<_> = queue.waiters_before(Some(&turn)).take(OVERTAKEN_MAX + 1).collect();
             let overtakes =
                 |at: &Position| self.multi_at(&lock, at).is_some_and(|other| may_be_overtaken(other, queue));
@@ -170,7 +171,7 @@ impl State {
         })
     }
 
-    /// Takes away a ticket of a session that is being ended, when it is its turn.
+    /// Removes a ticket whose session is being ended, when the ticket would be granted the lock.
     fn pass_over(&mut self, ticket: &ZPath, context: &Context, effects: &mut Effects) {
         let end = effects.end.replace(TicketEnd::Expired);
         self.remove(ticket, context, effects);
@@ -183,21 +184,21 @@ impl State {
             && ticket().and_then(|ticket| ticket.session).is_some_and(|id| self.sessions.is_ending(id))
     }
 
-    /// Leaves a ticket's locks to the next entry. The ticket may have gone since it was its turn.
+    /// Leaves the lock, and all locks of the ticket's multi-lock, to the next entry. The ticket may
+    /// have gone since it was found.
     fn leave_to_next_entry(&mut self, next: Next) {
         for lock in self.locks_of(&next).into_iter().chain([next.lock]) {
             self.locks.leave_unsettled(lock);
         }
     }
 
-    /// The locks of a multi-lock, where it is the turn of one.
+    /// The locks of the multi-lock that is next; empty for a single ticket.
     fn locks_of(&self, next: &Next) -> Vec<ZPath> {
         let multi = self.multi_at(&next.lock, &next.position);
         multi.iter().flat_map(|multi| &multi.tickets).filter_map(ZPath::parent).collect()
     }
 
-    /// Checks, for tests, that no ticket waits which could hold, unless a later entry will look at
-    /// it.
+    /// Checks that no waiter could hold, unless the lock is left to a later entry. For tests.
     pub(crate) fn check_nobody_is_next(&self, lock: &ZPath) -> Result<(), String> {
         let left_over = |lock: &ZPath| self.locks.unsettled().contains(lock);
         match self.next_in(lock, self.last_zxid) {
@@ -209,8 +210,8 @@ impl State {
     }
 }
 
-/// Tells whether others may overtake a waiting part of this multi-lock. In a semaphore they may
-/// not: small wishes would keep a large one waiting.
+/// Tells whether later tickets may overtake a waiting part of this multi-lock. In a semaphore they
+/// may not, because acquires of few permits would keep one of many waiting.
 pub(crate) fn may_be_overtaken(multi: &MultiLock, queue: &Queue) -> bool {
     multi.policy == Policy::Backfill && queue.settings().limit.is_none()
 }

@@ -1,7 +1,7 @@
-//! Managed locks: only acquires enter their queues, so the order need not be that of the names.
+//! Managed locks. Only acquires enter their queues, so the order need not be that of the names.
 //!
-//! That is what priorities and a hand-over to a named waiter need. A client that lists the lock
-//! nodes and takes the first for the holder would be wrong here, so it is not let in.
+//! Priorities and hand-overs to a named waiter need this. A client that takes the first lock node
+//! by name for the holder would be wrong, so its lock nodes are refused.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::words::weight;
 use crate::{CREATE, Error, Kind, LockSettings, Refusal, Reply, State, ZPath};
 
 impl State {
-    /// Sets what a lock is. Its directory is made, or made persistent: settings must not go with a
-    /// container, nor after a time.
+    /// Sets the settings of a lock. Its directory is made or becomes persistent, because settings
+    /// must not vanish with a container or TTL znode.
     pub(crate) fn set_lock(
         &mut self,
         lock: &ZPath,
@@ -25,17 +25,17 @@ impl State {
         effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, lock);
-        // The holders of a semaphore are told apart by their tokens. Without the order of arrival,
-        // several that are granted the lock by one entry would have its zxid.
+        // The holders of a semaphore are told apart by their tokens. In a managed lock one entry
+        // could grant tickets out of order, and these would all get its zxid as token.
         let both = settings.managed && settings.limit.is_some();
-        // The lock's directory becomes persistent, and would contend for its parent by such a name.
+        // A persistent directory with such a name would be a ticket of its parent.
         let named_as_ticket = Kind::Persistent.number(lock.name()).is_some();
         if lock.is_root() || settings.limit == Some(0) || both || named_as_ticket {
             return Err(refuse(Error::BadArguments));
         }
         check_client_path(lock)?;
         let (base, missing) = self.missing_on_the_way(lock).map_err(refuse)?;
-        // A directory that is made for its settings has the same ACL.
+        // The ACL of the lock, or of the ancestor whose ACL a new directory gets.
         let acl = Arc::clone(&self.tree[&base].acl);
         permit(&acl, REVOKE, context).map_err(refuse)?;
         if !missing.is_empty() {
@@ -47,8 +47,8 @@ impl State {
                 return Err(refuse(Error::NoChildrenForEphemerals));
             }
             let known = self.queue(lock).map(|queue| queue.settings()).unwrap_or_default();
-            // Another limit of what is a semaphore already: more hold at once, or no more until so
-            // many have left.
+            // The limit of a semaphore may change while there are tickets: either more may hold at
+            // once, or none until enough permits are given back.
             let stays = (settings.managed, settings.limit.is_some()) == (known.managed, known.limit.is_some());
             if !stays && node.family.ticket_count() > 0 {
                 return Err(refuse(Error::NotEmpty));
@@ -71,7 +71,7 @@ impl State {
         Ok(Reply::Done)
     }
 
-    /// Releases a ticket and grants the lock to the named waiter, before all others.
+    /// Releases a ticket, and grants the lock to the named waiter ahead of all others.
     pub(crate) fn hand_over(
         &mut self,
         ticket: &ZPath,

@@ -1,20 +1,18 @@
-//! Several locks at once: all of them or none.
+//! Multi-locks: several locks that one acquire holds all together, or none of them.
 //!
-//! A multi-lock has a lock node, its part, in the queue of each of its locks; all are made by one
-//! entry and so stand in the same order in every queue, which is why multi-locks do not wait for
-//! each other in a cycle. Until all parts can hold, none does. They go together too, whatever takes
-//! the first of them away.
+//! A multi-lock has a lock node, its part, in the queue of each of its locks. One entry makes all
+//! parts, so multi-locks stand in one order in every queue and do not wait for each other in a
+//! cycle. Until all parts can hold, none does. When one part is removed, all others go, too.
 //!
-//! A multi-lock with an owner stands in the search for cycles (`deadlock.rs`): its owner waits
-//! for whatever is in the way of any part, and is in the way of others with each of them. When the
-//! owner asks for the same set again, it holds it once more: the first part counts. A set that
-//! meets its own tickets otherwise is refused, so no owner waits for itself here, and no part has a
-//! life apart from the others.
+//! A multi-lock with an owner takes part in the search for cycles (`deadlock.rs`): its owner waits
+//! for everything that blocks any part, and each part may block others. If the owner asks for the
+//! same set again, its first part gets one more hold. Any other set that overlaps with tickets of
+//! the owner is refused. So no owner waits for itself here, and all parts are removed together.
 
 use crate::edits::context::Context;
 use crate::edits::effects::Effects;
-use crate::entry::applied::WaitsFor;
-use crate::operations::acquire::{Entered, NewTicket};
+use crate::entry::txn_outcome::WaitsFor;
+use crate::operations::acquire::{NewTicket, QueueAdmission};
 use crate::operations::deadlock::Newcomer;
 use crate::state::locks::MultiLock;
 use crate::{
@@ -55,7 +53,7 @@ impl State {
         }
     }
 
-    /// Enters all queues, and looks at what would come of it.
+    /// Puts all parts into their queues, grants what fits, and looks for a cycle.
     fn enter_all(
         &mut self,
         wish: &AcquireAll,
@@ -64,7 +62,7 @@ impl State {
         context: &Context,
         effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
-        // No ticket waits for one that is not there yet.
+        // No ticket can wait for an owner without tickets.
         let owner = &*wish.owner;
         let waited_for = self.has_ticket(id, owner);
         let first = self.enqueue_all(wish, id, hold, context, effects)?;
@@ -82,7 +80,8 @@ impl State {
         }
     }
 
-    /// The answer, remembered of the lock where the cycle begins.
+    /// Makes the answer about a deadlock, and adds it to the history of the lock where the cycle
+    /// begins.
     fn refuse_all(
         &mut self,
         wish: &AcquireAll,
@@ -97,12 +96,12 @@ impl State {
         self.refuse_deadlock(&newcomer, &wish.label, cycle, context, effects)
     }
 
-    /// The ticket that stands for the owner's multi-lock of exactly these locks and modes, in any
-    /// order.
+    /// The first ticket of the owner's multi-lock with exactly these locks and modes, in any order.
+    /// `None` if the owner has no ticket of them.
     ///
     /// # Errors
-    /// `Overlap` when the owner has a ticket of any of these locks otherwise, `PermitsMaxDiffers`
-    /// where it says another limit than the one that is set.
+    /// `Overlap` if the owner has a ticket of one of these locks, but not this set;
+    /// `PermitsMaxDiffers` if an acquire gives another limit than the one that is set.
     fn same_set(&self, id: SessionId, wish: &AcquireAll) -> Result<Option<ZPath>, Refusal> {
         let own = |(lock, mode): &(ZPath, LockMode)| self.ticket_of(id, lock, *mode, &wish.owner);
         if let Some(multi) = own(&wish.parts[0]).and_then(|ticket| self.multi_of(&ticket, &self.tree[&ticket])) {
@@ -121,14 +120,14 @@ impl State {
         }
     }
 
-    /// The ticket that stands for a multi-lock on which an acquire was counted already under this
-    /// key.
+    /// The first ticket of the multi-lock that has a hold with this key, for a retry.
     pub(crate) fn all_with(&self, id: SessionId, wish: &AcquireAll, key: RequestKey) -> Option<ZPath> {
         let (lock, mode) = wish.parts.first()?;
         if wish.owner.is_empty() {
             return self.ticket_with(id, &wish.first(), key);
         }
-        // Asked for in another order, the set may have another first ticket.
+        // In the earlier request the locks may have been in another order, with another first
+        // ticket.
         let ticket = self.ticket_of(id, lock, *mode, &wish.owner)?;
         let first = self.multi_of(&ticket, &self.tree[&ticket])?.tickets[0].clone();
         let counted = |contender: &Contender| contender.holds.iter().any(|hold| hold.key == key);
@@ -144,8 +143,7 @@ impl State {
         }
         for (index, (lock, mode)) in (0..).zip(&wish.parts) {
             let again = wish.parts[..index as usize].iter().any(|(other, _)| other == lock);
-            // The leader of an election holds that latch alone, not as one of several that a
-            // multi-lock ties together.
+            // An election cannot be part of a multi-lock, because its leader holds it alone.
             if lock.is_root() || again || *mode == LockMode::Latch {
                 return Err(Refusal { op_index: Some(index), ..Refusal::at(Error::BadArguments, lock) });
             }
@@ -167,8 +165,8 @@ impl State {
             let at = |refusal| Refusal { op_index: u32::try_from(index).ok(), ..refusal };
             let way = self.way_into(&acquire.lock, context).map_err(at)?;
             let new = NewTicket { acquire: &acquire, session: id, hold, part: true };
-            let Entered::At(ticket) = self.enqueue(new, way, context, effects).map_err(at)? else {
-                // Deadlocks are looked for when all parts are there.
+            let QueueAdmission::At(ticket) = self.enqueue(new, way, context, effects).map_err(at)? else {
+                // Not reached: parts are enqueued without a search for deadlocks.
                 return Err(at(Refusal::at(Error::Deadlock, &acquire.lock)));
             };
             tickets.push(ticket);
@@ -187,7 +185,7 @@ impl AcquireAll {
         Acquire { owner, label, lock_delay_ms: self.lock_delay_ms, ..Acquire::new(lock, mode) }
     }
 
-    /// The acquire of the part that stands for all.
+    /// The acquire of the first part, without an owner.
     fn first(&self) -> Acquire {
         self.part(0, "")
     }

@@ -1,12 +1,12 @@
-//! Locks, as they are read: where a ticket stands, who queues, which locks there are.
+//! Reads of locks: the standing of a ticket, the queue of a lock, lists of locks.
 
 use std::sync::Arc;
 
 use crate::edits::positions::{find, is_ticket};
-use crate::entry::applied::Held;
+use crate::entry::txn_outcome::TicketHolds;
 use crate::queue::ended::{Grant, Moment};
 use crate::queue::revocations::{Revocation, asks_to_give_up};
-use crate::queue::{Holder, Position, Queue as TicketQueue};
+use crate::queue::{Holder, Position, Queue};
 use crate::state::mixed_clients::{MixedPair, Naming};
 use crate::words::ticket_name::{mode_of, sequence_of};
 use crate::{
@@ -14,75 +14,77 @@ use crate::{
     Zxid,
 };
 
-/// Standing of a ticket.
+/// Standing of a ticket: holding or waiting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockStatus {
     /// The ticket holds the lock.
     Held {
-        /// The token to show to resources.
+        /// The fencing token, which the client shows to resources.
         token: FencingToken,
         /// Number of times that the owner holds it.
         holds: u32,
     },
     /// The ticket waits.
     Waiting {
-        /// The ticket before it: the waiter whose turn is before its own (of a reader the last one
-        /// that is no reader), or the last of the holders. The event [`crate::EventKind::Granted`]
-        /// at its own lock node tells when it holds.
+        /// The ticket for which this one waits, for people: for a reader the last waiter before it
+        /// that is no reader, for others the waiter just before; or else the last holder. The event
+        /// [`crate::EventKind::Granted`] at this ticket's lock node tells when it holds.
         predecessor: ZPath,
     },
 }
 
-/// One contender, for people.
+/// One contender of a lock, as people are shown it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueEntry {
-    /// The lock node.
+    /// Path of the lock node.
     pub ticket: ZPath,
-    /// Contenders before it.
+    /// Number of contenders before this one.
     pub position: u32,
-    /// Tells whether it holds the lock now. A lingering node does not, but no other ticket does
-    /// either.
+    /// True if the ticket holds the lock. False for a lingering node, though no other ticket holds
+    /// meanwhile.
     pub held: bool,
-    /// The mode in which it wants the lock; told by its name when another client made it.
+    /// The mode in which the ticket wants the lock. It is told by the name if a create made the
+    /// ticket.
     pub mode: LockMode,
-    /// The session; `None` for a znode that is not ephemeral.
+    /// The session that owns the ticket; `None` for a znode that is not ephemeral.
     pub session: Option<SessionId>,
-    /// The label of its session; empty also when the session has ended and is forgotten.
+    /// The label of the session; empty also if the session has ended and is forgotten.
     pub session_label: String,
-    /// The client of its session, likewise.
+    /// The client of the session; empty also if the session has ended and is forgotten.
     pub client: Arc<ClientInfo>,
     /// The owner within the session; empty for none.
     pub owner: String,
     /// The lock node's data if that is text, and no longer than a label may be.
     pub label: Option<String>,
-    /// Time at which it entered the queue, in milliseconds since 1970 by the leader's clock.
+    /// Time at which the ticket entered the queue, in milliseconds since 1970 by the leader's
+    /// clock.
     pub since_ms: u64,
-    /// The fencing token that it has, or will have when it holds: its czxid. Once a ticket was
-    /// passed in the queue (by leave of a waiting multi-lock), the token of a waiter is not known
-    /// before it holds, and may be larger.
+    /// The fencing token of a holder. For a waiter its czxid, which is the token that it will have
+    /// unless a token at least as large is granted before.
     pub token: FencingToken,
-    /// The grant by which it holds; `None` while it waits, and for a znode that no session owns.
+    /// The grant of a holder; `None` for a waiter, and for a znode that no session owns.
     pub grant: Option<Grant>,
-    /// The request to give it up, where there is one.
+    /// The request to release the ticket; `None` if there is none.
     pub revocation: Option<Revocation>,
-    /// Acquires that share it.
+    /// Number of acquires that share the ticket.
     pub holds: u32,
-    /// The permits of a semaphore that it has, or wants.
+    /// Number of permits of a semaphore that the ticket has or wants; `None` for other locks.
     pub permits: Option<u32>,
-    /// The priority in a managed lock with which it waits.
+    /// The priority with which the ticket waits in a managed lock; 0 is the default.
     pub priority: u32,
-    /// Time until which it keeps others out, where its session expired while it held.
+    /// Time until which the node of an ended session keeps others out, in milliseconds since 1970.
+    /// `None` if it does not linger.
     pub lingers_until_ms: Option<u64>,
 }
 
 /// A page of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Queue {
-    /// All contenders, holders included.
+pub struct QueuePage {
+    /// Number of contenders, holders included.
     pub contenders: u32,
-    /// The page, in order; holders come first.
+    /// The contenders on this page, in order; holders come first.
     pub entries: Vec<QueueEntry>,
-    /// The permits, where the lock is a semaphore.
+    /// The permits of a semaphore; `None` for other locks.
     pub permits: Option<Permits>,
     /// The settings of the lock.
     pub settings: LockSettings,
@@ -91,9 +93,9 @@ pub struct Queue {
 /// The permits of a semaphore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permits {
-    /// Number of all permits.
+    /// Number of permits that the semaphore has.
     pub limit: u32,
-    /// Number of those that are taken.
+    /// Number of permits that holders have.
     pub held: u32,
 }
 
@@ -102,22 +104,22 @@ pub struct Permits {
 pub struct LockSummary {
     /// The lock directory.
     pub lock: ZPath,
-    /// All contenders, holders included.
+    /// Number of contenders, holders included.
     pub contenders: u32,
-    /// The first in the queue.
+    /// The first contender of the queue.
     pub first: QueueEntry,
 }
 
-/// The standing of a ticket. O(log n) in the length of the queue.
+/// The standing of a ticket. Costs O(log n) in the length of the queue.
 ///
 /// # Errors
-/// `NoNode` when the lock node is gone: released, withdrawn, or its session ended. `SessionExpired`
-/// when the session expired and the node lingers for its lock-delay, or waits to be removed: it
-/// holds for no client. `BadArguments` when the path is no lock node's.
+/// `NoNode` if the lock node is gone: released, withdrawn, or its session ended. `SessionExpired`
+/// if the session expired and the node lingers for its lock-delay, or has not been removed yet; no
+/// client holds with it. `BadArguments` if the path is that of no lock node.
 pub fn status(state: &State, ticket: &ZPath) -> Result<LockStatus, Error> {
     let (queue, node, position) = find(state, ticket)?;
     Ok(match held_at(state, ticket, node, queue, &position)? {
-        Some(Held { token, holds }) => LockStatus::Held { token, holds },
+        Some(TicketHolds { token, holds }) => LockStatus::Held { token, holds },
         None => LockStatus::Waiting { predecessor: predecessor(state, ticket, node, queue, &position) },
     })
 }
@@ -126,7 +128,7 @@ pub fn status(state: &State, ticket: &ZPath) -> Result<LockStatus, Error> {
 ///
 /// # Errors
 /// As [`status`].
-pub(crate) fn held(state: &State, ticket: &ZPath) -> Result<Option<Held>, Error> {
+pub(crate) fn held(state: &State, ticket: &ZPath) -> Result<Option<TicketHolds>, Error> {
     let (queue, node, position) = find(state, ticket)?;
     held_at(state, ticket, node, queue, &position)
 }
@@ -135,25 +137,26 @@ fn held_at(
     state: &State,
     ticket: &ZPath,
     node: &Znode,
-    queue: &TicketQueue,
+    queue: &Queue,
     position: &Position,
-) -> Result<Option<Held>, Error> {
+) -> Result<Option<TicketHolds>, Error> {
     if node.lingers_until_ms().is_some() || state.waits_in_vain(ticket, node) {
         return Err(Error::SessionExpired);
     }
-    let held = |holder: &Holder| Held { token: holder.grant.token, holds: holds(state, ticket, node) };
+    let held = |holder: &Holder| TicketHolds { token: holder.grant.token, holds: holds(state, ticket, node) };
     Ok(queue.holder(position).map(held))
 }
 
-/// The lock nodes of the multi-lock that a ticket is a part of, in the order of its request.
+/// The lock nodes of the multi-lock that a ticket is a part of, in the order of the request; `None`
+/// for a single ticket.
 pub fn parts<'a>(state: &'a State, ticket: &ZPath) -> Option<&'a [ZPath]> {
     let node = state.node(ticket)?;
     state.multi_of(ticket, node).map(|multi| &*multi.tickets)
 }
 
-/// The ticket before a waiter, for people. A part that is the first in its own queue waits where
-/// another part does.
-fn predecessor(state: &State, ticket: &ZPath, node: &Znode, queue: &TicketQueue, position: &Position) -> ZPath {
+/// The ticket for which another one waits, as people are told. A part that is first in its queue
+/// waits for what another part waits for.
+fn predecessor(state: &State, ticket: &ZPath, node: &Znode, queue: &Queue, position: &Position) -> ZPath {
     let at = |ticket: &ZPath, before: Option<&Position>| ticket.parent()?.child(&before?.name).ok();
     if let Some(before) = at(ticket, queue.predecessor(position)) {
         return before;
@@ -166,8 +169,8 @@ fn predecessor(state: &State, ticket: &ZPath, node: &Znode, queue: &TicketQueue,
     others.iter().find_map(elsewhere).unwrap_or_else(|| ticket.clone())
 }
 
-/// Number of tickets before one: holders by their positions, then waiters in the order of their
-/// turns. O(n) in these or in those behind it, whichever are fewer.
+/// Number of tickets before a ticket: holders by their positions, then waiters in the order of
+/// their turns. Costs O(n) in the tickets before it or behind it, whichever are fewer.
 ///
 /// # Errors
 /// `NoNode` and `BadArguments` as for [`status`].
@@ -176,26 +179,26 @@ pub fn position(state: &State, ticket: &ZPath) -> Result<u32, Error> {
     Ok(count(queue.place_of(&position)))
 }
 
-/// A lock's queue: at most `max` tickets after the first `from`.
+/// A page of a lock's queue: at most `max` tickets, without the first `from`.
 ///
 /// # Errors
-/// `NoNode` when there is no znode at the path. One without tickets is a free lock.
-pub fn queue(state: &State, lock: &ZPath, from: usize, max: usize) -> Result<Queue, Error> {
+/// `NoNode` if there is no znode at the path. A znode without tickets is a free lock.
+pub fn queue(state: &State, lock: &ZPath, from: usize, max: usize) -> Result<QueuePage, Error> {
     let parent = state.node(lock).ok_or(Error::NoNode)?;
     let Some(queue) = parent.family.queue.as_deref() else {
-        return Ok(Queue { contenders: 0, entries: Vec::new(), permits: None, settings: LockSettings::default() });
+        return Ok(QueuePage { contenders: 0, entries: Vec::new(), permits: None, settings: LockSettings::default() });
     };
     let page = queue.tickets().enumerate().skip(from).take(max);
     let entries = page.map(|(at, position)| entry(state, lock, queue, at, position)).collect::<Result<_, _>>()?;
     let settings = queue.settings();
     let permits = settings.limit.map(|limit| Permits { limit, held: queue.units_taken() });
-    Ok(Queue { contenders: count(queue.len()), entries, permits, settings })
+    Ok(QueuePage { contenders: count(queue.len()), entries, permits, settings })
 }
 
-/// The first of those who hold; `None` when no ticket does, as while only dead holders linger.
+/// The first holder of a lock that an open session owns; `None` if there is none.
 ///
 /// # Errors
-/// None that a consistent state can have; the signature says that nothing here panics.
+/// None in a consistent state. The signature has an error so that nothing here panics.
 pub fn holder(state: &State, lock: &ZPath) -> Result<Option<QueueEntry>, Error> {
     let Some(queue) = state.queue(lock) else { return Ok(None) };
     for (at, (position, _)) in queue.holders().enumerate() {
@@ -207,20 +210,20 @@ pub fn holder(state: &State, lock: &ZPath) -> Result<Option<QueueEntry>, Error> 
     Ok(None)
 }
 
-/// The locks at and under `prefix` that have contenders, sorted by path: at most `max`, after
+/// The locks with contenders at and below `prefix`, sorted by path: at most `max`, after the path
 /// `after`.
 ///
 /// # Errors
-/// None that a consistent state can have; the signature says that nothing here panics.
+/// None in a consistent state. The signature has an error so that nothing here panics.
 pub fn list(state: &State, prefix: &ZPath, after: Option<&ZPath>, max: usize) -> Result<Vec<LockSummary>, Error> {
     paths(state, prefix, after).take(max).map(|lock| summary(state, lock)).collect()
 }
 
-/// Paths of these locks: all of them, which costs nothing before they are looked at. The root is no
-/// lock, whatever its children are named.
+/// Paths of the locks of [`list`], without a bound: the iterator does work only as it is read. The
+/// root is no lock, whatever its children are named.
 pub fn paths<'a>(state: &'a State, prefix: &'a ZPath, after: Option<&'a ZPath>) -> impl Iterator<Item = &'a ZPath> {
-    // Paths below "/a" are those from "/a/" to before "/a0": '0' follows '/'. "/a-b" sorts between
-    // "/a" and "/a/".
+    // Paths below "/a" are those from "/a/" to before "/a0", because '0' follows '/'. But "/a-b"
+    // sorts between "/a" and "/a/".
     let below = match prefix.is_root() {
         true => String::from("/"),
         false => format!("{prefix}/"),
@@ -235,18 +238,19 @@ pub fn paths<'a>(state: &'a State, prefix: &'a ZPath, after: Option<&'a ZPath>) 
 }
 
 /// Tells whether the token is that of a present holder of the lock: of a lock node in its queue, or
-/// of the ephemeral znode that is the lock itself where no client queues. O(log n).
+/// of a simple lock, which is an ephemeral znode at the lock's own path. Costs O(log n).
 pub fn is_held_with(state: &State, lock: &ZPath, token: FencingToken) -> bool {
     is_held(state, lock, token, None)
 }
 
-/// Tells whether the token is that of a present holder of the lock which the session owns.
+/// Tells whether the token is that of a present holder of the lock, and this session owns the
+/// holder.
 pub fn is_held_by(state: &State, lock: &ZPath, token: FencingToken, session: SessionId) -> bool {
     is_held(state, lock, token, Some(session))
 }
 
-/// Tells whether a token is that of a present holder: one that the session owns, or any when no
-/// session is given.
+/// Tells whether the token is that of a present holder that the session owns; of any holder for
+/// `None`.
 fn is_held(state: &State, lock: &ZPath, token: FencingToken, session: Option<SessionId>) -> bool {
     let Some(parent) = state.node(lock) else {
         return false;
@@ -265,13 +269,7 @@ fn is_held(state: &State, lock: &ZPath, token: FencingToken, session: Option<Ses
     queue.holders_with(token).filter(theirs).any(holds)
 }
 
-fn entry(
-    state: &State,
-    lock: &ZPath,
-    queue: &TicketQueue,
-    at: usize,
-    position: &Position,
-) -> Result<QueueEntry, Error> {
+fn entry(state: &State, lock: &ZPath, queue: &Queue, at: usize, position: &Position) -> Result<QueueEntry, Error> {
     let ticket = lock.child(&position.name)?;
     let node = state.node(&ticket).ok_or(Error::NoNode)?;
     let holder = queue.holder(position);
@@ -304,7 +302,8 @@ fn entry(
     })
 }
 
-/// The session of a lock node, open or, while the node lingers, ended.
+/// The label and client of the session of a lock node. The session may have ended while the node
+/// lingers.
 fn who(state: &State, node: &Znode) -> (String, Arc<ClientInfo>) {
     let Some(id) = node.owner() else { return Default::default() };
     let open = state.session(id).map(|session| (session.label.to_string(), session.client.clone()));
@@ -312,18 +311,18 @@ fn who(state: &State, node: &Znode) -> (String, Arc<ClientInfo>) {
     open.or_else(ended).unwrap_or_default()
 }
 
-/// A lock that has contenders, and the first of them.
+/// A lock with contenders: their number, and the first of them.
 ///
 /// # Errors
-/// `NoNode` when it has none.
+/// `NoNode` if the lock has no contenders.
 pub fn summary(state: &State, lock: &ZPath) -> Result<LockSummary, Error> {
     let queue = state.queue(lock).ok_or(Error::NoNode)?;
     let first = queue.tickets().next().ok_or(Error::NoNode)?;
     Ok(LockSummary { lock: lock.clone(), contenders: count(queue.len()), first: entry(state, lock, queue, 0, first)? })
 }
 
-/// Number of holds. A lock node that no acquire made is held once; the holds of a multi-lock are
-/// those of its first ticket.
+/// Number of holds of a ticket. A lock node that a create made has one hold. A multi-lock keeps its
+/// holds at its first ticket.
 fn holds(state: &State, ticket: &ZPath, node: &Znode) -> u32 {
     let multi = state.multi_of(ticket, node);
     let counting = multi.and_then(|multi| state.node(&multi.tickets[0])).unwrap_or(node);
@@ -334,8 +333,8 @@ fn count(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-/// Clients that queue for a lock beside others that they do not see: each may believe to hold it
-/// alone. Empty when all is well.
+/// Clients in a lock's queue that do not see others there, so that both may believe to hold the
+/// lock. Empty if all clients see each other.
 pub fn mixed_clients(state: &State, lock: &ZPath) -> Vec<MixedPair> {
     let mut mixed = state.locks.mixed_clients.of(lock);
     for pair in mixed.iter_mut().filter(|pair| pair.unseen == Naming::Data) {
@@ -344,8 +343,8 @@ pub fn mixed_clients(state: &State, lock: &ZPath) -> Vec<MixedPair> {
     mixed
 }
 
-/// The first child that does not contend and that Curator's clients may wait for, if it is among
-/// the first thousand.
+/// The first child that is no ticket and that Curator's clients may wait for. `None` if the first
+/// thousand names have none.
 fn first_data(state: &State, lock: &ZPath) -> Option<Arc<str>> {
     let mut names = state.node(lock)?.family.names.iter().take(1_000);
     let is_data = |name: &&Arc<str>| {
@@ -355,7 +354,7 @@ fn first_data(state: &State, lock: &ZPath) -> Option<Arc<str>> {
     names.find(is_data).cloned()
 }
 
-/// The grant by which a lock node became a holder; `None` while it waits, and for one that no
+/// The grant of a lock node that holds; `None` for a waiter, a lingering node, and a node that no
 /// session owns.
 pub fn grant(state: &State, ticket: &ZPath) -> Option<Grant> {
     let node = state.node(ticket).filter(|node| node.owner().is_some() && node.lingers_until_ms().is_none())?;
@@ -363,14 +362,14 @@ pub fn grant(state: &State, ticket: &ZPath) -> Option<Grant> {
     Some(state.queue(&ticket.parent()?)?.holder(&position)?.grant)
 }
 
-/// Tells whether a client wants this ticket back: by [`crate::Op::Revoke`], or by setting the lock
-/// node's data as Curator or ZooKeeper's recipe do.
+/// The request to release this ticket, by [`crate::Op::Revoke`] or by the lock node's data, which
+/// Curator's and ZooKeeper's recipes set. `None` if there is none.
 pub fn revocation(state: &State, ticket: &ZPath) -> Option<Revocation> {
     if let Some(revocation) = state.locks.revocations.get(ticket) {
         return Some(revocation.clone());
     }
     let node = state.node(ticket).filter(|node| is_ticket(ticket, node))?;
-    // Not what it was made with: that is a label.
+    // Data of version 0 is the label with which the node was made.
     let told = node.version != 0 && asks_to_give_up(&node.data);
     let at = Moment { zxid: node.mzxid, time_ms: node.mtime_ms };
     told.then(|| Revocation { at, by: Actor::default(), due_ms: None })

@@ -1,4 +1,4 @@
-//! Giving a ticket back, by its path or by the name of the lock.
+//! Releasing a ticket, named by its path or by its lock.
 
 use std::mem::discriminant;
 use std::ops::Bound;
@@ -23,7 +23,7 @@ impl State {
                 self.held_ticket(&wanted, context).map_err(|error| Refusal::at(error, &wanted.lock))?
             }
         };
-        // Also what is no lock node: a simple lock, a member of a group.
+        // The path may also be that of a simple lock or of a group's member.
         self.check_own(&ticket, context).map_err(|error| Refusal::at(error, &ticket))?;
         let holds = self.tree.edit_contender(&self.counts_for(&ticket), |contender| {
             contender.release();
@@ -36,7 +36,7 @@ impl State {
         Ok(Reply::Released { holds })
     }
 
-    /// The one ticket with which the session holds a lock.
+    /// The only ticket with which the session holds a lock and that fits `wanted`.
     fn held_ticket(&self, wanted: &HeldTicket, context: &Context) -> Result<ZPath, Error> {
         let id = context.session.ok_or(Error::SessionRequired)?;
         if self.is_simple_of(id, wanted) {
@@ -49,7 +49,7 @@ impl State {
         }
     }
 
-    /// The tickets with which a session holds a lock and that fit: at most two.
+    /// The tickets with which a session holds a lock and that fit `wanted`; at most two.
     fn held_by(&self, id: SessionId, wanted: &HeldTicket) -> Vec<ZPath> {
         let Some(session) = self.session(id) else { return Vec::new() };
         let below = format!("{}/", wanted.lock);
@@ -60,8 +60,8 @@ impl State {
         own.filter(held).filter(|path| self.fits(path, wanted)).take(2).cloned().collect()
     }
 
-    /// Tells whether the lock is one znode without a queue, and this session's owner has it: its
-    /// data is the owner.
+    /// Tells whether the session owns the lock as a simple lock: one ephemeral znode whose data is
+    /// the owner that `wanted` names.
     fn is_simple_of(&self, id: SessionId, wanted: &HeldTicket) -> bool {
         let has_it = |owner: &str| {
             let node =

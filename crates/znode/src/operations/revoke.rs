@@ -1,4 +1,4 @@
-//! Asking a holder to give up, and taking the lock away when it does not.
+//! Revoking: asking a holder to release, and taking the lock away at the deadline.
 
 use crate::edits::context::Context;
 use crate::edits::effects::Effects;
@@ -11,7 +11,7 @@ use crate::queue::revocations::word_for;
 use crate::{Error, Refusal, Reply, State, ZPath};
 
 impl State {
-    /// Asks for a ticket, or for those of all who hold a lock. All of them are asked, or none.
+    /// Revokes a ticket, or the tickets of all holders of a lock: all of them, or none.
     pub(crate) fn revoke(
         &mut self,
         path: &ZPath,
@@ -27,7 +27,7 @@ impl State {
         let tickets = match node.owner() {
             None => self.holders(path).map_err(refuse)?,
             Some(_) if is_ticket(path, node) => vec![path.clone()],
-            // The ticket lingers, or does not queue.
+            // The ticket lingers, or is no ticket.
             Some(_) => return Err(refuse(Error::NoNode)),
         };
         let cost = |ticket| self.cost_of_removing(ticket);
@@ -58,19 +58,22 @@ impl State {
             self.remove(ticket, context, effects);
             return Ok(());
         }
-        if self.locks.revocations.get(ticket).is_none() {
-            self.check_bytes(revocations::weight(ticket, &self.actor(context, effects)))
-                .map_err(|error| Refusal::at(error, ticket))?;
-        }
         let due_ms = deadline_ms.map(|deadline_ms| context.time_ms.saturating_add(deadline_ms.into()));
-        let asked = Revocation { at: context.moment(), by: self.actor(context, effects), due_ms };
-        // A ticket that was asked for before stays so; the earlier deadline counts.
+        let by = self.actor(context, effects);
         let revocation = match self.locks.revocations.get(ticket) {
-            Some(old) => Revocation { due_ms: old.due_ms.into_iter().chain(due_ms).min(), ..old.clone() },
-            None => asked,
+            // A later deadline, or none, changes nothing.
+            Some(old) if due_ms.is_none_or(|due_ms| old.due_ms.is_some_and(|old_ms| old_ms <= due_ms)) => old.clone(),
+            // The client with the earliest deadline takes the ticket away, so the history names it.
+            Some(old) => Revocation { at: old.at, by, due_ms },
+            None => Revocation { at: context.moment(), by, due_ms },
         };
-        // The holder watches the data. That of zlock's own holders is their label and stays; they
-        // are told by the event.
+        let kept = self.locks.revocations.get(ticket).map_or(0, |old| revocations::weight(ticket, &old.by));
+        let more = revocations::weight(ticket, &revocation.by).saturating_sub(kept);
+        if more > 0 {
+            self.check_bytes(more).map_err(|error| Refusal::at(error, ticket))?;
+        }
+        // The holder's client watches the data. A ticket of an acquire keeps its label as data, and
+        // its client is told by the event.
         let word = if node.contender().is_none() { word_for(ticket.name()) } else { None };
         let data = word.map_or_else(|| node.data.to_vec(), |word| word.as_bytes().to_vec());
         self.replace_data(ticket, data, context, effects)?;

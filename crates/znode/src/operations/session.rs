@@ -12,7 +12,7 @@ use crate::operations::readings;
 use crate::queue::ended::TicketEnd;
 use crate::state::session::Requests;
 use crate::state::sessions::weight_of_new;
-use crate::{ClientInfo, Error, Limits, Refusal, Reply, SecretHash, Session, SessionId, State, Term, Turn, ZPath};
+use crate::{ClientInfo, Error, Limits, Refusal, Reply, SecretHash, Session, SessionId, State, Term, WriteTurn, ZPath};
 
 impl State {
     pub(crate) fn open_session(
@@ -63,7 +63,7 @@ impl State {
         self.sessions.of_address(address)
     }
 
-    /// Lets the session go on over another connection, whose turns begin anew.
+    /// Attaches the session to another connection, whose turns begin at 1.
     pub(crate) fn attach_session(
         &mut self,
         connection: u64,
@@ -80,8 +80,9 @@ impl State {
         Ok(Reply::SessionOpened { session, timeout_ms })
     }
 
-    /// Takes the turn of a connection's write. Refused without a trace unless it is the next one.
-    pub(crate) fn take_turn(&mut self, turn: Turn, context: &Context) -> Result<(), Error> {
+    /// Takes the turn of a write of a connection. Only the next turn can be taken; the refusal of
+    /// any other changes nothing.
+    pub(crate) fn take_turn(&mut self, turn: WriteTurn, context: &Context) -> Result<(), Error> {
         let id = context.session.ok_or(Error::SessionRequired)?;
         let session = self.sessions.get_mut(id).expect("the credential was checked");
         if session.connection != turn.connection {
@@ -110,7 +111,7 @@ impl State {
         }
     }
 
-    /// Expires sessions at the leader's word, which counts in its own term only.
+    /// Expires sessions for a leader. Refused if `term` is not the term of the entry.
     pub(crate) fn expire_sessions(
         &mut self,
         sessions: &[SessionId],
@@ -123,10 +124,11 @@ impl State {
         }
         let open: Vec<SessionId> = sessions.iter().copied().filter(|id| self.sessions.contains(*id)).collect();
         let sessions = self.ending_together(&open);
-        // What goes with the first may not be granted to those that are left to the next entries.
+        // The locks that the first ones give up must not be granted to sessions that are left to
+        // later entries.
         self.sessions.will_end(open[sessions.len()..].iter().copied());
-        // Before any of them ends: a waiter must not become a dead holder because the holder is
-        // named first.
+        // Found before any session ends: otherwise a waiter of a dead session could be granted the
+        // lock of the session named before it, and linger.
         let lingering: BTreeSet<ZPath> = sessions.iter().flat_map(|id| self.lingering(*id)).collect();
         let mut count = 0;
         for &id in sessions {
@@ -138,7 +140,8 @@ impl State {
         Ok(Reply::Removed { count })
     }
 
-    /// The lock nodes of a dying session that outlive it: held at this moment, with a delay.
+    /// The lock nodes of an expiring session that will linger: they hold now, and have a
+    /// lock-delay.
     fn lingering(&self, id: SessionId) -> Vec<ZPath> {
         let lingers = |path: &&ZPath| {
             let delayed = self.tree[*path].contender().is_some_and(|contender| contender.lock_delay_ms > 0);
@@ -161,7 +164,7 @@ impl State {
             if lingering.contains(path) {
                 self.linger(path, context, effects);
             } else if self.tree.contains(path) {
-                // Not when it went with another part of its multi-lock.
+                // The node is gone already if another part of its multi-lock was removed.
                 self.remove(path, context, effects);
             }
         }
@@ -178,8 +181,8 @@ impl State {
     }
 }
 
-/// The timeout within the bounds. Not clamp(): it panics when a configuration has the bounds the
-/// wrong way round.
+/// The timeout within the limits. `clamp()` would panic if the configured minimum is above the
+/// maximum.
 fn agreed_timeout(wish_ms: u32, limits: &Limits) -> u32 {
     wish_ms.max(limits.session_timeout_min_ms).min(limits.session_timeout_max_ms)
 }

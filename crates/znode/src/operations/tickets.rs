@@ -1,4 +1,4 @@
-//! The tickets that a session has: finding one, holding it once more, answering with it.
+//! The tickets of a session: finding one, adding a hold to it, answering with it.
 
 use std::ops::Bound;
 
@@ -11,8 +11,7 @@ use crate::{
 };
 
 impl State {
-    /// Answers a retry of an acquire that was applied: where its ticket stands by now. Counts
-    /// nothing.
+    /// Answers a retry of an acquire with the present standing of its ticket. Adds no hold.
     pub(crate) fn acquire_again(
         &mut self,
         ticket: &ZPath,
@@ -20,12 +19,12 @@ impl State {
         key: RequestKey,
         attempt: Attempt,
     ) -> Result<Reply, Refusal> {
-        // Another client may have made a znode of that name since.
+        // Another client may have made a znode with this name since.
         if self.node(ticket).is_none_or(|node| node.owner() != Some(id) || node.contender().is_none()) {
             return Err(Refusal::at(Error::NoNode, ticket));
         }
         self.tree.edit_contender(ticket, |contender| {
-            // Missing when it was released long ago and others keep the ticket.
+            // The hold is missing if it was released, and other holds keep the ticket.
             if let Some(hold) = contender.holds.iter_mut().find(|hold| hold.key == key) {
                 hold.retry(attempt);
             }
@@ -40,7 +39,7 @@ impl State {
         self.count_hold(ticket, hold)
     }
 
-    /// Counts one more hold on a ticket.
+    /// Adds a hold to a ticket.
     pub(crate) fn count_hold(&mut self, ticket: &ZPath, hold: Hold) -> Result<Reply, Refusal> {
         if self.tree[ticket].contender().map_or(0, Contender::count) >= self.limits.holds_max {
             return Err(Refusal::at(Error::TooManyHolds, ticket));
@@ -55,7 +54,7 @@ impl State {
         Ok(Reply::Acquired { ticket: ticket.clone(), held })
     }
 
-    /// The ticket that an owner has already; nobody has none.
+    /// The ticket that an owner has in this mode; `None` for the empty owner.
     pub(crate) fn ticket_of(&self, id: SessionId, lock: &ZPath, mode: LockMode, owner: &str) -> Option<ZPath> {
         if owner.is_empty() {
             return None;
@@ -71,14 +70,15 @@ impl State {
         !owner.is_empty() && own.any(|((_, _, other), _)| **other == *owner)
     }
 
-    /// Tells whether an owner has any ticket, of those that may be looked at.
+    /// Tells whether an owner has any ticket. Looks at as many tickets as a search for a deadlock
+    /// may.
     pub(crate) fn has_ticket(&self, id: SessionId, owner: &str) -> bool {
         let looks = self.limits.deadlock_looks();
         let mut tickets = self.sessions[&id].tickets.keys().take(looks as usize);
         !owner.is_empty() && tickets.any(|(_, _, other)| **other == *owner)
     }
 
-    /// The ticket on which an acquire was counted already under this key.
+    /// The ticket that has a hold with this key, for a retry.
     pub(crate) fn ticket_with(&self, id: SessionId, acquire: &Acquire, key: RequestKey) -> Option<ZPath> {
         let Acquire { lock, mode, owner, .. } = acquire;
         let ticket = if owner.is_empty() {
@@ -91,18 +91,18 @@ impl State {
         ticket.filter(|ticket| self.node(ticket).and_then(Znode::contender).is_some_and(counted))
     }
 
-    /// The ticket that bears a key in its name.
+    /// The ticket that has this key in its name.
     pub(crate) fn ticket_named(&self, id: SessionId, lock: &ZPath, mode: LockMode, key: RequestKey) -> Option<ZPath> {
         self.session(id)?.named.get(&(lock.clone(), mode.of_any_limit(), key)).cloned()
     }
 
-    /// Checks whether the session may give this ticket back.
+    /// Checks that the path is that of a ticket of the session.
     pub(crate) fn check_ticket(&self, ticket: &ZPath, context: &Context) -> Result<SessionId, Error> {
         let id = self.check_own(ticket, context)?;
         if sequence_of(ticket.name()).is_none() { Err(Error::BadArguments) } else { Ok(id) }
     }
 
-    /// Checks whether an ephemeral znode is the session's own.
+    /// Checks that the session owns the znode.
     pub(crate) fn check_own(&self, path: &ZPath, context: &Context) -> Result<SessionId, Error> {
         let id = context.session.ok_or(Error::SessionRequired)?;
         let node = self.node(path).ok_or(Error::NoNode)?;

@@ -1,4 +1,4 @@
-//! The tree: creating, deleting and setting znodes by ZooKeeper's rules.
+//! Creating, deleting and setting znodes by ZooKeeper's rules.
 
 use std::sync::Arc;
 
@@ -36,8 +36,8 @@ impl State {
         }
     }
 
-    /// Applies several operations, all or nothing. Working on the state itself and putting the old
-    /// one back costs O(1).
+    /// Applies several operations, all or none. The state is changed in place; putting back a clone
+    /// costs O(1).
     pub(crate) fn multi(
         &mut self,
         ops: Vec<ZnodeOp>,
@@ -108,7 +108,7 @@ impl State {
         self.check_room(node, &path, data.len(), count).map_err(refuse)?;
         let queued = if kind.number(path.name()).is_some() { weight::QUEUED } else { 0 };
         let made = weight::made(&path, data.len(), count) + queued;
-        // A lock node of a ZooKeeper client, a simple lock, a member.
+        // A lock node of a ZooKeeper client, a simple lock, or the member of a group.
         if mode.is_ephemeral() && data.len() <= self.limits.label_bytes_max as usize {
             self.check_bytes(made).map_err(refuse)?;
         } else {
@@ -173,8 +173,9 @@ impl State {
         expect_version(version, node.aversion).map_err(refuse)?;
         self.check_acl(&acl).map_err(refuse)?;
         self.check_acl_room(path, &acl)?;
-        // An acquire would make the directory anew with its parent's ACL, for the first who comes.
-        // One that would contend by its name stays a container.
+        // The directory becomes persistent. If a container with its own ACL was collected, the next
+        // acquire would make it again with its parent's ACL. With the name of a ticket it stays a
+        // container, because a persistent znode would contend.
         let own = path.parent_str().is_some_and(|parent| *self.tree[parent].acl != *acl)
             && Kind::Persistent.number(path.name()).is_none();
         let stat = self.tree.set_acl(path, acl.into(), |node| {
@@ -187,16 +188,16 @@ impl State {
         Ok(Reply::Set { stat })
     }
 
-    /// Collects those candidates that still qualify.
+    /// Removes the candidates that still qualify.
     pub(crate) fn reap(&mut self, candidates: &[ReapCandidate], context: &Context, effects: &mut Effects) -> Reply {
         let mut count = 0;
         for candidate in candidates {
-            // The others are found again.
+            // The leader finds the remaining ones again.
             if self.check_steps(effects).is_err() {
                 break;
             }
             let due = self.node(&candidate.path).is_some_and(|node| {
-                // A node made anew at the path is another one.
+                // Another znode may have been made at the path since.
                 node.czxid == candidate.czxid && self.is_due(&candidate.path, node)
             });
             if due {
@@ -214,8 +215,8 @@ impl State {
             || self.locks.revocations.due_ms(path).is_some_and(|due_ms| due_ms <= self.time_ms)
     }
 
-    /// The parent of a child that was made with a sequence number, and how many of its
-    /// [`crate::SEQUENCE_MAX`] numbers are used.
+    /// The parent of a sequential child, and the number of its [`crate::SEQUENCE_MAX`] sequence
+    /// numbers that are used. `None` for other replies.
     pub fn sequence_used(&self, reply: &Reply) -> Option<(ZPath, u64)> {
         let made = match reply {
             Reply::Created { path, .. } => path,
@@ -231,7 +232,8 @@ impl State {
         Some((parent, used))
     }
 
-    /// Tells whether what an earlier create has seen to is not there any more.
+    /// Tells whether the znode that a create made sure of ([`Ensure`]) has gone since, or was made
+    /// again.
     pub(crate) fn is_gone_since(&self, op: &Op, path: &ZPath, stat: &Stat) -> bool {
         let ensured = matches!(op, Op::Znode(op) if op.stands_alone());
         ensured && self.node(path).is_none_or(|node| node.czxid != stat.czxid)
@@ -248,15 +250,15 @@ impl State {
 }
 
 impl ZnodeOp {
-    /// Tells whether it has no place in a multi.
+    /// Tells whether the operation may not be part of a multi.
     pub(crate) fn stands_alone(&self) -> bool {
         matches!(self, ZnodeOp::Create(create) if create.ensure != Ensure::New)
     }
 }
 
 impl Znode {
-    /// Tells whether it is what a create would see to: the session's own, with the same data where
-    /// that counts.
+    /// Tells whether the znode is the one that a create with [`Ensure`] wants: owned by the
+    /// session, and with the data if that is compared.
     pub(crate) fn is_ensured(&self, ensure: Ensure, session: Option<SessionId>, data: &[u8]) -> bool {
         match ensure {
             Ensure::New => false,

@@ -1,9 +1,9 @@
-//! The way from reading to writing without letting go in between, and back.
+//! Upgrades from reading to writing without a release in between, and downgrades back.
 //!
-//! An upgrade enqueues a writer whose turn is before that of all others. It fits beside the holders
-//! without its own reader, so it holds when the other readers have gone. A downgrade is a reader
-//! under the number of the writer that holds, of the same session, as Curator makes it. It holds at
-//! once, and goes on reading when the writer has gone.
+//! An upgrade puts a write ticket into the queue, ahead of all waiters. Its own read ticket does
+//! not block it, so it holds once all other readers have gone. A downgrade is a read ticket of the
+//! session that holds the write ticket, with the number of that ticket, as Curator makes it. It
+//! holds at once, and goes on holding when the write ticket has gone.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl State {
         if upgrade.label.len() > self.limits.label_bytes_max as usize {
             return Err(refuse(Error::DataTooLarge));
         }
-        // A retry whose answer and key are forgotten.
+        // The retry of an upgrade whose answer and key the session has forgotten.
         if let Some(writer) = self.upgraded_with(id, upgrade, key) {
             return self.acquire_again(&writer, id, key, context.attempt);
         }
@@ -79,12 +79,12 @@ impl State {
         self.acquired(&writer)
     }
 
-    /// The path of the upgraded writer. Its number is before those of all who wait, for the clients
+    /// The path of the write ticket. Its number comes before those of all waiters, for the clients
     /// that go by the names.
     fn writer_for(&self, reader: &ZPath, lock: &ZPath, key: RequestKey) -> Result<ZPath, Error> {
         let parent = &self.tree[lock];
         let queue = self.queue(lock).ok_or(Error::NoNode)?;
-        // Two that upgrade would wait for each other.
+        // Two upgrades would wait for each other's readers.
         if queue.upgrade().is_some() {
             return Err(Error::UpgradeConflict);
         }
@@ -96,7 +96,7 @@ impl State {
         lock.child(&TicketName { shape: Shape::Alone, key, number }.text())
     }
 
-    /// Checks the bounds, as for any acquire.
+    /// Checks the limits, as for any acquire.
     fn check_upgrade(
         &self,
         lock: &ZPath,
@@ -120,8 +120,8 @@ impl State {
         if full { Err(refuse(Error::TooManyWaiters)) } else { Ok(()) }
     }
 
-    /// The writer on which an upgrade was counted already under this key: the one of the reader's
-    /// owner, or the one that bears the key in its name, when the reader has gone or has no owner.
+    /// The write ticket that has a hold with this key, for a retry. It is found by the owner of the
+    /// read ticket, or by the key in its name if the read ticket has gone or has no owner.
     pub(crate) fn upgraded_with(&self, id: SessionId, upgrade: &Upgrade, key: RequestKey) -> Option<ZPath> {
         let lock = upgrade.ticket.parent()?;
         let reader = self.node(&upgrade.ticket).and_then(Znode::contender);

@@ -1,35 +1,36 @@
-//! Invariants of every queue. For tests.
+//! Checks of the invariants of a queue, for tests.
 
 use imbl::OrdSet;
 
 use super::{Holder, Position, Queue, is_reading_part};
-use crate::queue::demand::{Demand, Taken};
+use crate::queue::demand::{Demand, LockUsage};
 
 impl Queue {
     pub(crate) fn check_invariants(&self) -> Result<(), String> {
         let limit = self.settings.limit;
-        let mut taken = Taken::default();
+        let mut usage = LockUsage::default();
         let mut by_token = OrdSet::new();
         for (position, Holder { ticket, grant }) in &self.holders {
-            taken = taken.plus(Taken::by(ticket.demand, limit));
+            usage = usage.plus(LockUsage::by(ticket.demand, limit));
             by_token.insert((grant.token, position.clone()));
             if grant.token > self.top_token || self.waits(position) {
                 return Err(format!("{position:?} holds with {:?} and waits, or {:?} is less", grant, self.top_token));
             }
         }
-        if taken != self.taken || by_token != self.by_token {
-            return Err(format!("{taken:?} is taken, and {by_token:?}, kept as {self:?}"));
+        if usage != self.usage || by_token != self.by_token {
+            return Err(format!("{usage:?} is taken, and {by_token:?}, kept as {self:?}"));
         }
-        let alone = self.holders.iter().filter(|(_, holder)| Taken::by(holder.ticket.demand, limit).alone > 0);
+        let alone = self.holders.iter().filter(|(_, holder)| LockUsage::by(holder.ticket.demand, limit).alone > 0);
         if alone.map(|(position, _)| position).ne(&self.alone) {
             return Err(format!("another one holds alone: {self:?}"));
         }
-        let shares = taken.alone > 0 && (taken.units > 0 || taken.shared as usize + 1 != self.holders.len());
-        // A limit that was lowered may be less than what is taken.
-        if taken.units > 0 && limit.is_none() || taken.alone > 1 || shares {
-            return Err(format!("too many hold: {taken:?} of {:?}", self.settings));
+        let shares = usage.alone > 0 && (usage.units > 0 || usage.shared as usize + 1 != self.holders.len());
+        // Holders may have more permits than a limit that was lowered since.
+        if usage.units > 0 && limit.is_none() || usage.alone > 1 || shares {
+            return Err(format!("too many hold: {usage:?} of {:?}", self.settings));
         }
-        // Readers that one entry granted the lock keep their token when it becomes a semaphore.
+        // Readers that were granted the lock by one entry keep their common token when the lock
+        // becomes a semaphore.
         let reads = |position: &Position| self.holders[position].ticket.demand == Demand::Shared;
         let repeated = self.by_token.iter().find(|(token, at)| !reads(at) && self.holders_with(*token).count() > 1);
         if let Some(repeated) = repeated {

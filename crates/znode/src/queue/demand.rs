@@ -1,24 +1,25 @@
-//! The demand of a ticket on its lock, and what holders have of it.
+//! The demand of a ticket on its lock, and the usage of the lock by its holders.
 
 use crate::words::ticket_name::is_shared;
 use crate::{Contender, LockMode};
 
-/// Demand of a ticket on its lock.
+/// The part of its lock that a ticket wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Demand {
-    /// The whole lock.
+    /// The whole lock, alone.
     Alone,
-    /// A share, together with other readers.
+    /// A share of the lock, together with other readers.
     Shared,
     /// A number of permits of a semaphore.
     Units(u32),
-    /// A lock node made by hand with the name of a Curator lease: one permit of a semaphore, and
-    /// all of any other lock.
+    /// A lock node that a client created with the name of a Curator lease: one permit in a
+    /// semaphore, all of any other lock.
     LeaseByName,
 }
 
 impl Demand {
-    /// The demand of a ticket in its lock.
+    /// The demand of a ticket. `contender` is `None` for a lock node that a client created, whose
+    /// name tells the demand.
     pub(crate) fn of(name: &str, contender: Option<&Contender>) -> Demand {
         match contender {
             Some(contender) => Demand::of_mode(contender.mode),
@@ -37,46 +38,46 @@ impl Demand {
     }
 }
 
-/// The parts that the holders of a lock have of it.
+/// The usage of a lock: the parts of it that its holders have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct LockUsage {
     pub(crate) alone: u32,
     pub(crate) shared: u32,
     pub(crate) units: u32,
 }
 
-impl Taken {
-    /// The parts that one demand takes of a lock with that limit.
-    pub(crate) fn by(demand: Demand, limit: Option<u32>) -> Taken {
+impl LockUsage {
+    /// The parts that one demand takes, in a lock with `limit` permits (`None`: no semaphore).
+    pub(crate) fn by(demand: Demand, limit: Option<u32>) -> LockUsage {
         match demand {
-            Demand::Shared => Taken { shared: 1, ..Taken::default() },
-            Demand::Units(units) => Taken { units, ..Taken::default() },
-            Demand::LeaseByName if limit.is_some() => Taken { units: 1, ..Taken::default() },
-            Demand::Alone | Demand::LeaseByName => Taken { alone: 1, ..Taken::default() },
+            Demand::Shared => LockUsage { shared: 1, ..LockUsage::default() },
+            Demand::Units(units) => LockUsage { units, ..LockUsage::default() },
+            Demand::LeaseByName if limit.is_some() => LockUsage { units: 1, ..LockUsage::default() },
+            Demand::Alone | Demand::LeaseByName => LockUsage { alone: 1, ..LockUsage::default() },
         }
     }
 
-    pub(crate) fn plus(self, more: Taken) -> Taken {
-        Taken {
+    pub(crate) fn plus(self, more: LockUsage) -> LockUsage {
+        LockUsage {
             alone: self.alone.saturating_add(more.alone),
             shared: self.shared.saturating_add(more.shared),
             units: self.units.saturating_add(more.units),
         }
     }
 
-    pub(crate) fn less(self, fewer: Taken) -> Taken {
-        Taken {
+    pub(crate) fn less(self, fewer: LockUsage) -> LockUsage {
+        LockUsage {
             alone: self.alone.saturating_sub(fewer.alone),
             shared: self.shared.saturating_sub(fewer.shared),
             units: self.units.saturating_sub(fewer.units),
         }
     }
 
-    /// Tells whether a lock with that limit has room for one more demand.
+    /// Tells whether one more demand fits, in a lock with `limit` permits (`None`: no semaphore).
     pub(crate) fn has_room(self, demand: Demand, limit: Option<u32>) -> bool {
-        let more = Taken::by(demand, limit);
+        let more = LockUsage::by(demand, limit);
         if more.alone > 0 {
-            return self == Taken::default();
+            return self == LockUsage::default();
         }
         if more.shared > 0 {
             return self.alone == 0 && self.units == 0;

@@ -1,5 +1,5 @@
-//! Tickets and sessions that have ended, as they are remembered: with bounds on how many, and the
-//! oldest going first.
+//! The memory of tickets and sessions that have ended. It has bounds; the oldest entry is forgotten
+//! first.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,88 +16,88 @@ use crate::{Acl, Actor, ClientInfo, FencingToken, Limits, LockMode, SessionId, Z
 pub enum TicketEnd {
     /// The ticket held, and its session gave it back.
     Released,
-    /// The session was closed.
+    /// The ticket's session was closed.
     Closed,
-    /// The session expired. With a lock-delay the lock node stays, but it holds for nobody from
-    /// here on.
+    /// The session expired. With a lock-delay the lock node stays for a while; from here on it
+    /// holds for no client.
     Expired,
-    /// The holder was asked to give up and did not within the deadline.
+    /// The ticket was revoked, and its deadline passed before the holder released.
     Revoked,
-    /// The wait was over, its session gave it up before it held, or its client had gone before it
-    /// had the answer.
+    /// The wait was over, the session gave the ticket up before it held, or the client was gone
+    /// before it had the answer.
     Withdrawn,
     /// Another client deleted the lock node.
     Admin,
-    /// The ticket was never let in: waiting would have closed a cycle.
+    /// The ticket was never made, because its wait would have closed a cycle.
     Deadlock,
 }
 
 /// A ticket that has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct EndedTicket {
-    /// The lock node's name; empty when it was never made.
+    /// The lock node's name; empty if no lock node was made.
     pub name: String,
-    /// The mode in which it wanted the lock.
+    /// The mode in which the ticket wanted the lock.
     pub mode: LockMode,
-    /// The session.
+    /// Id of the session that owned the ticket.
     pub session: SessionId,
     /// The owner within the session; empty for none.
     pub owner: String,
-    /// The lock node's data at its end if that was text and no longer than a label.
+    /// The lock node's data at its end; empty if that was no text, longer than a label, or not
+    /// readable for all readers of the history.
     pub label: String,
-    /// The moment at which it entered the queue.
+    /// Time at which the ticket entered the queue.
     pub enqueued: Moment,
-    /// The moment at which it became a holder, and its fencing token. `None` when it waited in
-    /// vain.
+    /// Time at which the ticket became a holder, and its fencing token. `None` if it only waited.
     pub grant: Option<Grant>,
-    /// The moment at which it ended.
+    /// Time at which the session ended.
     pub ended: Moment,
-    /// The reason for which it ended.
+    /// The reason for which the ticket ended.
     pub end: TicketEnd,
-    /// The label of its session.
+    /// The label of the ticket's session.
     pub session_label: Arc<str>,
-    /// The client of its session.
+    /// The client of the ticket's session.
     pub client: Arc<ClientInfo>,
-    /// The one who ended it, where that was not its own session, nor its silence.
+    /// The client that ended the ticket; `None` if its own session did, or the session's expiry.
     pub by: Option<Arc<Actor>>,
 }
 
-/// An entry of the log and the time on it.
+/// An entry of the log, and the time on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct Moment {
-    /// The entry.
+    /// The zxid of the entry.
     pub zxid: Zxid,
-    /// The time, in milliseconds since 1970.
+    /// The time of the state at the entry, in milliseconds since 1970.
     pub time_ms: u64,
 }
 
-/// The moment at which a ticket became a holder, and with which token.
+/// A grant: the entry that made a ticket a holder, and the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Grant {
-    /// The moment.
+    /// The entry that granted the lock, and its time.
     pub at: Moment,
-    /// The token that it showed to resources.
+    /// The fencing token of the ticket.
     pub token: FencingToken,
 }
 
 /// A session that has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct EndedSession {
-    /// The id.
+    /// Id of the session.
     pub id: SessionId,
-    /// Label that the one who opened it gave.
+    /// Label of the session.
     pub label: String,
-    /// The timeout, in milliseconds.
+    /// The session's timeout, in milliseconds.
     pub timeout_ms: u32,
-    /// Time at which it was opened, in milliseconds since 1970.
+    /// Time at which the session was opened, in milliseconds since 1970.
     pub opened_ms: u64,
-    /// The moment at which it ended.
+    /// Time at which the session ended.
     pub ended: Moment,
-    /// Tells whether it was silent too long; else it was closed.
+    /// True if the session expired, false if it was closed.
     pub expired: bool,
-    /// Number of ephemeral znodes that went with it.
+    /// Number of ephemeral znodes that the session had at its end.
     pub ephemerals: u32,
-    /// The client that opened it.
+    /// The client that opened the session.
     pub client: Arc<ClientInfo>,
 }
 
@@ -115,33 +115,34 @@ impl EndedSession {
     }
 }
 
-/// Weight of a lock that remembers any tickets, without these.
+/// Estimated memory of a lock's history without its tickets, in bytes.
 fn weight_of_lock(lock: &ZPath) -> u64 {
     HISTORY + text(lock.as_str())
 }
 
-/// The past of one lock.
+/// The tickets of one lock that have ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct History {
-    /// The entry by which something ended last.
+    /// The zxid of the last entry in which a ticket of the lock ended.
     pub(crate) newest: Zxid,
     pub(crate) grants: VecDeque<Arc<EndedTicket>>,
-    /// Waits in vain. They are apart, so that many short tries do not push the grants out.
+    /// Tickets that never held. They have a list apart, so that many short tries do not push the
+    /// grants out.
     pub(crate) waits: VecDeque<Arc<EndedTicket>>,
-    /// The directory's ACL when something ended last, where not all clients might read it. The past
-    /// goes by it when the directory has gone, or is another one.
+    /// The ACL of the directory when a ticket ended last; `None` if all clients might read the
+    /// directory. It still guards the history when the directory is gone, or has been made again.
     pub(crate) readers: Option<Arc<[Acl]>>,
 }
 
 impl History {
-    /// Adds a ticket. Returns the weight of those that are forgotten for it, and of the ACL that
-    /// is.
+    /// Adds a ticket. Returns the estimated memory of what is forgotten: the oldest tickets, and a
+    /// former ACL.
     fn add(&mut self, ticket: EndedTicket, readers: Option<Arc<[Acl]>>, max: usize) -> u64 {
         let mut forgotten = 0;
         if self.readers != readers {
             forgotten += readers_weight(self.readers.as_deref());
-            // Tickets that some clients might read are not told to others that may read the later
-            // ones.
+            // The ACL has changed: a client that may read the later tickets might not read the
+            // former ones.
             if self.readers.is_some() {
                 forgotten += self.tickets_weight();
                 self.grants.clear();
@@ -159,8 +160,8 @@ impl History {
         forgotten
     }
 
-    /// Weight of the history: its tickets, and an ACL of its own, since a snapshot has it once for
-    /// each lock.
+    /// Estimated memory of the tickets and of the ACL, in bytes. The ACL is counted for each lock,
+    /// because a snapshot repeats it.
     fn bytes(&self) -> u64 {
         self.tickets_weight() + readers_weight(self.readers.as_deref())
     }
@@ -174,51 +175,51 @@ fn readers_weight(readers: Option<&[Acl]>) -> u64 {
     readers.map_or(0, acl::weight)
 }
 
-/// Everything that is remembered about the past, with its bounds kept.
+/// The memory of ended tickets and sessions, with its bounds kept.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Histories {
     by_lock: OrdMap<ZPath, Arc<History>>,
-    /// The locks in `by_lock`, by what is newest in them.
+    /// The locks in `by_lock`, by the zxid of their newest end.
     by_age: OrdSet<(Zxid, ZPath)>,
     sessions: OrdMap<SessionId, Arc<EndedSession>>,
-    /// The sessions in `sessions`, by their end.
+    /// The sessions in `sessions`, by the zxid of their end.
     by_end: OrdSet<(Zxid, SessionId)>,
-    /// Weight of all of it.
+    /// Estimated memory of all histories and ended sessions, in bytes.
     bytes: u64,
 }
 
 impl Histories {
-    /// Weight of all of it.
+    /// Estimated memory of all histories and ended sessions, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The past that one lock remembers.
+    /// The history of a lock; `None` if it has none.
     pub(crate) fn of(&self, lock: &ZPath) -> Option<&History> {
         self.by_lock.get(lock).map(|history| &**history)
     }
 
-    /// Locks where something ended last by an entry from this one on, the earliest first.
+    /// Locks whose newest end is in this entry or a later one, oldest first.
     pub(crate) fn since(&self, zxid: Zxid) -> impl Iterator<Item = &ZPath> {
         self.by_age.range((zxid, ZPath::root())..).map(|(_, lock)| lock)
     }
 
-    /// Locks where something ended last by an entry from `from` to before `to`, the latest first.
+    /// Locks whose newest end is in an entry from `from` to before `to`, newest first.
     pub(crate) fn between(&self, from: Zxid, to: Zxid) -> impl Iterator<Item = &ZPath> {
         self.by_age.range((from, ZPath::root())..(to, ZPath::root())).rev().map(|(_, lock)| lock)
     }
 
-    /// A session that has ended, if the limits let it be remembered at this time.
+    /// A session that has ended, unless the limits let it be forgotten by `now_ms`.
     pub(crate) fn session(&self, id: SessionId, limits: &Limits, now_ms: u64) -> Option<&EndedSession> {
         self.sessions.get(&id).map(|session| &**session).filter(|session| is_remembered(session, limits, now_ms))
     }
 
-    /// The histories of locks, while they may change.
+    /// The histories of all locks, as they are now, whatever changes later.
     pub(crate) fn walk(&self) -> impl Iterator<Item = (ZPath, Arc<History>)> + Send + use<> {
         self.by_lock.clone().into_iter()
     }
 
-    /// The sessions that have ended, while they may change.
+    /// The sessions that have ended, as they are now, whatever changes later.
     pub(crate) fn walk_sessions(&self) -> impl Iterator<Item = Arc<EndedSession>> + Send + use<> {
         self.sessions.clone().into_iter().map(|(_, session)| session)
     }
@@ -253,7 +254,7 @@ impl Histories {
         }
     }
 
-    /// Forgets the past of the lock where nothing ended for longest.
+    /// Forgets the history of the lock in which no ticket has ended for the longest time.
     pub(crate) fn forget_oldest(&mut self) {
         let Some((newest, lock)) = self.by_age.get_min().cloned() else {
             return;
@@ -277,15 +278,14 @@ impl Histories {
         }
     }
 
-    /// Puts a record back as it was, from a snapshot; false when there is one.
+    /// Puts a history from a snapshot back. False if the lock has one already.
     pub(crate) fn restore_history(&mut self, lock: ZPath, history: History) -> bool {
         self.bytes += weight_of_lock(&lock) + history.bytes();
         self.by_age.insert((history.newest, lock.clone()));
         self.by_lock.insert(lock, Arc::new(history)).is_none()
     }
 
-    /// Puts the record of an ended session back as it was, from a snapshot; false when there is
-    /// one.
+    /// Puts an ended session from a snapshot back. False if it is there already.
     pub(crate) fn restore_session(&mut self, session: EndedSession) -> bool {
         self.bytes += session.weight();
         self.by_end.insert((session.ended.zxid, session.id));

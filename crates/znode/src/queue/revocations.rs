@@ -1,4 +1,4 @@
-//! Tickets that were asked for, with their deadlines.
+//! Revocations: tickets whose holders were asked to release, with their deadlines.
 
 use bincode::{Decode, Encode};
 use imbl::{OrdMap, OrdSet};
@@ -7,24 +7,25 @@ use crate::queue::ended::Moment;
 use crate::words::weight::{REVOCATION, text};
 use crate::{Actor, ZPath};
 
-/// A request to give a ticket up.
+/// A request to a holder to release its ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Revocation {
-    /// The moment at which it was asked first.
+    /// The entry that asked first, and its time.
     pub at: Moment,
-    /// The one who asked; not known when it was by the lock node's data.
+    /// The client that set the deadline, or that asked first while there is none. Not known when a
+    /// client asked by the lock node's data.
     pub by: Actor,
-    /// Time at which the ticket may be taken away, in milliseconds since 1970; `None` for never.
+    /// Time at which the ticket is taken away, in milliseconds since 1970; `None` for never.
     pub due_ms: Option<u64>,
 }
 
-/// Requests to give tickets up.
+/// The revocations of all locks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Revocations {
     by_ticket: OrdMap<ZPath, Revocation>,
-    /// Tickets with a deadline, by that.
+    /// Tickets with a deadline, sorted by it.
     due: OrdSet<(u64, ZPath)>,
-    /// Weight of all of it.
+    /// Estimated memory of all revocations, in bytes.
     bytes: u64,
 }
 
@@ -42,12 +43,12 @@ impl Revocations {
         self.due.iter().take_while(move |(due_ms, _)| *due_ms <= now_ms).map(|(_, ticket)| ticket)
     }
 
-    /// Weight of all of it.
+    /// Estimated memory of all revocations, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Checks, for tests, deadlines and weight, against the requests.
+    /// Compares deadlines and weight with the revocations, for tests.
     pub(crate) fn check_invariants(&self) -> Result<(), String> {
         let mut anew = Revocations::default();
         self.by_ticket.iter().for_each(|(ticket, revocation)| anew.put(ticket, revocation.clone()));
@@ -78,24 +79,24 @@ impl Revocations {
     }
 }
 
-/// Weight of a request for a ticket.
+/// Estimated memory of a revocation, in bytes.
 pub(crate) fn weight(ticket: &ZPath, by: &Actor) -> u64 {
     REVOCATION + text(ticket.as_str()) + by.weight()
 }
 
-/// The word that Curator's `Revoker` writes into the lock node of a holder that shall give up.
+/// The data that Curator's `Revoker` writes into the lock node of a holder to make it release.
 const CURATOR: &str = "__REVOKE__";
 
-/// The word that ZooKeeper's recipe for revocable locks has there.
+/// The data that ZooKeeper's recipe for revocable locks writes there.
 const RECIPE: &str = "unlock";
 
-/// Tells whether this is a word that asks the one who holds to give up.
+/// Tells whether this data of a lock node asks its holder to release.
 pub(crate) fn asks_to_give_up(data: &[u8]) -> bool {
     [CURATOR, RECIPE].iter().any(|word| *data == *word.as_bytes())
 }
 
-/// The word that the client of a lock node with that name looks for in its data. Most look for
-/// nothing, and keep something of their own there.
+/// The data by which the client of a lock node with that name is asked to release. `None` for most
+/// names: their clients do not look at the data, and keep something else there.
 pub(crate) fn word_for(name: &str) -> Option<&'static str> {
     let family = &name[..name.len().saturating_sub(10)];
     let ends = |families: &[&str]| families.iter().any(|end| family.ends_with(end));

@@ -1,8 +1,7 @@
-//! The cluster as a whole: which one it is, where its zxids begin, and at which level of the format
-//! it is.
+//! The cluster as a whole: its uuid, its zxid base, and its level of the format.
 //!
-//! Its first leader founds it with its first entry, before anything else is proposed. From then on
-//! every member knows the cluster from others of the same name by its uuid.
+//! The first leader founds the cluster with its first entry, before anything else is proposed. From
+//! then on the uuid tells the cluster from others, also from those with the same name.
 
 use std::sync::Arc;
 
@@ -10,17 +9,17 @@ use imbl::OrdMap;
 
 use crate::{Founding, Zxid};
 
-/// The cluster as all its members know it.
+/// Facts about the cluster that all its members agree on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
     pub(crate) founding: Founding,
     pub(crate) level: u16,
-    /// Ids of nodes that were members, with the zxids of the entries that say so.
+    /// Ids of nodes that were members, with the zxids of the entries that note their removal.
     pub(crate) removed: OrdMap<u64, Zxid>,
-    /// Fields that later programs keep at the cluster, each with a number: operations under way, a
-    /// hash of what was applied. A program that does not know a number keeps the field.
+    /// Fields of later programs, each under a number: operations under way, a hash of what was
+    /// applied. A program that does not know a number keeps its field unchanged.
     pub(crate) more: OrdMap<u16, Arc<[u8]>>,
-    /// Free text for people.
+    /// A note for people; `None` if none was set.
     #[cfg(feature = "next-level")]
     pub(crate) note: Option<Arc<str>>,
 }
@@ -37,23 +36,23 @@ impl Cluster {
         }
     }
 
-    /// Decisions made when it was founded.
+    /// Values fixed when the cluster was founded.
     pub fn founding(&self) -> &Founding {
         &self.founding
     }
 
-    /// The level of the format that its members write.
+    /// The level of the format that the members write.
     pub fn level(&self) -> u16 {
         self.level
     }
 
-    /// Nodes that were members, with the zxids at which they were removed. Their ids are never used
-    /// again.
+    /// Ids of removed nodes, with the zxids of the entries that note the removal. They are never
+    /// used again.
     pub fn removed(&self) -> impl Iterator<Item = (u64, Zxid)> {
         self.removed.iter().map(|(id, zxid)| (*id, *zxid))
     }
 
-    /// The note that stands there for people; none before the level with which that came.
+    /// The note for people; `None` if none was set.
     #[cfg(feature = "next-level")]
     pub fn note(&self) -> Option<&str> {
         self.note.as_deref()

@@ -1,5 +1,4 @@
-//! The facts that are kept of all locks together. The queue of each stands with its directory, in
-//! the tree.
+//! Facts about all locks together. The queue of each lock is in the tree, with its directory.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -12,18 +11,19 @@ use crate::state::mixed_clients::MixedClients;
 use crate::words::weight;
 use crate::{Policy, ZPath, Znode, Zxid};
 
-/// Sums and indexes of all locks, and what is remembered of them.
+/// Sums and indexes over all locks, and their histories and revocations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Locks {
-    /// Parents with at least one ticket among their children.
+    /// Znodes with at least one ticket among their children.
     directories: OrdSet<ZPath>,
-    /// Tickets of all locks.
+    /// Number of tickets of all locks.
     tickets: u64,
-    /// Tickets that hold and that a session owns.
+    /// Number of tickets that hold and whose session is open.
     holders: u64,
-    /// Multi-locks that wait or hold, by the czxid of their lock nodes.
+    /// Multi-locks that wait or hold, by the czxid that all their lock nodes have.
     multis: OrdMap<Zxid, Arc<MultiLock>>,
-    /// Locks whose queues an entry left for later ones to look at; see `budget.rs`.
+    /// Locks whose queues were left to later entries, because an entry's budget was used up; see
+    /// `budget.rs`.
     unsettled: OrdSet<ZPath>,
     pub(crate) histories: Histories,
     pub(crate) revocations: Revocations,
@@ -31,7 +31,7 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    /// Counts a znode that is about to be put into a directory. True when it is a ticket.
+    /// Counts a znode that is about to be put into a directory. True if it is a ticket.
     pub(crate) fn entered(&mut self, path: &ZPath, directory: &ZPath, node: &Znode) -> bool {
         self.mixed_clients.add(directory, path.name(), node);
         let is_ticket = node.number(path.name()).is_some();
@@ -44,7 +44,7 @@ impl Locks {
         self.directories.insert(directory.clone());
     }
 
-    /// Notes that a znode has gone, and its directory has so many tickets left.
+    /// Counts a znode that was removed; its directory has `tickets` tickets left.
     pub(crate) fn left(&mut self, path: &ZPath, directory: &ZPath, node: &Znode, tickets: usize) {
         self.mixed_clients.remove(directory, path.name(), node);
         if node.number(path.name()).is_some() {
@@ -55,17 +55,17 @@ impl Locks {
         }
     }
 
-    /// Counts a ticket of a session that has come to hold.
+    /// Counts a ticket of a session that became a holder.
     pub(crate) fn count_holder(&mut self) {
         self.holders += 1;
     }
 
-    /// Takes one of them off that has ended.
+    /// Counts a ticket of a session that is no holder any more.
     pub(crate) fn discount_holder(&mut self) {
         self.holders -= 1;
     }
 
-    /// Weight of all of it.
+    /// Estimated memory of tickets, multi-locks, histories and revocations, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         weight::locks(self.tickets, self.multis.len()) + self.histories.bytes() + self.revocations.bytes()
     }
@@ -82,17 +82,17 @@ impl Locks {
         self.holders
     }
 
-    /// The directory itself, if it has tickets.
+    /// The stored path of a directory; `None` if it has no tickets.
     pub(crate) fn directory(&self, path: &ZPath) -> Option<&ZPath> {
         self.directories.get(path)
     }
 
-    /// The directories from a path on.
+    /// The directories with tickets whose paths are `from` or after it.
     pub(crate) fn directories_from(&self, from: &str) -> impl Iterator<Item = &ZPath> + use<'_> {
         self.directories.range::<_, str>((Bound::Included(from), Bound::Unbounded))
     }
 
-    /// The multi-lock of a zxid.
+    /// The multi-lock that was made at a zxid.
     pub(crate) fn multi(&self, czxid: Zxid) -> Option<&Arc<MultiLock>> {
         self.multis.get(&czxid)
     }
@@ -101,12 +101,13 @@ impl Locks {
         &self.multis
     }
 
-    /// Adds one; false when there is one of that zxid.
+    /// Adds a multi-lock. False if there is one with that zxid.
     pub(crate) fn add_multi(&mut self, czxid: Zxid, multi: MultiLock) -> bool {
         self.multis.insert(czxid, Arc::new(multi)).is_none()
     }
 
-    /// Takes the multi-lock of a lock node that goes apart: the other parts have to go as well.
+    /// Forgets the multi-lock of a lock node that is removed. Returns its other parts, which have
+    /// to be removed, too.
     pub(crate) fn take_multi(&mut self, ticket: &ZPath, czxid: Zxid) -> Vec<ZPath> {
         let part = self.multis.get(&czxid).is_some_and(|multi| multi.tickets.contains(ticket));
         let taken = if part { self.multis.remove(&czxid) } else { None };
@@ -119,12 +120,12 @@ impl Locks {
         &self.unsettled
     }
 
-    /// Leaves a lock to be looked at by a later entry; false when it is left already.
+    /// Leaves a lock to a later entry. False if it was left already.
     pub(crate) fn leave_unsettled(&mut self, lock: ZPath) -> bool {
         self.unsettled.insert(lock).is_none()
     }
 
-    /// The first of the locks that were left, which are left no more.
+    /// Takes the first `max` of the locks that were left to later entries.
     pub(crate) fn take_unsettled(&mut self, max: usize) -> Vec<ZPath> {
         if self.unsettled.is_empty() {
             return Vec::new();
@@ -135,10 +136,11 @@ impl Locks {
     }
 }
 
-/// A multi-lock that waits or holds. Named by its zxid, which is the czxid of all its lock nodes.
+/// A multi-lock that waits or holds. Its name is the czxid of all its lock nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MultiLock {
     pub(crate) policy: Policy,
-    /// The lock nodes, in the order of the request. The first stands for all in requests.
+    /// The lock nodes, in the order of the request. Requests name the multi-lock by the first of
+    /// them.
     pub(crate) tickets: Vec<ZPath>,
 }

@@ -1,10 +1,10 @@
-//! Clients that do not see each other: those of different libraries that queue in one directory
-//! without knowing of each other.
+//! Mixed clients: clients of different libraries that queue in one directory and do not see each
+//! other's lock nodes.
 //!
-//! zlock counts every contender. Other libraries count children with names like their own, and two
-//! of them that do not see each other's lock nodes both believe to hold. Curator's clients wait
-//! also for children that do not contend. Each rule here is a column of the table that the
-//! libraries' own comparators give.
+//! zlock counts every contender. Other libraries count only children with names like their own. Two
+//! of them that do not see each other's lock nodes both believe to hold the lock. Curator's clients
+//! also wait for children that do not contend. The rules here follow the comparators in the
+//! libraries.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use imbl::{OrdMap, OrdSet};
 
 use crate::{LockMode, ZPath, Znode};
 
-/// The kinds of names that lock nodes have, and the records of zlock's own.
+/// Kinds of names of lock nodes. The last four are for tickets of acquires, told by their records,
+/// and for children that are no tickets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Naming {
     /// `...lock-`: Curator's mutex, go-zookeeper.
@@ -30,17 +31,17 @@ pub enum Naming {
     KazooSemaphore,
     /// `x-<session>-`: the recipe that comes with ZooKeeper.
     Recipe,
-    /// Another name that ends in a dash.
+    /// Another name that has a dash before its ten digits.
     Dash,
-    /// Any other.
+    /// Any other name.
     Other,
-    /// A ticket of an acquire that holds alone.
+    /// A ticket of an acquire that wants the lock alone.
     Own,
-    /// A ticket of an acquire that reads.
+    /// A ticket of an acquire for reading.
     OwnReader,
-    /// A ticket of an acquire of permits.
+    /// A ticket of an acquire for permits.
     OwnLease,
-    /// A child that does not contend, with a name that sorts before those of tickets.
+    /// A child that is no ticket, with a name that sorts before those of tickets.
     Data,
 }
 
@@ -60,18 +61,19 @@ const ALL: [Naming; 13] = [
     Naming::Data,
 ];
 
-/// A library's clients that queue in a directory, and lock nodes there that they do not count.
+/// Clients of a library in a directory, and lock nodes there that these clients do not see.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MixedPair {
-    /// The library whose clients they are.
+    /// The naming of the clients' own lock nodes.
     pub clients: Naming,
-    /// The lock nodes that they do not see.
+    /// The naming of the lock nodes that the clients do not see.
     pub unseen: Naming,
-    /// Name of the first child that is [`Naming::Data`]. Curator's clients wait for it.
+    /// Name of the first child of the kind [`Naming::Data`], for which Curator's clients wait.
+    /// `None` for other pairs.
     pub child: Option<Arc<str>>,
 }
 
-/// As messages and answers name them.
+/// Writes the name that messages and answers use.
 impl fmt::Display for Naming {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -99,7 +101,7 @@ impl fmt::Display for MixedPair {
 }
 
 impl Naming {
-    /// The naming of a lock node that a client made by hand.
+    /// The naming of a lock node that a create made, told by its name.
     pub fn of(name: &str) -> Naming {
         let family = name.get(..name.len().saturating_sub(10)).unwrap_or_default();
         let ends = |end: &str| family.ends_with(end);
@@ -122,8 +124,8 @@ impl Naming {
         }
     }
 
-    /// Kind of a child: by its record, where an acquire made it, and else by its name. `None` for a
-    /// child that no client takes for a ticket.
+    /// The naming of a child: by its record if an acquire made it, and else by its name. `None` for
+    /// a child that no client takes for a ticket.
     pub(crate) fn of_child(name: &str, node: &Znode) -> Option<Naming> {
         if node.number(name).is_none() {
             let hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
@@ -139,44 +141,45 @@ impl Naming {
         })
     }
 
-    /// Tells whether it is of a library that counts tickets by their names.
+    /// Tells whether clients of a library made the lock node, and not an acquire.
     fn is_of_library(self) -> bool {
         !matches!(self, Naming::Own | Naming::OwnReader | Naming::OwnLease | Naming::Data)
     }
 
-    /// Tells whether its clients wait for every child with a name that sorts before their own.
+    /// Tells whether clients of this library wait for every child with a name that sorts before
+    /// their own.
     fn waits_for_data(self) -> bool {
         matches!(self, Naming::Curator | Naming::CuratorReadWrite | Naming::CuratorLatch)
     }
 
-    /// Tells whether the library that names its lock nodes so counts others with that name. Nothing
-    /// is said against a name that no known library gives.
+    /// Tells whether the clients with this naming count lock nodes named `other`. True for names of
+    /// no known library, since nothing is known of their clients.
     fn sees(self, other: Naming) -> bool {
         use Naming as N;
         match self {
-            // By the text behind their own word in a name, or by the whole name without it: a
-            // ticket of an acquire begins with its number.
+            // Curator sorts by the text after its own marker in a name, or by the whole name if
+            // that has no marker. The name of an acquire's ticket begins with its number.
             N::Curator | N::CuratorReadWrite | N::CuratorLatch => {
                 self == other || matches!(other, N::Own | N::OwnReader)
             }
-            // Names say nothing of Lock beside WriteLock, which sees readers. kazoo's own readers
-            // are left to kazoo. (Its `extra_lock_patterns` cannot be told from outside.)
+            // A name cannot tell kazoo's Lock from its WriteLock, which sees readers, so readers of
+            // kazoo count as seen. kazoo's `extra_lock_patterns` cannot be known from outside.
             N::Kazoo => matches!(other, N::Kazoo | N::KazooReader | N::Own),
             N::KazooReader => matches!(other, N::Kazoo | N::KazooReader | N::Own | N::OwnReader),
-            // A semaphore of kazoo keeps its permits beside a lock of its own, and nothing else in
-            // the directory matters to it.
+            // kazoo's Semaphore keeps its permits in the directory beside a lock of its own, and
+            // looks at nothing else there.
             N::KazooSemaphore => other != N::OwnLease,
-            // By the number behind the last dash.
+            // ZooKeeper's recipe sorts by the number after the last dash.
             N::Recipe => matches!(other, N::Curator | N::CuratorLatch | N::Recipe | N::Dash | N::OwnLease),
             N::Dash | N::Other | N::Own | N::OwnReader | N::OwnLease | N::Data => true,
         }
     }
 }
 
-/// Numbers of children of a directory, by their kinds.
+/// Number of children of a directory for each naming.
 type Counts = [u32; ALL.len()];
 
-/// Directories with children that have a naming: contenders, or data that sorts before them.
+/// Directories with children that have a naming, and those of them with mixed clients.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MixedClients {
     by_lock: OrdMap<ZPath, Counts>,
@@ -193,7 +196,7 @@ impl MixedClients {
         self.change(lock, name, node, |count| *count -= 1);
     }
 
-    /// The mixed clients of one directory.
+    /// The mixed clients of a directory; empty if all clients see each other.
     pub(crate) fn of(&self, lock: &ZPath) -> Vec<MixedPair> {
         let counts = self.mixed.get(lock).and_then(|lock| self.by_lock.get(lock));
         counts.map_or_else(Vec::new, |counts| pairs(counts).collect())
@@ -209,7 +212,7 @@ impl MixedClients {
         self.mixed.len()
     }
 
-    /// Checks, for tests, what is counted, against all znodes.
+    /// Compares the counts with all znodes, for tests.
     pub(crate) fn check<'a>(&self, nodes: impl Iterator<Item = (&'a ZPath, &'a Znode)>) -> Result<(), String> {
         let mut anew = MixedClients::default();
         for (path, node) in nodes {
@@ -246,7 +249,7 @@ fn pairs(counts: &Counts) -> impl Iterator<Item = MixedPair> + '_ {
             ALL.into_iter().filter(move |unseen| *unseen != Naming::Data && there(unseen) && !clients.sees(*unseen));
         unseen.map(move |unseen| MixedPair { clients, unseen, child: None })
     });
-    // Some wait for it, and zlock does not.
+    // Curator's clients wait for such a child, and zlock does not.
     let is_data = there(&Naming::Data) && clients.into_iter().any(Naming::waits_for_data);
     let data = MixedPair { clients: Naming::Own, unseen: Naming::Data, child: None };
     between.chain(Some(data).filter(move |_| is_data))

@@ -1,4 +1,4 @@
-//! One session: what it owns, and which of its requests were answered already.
+//! One session: its znodes, and the answers to its requests.
 
 use std::net::IpAddr;
 use std::ops::Bound;
@@ -11,41 +11,41 @@ use crate::words::ticket_name::TicketName;
 use crate::words::weight::{KEY, text};
 use crate::{ClientInfo, Contender, Limits, LockMode, Refusal, Reply, RequestKey, SecretHash, SessionId, ZPath, Zxid};
 
-/// A session. Its deadline is the leader's knowledge and not part of the state.
+/// A session. Its deadline is known to the leader only, and is no part of the state.
 #[derive(Clone, Debug)]
 pub struct Session {
-    /// The id: the zxid of the entry that opened it.
+    /// The id: the zxid of the entry that opened the session.
     pub id: SessionId,
-    /// The hash of its secret.
+    /// The hash of the session's secret.
     pub secret_hash: SecretHash,
-    /// The agreed timeout, in milliseconds.
+    /// The timeout that the session got, in milliseconds.
     pub timeout_ms: u32,
-    /// Free text for people.
+    /// The label that the client gave: free text for people.
     pub label: Arc<str>,
-    /// Time at which it was opened, in milliseconds since 1970.
+    /// Time at which the session was opened, in milliseconds since 1970.
     pub opened_ms: u64,
-    /// The address that the client came from which opened it, if that counts.
+    /// The address of the client that opened the session; `None` if it counts for no bound.
     pub address: Option<IpAddr>,
-    /// The client that opened it.
+    /// The client that opened the session.
     pub client: Arc<ClientInfo>,
-    /// The connection that may write in turn; 0 for the one that opened the session.
+    /// The connection whose writes are taken in turn; 0 for the one that opened the session.
     pub connection: u64,
-    /// The last turn that it took.
+    /// The last turn that was taken; 0 for none.
     pub turn: u64,
     pub(crate) ephemerals: OrdSet<ZPath>,
-    /// The ticket of each named owner, for acquiring once more.
+    /// The ticket of each owner that is not empty, so that an acquire by the owner adds a hold.
     pub(crate) tickets: OrdMap<TicketKey, ZPath>,
-    /// The ticket that each acquire has made, by the key in its name.
+    /// The ticket of each acquire, by the key in the ticket's name.
     pub(crate) named: OrdMap<NamedKey, ZPath>,
-    /// The ticket of each lock that was acquired without key and owner.
+    /// The ticket that was acquired without key and owner, by its lock.
     pub(crate) keyless: OrdMap<ZPath, ZPath>,
     pub(crate) requests: Requests,
 }
 
-/// Key of an owner's ticket: the lock, how, and the owner within the session.
+/// Key of an owner's ticket: the lock, the mode, and the owner within the session.
 pub(crate) type TicketKey = (ZPath, LockMode, Arc<str>);
 
-/// Place of a ticket by its name: the lock, how it is wanted, and the key.
+/// Key of a ticket by its name: the lock, the mode, and the idempotency key in the name.
 pub(crate) type NamedKey = (ZPath, LockMode, RequestKey);
 
 impl Session {
@@ -54,13 +54,13 @@ impl Session {
         self.ephemerals.iter()
     }
 
-    /// The ephemeral znodes behind `after`, or all: one page follows another.
+    /// The ephemeral znodes after `after`, or all for `None`. For reading page by page.
     pub fn ephemerals_from<'a>(&'a self, after: Option<&'a ZPath>) -> impl Iterator<Item = &'a ZPath> {
         let after = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.ephemerals.range::<_, ZPath>((after, Bound::Unbounded))
     }
 
-    /// Takes in one more ephemeral znode.
+    /// Adds an ephemeral znode to the session.
     pub(crate) fn own(&mut self, path: &ZPath, parent: &ZPath, contender: Option<&Contender>) {
         self.ephemerals.insert(path.clone());
         let Some(contender) = contender else { return };
@@ -75,7 +75,7 @@ impl Session {
         }
     }
 
-    /// Takes out one ephemeral znode.
+    /// Removes an ephemeral znode from the session.
     pub(crate) fn disown(&mut self, path: &ZPath, parent: &ZPath, contender: Option<&Contender>) {
         self.ephemerals.remove(path);
         let Some(contender) = contender else { return };
@@ -92,53 +92,54 @@ impl Session {
         }
     }
 
-    /// Number of ephemeral znodes that it owns.
+    /// Number of ephemeral znodes that the session owns.
     pub fn ephemeral_count(&self) -> usize {
         self.ephemerals.len()
     }
 }
 
-/// The key by which a session finds the ticket of an owner.
+/// The key of the ticket in [`Session::tickets`].
 fn ticket_key(lock: &ZPath, contender: &Contender) -> TicketKey {
     (lock.clone(), contender.mode.of_any_limit(), (*contender.owner).into())
 }
 
-/// The key of a ticket by its name. Every ticket with a record has a name with a key: only acquires
-/// make them.
+/// The key of the ticket in [`Session::named`]. It is there for every ticket with a contender,
+/// because only acquires make them.
 fn named_key(ticket: &ZPath, lock: &ZPath, contender: &Contender) -> Option<NamedKey> {
     TicketName::parse(ticket.name()).map(|name| (lock.clone(), contender.mode.of_any_limit(), name.key))
 }
 
-/// A request with an idempotency key that was applied.
+/// The record of an applied request that had an idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub(crate) struct Answered {
+pub(crate) struct RequestRecord {
     pub(crate) zxid: Zxid,
-    /// The fingerprint of what was asked, and under which guard: tells whether a key is used again
-    /// for something else.
+    /// The fingerprint of the operation and its guard. It tells whether a key is used again for
+    /// another request.
     pub(crate) fingerprint: u64,
-    /// `None` when the answer was dropped and only the key is remembered.
+    /// The answer; `None` if it was dropped and only the key is remembered.
     pub(crate) answer: Option<Result<Reply, Refusal>>,
 }
 
-/// The idempotency window of a session: the last answers in full, and before them some more keys.
+/// The idempotency window of a session: the last answers, and the keys of some requests before
+/// them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Requests {
-    pub(crate) by_key: OrdMap<RequestKey, Arc<Answered>>,
-    /// Keys with an answer, by age.
+    pub(crate) by_key: OrdMap<RequestKey, Arc<RequestRecord>>,
+    /// Keys with an answer, by the zxid of the request.
     kept: OrdMap<Zxid, RequestKey>,
-    /// Keys without, by age.
+    /// Keys without an answer, by the zxid of the request.
     used: OrdMap<Zxid, RequestKey>,
-    /// Weight of all of them.
+    /// Estimated memory of all keys and answers, in bytes.
     pub(crate) bytes: u64,
 }
 
 impl Requests {
-    pub(crate) fn get(&self, key: &RequestKey) -> Option<&Arc<Answered>> {
+    pub(crate) fn get(&self, key: &RequestKey) -> Option<&Arc<RequestRecord>> {
         self.by_key.get(key)
     }
 
-    /// Remembers an answer, and drops the oldest of what is too much.
-    pub(crate) fn keep(&mut self, key: RequestKey, answered: Answered, max: &Limits) {
+    /// Remembers an answer, and drops the oldest answers and keys beyond the limits.
+    pub(crate) fn keep(&mut self, key: RequestKey, answered: RequestRecord, max: &Limits) {
         let new = self.restore(key, answered);
         assert!(new, "the key was looked for before, and each entry has a zxid of its own");
         while self.kept.len() > max.replies_max as usize {
@@ -152,7 +153,7 @@ impl Requests {
         }
     }
 
-    /// Makes room: drops the two oldest answers, but not the newest. Their keys stay.
+    /// Drops the two oldest answers to make room, but never the newest. Their keys stay.
     pub(crate) fn drop_answers(&mut self) {
         for _ in 0..2 {
             if self.kept.len() > 1 {
@@ -172,9 +173,8 @@ impl Requests {
         self.used.insert(zxid, key);
     }
 
-    /// Puts a record back as it was, from a snapshot. False when its key or its zxid is there
-    /// already.
-    pub(crate) fn restore(&mut self, key: RequestKey, answered: Answered) -> bool {
+    /// Puts a record from a snapshot back. False if its key or its zxid is there already.
+    pub(crate) fn restore(&mut self, key: RequestKey, answered: RequestRecord) -> bool {
         let zxid = &answered.zxid;
         if self.by_key.contains_key(&key) || self.kept.contains_key(zxid) || self.used.contains_key(zxid) {
             return false;
@@ -189,7 +189,7 @@ impl Requests {
         true
     }
 
-    /// Forgets a key, so that it may be used afresh.
+    /// Forgets a key, so that it may be used again.
     pub(crate) fn forget(&mut self, key: &RequestKey) {
         if let Some(answered) = self.by_key.remove(key) {
             self.bytes -= answered.weight();
@@ -212,8 +212,8 @@ impl Requests {
     }
 }
 
-impl Answered {
-    /// Weight of the answer, with its key.
+impl RequestRecord {
+    /// Estimated memory of the answer and its key, in bytes.
     pub(crate) fn weight(&self) -> u64 {
         KEY + match &self.answer {
             None => 0,

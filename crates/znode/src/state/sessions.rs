@@ -11,22 +11,22 @@ use crate::state::session::Requests;
 use crate::words::weight::{SESSION, text};
 use crate::{ClientInfo, Session, SessionId};
 
-/// All open sessions, how many count for each address, and which of them are being ended.
+/// All open sessions, their number for each address, and those that are being ended.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sessions {
     open: OrdMap<SessionId, Arc<Session>>,
     by_source: OrdMap<IpAddr, u32>,
-    /// Sessions that expired together with others, and for which the entry had no room: they are
-    /// open to no request, and come to hold nothing.
+    /// Sessions that expired, but for which the entry had no room. They accept no requests, and
+    /// their waiting tickets are granted nothing.
     ending: OrdSet<SessionId>,
-    /// Weight of all of it.
+    /// Estimated memory of all open sessions, in bytes.
     bytes: u64,
 }
 
 impl Index<&SessionId> for Sessions {
     type Output = Session;
 
-    /// A session that is open.
+    /// The open session with an id. Panics if there is none.
     fn index(&self, id: &SessionId) -> &Session {
         &self.open[id]
     }
@@ -37,8 +37,8 @@ impl Sessions {
         self.open.get(&id).map(|session| &**session)
     }
 
-    /// A session to be changed, but not its requests: their weight is counted by
-    /// [`Sessions::edit_requests`].
+    /// A session to change. Its requests must be changed by [`Sessions::edit_requests`], which
+    /// counts their weight.
     pub(crate) fn get_mut(&mut self, id: SessionId) -> Option<&mut Session> {
         self.open.get_mut(&id).map(Arc::make_mut)
     }
@@ -51,28 +51,29 @@ impl Sessions {
         self.open.len()
     }
 
-    /// Open sessions with ids after `after`, by id.
+    /// The open sessions with ids above `after`, by id.
     pub(crate) fn from(&self, after: SessionId) -> impl Iterator<Item = &Session> {
         self.open.range((Bound::Excluded(after), Bound::Unbounded)).map(|(_, session)| &**session)
     }
 
-    /// All open sessions, while they may change; with each, whether it is being ended.
+    /// All open sessions as they are now, whatever changes later; with each, whether it is being
+    /// ended.
     pub(crate) fn walk(&self) -> impl Iterator<Item = (Arc<Session>, bool)> + Send + use<> {
         let ending = self.ending.clone();
         self.open.clone().into_iter().map(move |(id, session)| (session, ending.contains(&id)))
     }
 
-    /// Number of sessions that count for an address.
+    /// Number of sessions that count for an address: for IPv6, for its /64 network.
     pub(crate) fn of_address(&self, address: IpAddr) -> u32 {
         self.by_source.get(&source(address)).copied().unwrap_or(0)
     }
 
-    /// Weight of all of it.
+    /// Estimated memory of all open sessions, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Adds one; false when there is one of that id.
+    /// Adds a session. False if there is one with that id.
     pub(crate) fn add(&mut self, session: Session) -> bool {
         self.bytes += weight(&session);
         if let Some(address) = session.address {
@@ -96,7 +97,7 @@ impl Sessions {
         Some(session)
     }
 
-    /// Changes what is remembered of a session's requests; `None` when it is not open.
+    /// Changes the remembered requests of a session; `None` if it is not open.
     pub(crate) fn edit_requests<T>(&mut self, id: SessionId, change: impl FnOnce(&mut Requests) -> T) -> Option<T> {
         let requests = &mut self.get_mut(id)?.requests;
         let before = requests.bytes;
@@ -106,7 +107,7 @@ impl Sessions {
         Some(answer)
     }
 
-    /// Leaves sessions to be ended by later entries.
+    /// Leaves sessions to later entries, which end them.
     pub(crate) fn will_end(&mut self, sessions: impl IntoIterator<Item = SessionId>) {
         self.ending.extend(sessions);
     }
@@ -115,12 +116,12 @@ impl Sessions {
         !self.ending.is_empty() && self.ending.contains(&id)
     }
 
-    /// Tells whether any session is being ended.
+    /// Tells whether any session is still to be ended.
     pub(crate) fn are_ending(&self) -> bool {
         !self.ending.is_empty()
     }
 
-    /// Checks, for tests, indexes and sums, against the sessions.
+    /// Compares indexes and sums with the sessions, for tests.
     pub(crate) fn check_invariants(&self) -> Result<(), String> {
         let (mut by_source, mut bytes) = (BTreeMap::new(), 0);
         for (id, session) in &self.open {
@@ -150,13 +151,13 @@ fn weight(session: &Session) -> u64 {
     weight_of_new(&session.label, &session.client) + session.requests.bytes
 }
 
-/// Weight of a session that has asked for nothing yet.
+/// Estimated memory of a session without requests, in bytes.
 pub(crate) fn weight_of_new(label: &str, client: &ClientInfo) -> u64 {
     SESSION + text(label) + client.weight()
 }
 
-/// The source that sessions of an address count for. One machine has a whole /64 network of IPv6
-/// addresses.
+/// The address under which sessions are counted: for IPv6 that of the /64 network, because one
+/// machine has a whole such network.
 fn source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),

@@ -1,4 +1,4 @@
-//! Every ACL of the tree, each kept once however many znodes have it.
+//! The distinct ACLs of the tree. Each is stored once, however many znodes have it.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use imbl::OrdMap;
 use crate::words::acl;
 use crate::{ALL, Acl};
 
-/// The ACLs in use. The open one, which most znodes have, is not counted.
+/// The distinct ACLs in use. The open ACL, which most znodes have, is not counted.
 #[derive(Clone, Debug)]
 pub(crate) struct Acls {
     open: Arc<[Acl]>,
     /// ACLs in use, with the number of znodes that have each.
     used: OrdMap<Arc<[Acl]>, u64>,
-    /// Weight of these.
+    /// Estimated memory of the ACLs in `used`, in bytes.
     bytes: u64,
 }
 
@@ -24,7 +24,7 @@ impl Default for Acls {
 }
 
 impl Acls {
-    /// Counts one more znode with this ACL. Returns what the znode is to keep instead.
+    /// Counts one more znode with this ACL. Returns the shared copy, which the znode is to keep.
     pub(crate) fn take(&mut self, acl: Arc<[Acl]>) -> Arc<[Acl]> {
         if self.is_open(&acl) {
             return Arc::clone(&self.open);
@@ -39,7 +39,7 @@ impl Acls {
         acl
     }
 
-    /// Counts a znode with this ACL that has gone, or has another one.
+    /// Counts one znode less with this ACL.
     pub(crate) fn release(&mut self, acl: &Arc<[Acl]>) {
         if self.is_open(acl) {
             return;
@@ -58,12 +58,12 @@ impl Acls {
         if is_open || self.used.contains_key(acl) { 0 } else { acl::weight(acl) }
     }
 
-    /// Weight of the ACLs.
+    /// Estimated memory of the ACLs, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Checks, for tests, what is counted, against those that were counted anew.
+    /// Compares the counts with those that were made anew, for tests.
     pub(crate) fn check(&self, anew: &Acls) -> Result<(), String> {
         let same = anew.used == self.used && anew.bytes == self.bytes;
         if same { Ok(()) } else { Err(format!("ACLs are {anew:?} and kept as {self:?}")) }

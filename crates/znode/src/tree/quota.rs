@@ -1,9 +1,9 @@
-//! Quotas: how many znodes and bytes a subtree may have, set in the way of ZooKeeper's `setquota`.
+//! Quotas: bounds on the znodes and bytes of a subtree, set as by ZooKeeper's `setquota`.
 //!
-//! The quota of `/a/b` is the text of `/zookeeper/quota/a/b/zookeeper_limits`; `zookeeper_stats`
-//! beside it says what the subtree has. Both are znodes like others, so every client can set a
-//! quota and look at it. What a subtree has is kept with its root (`usage.rs`), so setting a
-//! quota counts nothing.
+//! The quota of `/a/b` is the text of `/zookeeper/quota/a/b/zookeeper_limits`, and
+//! `zookeeper_stats` beside that znode shows the usage of the subtree. Both are ordinary znodes, so
+//! every client can set a quota and read it. The root of each subtree keeps its usage (`usage.rs`),
+//! so setting a quota walks no subtree.
 
 use std::ops::Index;
 
@@ -13,34 +13,34 @@ use crate::tree::system_paths::STATS;
 use crate::tree::system_paths::is_system;
 use crate::{Error, Usage, ZPath};
 
-/// Directory where quotas are set, with a slash at the end.
+/// Directory of the quotas, with a slash at the end.
 pub(crate) const QUOTAS: &str = "/zookeeper/quota/";
 
-/// Limits of what a subtree may have; `None` is as much as it likes.
+/// Limits of a subtree; `None` for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaLimits {
-    /// Znodes: more are told in the leader's log.
+    /// Most znodes. More are only reported in the leader's log.
     pub count: Option<u64>,
-    /// Bytes: more are told in the leader's log.
+    /// Most bytes. More are only reported in the leader's log.
     pub bytes: Option<u64>,
-    /// Znodes: more are refused.
+    /// Most znodes. More are refused.
     pub count_hard: Option<u64>,
-    /// Bytes: more are refused.
+    /// Most bytes. More are refused.
     pub bytes_hard: Option<u64>,
 }
 
 impl QuotaLimits {
     /// Reads `count=5,bytes=-1=;byteHardLimit=1000;countHardLimit=10` (StatsTrack). A negative or
-    /// missing number is no limit, and nothing at all is none.
+    /// missing number stands for no limit, an empty text for no limits.
     ///
     /// # Errors
-    /// `BadArguments` for a number that is none. Words that are not known are passed over, as
-    /// ZooKeeper does.
+    /// `BadArguments` for a malformed number or pair. Unknown names are passed over, as in
+    /// ZooKeeper.
     pub(crate) fn parse(text: &[u8]) -> Result<QuotaLimits, Error> {
         let text = std::str::from_utf8(text).map_err(|_| Error::BadArguments)?;
         let mut limits = QuotaLimits::default();
         for pair in text.split([',', ';']).filter(|pair| !pair.is_empty()) {
-            // After the bytes stands another `=`, which keeps old clients from reading on.
+            // After the bytes comes another `=`, at which old clients stop reading.
             let (word, rest) = pair.split_once('=').ok_or(Error::BadArguments)?;
             let digits = rest.split('=').next().unwrap_or_default();
             let number: i64 = if digits.is_empty() { -1 } else { digits.parse().map_err(|_| Error::BadArguments)? };
@@ -65,9 +65,9 @@ impl QuotaLimits {
 /// The quota of one subtree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quota {
-    /// Limits of what it may have.
+    /// Limits of the subtree.
     pub limits: QuotaLimits,
-    /// Usage: what it has.
+    /// Usage of the subtree.
     pub usage: Usage,
 }
 
@@ -75,14 +75,14 @@ pub struct Quota {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Quotas {
     by_path: OrdMap<ZPath, Quota>,
-    /// Subtrees that have more than they should, by limits of either kind.
+    /// Subtrees that exceed a limit of their quota, of either kind.
     exceeded: OrdSet<ZPath>,
 }
 
 impl Index<&ZPath> for Quotas {
     type Output = Quota;
 
-    /// A quota that is there.
+    /// The quota of a path. Panics if there is none.
     fn index(&self, path: &ZPath) -> &Quota {
         &self.by_path[path]
     }
@@ -101,17 +101,17 @@ impl Quotas {
         self.by_path.iter()
     }
 
-    /// Quotas of subtrees that have more than they should, by limits of either kind.
+    /// Quotas of subtrees that exceed a limit of either kind.
     pub(crate) fn exceeded(&self) -> impl Iterator<Item = (&ZPath, &Quota)> {
         self.exceeded.iter().filter_map(|path| self.by_path.get_key_value(path))
     }
 
-    /// Tells whether it is one of those.
+    /// Tells whether the subtree exceeds a limit of its quota.
     pub(crate) fn is_exceeded(&self, path: &ZPath) -> bool {
         self.exceeded.contains(path)
     }
 
-    /// The subtrees with a quota that a path is in.
+    /// The subtrees with a quota that contain a path.
     pub(crate) fn charged(&self, path: &ZPath) -> Vec<ZPath> {
         if self.by_path.is_empty() {
             return Vec::new();
@@ -136,19 +136,20 @@ impl Quotas {
     }
 }
 
-/// Growth that a write would bring to the subtrees that it is in.
+/// Growth of the subtrees around a path by a write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Growth {
-    /// Znodes on the way to the path, itself included, each below the one before.
+    /// Znodes that are made: the one at the path, and those missing above it, each the parent of
+    /// the next.
     pub(crate) count: u64,
     pub(crate) bytes: u64,
 }
 
-/// The subtree that `/zookeeper/quota<subtree>/<name>` is about.
+/// The subtree of which `/zookeeper/quota<subtree>/<name>` is the quota. `None` for other paths.
 pub(crate) fn subtree_of(path: &ZPath, name: &str) -> Option<ZPath> {
     let subtree = path.as_str().strip_prefix("/zookeeper/quota")?.strip_suffix(name)?.strip_suffix('/')?;
     let subtree = ZPath::parse(subtree).ok().filter(|subtree| !subtree.is_root())?;
-    // The znodes that the system keeps have no quota: the counts would count themselves.
+    // Znodes below `/zookeeper` have no quota, because the usage there would count itself.
     (!is_system(subtree.as_str())).then_some(subtree)
 }
 

@@ -1,8 +1,7 @@
-//! Weights of the subtrees below the root, each under the first name of its paths: their znodes
-//! that stay until they are deleted or collected. Those of sessions are not among them, nor is what
-//! is below `/zookeeper`.
+//! Weights of the subtrees below the root, one for each child of the root. They count znodes that
+//! no session owns, and nothing below `/zookeeper`.
 //!
-//! It is no part of snapshots: it comes back as the znodes do.
+//! Snapshots do not contain them: they are computed anew as the znodes come back.
 
 use imbl::{OrdMap, OrdSet};
 
@@ -10,7 +9,7 @@ use crate::ZPath;
 use crate::tree::system_paths::is_system;
 use crate::words::weight::SUBTREE;
 
-/// The weight of each subtree, and which is the heaviest.
+/// The weight of each subtree, and an index of the heaviest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Subtrees {
     by_path: OrdMap<ZPath, u64>,
@@ -18,22 +17,22 @@ pub(crate) struct Subtrees {
 }
 
 impl Subtrees {
-    /// Weight of the subtree that a path is in.
+    /// Estimated memory of the subtree that contains a path, in bytes.
     pub(crate) fn bytes_at(&self, path: &ZPath) -> u64 {
         top(path).and_then(|top| self.by_path.get(top)).copied().unwrap_or(0)
     }
 
-    /// The heaviest, and what it weighs.
+    /// The heaviest subtree and its weight.
     pub(crate) fn largest(&self) -> Option<(&ZPath, u64)> {
         self.by_bytes.get_max().map(|(bytes, path)| (path, *bytes))
     }
 
-    /// Weight of all of this itself.
+    /// Estimated memory of this index itself, in bytes.
     pub(crate) fn weight(&self) -> u64 {
         self.by_path.len() as u64 * SUBTREE
     }
 
-    /// Changes the weight of what stands at a path, from so much before to so much now.
+    /// Changes the weight of the znode at a path from `before` to `now`.
     pub(crate) fn change(&mut self, path: &ZPath, before: u64, now: u64) {
         let Some(top) = top(path).filter(|_| before != now) else { return };
         let known = self.by_path.get_key_value(top).map(|(path, bytes)| (path.clone(), *bytes));
@@ -49,7 +48,7 @@ impl Subtrees {
     }
 }
 
-/// The subtree that a path is in, but for the root and what the system keeps.
+/// The child of the root above a path. `None` for the root and for paths of the system.
 pub(crate) fn top(path: &ZPath) -> Option<&str> {
     let text = path.as_str();
     let end = text.match_indices('/').nth(1).map_or(text.len(), |(at, _)| at);

@@ -1,8 +1,7 @@
-//! `/zookeeper` and what is below it: whose it is, and what clients may do there.
+//! `/zookeeper` and the paths below it: their meaning, and what clients may do there.
 //!
-//! The nodes keep the configuration. Clients may set quotas, and the ACL of a quota is that of the
-//! subtree that it is about: a znode of `/zookeeper/quota` has none of its own. Everything else is
-//! refused here, so that no door has to.
+//! The nodes write the configuration. Clients may set quotas. The znodes of a quota have no ACL of
+//! their own: that of the subtree counts. Everything else is refused here, so that no door has to.
 
 pub(crate) const SYSTEM: &str = "/zookeeper";
 pub(crate) const CONFIG: &str = "/zookeeper/config";
@@ -10,16 +9,16 @@ pub(crate) const QUOTA: &str = "/zookeeper/quota";
 pub(crate) const LIMITS: &str = "zookeeper_limits";
 pub(crate) const STATS: &str = "zookeeper_stats";
 
-/// Meaning of a path.
+/// Meaning of a path, as far as `/zookeeper` goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place<'a> {
-    /// A path of the clients.
+    /// A path outside `/zookeeper`, for clients.
     Client,
-    /// A path of the nodes.
+    /// A path below `/zookeeper` that only the nodes write.
     System,
-    /// A directory on the way to the quota of a subtree, or the directory of that quota.
+    /// The directory of a subtree's quota, or a directory above it, with the path of its subtree.
     Directory(&'a str),
-    /// Znodes that the quota of a subtree is made of: limits and usage.
+    /// A znode of a subtree's quota (limits or usage), with the path of the subtree.
     Quota(&'a str),
 }
 
@@ -48,7 +47,7 @@ pub(crate) fn is_system(path: &str) -> bool {
     path.strip_prefix(SYSTEM).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The subtree whose ACL is that of a path below `/zookeeper/quota`.
+/// The subtree whose ACL guards a path below `/zookeeper/quota`. `None` for other paths.
 pub(crate) fn guarding_subtree(path: &str) -> Option<&str> {
     match Place::of(path) {
         Place::Directory(_) if path == SYSTEM => None,
@@ -91,7 +90,7 @@ mod tests {
         check("/zookeeper/quota/a/zookeeper_limits/b", Place::Directory("/a/zookeeper_limits/b"));
     }
 
-    /// A client may send it, and the entry is applied before its length is looked at.
+    /// A client may send such a path, and it is examined before its length is checked.
     #[test]
     fn a_path_that_repeats_the_name_of_the_quotas_is_looked_at_once() {
         let path = QUOTA.repeat(65_000);

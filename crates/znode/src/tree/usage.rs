@@ -1,19 +1,20 @@
-//! Usage of what is below each znode, kept as it changes: how many znodes, and how much data.
+//! Usage of the znodes below each znode: their number, and the length of their data.
 //!
-//! A create, a delete and a change of data cost a step for each ancestor; asking costs a look. So
-//! neither setting a quota nor ZooKeeper's `getAllChildrenNumber` walks a subtree, however large.
-//! Nothing is kept at the root, which has everything, and no bytes are kept of what is below
-//! `/zookeeper`: no quota can be there, and what quotas write there would have to be counted for
-//! each of them. It is no part of snapshots: it comes back as the znodes do.
+//! A create, a delete and a change of data update every ancestor, so that reading a usage costs
+//! O(log n). Neither setting a quota nor ZooKeeper's `getAllChildrenNumber` walks a subtree,
+//! however large it is. The root keeps no usage, because it contains everything. Bytes below
+//! `/zookeeper` are not counted: no quota can be there, and the texts of quotas would have to be
+//! counted for each of them. Snapshots do not contain usages: they are computed anew as the znodes
+//! come back.
 
 use std::fmt;
 
-/// Znodes and their data.
+/// Number of znodes, and the length of their data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Znodes.
+    /// Number of znodes.
     pub count: u64,
-    /// The length of their data.
+    /// The length of their data, in bytes.
     pub bytes: u64,
 }
 
@@ -29,7 +30,7 @@ impl Usage {
     }
 }
 
-/// The text as `zookeeper_stats` has it (StatsTrack.toString).
+/// The text that `zookeeper_stats` has (StatsTrack.toString).
 impl fmt::Display for Usage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "count={},bytes={}", self.count, self.bytes)

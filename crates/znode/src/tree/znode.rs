@@ -1,4 +1,4 @@
-//! One znode, its children, and what a lock node knows.
+//! One znode with its children, and the contender of a lock node.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::tree::system_paths::is_system;
 use crate::words::weight::{ZNODE, text};
 use crate::{Acl, Contender, Kind, SessionId, Stat, Usage, ZPath, Zxid};
 
-/// A znode. Values only: a reader that holds one sees one moment.
+/// A znode. It contains values only, so a reader that keeps one sees one moment.
 #[derive(Clone, Debug)]
 pub struct Znode {
     pub(crate) kind: Kind,
@@ -20,23 +20,24 @@ pub struct Znode {
     pub(crate) pzxid: Zxid,
     pub(crate) ctime_ms: u64,
     pub(crate) mtime_ms: u64,
-    /// Time at which the last child went; counts while there are none.
+    /// Time at which the last child was deleted, or else the creation. It matters only while there
+    /// are no children.
     pub(crate) emptied_ms: u64,
     pub(crate) version: i32,
     pub(crate) aversion: i32,
-    /// Children ever created: the next sequence number. Never falls, so that a suffix never
-    /// repeats.
+    /// Number of children ever created, which is the next sequence number. It never falls, so that
+    /// a suffix never repeats.
     pub(crate) creates: u64,
-    /// Children ever deleted.
+    /// Number of children ever deleted.
     pub(crate) deletes: u64,
-    /// Usage of what is below it, at any depth; see `usage.rs`.
+    /// Usage of all znodes below this one, at any depth; see `usage.rs`.
     pub(crate) below: Usage,
     pub(crate) family: Family,
     pub(crate) contender: Option<Arc<Contender>>,
 }
 
 impl Znode {
-    /// The kind: how long it stays.
+    /// The kind of znode, which says how long it stays.
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -51,12 +52,12 @@ impl Znode {
         &self.acl
     }
 
-    /// The record of the acquires that made it; `None` when it was made by a create.
+    /// The record of the acquires that share this ticket; `None` for a znode that a create made.
     pub fn contender(&self) -> Option<&Contender> {
         self.contender.as_deref()
     }
 
-    /// The facts, as ZooKeeper clients see them.
+    /// The facts, as ZooKeeper's clients see them.
     pub fn stat(&self) -> Stat {
         Stat {
             czxid: self.czxid,
@@ -73,7 +74,7 @@ impl Znode {
         }
     }
 
-    /// The session that it belongs to, lingering lock nodes included.
+    /// The session that owns the znode. A lingering lock node still has its ended session.
     pub fn owner(&self) -> Option<SessionId> {
         match self.kind {
             Kind::Ephemeral { owner } => Some(owner),
@@ -81,34 +82,35 @@ impl Znode {
         }
     }
 
-    /// Tells whether it belongs to the session that asks.
+    /// Tells whether the session owns the znode; false for `None`.
     pub(crate) fn is_owned_by(&self, session: Option<SessionId>) -> bool {
         session.is_some() && self.owner() == session
     }
 
-    /// The data if that is text and no longer than `max` bytes. What a create made may hold
-    /// anything.
+    /// The data if it is text of at most `max` bytes; `None` for other data, which a create may
+    /// have put there.
     pub(crate) fn label(&self, max: u32) -> Option<&str> {
         let short = self.data.len() <= max as usize;
         short.then(|| std::str::from_utf8(&self.data).ok()).flatten()
     }
 
-    /// Time until which it outlives its session.
+    /// Time until which a lock node outlives its session, in milliseconds since 1970. `None` for
+    /// others.
     pub(crate) fn lingers_until_ms(&self) -> Option<u64> {
         self.contender.as_ref().and_then(|contender| contender.lingers_until_ms)
     }
 }
 
-/// The value as ZooKeeper's counter: these are 32 bits wide and wrap.
+/// A count as ZooKeeper's counters show it: they are 32 bits wide and wrap.
 fn wrapped(count: u64) -> i32 {
     (count & u64::from(u32::MAX)) as u32 as i32
 }
 
-/// The children of a znode, and the queue of those that are tickets.
+/// The children of a znode, and the queue of the tickets among them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Family {
     pub(crate) names: OrdSet<Arc<str>>,
-    /// The queue: there while there are tickets, or settings to remember.
+    /// The queue; `None` while there are neither tickets nor settings.
     pub(crate) queue: Option<Arc<Queue>>,
 }
 
@@ -123,12 +125,12 @@ impl Family {
         assert!(removed, "a child is in its parent's list");
     }
 
-    /// Number of tickets.
+    /// Number of tickets in the queue; 0 without a queue.
     pub(crate) fn ticket_count(&self) -> usize {
         self.queue.as_ref().map_or(0, |queue| queue.len())
     }
 
-    /// Changes the queue, which is made for it, and forgotten when there is nothing in it any more.
+    /// Changes the queue. A missing queue is made before, and an empty one is dropped afterwards.
     pub(crate) fn edit_queue<T>(&mut self, change: impl FnOnce(&mut Queue) -> T) -> T {
         let answer = change(Arc::make_mut(self.queue.get_or_insert_default()));
         self.queue.take_if(|queue| queue.is_over());
@@ -136,44 +138,46 @@ impl Family {
     }
 }
 
-/// Facts that it is for its parent, its ancestors and the memory.
+/// Facts that the parent, the ancestors and the weights need.
 impl Znode {
-    /// The number in the queue of its parent, where it contends by this name.
+    /// The sequence number in the parent's queue; `None` if a znode with this name and kind is no
+    /// ticket.
     pub(crate) fn number(&self, name: &str) -> Option<u64> {
         self.kind.number(name)
     }
 
-    /// The position in that queue.
+    /// The position in the parent's queue; `None` if the znode is no ticket.
     pub(crate) fn position(&self, name: &str) -> Option<Position> {
         self.number(name).map(|number| Position { number, czxid: self.czxid, name: name.into() })
     }
 
-    /// The ticket that a queue knows of it, where it contends.
+    /// The entry for the parent's queue, for a znode that is a ticket.
     pub(crate) fn ticket(&self, name: &str) -> Ticket {
         Ticket::of(name, self.owner(), self.contender())
     }
 
-    /// Usage that it counts for in a quota.
+    /// Usage of this znode alone.
     pub(crate) fn usage(&self) -> Usage {
         Usage { count: 1, bytes: self.data.len() as u64 }
     }
 
-    /// Usage that it is for its ancestors.
+    /// Usage that the ancestors count for this znode: below `/zookeeper` without bytes.
     pub(crate) fn usage_at(&self, path: &ZPath) -> Usage {
         if is_system(path.as_str()) { Usage { count: 1, bytes: 0 } } else { self.usage() }
     }
 
-    /// Tells whether it has children, and a queue.
+    /// Tells whether the znode has children, and whether it has a queue.
     pub(crate) fn shape(&self) -> (bool, bool) {
         (!self.family.names.is_empty(), self.family.queue.is_some())
     }
 
-    /// Weight in its subtree. One that goes with its session counts for none.
+    /// Estimated memory that the znode adds to its subtree, in bytes; 0 for an ephemeral znode.
     pub(crate) fn weight_in_subtree(&self, path: &ZPath) -> u64 {
         if self.owner().is_some() { 0 } else { ZNODE + self.weight(path) + self.data.len() as u64 }
     }
 
-    /// Weight of its texts; those of a lock node stand in more indexes.
+    /// Estimated memory of the path and the contender, in bytes. The path of a lock node is counted
+    /// more often, because more indexes have it.
     pub(crate) fn weight(&self, path: &ZPath) -> u64 {
         let places = if self.number(path.name()).is_some() { 4 } else { 2 };
         places * text(path.as_str()) + self.contender().map_or(0, |contender| contender.weight(path))

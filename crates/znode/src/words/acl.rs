@@ -6,20 +6,22 @@ use bincode::{Decode, Encode};
 
 use crate::words::weight::{TEXT, text};
 
-/// An entry of an ACL: who may do what with one znode (not with its children).
+/// An entry of an ACL: the permissions of one client, or one set of clients, on a znode. The
+/// znode's children have ACLs of their own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct Acl {
     /// A set of the bits [`READ`], [`WRITE`], [`CREATE`], [`DELETE`], [`ADMIN`]; or [`NOTHING`].
     /// Other bits are kept and grant nothing.
     pub perms: u32,
-    /// The scheme by which `id` is to be read: `world`, `auth`, `digest`, `ip`, ...
+    /// The scheme that says how `id` is read: `world`, `auth`, `digest`, `ip`, ...
     pub scheme: String,
-    /// The one whom the entry is about, in the words of the scheme; `anyone` for `world`.
+    /// The client that the entry is about, written as the scheme wants; `anyone` for `world`.
     pub id: String,
 }
 
-/// Bytes of an identity: of its scheme, and of its id. Doors let no longer one in, since each write
-/// of its client would carry it. An ACL may name each that a client can have.
+/// The longest scheme, and the longest id, of an identity, in bytes. Doors refuse a longer one,
+/// because each write of the client would carry it. An ACL may name every identity that a client
+/// can have.
 pub const IDENTITY_BYTES_MAX: usize = 1_024;
 
 /// Permission to read data and list children.
@@ -34,38 +36,39 @@ pub const DELETE: u32 = 8;
 pub const ADMIN: u32 = 16;
 /// All permissions.
 pub const ALL: u32 = 31;
-/// The bit of an entry that a client wrote without any permission: the state takes no entry without
-/// a bit.
+/// The bit that stands for "no permission". An entry that a client wrote with 0 gets this bit,
+/// because the state takes no entry without a bit.
 pub const NOTHING: u32 = 1 << 31;
 
 impl Acl {
-    /// `world:anyone:cdrwa`, the ACL of a znode created without one.
+    /// `world:anyone:cdrwa`, the ACL of a znode that was created without an ACL.
     pub fn open() -> Vec<Acl> {
         vec![Acl { perms: ALL, scheme: "world".into(), id: "anyone".into() }]
     }
 }
 
 impl Acl {
-    /// The permissions for a client to read.
+    /// The permissions as a client reads them: 0 for [`NOTHING`].
     pub fn shown_perms(&self) -> u32 {
         if self.perms == NOTHING { 0 } else { self.perms }
     }
 
-    /// The id for a client to read: who may not set the ACL sees no digests (FinalRequestProcessor,
-    /// getACL).
+    /// The id as a client reads it. A client that may not set the ACL sees `x` in place of a digest
+    /// (FinalRequestProcessor, getACL).
     pub fn shown_id(&self, may_set: bool) -> String {
         if self.scheme == "digest" && !may_set { format!("{}:x", user(&self.id)) } else { self.id.clone() }
     }
 }
 
-/// The part of a digest before its colon.
+/// The user name of a digest id: the part before its colon.
 pub fn user(id: &str) -> &str {
     id.split(':').next().unwrap_or_default()
 }
 
-/// An ACL as a client wrote it, with `auth` replaced by what the client has proven, and without
-/// repetitions. `None` when it is empty or malformed (PrepRequestProcessor.fixupACL, which looks at
-/// no permissions), or has more than `max` entries: `auth` may stand for many.
+/// An ACL as a client wrote it, without repetitions, and with `auth` replaced by the identities
+/// that the client has proven. `None` when the ACL is empty or malformed
+/// (PrepRequestProcessor.fixupACL, which looks at no permissions), or has more than `max` entries:
+/// one `auth` may become many.
 pub fn fixed_acl(acl: impl IntoIterator<Item = Acl>, identities: &[Identity], max: usize) -> Option<Vec<Acl>> {
     let mut fixed: Vec<Acl> = Vec::new();
     for mut entry in acl {
@@ -99,19 +102,21 @@ pub fn fixed_acl(acl: impl IntoIterator<Item = Acl>, identities: &[Identity], ma
     if fixed.is_empty() { None } else { Some(fixed) }
 }
 
-/// Tells whether it is a name in the form of RFC 2253, as far as one can tell without knowing all
-/// its words.
+/// Tells whether the id looks like an X.509 subject in the form of RFC 2253. Attribute types are
+/// not looked up.
 fn is_subject(id: &str) -> bool {
     id.split_once('=').is_some_and(|(kind, _)| {
         !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.')
     })
 }
 
-/// The bits with which addresses of IPv6 begin that stand for those of IPv4: `::ffff:0:0/96`.
+/// Number of leading bits of an IPv6 address that say that it stands for an IPv4 address:
+/// `::ffff:0:0/96`.
 const MAPPED_BITS: u32 = 96;
 
-/// The address, and the number of its bits that count, of `address/bits` or of an address alone. A
-/// client with an address of IPv4 is known by that, so its network is, too.
+/// Reads `address/bits`, or an address alone: the address, and the number of its bits that count. A
+/// mapped IPv6 network (`::ffff:0:0/96`) becomes the IPv4 network, because an IPv4 client is known
+/// by its IPv4 address.
 fn network(id: &str) -> Option<(IpAddr, u32)> {
     let (addr, bits) = id.split_once('/').map_or((id, None), |(addr, bits)| (addr, Some(bits)));
     let addr: IpAddr = addr.parse().ok()?;
@@ -126,30 +131,30 @@ fn network(id: &str) -> Option<(IpAddr, u32)> {
 /// An identity that a client has proven.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct Identity {
-    /// The way in which it was proven: `digest`, `ip`, `x509`, or [`SUPER`].
+    /// The way in which the client has proven it: `digest`, `ip`, `x509`, or [`SUPER`].
     pub scheme: String,
-    /// The identity in the words of the scheme: `user:base64(sha1(user:password))`, an address.
+    /// The identity as the scheme writes it: `user:base64(sha1(user:password))` for `digest`, an
+    /// address for `ip`.
     pub id: String,
 }
 
-/// The scheme of those who may do everything, whatever an ACL says. A door proves it; no ACL can
-/// name it.
+/// The scheme of the super user, who may do everything, whatever an ACL says. A door proves it; no
+/// ACL can name it.
 pub const SUPER: &str = "super";
 
-/// Identities of a client that has proven the digest of the super user. Entries of the log have the
-/// identities of their requests, and ACLs those that `auth` stands for: the digest is in neither,
-/// only its name, which no password proves.
+/// Identities of a client that has proven the digest of the super user: [`SUPER`], and the user
+/// name without the digest. Identities of a request get into the log, and by `auth` into ACLs, so
+/// the digest is left out. No password proves the name alone.
 pub fn super_user(digest: &str) -> [Identity; 2] {
     let name = Identity { scheme: "digest".into(), id: format!("{}:", user(digest)) };
     [Identity { scheme: SUPER.into(), id: String::new() }, name]
 }
 
-/// The scheme of a node itself, where it keeps what is below `/zookeeper`. No door proves it, and
+/// The scheme of a node itself, which keeps the znodes below `/zookeeper`. No door proves it, and
 /// no ACL can name it.
 pub const KEEPER: &str = "keeper";
 
-/// Checks whether an ACL grants one of the permissions in `perms` to a client with these
-/// identities.
+/// Tells whether an ACL grants one of the permissions in `perms` to a client with these identities.
 pub fn permits(acl: &[Acl], perms: u32, identities: &[Identity]) -> bool {
     identities.iter().any(|identity| identity.scheme == SUPER)
         || acl.iter().any(|entry| {
@@ -166,8 +171,8 @@ fn is_about(entry: &Acl, identity: &Identity) -> bool {
     if entry.scheme == "ip" { covers(&entry.id, &identity.id) } else { entry.id == identity.id }
 }
 
-/// Tells whether an address, or the network `address/bits`, covers an address. Nothing that cannot
-/// be read covers anything.
+/// Tells whether `id`, an address or a network `address/bits`, contains the address `addr`. False
+/// if one of the two cannot be read.
 fn covers(id: &str, addr: &str) -> bool {
     match (network(id), addr.parse()) {
         (Some((IpAddr::V4(first), bits)), Ok(IpAddr::V4(addr))) => {
@@ -180,7 +185,7 @@ fn covers(id: &str, addr: &str) -> bool {
     }
 }
 
-/// Weight of an ACL, with its place among all.
+/// Estimated memory of an ACL with its entry in the table of distinct ACLs, in bytes.
 pub(crate) fn weight(acl: &[Acl]) -> u64 {
     let entry = |entry: &Acl| size_of::<Acl>() as u64 + text(&entry.scheme) + text(&entry.id);
     2 * TEXT + 2 * size_of::<(usize, u64)>() as u64 + acl.iter().map(entry).sum::<u64>()

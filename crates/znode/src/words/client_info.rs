@@ -1,5 +1,5 @@
-//! The one at the other end of a session, and the one who did something to a ticket: for people,
-//! and never for a decision.
+//! Records of a session's client, and of the client that did something to a ticket. They are shown
+//! to people, and no decision depends on them.
 
 use std::net::IpAddr;
 
@@ -8,27 +8,28 @@ use bincode::{Decode, Encode};
 use crate::words::weight::{CLIENT, text};
 use crate::{Error, Limits, SessionId};
 
-/// Words of a client about itself when it opens its session, and where the door saw it.
+/// Facts that a client tells of itself when it opens its session, and its address as the door saw
+/// it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct ClientInfo {
-    /// Name of the client's machine; empty when the client says none.
+    /// Name of the client's machine; empty when the client names none.
     pub host: String,
     /// The number of the client's process.
     pub pid: Option<u32>,
-    /// Name of the client's program; empty when the client says none.
+    /// Name of the client's program; empty when the client names none.
     pub program: String,
-    /// The client's end of the connection, as the door saw it, also where the address counts for no
-    /// bound: see [`crate::Op::OpenSession`].
+    /// The address of the client's end of the connection, as the door saw it. It is there also for
+    /// an address that counts for no bound: see [`crate::Op::OpenSession`].
     pub address: Option<IpAddr>,
 }
 
 impl ClientInfo {
-    /// A client of whom only the address is known.
+    /// A record with the address alone.
     pub fn at(address: Option<IpAddr>) -> ClientInfo {
         ClientInfo { address, ..ClientInfo::default() }
     }
 
-    /// Tells whether nothing is known.
+    /// Tells whether nothing is known of the client.
     pub fn is_empty(&self) -> bool {
         *self == ClientInfo::default()
     }
@@ -41,41 +42,40 @@ impl ClientInfo {
     }
 }
 
-/// The one who asked for a ticket, took it away, or deleted it.
+/// The client that asked for a ticket, took it away, or deleted it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Actor {
     /// The session that asked; `None` for a request without one.
     pub session: Option<SessionId>,
     /// The session's label.
     pub label: String,
-    /// The identity that the request had proven: the scheme, and the name without what proves it,
-    /// as `digest:bob`. Empty for nothing.
+    /// The identity that the request had proven: the scheme and the name without its proof, as
+    /// `digest:bob`. Empty if the request had none.
     pub identity: String,
-    /// The session's client; of a request without a session, or from another place, the address
-    /// that it came from.
+    /// The client of the session, with the address that the request came from if that is known.
     pub client: ClientInfo,
 }
 
-/// Bytes that are kept of a text, whatever the limits: the history of a lock is one record of a
-/// snapshot.
+/// The longest text of a client or actor that is kept, in bytes, whatever the limits: the history
+/// of a lock must fit into one record of a snapshot.
 pub(crate) const TEXT_MAX: usize = 1024;
 
-/// The beginning of a text.
+/// The beginning of a text: at most [`TEXT_MAX`] bytes, cut between characters.
 pub(crate) fn short(text: &str) -> String {
     let end = (0..=TEXT_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     text[..end.unwrap_or(0)].into()
 }
 
 impl ClientInfo {
-    /// Weight of the record. Counted at each place, though some share it: a snapshot has it once
-    /// for each.
+    /// Estimated memory of the record, in bytes. It is counted at each place that has the record,
+    /// also where several share one in memory: a snapshot repeats it.
     pub(crate) fn weight(&self) -> u64 {
         CLIENT + text(&self.host) + text(&self.program)
     }
 }
 
 impl Actor {
-    /// Weight of the actor.
+    /// Estimated memory of the actor, in bytes.
     pub(crate) fn weight(&self) -> u64 {
         text(&self.label) + text(&self.identity) + self.client.weight()
     }

@@ -1,39 +1,39 @@
-//! Errors: why a transaction or a look is refused. Deterministic: every replica refuses the same
-//! way, so it is a reply.
+//! Errors: reasons why a transaction or a read is refused. They are deterministic, so that every
+//! replica gives the same reply.
 
 use bincode::{Decode, Encode};
 
-/// Row of an error: how it is told.
+/// A row of the table of errors: the names and numbers of one error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorRow {
-    /// ZooKeeper's name for it, as its exceptions print it, or one of zlock's own.
+    /// ZooKeeper's name of the error, as its exceptions print it, or a name of zlock.
     pub name: &'static str,
-    /// ZooKeeper's number for it, or one of zlock's own from -1001 down.
+    /// ZooKeeper's number of the error, or a number of zlock from -1001 down.
     pub code: i32,
-    /// The number for ZooKeeper's clients, which may not know those of zlock. `None` where their
-    /// connection is closed: the session is gone or at another connection, or the error cannot come
-    /// from what that door proposes.
+    /// The number that ZooKeeper's clients are sent. For an error of zlock it is one that they
+    /// know. `None` where the door closes the connection instead (the session is gone, or at
+    /// another connection), and for errors that cannot come from a proposal of that door.
     pub zookeeper: Option<i32>,
-    /// The type of problem over HTTP, which has one status.
+    /// The type of problem over HTTP. Each type has one HTTP status.
     pub problem: &'static str,
-    /// The error in words.
+    /// The message of the error.
     pub text: &'static str,
 }
 
 macro_rules! errors {
     ($($(#[$doc:meta])* $variant:ident $name:literal: $code:literal, $zookeeper:expr, $problem:literal, $text:literal;)*) => {
-        /// A refusal. Nothing changed. Doors add the path and the zxid. The order of the variants
-        /// is their format.
+        /// A refusal: the state is as it was. Doors add the path and the zxid. The order of the
+        /// variants is the format on disk, so new ones go to the end.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode, thiserror::Error)]
         pub enum Error {
             $($(#[$doc])* #[error($text)] $variant,)*
         }
 
         impl Error {
-            /// Every error.
+            /// All errors.
             pub const ALL: &'static [Error] = &[$(Error::$variant),*];
 
-            /// The row of the table.
+            /// The row of this error in the table.
             pub fn row(self) -> ErrorRow {
                 match self {
                     $(Error::$variant => ErrorRow {
@@ -49,13 +49,13 @@ macro_rules! errors {
     };
 }
 
-// Name: number, number for ZooKeeper's clients, type of problem, words.
+// Columns: name, number, number for ZooKeeper's clients, type of problem, text.
 errors! {
     /// A path, name, version or other argument breaks a rule.
     BadArguments "BadArguments": -8, Some(-8), "bad-request", "an argument breaks a rule";
-    /// No znode at the path, or no parent to create it under.
+    /// No znode at the path, or no parent to create the znode under.
     NoNode "NoNode": -101, Some(-101), "no-node", "there is no such znode";
-    /// The ACL does not permit this.
+    /// The ACL does not permit the request.
     NoAuth "NoAuth": -102, Some(-102), "no-auth", "not permitted by the ACL";
     /// The given version is not the znode's version.
     BadVersion "BadVersion": -103, Some(-103), "bad-version", "the znode has another version";
@@ -71,13 +71,13 @@ errors! {
     InvalidAcl "InvalidACL": -114, Some(-114), "invalid-acl", "invalid ACL";
     /// The session's secret is wrong.
     AuthFailed "AuthFailed": -115, None, "auth-failed", "the session's secret is wrong";
-    /// The state holds as many znodes or bytes as it may.
+    /// The state, or a part of it with a quota, has as many znodes or bytes as it may.
     QuotaExceeded "QuotaExceeded": -125, Some(-125), "quota-exceeded", "quota exceeded";
     /// The operation needs a session and the request names none.
     SessionRequired "SessionRequired": -1001, None, "session-required", "the operation needs a session";
     /// The lock that the request is guarded by is not held with the given token.
     LockNotHeld "LockNotHeld": -1002, None, "lock-not-held", "the lock is not held with that token";
-    /// The idempotency key was used before with another body.
+    /// The idempotency key was used before, for another operation or guard.
     RequestKeyReused "RequestKeyReused": -1003, None, "idempotency-key-reused", "the idempotency key was used with another request";
     /// The idempotency key was used before and its reply is no longer kept.
     RequestKeyEvicted "RequestKeyEvicted": -1004, None, "idempotency-key-evicted", "the idempotency key was used and its outcome is no longer known";
@@ -87,53 +87,54 @@ errors! {
     TooManyChildren "TooManyChildren": -1006, Some(-1), "limit-reached", "too many children";
     /// The lock's queue is full.
     TooManyWaiters "TooManyWaiters": -1007, Some(-1), "too-many", "too many waiters";
-    /// No more sessions may be opened.
+    /// As many sessions are open as may be, in all or from the client's address.
     TooManySessions "TooManySessions": -1008, Some(-1), "too-many", "too many sessions";
     /// The session owns as many ephemeral znodes as it may.
     TooManyEphemerals "TooManyEphemerals": -1009, Some(-1), "limit-reached", "too many ephemeral znodes in one session";
-    /// The owner holds the lock as many times over as it may.
+    /// The owner has as many holds of the lock as it may.
     TooManyHolds "TooManyHolds": -1010, Some(-1), "limit-reached", "too many holds of one lock by one owner";
     /// The transaction has more operations than it may, or would do more than one entry may:
     /// `entry_cost_max`.
     TooManyOps "TooManyOps": -1011, Some(-8), "too-many-operations", "too many operations in one transaction";
-    /// The data of a znode is longer than it may be, or an owner, label or other text of a client.
+    /// A text is longer than it may be: the data of a znode, an owner, a label, or a client's name
+    /// for itself.
     DataTooLarge "DataTooLarge": -1012, Some(-8), "body-too-large", "data too large";
-    /// The path is longer or deeper, or a name in it longer, than it may be.
+    /// The path is longer or deeper than it may be, or a name in it is longer.
     PathTooLong "PathTooLong": -1013, Some(-8), "uri-too-long", "path too long";
-    /// The entry was written by a leader of another term than it speaks for; its word no longer
-    /// counts.
+    /// The entry names another term than that of the leader that wrote it, so it is ignored.
     StaleTerm "StaleTerm": -1014, None, "unavailable", "the leader that proposed this was deposed";
-    /// Waiting would close a cycle. A door's word for [`crate::Reply::Deadlock`]; the state machine
-    /// does not refuse with it.
+    /// Waiting would close a cycle. Doors make it of [`crate::Reply::Deadlock`]; the state machine
+    /// never refuses with it.
     Deadlock "Deadlock": -1030, None, "deadlock", "waiting for the lock would close a cycle of waits";
     /// Another reader of the lock is being upgraded: the two would wait for each other.
     UpgradeConflict "UpgradeConflict": -1031, None, "upgrade-conflict", "the read lock cannot be upgraded now: another reader of it is being upgraded";
-    /// The session goes on over another connection.
+    /// The session has been attached to another connection since.
     SessionMoved "SessionMoved": -118, None, "unavailable", "the session has moved to another connection";
     /// The connection's write before this one has not been applied yet.
     OutOfTurn "OutOfTurn": -1015, None, "unavailable", "a write of the same connection comes before this one";
-    /// The semaphore has another number of permits than the request says.
+    /// The semaphore has another number of permits than the acquire gives.
     PermitsMaxDiffers "PermitsMaxDiffers": -1020, None, "permits-max-differs", "the semaphore has another number of permits";
-    /// Lock nodes of one's own making are not let into this lock.
+    /// The lock is managed: a plain create puts no lock node into its queue.
     LockManaged "LockManaged": -1021, Some(-102), "lock-managed", "the lock is managed: only acquires enter its queue";
     /// Priorities and hand-overs need a managed lock.
     LockNotManaged "LockNotManaged": -1022, None, "lock-not-managed", "the lock is not managed";
-    /// The named waiter does not wait for this lock, or could not hold it beside those who do.
+    /// The named ticket does not wait for this lock, or could not hold it beside the holders that
+    /// stay.
     HandOverRefused "HandOverRefused": -1023, None, "hand-over-refused", "the lock cannot be handed over to that ticket";
-    /// The owner has a ticket of one of the locks already, and not of the same set of locks.
+    /// The owner has a ticket of some of these locks already, and not one multi-lock of the same
+    /// locks.
     Overlap "Overlap": -1024, None, "overlap", "the owner has some of these locks already, and not the same set of them";
-    /// The znode is another session's.
+    /// The znode belongs to another session.
     NotOwner "NotOwner": -1026, None, "not-owner", "the ticket belongs to another session";
     /// The session does not hold the lock.
     NotHolder "NotHolder": -1027, None, "not-holder", "this session does not hold the lock";
-    /// The session holds the lock more than once, and the request does not say which of them it
-    /// means.
+    /// The session holds the lock with several tickets, and the request does not choose one.
     SeveralHeld "SeveralHeld": -1028, None, "several-held", "this session holds the lock with several tickets";
-    /// An acquire without key and owner would wait for one of its own session.
+    /// An acquire without key and owner would wait for a ticket of its own session.
     BlockedByOwnSession "BlockedByOwnSession": -1029, None, "blocked-by-own-session", "this session has a ticket of the lock that was acquired without Idempotency-Key and owner, too";
-    /// The operation came with a later level of the format than the one that the cluster is at.
+    /// The operation needs a higher level of the format than the cluster is at.
     LevelTooLow "LevelTooLow": -1032, Some(-6), "level-too-low", "the cluster is at a lower level of the format than this needs; an operator raises it, once every member runs a zlock that knows it: `zlock upgrade finalize`";
-    /// More hold the lock than one revocation may ask.
+    /// The lock has more holders than one revocation may name.
     TooManyHolders "TooManyHolders": -1033, None, "limit-reached", "too many holders for one revocation";
 }
 

@@ -1,4 +1,4 @@
-//! Decisions that are made when a cluster is founded.
+//! Values that are fixed when a cluster is founded.
 
 use std::fmt;
 
@@ -6,11 +6,11 @@ use bincode::{Decode, Encode};
 
 use crate::words::ids::write_uuid;
 
-/// Zxids begin no higher, so that they stay below 2^53.
+/// The highest zxid base. It keeps zxids below 2^53.
 pub const ZXID_BASE_MAX: u64 = 1 << 52;
 
-/// Id that tells a cluster from all others. Drawn at random when it was founded; printed with
-/// dashes, in lower case.
+/// An id that tells the cluster from all others, drawn at random when the cluster is founded.
+/// Printed with dashes, in lower case.
 #[derive(Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct ClusterUuid(pub [u8; 16]);
 
@@ -26,14 +26,15 @@ impl fmt::Debug for ClusterUuid {
     }
 }
 
-/// Decisions that are made when a cluster is founded.
+/// Values that are fixed when a cluster is founded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Founding {
-    /// The cluster's uuid.
+    /// The id that tells the cluster from all others.
     pub uuid: ClusterUuid,
     /// The number that is added to the index of an entry to make it a zxid; at most
     /// [`ZXID_BASE_MAX`].
     pub zxid_base: u64,
-    /// The group of this cluster, of several; 0 is the only one.
+    /// The number of this cluster's group, for a later division into several groups; 0 is the only
+    /// one in use.
     pub group: u32,
 }

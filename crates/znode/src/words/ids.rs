@@ -1,4 +1,4 @@
-//! The numbers that name things. Newtypes, so that a session is never taken for a zxid.
+//! Numbers that name things. They are newtypes, so that a session is never taken for a zxid.
 
 use std::fmt;
 
@@ -47,22 +47,23 @@ number! {
     Zxid
 }
 number! {
-    /// A session: the zxid of the entry that opened it, so it is never used twice. Zero means "no
-    /// session".
+    /// A session's id: the zxid of the entry that opened the session, so no id is used twice. Zero
+    /// means "no session".
     SessionId
 }
 number! {
-    /// The number that a holder shows to a resource: the czxid of its lock node, or the zxid of its
-    /// grant where one as large was granted before. Rises with every grant of one lock.
+    /// The number that a holder shows to a resource: the czxid of its lock node, or the zxid of the
+    /// granting entry if a token at least as large was granted before. Rises with the grants of one
+    /// lock.
     FencingToken
 }
 number! {
-    /// A Raft term: the time of one leader.
+    /// A Raft term: a period with at most one leader.
     Term
 }
 number! {
     /// One try of one acquire. A client that retries with the same [`RequestKey`] makes a new
-    /// attempt; a withdrawal names the attempt that it ends, so it can never end a later one.
+    /// attempt. A withdrawal names the attempt that it ends, so it never ends a later one.
     Attempt
 }
 
@@ -85,9 +86,10 @@ impl fmt::Display for RequestKey {
     }
 }
 
-/// A UUID with dashes, in lower case.
+/// Writes a UUID with dashes, in lower case.
 pub(crate) fn write_uuid(uuid: &[u8; 16], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    // Every acquire writes one on every node: one text, not a format for each byte.
+    // Every acquire writes one on every node, so the text is made at once and not formatted byte by
+    // byte.
     let mut text = [b'-'; 36];
     let mut at = 0;
     for (i, byte) in uuid.iter().enumerate() {
@@ -107,17 +109,17 @@ impl fmt::Debug for RequestKey {
     }
 }
 
-/// Place of a transaction in the log. Comes from the log, never from the transaction.
+/// Position of a transaction in the log. The log gives it; the transaction does not contain it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogPosition {
     /// The term of the leader that wrote the entry.
     pub term: Term,
-    /// The entry's transaction id; larger than every one applied before.
+    /// The entry's transaction id, which is larger than those of all entries before.
     pub zxid: Zxid,
 }
 
-/// A number as one byte below 248, and else as its length and as many bytes as it needs: times and
-/// ids of a cluster that begins at its founding time have 6 and 7.
+/// A number in a short form: one byte below 248; else a byte for the length, and as many bytes as
+/// the number needs. Times since 1970 in ms take 6 bytes after the length byte, ids of a cluster 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Compact(pub(crate) u64);
 

@@ -1,4 +1,5 @@
-//! Levels of the format: which of them a program knows, and what it says of one that it does not.
+//! Levels of the format: those that a program knows, and the error for a level that it does not
+//! know.
 
 use std::fmt;
 
@@ -9,32 +10,32 @@ pub const LEVEL_MIN: u16 = 1;
 /// does, is a new level.
 #[cfg(not(feature = "next-level"))]
 pub const LEVEL_MAX: u16 = 1;
-/// The highest level in tests of upgrades: one more.
+/// The highest level in a build for tests of upgrades: one more than the real one.
 #[cfg(feature = "next-level")]
 pub const LEVEL_MAX: u16 = 2;
 
 /// Levels that a program knows: all from the lowest to the highest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Levels {
-    /// The lowest.
+    /// The lowest level.
     pub min: u16,
-    /// The highest.
+    /// The highest level.
     pub max: u16,
 }
 
 impl Levels {
-    /// Levels of this program.
+    /// The levels that this program knows.
     pub const OWN: Levels = Levels { min: LEVEL_MIN, max: LEVEL_MAX };
 
-    /// Tells whether a level is one of them.
+    /// Tells whether `level` lies within these levels.
     pub fn contains(self, level: u16) -> bool {
         (self.min..=self.max).contains(&level)
     }
 
-    /// Checks that a program which knows these can be a member of a cluster at this level.
+    /// Checks that a program that knows these levels can be a member of a cluster at `level`.
     ///
     /// # Errors
-    /// [`OtherLevel`] when it cannot.
+    /// [`OtherLevel`] when the program does not know the level.
     pub fn check(self, level: u16) -> Result<(), OtherLevel> {
         if self.contains(level) { Ok(()) } else { Err(OtherLevel { level, known: self }) }
     }
@@ -52,13 +53,13 @@ impl fmt::Display for Levels {
     }
 }
 
-/// A cluster is at a level that a program does not know.
+/// An error: the cluster is at a level that a program does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this cluster is at level {level}; this zlock knows {known}: start {} zlock", self.wanted())]
 pub struct OtherLevel {
-    /// The cluster's.
+    /// The level of the cluster.
     pub level: u16,
-    /// Levels that the program knows.
+    /// The levels that the program knows.
     pub known: Levels,
 }
 

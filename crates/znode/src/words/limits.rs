@@ -1,29 +1,29 @@
-//! The bounds of the state. Replicated: every replica must refuse alike, so they change by a log
-//! entry only.
+//! Bounds of the state. They are part of the state and change only by a log entry, because every
+//! replica must refuse the same requests.
 
 use bincode::{Decode, Encode};
 
 /// A row of the table of limits.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitRow {
-    /// The name of the field.
+    /// The name of the field of [`Limits`].
     pub name: &'static str,
-    /// Unit of what it counts.
+    /// Unit of the value.
     pub unit: Unit,
-    /// The outcome at the bound: the name of an error, or words.
+    /// The result when the bound is reached: the name of an error, or a text.
     pub at_the_bound: &'static str,
-    /// The value.
+    /// Reads the value.
     pub get: fn(&Limits) -> u64,
 }
 
 /// Units of limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Bytes.
+    /// A number of bytes.
     Bytes,
-    /// Milliseconds.
+    /// A time in milliseconds.
     Millis,
-    /// Things.
+    /// A number of things.
     Count,
 }
 
@@ -36,8 +36,8 @@ macro_rules! limits {
             $($(#[$doc])* pub $name: $kind,)*
         }
 
-        /// The limits until a leader says otherwise. They never change: a log that was written
-        /// under them must mean the same to every version.
+        /// The limits until a leader proposes others. These values never change: a log that was
+        /// written under them must give the same state in every version.
         impl Default for Limits {
             fn default() -> Self {
                 Limits { $($name: $default,)* }
@@ -45,7 +45,7 @@ macro_rules! limits {
         }
 
         impl Limits {
-            /// The table: every limit, in the order of the format.
+            /// The table of all limits, in the order of their encoding.
             pub const ROWS: &'static [LimitRow] = &[$(LimitRow {
                 name: stringify!($name),
                 unit: Unit::$unit,
@@ -56,83 +56,88 @@ macro_rules! limits {
     };
 }
 
-// Name, type, default, unit, what happens at the bound.
+// Columns: name, type, default, unit, result at the bound.
 limits! {
-    /// Data of one znode, in bytes. The default is ZooKeeper's 1 MiB less 1 KiB for the rest of the
-    /// entry.
+    /// Longest data of one znode, in bytes. The default is ZooKeeper's 1 MiB less 1 KiB for the
+    /// rest of the entry.
     data_bytes_max: u32 = (1 << 20) - (1 << 10), Bytes, "DataTooLarge";
-    /// A path, in bytes.
+    /// Longest path, in bytes.
     path_bytes_max: u32 = 1024, Bytes, "PathTooLong";
-    /// Names in a path.
+    /// Most names in a path.
     path_depth_max: u32 = 64, Count, "PathTooLong";
-    /// One name, in bytes.
+    /// Longest name in a path, in bytes.
     name_bytes_max: u32 = 255, Bytes, "PathTooLong";
-    /// Owner and label of a lock, label of a session, each in bytes.
+    /// Longest owner of a lock, label of a lock, and label of a session, each in bytes.
     label_bytes_max: u32 = 256, Bytes, "DataTooLarge";
-    /// Children of one znode, waiters included.
+    /// Most children of one znode, lock nodes included.
     children_max: u32 = 1_000_000, Count, "TooManyChildren";
-    /// Contenders in one lock's queue, holders included.
+    /// Most tickets in one lock's queue, holders included.
     waiters_max: u32 = 200_000, Count, "TooManyWaiters";
-    /// All znodes.
+    /// Most znodes in all.
     znodes_max: u64 = 5_000_000, Count, "QuotaExceeded";
-    /// The memory that the state takes, by estimate, in bytes.
+    /// Most memory that the state may take, by estimate, in bytes.
     state_bytes_max: u64 = 1 << 30, Bytes, "QuotaExceeded";
-    /// Open sessions.
+    /// Most open sessions.
     sessions_max: u32 = 200_000, Count, "TooManySessions";
-    /// Open sessions of one address: an IPv4 address, or the /64 network of an IPv6 address.
+    /// Most open sessions of one address: an IPv4 address, or the /64 network of an IPv6 address.
     sessions_per_address_max: u32 = 50_000, Count, "TooManySessions";
-    /// Ephemeral znodes of one session: bounds the work of the entry that ends it.
+    /// Most ephemeral znodes of one session. Bounds the work of the entry that ends it.
     ephemerals_max: u32 = 10_000, Count, "TooManyEphemerals";
-    /// Operations of one multi.
+    /// Most operations of one multi.
     ops_max: u32 = 128, Count, "TooManyOps";
-    /// Znodes that one entry may make, remove and grant a lock to. The end of one session may take
-    /// more.
+    /// Most znodes that one entry may make, remove and grant a lock to, in sum. The end of one
+    /// session may take more.
     entry_cost_max: u32 = 16_384, Count, "TooManyOps";
-    /// Entries of one ACL.
+    /// Most entries of one ACL.
     acl_entries_max: u32 = 64, Count, "InvalidAcl";
-    /// Holds of one lock by one owner.
+    /// Most holds of one lock by one owner.
     holds_max: u32 = 1024, Count, "TooManyHolds";
-    /// Replies kept for repeated idempotency keys, for each session.
+    /// Replies that each session keeps, to answer repeated idempotency keys.
     replies_max: u32 = 64, Count, "the oldest goes";
-    /// Idempotency keys remembered as used after their reply is gone, for each session.
+    /// Idempotency keys that each session remembers as used after their reply is gone.
     used_keys_max: u32 = 1024, Count, "the oldest goes";
-    /// The shortest session timeout, in milliseconds. A shorter wish is raised to it.
+    /// The shortest session timeout, in milliseconds. A client that asks for less gets this.
     session_timeout_min_ms: u32 = 2_000, Millis, "the wish is brought into bounds";
-    /// The longest session timeout, in milliseconds. A longer wish is cut to it.
+    /// The longest session timeout, in milliseconds. A client that asks for more gets this.
     session_timeout_max_ms: u32 = 300_000, Millis, "the wish is brought into bounds";
-    /// The longest lock-delay, in milliseconds. The door refuses a longer wish; here it is cut.
+    /// The longest lock-delay, in milliseconds. The HTTP door refuses a longer one; the state cuts
+    /// it.
     lock_delay_max_ms: u32 = 60_000, Millis, "the wish is cut; the door refuses it";
-    /// Time for which a container stays after its last child went, in milliseconds: a busy lock
-    /// keeps its directory, and its sequence numbers go on.
+    /// Time for which a container stays after its last child was deleted, in milliseconds. So a
+    /// busy lock keeps its directory, and its sequence numbers go on.
     container_idle_ms: u32 = 60_000, Millis, "it is collected";
-    /// Past grants that each lock remembers, and as many past waits. At most
-    /// [`Limits::HISTORY_MOST`] count.
+    /// Past grants that each lock remembers, and as many past waits. More than
+    /// [`Limits::HISTORY_MOST`] counts as that.
     history_max: u32 = 16, Count, "the oldest goes";
-    /// Locks that remember any. The one where nothing ended for longest is forgotten first.
+    /// Locks that have a history. The lock in which no ticket has ended for the longest time is
+    /// forgotten first.
     histories_max: u32 = 10_000, Count, "the oldest goes";
-    /// Ended sessions that are remembered.
+    /// Most ended sessions that are remembered.
     ended_sessions_max: u32 = 10_000, Count, "the oldest goes";
-    /// Time for which these are remembered, in milliseconds by the time on entries.
+    /// Time for which ended sessions are remembered, in milliseconds by the time on entries.
     ended_sessions_ms: u32 = 3_600_000, Millis, "the oldest goes";
-    /// Tickets that one acquire looks at to find a deadlock. With more to look at it is let in. At
-    /// most [`Limits::LOOKS_MOST`] count.
+    /// Tickets that one acquire looks at to find a deadlock. An acquire that would have to look at
+    /// more is let in. More than [`Limits::LOOKS_MOST`] counts as that.
     deadlock_looks_max: u32 = 256, Count, "it is let in";
-    /// Weight of the znodes below one child of the root, itself included, in bytes; those of
-    /// sessions do not count. The default is a quarter of what `state_bytes_max` leaves to znodes.
+    /// Most weight of one child of the root with all znodes below it, in bytes; znodes of sessions
+    /// do not count. The default is a quarter of the part of `state_bytes_max` that is for znodes
+    /// without a session.
     subtree_bytes_max: u64 = ((1 << 30) - (1 << 30) / 5) / 4, Bytes, "QuotaExceeded";
 }
 
 impl Limits {
-    /// The most that is kept of a lock's past: it is one record of a snapshot.
+    /// The highest `history_max` that counts, because the history of a lock must fit into one
+    /// record of a snapshot.
     pub const HISTORY_MOST: u32 = 512;
 
-    /// The most looks that count: a longer cycle could not be kept as an answer.
+    /// The highest `deadlock_looks_max` that counts, because the cycle that is found must fit into
+    /// an answer that is kept.
     pub const LOOKS_MOST: u32 = 1024;
 
-    /// Part of `state_bytes_max` that is for sessions and what they own: a fifth.
+    /// Divisor of `state_bytes_max`: one fifth is reserved for sessions and what they own.
     pub const RESERVE_PART: u64 = 5;
 
-    /// Bytes of the state up to which znodes are made that are no session's.
+    /// Bytes of the state up to which znodes without a session are made.
     pub fn plain_bytes_max(&self) -> u64 {
         self.state_bytes_max - self.state_bytes_max / Self::RESERVE_PART
     }

@@ -5,26 +5,28 @@ use bincode::{Decode, Encode};
 /// Mode in which a contender wants a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub enum LockMode {
-    /// Alone.
+    /// The lock alone.
     Exclusive,
-    /// Together with other readers.
+    /// The lock together with other readers.
     Read,
-    /// Alone, beside tickets that read.
+    /// The lock alone, but for read tickets of the writer's own session: an upgrade's or a
+    /// downgrade's.
     Write,
-    /// Alone, as the leader of an election.
+    /// The lock alone, as the leader of an election.
     Latch,
-    /// Permits of a semaphore.
+    /// A number of permits of a semaphore.
     Lease {
-        /// Number of them at once; all or none.
+        /// Number of permits that this acquire takes, all at once.
         permits: u32,
-        /// Number of permits in all. The first acquire sets it, the others must say the same, or 0
-        /// for as many as are set.
+        /// Number of permits that the semaphore has. The first acquire sets it; later ones must
+        /// give the same number, or 0 for the number that is set.
         limit: u32,
     },
 }
 
 impl LockMode {
-    /// The mode without a semaphore's limit, which may change while a ticket stands.
+    /// The mode with a semaphore's limit set to 0, because the limit may change while a ticket
+    /// stands.
     pub(crate) fn of_any_limit(self) -> LockMode {
         match self {
             LockMode::Lease { permits, .. } => LockMode::Lease { permits, limit: 0 },

@@ -1,4 +1,4 @@
-//! Paths by ZooKeeper's rules.
+//! Paths that follow ZooKeeper's rules.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -66,7 +66,7 @@ impl ZPath {
         self.parent_str().map(|parent| ZPath(parent.into()))
     }
 
-    /// The parent as text, for a look at the parent: nothing is allocated.
+    /// The parent's path as text, without an allocation.
     pub(crate) fn parent_str(&self) -> Option<&str> {
         if self.is_root() {
             return None;
@@ -101,15 +101,15 @@ impl ZPath {
 
 /// Checks one name between two slashes.
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {
-    // Nearly all names are plain ASCII, and every path in the log is checked on every node: bytes
-    // before characters.
+    // Nearly all names are plain ASCII, so bytes are tried before characters. Every node checks
+    // every path in the log.
     let plain = |byte: &u8| matches!(byte, b' '..=b'.' | b'0'..=b'~');
     let good = name.as_bytes().iter().all(plain) || !name.chars().any(is_forbidden);
     if good && !matches!(name, "" | "." | "..") { Ok(()) } else { Err(Error::BadArguments) }
 }
 
-/// The characters that ZooKeeper refuses in a path: controls, the private use area, the specials,
-/// and what Java writes as surrogates, which is everything from U+10000 on.
+/// Tells whether ZooKeeper refuses the character in a path: controls, the private use area, the
+/// specials, and everything from U+10000 on, which Java writes as surrogates.
 fn is_forbidden(c: char) -> bool {
     matches!(c, '/' | '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }
@@ -132,8 +132,9 @@ impl Borrow<str> for ZPath {
     }
 }
 
-/// The text behind twice its length. Of a lock node that an acquire made, the path of the lock
-/// behind twice the length and one, and then the short form of the name.
+/// Bytes: twice the length of the path, then its text. For a lock node that an acquire made: twice
+/// the length of the lock's path plus 1, the text of that path, and the short form of the node's
+/// name.
 impl Encode for ZPath {
     fn encode<E: Encoder>(&self, encoder: &mut E) -> Result<(), EncodeError> {
         let ticket = self.parent_str().zip(TicketName::parse(self.name()));

@@ -1,33 +1,33 @@
-//! The facts about a znode, as ZooKeeper clients see them.
+//! Facts about a znode, as ZooKeeper's clients see them.
 
 use bincode::{Decode, Encode};
 
 use crate::Zxid;
 
-/// ZooKeeper's Stat, all eleven fields, with the values that a ZooKeeper client would be sent.
+/// ZooKeeper's Stat with all eleven fields, and with the values that a ZooKeeper client is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Stat {
-    /// The zxid that created the znode.
+    /// The zxid of the entry that created the znode.
     pub czxid: Zxid,
-    /// The zxid that last set its data.
+    /// The zxid of the entry that last set the data.
     pub mzxid: Zxid,
-    /// Time at which it was created, in milliseconds since 1970, by the leader's clock.
+    /// Time at which the znode was created, in milliseconds since 1970, by the leader's clock.
     pub ctime_ms: u64,
-    /// Time at which its data was last set.
+    /// Time at which the data was last set, in milliseconds since 1970, by the leader's clock.
     pub mtime_ms: u64,
-    /// Number of times that its data was set.
+    /// Number of times that the data was set.
     pub version: i32,
-    /// Number of times that its list of children changed: creates and deletes.
+    /// Number of creates and deletes of children.
     pub cversion: i32,
-    /// Number of times that its ACL was set.
+    /// Number of times that the ACL was set.
     pub aversion: i32,
-    /// The session that an ephemeral znode belongs to; 0 for others but these: containers carry
-    /// `0x8000000000000000` and TTL znodes their TTL behind `0xff`, as ZooKeeper shows them.
+    /// The session of an ephemeral znode. A container has `0x8000000000000000`, and a TTL znode has
+    /// its TTL below the byte `0xff`, as in ZooKeeper; any other znode has 0.
     pub ephemeral_owner: u64,
     /// The length of the data in bytes.
     pub data_length: u32,
     /// The number of children.
     pub num_children: u32,
-    /// The zxid that last changed the list of children; the czxid before that.
+    /// The zxid of the entry that last created or deleted a child; the czxid before that.
     pub pzxid: Zxid,
 }

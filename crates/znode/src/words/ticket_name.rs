@@ -1,5 +1,5 @@
-//! Names of the lock nodes that acquires make, so that the recipes of Curator and of kazoo both
-//! find them in the right order.
+//! Names of the lock nodes that acquires make. The recipes of Curator and of kazoo both sort them
+//! in the right order.
 //!
 //! | ticket | name, with S for the ten digits and G for the key in 32 hex digits |
 //! |---|---|
@@ -7,12 +7,12 @@
 //! | of a reader | `S_G__READ__S__rlock__S` |
 //! | of a semaphore | `_c_<key>-lease-S`, as Curator's |
 //!
-//! Curator's mutex and its latch sort by whole names that have no `lock-` and `latch-`, so these
-//! begin with S. Its read/write lock sorts by the text behind `__READ__` and `__WRIT__`, and kazoo
-//! by the one behind `__lock__` and `__rlock__`.
+//! Curator's mutex and its latch sort by the whole name if it has no `lock-` or `latch-`, so the
+//! first two forms begin with S. Curator's read/write lock sorts by the text after `__READ__` or
+//! `__WRIT__`, kazoo by the text after `__lock__` or `__rlock__`.
 //!
-//! The log and snapshots have them short: the shape as a number, the 16 bytes of the key, and the
-//! sequence number.
+//! The log and snapshots have a short form of these names: the shape as a number, the 16 bytes of
+//! the key, and the sequence number.
 
 use crate::{LockMode, RequestKey};
 
@@ -21,10 +21,10 @@ const DIGITS: usize = 10;
 const HEX: usize = 32;
 const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// Length of the longest name, which is a reader's.
+/// Length in bytes of the longest name, which is a reader's.
 pub const TICKET_NAME_BYTES_MAX: usize = 80;
 
-/// The parts of a name.
+/// The parts of the name of a lock node that an acquire made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TicketName {
     pub(crate) shape: Shape,
@@ -32,14 +32,14 @@ pub(crate) struct TicketName {
     pub(crate) number: u64,
 }
 
-/// The texts around key and number.
+/// The form of a name: the fixed texts around key and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// A ticket that holds alone.
+    /// The name of a ticket that wants the lock alone.
     Alone,
-    /// A ticket of a reader.
+    /// The name of a reader's ticket.
     Reader,
-    /// A ticket of a semaphore.
+    /// The name of a ticket in a semaphore.
     Lease,
 }
 
@@ -72,10 +72,10 @@ impl TicketName {
     /// The largest number that has ten digits.
     pub(crate) const NUMBER_MAX: u64 = 9_999_999_999;
 
-    /// Reads a name. `None` for one that [`TicketName::text`] would write otherwise: all numbers in
-    /// it agree.
+    /// Reads a name. `None` for a name that [`TicketName::text`] would not write, for example
+    /// because its numbers differ.
     pub(crate) fn parse(name: &str) -> Option<TicketName> {
-        // Most names of a tree are none: told by their lengths.
+        // Most names in a tree are no tickets, and their length shows it.
         let (shape, before, behind) = match name.len() {
             79 => (Shape::Alone, "__WRIT__", "__lock__"),
             80 => (Shape::Reader, "__READ__", "__rlock__"),
@@ -95,7 +95,8 @@ impl TicketName {
         (parsed.text() == name).then_some(parsed)
     }
 
-    /// The name. Formatting would cost more than all else that an acquire does with it.
+    /// The name as text. It is put together by hand, because formatting would cost more than all
+    /// else that an acquire does with the name.
     pub(crate) fn text(&self) -> String {
         let TicketName { shape, key, number } = self;
         let (before, behind) = match shape {
@@ -128,7 +129,7 @@ fn ten_digits(mut number: u64) -> [u8; DIGITS] {
     digits
 }
 
-/// A key in 32 hex digits, in lower case.
+/// Reads a key of 32 hex digits in lower case.
 fn plain_key(digits: &str) -> Option<RequestKey> {
     let value = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
@@ -143,25 +144,25 @@ fn plain_key(digits: &str) -> Option<RequestKey> {
     Some(RequestKey(key))
 }
 
-/// Words directly before the digits of names that the recipes of Curator and kazoo give.
+/// Texts right before the ten digits, in names that the recipes of Curator and kazoo give.
 const RECIPES: [&str; 6] = ["__lock__", "__rlock__", "lock-", "latch-", "__READ__", "__WRIT__"];
 
-/// Tells whether a name is one of those that acquires and recipes give to tickets.
+/// Tells whether a name has a form that acquires or recipes give to tickets.
 pub fn is_ticket_name(name: &str) -> bool {
     TicketName::parse(name).is_some() || (is_of_recipe(name) && sequence_of(name).is_some())
 }
 
-/// Tells whether a name has a recipe's word before its last ten bytes.
+/// Tells whether a name has a text of [`RECIPES`] right before its last ten bytes.
 pub(crate) fn is_of_recipe(name: &str) -> bool {
     name.len().checked_sub(DIGITS).and_then(|end| name.get(..end)).is_some_and(ends_as_recipe)
 }
 
-/// Tells whether a name without its digits ends with a recipe's word.
+/// Tells whether a name without its digits ends with a text of [`RECIPES`].
 pub(crate) fn ends_as_recipe(family: &str) -> bool {
     RECIPES.iter().any(|word| family.ends_with(word))
 }
 
-/// The ten digits at the end of a name, without a sign.
+/// The number in the last ten bytes of a name; `None` if they are not all digits.
 pub(crate) fn sequence_of(name: &str) -> Option<u64> {
     let digits = name.as_bytes().last_chunk::<DIGITS>()?;
     let mut number = 0;
@@ -174,13 +175,13 @@ pub(crate) fn sequence_of(name: &str) -> Option<u64> {
     Some(number)
 }
 
-/// Tells whether a ticket wants the lock together with others, told by the names that ZooKeeper's
-/// clients give: Curator's `__READ__`, kazoo's `__rlock__`, the recipe's `read-` and `-R-`.
+/// Tells whether the name is that of a ticket that shares the lock, as ZooKeeper's clients name it:
+/// Curator's `__READ__`, kazoo's `__rlock__`, the recipe's `read-` and `-R-`.
 pub(crate) fn is_shared(name: &str) -> bool {
     name.contains("__READ__") || name.contains("__rlock__") || name.starts_with("read-") || name.contains("-R-")
 }
 
-/// The mode that the name of a ticket made by hand stands for.
+/// The mode of a ticket that a client created by hand, told by its name.
 pub(crate) fn mode_of(name: &str) -> LockMode {
     if is_shared(name) {
         LockMode::Read

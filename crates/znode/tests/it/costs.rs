@@ -2,8 +2,8 @@
 
 use znode::lock::{self, LockStatus};
 use znode::{
-    Acl, Acquire, AcquireAll, Applied, Attempt, Create, CreateMode, Credential, Error, EventKind, Limits, LockMode,
-    LogPosition, Op, Refusal, Reply, Request, RequestKey, SessionId, State, StateBuilder, Term, Turn, Txn, ZPath,
+    Acl, Acquire, AcquireAll, Attempt, Create, CreateMode, Credential, Error, EventKind, Limits, LockMode, LogPosition,
+    Op, Refusal, Reply, Request, RequestKey, SessionId, State, StateBuilder, Term, Txn, TxnOutcome, WriteTurn, ZPath,
     ZnodeOp, Zxid,
 };
 
@@ -20,7 +20,7 @@ impl World {
         World { state: State::new(Limits { entry_cost_max: COST_MAX, ..Limits::default() }), keys: 0 }
     }
 
-    fn apply(&mut self, session: Option<SessionId>, op: Op) -> Applied {
+    fn apply(&mut self, session: Option<SessionId>, op: Op) -> TxnOutcome {
         let request = self.request(session, op);
         self.apply_request(request)
     }
@@ -41,7 +41,7 @@ impl World {
         Request { credential, key, attempt: Attempt(1), ..Request::new(op) }
     }
 
-    fn apply_request(&mut self, request: Request) -> Applied {
+    fn apply_request(&mut self, request: Request) -> TxnOutcome {
         let at = LogPosition { term: Term(1), zxid: Zxid(self.state.last_zxid().0 + 1) };
         self.state.apply(at, Txn { proven: false, time_ms: 1, request })
     }
@@ -113,11 +113,11 @@ fn create(name: &str, mode: CreateMode) -> ZnodeOp {
 }
 
 /// Counts the znodes that an entry touched, by its events.
-fn touched(applied: &Applied) -> usize {
+fn touched(applied: &TxnOutcome) -> usize {
     applied.events.iter().filter(|event| event.kind != EventKind::ChildrenChanged).count()
 }
 
-fn too_many(applied: &Applied) -> bool {
+fn too_many(applied: &TxnOutcome) -> bool {
     matches!(applied.reply, Err(Refusal { error: Error::TooManyOps, .. })) && applied.events.is_empty()
 }
 
@@ -179,7 +179,8 @@ fn a_multi_is_refused_for_its_cost_before_any_of_it_is_done() {
         (error, op_index)
     };
     assert_eq!(reply(&mut world, vec![delete(&path("/absent"))]), (Error::TooManyOps, Some(3)), "not tried");
-    // A missing permission is told as such: the later operations could not be done anyway.
+    // A missing permission is told in place of the cost, because the later operations would not be
+    // executed anyway.
     let acl = vec![Acl { perms: znode::READ, scheme: "world".into(), id: "anyone".into() }];
     let made = |name: &str, acl| {
         let path = path(name);
@@ -283,7 +284,7 @@ fn a_reader_is_upgraded_while_others_are_still_to_be_granted() {
     let upgrade = Op::Upgrade(znode::Upgrade { ticket, label });
     let applied = world.apply(Some(session), upgrade);
     let Ok(Reply::Acquired { ticket: upgraded, held: None }) = applied.reply else { panic!("{applied:?}") };
-    // The writer goes before the waiting readers, which get the lock only when it has gone.
+    // The writer stands before the waiting readers, which are granted the lock after its end.
     let held = world.held(&readers);
     assert!(held < 250, "{held}");
     for reader in &readers[1..held] {
@@ -296,7 +297,7 @@ fn a_reader_is_upgraded_while_others_are_still_to_be_granted() {
 
 /// Makes a lock with an upgrade in its past. All these readers come to hold in the last entry, and
 /// each gets its token from its grant.
-fn readers_behind_an_upgrade(world: &mut World, session: SessionId, count: usize) -> (Vec<ZPath>, Applied) {
+fn readers_behind_an_upgrade(world: &mut World, session: SessionId, count: usize) -> (Vec<ZPath>, TxnOutcome) {
     let reader = world.acquire(session, "/l", LockMode::Read);
     let writer = world.acquire(session, "/l", LockMode::Write);
     let readers: Vec<ZPath> = (0..count).map(|_| world.acquire(session, "/l", LockMode::Read)).collect();
@@ -319,7 +320,7 @@ fn readers_behind_an_upgrade_are_granted_entry_by_entry() {
         assert!(touched(&applied) <= COST_MAX as usize, "{}", touched(&applied));
         assert_eq!((world.held(&readers), world.written_down(&readers)), (granted, granted));
         for (ticket, known) in readers.iter().zip(&mut tokens) {
-            // Once told, a token stays and is good, and its waiter can hear of it.
+            // A token that was told does not change and is valid.
             match lock::status(&world.state, ticket).unwrap() {
                 LockStatus::Held { token, .. } => {
                     assert_eq!(*known.get_or_insert(token), token);
@@ -352,7 +353,7 @@ fn a_reader_that_was_told_its_token_keeps_it_although_others_get_theirs_later() 
     for ticket in [upgraded, reader] {
         world.apply(Some(own), Op::Release { ticket: ticket.into() });
     }
-    // These readers are younger than the grant of the others: their tokens are their czxids.
+    // These readers entered after the grant of the other readers, so their tokens are their czxids.
     readers.extend((0..50).map(|_| world.acquire(own, "/l", LockMode::Read)));
     world.give(first, COST_MAX - 1);
     world.give(second, 2 * COST_MAX);
@@ -367,7 +368,7 @@ fn a_reader_that_was_told_its_token_keeps_it_although_others_get_theirs_later() 
             }
         }
         world.check();
-        // A reader that comes meanwhile is granted the same way.
+        // A reader that enters meanwhile is granted the lock by later entries, too.
         if readers.len() < 205 {
             readers.push(world.acquire(own, "/l", LockMode::Read));
             tokens.push(None);
@@ -454,7 +455,7 @@ fn a_write_in_its_turn_that_costs_too_much_is_refused_by_its_entry() {
     assert!(world.apply(Some(session), Op::AttachSession { connection: 7, timeout_ms: 10_000 }).reply.is_ok());
     let in_turn = |number, op| {
         let credential = Some(Credential { session, secret_hash: [0; 16] });
-        Request { credential, turn: Some(Turn { connection: 7, number }), ..Request::new(op) }
+        Request { credential, turn: Some(WriteTurn { connection: 7, number }), ..Request::new(op) }
     };
     let many = (0..=COST_MAX).map(|number| create(&format!("n{number}"), CreateMode::Persistent)).collect();
     let many = in_turn(1, Op::Multi(many));

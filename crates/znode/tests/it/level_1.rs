@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::hash::Hasher as _;
 
 use siphasher::sip::SipHasher13;
-use znode::{Applied, LogPosition, Op, State, StateBuilder, Term, decode_txn, encode_txn};
+use znode::{LogPosition, Op, State, StateBuilder, Term, TxnOutcome, decode_txn, encode_txn};
 
 /// Logs. A line has the entry's term and index, its bytes, and the hash of its result.
 const LOGS: [&str; 4] = [
@@ -30,7 +30,7 @@ fn bytes(hex: &str) -> Vec<u8> {
 }
 
 /// Hashes the reply, the events and the state behind an entry.
-fn hash(applied: &Applied, state: &State) -> u64 {
+fn hash(applied: &TxnOutcome, state: &State) -> u64 {
     let mut hash = SipHasher13::new();
     let outcome = bincode::encode_to_vec(applied, bincode::config::standard()).unwrap();
     for part in std::iter::once(outcome).chain(state.records()) {

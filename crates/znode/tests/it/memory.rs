@@ -1,16 +1,16 @@
 //! Memory bound of a state: a state filled with one kind of thing until it refuses more takes at
 //! most twice the memory that `state_bytes_max` allows.
 //!
-//! Each kind fills a process of its own, because freed memory is not given back: this program
-//! starts itself.
+//! Each kind of thing fills a separate process, because a process does not give freed memory back.
+//! So this program starts itself again.
 
 use std::net::Ipv4Addr;
 use std::process::Command;
 
 use znode::{
-    ALL, Acl, Acquire, Applied, Attempt, ClientInfo, Create, CreateMode, Credential, Error, Limits, LockMode,
-    LockSettings, LogPosition, Op, Refusal, Reply, Request, RequestKey, SessionId, State, StateBuilder, Term, Txn,
-    ZPath, ZnodeOp, Zxid,
+    ALL, Acl, Acquire, Attempt, ClientInfo, Create, CreateMode, Credential, Error, Limits, LockMode, LockSettings,
+    LogPosition, Op, Refusal, Reply, Request, RequestKey, SessionId, State, StateBuilder, Term, Txn, TxnOutcome, ZPath,
+    ZnodeOp, Zxid,
 };
 
 /// Bound of the state, in bytes.
@@ -37,13 +37,13 @@ impl World {
         World { state: State::new(limits), keys: 0 }
     }
 
-    fn apply(&mut self, request: Request) -> Applied {
+    fn apply(&mut self, request: Request) -> TxnOutcome {
         let at = LogPosition { term: Term(1), zxid: Zxid(self.state.last_zxid().0 + 1) };
         self.state.apply(at, Txn { proven: false, time_ms: 1, request })
     }
 
     /// Sends an operation, with a key if it is in a session.
-    fn send(&mut self, session: Option<SessionId>, op: Op) -> Applied {
+    fn send(&mut self, session: Option<SessionId>, op: Op) -> TxnOutcome {
         self.keys += 1;
         let key = session.map(|_| RequestKey(self.keys.to_be_bytes()));
         let credential = session.map(|session| Credential { session, secret_hash: [0; 16] });
@@ -51,7 +51,7 @@ impl World {
     }
 
     /// Sends an operation without a key.
-    fn write(&mut self, session: Option<SessionId>, op: Op) -> Applied {
+    fn write(&mut self, session: Option<SessionId>, op: Op) -> TxnOutcome {
         let credential = session.map(|session| Credential { session, secret_hash: [0; 16] });
         self.apply(Request { credential, ..Request::new(op) })
     }

@@ -8,8 +8,8 @@
 use znode::lock;
 use znode::{
     Acl, Acquire, AcquireAll, Attempt, Create, CreateMode, Credential, Error, HeldTicket, Identity, Limits, LockMode,
-    LockSettings, LogPosition, Op, Reply, Request, RequestKey, SessionId, State, Term, TicketRef, Turn, Txn, Upgrade,
-    ZPath, ZnodeOp, Zxid,
+    LockSettings, LogPosition, Op, Reply, Request, RequestKey, SessionId, State, Term, TicketRef, Txn, Upgrade,
+    WriteTurn, ZPath, ZnodeOp, Zxid,
 };
 
 /// The columns. The owner has proven nothing but its session; each of the others has a session of
@@ -115,7 +115,13 @@ impl World {
         reply.unwrap_or_else(|error| panic!("{op:?}: {error}"))
     }
 
-    fn apply(&mut self, session: u64, identities: Vec<Identity>, turn: Option<Turn>, op: Op) -> Result<Reply, Error> {
+    fn apply(
+        &mut self,
+        session: u64,
+        identities: Vec<Identity>,
+        turn: Option<WriteTurn>,
+        op: Op,
+    ) -> Result<Reply, Error> {
         self.zxid += 1;
         let credential = Credential { session: SessionId(session), secret_hash: [1; 16] };
         let key = RequestKey(u128::from(self.zxid).to_be_bytes());
@@ -129,7 +135,7 @@ impl World {
     }
 
     /// The results of an operation for each of the askers.
-    fn ask(&self, turn: Option<Turn>, op: &Op) -> Cells {
+    fn ask(&self, turn: Option<WriteTurn>, op: &Op) -> Cells {
         let mut sessions = 1..;
         WHO.map(|(_, proven)| {
             let identities: Vec<_> = proven.into_iter().map(|(scheme, id)| identity(scheme, id)).collect();
@@ -201,7 +207,7 @@ fn znode_rows_after(world: &World, op: Option<&ZnodeOp>) -> Rows<ZnodeOp> {
         }
         Some(ZnodeOp::Create(_)) => vec![
             (delete(&plain), BY_ACL),
-            // Its session releases it.
+            // The ticket's session releases it.
             (delete(ticket), BY_ACL),
             (delete(&path("/vault/member")), BY_ACL),
             (delete(&limits), BY_ACL),
@@ -312,7 +318,7 @@ fn rows_after(world: &World, op: Option<&Op>) -> Rows<Op> {
         #[cfg(feature = "next-level")]
         Some(Op::SetNote { .. }) => Vec::new(),
         Some(Op::Revoke { .. }) => {
-            // The owner may not enter any queue here, and a ledger does not get it in.
+            // The owner may not enter any queue here, so the upgrade of its own reader is refused.
             let own = if mode == LockMode::Read { NO } else { Err(Error::BadArguments) };
             let cells = [own, SESSION[1], SESSION[2], SESSION[3]];
             vec![(Op::Upgrade(Upgrade { ticket, label: String::new() }), cells)]
@@ -339,7 +345,7 @@ fn check(world: &World) -> usize {
         for (op, expected) in rows {
             // The turns are that of any connection, and that of the first write of a connection
             // that keeps its writes in order.
-            for turn in [None, Some(Turn { connection: 0, number: 1 })] {
+            for turn in [None, Some(WriteTurn { connection: 0, number: 1 })] {
                 let found = world.ask(turn, &op);
                 for ((who, _), (found, expected)) in WHO.iter().zip(found.iter().zip(&expected)) {
                     assert_eq!(found, expected, "{who}, {:?}, multi {}, {turn:?}: {op:?}", world.mode, world.multi);
@@ -394,7 +400,7 @@ fn every_reading_is_for_those_whom_the_table_names() {
     assert!(world.state.may_read(&path("/zookeeper/config"), &[]));
 }
 
-// Curator's word in a lock node, and that of ZooKeeper's recipe, ask its holder to give up.
+// The data that Curator, or ZooKeeper's recipe, writes into a lock node asks its holder to release.
 #[test]
 fn one_permission_each_asks_a_holder_to_give_up_or_does_not() {
     let [read, write, create, delete, admin] = [0, 1, 2, 3, 4].map(|bit| 1 << bit);

@@ -64,8 +64,8 @@ fn the_state_does_what_the_model_does() {
                     "{what} was refused and changed something"
                 );
             }
-            // Looking at everything takes longest; a difference that stays for four steps is still
-            // noticed.
+            // Comparing everything takes longest, so it is done every few steps. A lasting
+            // difference is still noticed.
             let often = if seed.is_multiple_of(3) { 10 } else { 4 };
             if (seed + step as u64).is_multiple_of(often) || alone() {
                 state.check_invariants().unwrap_or_else(|error| panic!("{what}: {error}"));

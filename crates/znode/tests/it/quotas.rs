@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
 use znode::{
-    Acquire, Applied, Attempt, Create, CreateMode, Credential, Error, LockMode, LogPosition, Op, Request, RequestKey,
-    SessionId, State, StateBuilder, Term, Txn, ZPath, ZnodeOp, Zxid,
+    Acquire, Attempt, Create, CreateMode, Credential, Error, LockMode, LogPosition, Op, Request, RequestKey, SessionId,
+    State, StateBuilder, Term, Txn, TxnOutcome, ZPath, ZnodeOp, Zxid,
 };
 
 const SUBTREES: [&str; 3] = ["/a", "/a/b", "/l"];
@@ -21,7 +21,7 @@ struct World {
 }
 
 /// Znodes and bytes of a subtree.
-type Counted = (u64, u64);
+type CountAndBytes = (u64, u64);
 
 impl World {
     fn new(seed: u64) -> World {
@@ -41,7 +41,7 @@ impl World {
         world
     }
 
-    fn apply(&mut self, request: Request) -> (Txn, Applied) {
+    fn apply(&mut self, request: Request) -> (Txn, TxnOutcome) {
         self.zxid += 1;
         let txn = Txn { proven: false, time_ms: self.zxid, request };
         (txn.clone(), self.state.apply(self.at(), txn))
@@ -110,7 +110,7 @@ impl World {
     }
 
     /// Counts of the subtrees with limits, and their hard limits, found by walking and reading.
-    fn recount(&self) -> BTreeMap<&'static str, (Counted, [i64; 2])> {
+    fn recount(&self) -> BTreeMap<&'static str, (CountAndBytes, [i64; 2])> {
         let mut found = BTreeMap::new();
         for subtree in SUBTREES {
             let limits = self.state.node(&path(&format!("/zookeeper/quota{subtree}/zookeeper_limits")));
@@ -126,7 +126,7 @@ impl World {
         found
     }
 
-    fn walk(&self, at: &ZPath) -> Counted {
+    fn walk(&self, at: &ZPath) -> CountAndBytes {
         let Some(node) = self.state.node(at) else { return (0, 0) };
         let below = self.state.children(at).unwrap().map(|name| self.walk(&at.child(name).unwrap()));
         below.fold((1, node.data().len() as u64), |sum, one| (sum.0 + one.0, sum.1 + one.1))

@@ -14,7 +14,7 @@ const SECRET: [u8; 16] = [3; 16];
 
 /// A cluster: its state, and the index of its last entry.
 #[derive(Clone)]
-struct Run {
+struct TestCluster {
     state: State,
     index: u64,
     now_ms: u64,
@@ -24,11 +24,11 @@ fn founding(base: u64) -> Founding {
     Founding { uuid: ClusterUuid([7; 16]), zxid_base: base, group: 0 }
 }
 
-impl Run {
-    fn founded(now_ms: u64) -> Run {
-        let mut run = Run { state: State::default(), index: 0, now_ms };
-        run.apply(Request::new(Op::Found(founding(now_ms << 10)))).unwrap();
-        run
+impl TestCluster {
+    fn founded(now_ms: u64) -> TestCluster {
+        let mut cluster = TestCluster { state: State::default(), index: 0, now_ms };
+        cluster.apply(Request::new(Op::Found(founding(now_ms << 10)))).unwrap();
+        cluster
     }
 
     /// Applies a request as a leader does; each one advances the time a little.
@@ -58,13 +58,13 @@ impl Run {
     }
 
     /// Restores a backup of the cluster, at a later time.
-    fn restored(&self, now_ms: u64, grace_ms: u64) -> Run {
+    fn restored(&self, now_ms: u64, grace_ms: u64) -> TestCluster {
         let mut builder = StateBuilder::new();
         self.state.records().for_each(|record| builder.push(&record).unwrap());
         let mut state = builder.finish().unwrap();
         state.restore(Restore { founding: founding(now_ms << 10), time_ms: now_ms, grace_ms }).unwrap();
         state.check_invariants().unwrap();
-        Run { state, index: RESTORED_INDEX, now_ms }
+        TestCluster { state, index: RESTORED_INDEX, now_ms }
     }
 }
 
@@ -77,41 +77,42 @@ fn path(text: &str) -> ZPath {
 fn tokens_rise_across_any_chain_of_backups_and_restores() {
     for seed in 0..50 {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let mut run = Run::founded(1_795_000_000_000);
-        let mut backups = vec![run.clone()];
+        let mut cluster = TestCluster::founded(1_795_000_000_000);
+        let mut backups = vec![cluster.clone()];
         let (mut seen, mut shown) = (BTreeMap::<&str, u64>::new(), BTreeSet::new());
         for step in 0..80 {
             match rng.u8(..10) {
-                0 => backups.push(run.clone()),
+                0 => backups.push(cluster.clone()),
                 1 => {
                     let from = rng.usize(..backups.len());
                     // The holders of the backup go on holding.
                     shown = grants_of_no_session(&backups[from].state).collect();
-                    run = backups[from].restored(run.now_ms + 1, 0);
-                    assert_eq!(run.state.session_count(), 0, "seed {seed} step {step}");
+                    cluster = backups[from].restored(cluster.now_ms + 1, 0);
+                    assert_eq!(cluster.state.session_count(), 0, "seed {seed} step {step}");
                 }
                 2 => {
-                    let sessions: Vec<SessionId> = run.state.sessions_from(SessionId(0)).map(|one| one.id).collect();
-                    run.apply(Request::new(Op::ExpireSessions { sessions, term: Term(2) })).unwrap();
+                    let sessions: Vec<SessionId> =
+                        cluster.state.sessions_from(SessionId(0)).map(|one| one.id).collect();
+                    cluster.apply(Request::new(Op::ExpireSessions { sessions, term: Term(2) })).unwrap();
                 }
-                3 => drop(run.apply(Request::new(Op::Znode(of_no_session(["/a", "/b"][rng.usize(..2)]))))),
+                3 => drop(cluster.apply(Request::new(Op::Znode(of_no_session(["/a", "/b"][rng.usize(..2)]))))),
                 4 => {
-                    let all = tickets_of_no_session(&run.state);
+                    let all = tickets_of_no_session(&cluster.state);
                     if let Some(path) = rng.choice(all) {
-                        run.apply(Request::new(Op::Znode(ZnodeOp::Delete { path, version: -1 }))).unwrap();
+                        cluster.apply(Request::new(Op::Znode(ZnodeOp::Delete { path, version: -1 }))).unwrap();
                     }
                 }
                 _ => {
-                    let who = run.open();
+                    let who = cluster.open();
                     let lock = ["/a", "/b", "/c"][rng.usize(..3)];
                     let delay_ms = if rng.bool() { 5 } else { 0 };
-                    if let Some(token) = run.acquire(who, lock, delay_ms) {
+                    if let Some(token) = cluster.acquire(who, lock, delay_ms) {
                         let before = seen.insert(lock, token).unwrap_or(0);
                         assert!(token > before, "seed {seed} step {step}: {lock} with {token} after {before}");
                     }
                 }
             }
-            for (ticket, token) in grants_of_no_session(&run.state) {
+            for (ticket, token) in grants_of_no_session(&cluster.state) {
                 if shown.insert((ticket.clone(), token)) {
                     let lock = if ticket.as_str().starts_with("/a/") { "/a" } else { "/b" };
                     let before = seen.insert(lock, token).unwrap_or(0);
@@ -147,15 +148,15 @@ fn tickets_of_no_session(state: &State) -> Vec<ZPath> {
 
 #[test]
 fn sessions_end_with_all_that_is_theirs_and_the_past_says_why() {
-    let mut run = Run::founded(1_000);
-    let (holder, waiter) = (run.open(), run.open());
-    let token = run.acquire(holder, "/l", 60_000).unwrap();
-    assert_eq!(run.acquire(waiter, "/l", 0), None);
+    let mut cluster = TestCluster::founded(1_000);
+    let (holder, waiter) = (cluster.open(), cluster.open());
+    let token = cluster.acquire(holder, "/l", 60_000).unwrap();
+    assert_eq!(cluster.acquire(waiter, "/l", 0), None);
     // A ticket that lingers for its lock-delay goes as well.
-    let lingering = run.open();
-    run.acquire(lingering, "/m", 60_000).unwrap();
-    run.apply(Request::new(Op::ExpireSessions { sessions: vec![lingering.session], term: Term(2) })).unwrap();
-    let restored = run.restored(9_000, 0);
+    let lingering = cluster.open();
+    cluster.acquire(lingering, "/m", 60_000).unwrap();
+    cluster.apply(Request::new(Op::ExpireSessions { sessions: vec![lingering.session], term: Term(2) })).unwrap();
+    let restored = cluster.restored(9_000, 0);
     let state = &restored.state;
     assert_eq!((state.session_count(), state.contender_count(), state.time_ms()), (0, 0, 9_000));
     let ended = state.ended_session(holder.session).unwrap();
@@ -168,7 +169,7 @@ fn sessions_end_with_all_that_is_theirs_and_the_past_says_why() {
 
 #[test]
 fn a_base_that_is_not_above_everything_restores_nothing() {
-    let mut state = Run::founded(1_000).state;
+    let mut state = TestCluster::founded(1_000).state;
     let before: Vec<_> = state.records().collect();
     let restore = |base| Restore { founding: founding(base), time_ms: 1, grace_ms: 0 };
     let zxid = state.last_zxid().0;
@@ -180,8 +181,8 @@ fn a_base_that_is_not_above_everything_restores_nothing() {
 
 #[test]
 fn the_znode_of_the_grace_is_the_leaders_to_remove_and_no_clients() {
-    let mut run = Run::founded(1_000).restored(9_000, 300_000);
-    assert_eq!(run.state.grace_ms(), Some(300_000));
+    let mut cluster = TestCluster::founded(1_000).restored(9_000, 300_000);
+    assert_eq!(cluster.state.grace_ms(), Some(300_000));
     let identities = |schemes: &[&str]| {
         schemes.iter().map(|scheme| Identity { scheme: (*scheme).into(), id: "x".into() }).collect::<Vec<_>>()
     };
@@ -193,15 +194,15 @@ fn the_znode_of_the_grace_is_the_leaders_to_remove_and_no_clients() {
     for op in [delete(), set, below] {
         for who in [&[][..], &[SUPER]] {
             let request = Request { identities: identities(who), ..Request::new(Op::Znode(op.clone())) };
-            assert_eq!(run.apply(request), Err(Error::NoAuth), "{op:?} by {who:?}");
+            assert_eq!(cluster.apply(request), Err(Error::NoAuth), "{op:?} by {who:?}");
         }
     }
     let by_leader = Request { identities: identities(&[SUPER, KEEPER]), ..Request::new(Op::Znode(delete())) };
-    assert_eq!(run.apply(by_leader), Ok(Reply::Done));
-    assert!(!run.state.is_restoring());
-    run.state.check_invariants().unwrap();
+    assert_eq!(cluster.apply(by_leader), Ok(Reply::Done));
+    assert!(!cluster.state.is_restoring());
+    cluster.state.check_invariants().unwrap();
     // A backup of a cluster in its grace has a grace of its own, or none.
-    let again = Run::founded(1_000).restored(9_000, 300_000).restored(19_000, 0);
+    let again = TestCluster::founded(1_000).restored(9_000, 300_000).restored(19_000, 0);
     assert!(!again.state.is_restoring());
 }
 

@@ -1,8 +1,8 @@
-//! Accounts: numbers in znodes that change together.
+//! Accounts: znodes whose numbers change together.
 
 use jute::{MultiOp, MultiResult, PathVersion};
 use testkit::zookeeper::{Failure, Reply};
-use zlock_client::api::{Txn, TxnDone, TxnOp, ZnodeInfo};
+use zlock_client::api::{Txn, TxnAnswer, TxnOp, ZnodeInfo};
 
 use super::{Door, Told, ZooKeeper, answer, at, marked, set, told, transact, zxid};
 use crate::answer::{Answer, Effect};
@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::history::Kind;
 use crate::http::Call;
 
-/// A balance with the version that it was seen at.
+/// A balance, and the version of its znode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
     /// Balance of the account.
@@ -19,16 +19,16 @@ pub(crate) struct Seen {
     pub(crate) version: i32,
 }
 
-/// An account is named by its path.
+/// Operations on accounts, which are named by their paths.
 impl Door {
-    /// Tells whether a look shows all accounts as they were at one moment, perhaps some time ago:
-    /// over ZooKeeper's protocol a look is a multiRead. Otherwise it reads one account after the
+    /// Tells whether a read shows all accounts as they were at one moment, perhaps in the past, as
+    /// a multiRead of ZooKeeper's protocol does. Otherwise the accounts are read one after the
     /// other.
     pub(crate) fn looks_at_once(&self) -> bool {
         matches!(self, Door::ZooKeeper(_))
     }
 
-    /// Looks at accounts.
+    /// Reads accounts.
     pub(crate) async fn look(&self, client: &mut Client, paths: &[String]) -> Told<Vec<Seen>> {
         if let Door::ZooKeeper(door) = self {
             return told(Effect::Read, door.read_all(paths).await.map(|(reply, seen)| (seen, reply, None)));
@@ -42,7 +42,7 @@ impl Door {
                 Some(Seen { balance, version: node.stat.version })
             });
             let Some(seen) = seen else {
-                // Also of an account that holds no number: it says nothing about the others.
+                // An account that holds no number fails the whole read.
                 last.outcome = Kind::Fail;
                 return Err(last);
             };
@@ -51,7 +51,7 @@ impl Door {
         Ok((all, last))
     }
 
-    /// Gives these accounts these balances, if they still have these versions.
+    /// Sets these accounts to these balances, if they still have these versions.
     pub(crate) async fn set_all(&self, client: &mut Client, sides: &[(String, Seen)]) -> Answer {
         let Door::ZooKeeper(door) = self else {
             let side = |(path, side): &(String, Seen)| TxnOp::Set {
@@ -73,8 +73,8 @@ impl Door {
         answer(told(Effect::Write, done.await))
     }
 
-    /// Finds out whether all of it is still true, by a transaction of checks. `marker` is a znode
-    /// that may be set with it: what its marker has becomes of no account.
+    /// Checks by a transaction whether all accounts still have these versions. Over ZooKeeper's
+    /// protocol the transaction also sets the znode `marker`, whose data does not matter.
     pub(crate) async fn check(&self, client: &mut Client, seen: &[(String, Seen)], marker: &str) -> Answer {
         let Door::ZooKeeper(door) = self else {
             let check = |(path, seen): &(String, Seen)| TxnOp::Check { path: path.clone(), version: seen.version };
@@ -90,7 +90,7 @@ impl Door {
 async fn transact_over_http(client: &mut Client, ops: Vec<TxnOp>, effect: Effect) -> Answer {
     let call = Call::post("/v1/txn").json(&Txn { ops });
     let mut answer = client.send(if effect == Effect::Read { call.harmless() } else { call }).await;
-    answer.zxid = answer.read::<TxnDone>(effect).map(|done| done.zxid);
+    answer.zxid = answer.read::<TxnAnswer>(effect).map(|done| done.zxid);
     answer
 }
 

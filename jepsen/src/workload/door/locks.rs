@@ -1,29 +1,29 @@
 //! Sessions, and locks that are held in them.
 //!
-//! Over ZooKeeper's protocol a lock is the recipe of ZooKeeper's documentation, on every other lock
-//! with the names and the order of kazoo and of Curator. A client makes an ephemeral sequential
-//! child of the lock, and holds it when no other child that it counts is before it; until then it
-//! watches the one before it.
+//! Over ZooKeeper's protocol a lock is the recipe of ZooKeeper's documentation, with the names and
+//! the order of kazoo for some locks and of Curator for the others. A client makes an ephemeral
+//! sequential child of the lock, and holds the lock when no child that counts is before its own.
+//! Until then it watches the last child before its own.
 
 use std::time::Duration;
 
 use jute::{Names, PathStat, PathWatch, Request, create_flags, error, event};
 use testkit::zookeeper::{Failure, Reply, Zk};
 use tokio::time::Instant;
-use zlock_client::api::{Released, Ticket};
+use zlock_client::api::{Release, Ticket};
 
 use super::{Door, Told, answer, any_version, at, create2, ensure, maybe_hop, told};
 use crate::answer::{Answer, Effect};
 use crate::client::{Client, Session};
 use crate::http::Call;
 
-/// The library whose names and order a client goes by. The two do not see each other's nodes.
+/// Library whose names and order a client follows. The two libraries do not see each other's nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Recipe {
-    /// kazoo's Lock: children with its word before the number, by number.
+    /// kazoo's Lock: children with `__lock__` before the number, ordered by number.
     Kazoo,
-    /// Curator's InterProcessMutex: all children, by the text behind `lock-`, or by the whole name
-    /// without it.
+    /// Curator's InterProcessMutex: all children, ordered by the text behind `lock-`, or by the
+    /// whole name if it has no `lock-`.
     Curator,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Wish<'a> {
 /// A lock that was granted.
 #[derive(Clone, Debug)]
 pub(crate) struct Taken {
-    /// Name by which the lock is given back.
+    /// Ticket or path by which the lock is released.
     pub(crate) ticket: String,
     /// The fencing token.
     pub(crate) token: u64,
@@ -87,7 +87,7 @@ pub(crate) struct Taken {
 }
 
 impl Door {
-    /// Opens a session, however long it takes.
+    /// Opens a session, and retries until a minute is over.
     pub(crate) async fn open(&self, client: &mut Client, timeout_ms: u64) -> Result<Session, String> {
         match self {
             Door::Http => client.open_session(timeout_ms).await,
@@ -106,7 +106,7 @@ impl Session {
         answer(told(Effect::Write, closed.map(|reply| ((), reply, None))))
     }
 
-    /// Takes a lock, or waits for it in vain, in one try.
+    /// Sends one request for a lock, which waits up to `wish.wait`.
     pub(crate) async fn acquire(&mut self, wish: &Wish<'_>, client: &mut Client) -> Told<Taken> {
         if let Some(zk) = &mut self.zk {
             return acquire(zk, wish, client).await;
@@ -120,7 +120,7 @@ impl Session {
         }
     }
 
-    /// Gives a lock back, in one try; says how often it is still held.
+    /// Releases a lock in one try. Returns the number of holds that are left.
     pub(crate) async fn release(&mut self, ticket: &str, client: &mut Client) -> Told<u64> {
         if let Some(zk) = &mut self.zk {
             maybe_hop(zk, client);
@@ -128,14 +128,14 @@ impl Session {
             return told(Effect::Write, deleted.map(|reply| (0, reply, None)));
         }
         let mut answer = client.send(Call::delete(format!("/v1/tickets{ticket}")).session(&self.key)).await;
-        match answer.read::<Released>(Effect::Write) {
+        match answer.read::<Release>(Effect::Write) {
             Some(released) => Ok((released.holds.into(), answer)),
             None => Err(answer),
         }
     }
 }
 
-/// The ticket, token and holds of an answer that says that the lock is held.
+/// Returns ticket, token and holds if the answer says that the lock is held.
 pub(crate) fn held(answer: &mut Answer) -> Option<(String, u64, u64)> {
     match answer.read(Effect::Write)? {
         Ticket::Held { ticket, fencing_token, holds, .. } => Some((ticket, fencing_token, u64::from(holds))),
@@ -156,15 +156,15 @@ async fn acquire(zk: &mut Zk, wish: &Wish<'_>, client: &mut Client) -> Told<Take
         }
         Err(failure) => failure,
     };
-    // The node must not stay in the queue, whatever kept it from the lock.
+    // The own node must not stay in the queue after a failure.
     match give_up(zk, &created.path, failure).await {
         Ok(failure) => told(Effect::Read, Err(failure)),
         Err(failure) => told(Effect::Write, Err(failure)),
     }
 }
 
-/// A session is looked at before the znode: when that is gone, and nobody else deletes it, its
-/// session should be gone too.
+/// Makes a protocol violation of a missing lock node. The server checks the session before the
+/// znode, and only the owner deletes it, so its session should have ended, too.
 fn vanished(failure: Failure) -> Failure {
     match failure {
         Failure::Refused(error::NO_NODE) => Failure::Wrong("a lock node is gone while its session lives".into()),
@@ -172,12 +172,12 @@ fn vanished(failure: Failure) -> Failure {
     }
 }
 
-/// Joins the queue. The lock itself is made when it is missing.
+/// Creates the client's node in the queue, and the lock itself if it is missing.
 async fn enqueue(zk: &Zk, lock: &str, id: u64) -> Result<(Reply, PathStat), Failure> {
     let node = format!("{lock}/{}", Recipe::of(lock).name(id));
     match create2(zk, &node, create_flags::EPHEMERAL_SEQUENTIAL).await {
         Err(Failure::Refused(error::NO_NODE)) => {
-            // This one has no effect worth knowing.
+            // A failure here has no effect that matters.
             ensure(zk, lock)
                 .await
                 .map_err(|failure| Failure::NotSent(format!("the lock was not made: {failure:?}")))?;
@@ -187,7 +187,7 @@ async fn enqueue(zk: &Zk, lock: &str, id: u64) -> Result<(Reply, PathStat), Fail
     }
 }
 
-/// Waits until no child of the lock is before this one: the answer that showed it.
+/// Waits until no child of the lock is before this one. Returns the answer that showed it.
 async fn wait(zk: &mut Zk, lock: &str, created: &PathStat, time: Duration) -> Result<Reply, Failure> {
     let (deadline, recipe) = (Instant::now() + time, Recipe::of(lock));
     let own = created.path.rsplit('/').next().unwrap_or_default();
@@ -219,7 +219,7 @@ async fn wait(zk: &mut Zk, lock: &str, created: &PathStat, time: Duration) -> Re
     }
 }
 
-/// A lock node that its own client does not see: a write says why.
+/// Finds the reason for which a client does not see its own lock node, by a write.
 async fn still_there(zk: &Zk, node: &str) -> Failure {
     match zk.ask(Request::Delete(any_version(node))).await {
         Ok(_) => Failure::Wrong("a client does not see its own lock node".into()),
@@ -227,8 +227,8 @@ async fn still_there(zk: &Zk, node: &str) -> Failure {
     }
 }
 
-/// Takes the own node out of the queue: `Ok` with the reason for giving up when that is certain,
-/// `Err` when it is not.
+/// Deletes the client's node from the queue. Returns `Ok` with the reason for giving up when the
+/// node is certainly gone, and `Err` when it may be there.
 async fn give_up(zk: &Zk, node: &str, why: Failure) -> Result<Failure, Failure> {
     if matches!(why, Failure::Expired) {
         return Ok(why);
@@ -239,7 +239,7 @@ async fn give_up(zk: &Zk, node: &str, why: Failure) -> Result<Failure, Failure> 
     match zk.ask(Request::Delete(any_version(node))).await.map_err(vanished) {
         Ok(_) => Ok(why),
         Err(Failure::Expired) => Ok(Failure::Expired),
-        // The node is still there, as far as is known.
+        // The node may still be there.
         Err(Failure::NotSent(why)) => Err(Failure::Broken(why)),
         Err(failure) => Err(failure),
     }

@@ -1,8 +1,8 @@
-//! The doors of a node, as far as workloads can do without knowing through which one they came.
+//! Operations of workloads that are independent of the door.
 //!
-//! A workload says what clients do and what goes into the history. Each file here says how one kind
-//! of it is done over HTTP and over ZooKeeper's protocol. What either needs to be there is made
-//! over HTTP before it begins.
+//! A workload says what clients do and what the history contains. Each file here does one kind of
+//! operation over HTTP and over ZooKeeper's protocol. Znodes that an operation needs are made over
+//! HTTP before the workload begins.
 
 mod accounts;
 mod locks;
@@ -26,25 +26,25 @@ pub(crate) use accounts::Seen;
 pub(crate) use locks::{Taken, Wish, held};
 pub(crate) use watching::{Change, Following, Poll};
 
-/// Longer than any fault lasts: these sessions are not meant to end by themselves.
+/// Timeout of sessions, longer than any fault, so that they do not expire.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
-/// One step in so many is taken at another node.
+/// Rate of steps before which a client changes to another node: one in this many.
 const HOP_EVERY: u32 = 20;
 
-/// Outcome of an operation: a result and the answer that told it, or an answer that is no yes.
+/// Result of an operation with its answer, or an answer without a result.
 pub(crate) type Told<T> = Result<(T, Answer), Answer>;
 
-/// The doors of a cluster, and which of them workers use; HTTP by default.
+/// Doors of a cluster, and the kind of door that workers use; HTTP by default.
 #[derive(Default)]
 pub struct Doors {
     /// Kind of door that workers use.
     pub which: crate::runner::Door,
-    /// `host:port` of ZooKeeper's doors, one of each node.
+    /// `host:port` of each node's ZooKeeper door.
     pub zookeeper: Arc<[String]>,
 }
 
 impl Doors {
-    /// The way in of a worker, with nothing open yet.
+    /// Returns a worker's door, on which no session is open yet.
     pub(super) fn of_worker(&self, index: usize) -> Door {
         let http = match self.which {
             crate::runner::Door::Http => true,
@@ -55,7 +55,7 @@ impl Doors {
     }
 }
 
-/// A worker's way in.
+/// Door through which a worker acts.
 pub enum Door {
     /// The HTTP door: each request goes to any node.
     Http,
@@ -64,7 +64,7 @@ pub enum Door {
 }
 
 impl Door {
-    /// Opens what a step needs.
+    /// Prepares a step: opens a session over ZooKeeper's protocol if there is none.
     pub(super) async fn enter(&mut self, client: &mut Client) -> Result<(), String> {
         if let Door::ZooKeeper(door) = self {
             if door.zk.is_none() {
@@ -75,7 +75,7 @@ impl Door {
         Ok(())
     }
 
-    /// Leaves what is of no more use after this answer.
+    /// Drops the session when this answer shows that it is over.
     pub(super) fn after(&mut self, answer: &Answer) {
         if let Door::ZooKeeper(door) = self
             && is_over(answer)
@@ -110,23 +110,21 @@ fn none_open() -> Failure {
     Failure::NotSent("no session is open".into())
 }
 
-/// Lets a client leave for another node now and then.
+/// Moves a client to another node at random.
 fn maybe_hop(zk: &Zk, client: &mut Client) {
     if client.rng.u32(..HOP_EVERY) == 0 {
         zk.hop();
     }
 }
 
-/// Tells whether no more answers will come in the session: it has ended, or its node broke the
-/// protocol.
+/// Tells whether the session can be used no more: it has ended, or its node broke the protocol.
 pub(super) fn is_over(answer: &Answer) -> bool {
     answer.is_problem("session-expired")
         || answer.is_problem("auth-failed")
         || answer.error.as_deref().is_some_and(|error| error.starts_with(WRONG))
 }
 
-/// Judges what came over ZooKeeper's protocol: a result, the reply that told it, and the zxid of
-/// what was done.
+/// Judges a result over ZooKeeper's protocol, with its reply and the zxid of a write.
 fn told<T>(effect: Effect, result: Result<(T, Reply, Option<u64>), Failure>) -> Told<T> {
     match result {
         Ok((told, reply, zxid)) => {
@@ -137,12 +135,13 @@ fn told<T>(effect: Effect, result: Result<(T, Reply, Option<u64>), Failure>) -> 
     }
 }
 
-/// The answer alone, whatever it says.
+/// Returns the answer alone, without the result.
 fn answer<T>(told: Told<T>) -> Answer {
     told.map_or_else(|answer| answer, |(_, answer)| answer)
 }
 
-/// The zxid of a write, as its facts have it: a header may tell a later one.
+/// Returns the zxid of a write from the znode's stat, because the reply's header may have a later
+/// one.
 fn zxid(number: i64) -> Option<u64> {
     u64::try_from(number).ok()
 }
@@ -172,10 +171,11 @@ fn any_version(path: &str) -> PathVersion {
     PathVersion { path: path.into(), version: -1 }
 }
 
-/// A transaction that ends with a set of `marker`: its facts tell the zxid of the whole.
+/// Makes a transaction that ends with a set of `marker`, whose stat has the zxid of the
+/// transaction.
 ///
-/// A multi's header tells a zxid that is not below its own, and the results of checks and deletes
-/// tell none.
+/// The header of a multi's reply may have a later zxid than the transaction, and the results of
+/// checks and deletes have none.
 async fn marked(zk: &Zk, mut ops: Vec<MultiOp>, marker: &str) -> Result<((), Reply, Option<u64>), Failure> {
     ops.push(MultiOp::SetData(set(marker, "", -1)));
     let (reply, results) = transact(zk, ops).await?;
@@ -185,7 +185,7 @@ async fn marked(zk: &Zk, mut ops: Vec<MultiOp>, marker: &str) -> Result<((), Rep
     }
 }
 
-/// A transaction: all results, or the error of the operation that failed.
+/// Makes a transaction. Returns all results, or the error of the operation that failed.
 async fn transact(zk: &Zk, ops: Vec<MultiOp>) -> Result<(Reply, Vec<MultiResult>), Failure> {
     let count = ops.len();
     let request = if ops.iter().all(MultiOp::is_read) { Request::MultiRead(ops) } else { Request::Multi(ops) };
@@ -203,14 +203,14 @@ async fn transact(zk: &Zk, ops: Vec<MultiOp>) -> Result<(Reply, Vec<MultiResult>
     }
 }
 
-/// Creates a znode; its path and facts.
+/// Creates a znode. Returns the reply with the znode's path and stat.
 async fn create2(zk: &Zk, path: &str, flags: i32) -> Result<(Reply, PathStat), Failure> {
     let reply = zk.ask(Request::Create(op::CREATE2, create(path, flags))).await?;
     let created = reply.read()?;
     Ok((reply, created))
 }
 
-/// Sets a znode's data; the zxid of that.
+/// Sets a znode's data. Returns the reply and the zxid of the write.
 async fn set_data(zk: &Zk, path: &str, data: &str, version: i32) -> Result<((), Reply, Option<u64>), Failure> {
     let reply = zk.ask(Request::SetData(set(path, data, version))).await?;
     let stat: Stat = reply.read()?;

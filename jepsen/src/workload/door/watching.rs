@@ -1,4 +1,4 @@
-//! Changes below a root, and what followers of it are told.
+//! Changes of znodes below a root, and followers that are told of them.
 
 use std::time::Duration;
 
@@ -12,64 +12,65 @@ use crate::answer::{Answer, Effect};
 use crate::client::Client;
 use crate::http::Call;
 
-/// Events of a burst that are gathered before the node is asked.
+/// Time for which events are gathered before the node is asked how far it is.
 const GATHERED: Duration = Duration::from_millis(20);
 
 /// Change of a znode.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
-    /// The znode is created.
+    /// Creates the znode.
     Create,
-    /// The znode is deleted.
+    /// Deletes the znode.
     Delete,
-    /// This text becomes the znode's data.
+    /// Sets the znode's data to this text.
     Write(String),
 }
 
-/// Events of a stretch of history, as the history has them.
+/// Events up to a zxid, in the form of the history.
 pub(crate) struct Batch {
-    /// Zxid, kind and path of each.
+    /// Zxid, kind and path of each event.
     pub(crate) events: Vec<Value>,
-    /// Zxid at which the stretch ends.
+    /// Zxid up to which the events are complete.
     pub(crate) upto: u64,
 }
 
-/// One poll.
+/// Parameters of one poll.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Poll {
     /// Zxid at which the last poll ended.
     pub(crate) since: u64,
     /// Time to wait for an event.
     pub(crate) wait: Duration,
-    /// Whether the poll forgets what happened since the last one: the negative control.
+    /// Whether the poll skips events since the last one, as the negative control does.
     pub(crate) careless: bool,
 }
 
-/// Position of a follower that has a persistent recursive watch.
+/// Position of a follower with a persistent recursive watch.
 #[derive(Default)]
 pub(crate) struct Following {
     connection: u64,
-    /// Events that are later than the last answer.
+    /// Events that are later than the zxid of the last answer.
     early: Vec<Event>,
 }
 
-/// Over HTTP each poll goes to any node. Over ZooKeeper's protocol a follower takes the events that
-/// came, and asks the node how far it is. Events of changes up to there must have come before that
-/// answer. While a follower was between two nodes it was told nothing, so it begins anew.
+/// Changes, and polls for them. Over HTTP each poll goes to any node. Over ZooKeeper's protocol a
+/// follower takes the events that have come, and asks the node for its zxid. Events up to that zxid
+/// must have come before the answer. A follower that changes to another node may miss events, so it
+/// begins anew.
 impl Door {
     /// Time that a poll waits for an event.
     pub(crate) fn wait(&self) -> Duration {
         Duration::from_millis(if self.follows_one_node() { 300 } else { 800 })
     }
 
-    /// Tells whether a follower that has no answer has missed events, and begins anew. Such a
-    /// follower is told of each child, as by ZooKeeper, and not that the root's children have
-    /// changed.
+    /// Tells whether a follower begins anew after a request without an answer, because it may have
+    /// missed events. Such a follower is told of each child, as in ZooKeeper, but not that the
+    /// children of the root have changed.
     pub(crate) fn follows_one_node(&self) -> bool {
         matches!(self, Door::ZooKeeper(_))
     }
 
-    /// Makes a change. `marker` is a znode that may be set with it.
+    /// Makes a change. Over ZooKeeper's protocol a delete also sets the znode `marker`.
     pub(crate) async fn change(&self, client: &mut Client, path: &str, change: Change, marker: &str) -> Answer {
         let Door::ZooKeeper(door) = self else {
             let url = format!("/v1/znodes{path}");
@@ -95,8 +96,8 @@ impl Door {
         answer(told(Effect::Write, done.await))
     }
 
-    /// Begins to follow, or begins anew: where. Over ZooKeeper's protocol that is what the node has
-    /// when it sets the watch.
+    /// Begins to follow a root, or begins anew. Returns the zxid from which on events will come.
+    /// Over ZooKeeper's protocol that is the node's zxid when it sets the watch.
     pub(crate) async fn reset(&mut self, client: &mut Client, root: &str, place: &mut Following) -> Told<u64> {
         let Door::ZooKeeper(door) = self else {
             let answer = client.send(Call::get(format!("/v1/znodes{root}"))).await;
@@ -116,8 +117,8 @@ impl Door {
         told(Effect::Read, done.await)
     }
 
-    /// Asks for the events behind `since`. A `careless` follower does not see what happens between
-    /// two polls.
+    /// Asks for the events after `since`. A `careless` follower misses the events between two
+    /// polls.
     pub(crate) async fn poll(
         &mut self,
         client: &mut Client,
@@ -144,7 +145,7 @@ async fn watch(zk: &Zk, root: &str) -> Result<Reply, Failure> {
     zk.ask(Request::AddWatch(AddWatchRequest { path: root.into(), mode })).await
 }
 
-/// The events up to what the node has, and the answer that says how far that is.
+/// Returns the events up to the node's zxid, and the answer with that zxid.
 async fn gather(zk: &mut Zk, root: &str, place: &mut Following, poll: Poll) -> Result<(Batch, Reply), Failure> {
     if poll.careless {
         watch(zk, root).await?;
@@ -163,8 +164,8 @@ async fn gather(zk: &mut Zk, root: &str, place: &mut Following, poll: Poll) -> R
     if let Some(event) = events.iter().find(|event| event.zxid == 0) {
         return Err(Failure::Wrong(format!("an event without a zxid: {event:?}")));
     }
-    // Events that came before the answer may be later than it, and are told with the next one.
-    // Those that came behind it must be later.
+    // Events that came before the answer may be later than it; they are kept for the next poll.
+    // Events that come after the answer must be later.
     let (told, early): (Vec<Event>, Vec<Event>) =
         events.into_iter().partition(|event| event.place < reply.place && event.zxid <= reply.zxid);
     place.early = early;

@@ -14,7 +14,7 @@ use serde_json::Value;
 /// Ten milliseconds pass between the beginning and the end of an operation, and until the next.
 const STEP_NS: u64 = 10_000_000;
 
-/// The beginning and the end of a line's operation.
+/// Returns the beginning and the end of a line's operation.
 fn operation((number, line): (usize, &str)) -> [Entry; 2] {
     let json = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_else(|error| panic!("{line}: {error}"));
     let mut words = line.split_whitespace();
@@ -48,24 +48,24 @@ fn operation((number, line): (usize, &str)) -> [Entry; 2] {
     [invoke, end]
 }
 
-/// The entries of a history.
+/// Returns the entries of a history.
 pub(crate) fn entries(history: &str) -> Vec<Entry> {
     history.lines().filter(|line| !line.trim().is_empty()).enumerate().flat_map(operation).collect()
 }
 
-/// What the checker says.
+/// Returns the checker's verdict.
 pub(crate) fn judge(workload: Workload, history: &str) -> Verdict {
     check(workload, &entries(history))
 }
 
-/// The promise was kept.
+/// Checks that the history is judged valid.
 #[track_caller]
 pub(crate) fn good(workload: Workload, history: &str) {
     let verdict = judge(workload, history);
     assert_eq!(verdict.valid, Validity::Valid, "{verdict:#?}");
 }
 
-/// The promise was broken, in this way.
+/// Checks that the history is judged invalid, with a finding of this kind.
 #[track_caller]
 pub(crate) fn bad(workload: Workload, kind: &str, history: &str) {
     let verdict = judge(workload, history);
@@ -73,7 +73,7 @@ pub(crate) fn bad(workload: Workload, kind: &str, history: &str) {
     assert!(verdict.has(kind), "no {kind} in {verdict:#?}");
 }
 
-/// Nobody can tell whether the promise was kept, for this reason.
+/// Checks that the history cannot be judged, for this reason.
 #[track_caller]
 pub(crate) fn doubtful(workload: Workload, why: &str, history: &str) {
     let verdict = judge(workload, history);

@@ -27,7 +27,7 @@ const EVENTS: [(Event, Option<i32>); 7] = [
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
-    /// kill -9 of `zlock`.
+    /// SIGKILL of `zlock`.
     ZlockKilled,
     WatchdogKilled,
     CommandKilled,
@@ -35,7 +35,7 @@ enum Event {
     Released,
     Terminated,
     Interrupted,
-    /// kill -9 of all nodes.
+    /// SIGKILL of all nodes.
     ClusterLost,
 }
 

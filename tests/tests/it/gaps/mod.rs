@@ -138,8 +138,8 @@ async fn contenders(cluster: &Cluster, kind: Kind, node: u64, count: u32) {
     .await;
 }
 
-/// The longest gap for each kind of waiter, for a fault of the leader or of a follower, and the
-/// longest time of a write meanwhile.
+/// Returns the longest gap for each kind of waiter, for a fault of the leader or of a follower, and
+/// the longest time of a write meanwhile.
 async fn gaps(fault: Fault, leads: bool) -> ([Duration; 3], Duration) {
     let options = Options { proxied: true, zookeeper: true, disk_may_hang: true, ..Options::default() };
     let mut cluster = Cluster::start_with(options).await;

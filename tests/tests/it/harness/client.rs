@@ -8,7 +8,7 @@ use testkit::http::{self, Call};
 use testkit::until;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
-use zlock_client::api::SessionOpened;
+use zlock_client::api::NewSession;
 
 /// The client that sends a request once, with additions for tests.
 pub(crate) struct Client(http::Client);
@@ -52,7 +52,7 @@ impl Client {
     pub(crate) async fn open_session(&mut self, timeout_ms: u64) -> Session {
         let body = format!("{{\"timeout\":\"{timeout_ms}ms\",\"label\":\"test\"}}");
         let call = Call::post("/v1/sessions").header("content-type", "application/json").body(body);
-        let opened: SessionOpened = self.send(call).await.expect("the node answers").json();
+        let opened: NewSession = self.send(call).await.expect("the node answers").json();
         Session { id: opened.session, key: opened.session_key, timeout_ms: u64::from(opened.timeout_ms) }
     }
 }
@@ -74,9 +74,9 @@ impl AsRef<str> for Session {
 impl Session {
     /// Sends keep-alives to the endpoints in turn, until the result is dropped. A slow endpoint is
     /// passed over.
-    pub(crate) fn keep_alive(&self, endpoints: Vec<String>) -> KeptAlive {
+    pub(crate) fn keep_alive(&self, endpoints: Vec<String>) -> KeepAliveTask {
         let session = self.clone();
-        KeptAlive(tokio::spawn(async move {
+        KeepAliveTask(tokio::spawn(async move {
             let mut ticks = interval(Duration::from_millis(session.timeout_ms / 8));
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             let mut clients: Vec<_> = endpoints.iter().map(|endpoint| Client::new(endpoint)).collect();
@@ -92,9 +92,9 @@ impl Session {
 }
 
 /// Keep-alives of a session. Dropping it ends them.
-pub(crate) struct KeptAlive(JoinHandle<()>);
+pub(crate) struct KeepAliveTask(JoinHandle<()>);
 
-impl Drop for KeptAlive {
+impl Drop for KeepAliveTask {
     fn drop(&mut self) {
         self.0.abort();
     }

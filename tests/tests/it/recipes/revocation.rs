@@ -16,7 +16,7 @@ async fn a_revoked_lock_is_taken_away_at_its_deadline_by_the_next_leader() {
         scene.ask_later(Call::get(format!("/v1/tickets{}?until=revoked&wait=90s", held.ticket)).session(&holder));
     let waiting = scene.wait(&other, "/l", "new").await;
     let revoke = Call::post(format!("/v1/revocations/l?deadline={DEADLINE_MS}ms")).session(&other).once();
-    let asked: zlock_client::api::Revoked = scene.ask(revoke).await.json();
+    let asked: zlock_client::api::Revocation = scene.ask(revoke).await.json();
     assert_eq!(asked.tickets, [held.ticket.as_str()]);
     let paused = scene.pause_leader().await;
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use zlock_client::api::{LockQueue, Released, SessionOpened, Ticket};
+use zlock_client::api::{LockQueue, NewSession, Release, Ticket};
 
 use crate::harness::{Answer, Call, Client, Cluster, Options, Pace, Session, until};
 
@@ -179,7 +179,7 @@ impl Scene {
     /// Opens a session that lives only by the test's own heartbeats.
     pub(crate) async fn session_for(&self, timeout_ms: u64) -> Session {
         let body = format!("{{\"timeout\":\"{timeout_ms}ms\",\"label\":\"test\"}}");
-        let opened: SessionOpened = self.ask(Call::post("/v1/sessions").body(body)).await.json();
+        let opened: NewSession = self.ask(Call::post("/v1/sessions").body(body)).await.json();
         Session { id: opened.session, key: opened.session_key, timeout_ms: u64::from(opened.timeout_ms) }
     }
 
@@ -209,7 +209,7 @@ impl Scene {
     }
 
     /// Gives one hold back.
-    pub(crate) async fn release(&self, session: &Session, ticket: &str) -> Released {
+    pub(crate) async fn release(&self, session: &Session, ticket: &str) -> Release {
         self.ask(Call::delete(format!("/v1/tickets{ticket}")).session(session).once()).await.json()
     }
 

@@ -1,4 +1,5 @@
-//! The append lane: entries stream to one peer, many requests under way, answers in order.
+//! The append lane: it streams entries to one peer, with many requests under way and answers in
+//! order.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,43 +17,44 @@ use storage::{Entry, LogId, TypeConfig};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::append_frame::AppendFrame;
-use super::frame::{Framed, malformed};
+use super::frame::{FramedStream, malformed};
 use super::messages::{AppendAnswer, AppendResult};
 use super::rules::partial_success;
 use crate::raft::network::lost;
-use crate::raft::purged::Purged;
+use crate::raft::purge_index::PurgeIndex;
 use crate::raft::quorum_contact::Following;
 
-/// Frames under way. The peer's Raft takes as many without an answer.
+/// Largest number of frames under way. The peer takes as many before it has answered the first.
 const INFLIGHT_MAX: usize = 64;
-/// Bytes of commands in one frame, but for a single entry that is longer.
+/// Largest size in bytes of commands in one frame, unless a single entry is longer.
 const FRAME_COMMANDS_BYTES: usize = 4 << 20;
-/// Bytes that may wait for the socket before more entries are read.
+/// Bytes that may wait for the socket before no more entries are read.
 const OUTPUT_BYTES_MAX: usize = 4 << 20;
 
-/// Frames whose times are remembered. Those who sent the oldest have long given up.
+/// Largest number of frames whose times are kept. The requests of still older ones have long timed
+/// out.
 const SENT_MAX: usize = 1_024;
 
-/// A connection on the append lane. Outlives the streams over it; answers to an earlier stream are
-/// passed over.
+/// Connection on the append lane. It outlives the streams over it, and ignores answers to an
+/// earlier stream.
 pub(crate) struct AppendLine {
-    framed: Framed,
+    framed: FramedStream,
     sequence: u64,
     answered: u64,
-    /// Frames without an answer: number, term, and when each was sent.
+    /// Frames without an answer: number, term, and time of sending.
     sent: VecDeque<(u64, u64, Instant)>,
     following: Arc<Following>,
-    /// Time since which an answer is owed without anything being heard.
+    /// Time since which an answer is owed and nothing was heard; `None` if none is owed.
     waiting_since: Option<Instant>,
 }
 
 impl AppendLine {
-    /// Makes a line whose `following` learns of every frame that the peer takes as a follower.
-    pub(crate) fn new(framed: Framed, following: Arc<Following>) -> AppendLine {
+    /// Makes a line. `following` is told of every frame that the peer accepts as a follower.
+    pub(crate) fn new(framed: FramedStream, following: Arc<Following>) -> AppendLine {
         AppendLine { framed, sequence: 0, answered: 0, sent: VecDeque::new(), following, waiting_since: None }
     }
 
-    /// Tells whether an answer has been owed for too long.
+    /// Tells whether an answer has been owed for longer than `peer_timeout`.
     pub(crate) fn is_silent(&self, peer_timeout: Duration) -> bool {
         self.waiting_since.is_some_and(|since| since.elapsed() >= peer_timeout)
     }
@@ -87,18 +89,17 @@ struct InFlight {
     last: Option<LogId>,
 }
 
-/// Sends the requests of `input` and yields their results. Polled by Raft's replication task; no
-/// task of its own.
+/// Sends the requests of `input` and yields their results. Raft's replication task polls it.
 pub(crate) struct AppendStream<'s, S> {
-    /// The connection; emptied when it is of no more use.
+    /// The connection; `None` once it has failed.
     line: &'s mut Option<AppendLine>,
     input: Option<S>,
     inflight: VecDeque<InFlight>,
     peer_timeout: Duration,
     timer: Pin<Box<Sleep>>,
-    /// The end of the purged log, for replication, which says so when what the peer needs was
-    /// purged. A heartbeat goes to a peer that gets a snapshot, too.
-    purged: Option<Purged>,
+    /// End of the purged log, for replication: the stream fails when the peer needs an entry that
+    /// was purged. `None` for heartbeats, which also go to a peer that gets a snapshot.
+    purge_index: Option<PurgeIndex>,
 }
 
 type Item = Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>;
@@ -111,13 +112,13 @@ where
         line: &'s mut Option<AppendLine>,
         input: S,
         peer_timeout: Duration,
-        purged: Option<Purged>,
+        purge_index: Option<PurgeIndex>,
     ) -> AppendStream<'s, S> {
         let timer = Box::pin(sleep_until(Instant::now() + peer_timeout));
-        AppendStream { line, input: Some(input), inflight: VecDeque::new(), peer_timeout, timer, purged }
+        AppendStream { line, input: Some(input), inflight: VecDeque::new(), peer_timeout, timer, purge_index }
     }
 
-    /// Takes requests as long as there is room for them.
+    /// Takes requests as long as there is room.
     fn poll_input(&mut self, line: &mut AppendLine, cx: &mut Context<'_>) -> io::Result<()> {
         while self.inflight.len() < INFLIGHT_MAX && line.framed.queued_bytes() < OUTPUT_BYTES_MAX {
             let Some(input) = &mut self.input else { break };
@@ -133,18 +134,19 @@ where
         Ok(())
     }
 
-    /// Raft purges what no stream is about to send. But one that has just failed counts as none,
-    /// and begins again where it was. With an error Raft comes to a snapshot.
+    /// Fails if the next entry for the peer was purged, so that Raft sends a snapshot. Raft keeps
+    /// entries that a stream is about to send, but a stream that has just failed does not count,
+    /// and begins again where it was.
     fn check(&self, request: &AppendEntriesRequest<TypeConfig>) -> io::Result<()> {
-        let needed = |purged: &Purged| purged.is_needed_behind(request.prev_log_id);
-        if request.entries.is_empty() && self.purged.as_ref().is_some_and(needed) {
+        let needed = |purged: &PurgeIndex| purged.is_needed_behind(request.prev_log_id);
+        if request.entries.is_empty() && self.purge_index.as_ref().is_some_and(needed) {
             return Err(io::Error::other("what comes next for this peer was purged"));
         }
         Ok(())
     }
 
-    /// Queues a request, in several frames when it is long. Each has its own answer, as if each had
-    /// been a request.
+    /// Queues a request, in several frames if it is long. Each frame gets its own answer, as if it
+    /// were a request.
     fn queue(&mut self, line: &mut AppendLine, request: AppendEntriesRequest<TypeConfig>) -> io::Result<()> {
         let term = request.vote.leader_id.term;
         let mut prev = request.prev_log_id;
@@ -190,7 +192,7 @@ where
         }
     }
 
-    /// Becomes ready when the peer has been silent for too long.
+    /// Becomes ready when the peer has been silent for longer than its timeout.
     fn poll_silence(&mut self, line: &AppendLine, cx: &mut Context<'_>) -> Poll<()> {
         while self.timer.as_mut().poll(cx).is_ready() {
             if line.is_silent(self.peer_timeout) {
@@ -229,10 +231,10 @@ where
         };
         let polled = this.poll_line(&mut line, cx);
         match polled {
-            // The connection is in an unknown state; the next stream opens another.
+            // The connection is in an unknown state, so the next stream opens another.
             Poll::Ready(Err(error)) => Poll::Ready(Some(Err(lost(&error)))),
             Poll::Ready(Ok(item)) => {
-                // The time for which the item is worked on is not the peer's.
+                // The peer is not charged with the time for which Raft works on the item.
                 line.framed.pause();
                 *this.line = Some(line);
                 Poll::Ready(item)
@@ -245,7 +247,7 @@ where
     }
 }
 
-/// Number of these entries that go into one frame.
+/// Number of leading entries that go into one frame.
 fn frame_entries(entries: &[Entry]) -> usize {
     let mut bytes = 0;
     let fits = |entry: &&Entry| {

@@ -1,14 +1,14 @@
-//! A frame with entries, and its bytes.
+//! Frame with entries, and its bytes.
 //!
-//! Positions in one frame are close to each other. So the first is written as it is, and the others
-//! by how far they are from it.
+//! Positions in one frame are close to each other. So the first one is written as it is, and the
+//! others as their distance from it.
 //!
 //! ```text
 //! parts (1 byte) | sequence | vote | more | prev | commit | acknowledged | count | entries
 //! ```
 //!
-//! `more` is what later programs say in the head of a frame: fields with numbers, passed over where
-//! a number is not known.
+//! `more` has fields of later programs in the head of a frame. Each has a number, and a field with
+//! an unknown number is ignored.
 
 use bincode::de::Decoder;
 use bincode::enc::Encoder;
@@ -16,40 +16,41 @@ use bincode::error::{DecodeError, EncodeError};
 use bincode::{Decode, Encode};
 use storage::codec::{EntryRecord, LogIdRecord, PayloadRecord, VoteRecord};
 
-/// Entries from the leader.
+/// Entries, or a heartbeat, from the leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AppendFrame {
-    /// Rises by one with each frame of a connection; the answer repeats it.
+    /// Number of the frame, which rises by one with each frame of a connection. The answer repeats
+    /// it.
     pub(crate) sequence: u64,
     /// The leader's vote.
     pub(crate) vote: VoteRecord,
-    /// The entry before the first.
+    /// The entry before the first one in `entries`.
     pub(crate) prev_log_id: Option<LogIdRecord>,
     /// The last entry that the leader has committed.
     pub(crate) leader_commit: Option<LogIdRecord>,
-    /// The last entry that the receiver has told this leader to be on its disk.
+    /// The last entry that the receiver has acknowledged to this leader as on its disk.
     pub(crate) acknowledged: Option<LogIdRecord>,
-    /// The entries; none in a heartbeat.
+    /// The entries; empty in a heartbeat.
     pub(crate) entries: Vec<EntryRecord>,
 }
 
-// Flags: fields that are there, and those that need not be said.
+// Flags: which fields are present, and which can be left out because they follow from others.
 const PREV: u8 = 1;
 const COMMIT: u8 = 1 << 1;
 const ACKNOWLEDGED: u8 = 1 << 2;
-/// All positions are of the vote's term.
+/// All positions have the vote's term, which is not repeated.
 const ONE_TERM: u8 = 1 << 3;
-/// Each entry is the next one after the one before it.
+/// Entries are consecutive, so their indexes are not written.
 const IN_ORDER: u8 = 1 << 4;
 const MORE: u8 = 1 << 5;
 const KNOWN: u8 = PREV | COMMIT | ACKNOWLEDGED | ONE_TERM | IN_ORDER | MORE;
 
-/// The way in which positions are written in one frame.
+/// Form in which positions are written in one frame.
 #[derive(Clone, Copy)]
 struct Scale {
-    /// The term of all of them, if there is only one.
+    /// Term of all positions; `None` if there are several terms.
     term: Option<u64>,
-    /// The index from which their indexes are counted.
+    /// Index from which the other indexes are counted.
     base: u64,
 }
 

@@ -1,12 +1,13 @@
-//! Connections to this node's peer port, and the share that each may take up.
+//! Connections to this node's peer port, and the share of each in its resources.
 //!
-//! A caller is a stranger until its hello was a member's. Strangers share a few places, so that
-//! they cost little, and a new one takes the place of the oldest of the address that holds most, so
-//! that they keep no member waiting. A member has places of its own for each lane: a connection
-//! beyond them takes the place of that member's oldest on that lane. A stranger that knows the
-//! cluster's name and ids gets that far; who a peer really is, is not looked at here.
+//! A caller is a stranger until it has sent a member's hello. Strangers share a few places, so that
+//! they cost little. A new stranger takes the place of the oldest one from the address with the
+//! most strangers, so that strangers keep no member waiting. A member has separate places for each
+//! lane, and a connection beyond them takes the place of that member's oldest one on that lane. A
+//! stranger that knows the cluster's name and ids counts as a member here; nothing proves who a
+//! peer is.
 //!
-//! Frames that have begun are kept until they are whole. All of them together have a bound, beyond
+//! Incomplete frames are kept until they are complete. All of them together have a bound, beyond
 //! which the connection that holds most is ended.
 
 use std::collections::BTreeMap;
@@ -18,21 +19,22 @@ use tokio::sync::oneshot;
 
 use super::messages::Lane;
 
-/// Connections that have not said yet who they are.
+/// Largest number of connections that have not sent a hello yet.
 const STRANGERS_MAX: usize = 64;
-/// Bytes of frames that have begun, over all connections. More than three of the longest.
+/// Largest size in bytes of incomplete frames over all connections. More than three frames of the
+/// greatest length.
 const BEGUN_BYTES_MAX: usize = 64 << 20;
 
 /// All callers of a node.
 #[derive(Debug, Default)]
 pub(crate) struct Callers {
-    table: Mutex<Table>,
+    table: Mutex<CallerTable>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct CallerTable {
     next: u64,
-    /// Callers in the order in which they came.
+    /// Callers by number, which rises in the order in which they came.
     callers: BTreeMap<u64, Caller>,
     begun_bytes: usize,
 }
@@ -40,27 +42,27 @@ struct Table {
 #[derive(Debug)]
 struct Caller {
     addr: Option<IpAddr>,
-    /// The member and the lane, once the caller has said hello.
+    /// The member and the lane; `None` before the caller's hello.
     member: Option<(u64, Lane)>,
     begun_bytes: usize,
-    /// A sender by which the connection is told to end.
+    /// Sender that tells the connection to end.
     end: oneshot::Sender<()>,
 }
 
-/// The place of one connection, which is free again when this is dropped.
+/// Place of one connection, given back by its drop.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct CallerPlace {
     callers: Arc<Callers>,
     number: u64,
 }
 
-/// The word to a connection that it has lost its place to another; it does not come when the
+/// The notice to a connection that it has lost its place to another; it does not come when the
 /// connection gives the place back itself.
-pub(crate) type Replaced = oneshot::Receiver<()>;
+pub(crate) type ReplacementNotice = oneshot::Receiver<()>;
 
 impl Lane {
-    /// Connections of one member. A leader has two for appends, and a member that has just lost its
-    /// connections may be back before this node knows.
+    /// Number of connections of one member. A leader has two for appends, and a member that has
+    /// just lost its connections may be back before this node notices.
     fn places(self) -> usize {
         match self {
             Lane::Append => 4,
@@ -70,8 +72,8 @@ impl Lane {
 }
 
 impl Callers {
-    /// A place for a stranger.
-    pub(crate) fn enter(self: &Arc<Self>, addr: Option<IpAddr>) -> (Place, Replaced) {
+    /// Gives a stranger a place.
+    pub(crate) fn enter(self: &Arc<Self>, addr: Option<IpAddr>) -> (CallerPlace, ReplacementNotice) {
         let (end, replaced) = oneshot::channel();
         let mut table = self.table();
         while table.strangers().count() >= STRANGERS_MAX {
@@ -82,33 +84,33 @@ impl Callers {
         table.next += 1;
         table.callers.insert(number, Caller { addr, member: None, begun_bytes: 0, end });
         drop(table);
-        (Place { callers: Arc::clone(self), number }, replaced)
+        (CallerPlace { callers: Arc::clone(self), number }, replaced)
     }
 
-    /// Bytes of frames that have begun.
+    /// Bytes of incomplete frames.
     #[cfg(test)]
     pub(crate) fn begun_bytes(&self) -> usize {
         self.table().begun_bytes
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, CallerTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Table {
+impl CallerTable {
     fn strangers(&self) -> impl Iterator<Item = (u64, Option<IpAddr>)> {
         self.callers.iter().filter(|(_, caller)| caller.member.is_none()).map(|(number, caller)| (*number, caller.addr))
     }
 
-    /// The address of most strangers.
+    /// Address with the most strangers.
     fn most_frequent_address(&self) -> Option<IpAddr> {
         let mut counts = BTreeMap::<Option<IpAddr>, usize>::new();
         self.strangers().for_each(|(_, addr)| *counts.entry(addr).or_default() += 1);
         counts.into_iter().max_by_key(|(_, count)| *count).and_then(|(addr, _)| addr)
     }
 
-    /// Ends the oldest stranger's connection of this address.
+    /// Ends the connection of the oldest stranger from this address.
     fn remove_one_of(&mut self, addr: Option<IpAddr>) {
         let oldest = self.strangers().find(|(_, other)| *other == addr).map(|(number, _)| number);
         if let Some(number) = oldest {
@@ -116,7 +118,7 @@ impl Table {
         }
     }
 
-    /// Gives a caller's place to another.
+    /// Ends a connection whose place another one takes.
     fn end(&mut self, number: u64) {
         if let Some(caller) = self.remove(number) {
             // A connection that is gone has no use for this.
@@ -135,8 +137,8 @@ impl Table {
     }
 }
 
-impl Place {
-    /// Makes a member of the stranger.
+impl CallerPlace {
+    /// Turns the stranger into a member.
     pub(crate) fn admit(&self, member: u64, lane: Lane) {
         let mut table = self.callers.table();
         let of_lane = |caller: &Caller| caller.member == Some((member, lane));
@@ -152,10 +154,10 @@ impl Place {
         }
     }
 
-    /// Counts the bytes of a frame that is not whole yet, which are kept for this connection.
+    /// Counts the bytes of an incomplete frame that are kept for this connection.
     ///
     /// # Errors
-    /// When this connection holds most of all, and all together too much.
+    /// When all connections together hold too much and this one holds the most.
     pub(crate) fn keep(&self, bytes: usize) -> io::Result<()> {
         let mut table = self.callers.table();
         let refused = || io::Error::new(io::ErrorKind::OutOfMemory, "frames that have begun take up too much memory");
@@ -174,7 +176,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for CallerPlace {
     fn drop(&mut self) {
         self.callers.table().remove(self.number);
     }
@@ -188,11 +190,11 @@ mod tests {
         Some([10, 0, 0, last].into())
     }
 
-    fn lives(replaced: &mut Replaced) -> bool {
+    fn lives(replaced: &mut ReplacementNotice) -> bool {
         replaced.try_recv() == Err(oneshot::error::TryRecvError::Empty)
     }
 
-    fn living(callers: &mut [(Place, Replaced)]) -> usize {
+    fn living(callers: &mut [(CallerPlace, ReplacementNotice)]) -> usize {
         callers.iter_mut().map(|(_, replaced)| usize::from(lives(replaced))).sum()
     }
 

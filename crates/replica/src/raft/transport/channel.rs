@@ -1,7 +1,7 @@
-//! Questions to one peer over one connection: many under way, answers in any order.
+//! Questions to one peer over one connection, with many under way and answers in any order.
 //!
-//! One task owns the connection and opens it when there is something to ask. It tells what the
-//! caller must know: whether a question without an answer was ever sent.
+//! One task owns the connection and opens it when there is a question. For a question without an
+//! answer, it tells the caller whether the question may have been sent.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -14,46 +14,47 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, interval, timeout_at};
 
 use super::connect::Target;
-use super::frame::{Exchange, Framed};
-use super::messages::{Answer, Ask, FRAME_BYTES_MAX, Numbered};
+use super::frame::{Exchange, FramedStream};
+use super::messages::{Answer, Ask, FRAME_BYTES_MAX, NumberedMessage};
 use crate::stop::Stop;
 
-/// Questions that wait for the connection's task. Beyond: the caller waits, up to its deadline.
+/// Largest number of questions that wait for the connection's task. Beyond, callers wait up to
+/// their deadlines.
 const QUEUE_MAX: usize = 1024;
-/// Questions under way on one connection; fewer than the peer works on, so that it always reads our
-/// pings. Beyond: they stay in the queue.
+/// Largest number of questions under way on one connection. The peer takes more, so that it always
+/// reads our pings. Further questions stay in the queue.
 const PENDING_MAX: usize = 8_000;
-/// Bytes that are gathered before the socket must take some.
+/// Bytes that are gathered before the socket must take some of them.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
-/// The number of a ping, which no caller waits for.
+/// Number of a ping, for which no caller waits.
 const PING: u64 = 0;
-/// Time after a failed connection attempt in which questions fail at once.
+/// Time after a failed attempt to connect in which questions fail at once.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The answer to a question that comes too late for a peer that stops.
+/// Answer to a question that comes too late for a peer that stops.
 const LEFT: &str = "the peer is shutting down";
 
-/// The reason why there is no answer.
+/// Reason why a question has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ChannelError {
-    /// The question was not sent, or surely not taken.
+    /// The question was not sent, or the peer surely has not taken it.
     NotSent(String),
-    /// The question may have been sent, and heard.
+    /// The peer may have taken the question.
     Lost(String),
 }
 
 struct Question {
     ask: Ask,
     reply: oneshot::Sender<Result<Answer, ChannelError>>,
-    /// The room that it takes up until it is on its way, whether its caller still waits for it or
-    /// not.
-    _held: Option<Held>,
+    /// Resource that is kept until the question has left the queue, even if its caller no longer
+    /// waits.
+    _held: Option<DropGuard>,
 }
 
-/// A thing that is kept, and let go.
-pub(crate) type Held = Arc<dyn Any + Send + Sync>;
+/// A guard of any kind, whose drop gives back what it stands for.
+pub(crate) type DropGuard = Arc<dyn Any + Send + Sync>;
 
-/// The asking end. Clones share the connection; the task ends with the last of them, or with the
+/// The asking end of a connection. Clones share it; its task ends with the last clone, or with the
 /// node.
 #[derive(Clone)]
 pub(crate) struct Channel {
@@ -61,8 +62,8 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// Starts the connection's task on the current runtime. The target's `peer_timeout` is the
-    /// silence of a peer that owes answers, after which the connection counts as lost.
+    /// Starts the connection's task on the current runtime. After the target's `peer_timeout`, a
+    /// silent peer that owes answers counts as lost.
     pub(crate) fn open(target: Target, stopped: Stop) -> Channel {
         let (questions, queue) = mpsc::channel(QUEUE_MAX);
         tokio::spawn(async move {
@@ -85,11 +86,16 @@ impl Channel {
     }
 
     /// Asks, and keeps `held` for as long as the question is in the queue.
-    pub(crate) async fn ask_holding(&self, ask: Ask, held: Held, deadline: Instant) -> Result<Answer, ChannelError> {
+    pub(crate) async fn ask_holding(
+        &self,
+        ask: Ask,
+        held: DropGuard,
+        deadline: Instant,
+    ) -> Result<Answer, ChannelError> {
         self.ask_with(ask, Some(held), deadline).await
     }
 
-    async fn ask_with(&self, ask: Ask, _held: Option<Held>, deadline: Instant) -> Result<Answer, ChannelError> {
+    async fn ask_with(&self, ask: Ask, _held: Option<DropGuard>, deadline: Instant) -> Result<Answer, ChannelError> {
         let (reply, answer) = oneshot::channel();
         match timeout_at(deadline, self.questions.send(Question { ask, reply, _held })).await {
             Err(_) => return Err(ChannelError::NotSent("too many questions to the peer under way".into())),
@@ -138,7 +144,7 @@ impl Task {
         }
     }
 
-    /// Fails a question and all that queued up behind it.
+    /// Fails a question and all that wait in the queue.
     fn fail_unsent(&mut self, first: Option<Question>, why: &str) {
         let mut next = first.or_else(|| self.queue.try_recv().ok());
         while let Some(question) = next {
@@ -147,10 +153,15 @@ impl Task {
         }
     }
 
-    /// Asks and hands answers out until the connection breaks; returns why.
-    async fn serve(&mut self, framed: Framed, first: Question) -> io::Error {
-        let mut line =
-            Line { framed, pending: BTreeMap::new(), last_number: PING, heard_at: Instant::now(), left: false };
+    /// Sends questions and passes answers on until the connection breaks. Returns the reason.
+    async fn serve(&mut self, framed: FramedStream, first: Question) -> io::Error {
+        let mut line = OpenConnection {
+            framed,
+            pending: BTreeMap::new(),
+            last_number: PING,
+            heard_at: Instant::now(),
+            left: false,
+        };
         let mut tick = interval(self.peer_timeout / 4);
         let error = match line.put(first) {
             Ok(()) => self.exchange(&mut line, &mut tick).await,
@@ -163,13 +174,14 @@ impl Task {
         error
     }
 
-    async fn exchange(&mut self, line: &mut Line, tick: &mut tokio::time::Interval) -> io::Error {
+    async fn exchange(&mut self, line: &mut OpenConnection, tick: &mut tokio::time::Interval) -> io::Error {
         loop {
             let room = line.pending.len() < PENDING_MAX && line.framed.queued_bytes() < OUTPUT_BYTES_MAX;
             let step = tokio::select! {
                 biased;
                 now = tick.tick() => line.check(now, self.peer_timeout),
-                // Answers before questions: they are never more than the questions that were taken.
+                // Answers before questions: there are never more answers than questions that were
+                // taken.
                 exchange = line.framed.exchange() => exchange.and_then(|exchange| line.take(exchange)),
                 question = self.queue.recv(), if room => match question {
                     Some(question) => line.put(question),
@@ -182,8 +194,8 @@ impl Task {
         }
     }
 
-    /// Takes what else is queued, so that one write carries it all.
-    fn put_waiting(&mut self, line: &mut Line) -> io::Result<()> {
+    /// Takes all other queued questions, so that one write sends them together.
+    fn put_waiting(&mut self, line: &mut OpenConnection) -> io::Result<()> {
         while line.pending.len() < PENDING_MAX && line.framed.queued_bytes() < OUTPUT_BYTES_MAX {
             match self.queue.try_recv() {
                 Ok(question) => line.put(question)?,
@@ -194,24 +206,24 @@ impl Task {
     }
 }
 
-/// A connection and who waits on it.
-struct Line {
-    framed: Framed,
+/// An open connection, and the questions that wait for answers on it.
+struct OpenConnection {
+    framed: FramedStream,
     pending: BTreeMap<u64, oneshot::Sender<Result<Answer, ChannelError>>>,
     last_number: u64,
     heard_at: Instant,
-    /// The peer stops, and takes no more questions.
+    /// True once the peer stops, and takes no more questions.
     left: bool,
 }
 
-impl Line {
+impl OpenConnection {
     fn put(&mut self, question: Question) -> io::Result<()> {
         if self.left {
             let _ = question.reply.send(Err(ChannelError::NotSent(LEFT.into())));
             return Ok(());
         }
-        // No caller waits any more: asking now would do work for nothing, and a proposal would be a
-        // surprise.
+        // No caller waits any more, so the work would be for nothing, and nobody expects a
+        // proposal.
         if question.reply.is_closed() {
             return Ok(());
         }
@@ -226,7 +238,7 @@ impl Line {
             return Ok(());
         }
         self.last_number += 1;
-        let record = codec::encode(&Numbered { number: self.last_number, body: question.ask });
+        let record = codec::encode(&NumberedMessage { number: self.last_number, body: question.ask });
         if record.len() > FRAME_BYTES_MAX {
             let _ = question.reply.send(Err(ChannelError::NotSent("too large for one frame".into())));
             return Ok(());
@@ -235,7 +247,7 @@ impl Line {
         self.framed.queue_record(&record)
     }
 
-    fn take(&mut self, exchange: Exchange<Numbered<Answer>>) -> io::Result<()> {
+    fn take(&mut self, exchange: Exchange<NumberedMessage<Answer>>) -> io::Result<()> {
         let answer = match exchange {
             Exchange::Message(answer) => answer,
             Exchange::Flushed => return Ok(()),
@@ -253,8 +265,8 @@ impl Line {
         Ok(())
     }
 
-    /// Reads, after an error of sending, what the peer had said before it closed the connection:
-    /// that it leaves, above all.
+    /// After an error of sending, reads what the peer sent before it closed the connection: in
+    /// particular, that it stops.
     async fn hear_out(&mut self, error: &io::Error, peer_timeout: Duration) {
         if !matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) {
             return;
@@ -270,12 +282,13 @@ impl Line {
         let _ = timeout_at(Instant::now() + peer_timeout, rest).await;
     }
 
-    /// Looks whether the connection is over. One whose peer has left is over with the last answer.
+    /// Fails if the connection is over. After a peer has left, it is over with the last answer.
     fn look_whether_over(&self) -> io::Result<()> {
         if self.left && self.pending.is_empty() { Err(io::Error::other(LEFT)) } else { Ok(()) }
     }
 
-    /// Forgets callers that have gone, and tells a silent peer from a slow answer.
+    /// Drops questions whose callers no longer wait. Pings a peer that owes answers, and fails when
+    /// it is silent for too long.
     fn check(&mut self, now: Instant, peer_timeout: Duration) -> io::Result<()> {
         self.pending.retain(|_, reply| !reply.is_closed());
         if self.pending.is_empty() {
@@ -286,7 +299,7 @@ impl Line {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the peer is silent"));
         }
         if silent >= peer_timeout / 4 {
-            self.framed.queue(&Numbered { number: PING, body: Ask::Ping })?;
+            self.framed.queue(&NumberedMessage { number: PING, body: Ask::Ping })?;
         }
         Ok(())
     }
@@ -317,8 +330,8 @@ mod tests {
         Channel::open(target, stop.clone())
     }
 
-    async fn accept(listener: &TcpListener) -> Framed {
-        let mut framed = Framed::new(listener.accept().await.unwrap().0, SILENCE * 50).unwrap();
+    async fn accept(listener: &TcpListener) -> FramedStream {
+        let mut framed = FramedStream::new(listener.accept().await.unwrap().0, SILENCE * 50).unwrap();
         let (place, _) = Arc::<Callers>::default().enter(None);
         welcome(&identity(2), &mut framed, place, SILENCE * 50).await.unwrap().unwrap();
         framed
@@ -335,11 +348,11 @@ mod tests {
         let channel = open(&listener, &stop);
         let answering = async {
             let mut framed = accept(&listener).await;
-            let first: Numbered<Ask> = framed.next().await.unwrap().unwrap();
-            let second: Numbered<Ask> = framed.next().await.unwrap().unwrap();
+            let first: NumberedMessage<Ask> = framed.next().await.unwrap().unwrap();
+            let second: NumberedMessage<Ask> = framed.next().await.unwrap().unwrap();
             for ask in [second, first] {
                 let body = if ask.body == Ask::ReadIndex { Answer::ReadIndex(5) } else { Answer::Pong };
-                framed.send(&Numbered { number: ask.number, body }).await.unwrap();
+                framed.send(&NumberedMessage { number: ask.number, body }).await.unwrap();
             }
             framed
         };
@@ -359,8 +372,8 @@ mod tests {
         assert_eq!(Arc::strong_count(&held), 2);
         let answering = async {
             let mut framed = accept(&listener).await;
-            let question: Numbered<Ask> = framed.next().await.unwrap().unwrap();
-            framed.send(&Numbered { number: question.number, body: Answer::Pong }).await.unwrap();
+            let question: NumberedMessage<Ask> = framed.next().await.unwrap().unwrap();
+            framed.send(&NumberedMessage { number: question.number, body: Answer::Pong }).await.unwrap();
             framed
         };
         let (answer, _framed) = tokio::join!(channel.ask_holding(Ask::Ping, held.clone(), soon()), answering);
@@ -374,7 +387,7 @@ mod tests {
         let channel = open(&listener, &stop);
         let (lost, ()) = tokio::join!(channel.ask(Ask::ReadIndex, soon()), async {
             let mut framed = accept(&listener).await;
-            let _: Option<Numbered<Ask>> = framed.next().await.unwrap();
+            let _: Option<NumberedMessage<Ask>> = framed.next().await.unwrap();
         });
         assert!(matches!(lost, Err(ChannelError::Lost(_))), "{lost:?}");
         drop(listener);
@@ -392,12 +405,15 @@ mod tests {
         let channel = open(&listener, &stop);
         let leaving = async {
             let mut framed = accept(&listener).await;
-            let first: Numbered<Ask> = framed.next().await.unwrap().unwrap();
-            let _second: Numbered<Ask> = framed.next().await.unwrap().unwrap();
-            framed.send(&Numbered { number: PING, body: Answer::Leaving { taken: first.number } }).await.unwrap();
-            framed.send(&Numbered { number: first.number, body: Answer::ReadIndex(5) }).await.unwrap();
+            let first: NumberedMessage<Ask> = framed.next().await.unwrap().unwrap();
+            let _second: NumberedMessage<Ask> = framed.next().await.unwrap().unwrap();
+            framed
+                .send(&NumberedMessage { number: PING, body: Answer::Leaving { taken: first.number } })
+                .await
+                .unwrap();
+            framed.send(&NumberedMessage { number: first.number, body: Answer::ReadIndex(5) }).await.unwrap();
             // With the last answer the asker closes.
-            assert!(framed.next::<Numbered<Ask>>().await.unwrap().is_none());
+            assert!(framed.next::<NumberedMessage<Ask>>().await.unwrap().is_none());
         };
         let asks = async { tokio::join!(channel.ask(Ask::ReadIndex, soon()), channel.ask(Ask::ReadIndex, soon())) };
         let ((first, second), ()) = tokio::join!(asks, leaving);
@@ -416,13 +432,13 @@ mod tests {
         // Answers pings at once and the question after several silences.
         let slow = async {
             let mut framed = accept(&listener).await;
-            let question: Numbered<Ask> = framed.next().await.unwrap().unwrap();
+            let question: NumberedMessage<Ask> = framed.next().await.unwrap().unwrap();
             for _ in 0..8 {
-                let ping: Numbered<Ask> = framed.next().await.unwrap().unwrap();
+                let ping: NumberedMessage<Ask> = framed.next().await.unwrap().unwrap();
                 assert_eq!(ping.body, Ask::Ping);
-                framed.send(&Numbered { number: ping.number, body: Answer::Pong }).await.unwrap();
+                framed.send(&NumberedMessage { number: ping.number, body: Answer::Pong }).await.unwrap();
             }
-            framed.send(&Numbered { number: question.number, body: Answer::ReadIndex(1) }).await.unwrap();
+            framed.send(&NumberedMessage { number: question.number, body: Answer::ReadIndex(1) }).await.unwrap();
             framed
         };
         let (answer, _framed) = tokio::join!(channel.ask(Ask::ReadIndex, soon()), slow);
@@ -433,14 +449,19 @@ mod tests {
     async fn what_a_peer_said_before_it_left_is_heard_when_sending_to_it_fails() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (ours, theirs) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
-        let terms = |framed: &mut Framed| {
+        let terms = |framed: &mut FramedStream| {
             let rules = identity(1).rules(2);
             framed.set_terms(Terms { version: VERSIONS.1, frame_bytes_max: FRAME_BYTES_MAX, rules, place: None });
         };
-        let mut framed = Framed::new(ours.unwrap(), SILENCE).unwrap();
+        let mut framed = FramedStream::new(ours.unwrap(), SILENCE).unwrap();
         terms(&mut framed);
-        let mut line =
-            Line { framed, pending: BTreeMap::new(), last_number: PING, heard_at: Instant::now(), left: false };
+        let mut line = OpenConnection {
+            framed,
+            pending: BTreeMap::new(),
+            last_number: PING,
+            heard_at: Instant::now(),
+            left: false,
+        };
         let (mut ask, mut answers) = (Vec::new(), Vec::new());
         for _ in 0..2 {
             let (reply, answer) = oneshot::channel();
@@ -448,12 +469,12 @@ mod tests {
             answers.push(answer);
         }
         ask.into_iter().for_each(|question| line.put(question).unwrap());
-        let mut peer = Framed::new(theirs.unwrap().0, SILENCE).unwrap();
-        peer.send(&Numbered { number: PING, body: Answer::Leaving { taken: 1 } }).await.unwrap();
-        peer.send(&Numbered { number: 1, body: Answer::ReadIndex(5) }).await.unwrap();
+        let mut peer = FramedStream::new(theirs.unwrap().0, SILENCE).unwrap();
+        peer.send(&NumberedMessage { number: PING, body: Answer::Leaving { taken: 1 } }).await.unwrap();
+        peer.send(&NumberedMessage { number: 1, body: Answer::ReadIndex(5) }).await.unwrap();
         drop(peer);
         let error = loop {
-            line.framed.queue(&Numbered { number: PING, body: Ask::Ping }).unwrap();
+            line.framed.queue(&NumberedMessage { number: PING, body: Ask::Ping }).unwrap();
             if let Err(error) = line.framed.flush().await {
                 break error;
             }

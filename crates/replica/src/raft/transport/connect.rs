@@ -1,4 +1,4 @@
-//! Opening a connection and the handshake, from both ends.
+//! Opening of a connection, and the handshake of both ends.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,39 +10,39 @@ use storage::{NodeMeta, codec};
 use tokio::time::timeout;
 use znode::{Levels, OtherLevel, Zxid};
 
-use super::callers::Place;
-use super::frame::{Framed, Terms, malformed};
+use super::callers::CallerPlace;
+use super::frame::{FramedStream, Terms, malformed};
 use super::messages::{
-    Accepted, Answer, Ask, Hello, LEADER_PRIORITY, Lane, Numbered, PROGRAM, ProgramRecord, Refusal, Standing, VERSIONS,
-    Welcome,
+    Acceptance, Answer, Ask, Hello, LEADER_PRIORITY, Lane, NumberedMessage, PROGRAM, ProgramRecord, Refusal, Standing,
+    VERSIONS, Welcome,
 };
 use super::rules::{Horizon, Rules};
 use super::stream::Stream;
 use crate::local::host::Host;
-use crate::raft::known_cluster::{KnownCluster, Met};
+use crate::raft::known_cluster::{KnownCluster, PeerFacts};
 use crate::raft::reach::Reach;
 use crate::{Config, Program};
 
-/// The identity of this node among its peers. The same for all its connections.
+/// Identity of this node towards its peers, for all its connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     /// The cluster's name.
     pub(crate) cluster_id: Arc<str>,
     /// The id of this node.
     pub(crate) node_id: u64,
-    /// The ids of the configured members, which found the cluster.
+    /// Ids of the configured members, which found the cluster.
     founders: Arc<[u64]>,
-    /// The progress of this node.
+    /// Term and index that this node has reached, for the rules.
     pub(crate) horizon: Arc<Horizon>,
-    /// The cluster, as this node knows it.
+    /// Facts that this node knows of the cluster.
     pub(crate) cluster: Arc<KnownCluster>,
-    /// The incarnation of its data directory.
+    /// Incarnation of this node's data directory.
     incarnation: u64,
-    /// True if it joins a cluster that is there.
+    /// True if this node joins an existing cluster.
     joins: bool,
-    /// The preference for it as leader.
+    /// Preference for this node as leader, 0 to 100.
     leader_priority: u8,
-    /// The host that it runs on.
+    /// Machine on which this node runs.
     pub(crate) host: Host,
 }
 
@@ -63,7 +63,7 @@ impl Identity {
         }
     }
 
-    /// Makes the identity of a node that is configured like this and has this data.
+    /// Makes the identity of a node with this configuration and this data.
     pub(crate) fn of(host: Host, config: &Config, meta: &NodeMeta) -> Identity {
         let members: Vec<u64> = config.members.iter().map(|member| member.id).collect();
         let (cluster, incarnation) = (Arc::new(KnownCluster::of(meta, config.program.clone())), meta.incarnation());
@@ -72,7 +72,7 @@ impl Identity {
         Identity { host, cluster, incarnation, joins, leader_priority, ..named }
     }
 
-    /// Rules for what a peer may say to this node.
+    /// Makes the rules for messages of a peer to this node.
     pub(crate) fn rules(&self, peer: u64) -> Rules {
         Rules::new(&self.horizon, peer)
     }
@@ -92,15 +92,15 @@ impl Identity {
         }
     }
 
-    /// Facts that this node says beside the hello.
+    /// Facts that this node tells in addition to the fixed fields of a hello or a welcome.
     fn more(&self) -> Vec<(u16, Vec<u8>)> {
         let Program { version, levels: Levels { min, max } } = self.cluster.program();
         let program = codec::encode::<ProgramRecord>(&(version.clone(), *min, *max));
         vec![(PROGRAM, program), (LEADER_PRIORITY, vec![self.leader_priority])]
     }
 
-    fn accepted(&self, hello: &Hello) -> Accepted {
-        Accepted {
+    fn accepted(&self, hello: &Hello) -> Acceptance {
+        Acceptance {
             version: hello.versions.1.min(VERSIONS.1),
             levels: self.cluster.levels(),
             uuid: self.cluster.uuid(),
@@ -109,8 +109,8 @@ impl Identity {
         }
     }
 
-    /// The reason why a caller is turned away, for the caller and for this node's log; `None` when
-    /// it is welcome.
+    /// Returns the refusal for the caller and its reason for this node's log; `None` for a caller
+    /// that is welcome.
     pub(crate) fn refusal(&self, hello: &Hello) -> Option<(Refusal, String)> {
         let (own, from) = (self.node_id, hello.from);
         let no_member = if hello.cluster_id != *self.cluster_id {
@@ -149,26 +149,27 @@ impl Identity {
         })
     }
 
-    /// Tells whether a caller may be a member. One that knows the cluster's uuid is let in whatever
-    /// this node knows of members: it may not have heard yet that the caller was added, and could
-    /// never hear of it if it turned that caller away as a leader.
+    /// Tells whether a caller may be a member. A caller that knows the cluster's uuid is let in,
+    /// whatever members this node knows. This node may not have heard yet that the caller was
+    /// added, and could never hear of it if it turned the caller away as a leader.
     fn may_call(&self, hello: &Hello) -> bool {
-        // One of another cluster of this name is told so. A node that is to join may not know of
-        // its members before one of them calls.
+        // A node of another cluster of this name is let through here, and refused by
+        // `disagreement`. A node that is to join may not know the members before one of them calls.
         let knows = hello.uuid.is_some() && (self.cluster.uuid().is_some() || self.joins);
         knows || self.known_ids().contains(&hello.from)
     }
 
-    /// The members as far as this node knows; before it knows any the configured ones.
+    /// Ids of the members as far as this node knows them; before it knows any, of the configured
+    /// members.
     fn known_ids(&self) -> BTreeSet<u64> {
         let known = self.cluster.member_ids();
         if known.is_empty() { self.founders.iter().copied().collect() } else { known }
     }
 
-    /// The point in which a member and this node cannot go on together.
+    /// Reason why a member and this node cannot go on together; `None` if they can.
     fn disagreement(&self, hello: &Hello) -> Option<Refusal> {
-        // Before all else: what another cluster decided about its node of this id is none of the
-        // caller's.
+        // Checked first: what this cluster decided about its node of this id does not concern a
+        // caller from another one.
         if !self.cluster.may_be(hello.uuid) || hello.group != self.cluster.group() {
             return Some(Refusal::OtherCluster);
         }
@@ -178,7 +179,7 @@ impl Identity {
         if !overlap(hello.versions, VERSIONS) {
             return Some(Refusal::NoCommonVersion { versions: VERSIONS });
         }
-        // The levels that a caller names end nothing here: it may be a stranger.
+        // Levels named by a caller end nothing here, because the caller may be a stranger.
         let levels = self.cluster.levels();
         if hello.levels.0 > levels.1 {
             self.cluster.doubt_level(hello.from);
@@ -186,9 +187,9 @@ impl Identity {
         (!overlap(hello.levels, levels)).then_some(Refusal::NoCommonLevel { levels })
     }
 
-    /// Tells whether this node goes on with a peer that let it in.
-    fn agrees(&self, accepted: &Accepted) -> Result<(), Refusal> {
-        let Accepted { version, levels, uuid, .. } = accepted;
+    /// Tells whether this node goes on with a peer that has accepted it.
+    fn agrees(&self, accepted: &Acceptance) -> Result<(), Refusal> {
+        let Acceptance { version, levels, uuid, .. } = accepted;
         if !overlap((*version, *version), VERSIONS) {
             return Err(Refusal::NoCommonVersion { versions: (*version, *version) });
         }
@@ -199,8 +200,8 @@ impl Identity {
         if common { Ok(()) } else { Err(Refusal::NoCommonLevel { levels: *levels }) }
     }
 
-    /// The reason why this node does not go on with a peer: the end of this node, if the cluster is
-    /// at a level that it does not know.
+    /// Makes the error of a peer with which this node does not go on. It ends this node if the
+    /// cluster is at a level that this node does not know, or has removed it.
     fn turned_away(&self, refusal: Refusal) -> io::Error {
         let words = match refusal {
             Refusal::NoCommonLevel { levels } => {
@@ -213,10 +214,10 @@ impl Identity {
             }
             refusal => refusal.to_string(),
         };
-        io::Error::new(io::ErrorKind::PermissionDenied, TurnedAway { refusal, words })
+        io::Error::new(io::ErrorKind::PermissionDenied, PeerRejection { refusal, words })
     }
 
-    /// Says which levels a peer knows that has none in common with this node.
+    /// Describes the levels of a peer that has none in common with this node.
     fn levels_in_words(&self, (min, max): (u16, u16)) -> String {
         let known = self.cluster.program().levels;
         if min > known.max {
@@ -228,25 +229,25 @@ impl Identity {
     }
 }
 
-/// A refusal, in words for this node's log.
+/// A refusal, with a description for this node's log.
 #[derive(Debug, thiserror::Error)]
 #[error("{words}")]
-pub(crate) struct TurnedAway {
+pub(crate) struct PeerRejection {
     pub(crate) refusal: Refusal,
     words: String,
 }
 
-/// Reads what a peer says of itself.
-fn said(incarnation: u64, more: &[(u16, Vec<u8>)]) -> Met {
+/// Reads the facts that a peer tells of itself.
+fn said(incarnation: u64, more: &[(u16, Vec<u8>)]) -> PeerFacts {
     let priority = more.iter().find(|(number, _)| *number == LEADER_PRIORITY);
     let leader_priority = priority.and_then(|(_, value)| value.first().copied());
-    Met { incarnation, program: program(more), leader_priority }
+    PeerFacts { incarnation, program: program(more), leader_priority }
 }
 
-/// The longest version that is kept.
+/// Largest size in bytes of a program's version that are accepted.
 const VERSION_BYTES_MAX: usize = 64;
 
-/// Reads what a peer says that it runs.
+/// Reads which program a peer runs; `None` if it does not tell, or not correctly.
 fn program(more: &[(u16, Vec<u8>)]) -> Option<Program> {
     let (_, record) = more.iter().find(|(number, _)| *number == PROGRAM)?;
     let (version, min, max) = codec::decode_short::<ProgramRecord>(record).ok()?;
@@ -259,8 +260,8 @@ fn overlap((low, high): (u16, u16), (own_low, own_high): (u16, u16)) -> bool {
     low.max(own_low) <= high.min(own_high)
 }
 
-/// Addresses of a peer: the one that the membership says, and where nothing answers there the one
-/// that this node's configuration says. Who answers shows in the handshake.
+/// Addresses of a peer: the one in the membership, and the one in this node's configuration, which
+/// is tried when the first fails. The handshake shows which node answers.
 #[derive(Debug)]
 pub(crate) struct Addresses {
     all: Vec<Arc<str>>,
@@ -268,52 +269,52 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// `host:port` of the listener, and another one of the same node.
+    /// Takes the `host:port` of the peer's listener, and another one of the same peer.
     pub(crate) fn new(addr: &str, other: Option<&str>) -> Addresses {
         let other = other.filter(|other| *other != addr);
         Addresses { all: [Some(addr), other].into_iter().flatten().map(Arc::from).collect(), at: AtomicUsize::new(0) }
     }
 
-    /// The address that the membership says.
+    /// The address in the membership.
     pub(crate) fn first(&self) -> &str {
         &self.all[0]
     }
 
-    /// The address that is tried now.
+    /// The address that is tried next.
     pub(crate) fn current(&self) -> Arc<str> {
         Arc::clone(&self.all[self.at.load(Ordering::Relaxed) % self.all.len()])
     }
 
-    /// Goes on to the next address, when nothing came of the last try.
+    /// Goes on to the next address, after a failed try.
     fn next(&self) {
         self.at.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// The peer that is reached, and the way to it.
+/// Peer to connect to, and the way to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     /// The identity of this node.
     pub(crate) identity: Identity,
-    /// The peer.
+    /// Id of the peer.
     pub(crate) to: u64,
     /// Addresses on which the peer listens.
     pub(crate) addrs: Arc<Addresses>,
-    /// The lane for which it is reached.
+    /// Lane of the connection.
     pub(crate) lane: Lane,
-    /// Silence that a peer is allowed.
+    /// Longest silence of the peer.
     pub(crate) peer_timeout: Duration,
-    /// Learns what each try comes to.
+    /// Record of the outcome of each try to connect.
     pub(crate) reach: Arc<Reach>,
-    /// True if it is a member, and not one that is only asked.
+    /// True if the peer is a member; false if it is only asked whether it may become one.
     pub(crate) is_peer: bool,
 }
 
-/// Answers of a node that is asked whether it may become a member.
+/// Answers of a node that was asked whether it may become a member.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Introduction {
     pub(crate) standing: Standing,
-    /// The incarnation of its data directory.
+    /// Incarnation of the node's data directory.
     pub(crate) incarnation: u64,
 }
 
@@ -321,8 +322,8 @@ impl Target {
     /// Connects and shakes hands.
     ///
     /// # Errors
-    /// The peer's words when it refuses.
-    pub(crate) async fn connect(&self) -> io::Result<Framed> {
+    /// An error with the peer's reason when the peer refuses; otherwise an error of the connection.
+    pub(crate) async fn connect(&self) -> io::Result<FramedStream> {
         let connected = timeout(self.peer_timeout, self.shake_hands()).await;
         let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         match &connected {
@@ -335,12 +336,12 @@ impl Target {
         connected
     }
 
-    /// Connects, and asks the node how far it is, without making it a peer.
+    /// Connects, and asks the node for its standing, without making it a peer.
     pub(crate) async fn introduce(&self) -> io::Result<Introduction> {
         let mut framed = self.connect().await?;
-        framed.send(&Numbered { number: 1, body: Ask::Standing }).await?;
-        match framed.next::<Numbered<Answer>>().await? {
-            Some(Numbered { body: Answer::Standing(standing), .. }) => {
+        framed.send(&NumberedMessage { number: 1, body: Ask::Standing }).await?;
+        match framed.next::<NumberedMessage<Answer>>().await? {
+            Some(NumberedMessage { body: Answer::Standing(standing), .. }) => {
                 Ok(Introduction { standing, incarnation: framed.incarnation() })
             }
             Some(_) => Err(malformed("the node answered something else".into())),
@@ -348,9 +349,9 @@ impl Target {
         }
     }
 
-    async fn shake_hands(&self) -> io::Result<Framed> {
+    async fn shake_hands(&self) -> io::Result<FramedStream> {
         let stream = Stream::connect(&self.identity.host, &self.addrs.current(), self.peer_timeout).await?;
-        let mut framed = Framed::new(stream, self.peer_timeout)?;
+        let mut framed = FramedStream::new(stream, self.peer_timeout)?;
         framed.send(&self.identity.hello(self.to, self.lane)).await?;
         match framed.greeting::<Welcome>().await? {
             Some(Welcome::Accepted(accepted)) => {
@@ -369,12 +370,12 @@ impl Target {
     }
 }
 
-/// Answers a caller's [`Hello`]. `None` when it was turned away. A caller that is welcome has its
-/// own place from then on.
+/// Answers a caller's [`Hello`]. Returns `None` when the caller closed the connection, and an error
+/// when it is refused. A caller that is welcome gets a member's place.
 pub(crate) async fn welcome(
     identity: &Identity,
-    framed: &mut Framed,
-    place: Place,
+    framed: &mut FramedStream,
+    place: CallerPlace,
     within: Duration,
 ) -> io::Result<Option<Hello>> {
     let hello =
@@ -424,7 +425,7 @@ mod tests {
             let target =
                 Target { identity: caller, to, addrs, lane: Lane::Control, peer_timeout: WITHIN, reach, is_peer: true };
             let answering = async {
-                let mut framed = Framed::new(listener.accept().await.unwrap().0, WITHIN).unwrap();
+                let mut framed = FramedStream::new(listener.accept().await.unwrap().0, WITHIN).unwrap();
                 let (place, _) = Arc::<Callers>::default().enter(None);
                 welcome(&Identity::new("c", 1, &[1, 2, 3]), &mut framed, place, WITHIN).await.map(drop)
             };

@@ -1,12 +1,13 @@
 //! Frames over one TCP connection: a `u32` length, a `u32` CRC-32 of what follows, both
 //! little-endian, and one record of `storage::codec`.
 //!
-//! The checksum is there because TCP's lets one damaged packet in 65,000 through, and an entry that
-//! was damaged between two nodes would make their states differ for good. It keeps no forger out.
+//! The checksum is needed because TCP's checksum lets one damaged packet in 65,000 through, and a
+//! damaged entry would make the states of two nodes differ for good. It does not protect against
+//! forgery.
 //!
-//! What comes in is bounded: by the length that the other end may announce, by the time that a
-//! frame may take once it has begun, and, on the side that is called, by what all callers together
-//! may keep here (`callers`). Buffers grow with what has come and never with what was announced.
+//! Incoming data is bounded: by the length that the other end may announce, by the time that a
+//! frame may take once it has begun, and, on the called side, by the bytes of all callers'
+//! incomplete frames (`callers`). Buffers grow with what has come, not with what was announced.
 
 use std::future::poll_fn;
 use std::io;
@@ -19,23 +20,23 @@ use bytes::{Buf, Bytes, BytesMut};
 use storage::codec;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::callers::Place;
+use super::callers::CallerPlace;
 use super::messages::{FRAME_BYTES_MAX, VERSIONS};
-use super::rules::{Checked, Rules};
+use super::rules::{PeerMessage, Rules};
 use super::stream::{READ_BYTES, Stream};
 
-/// The longest frame before both ends know each other. A hello and a welcome are far shorter.
+/// Longest frame in bytes before both ends know each other. A hello and a welcome are far shorter.
 const GREETING_BYTES_MAX: usize = 4 << 10;
 
-/// Length and checksum.
+/// Bytes of length and checksum.
 const PREFIX_BYTES: usize = 2 * size_of::<u32>();
-/// Bytes of a frame that has begun which are given a millisecond, beside the silence that a peer is
-/// allowed: 128 KB a second.
+/// Bytes of a frame for which one millisecond is allowed, in addition to the silence that is
+/// allowed to a peer: 128 KB a second.
 const FRAME_BYTES_PER_MS: usize = 128;
-/// A frame that has begun is counted among those of all callers from so many bytes on.
+/// Bytes from which on an incomplete frame is counted with those of all callers.
 const COUNTED_BYTES_MIN: usize = 64 << 10;
 
-/// The outcome of [`Framed::exchange`].
+/// The outcome of [`FramedStream::exchange`].
 #[derive(Debug)]
 pub(crate) enum Exchange<T> {
     /// The peer sent a message.
@@ -46,52 +47,51 @@ pub(crate) enum Exchange<T> {
     Closed,
 }
 
-/// One connection with its buffers. Every method may be cancelled and called again: nothing is lost
-/// in between.
-pub(crate) struct Framed {
+/// One connection with its buffers. Every method may be cancelled and called again, and loses
+/// nothing.
+pub(crate) struct FramedStream {
     stream: Stream,
     input: BytesMut,
     output: BytesMut,
-    /// All that is in `output` may wait for something to go with.
+    /// True if all that is in `output` may wait for a later message.
     idle: bool,
-    /// The terms; none while both ends greet each other.
+    /// Terms of the connection; `None` while both ends greet each other.
     terms: Option<Terms>,
-    /// The incarnation of the data directory at the other end; 0 before it is known.
+    /// Incarnation of the data directory at the other end; 0 before it is known.
     incarnation: u64,
     peer_timeout: Duration,
-    /// Time that this end has waited for the rest of the frame that is not whole yet.
+    /// Time that this end has waited for the rest of the incomplete frame.
     waited: Duration,
-    /// Time since which it waits. None while it does something else: the rest may lie in the socket
-    /// then, in time.
+    /// Time since which this end waits for the rest. `None` while it does something else, because
+    /// the rest may have come into the socket in time.
     waits_since: Option<Instant>,
-    /// True if its bytes were counted with `terms.place`.
+    /// True if the bytes in `input` are counted with `terms.place`.
     counted: bool,
-    /// Length of the last record.
+    /// Bytes of the last record.
     record_bytes: usize,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// Terms on which the other end is heard.
+/// Terms on which this end takes frames from the other end.
 pub(crate) struct Terms {
     /// The version of the messages on this connection.
     pub(crate) version: u16,
-    /// The longest frame that it may send.
+    /// Longest frame in bytes that the other end may send.
     pub(crate) frame_bytes_max: usize,
-    /// Rules for what it may say.
+    /// Rules for the other end's messages.
     pub(crate) rules: Rules,
-    /// The place with which its frames are counted before they are whole; none on the side that
-    /// called.
-    pub(crate) place: Option<Place>,
+    /// Place with which incomplete frames are counted; `None` on the side that called.
+    pub(crate) place: Option<CallerPlace>,
 }
 
-impl Framed {
-    /// A connection on which the peer may send a hello or a welcome, until [`Framed::set_terms`] is
-    /// called. `peer_timeout` is the time that a frame that has begun may take, beside the time for
-    /// its bytes.
-    pub(crate) fn new(stream: impl Into<Stream>, peer_timeout: Duration) -> io::Result<Framed> {
+impl FramedStream {
+    /// A connection on which the peer may send a hello or a welcome, until
+    /// [`FramedStream::set_terms`] is called. `peer_timeout` is the time that a frame that has
+    /// begun may take, beside the time for its bytes.
+    pub(crate) fn new(stream: impl Into<Stream>, peer_timeout: Duration) -> io::Result<FramedStream> {
         let stream = stream.into();
         stream.set_up()?;
-        Ok(Framed {
+        Ok(FramedStream {
             stream,
             input: BytesMut::new(),
             output: BytesMut::new(),
@@ -107,12 +107,12 @@ impl Framed {
         })
     }
 
-    /// Notes the data directory of the other end.
+    /// Notes the incarnation of the other end's data directory.
     pub(crate) fn meet(&mut self, incarnation: u64) {
         self.incarnation = incarnation;
     }
 
-    /// The data directory of the other end; 0 before it is known.
+    /// Incarnation of the other end's data directory; 0 before it is known.
     pub(crate) fn incarnation(&self) -> u64 {
         self.incarnation
     }
@@ -122,18 +122,18 @@ impl Framed {
         self.terms = Some(terms);
     }
 
-    /// The version of the messages that both ends have agreed on.
+    /// Version of the messages on which both ends have agreed.
     pub(crate) fn version(&self) -> u16 {
         self.terms.as_ref().map_or(VERSIONS.0, |terms| terms.version)
     }
 
-    /// Puts a message behind what is to be sent. Sends nothing yet.
+    /// Queues a message to be sent. Sends nothing yet.
     pub(crate) fn queue<T: Encode>(&mut self, message: &T) -> io::Result<()> {
         self.queue_record(&codec::encode(message))
     }
 
-    /// Queues what need not go by itself: [`Framed::exchange`] sends it with the next message, or
-    /// when [`Framed::hurry`] says so. True if it is the first that waits.
+    /// Queues what need not go by itself: [`FramedStream::exchange`] sends it with the next
+    /// message, or when [`FramedStream::hurry`] says so. True if it is the first that waits.
     pub(crate) fn queue_idly<T: Encode>(&mut self, message: &T) -> io::Result<bool> {
         let first = self.output.is_empty();
         let idle = first || self.idle;
@@ -142,17 +142,17 @@ impl Framed {
         Ok(first)
     }
 
-    /// Ends the wait of all that is queued.
+    /// Lets all queued messages be sent without waiting for another one.
     pub(crate) fn hurry(&mut self) {
         self.idle = false;
     }
 
-    /// Tells whether all that is queued waits for something to go with.
+    /// Tells whether all queued messages wait for another one.
     pub(crate) fn is_idle(&self) -> bool {
         self.idle && !self.output.is_empty()
     }
 
-    /// Queues a record that is encoded already.
+    /// Queues an encoded record.
     pub(crate) fn queue_record(&mut self, record: &[u8]) -> io::Result<()> {
         if record.len() > FRAME_BYTES_MAX {
             return Err(io::Error::other(format!("a frame of {} bytes is too long to send", record.len())));
@@ -170,12 +170,12 @@ impl Framed {
         self.output.len()
     }
 
-    /// Length of the last message.
+    /// Bytes of the last message.
     pub(crate) fn record_bytes(&self) -> usize {
         self.record_bytes
     }
 
-    /// Sends what is queued.
+    /// Sends all queued messages.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.output.is_empty() {
             let sent = ready!(self.stream.poll_write(cx, &self.output))?;
@@ -187,7 +187,7 @@ impl Framed {
         Poll::Ready(Ok(()))
     }
 
-    /// The next record; `None` when the peer has closed the connection between two frames.
+    /// Returns the next record; `None` when the peer has closed the connection between two frames.
     pub(crate) fn poll_record(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         loop {
             if let Some(record) = self.take_record()? {
@@ -203,7 +203,7 @@ impl Framed {
         }
     }
 
-    /// A whole record from what has been read, if there is one.
+    /// Takes a complete record out of what was read, if there is one.
     fn take_record(&mut self) -> io::Result<Option<Bytes>> {
         let Some([length, checksum]) = self.prefix() else {
             return Ok(None);
@@ -227,7 +227,7 @@ impl Framed {
         Ok(Some(record))
     }
 
-    /// Length and checksum of the next record.
+    /// Length and checksum of the next record; `None` if they have not come yet.
     fn prefix(&self) -> Option<[u32; 2]> {
         let prefix = self.input.first_chunk::<PREFIX_BYTES>()?;
         let (length, checksum) = prefix.split_first_chunk::<4>()?;
@@ -238,7 +238,7 @@ impl Framed {
         self.terms.as_ref().map_or(GREETING_BYTES_MAX, |terms| terms.frame_bytes_max)
     }
 
-    /// Counts what has come of a long frame, and counts it no more once the frame is whole.
+    /// Counts the bytes of a long incomplete frame, until the frame is complete.
     fn count(&mut self) -> io::Result<()> {
         let bytes = self.input.len();
         if bytes < COUNTED_BYTES_MIN && !self.counted {
@@ -249,13 +249,14 @@ impl Framed {
         place.map_or(Ok(()), |place| place.keep(if self.counted { bytes } else { 0 }))
     }
 
-    /// Says that this end does not wait for the peer from here to the next look at the connection.
+    /// Stops the peer's time until the next look at the connection, because this end does something
+    /// else.
     pub(crate) fn pause(&mut self) {
         self.waited += self.waits_since.take().map_or(Duration::ZERO, |since| since.elapsed());
     }
 
-    /// Becomes ready when a frame has begun and this end has waited for more of it as long as there
-    /// is time for its length.
+    /// Becomes ready when this end has waited for the rest of a frame for longer than its length
+    /// allows.
     fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         if self.input.is_empty() {
             return Poll::Pending;
@@ -270,8 +271,8 @@ impl Framed {
         timer.as_mut().poll(cx).map(|()| io::Error::new(io::ErrorKind::TimedOut, "a frame has begun and does not end"))
     }
 
-    /// Reads a message, and lets none through that breaks a rule.
-    pub(crate) fn read<T: Checked>(&self, record: &[u8]) -> io::Result<T> {
+    /// Decodes a message, and refuses a message that breaks a rule.
+    pub(crate) fn read<T: PeerMessage>(&self, record: &[u8]) -> io::Result<T> {
         let Some(terms) = &self.terms else {
             return Err(malformed("a message before a hello".into()));
         };
@@ -286,7 +287,7 @@ impl Framed {
     }
 
     /// Waits for the next message; `None` when the peer has closed the connection.
-    pub(crate) async fn next<T: Checked>(&mut self) -> io::Result<Option<T>> {
+    pub(crate) async fn next<T: PeerMessage>(&mut self) -> io::Result<Option<T>> {
         match self.record().await? {
             Some(record) => Ok(Some(self.read(&record)?)),
             None => Ok(None),
@@ -294,7 +295,7 @@ impl Framed {
     }
 
     async fn record(&mut self) -> io::Result<Option<Bytes>> {
-        let reading = Reading(self);
+        let reading = PeerWait(self);
         poll_fn(|cx| reading.0.poll_record(cx)).await
     }
 
@@ -306,9 +307,9 @@ impl Framed {
         }
     }
 
-    /// Sends what is queued and waits for a message, whichever comes to an end first.
-    pub(crate) async fn exchange<T: Checked>(&mut self) -> io::Result<Exchange<T>> {
-        let reading = Reading(self);
+    /// Sends queued messages and waits for a message. Returns as soon as one of the two is done.
+    pub(crate) async fn exchange<T: PeerMessage>(&mut self) -> io::Result<Exchange<T>> {
+        let reading = PeerWait(self);
         let exchanged = poll_fn(|cx| {
             let framed = &mut *reading.0;
             if !framed.output.is_empty() && !framed.idle && framed.poll_flush(cx)?.is_ready() {
@@ -325,28 +326,28 @@ impl Framed {
         })
     }
 
-    /// Sends one message and waits until it is on its way.
+    /// Sends a message, and waits until the socket has taken it.
     pub(crate) async fn send<T: Encode>(&mut self, message: &T) -> io::Result<()> {
         self.queue(message)?;
         self.flush().await
     }
 }
 
-/// Time in which this end waits for its peer: until it has something, or turns to something else.
-struct Reading<'f>(&'f mut Framed);
+/// Time in which this end waits for its peer. Its drop stops the time.
+struct PeerWait<'f>(&'f mut FramedStream);
 
-impl Drop for Reading<'_> {
+impl Drop for PeerWait<'_> {
     fn drop(&mut self) {
         self.0.pause();
     }
 }
 
-/// Time that a frame may take from its beginning to its end.
+/// Longest time of a frame from its beginning to its end.
 fn frame_time(peer_timeout: Duration, length: usize) -> Duration {
     peer_timeout + Duration::from_millis((length / FRAME_BYTES_PER_MS) as u64)
 }
 
-/// An error of what no correct peer sends.
+/// Makes an error for data that no correct peer sends.
 pub(crate) fn malformed(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
@@ -360,15 +361,15 @@ mod tests {
     use super::super::connect::Identity;
     use super::*;
 
-    async fn pair() -> (TcpStream, Framed) {
+    async fn pair() -> (TcpStream, FramedStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (raw, accepted) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
         (raw.unwrap(), met(accepted.unwrap().0))
     }
 
     /// A connection on which both ends know each other.
-    fn met(stream: impl Into<Stream>) -> Framed {
-        let mut framed = Framed::new(stream, Duration::from_secs(30)).unwrap();
+    fn met(stream: impl Into<Stream>) -> FramedStream {
+        let mut framed = FramedStream::new(stream, Duration::from_secs(30)).unwrap();
         let rules = Identity::new("c", 1, &[1, 2]).rules(2);
         framed.set_terms(Terms { version: VERSIONS.1, frame_bytes_max: FRAME_BYTES_MAX, rules, place: None });
         framed

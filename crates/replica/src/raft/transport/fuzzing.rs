@@ -5,16 +5,16 @@ use storage::codec::{self, EntryRecord, PayloadRecord};
 
 use super::append_frame::AppendFrame;
 use super::connect::Identity;
-use super::messages::{Answer, AppendAnswer, Ask, Hello, Numbered, SnapshotAnswer, SnapshotFrame, Welcome};
-use super::rules::{Checked, INDEXES_AHEAD_MAX, Rules, TERMS_AHEAD_MAX};
+use super::messages::{Answer, AppendAnswer, Ask, Hello, NumberedMessage, SnapshotAnswer, SnapshotFrame, Welcome};
+use super::rules::{INDEXES_AHEAD_MAX, PeerMessage, Rules, TERMS_AHEAD_MAX};
 
 const TERM: u64 = 5;
 const INDEX: u64 = 1_000;
 
-/// Reads a record as the message that its first byte says, as node 1 of three would from node 2.
+/// Decodes a record as the message that its first byte names, as node 1 of three does for node 2.
 ///
 /// # Panics
-/// When a message passes that must not.
+/// When a message is accepted that must be refused.
 pub fn peer_message(bytes: &[u8]) {
     let Some((kind, record)) = bytes.split_first() else { return };
     let identity = Identity::new("c", 1, &[1, 2, 3]);
@@ -22,10 +22,10 @@ pub fn peer_message(bytes: &[u8]) {
     let rules = identity.rules(2);
     match kind % 8 {
         0 => drop(read::<AppendFrame>(&rules, record).map(append)),
-        1 => drop(read::<Numbered<Ask>>(&rules, record).map(|ask| question(&ask.body))),
+        1 => drop(read::<NumberedMessage<Ask>>(&rules, record).map(|ask| question(&ask.body))),
         2 => drop(read::<SnapshotFrame>(&rules, record)),
         3 => drop(read::<AppendAnswer>(&rules, record)),
-        4 => drop(read::<Numbered<Answer>>(&rules, record)),
+        4 => drop(read::<NumberedMessage<Answer>>(&rules, record)),
         5 => drop(read::<SnapshotAnswer>(&rules, record)),
         6 => {
             let hello = codec::decode_short::<Hello>(record).ok();
@@ -36,12 +36,12 @@ pub fn peer_message(bytes: &[u8]) {
     }
 }
 
-fn read<T: Checked>(rules: &Rules, record: &[u8]) -> Option<T> {
+fn read<T: PeerMessage>(rules: &Rules, record: &[u8]) -> Option<T> {
     let message: T = codec::decode(record).ok()?;
     message.check(rules).ok().map(|()| message)
 }
 
-/// Asserts that what passes is what Raft and its log can take.
+/// Asserts that Raft and its log can take an accepted frame.
 fn append(frame: AppendFrame) {
     assert!(frame.vote.committed && frame.vote.node_id == 2 && frame.vote.term <= TERM + TERMS_AHEAD_MAX);
     let first = frame.prev_log_id.map_or(0, |prev| prev.index + 1);

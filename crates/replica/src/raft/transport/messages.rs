@@ -1,18 +1,19 @@
-//! Messages of nodes to each other. The order of variants and fields is the format: append only.
+//! Messages between nodes. The order of variants and fields is the format: append only.
 
 use std::fmt;
 
 use bincode::{Decode, Encode};
 use storage::Manifest;
 use storage::codec::{LogIdRecord, StoredMembershipRecord, VoteRecord};
-use znode::{Applied, ClusterUuid, Credential, SessionId};
+use znode::{ClusterUuid, Credential, SessionId, TxnOutcome};
 
-/// The versions of the messages in this file that this program speaks, lowest and highest.
-/// [`Hello`] and [`Welcome`] are the same in all of them. Builds from before the first release
-/// spoke versions 1 to 3, and their entries cannot be read.
+/// Lowest and highest version of the messages in this file that this program speaks. [`Hello`] and
+/// [`Welcome`] are the same in all versions. Builds from before the first release spoke versions 1
+/// to 3, and their entries cannot be read.
 pub(crate) const VERSIONS: (u16, u16) = (4, 4);
 
-/// The purpose of a connection. Each has its own, so that a snapshot never holds up a heartbeat.
+/// Purpose of a connection. Each purpose has separate connections, so that a snapshot never delays
+/// a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
 pub(crate) enum Lane {
     /// Log entries and heartbeats, in order, many under way.
@@ -25,16 +26,16 @@ pub(crate) enum Lane {
     Forward,
 }
 
-/// The longest frame: one with a single entry of the longest kind, and a little around it.
+/// Largest size in bytes of a frame: one with a single entry of the greatest length.
 pub(crate) const FRAME_BYTES_MAX: usize = 17 << 20;
 
-/// A frame that carries positions and words, and none of a client's data.
+/// Largest size in bytes of a frame with positions and texts, and without data of a client.
 const SHORT_BYTES_MAX: usize = 4 << 10;
-/// A chunk of a snapshot, or its manifest.
+/// Largest size in bytes of a frame with a chunk of a snapshot, or with its manifest.
 const CHUNK_FRAME_BYTES_MAX: usize = 64 << 10;
 
 impl Lane {
-    /// The longest frame of the one that called.
+    /// Largest size in bytes of a frame from the caller.
     pub(crate) fn question_bytes_max(self) -> usize {
         match self {
             Lane::Append | Lane::Forward => FRAME_BYTES_MAX,
@@ -43,24 +44,24 @@ impl Lane {
         }
     }
 
-    /// The longest frame of the one that was called.
+    /// Largest size in bytes of a frame from the called node.
     pub(crate) fn answer_bytes_max(self) -> usize {
         match self {
-            // The answer has what was written, which tells of its parts.
+            // The answer to a proposal can have parts of what was written.
             Lane::Forward => FRAME_BYTES_MAX,
-            // Raft's words for an error may be long.
+            // Raft's error messages may be long.
             Lane::Append | Lane::Control | Lane::Snapshot => CHUNK_FRAME_BYTES_MAX,
         }
     }
 }
 
-/// The number, in `more` of [`Hello`] and [`Accepted`], of the program that a node runs.
+/// The number, in `more` of [`Hello`] and [`Acceptance`], of the program that a node runs.
 pub(crate) const PROGRAM: u16 = 1;
 
-/// The program that a node runs: its version, and the lowest and the highest level that it knows.
+/// Version of the program that a node runs, and the lowest and the highest level that it knows.
 pub(crate) type ProgramRecord = (String, u16, u16);
 
-/// The number, in the same place, of the preference for a node as leader: one byte, 0 to 100.
+/// Number of the field in `more` with the preference for a node as leader: one byte, 0 to 100.
 pub(crate) const LEADER_PRIORITY: u16 = 2;
 
 /// The first frame on a connection.
@@ -68,71 +69,71 @@ pub(crate) const LEADER_PRIORITY: u16 = 2;
 pub(crate) struct Hello {
     /// Versions of the messages that the caller speaks, lowest and highest.
     pub(crate) versions: (u16, u16),
-    /// Levels of the log's format that it must know, or knows.
+    /// Lowest and highest level of the log's format at which the caller can go on.
     pub(crate) levels: (u16, u16),
     /// The cluster's name.
     pub(crate) cluster_id: String,
-    /// The node that connects.
+    /// Id of the node that connects.
     pub(crate) from: u64,
-    /// The node that it believes to reach.
+    /// Id of the node that the caller means to reach.
     pub(crate) to: u64,
-    /// The lane for which it connects.
+    /// Lane of the connection.
     pub(crate) lane: Lane,
-    /// The group to which it belongs, of several groups of the cluster.
+    /// Group of the caller; a cluster may have several groups.
     pub(crate) group: u32,
-    /// The cluster, once the caller knows it.
+    /// Uuid of the cluster; `None` if the caller does not know it yet.
     pub(crate) uuid: Option<ClusterUuid>,
     /// The incarnation of the caller's data directory.
     pub(crate) incarnation: u64,
-    /// Additions of later programs, each with a number. Passed over where the number is not known.
+    /// Fields of later programs, each with a number. A field with an unknown number is ignored.
     pub(crate) more: Vec<(u16, Vec<u8>)>,
 }
 
 /// The answer to [`Hello`]. After a refusal the connection is closed.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum Welcome {
-    /// The caller is let in.
-    Accepted(Accepted),
-    /// The connection is closed.
+    /// The caller is accepted.
+    Accepted(Acceptance),
+    /// The caller is refused.
     Refused(Refusal),
 }
 
-/// Facts on which both ends go on.
+/// The acceptance of a caller: facts on which both ends go on.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub(crate) struct Accepted {
+pub(crate) struct Acceptance {
     /// The version of all messages that follow: the highest that both ends speak.
     pub(crate) version: u16,
-    /// Levels as in [`Hello`], of the one that was called.
+    /// Lowest and highest level at which the called node can go on.
     pub(crate) levels: (u16, u16),
-    /// The cluster, as it knows it.
+    /// Uuid of the cluster; `None` if the called node does not know it yet.
     pub(crate) uuid: Option<ClusterUuid>,
-    /// The incarnation of its data directory.
+    /// Incarnation of the called node's data directory.
     pub(crate) incarnation: u64,
     /// Additions of later programs.
     pub(crate) more: Vec<(u16, Vec<u8>)>,
 }
 
-/// The reason why a caller is turned away. Only one that knows the cluster's name and ids hears
-/// more than that it is no member.
+/// Reason why a caller is refused. Only a caller that knows the cluster's name and ids is told more
+/// than that it is no member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum Refusal {
-    /// The hello is not what a member says.
+    /// The hello is not that of a member.
     NoMember,
-    /// The caller speaks none of these versions.
+    /// The caller speaks no version in this range.
     NoCommonVersion {
-        /// Lowest and highest.
+        /// Lowest and highest version that the called node speaks.
         versions: (u16, u16),
     },
-    /// The caller knows none of these levels.
+    /// The caller knows no level in this range.
     NoCommonLevel {
-        /// Lowest and highest.
+        /// Lowest and highest level at which the called node can go on.
         levels: (u16, u16),
     },
     /// The caller belongs to another cluster of this name.
     OtherCluster,
     /// The caller was a member, and was removed.
     Removed {
-        /// The zxid of the entry that says so.
+        /// Zxid of the entry that removed the caller.
         zxid: u64,
     },
 }
@@ -161,12 +162,12 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// The answer to an [`AppendFrame`], in the order of the requests.
+/// Answer to an [`AppendFrame`]. Answers come in the order of the frames.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct AppendAnswer {
-    /// The request's number.
+    /// Number of the frame.
     pub(crate) sequence: u64,
-    /// The outcome.
+    /// Outcome of the append.
     pub(crate) result: AppendResult,
 }
 
@@ -175,18 +176,18 @@ pub(crate) struct AppendAnswer {
 pub(crate) enum AppendResult {
     /// All entries are durable.
     Success,
-    /// Entries up to this one are.
+    /// Entries up to this one are durable.
     PartialSuccess(Option<LogIdRecord>),
-    /// The entry before the first is another one, or missing.
+    /// The receiver has another entry, or none, in the place of the entry before the first.
     Conflict,
     /// The receiver knows a higher vote.
     HigherVote(VoteRecord),
-    /// The receiver takes no entries now, and why.
+    /// The receiver takes no entries now, for this reason.
     Refused(String),
 }
 
 impl AppendResult {
-    /// Tells whether the receiver takes the sender for its leader.
+    /// Tells whether the receiver accepts the sender as its leader.
     pub(crate) fn follows(&self) -> bool {
         match self {
             AppendResult::Success | AppendResult::PartialSuccess(_) | AppendResult::Conflict => true,
@@ -195,10 +196,10 @@ impl AppendResult {
     }
 }
 
-/// A frame on the lanes `Control` and `Forward`, either way. Answers may overtake each other.
+/// Frame on the lanes `Control` and `Forward`, in both directions. Answers may overtake each other.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub(crate) struct Numbered<T> {
-    /// The answer repeats the request's number.
+pub(crate) struct NumberedMessage<T> {
+    /// Number of the question, which its answer repeats.
     pub(crate) number: u64,
     /// The question or the answer.
     pub(crate) body: T,
@@ -207,49 +208,49 @@ pub(crate) struct Numbered<T> {
 /// A question to a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum Ask {
-    /// A question whether the peer is there.
+    /// Asks whether the peer is there.
     Ping,
-    /// A question how far the peer is.
+    /// Asks how far the peer is.
     Standing,
-    /// A candidate's question for a vote.
+    /// Asks for a vote, as a candidate.
     Vote(VoteFrame),
-    /// A question whether the peer would vote for the asker.
+    /// Asks whether the peer would vote for the asker.
     PreVote(VoteFrame),
-    /// A call to stand for election: the leader steps aside.
+    /// Asks the peer to stand for election, because the leader hands over.
     TransferLeader(TransferFrame),
-    /// A request to write, within so many milliseconds.
+    /// Asks the leader to propose a request, within `within_ms` milliseconds.
     Propose {
-        /// The request, as `znode::encode_request` gives it.
+        /// The request, as `znode::encode_request` encodes it.
         request: Vec<u8>,
-        /// Time that the asker waits.
+        /// Time that the asker waits, in milliseconds.
         within_ms: u64,
     },
-    /// Sessions that were heard.
+    /// Heartbeats of sessions.
     Touch(Vec<Credential>),
-    /// A question for the entry that a linearizable read must see.
+    /// Asks for the zxid that a linearizable read must see.
     ReadIndex,
-    /// A question for an entry of the peer's log, and for what the asker has acknowledged.
+    /// Asks for an entry of the peer's log, and for what the asker has acknowledged to the peer.
     Account {
-        /// The index of the entry.
+        /// Index of the entry.
         index: u64,
     },
-    /// A question about an upgrade: which programs the members run, or to raise the level.
+    /// Asks about an upgrade: which programs the members run, or to raise the level.
     Upgrade(UpgradeAsk),
-    /// A question for the members.
+    /// Asks for the members.
     Members,
-    /// An operator's order to the leader, as `leader::orders` writes it.
+    /// Order of an operator to the leader, as `leader::orders` encodes it.
     Order(Vec<u8>),
-    /// The silence of sessions, from a leader of `term` to the member that it hands over to.
+    /// Silences of sessions, from a leader of `term` to the member to which it hands over.
     Ages {
-        /// The leader's.
+        /// Term of the leader.
         term: u64,
-        /// Sessions, and the silence of each in milliseconds.
+        /// Sessions with their silences in milliseconds.
         ages: Vec<(SessionId, u32)>,
     },
 }
 
 impl Ask {
-    /// The version of the messages with which it came.
+    /// Version of the messages that introduced the question.
     pub(crate) fn version(&self) -> u16 {
         match self {
             Ask::Ping | Ask::Standing | Ask::Vote(_) | Ask::PreVote(_) | Ask::TransferLeader(_) => 4,
@@ -259,16 +260,16 @@ impl Ask {
     }
 }
 
-/// A question about an upgrade, for the leader.
+/// Question about an upgrade, for the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum UpgradeAsk {
-    /// A question for the programs that the members run.
+    /// Asks which programs the members run.
     Status,
-    /// An order to raise the level.
+    /// Orders to raise the level.
     Finalize {
-        /// The level; the highest that a member knows when none is given.
+        /// Level to raise to; `None` for the highest that a member knows.
         level: Option<u16>,
-        /// Time that the asker waits.
+        /// Time that the asker waits, in milliseconds.
         within_ms: u64,
     },
 }
@@ -282,106 +283,108 @@ pub(crate) enum Answer {
     Standing(Standing),
     /// The answer to [`Ask::Vote`] and [`Ask::PreVote`].
     Vote(VoteAnswer),
-    /// The answer to [`Ask::TransferLeader`]: taken, or why not.
+    /// The answer to [`Ask::TransferLeader`]: accepted, or the reason why not.
     TransferLeader(Result<(), TransferRefusal>),
     /// The answer to [`Ask::Propose`].
     Propose(ProposeAnswer),
     /// The answer to [`Ask::Touch`], in the order of the question.
     Touch(Vec<TouchAnswer>),
-    /// The answer to [`Ask::ReadIndex`]: the zxid.
+    /// The answer to [`Ask::ReadIndex`]: the zxid that the read must see.
     ReadIndex(u64),
-    /// The node does not lead; whom it believes to lead.
+    /// The node does not lead. The value is the leader that it knows.
     NotLeader(Option<u64>),
-    /// The reason why nothing was done.
+    /// Nothing was done, for this reason.
     Refused(String),
-    /// A word that answers no question: the node stops. Questions up to this number will be
-    /// answered, later ones were not taken.
+    /// Announcement that the node stops; it answers no question. Questions up to `taken` will be
+    /// answered, and later ones were not taken.
     Leaving {
         /// The number of the last question that was taken; 0 when none was.
         taken: u64,
     },
     /// The answer to [`Ask::Account`].
     Account(Account),
-    /// The answer to [`Ask::Upgrade`]; [`Answer::Propose`] where nothing, or something unknown,
-    /// came of it.
+    /// The answer to [`Ask::Upgrade`]. [`Answer::Propose`] takes its place when nothing was done,
+    /// or the outcome is unknown.
     Upgrade(UpgradeRecord),
     /// The answer to [`Ask::Members`].
     Members(KnownMembers),
-    /// The answer to [`Ask::Order`], as `leader::orders` writes it.
+    /// The answer to [`Ask::Order`], as `leader::orders` encodes it.
     Order(Vec<u8>),
 }
 
-/// Facts that the leader knows of the members.
+/// Facts for an upgrade that the leader knows of the members.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct UpgradeRecord {
-    /// The zxid of the state that this is told from.
+    /// Zxid of the state from which these facts come.
     pub(crate) at: u64,
     /// The cluster's level.
     pub(crate) level: u16,
     /// The members.
     pub(crate) members: Vec<MemberRecord>,
-    /// The level that was asked for and that not all of them are ready for.
+    /// Level that was asked for and for which not all members are ready; `None` otherwise.
     pub(crate) not_ready_for: Option<u16>,
 }
 
-/// Facts that the leader knows of a member.
+/// Facts for an upgrade that the leader knows of one member.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct MemberRecord {
     /// The member's id.
     pub(crate) id: u64,
-    /// The program that it runs, as far as that is known.
+    /// Program that the member runs; `None` if not known.
     pub(crate) program: Option<ProgramRecord>,
-    /// True if it follows.
+    /// True if the member follows the leader.
     pub(crate) reachable: bool,
 }
 
 /// Facts that a node knows of the members.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct KnownMembers {
-    /// The uuid of the cluster, once it is known.
+    /// Uuid of the cluster; `None` if the node does not know it.
     pub(crate) uuid: Option<ClusterUuid>,
-    /// The membership that rules at this node, and where it stands in its log.
+    /// Membership in force at the node, and the position of its entry.
     pub(crate) membership: StoredMembershipRecord,
-    /// True if this node was removed, and what it knows is old.
+    /// True if the node was removed, so that its knowledge is old.
     pub(crate) removed: bool,
-    /// The node that asks was removed, by the entry with this zxid.
+    /// Zxid of the entry that removed the asking node; `None` if it was not removed.
     pub(crate) asker_removed: Option<u64>,
 }
 
-/// The account of a node of its own log.
+/// Account that a node gives of its own log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct Account {
     /// The node's vote.
     pub(crate) vote: VoteRecord,
-    /// The entry that was asked for; none when it has none there, or has purged it.
+    /// Position of the entry that was asked for; `None` if the node does not have it, or has purged
+    /// it.
     pub(crate) entry: Option<LogIdRecord>,
-    /// The last entry.
+    /// Position of the last entry.
     pub(crate) last: Option<LogIdRecord>,
-    /// The last entry that the asker said to be on its disk, as far as a leader knows in its term.
+    /// The last entry that the asker acknowledged to this node, as the leader of the term of
+    /// `vote`.
     pub(crate) acknowledged: Option<LogIdRecord>,
 }
 
-/// The progress of a node.
+/// Progress of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct Standing {
-    /// True if nothing but, at most, the first membership is in its log.
+    /// True if its log has nothing but, at most, the first membership.
     pub(crate) fresh: bool,
-    /// True if it has a vote.
+    /// True if the node has a vote.
     pub(crate) joined: bool,
-    /// The term it knows.
+    /// Term that the node knows.
     pub(crate) term: u64,
-    /// True if it leads in that term.
+    /// True if the node leads in that term.
     pub(crate) leads: bool,
-    /// The index of the last entry in its log.
+    /// Index of the last entry in the node's log.
     pub(crate) last_log: u64,
-    /// True if its disk answers, and has for a while.
+    /// True if the node's disk answers, and has answered in time for a while.
     pub(crate) steady: bool,
 }
 
-/// A candidate's question.
+/// Question of a candidate for a vote or a pre-vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct VoteFrame {
-    /// The vote asked for.
+    /// Vote that the candidate asks for.
     pub(crate) vote: VoteRecord,
     /// The candidate's last entry.
     pub(crate) last_log_id: Option<LogIdRecord>,
@@ -392,105 +395,106 @@ pub(crate) struct VoteFrame {
 /// The answer to a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct VoteAnswer {
-    /// The voter's vote afterwards.
+    /// The voter's vote after its answer.
     pub(crate) vote: VoteRecord,
-    /// True if it was granted.
+    /// True if the vote was granted.
     pub(crate) granted: bool,
     /// The voter's last entry.
     pub(crate) last_log_id: Option<LogIdRecord>,
 }
 
-/// The leader steps aside for a member.
+/// Request of a leader that another member takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct TransferFrame {
     /// The leader's vote.
     pub(crate) from_leader: VoteRecord,
-    /// The member for which it steps aside.
+    /// Id of the member that is to lead.
     pub(crate) to: u64,
-    /// The last entry that it must have.
+    /// The last entry that the member must have.
     pub(crate) last_log_id: Option<LogIdRecord>,
 }
 
-/// The reason why a member does not take over.
+/// Reason why a member does not take over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum TransferRefusal {
-    /// The member's vote is another leader's by now.
+    /// The member's vote is for another leader by now.
     VoteChanged {
-        /// The one it was asked by.
+        /// Vote of the leader that asked.
         expected: VoteRecord,
-        /// The one it has.
+        /// Vote of the member.
         actual: VoteRecord,
     },
     /// The member has not written the leader's last entry yet.
     LogNotFlushed {
-        /// The leader's last.
+        /// The leader's last entry.
         expected: Option<LogIdRecord>,
-        /// The member's last.
+        /// The member's last entry.
         actual: Option<LogIdRecord>,
     },
 }
 
-/// The fate of a forwarded proposal.
+/// Outcome of a forwarded proposal.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum ProposeAnswer {
     /// The leader has applied the entry.
     Applied {
-        /// The entry's zxid. `applied.zxid` is an earlier one for a repeated idempotency key.
+        /// Zxid of the entry. For a repeated idempotency key, `applied.zxid` is an earlier one.
         at: u64,
-        /// The outcome, without events.
-        applied: Applied,
+        /// Result of applying the entry, without events.
+        applied: TxnOutcome,
     },
     /// The entry was not proposed.
     Unavailable {
         /// The reason, for people.
         reason: String,
-        /// Time after which a retry may do better.
+        /// Milliseconds after which a retry may succeed.
         retry_after_ms: u64,
     },
-    /// The entry may have happened.
+    /// The entry may have been applied.
     Unknown(String),
-    /// The request cannot be an entry at all.
+    /// The request was refused before it was proposed, for this reason.
     Refused(znode::Error),
 }
 
-/// The fate of a session's heartbeat.
+/// Outcome of a session's heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum TouchAnswer {
-    /// The heartbeat is noted; the session's timeout.
+    /// The heartbeat was noted.
     Alive {
-        /// The timeout in milliseconds.
+        /// Timeout of the session in milliseconds.
         timeout_ms: u32,
     },
-    /// The state machine's rules say no.
+    /// The state machine's rules refuse the heartbeat.
     Refused(znode::Error),
-    /// The session's expiry is on its way; whether it comes to pass is not known yet.
+    /// The session's expiry was proposed, and may or may not be applied.
     Expiring,
 }
 
-/// A frame on the lane `Snapshot`, from the sender.
+/// Frame on the lane `Snapshot`, from the sender.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum SnapshotFrame {
-    /// The announcement of the snapshot.
+    /// Announces the snapshot.
     Begin {
         /// The leader's vote.
         vote: VoteRecord,
-        /// The chunks that it consists of.
+        /// Description of the snapshot and its chunks.
         manifest: Manifest,
     },
-    /// The next piece.
+    /// The next chunk.
     Chunk(Vec<u8>),
-    /// The end.
+    /// End of the snapshot.
     End,
 }
 
 /// The receiver's answer on the lane `Snapshot`.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum SnapshotAnswer {
-    /// The receiver is still at it: writing or reading the snapshot takes its time.
+    /// The receiver still works: it writes or reads the snapshot.
     Working,
-    /// The snapshot is installed, or refused by vote: the receiver's vote.
+    /// The snapshot is installed, or was refused because of the sender's vote. The value is the
+    /// receiver's vote.
     Done(VoteRecord),
-    /// The reason why it did not work out.
+    /// The snapshot was not installed, for this reason.
     Failed(String),
 }
 
@@ -508,8 +512,8 @@ mod tests {
     const VOTE: VoteRecord = VoteRecord { term: 3, node_id: 2, committed: true };
     const ID: LogIdRecord = LogIdRecord { term: 3, index: 300 };
 
-    fn numbered<T>(body: T) -> Numbered<T> {
-        Numbered { number: 9, body }
+    fn numbered<T>(body: T) -> NumberedMessage<T> {
+        NumberedMessage { number: 9, body }
     }
 
     fn asks() -> Vec<Ask> {
@@ -528,7 +532,7 @@ mod tests {
     }
 
     fn answers() -> Vec<Answer> {
-        let applied = Applied { zxid: Zxid(300), reply: Ok(Reply::Done), events: Vec::new() };
+        let applied = TxnOutcome { zxid: Zxid(300), reply: Ok(Reply::Done), events: Vec::new() };
         vec![
             Answer::Pong,
             Answer::Standing(Standing {
@@ -634,7 +638,7 @@ mod tests {
             incarnation,
             more: more.clone(),
         });
-        lines.add(Welcome::Accepted(Accepted { version: 1, levels: (1, 1), uuid: None, incarnation, more }));
+        lines.add(Welcome::Accepted(Acceptance { version: 1, levels: (1, 1), uuid: None, incarnation, more }));
         let refusals = [
             Refusal::NoMember,
             Refusal::NoCommonVersion { versions: (1, 2) },

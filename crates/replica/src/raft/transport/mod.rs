@@ -1,4 +1,5 @@
-//! The conversation of nodes: one TCP connection for each lane, frames of `storage::codec` records.
+//! Messages between nodes: one TCP connection for each lane, with frames of `storage::codec`
+//! records.
 //!
 //! ```text
 //! connect.rs   handshake                      channel.rs   questions and answers, many under way
@@ -25,16 +26,16 @@ mod stream;
 
 pub(crate) use append::{AppendLine, AppendStream};
 pub(crate) use append_frame::AppendFrame;
-pub(crate) use callers::{Callers, Place};
-pub(crate) use channel::{Channel, ChannelError};
-pub(crate) use connect::{Addresses, Identity, Introduction, Target, TurnedAway, welcome};
-pub(crate) use frame::{Exchange, Framed, malformed};
+pub(crate) use callers::{CallerPlace, Callers};
+pub(crate) use channel::{Channel, ChannelError, DropGuard};
+pub(crate) use connect::{Addresses, Identity, Introduction, PeerRejection, Target, welcome};
+pub(crate) use frame::{Exchange, FramedStream, malformed};
 #[cfg(fuzzing)]
 pub use fuzzing::peer_message;
 pub(crate) use messages::{
-    Account, Answer, AppendAnswer, AppendResult, Ask, FRAME_BYTES_MAX, KnownMembers, Lane, MemberRecord, Numbered,
-    ProposeAnswer, Refusal, SnapshotAnswer, SnapshotFrame, Standing, TouchAnswer, TransferFrame, TransferRefusal,
-    UpgradeAsk, UpgradeRecord, VoteAnswer, VoteFrame,
+    Account, Answer, AppendAnswer, AppendResult, Ask, FRAME_BYTES_MAX, KnownMembers, Lane, MemberRecord,
+    NumberedMessage, ProposeAnswer, Refusal, SnapshotAnswer, SnapshotFrame, Standing, TouchAnswer, TransferFrame,
+    TransferRefusal, UpgradeAsk, UpgradeRecord, VoteAnswer, VoteFrame,
 };
 pub(crate) use rules::{MEMBERS_MAX, TOUCHES_MAX};
 pub(crate) use snapshot::{receive_snapshot, send_snapshot, while_working};

@@ -1,6 +1,6 @@
 //! Rules for what a message of a peer may say, once both ends have greeted each other (`connect`).
 //! Every field of every message has its rule here, or a comment that says who looks at it, and
-//! [`super::Framed`] lets no message through that breaks one.
+//! [`super::FramedStream`] lets no message through that breaks one.
 //!
 //! Raft believes what it is told: a term near the end of all numbers is stored and overflows at the
 //! next election, and entries with a gap end the process at the log. So a frame that no correct
@@ -23,34 +23,34 @@ use storage::codec::{EntryRecord, LogIdRecord, MembershipRecord, PayloadRecord, 
 
 use super::append_frame::AppendFrame;
 use super::messages::{
-    Account, Answer, AppendAnswer, AppendResult, Ask, KnownMembers, Numbered, ProposeAnswer, SnapshotAnswer,
+    Account, Answer, AppendAnswer, AppendResult, Ask, KnownMembers, NumberedMessage, ProposeAnswer, SnapshotAnswer,
     SnapshotFrame, Standing, TransferFrame, TransferRefusal, UpgradeAsk, UpgradeRecord, VoteAnswer, VoteFrame,
 };
 
-/// Distance by which a term may lie ahead of the newest that this node knows.
+/// Largest distance by which a term may be ahead of the newest term that this node knows.
 pub(crate) const TERMS_AHEAD_MAX: u64 = 1 << 32;
-/// Distance by which an index may lie ahead of this node's last entry.
+/// Largest distance by which an index may be ahead of this node's last entry.
 pub(crate) const INDEXES_AHEAD_MAX: u64 = 1 << 48;
-/// The largest term or index, so that counting on never overflows.
+/// Largest term or index, so that additions never overflow.
 const NUMBER_MAX: u64 = 1 << 62;
-/// The first zxid that is too large.
+/// Smallest zxid that is too large.
 const ZXID_END: u64 = 1 << 53;
-/// Heartbeats of sessions in one question.
+/// Largest number of heartbeats of sessions in one question.
 pub(crate) const TOUCHES_MAX: usize = 4_096;
-/// Members that a leader tells of.
+/// Largest number of members that a leader may report.
 const MEMBERS_TOLD_MAX: usize = 4_096;
-/// The longest wait of a caller for a forwarded proposal.
+/// Longest time that a caller may wait for a forwarded proposal.
 const WITHIN_MAX: Duration = Duration::from_secs(24 * 3_600);
-/// A member's address is a host's name and a port.
+/// Largest size in bytes of a member's address, which is a host name and a port.
 const ADDR_BYTES_MAX: usize = 1 << 10;
-/// Members of a cluster, learners and observers included.
+/// Largest number of members of a cluster, learners and observers included.
 pub(crate) const MEMBERS_MAX: usize = 32;
-/// Number of other things that are known of a member.
+/// Largest number of additional properties of a member.
 const EXTRAS_MAX: usize = 16;
-/// Bytes of a chunk at most, a little above what the storage writes.
+/// Largest size in bytes of a chunk, a little above what the storage writes.
 const CHUNK_BYTES_MAX: usize = 32 << 10;
 
-/// The progress of this node's own log and vote; kept up to date now and then, which is enough for
+/// Newest term and last index of this node. They are updated now and then, which is enough for
 /// bounds this wide.
 #[derive(Debug, Default)]
 pub(crate) struct Horizon {
@@ -59,7 +59,7 @@ pub(crate) struct Horizon {
 }
 
 impl Horizon {
-    /// Notes that this node knows of this term and has an entry of this index.
+    /// Notes that this node knows this term and has an entry with this index.
     pub(crate) fn reach(&self, term: u64, index: u64) {
         self.term.fetch_max(term, Ordering::Relaxed);
         self.index.fetch_max(index, Ordering::Relaxed);
@@ -74,97 +74,98 @@ impl Horizon {
     }
 }
 
-/// The rule that a message breaks.
+/// Rule that a message breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct Broken(pub(crate) &'static str);
+pub(crate) struct BrokenRule(pub(crate) &'static str);
 
-type Kept = Result<(), Broken>;
+/// The result of a check: `Ok`, or the rule that is broken.
+type RuleResult = Result<(), BrokenRule>;
 
-/// `Ok` when `kept`; else the rule.
-fn rule(kept: bool, rule: &'static str) -> Kept {
-    if kept { Ok(()) } else { Err(Broken(rule)) }
+/// Returns `Ok` when `kept`, and otherwise the broken rule.
+fn rule(kept: bool, rule: &'static str) -> RuleResult {
+    if kept { Ok(()) } else { Err(BrokenRule(rule)) }
 }
 
-/// A message that comes from a peer.
-pub(crate) trait Checked: Decode<()> {
-    /// Checks that each field keeps to its rule.
-    fn check(&self, rules: &Rules) -> Kept;
+/// Message from a peer, with rules.
+pub(crate) trait PeerMessage: Decode<()> {
+    /// Checks that each field keeps its rule.
+    fn check(&self, rules: &Rules) -> RuleResult;
 }
 
-/// Rules for what one peer may say to this node.
+/// Rules for messages of one peer to this node.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     horizon: Arc<Horizon>,
-    /// The member at the other end.
+    /// Id of the member at the other end.
     peer: u64,
 }
 
 impl Rules {
-    /// Makes the rules for what this member says, to a node that has come so far.
+    /// Makes the rules for messages of this member, to a node with this horizon.
     pub(crate) fn new(horizon: &Arc<Horizon>, peer: u64) -> Rules {
         Rules { horizon: Arc::clone(horizon), peer }
     }
 
-    fn term(&self, term: u64) -> Kept {
+    fn term(&self, term: u64) -> RuleResult {
         rule(term <= self.horizon.term_max(), "a term is not far ahead of this node's")
     }
 
-    fn index(&self, index: u64) -> Kept {
+    fn index(&self, index: u64) -> RuleResult {
         rule(index <= self.horizon.index_max(), "an index is not far ahead of this node's")
     }
 
-    /// Checks the position of an entry in a log where nothing is newer than `term`.
-    fn id(&self, id: &LogIdRecord, term: u64) -> Kept {
+    /// Checks the position of an entry in a log that has no entries after `term`.
+    fn id(&self, id: &LogIdRecord, term: u64) -> RuleResult {
         self.index(id.index)?;
         rule(id.term <= term, "no entry is of a later term than the vote that tells of it")?;
         rule((id.index == 0) == (id.term == 0), "the founding entry, and no other, has index 0 and term 0")
     }
 
-    fn ids<'a>(&self, ids: impl IntoIterator<Item = &'a LogIdRecord>, term: u64) -> Kept {
+    fn ids<'a>(&self, ids: impl IntoIterator<Item = &'a LogIdRecord>, term: u64) -> RuleResult {
         ids.into_iter().try_for_each(|id| self.id(id, term))
     }
 
-    /// Checks the position of an entry that a peer has, in whatever term.
-    fn any_id(&self, id: Option<&LogIdRecord>) -> Kept {
+    /// Checks the position of an entry that a peer has, in any term.
+    fn any_id(&self, id: Option<&LogIdRecord>) -> RuleResult {
         self.ids(id, self.horizon.term_max())
     }
 
-    /// A vote that a node has: its own, or whom it voted for.
-    fn vote(&self, vote: &VoteRecord) -> Kept {
+    /// Checks a vote that a node has: for itself, or for another node.
+    fn vote(&self, vote: &VoteRecord) -> RuleResult {
         self.term(vote.term)?;
-        // Before its first vote a node has one that names no node.
+        // Before its first vote, a node has a vote for no node.
         rule(vote.term == 0 && !vote.committed || vote.node_id != 0, "a vote is for a node")
     }
 
-    /// The vote of the peer as a leader.
-    fn leader(&self, vote: &VoteRecord) -> Kept {
+    /// Checks the vote of the peer as a leader.
+    fn leader(&self, vote: &VoteRecord) -> RuleResult {
         self.term(vote.term)?;
         rule(vote.term > 0, "a leader has a term")?;
         rule(vote.committed, "a leader has been elected")?;
         rule(vote.node_id == self.peer, "a leader speaks for itself")
     }
 
-    /// The question of the peer as a candidate.
-    fn candidate(&self, frame: &VoteFrame, asks_first: bool) -> Kept {
+    /// Checks the question of the peer as a candidate. `asks_first` is true for a pre-vote.
+    fn candidate(&self, frame: &VoteFrame, asks_first: bool) -> RuleResult {
         self.term(frame.vote.term)?;
         rule(frame.vote.term > 0, "a candidate has a term")?;
         rule(!frame.vote.committed, "a candidate has not been elected")?;
         rule(frame.vote.node_id == self.peer, "a candidate stands for itself")?;
         self.ids(&frame.last_log_id, frame.vote.term - 1)?;
-        // A candidate that was asked to stand does not ask first whether it would be elected.
+        // A candidate that was asked to stand asks for votes without a pre-vote.
         rule(!(asks_first && frame.leadership_transfer), "a transfer asks for votes at once")
     }
 
-    fn transfer(&self, frame: &TransferFrame) -> Kept {
+    fn transfer(&self, frame: &TransferFrame) -> RuleResult {
         self.leader(&frame.from_leader)?;
         node(frame.to)?;
         rule(frame.to != self.peer, "a leader steps aside for another")?;
         self.ids(&frame.last_log_id, frame.from_leader.term)
     }
 
-    /// Members come and go one entry after the other, and at most one change is under way.
-    fn membership(&self, membership: &MembershipRecord) -> Kept {
+    /// Checks a membership: it is one set of voters, or two while a change is half done.
+    fn membership(&self, membership: &MembershipRecord) -> RuleResult {
         let (sets, nodes) = (&membership.configs, &membership.nodes);
         rule(matches!(sets.len(), 1 | 2), "a membership is one set of voters, or two while it changes")?;
         rule(sets.iter().all(|voters| !voters.is_empty()), "each set has a voter")?;
@@ -183,15 +184,15 @@ impl Rules {
         rule(extras.all(short), "what else is known of a member has no more than 1 KiB")
     }
 
-    fn known_members(&self, known: &KnownMembers) -> Kept {
+    fn known_members(&self, known: &KnownMembers) -> RuleResult {
         let StoredMembershipRecord { log_id, membership } = &known.membership;
         self.any_id(log_id.as_ref())?;
-        // A node that has no entry yet knows of none.
+        // A node without entries has no membership.
         let none = membership.configs.is_empty() && membership.nodes.is_empty();
         if none && log_id.is_none() { Ok(()) } else { self.membership(membership) }
     }
 
-    fn entry(&self, entry: &EntryRecord) -> Kept {
+    fn entry(&self, entry: &EntryRecord) -> RuleResult {
         match &entry.payload {
             PayloadRecord::Membership(membership) => {
                 rule(entry.log_id.index > 0 || membership.configs.len() == 1, "the founders are one set of voters")?;
@@ -203,14 +204,14 @@ impl Rules {
         }
     }
 
-    fn manifest(&self, manifest: &Manifest, term: u64) -> Kept {
+    fn manifest(&self, manifest: &Manifest, term: u64) -> RuleResult {
         let Some(last) = &manifest.meta.last_log_id else {
-            return Err(Broken("a snapshot that is sent contains an entry"));
+            return Err(BrokenRule("a snapshot that is sent contains an entry"));
         };
         self.id(last, term)?;
         let membership = &manifest.meta.last_membership;
         let Some(of) = &membership.log_id else {
-            return Err(Broken("a snapshot has a membership"));
+            return Err(BrokenRule("a snapshot has a membership"));
         };
         self.id(of, term)?;
         rule(of.index <= last.index && in_order(of, last), "the membership of a snapshot is an entry in it")?;
@@ -221,7 +222,7 @@ impl Rules {
         // `records` and `sha256` are compared with what comes.
     }
 
-    fn standing(&self, standing: &Standing) -> Kept {
+    fn standing(&self, standing: &Standing) -> RuleResult {
         self.term(standing.term)?;
         self.index(standing.last_log)?;
         rule(!standing.leads || standing.term > 0, "a leader has a term")
@@ -229,19 +230,19 @@ impl Rules {
     }
 }
 
-/// A node that is named may be one that this node has not heard of yet.
-fn node(id: u64) -> Kept {
+/// Checks a node id, which may be one that this node has not heard of yet.
+fn node(id: u64) -> RuleResult {
     rule(id != 0, "no node has the id 0")
 }
 
-/// Tells whether two entries of one log may be in this order: terms never fall.
+/// Tells whether two entries of one log may be in this order, because terms never fall.
 fn in_order(earlier: &LogIdRecord, later: &LogIdRecord) -> bool {
     if earlier.index == later.index { earlier.term == later.term } else { earlier.term <= later.term }
 }
 
-impl Checked for AppendFrame {
-    fn check(&self, rules: &Rules) -> Kept {
-        // `sequence` is counted by the one who reads the connection.
+impl PeerMessage for AppendFrame {
+    fn check(&self, rules: &Rules) -> RuleResult {
+        // The reader of the connection counts `sequence`.
         rules.leader(&self.vote)?;
         let term = self.vote.term;
         rules.ids(&self.prev_log_id, term)?;
@@ -265,12 +266,13 @@ impl Checked for AppendFrame {
     }
 }
 
-/// `PartialSuccess` names an entry that was sent: from `prev`, which the peer has, to `last`.
+/// Checks that `PartialSuccess` names an entry that was sent: from `prev`, which the peer has, to
+/// `last`.
 pub(crate) fn partial_success(
     id: Option<&LogIdRecord>,
     prev: Option<&LogIdRecord>,
     last: Option<&LogIdRecord>,
-) -> Kept {
+) -> RuleResult {
     let index = |id: Option<&LogIdRecord>| id.map(|id| id.index);
     rule(index(id) >= index(prev) && index(id) <= index(last), "what was taken in part is a part of what was sent")?;
     let ordered = |earlier: Option<&LogIdRecord>, later: Option<&LogIdRecord>| match (earlier, later) {
@@ -280,9 +282,9 @@ pub(crate) fn partial_success(
     rule(ordered(prev, id) && ordered(id, last), "what was taken in part is a part of what was sent")
 }
 
-impl Checked for AppendAnswer {
-    fn check(&self, rules: &Rules) -> Kept {
-        // `sequence` is looked up among the frames that wait for answers.
+impl PeerMessage for AppendAnswer {
+    fn check(&self, rules: &Rules) -> RuleResult {
+        // `sequence` is compared with the frames that wait for answers.
         match &self.result {
             AppendResult::Success | AppendResult::Conflict | AppendResult::Refused(_) => Ok(()),
             AppendResult::PartialSuccess(id) => rules.any_id(id.as_ref()),
@@ -291,17 +293,17 @@ impl Checked for AppendAnswer {
     }
 }
 
-impl Checked for Numbered<Ask> {
-    fn check(&self, rules: &Rules) -> Kept {
+impl PeerMessage for NumberedMessage<Ask> {
+    fn check(&self, rules: &Rules) -> RuleResult {
         // `number` is only ever repeated.
         match &self.body {
             Ask::Ping | Ask::Standing | Ask::ReadIndex | Ask::Members => Ok(()),
-            // Read by `orders`, and an unreadable one is refused.
+            // `orders` decodes it, and refuses what it cannot decode.
             Ask::Order(_) => Ok(()),
             Ask::Vote(frame) => rules.candidate(frame, false),
             Ask::PreVote(frame) => rules.candidate(frame, true),
             Ask::TransferLeader(frame) => rules.transfer(frame),
-            // `request` is read by `propose`, and an unreadable one is refused.
+            // `propose` decodes `request`, and refuses what it cannot decode.
             Ask::Propose { request: _, within_ms } => {
                 rule(Duration::from_millis(*within_ms) <= WITHIN_MAX, "no caller waits longer than a day")
             }
@@ -321,8 +323,8 @@ impl Checked for Numbered<Ask> {
     }
 }
 
-impl Checked for Numbered<Answer> {
-    fn check(&self, rules: &Rules) -> Kept {
+impl PeerMessage for NumberedMessage<Answer> {
+    fn check(&self, rules: &Rules) -> RuleResult {
         // `number` is looked up among the questions that wait for answers.
         match &self.body {
             Answer::Pong | Answer::Refused(_) | Answer::Leaving { taken: _ } | Answer::Order(_) => Ok(()),
@@ -342,7 +344,7 @@ impl Checked for Numbered<Answer> {
                 rules.any_id(actual.as_ref())
             }
             Answer::Propose(ProposeAnswer::Applied { at, applied }) => {
-                // Zxids may begin above the log's indexes, and by no more than an index can rise.
+                // The zxid base is at most as large as the distance by which an index can rise.
                 rule(*at < ZXID_END && applied.zxid.0 <= *at, "a proposal is applied at a zxid of this cluster")
             }
             Answer::Propose(
@@ -354,7 +356,7 @@ impl Checked for Numbered<Answer> {
                 rules.vote(vote)?;
                 [entry, last, acknowledged].into_iter().try_for_each(|id| rules.any_id(id.as_ref()))
             }
-            // The members' programs are for people; ids that are none of members are passed over.
+            // The members' programs are for people. Ids that belong to no member are ignored.
             Answer::Upgrade(UpgradeRecord { at, level: _, members, not_ready_for: _ }) => {
                 rule(*at < ZXID_END, "a state has a zxid of this cluster")?;
                 rule(members.len() <= MEMBERS_TOLD_MAX, "no cluster has so many members")
@@ -364,8 +366,8 @@ impl Checked for Numbered<Answer> {
     }
 }
 
-impl Checked for SnapshotFrame {
-    fn check(&self, rules: &Rules) -> Kept {
+impl PeerMessage for SnapshotFrame {
+    fn check(&self, rules: &Rules) -> RuleResult {
         match self {
             SnapshotFrame::Begin { vote, manifest } => {
                 rules.leader(vote)?;
@@ -377,8 +379,8 @@ impl Checked for SnapshotFrame {
     }
 }
 
-impl Checked for SnapshotAnswer {
-    fn check(&self, rules: &Rules) -> Kept {
+impl PeerMessage for SnapshotAnswer {
+    fn check(&self, rules: &Rules) -> RuleResult {
         match self {
             SnapshotAnswer::Working | SnapshotAnswer::Failed(_) => Ok(()),
             SnapshotAnswer::Done(vote) => rules.vote(vote),
@@ -387,15 +389,15 @@ impl Checked for SnapshotAnswer {
 }
 
 #[cfg(test)]
-impl Checked for u64 {
-    fn check(&self, _rules: &Rules) -> Kept {
+impl PeerMessage for u64 {
+    fn check(&self, _rules: &Rules) -> RuleResult {
         Ok(())
     }
 }
 
 #[cfg(test)]
-impl Checked for (u64, Vec<u8>) {
-    fn check(&self, _rules: &Rules) -> Kept {
+impl PeerMessage for (u64, Vec<u8>) {
+    fn check(&self, _rules: &Rules) -> RuleResult {
         Ok(())
     }
 }

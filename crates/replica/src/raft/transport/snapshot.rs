@@ -1,4 +1,4 @@
-//! The snapshot lane: a manifest, the chunks, one answer.
+//! The snapshot lane: a manifest, the chunks, and one answer.
 
 use std::io;
 use std::time::Duration;
@@ -9,25 +9,26 @@ use tokio::time::{Instant, interval, interval_at, sleep, timeout};
 use znode::Levels;
 
 use super::connect::Target;
-use super::frame::{Exchange, Framed, malformed};
+use super::frame::{Exchange, FramedStream, malformed};
 use super::messages::{SnapshotAnswer, SnapshotFrame};
 use crate::local::host::Host;
 use crate::raft::state_machine::StateMachine;
 
-/// Chunks that are read, or written, in one go.
+/// Largest number of chunks that are read, or written, in one step.
 const CHUNKS_AT_ONCE: u32 = 64;
-/// Multiple of the silence that a peer is allowed for which nothing of a snapshot may move. The
-/// time of all of it has no bound: a link may be slow.
+/// Multiple of a peer's allowed silence after which a snapshot of which nothing moves is given up.
+/// The whole transfer has no bound, because a link may be slow.
 const STILL_MAX: u32 = 10;
 
-/// Sends a snapshot and waits until the peer has installed it. The answer is the peer's vote.
+/// Sends a snapshot and waits until the peer has installed it. Returns the peer's vote.
 pub(crate) async fn send_snapshot(
     target: &Target,
     peer_timeout: Duration,
     vote: VoteRecord,
     snapshot: Snapshot,
 ) -> io::Result<VoteRecord> {
-    // Before the peer waits for it: to copy a long snapshot takes longer than a peer may be silent.
+    // Done before the connection, because copying a long snapshot takes longer than a peer may be
+    // silent.
     let source = snapshot.clone();
     target.identity.host.blocking(move || source.prepare()).await?;
     let mut framed = target.connect().await?;
@@ -52,8 +53,8 @@ pub(crate) async fn send_snapshot(
     installed(&mut framed, peer_timeout).await
 }
 
-/// Sends what is queued, as long as some of it leaves, or the peer says that it is at it.
-async fn flush(framed: &mut Framed, peer_timeout: Duration) -> io::Result<()> {
+/// Sends what is queued, as long as some of it leaves, or the peer reports that it is working.
+async fn flush(framed: &mut FramedStream, peer_timeout: Duration) -> io::Result<()> {
     while framed.queued_bytes() > 0 {
         let before = framed.queued_bytes();
         match timeout(peer_timeout * STILL_MAX, framed.exchange()).await {
@@ -70,8 +71,8 @@ async fn flush(framed: &mut Framed, peer_timeout: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until the peer has installed what it was sent.
-async fn installed(framed: &mut Framed, peer_timeout: Duration) -> io::Result<VoteRecord> {
+/// Waits until the peer has installed the snapshot.
+async fn installed(framed: &mut FramedStream, peer_timeout: Duration) -> io::Result<VoteRecord> {
     loop {
         let answer = timeout(peer_timeout, framed.next()).await.map_err(|_| silent())??;
         match answer.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))? {
@@ -82,18 +83,18 @@ async fn installed(framed: &mut Framed, peer_timeout: Duration) -> io::Result<Vo
     }
 }
 
-/// Receives the snapshot that `begin` announced, and makes it current.
+/// Receives the snapshot of this manifest, and makes it current.
 pub(crate) async fn receive_snapshot(
     host: &Host,
-    framed: &mut Framed,
+    framed: &mut FramedStream,
     peer_timeout: Duration,
     store: &SnapshotStore,
     known: Levels,
     manifest: storage::Manifest,
 ) -> io::Result<Snapshot> {
     let store = store.clone();
-    // The sender may have sent all there is, and wait for an answer, while most of it waits for
-    // this node's disk.
+    // The sender may have sent everything and wait for an answer, while most of it waits for this
+    // node's disk.
     let mut receiver = while_working(framed, peer_timeout, host.blocking(move || store.receive(manifest))).await??;
     let mut chunks = Vec::new();
     loop {
@@ -115,11 +116,11 @@ pub(crate) async fn receive_snapshot(
         }
         if ended {
             let finished = host.blocking(move || {
-                // A snapshot that cannot be read must not become current: the next start would
-                // begin with it.
+                // Checked, because the next start would begin with the current snapshot, even an
+                // unreadable one.
                 let received = receiver.finish(|snapshot| StateMachine::read(snapshot, known).map(drop))?;
-                // Raft reads it next, and ends when that fails. A copy that does not fit is the end
-                // of this transfer only.
+                // Raft reads the snapshot next, and ends when that fails. A copy that does not fit
+                // only ends this transfer.
                 received.prepare().map(|()| received)
             });
             return while_working(framed, peer_timeout, finished).await?;
@@ -127,9 +128,9 @@ pub(crate) async fn receive_snapshot(
     }
 }
 
-/// The next part. The sender is told now and then that this node is at it: all of its parts may lie
-/// in a slow link already.
-async fn next(framed: &mut Framed, peer_timeout: Duration) -> io::Result<SnapshotFrame> {
+/// Waits for the next frame. Meanwhile the sender is told periodically that this node is working,
+/// because all frames may be on a slow link already.
+async fn next(framed: &mut FramedStream, peer_timeout: Duration) -> io::Result<SnapshotFrame> {
     let mut still = std::pin::pin!(sleep(peer_timeout * STILL_MAX));
     let mut tick = interval_at(Instant::now() + peer_timeout / 4, peer_timeout / 4);
     loop {
@@ -147,9 +148,9 @@ async fn next(framed: &mut Framed, peer_timeout: Duration) -> io::Result<Snapsho
     }
 }
 
-/// Waits for `work` and tells the sender now and then that this node is at it.
+/// Waits for `work`, and tells the sender periodically that this node is working.
 pub(crate) async fn while_working<T>(
-    framed: &mut Framed,
+    framed: &mut FramedStream,
     peer_timeout: Duration,
     work: impl Future<Output = T>,
 ) -> io::Result<T> {
@@ -182,8 +183,8 @@ mod tests {
     const CHUNK_BYTES: usize = 4 << 10;
 
     /// One end of a connection on which both ends know each other.
-    fn end(stream: DuplexStream, peer: u64) -> Framed {
-        let mut framed = Framed::new(Stream::Simulated(Box::new(stream)), PEER_TIMEOUT).unwrap();
+    fn end(stream: DuplexStream, peer: u64) -> FramedStream {
+        let mut framed = FramedStream::new(Stream::Simulated(Box::new(stream)), PEER_TIMEOUT).unwrap();
         let rules = Identity::new("c", 3 - peer, &[1, 2]).rules(peer);
         framed.set_terms(Terms { version: VERSIONS.1, frame_bytes_max: FRAME_BYTES_MAX, rules, place: None });
         framed
@@ -191,7 +192,7 @@ mod tests {
 
     /// A link that takes 64 KiB at once and passes on 4 KiB of it each half second, until it has
     /// passed on so many. What comes back is fast.
-    fn link(passes: usize) -> (Framed, Framed) {
+    fn link(passes: usize) -> (FramedStream, FramedStream) {
         let (sender, from) = duplex(64 << 10);
         let (to, receiver) = duplex(CHUNK_BYTES);
         let ((mut from_read, mut from_write), (mut to_read, mut to_write)) = (split(from), split(to));
@@ -208,7 +209,7 @@ mod tests {
         (end(sender, 2), end(receiver, 1))
     }
 
-    async fn send(mut framed: Framed) -> io::Result<VoteRecord> {
+    async fn send(mut framed: FramedStream) -> io::Result<VoteRecord> {
         for _ in 0..CHUNKS_AT_ONCE {
             framed.queue(&SnapshotFrame::Chunk(vec![7; CHUNK_BYTES]))?;
         }
@@ -219,7 +220,7 @@ mod tests {
     }
 
     /// Number of chunks that came before the end.
-    async fn receive(mut framed: Framed) -> io::Result<u32> {
+    async fn receive(mut framed: FramedStream) -> io::Result<u32> {
         let mut chunks = 0;
         while let SnapshotFrame::Chunk(_) = next(&mut framed, PEER_TIMEOUT).await? {
             chunks += 1;

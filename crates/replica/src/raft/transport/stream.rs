@@ -1,4 +1,4 @@
-//! The connection below a lane: TCP, or what a simulation takes for it.
+//! Connection below a lane: TCP, or a simulated one.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -15,15 +15,14 @@ use tokio::sync::mpsc;
 use crate::local::host::Host;
 use crate::simulation::Duplex;
 
-/// Time that a connection is idle before the kernel asks whether the peer is still there, and
-/// between two such questions.
+/// Idle time of a connection before the kernel probes the peer, and the time between two probes.
 const KEEPALIVE: Duration = Duration::from_secs(5);
-/// Bytes that are read from a socket at once, once both ends know each other.
+/// Largest number of bytes that are read from a socket at once, after the greeting.
 pub(crate) const READ_BYTES: usize = 64 << 10;
-/// Bytes that are read from a simulated connection at once.
+/// Largest number of bytes that are read from a simulated connection at once.
 const SIMULATED_READ_BYTES: usize = 8 << 10;
 
-/// One connection.
+/// One connection to a peer.
 pub(crate) enum Stream {
     Tcp(TcpStream),
     Simulated(Box<dyn Duplex>),
@@ -43,7 +42,7 @@ impl Stream {
         }
     }
 
-    /// The address of the other end, if it has one.
+    /// Address of the other end; `None` in a simulation, or if the system does not tell.
     pub(crate) fn addr(&self) -> Option<IpAddr> {
         match self {
             Stream::Tcp(stream) => stream.peer_addr().ok().map(|addr| addr.ip()),
@@ -66,7 +65,7 @@ impl Stream {
         }
     }
 
-    /// Reads something behind what `into` holds, about `room` bytes at most. Zero is the end of the
+    /// Appends about `room` bytes at most to `into`. Returns their number; 0 is the end of the
     /// connection.
     pub(crate) fn poll_read(
         &mut self,
@@ -76,7 +75,7 @@ impl Stream {
     ) -> Poll<io::Result<usize>> {
         match self {
             Stream::Tcp(stream) => {
-                // No room is made for what is not there.
+                // Waits first, so that no room is made for data that has not come.
                 ready!(stream.poll_read_ready(cx))?;
                 into.reserve(room);
                 // Not `try_read_buf`: this one knows that a socket which gave less than there was
@@ -94,8 +93,8 @@ impl Stream {
     }
 }
 
-/// The addresses of `host:port`. A name that has none is an error of its own kind, whatever the
-/// system calls it.
+/// Resolves `host:port`. A name without an address is an error of the kind `NotFound`, whatever the
+/// system reports.
 async fn resolve(addr: &str) -> io::Result<Vec<SocketAddr>> {
     let unresolvable = |why: &dyn std::fmt::Display| {
         io::Error::new(io::ErrorKind::NotFound, format!("{addr} cannot be resolved: {why}"))
@@ -104,8 +103,8 @@ async fn resolve(addr: &str) -> io::Result<Vec<SocketAddr>> {
     if addrs.is_empty() { Err(unresolvable(&"the name has no address")) } else { Ok(addrs) }
 }
 
-/// Connects to the first address that answers. Each has its share of the time: one that drops
-/// packets must not use up that of the others.
+/// Connects to the first address that answers. Each address gets a part of the time, so that one
+/// that drops packets does not use up the time of the others.
 async fn connect_any(addrs: &[SocketAddr], within: Duration) -> io::Result<TcpStream> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for addr in addrs {
@@ -119,7 +118,7 @@ async fn connect_any(addrs: &[SocketAddr], within: Duration) -> io::Result<TcpSt
     Err(failed)
 }
 
-/// The listener through which peers come in.
+/// Listener for connections of peers.
 pub(crate) enum Listener {
     Tcp(TcpListener),
     Simulated(mpsc::Receiver<Box<dyn Duplex>>),

@@ -22,7 +22,7 @@ fn entries() -> Vec<Entry> {
     (0..6).map(|index| Entry { log_id: LogId::new_term_index(2, index), payload: payload(index) }).collect()
 }
 
-/// Writes a log with a vote, six entries and a purge of nothing. Returns the path of its one file.
+/// Writes a log with two votes and six entries. Returns the path of its one file.
 fn written(dir: &Path) -> std::path::PathBuf {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let mut log = LogStore::open(dir, INCARNATION, Fatal::new()).unwrap();

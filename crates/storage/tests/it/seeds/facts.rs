@@ -49,7 +49,7 @@ pub(super) struct Facts {
     vote: Between<u64>,
     purged: Between<u64>,
     committed: Between<u64>,
-    /// The index behind the snapshot, and its term.
+    /// Index after the last entry of the snapshot, and the term of that entry.
     snapshot: Between<(u64, u64)>,
     joined: Between<bool>,
     founded: Between<bool>,

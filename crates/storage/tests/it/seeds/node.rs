@@ -99,12 +99,12 @@ impl Node {
         self.storage.log.vote().map_or(0, |vote| vote.leader_id.term)
     }
 
-    /// The index behind the last entry.
+    /// Index after the last entry.
     fn next(&self) -> u64 {
         self.storage.log.last().map_or(0, |id| id.index + 1)
     }
 
-    /// The index behind the current snapshot.
+    /// Index after the last entry of the current snapshot.
     fn contained(&self) -> u64 {
         self.storage.snapshots.current().map_or(0, |snapshot| snapshot.meta().last_log_id.unwrap().index + 1)
     }

@@ -76,7 +76,7 @@ async fn a_client_that_does_not_read_is_given_up() {
     assert_eq!(outbox.next().await, None);
 }
 
-/// The bound is for what waits behind it.
+/// The bound is for bytes that wait after the answer.
 #[tokio::test]
 async fn an_answer_of_any_length_is_sent_and_what_waits_behind_it_has_its_bound() {
     let outbox = outbox(10, &all());
@@ -110,7 +110,7 @@ fn what_is_not_taken_counts_for_all_until_it_is_or_the_connection_ends() {
     assert_eq!(all.look(), (0, 1_500));
 }
 
-/// The client asks for the second while the first is on its way, as pipelining clients do.
+/// The client asks for the second answer while the first is on its way, as pipelining clients do.
 #[tokio::test]
 async fn a_second_long_answer_behind_what_is_left_of_the_first_ends_nothing() {
     let outbox = outbox(10, &all());
@@ -152,10 +152,10 @@ fn without_room_for_all_a_client_that_keeps_little_goes_on_with_what_has_a_short
     one.push(vec![1; UNCOUNTED_BYTES_MAX + 100_000]);
     let room = |outbox: &Outbox| [Room::Ping, Room::Short, Room::Read].map(|wanted| outbox.has_room(wanted));
     assert_eq!((room(&one), room(&other)), ([true, false, false], [true, true, false]));
-    let mut turn = Turn::default();
-    assert!(other.room([Some(Room::Read), None], &mut turn).now_or_never().is_none());
-    assert_eq!(other.room([Some(Room::Read), Some(Room::Short)], &mut turn).now_or_never(), Some(()));
+    let mut claim = PlaceClaim::default();
+    assert!(other.room([Some(Room::Read), None], &mut claim).now_or_never().is_none());
+    assert_eq!(other.room([Some(Room::Read), Some(Room::Short)], &mut claim).now_or_never(), Some(()));
     drop(one);
-    assert_eq!(other.room([Some(Room::Read), None], &mut turn).now_or_never(), Some(()));
-    assert!(other.has_room_in_turn(Room::Read, &turn));
+    assert_eq!(other.room([Some(Room::Read), None], &mut claim).now_or_never(), Some(()));
+    assert!(other.has_room_in_turn(Room::Read, &claim));
 }

@@ -1,4 +1,4 @@
-//! Connections at the bound on all answers, which the tests hold.
+//! Connections at the bound on the bytes of all answers, which the tests fill.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,20 +17,20 @@ use crate::WireConfig;
 use crate::client::outbox::Outbox;
 use crate::client::{Arrival, Client};
 use crate::session::door::{Door, ListensOn};
-use crate::watch::concerned::WatchKind;
+use crate::watch::audience::WatchKind;
 use crate::watch::watch_table::TOGETHER;
 
-/// No step of a test may take longer.
+/// The longest that a step of a test may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A door without a listener, whose clients are not given up.
+/// A door without a listener.
 struct Node {
     door: Arc<Door>,
     stopping: CancellationToken,
     _dir: TempDir,
 }
 
-/// The other end of a connection.
+/// The client's end of a connection.
 struct Peer {
     client: Arc<Client>,
     stream: TcpStream,
@@ -111,9 +111,9 @@ impl Node {
         Peer { client, stream, frames: Frames::new(1 << 24), task }
     }
 
-    /// Number of waits of an address that are over, while one goes on.
+    /// Number of waits in an address's line that are over; `None` while no client waits.
     fn served(&self, source: Option<IpAddr>) -> Option<u64> {
-        self.door.unread.lines().get(&source).copied()
+        self.door.unread.queues().get(&source).copied()
     }
 }
 
@@ -193,9 +193,7 @@ fn which(path: &str) -> PathWatch {
     PathWatch { path: path.into(), watch: false }
 }
 
-/// The list is short when the read is taken, and long in the state that the read is given: that of
-/// its turn, since a write of its client follows.
-/// So a connection ends that gives way to another address.
+/// The task of a connection is dropped when the connection makes room for another address.
 #[tokio::test]
 async fn a_connection_whose_task_is_dropped_leaves_no_watch_behind() {
     let node = start(WireConfig::default()).await;
@@ -210,7 +208,7 @@ async fn a_connection_whose_task_is_dropped_leaves_no_watch_behind() {
     until(async || hub.watches() == 0 && hub.clients().is_empty()).await;
 }
 
-/// No task tells them of events here.
+/// No task sends the events of the hub here.
 #[tokio::test]
 async fn a_client_of_a_crowd_hears_of_a_change_before_an_answer_that_shows_it() {
     let node = start(WireConfig::default()).await;
@@ -244,9 +242,10 @@ async fn a_long_read_with_a_given_state_stands_in_the_line_once() {
         assert_eq!(peer.answer().await.0, 2);
     }
     let account = node.door.unread.account(source);
-    // With the first, there is room for a turn and none for the answer; with both, for neither.
+    // With `first` alone there is room for the turn, and none for the answer; with both, for
+    // neither.
     let (first, second) = (account.place(300_000).await, account.place(max / 4 - 300_000).await);
-    // Nothing is proposed until all three are there.
+    // Nothing is proposed until all three requests are there.
     let writes = node.door.writes.acquire_many(node.door.config.writes_max as u32).await.unwrap();
     peer.send(3, &[create_many(950..1_078), Request::GetChildren(which("/list")), set("/list", 1)]).await;
     until(async || peer.client.counts.look().outstanding == 3).await;
@@ -257,7 +256,7 @@ async fn a_long_read_with_a_given_state_stands_in_the_line_once() {
     until(async || node.served(source).is_some()).await;
     let before = node.served(source).unwrap();
     drop(second);
-    // The turn has come, and the read waits for the place of its answer.
+    // The read was given its turn, and waits for the place of its answer.
     until(async || node.served(source) == Some(before + 1)).await;
     drop(first);
     assert_eq!(peer.told::<Names>(4).await.names.len(), 1_078);
@@ -276,14 +275,14 @@ async fn pings_behind_a_write_that_a_waiting_read_holds_back_are_answered() {
     let read = || Request::GetData(which("/a"));
     peer.send(2, &[read(), set("/a", 30_000), Request::Exists(which("/a")), Request::Ping]).await;
     assert_eq!(peer.answer().await.0, xid::PING);
-    // One that comes in halves, too.
+    // A ping that comes in two parts is answered, too.
     let ping = frame(0, &Request::Ping);
     peer.stream.write_all(&ping[..7]).await.unwrap();
     until(async || node.door.incomplete_packets.bytes() == 7).await;
     peer.stream.write_all(&ping[7..]).await.unwrap();
     assert_eq!(peer.answer().await.0, xid::PING);
     until(async || node.door.incomplete_packets.bytes() == 0).await;
-    // This one is beyond what a connection may have on its way.
+    // The second write exceeds what a connection may have under way.
     peer.send(5, &[set("/a", 40_000), read(), set("/a", 40_000), read(), Request::Ping]).await;
     drop(full);
     let mut answers = Vec::new();
@@ -310,7 +309,8 @@ async fn an_answer_takes_the_place_that_its_client_has_waited_for() {
     let (most, rest) = (account.place(max - TURN).await, account.place(TURN).await);
     peer.send(3, &[Request::GetData(which("/a"))]).await;
     until(async || node.served(None).is_some()).await;
-    // It is next: it would be given a place that comes back before the answer is there.
+    // This one is next in line. It would be given a place that is given back before the answer is
+    // made.
     let mut behind = account.queue_up(TURN);
     node.door.unread.reset_peak();
     drop(rest);

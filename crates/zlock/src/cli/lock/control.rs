@@ -21,9 +21,9 @@ use serde::{Deserialize, Serialize};
 /// Message from the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Order {
-    /// The lock cannot be lost before this moment, counted since the machine was started.
+    /// The lock cannot be lost before this moment, as a time since the machine was started.
     Until(Duration),
-    /// Pass a signal on.
+    /// The watchdog must pass on the signal with this number.
     Signal(i32),
     /// The lock is lost.
     Lost,
@@ -32,7 +32,7 @@ pub(super) enum Order {
 /// Message from the watchdog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Report {
-    /// The command was stopped: its number as a process.
+    /// The command was suspended, as by SIGSTOP or Ctrl-Z. Has its process id.
     Stopped(u32),
     /// The end of the command. No message comes after this one.
     Ended(Ended),
@@ -41,13 +41,13 @@ pub(super) enum Report {
 /// The end of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Ended {
-    /// Exit code as a shell says it: 128 and the signal's number, when a signal ended the command.
+    /// Exit code as in a shell: 128 plus the signal's number, when a signal ended the command.
     pub(super) code: u8,
     /// Whether the command was ended because the lock may be lost.
     pub(super) lost: bool,
 }
 
-/// The message in a line; `None` for a line of another kind.
+/// Parses a line as a message; `None` for a line of another kind.
 pub(super) fn understood<T: DeserializeOwned>(line: &[u8]) -> Option<T> {
     serde_json::from_slice(line).ok()
 }
@@ -56,9 +56,10 @@ fn line(said: &impl Serialize) -> String {
     serde_json::to_string(said).expect("it has neither maps nor foreign types") + "\n"
 }
 
-/// Sends an order. Never waits: a watchdog that does not read is stopped, and its deadline stands.
+/// Sends an order without waiting. A watchdog that does not read is suspended, and the deadline
+/// that it has stays in force.
 pub(super) fn send_order(socket: impl AsFd, order: Order) {
-    // Past tokio, which does not write to a new socket before it has had a turn to look at it.
+    // Without tokio, which does not write to a new socket before it has polled it.
     let _ = send(socket, line(&order).as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
@@ -93,15 +94,16 @@ pub(super) fn receive_stdin() -> std::io::Result<OwnedFd> {
     Err(std::io::Error::other("the first message has no file descriptor"))
 }
 
-/// Tells the supervisor, on the socket that is this process's stdin. When it is gone there is
-/// nobody to tell.
+/// Sends a report to the supervisor, on the socket that is this process's stdin. When the
+/// supervisor has gone, the report is dropped.
 pub(super) fn report(report: Report) {
     if let Ok(socket) = std::io::stdin().as_fd().try_clone_to_owned() {
         let _ = UnixStream::from(socket).write_all(line(&report).as_bytes());
     }
 }
 
-/// The time for which the machine has run, sleep included: one clock for all its processes.
+/// Returns the time since the machine was started, with its sleep. All its processes have this
+/// clock.
 pub(super) fn now() -> Duration {
     let time = clock_gettime(ClockId::Boottime);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
@@ -113,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    // Tokio has not looked at the socket yet.
+    // Tokio has not polled the socket yet.
     #[tokio::test]
     async fn the_first_order_is_sent_too() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();

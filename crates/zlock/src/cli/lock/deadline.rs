@@ -1,4 +1,4 @@
-//! Moments at which the watchdog acts: arithmetic, no clock.
+//! Arithmetic of the moments at which the watchdog acts, without a clock.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 /// Action on the command before the lock may be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum OnLoss {
-    /// SIGTERM, then SIGKILL.
+    /// The command gets SIGTERM, and SIGKILL after the grace.
     Term,
-    /// SIGKILL.
+    /// The command gets SIGKILL.
     Kill,
-    /// The command goes on, and the user is told.
+    /// The command runs on, and a message tells the user.
     Warn,
 }
 
@@ -28,23 +28,23 @@ impl OnLoss {
     }
 }
 
-/// Plan by which a command is ended.
+/// Plan for ending the command before the lock may be lost.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Plan {
     pub(super) on_loss: OnLoss,
     /// Time between SIGTERM and SIGKILL.
     pub(super) grace: Duration,
-    /// Time between SIGKILL and the moment at which the lock may be lost: for a machine that is
+    /// Time between SIGKILL and the moment at which the lock may be lost, because a machine may be
     /// slow to run the watchdog.
     pub(super) margin: Duration,
 }
 
 impl Plan {
-    /// The grace when none is asked for, unless the session is too short for it.
+    /// Grace when none is asked for, unless the session is too short for it.
     const GRACE: Duration = Duration::from_secs(2);
 
-    /// `timeout` is the session's. The grace is at most [`Plan::grace_max`] of it: who asked for
-    /// more has been told.
+    /// Makes a plan for a session with this timeout. A grace above [`Plan::grace_max`] is cut to
+    /// it; a message or a refusal has told the user before.
     pub(super) fn new(on_loss: OnLoss, grace: Option<Duration>, timeout: Duration) -> Plan {
         let margin = (timeout / 50).max(Duration::from_millis(50));
         let grace = grace.unwrap_or(Plan::GRACE).min(Plan::grace_max(timeout));
@@ -52,7 +52,8 @@ impl Plan {
         Plan { on_loss, grace, margin }
     }
 
-    /// The longest grace in a session with this timeout: heartbeats need the rest of it.
+    /// Returns the longest grace in a session with this timeout. Heartbeats need the rest of the
+    /// timeout.
     pub(super) fn grace_max(timeout: Duration) -> Duration {
         timeout / 4
     }
@@ -61,11 +62,11 @@ impl Plan {
 /// Action that is due at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
-    /// Nothing.
+    /// Nothing is due.
     Wait,
-    /// The command is asked to end.
+    /// The command is asked to end (SIGTERM).
     Ask,
-    /// The command is ended.
+    /// The command is ended (SIGKILL).
     End,
 }
 
@@ -89,7 +90,8 @@ impl Deadline {
         self.until = self.until.max(until);
     }
 
-    /// Notes that the lock is lost, or that no node is left to say that it is not.
+    /// Notes that the lock is lost, or that the supervisor is gone, which would tell of a later
+    /// deadline.
     pub(super) fn lose(&mut self, now: Duration) {
         self.lost_at.get_or_insert(now);
     }
@@ -97,7 +99,7 @@ impl Deadline {
     pub(super) fn step(&self, now: Duration) -> Step {
         let end = self.until.saturating_sub(self.plan.margin);
         let ask = end.saturating_sub(self.plan.grace);
-        // When it is known to be lost, it is asked at once, and ended when the grace is over or the
+        // After a known loss, the command is asked at once, and ended when the grace is over or the
         // deadline comes.
         let (ask, end) = match self.lost_at {
             Some(lost) => (ask.min(lost), end.min(lost + self.plan.grace)),

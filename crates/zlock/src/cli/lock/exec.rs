@@ -1,5 +1,5 @@
-//! The process that the watchdog starts: it binds itself to the watchdog's life and becomes the
-//! command.
+//! Process that the watchdog starts. It lets the kernel kill it when the watchdog ends, and becomes
+//! the command.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 /// The name of the hidden command.
 pub(crate) const EXEC: &str = "internal-exec";
 
-/// The shell's codes for a command that cannot be run, and one that is not there.
+/// Exit codes, as in a shell, for a command that cannot be run and for one that does not exist.
 const CANNOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
@@ -28,11 +28,11 @@ pub(crate) fn command() -> Command {
         .arg(super::words())
 }
 
-/// Returns only when there is no command to become.
+/// Becomes the command. Returns an exit code only when that fails.
 pub(crate) fn run(matches: &ArgMatches) -> u8 {
     if let Some(parent) = matches.get_one::<i32>("parent") {
         let bound = set_parent_process_death_signal(Some(Signal::KILL));
-        // The parent may have gone before: then no process would send that signal.
+        // The parent may have ended before the call. Then no process would send that signal.
         if bound.is_err() || getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(*parent) {
             return CANNOT_RUN;
         }

@@ -1,4 +1,4 @@
-//! The lock or session that a command runs under, and must not outlive.
+//! Lock or session under which a command runs, and which the command must not outlive.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -29,12 +29,12 @@ impl Held<'_> {
     pub(super) async fn gone(&self) {
         match self {
             Held::Lock(guard) => guard.gone().await,
-            // The session asks no other node.
+            // A session knows of its end without a request.
             Held::Session { session, .. } => drop(session.lost().await),
         }
     }
 
-    /// Returns when the lock or session is lost, and says why, which may take a request.
+    /// Returns when the lock or session is lost, with the reason, which may take a request.
     pub(super) async fn lost(&self) -> Loss {
         match self {
             Held::Lock(guard) => guard.lost().await,
@@ -42,8 +42,8 @@ impl Held<'_> {
         }
     }
 
-    /// Returns when another client asks for the lock. Never, of a session: the command hears what
-    /// is asked of its locks.
+    /// Returns when another client asks for the lock. Never returns for a session, because the
+    /// command itself receives requests for its locks.
     pub(super) async fn revoked(&self) -> RevokeRequest {
         match self {
             Held::Lock(guard) => guard.revoked().await,
@@ -64,7 +64,7 @@ impl Held<'_> {
     }
 }
 
-/// The name for a line that people read.
+/// Writes the name for a line that people read.
 impl fmt::Display for Held<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,5 +1,4 @@
-//! A command's processes: all that descend from its watchdog, whatever groups and sessions they
-//! have made.
+//! Processes of a command: all descendants of its watchdog, in any process group and session.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,10 +8,10 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions};
 use rustix::process::{kill_process, pidfd_open, pidfd_send_signal, waitid, waitpid};
 
-/// Time after which a killed process that has not ended is taken to hang in the kernel.
+/// Time after which a killed process that has not ended is assumed to hang in the kernel.
 const HANGS: Duration = Duration::from_secs(5);
 
-/// A process, and no other that has its number later.
+/// Identity of a process, also when another process has its process id later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Process {
     pid: u32,
@@ -20,8 +19,7 @@ pub(super) struct Process {
     started: u64,
 }
 
-/// The living processes that descend from `ancestor`, but those that are spared and what descends
-/// from them.
+/// Returns the living descendants of `ancestor`, except the spared processes and their descendants.
 pub(super) fn descendants(ancestor: u32, spared: &[Process]) -> Vec<Process> {
     let mut children: BTreeMap<u32, Vec<(Process, bool)>> = BTreeMap::new();
     for seen in all() {
@@ -31,8 +29,8 @@ pub(super) fn descendants(ancestor: u32, spared: &[Process]) -> Vec<Process> {
     while let Some(pid) = open.pop() {
         let born = children.remove(&pid).unwrap_or_default();
         for (child, lives) in born.into_iter().filter(|(child, _)| !spared.contains(child)) {
-            // One that has ended counts as a link: its children may have been seen before they got
-            // another parent.
+            // A process that has ended still leads to its children: they may have been listed
+            // before they got another parent.
             open.push(child.pid);
             if lives {
                 found.push(child);
@@ -42,22 +40,22 @@ pub(super) fn descendants(ancestor: u32, spared: &[Process]) -> Vec<Process> {
     found
 }
 
-/// Lets go of this process's children that have ended, but of the spared one: another thread asks
-/// how that one ended.
+/// Reaps the children of this process that have ended, except the spared one, whose exit status is
+/// read elsewhere.
 pub(super) fn reap(spared: u32) {
-    // A look that reaps nothing, and costs less than to read all of /proc.
+    // This look reaps nothing, and costs less than reading all of /proc.
     let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     if !matches!(waitid(WaitId::All, ended), Ok(Some(_))) {
         return;
     }
     let me = std::process::id();
     for seen in all().filter(|seen| seen.parent == me && !seen.lives() && seen.process.pid != spared) {
-        // Without a number it would be any child.
+        // Without a process id, `waitpid` would take any child.
         let _ = pid(seen.process.pid).map(|pid| waitpid(Some(pid), WaitOptions::NOHANG));
     }
 }
 
-/// Signals every descendant. Answers whether there was one.
+/// Signals every descendant. Returns false if there was none.
 pub(super) fn signal_all(ancestor: u32, signal: Signal) -> bool {
     let found = descendants(ancestor, &[]);
     found.iter().for_each(|process| signal_one(*process, signal));
@@ -70,8 +68,8 @@ pub(super) fn signal_group(ancestor: u32, group: i32, signal: Signal) {
     descendants(ancestor, &[]).into_iter().filter(in_group).for_each(|process| signal_one(process, signal));
 }
 
-/// Kills every descendant but those that are spared, until none is left: processes may be born, and
-/// get other parents, meanwhile.
+/// Kills every descendant except the spared ones, and looks again until none is left, because
+/// processes may be born or get other parents meanwhile.
 pub(super) fn end_all(ancestor: u32, spared: &[Process]) {
     let began = Instant::now();
     let mut empty_looks = 0;
@@ -83,35 +81,35 @@ pub(super) fn end_all(ancestor: u32, spared: &[Process]) {
     }
 }
 
-/// The number as system calls take it.
+/// Converts a process id to the type that system calls take.
 pub(super) fn pid(number: u32) -> Option<Pid> {
     i32::try_from(number).ok().and_then(Pid::from_raw)
 }
 
-/// Signals one process. That it has ended meanwhile is no error.
+/// Signals one process. A process that has ended meanwhile is no error.
 fn signal_one(process: Process, signal: Signal) {
     let Some(pid) = pid(process.pid) else { return };
     let is_there = || look(process.pid).is_some_and(|seen| seen.lives() && seen.process == process);
-    // A descriptor stays with its process: a number that another process has got by now is not hit,
-    // because the look comes after the descriptor.
+    // A descriptor stays with its process. Because the look comes after the descriptor, another
+    // process that has the same number by now is not hit.
     let sent = pidfd_open(pid, PidfdFlags::empty())
         .and_then(|descriptor| if is_there() { pidfd_send_signal(descriptor, signal) } else { Err(Errno::SRCH) });
     // Kernels before 5.3 have no such descriptors, and seccomp profiles of that time forbid them.
-    // Without one the process would have to end, and all numbers to be given out once, between the
-    // look and the signal for another to be hit.
+    // Without a descriptor, another process is hit only if this one ends and its number is given
+    // out again between the look and the signal.
     if sent.is_err_and(|error| error != Errno::SRCH) && is_there() {
         let _ = kill_process(pid, signal);
     }
 }
 
-/// All processes.
+/// Returns all processes.
 fn all() -> impl Iterator<Item = Seen> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter_map(look)
 }
 
-/// A process as it was seen.
+/// A process as /proc shows it.
 struct Seen {
     process: Process,
     parent: u32,
@@ -120,13 +118,13 @@ struct Seen {
 }
 
 impl Seen {
-    /// Tells whether the process lives. One that has ended and waits to be asked how does not.
+    /// Tells whether the process lives. A zombie, which waits to be reaped, does not.
     fn lives(&self) -> bool {
         !matches!(self.state, 'Z' | 'X')
     }
 }
 
-/// Tells whether a process stands still until a signal continues it.
+/// Tells whether a process is suspended until SIGCONT.
 pub(super) fn is_stopped(pid: u32) -> bool {
     look(pid).is_some_and(|seen| seen.state == 'T')
 }

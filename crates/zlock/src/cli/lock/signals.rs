@@ -1,4 +1,4 @@
-//! The signals that are passed on.
+//! Signals that are passed on to the command.
 
 use std::future::poll_fn;
 use std::ops::RangeInclusive;
@@ -7,11 +7,11 @@ use std::task::Poll;
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Listener, SignalKind, signal};
 
-/// The real-time signals, but for those that the C library keeps for itself.
+/// The real-time signals, except those that the C library keeps for itself.
 const REAL_TIME: RangeInclusive<i32> = if cfg!(target_env = "musl") { 35..=64 } else { 34..=64 };
 
-/// Signals by which people and service managers tell a program something. The others end or stop
-/// the program as ever.
+/// Listeners for the signals by which people and service managers control a program. Other signals
+/// end or suspend the program as usual.
 pub(super) struct Signals(Vec<(i32, Listener)>);
 
 impl Signals {
@@ -33,7 +33,8 @@ impl Signals {
         heeded.map(listen).collect::<std::io::Result<_>>().map(Signals)
     }
 
-    /// The number of the next signal; never, when all are ignored. Dropping the future loses none.
+    /// Returns the number of the next signal; never returns when all are ignored. Dropping the
+    /// future loses no signal.
     pub(super) async fn next(&mut self) -> i32 {
         poll_fn(|context| {
             let came = self
@@ -45,7 +46,7 @@ impl Signals {
         .await
     }
 
-    /// The number of the next signal that would end a program that does not know it.
+    /// Returns the number of the next signal that would end a program without a handler for it.
     pub(super) async fn next_that_ends(&mut self) -> i32 {
         loop {
             let number = self.next().await;
@@ -56,7 +57,7 @@ impl Signals {
     }
 }
 
-/// The signal with a number that is passed on.
+/// Returns the signal with a number; `None` when no signal has it.
 pub(super) fn of_number(number: i32) -> Option<Signal> {
     #[expect(unsafe_code, reason = "rustix names no real-time signals")]
     let real_time = || {
@@ -66,13 +67,14 @@ pub(super) fn of_number(number: i32) -> Option<Signal> {
     Signal::from_named_raw(number).or_else(real_time)
 }
 
-/// Tells whether a signal is to end a program. A program that is stopped must go on to hear it.
+/// Tells whether a signal asks a program to end. A suspended program receives it only after
+/// SIGCONT.
 pub(super) fn is_to_end(signal: Signal) -> bool {
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].contains(&signal)
 }
 
-/// The signals that were ignored before this program began, as a set of bits: `nohup` stays in
-/// force, for the command too.
+/// Returns the signals that were ignored before this program began, as a set of bits, so that
+/// `nohup` stays in force, for the command too.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

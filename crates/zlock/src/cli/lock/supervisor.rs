@@ -1,4 +1,4 @@
-//! `zlock lock`, or `zlock session exec`, while its command runs.
+//! Supervisor: `zlock lock` or `zlock session exec` while its command runs.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -23,10 +23,10 @@ use super::watchdog::{Task, WATCHDOG};
 use super::{LOST, say};
 use crate::own_program;
 
-/// Pause between looks at whether the watchdog is to be told of a later deadline.
+/// Pause between two checks for a later deadline to send to the watchdog.
 const TELL: Duration = Duration::from_millis(50);
-/// Longest time for the watchdog to tell that the command has ended, after this process has ended
-/// it.
+/// Longest time that the watchdog has for reporting the end of a command that this process has
+/// killed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Outcome of a command's run.
@@ -35,11 +35,11 @@ pub(super) struct Outcome {
     pub(super) code: u8,
     /// Whether the command was ended because of a loss.
     pub(super) lost: bool,
-    /// Whether a signal came that was to end the command.
+    /// Whether a signal came that asks a program to end.
     pub(super) interrupted: bool,
-    /// Reason of the loss; `None` when only the clock said so.
+    /// Reason of the loss; `None` when only the clock showed it.
     pub(super) loss: Option<Loss>,
-    /// Whether the lock or session was kept behind the command's end.
+    /// Whether the lock or session was kept after the command's end.
     pub(super) is_kept: bool,
 }
 
@@ -54,8 +54,8 @@ pub(super) async fn supervise(
     // On a terminal the command shares this process's group: the terminal signals both, it lets
     // both read, and job control works.
     let shares_group = Terminal::of_this_process() != Terminal::Absent;
-    // When the watchdog is killed, what the command has started becomes a child of this process,
-    // where it is found.
+    // When the watchdog is killed, the processes of the command become children of this process,
+    // which then finds them.
     let _ = set_child_subreaper(Some(getpid()));
     let spared = descendants(std::process::id(), &[]);
     let until = safe_until(now, || held.safe_for()).unwrap_or_else(now);
@@ -76,11 +76,11 @@ pub(super) async fn supervise(
         loss: None,
     };
     let Ended { code, lost } = supervisor.run(signals, shares_group).await;
-    // Killed when it still runs: it is told nothing any more.
+    // Killed when it still runs, because it gets no further orders.
     let _ = watchdog.start_kill();
     let _ = watchdog.wait().await;
     let loss = match supervisor.loss {
-        // The command has ended: now there is time to ask.
+        // The command has ended, so there is time to ask for the reason.
         None if supervisor.is_gone => Some(held.lost().await),
         loss => loss,
     };
@@ -112,17 +112,17 @@ struct Supervisor<'a> {
     /// Reports of the watchdog. Orders go to it through the same socket.
     reports: Lines<BufReader<UnixStream>>,
     watchdog: u32,
-    /// Processes that this one had started before, under another program's name.
+    /// Children that this process had started before it became this program.
     spared: Vec<Process>,
-    /// The deadline that the watchdog knows.
+    /// The deadline that the watchdog was told last.
     told: Duration,
-    /// Whether a command that is stopped is passed over in silence.
+    /// Whether no message is printed when the command is suspended.
     is_quiet: bool,
     /// Whether a signal came that is to end the command.
     is_interrupted: bool,
-    /// Whether anything has told of the loss.
+    /// Whether the loss is known.
     is_gone: bool,
-    /// Reason of the loss, once that was asked.
+    /// Reason of the loss, once it is known.
     loss: Option<Loss>,
 }
 
@@ -134,7 +134,7 @@ impl Supervisor<'_> {
         let mut revoked = Box::pin(held.revoked());
         let mut is_revoked = false;
         let mut ticks = tokio::time::interval(TELL);
-        // When this process has ended the command itself.
+        // Time at which this process has killed the command itself.
         let mut ended_at: Option<Duration> = None;
         loop {
             tokio::select! {
@@ -149,7 +149,8 @@ impl Supervisor<'_> {
                     self.is_gone = true;
                     self.order(Order::Lost);
                 }
-                // A command that is not ended may go on for longer than the lock remembers why.
+                // With `warn` the command may run for longer than the lock's history keeps the
+                // reason.
                 loss = &mut lost, if self.is_gone && self.loss.is_none() && self.plan.on_loss == OnLoss::Warn => {
                     self.loss = Some(loss);
                 }
@@ -163,7 +164,7 @@ impl Supervisor<'_> {
                 }
                 _ = ticks.tick() => {
                     self.tell_deadline();
-                    // For a watchdog that is stopped.
+                    // A suspended watchdog does not end the command.
                     if self.plan.on_loss != OnLoss::Warn && self.is_due() {
                         signal_all(self.watchdog, Signal::KILL);
                         let began = *ended_at.get_or_insert_with(now);
@@ -176,7 +177,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// The watchdog's next report. `None` when it has gone without one of the end.
+    /// Waits for the watchdog's next report. `None` when the watchdog has gone without reporting
+    /// the end.
     async fn hear(&mut self) -> Option<Report> {
         understood(self.reports.next_line().await.ok()??.as_bytes())
     }
@@ -186,16 +188,16 @@ impl Supervisor<'_> {
         let is = |signal: Signal| signal.as_raw() == number;
         self.is_interrupted |= of_number(number).is_some_and(is_to_end);
         if is_foreground && (is(Signal::INT) || is(Signal::QUIT)) {
-            // The terminal has sent these to the whole group already. A command that is stopped has
-            // not heard it.
+            // The terminal has sent these to the whole group already. A suspended command receives
+            // them only after SIGCONT.
             self.order(Order::Signal(Signal::CONT.as_raw()));
         } else if !(is_foreground && is(Signal::WINCH)) {
             self.order(Order::Signal(number));
         }
     }
 
-    /// Tells which lock or session a stopped command keeps. A command that Ctrl-Z stopped together
-    /// with this process goes on by now.
+    /// Prints the lock or session that a suspended command keeps. A command that Ctrl-Z suspended
+    /// together with this process runs again by now, and no message is printed.
     fn tell_of_a_stop(&self, pid: u32) {
         if !self.is_quiet && is_stopped(pid) {
             let held = self.held;
@@ -203,7 +205,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Ends the command without a watchdog, and the watchdog, should it be there.
+    /// Kills all processes of the command, and the watchdog if it still runs; with `warn` none of
+    /// them.
     fn end(&self) -> Ended {
         if self.plan.on_loss != OnLoss::Warn {
             end_all(std::process::id(), &self.spared);
@@ -211,16 +214,16 @@ impl Supervisor<'_> {
         Ended { code: LOST, lost: true }
     }
 
-    /// Tells whether the watchdog should have ended the command by now. After a loss that it was
-    /// told of, it still has until its deadline.
+    /// Tells whether the watchdog should have ended the command by now. After a reported loss, the
+    /// watchdog still has until its deadline.
     fn is_due(&self) -> bool {
         now() + self.plan.margin / 2 >= self.told
     }
 
     fn tell_deadline(&mut self) {
         let held = self.held;
-        // Without an answered heartbeat it stays where it was, but for the time between the two
-        // looks at the clock.
+        // Without an answered heartbeat the deadline is unchanged, except for the time between the
+        // two looks at the clock.
         let until = safe_until(now, || held.safe_for()).filter(|until| *until > self.told + Duration::from_millis(5));
         if let Some(until) = until {
             self.told = until;
@@ -233,10 +236,10 @@ impl Supervisor<'_> {
     }
 }
 
-/// The moment up to which nothing can be lost by expiry, by the clock of the machine; `None` when
-/// it may be lost already.
+/// Returns the moment up to which nothing can be lost by expiry, by the clock of the machine;
+/// `None` when it may be lost already.
 ///
-/// The clock is looked at first: when this process is stopped between the two looks, the answer is
+/// The clock is read first. So when this process is suspended between the two reads, the moment is
 /// too early, and never too late.
 fn safe_until(clock: impl FnOnce() -> Duration, safe_for: impl FnOnce() -> Duration) -> Option<Duration> {
     let now = clock();
@@ -252,7 +255,7 @@ mod tests {
     #[test]
     fn a_process_that_was_stopped_between_two_looks_at_the_clock_promises_no_time_that_there_is_not() {
         let (deadline, time) = (Duration::from_secs(100), Cell::new(Duration::from_secs(60)));
-        // Each look takes half a minute, in which the process is stopped.
+        // Each read of the clock takes half a minute, in which the process is suspended.
         let look = |time: &Cell<Duration>| time.replace(time.get() + Duration::from_secs(30));
         let until = safe_until(|| look(&time), || deadline.saturating_sub(look(&time)));
         assert_eq!(until, Some(Duration::from_secs(70)));

@@ -1,7 +1,7 @@
-//! The terminal that controls this process.
+//! Controlling terminal of this process.
 
-/// Effect of the controlling terminal on this process. The terminal need not be any of its streams:
-/// a command in a pipeline opens `/dev/tty`.
+/// Effect of the controlling terminal on this process. The terminal need not be one of the
+/// process's streams: a command in a pipeline may open `/dev/tty`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Terminal {
     /// There is no terminal, as below a service manager.
@@ -18,7 +18,7 @@ impl Terminal {
         Terminal::in_stat(&stat).unwrap_or(Terminal::Absent)
     }
 
-    /// Told by the line of a process in /proc: behind its name in parentheses stand the state, the
+    /// Parses the line of a process in /proc. Behind the name in parentheses come the state, the
     /// parent, the group, the session, the terminal's number and the group in the foreground.
     fn in_stat(stat: &str) -> Option<Terminal> {
         let mut fields = stat[stat.rfind(')')? + 1..].split_whitespace().skip(2);

@@ -1,4 +1,4 @@
-//! The wait for the lock: messages meanwhile, and the one about a lock that is not free in time.
+//! Wait for the lock: its messages, and the failure when the lock is not free in time.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use super::super::seen::plain;
 use super::signals::Signals;
 use super::{GOODBYE, path_of, say};
 
-/// The lock was not free in time.
+/// Exit code: the lock was not free in time.
 const NOT_ACQUIRED: u8 = 124;
-/// Time after which a waiting command says what it waits for, and looks again after as long where
-/// that is not known.
+/// Time after which a waiting command prints the holder. While the holder is unknown, the command
+/// looks again after this time.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Waits until there is a guard.
+/// Waits until the lock is acquired.
 ///
 /// # Errors
 /// A lock that is not free in time, and a signal that ends the wait, have exit codes of their own.
@@ -58,15 +58,15 @@ pub(super) async fn acquire(
     Err(Failure::refused(line).with_code(code))
 }
 
-/// A duration as it may be given: `30s`, `100ms`.
+/// Writes a duration as an option takes it: `30s`, `100ms`.
 pub(super) fn words_of(time: Duration) -> String {
     Millis::from(time).to_string()
 }
 
-/// Another client that holds the lock, and since when. `None` when that is not known, or the lock
-/// is free by now.
+/// Describes another client that holds the lock, with the time since its grant. `None` when the
+/// holder is unknown, or the lock is free by now.
 async fn holder(client: &Client, path: &str, simple: bool) -> Option<String> {
-    // The answer to this client's own acquire may be on its way.
+    // This client may hold the lock already, when the answer to its acquire is on its way.
     let own = client.session_id().await.ok()?;
     let is_other = |session: Option<u64>| session != Some(own);
     let (ticket, words) = if simple {
@@ -80,12 +80,12 @@ async fn holder(client: &Client, path: &str, simple: bool) -> Option<String> {
         let words = words_of_holder(holder.session, &holder.label, holder.client.as_ref(), at_ms);
         (holder.ticket, words)
     };
-    // Of the `zlock lock` whose command this process belongs to.
+    // The variable has the ticket of the `zlock lock` under which this process runs.
     let is_own = std::env::var("ZLOCK_TICKET").is_ok_and(|own| own == ticket);
     Some(words + if is_own { ", which runs this command and waits for its end" } else { "" })
 }
 
-/// `session 7 (backup; web-1, pid 71, zlock) for 3s`, without what is not known.
+/// Writes `session 7 (backup; web-1, pid 71, zlock) for 3s`, without the unknown parts.
 pub(crate) fn words_of_holder(session: Option<u64>, label: &str, client: Option<&ClientInfo>, at_ms: u64) -> String {
     let session = session.map_or("a persistent znode".into(), |id| format!("session {id}"));
     let known = [label.to_owned(), client.map(ToString::to_string).unwrap_or_default()];
@@ -94,7 +94,7 @@ pub(crate) fn words_of_holder(session: Option<u64>, label: &str, client: Option<
     format!("{session}{known} for {}", since(at_ms))
 }
 
-/// Says once which client has the lock, as soon as that is known.
+/// Prints the holder of the lock once, as soon as it is known.
 async fn say_what_it_waits_for(client: &Client, path: &str, simple: bool) {
     loop {
         tokio::time::sleep(PATIENCE).await;

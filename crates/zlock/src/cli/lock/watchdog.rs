@@ -1,9 +1,9 @@
 //! The watchdog: starts the command, and ends it before the lock may be lost.
 //!
-//! A process of its own, in a process group of its own, with nothing to wait for but its socket,
-//! the command and the clock. What stops or kills `zlock lock` does not stop it. Signals that tell
-//! a program to end do not end it either, since service managers send them to all processes: it
-//! ends after the command, and what `zlock lock` passes on is enough.
+//! The watchdog is a process in a process group of its own. It waits only for its socket, the
+//! command and the clock. What stops or kills `zlock lock` does not stop the watchdog. Signals that
+//! ask a program to end do not end it either, because service managers send them to all processes.
+//! The watchdog ends after the command, to which `zlock lock` passes such signals on.
 
 use std::ffi::OsString;
 use std::os::fd::AsFd as _;
@@ -39,12 +39,12 @@ const CANNOT_RUN: u8 = 126;
 /// Task that `zlock lock` gives its watchdog.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Task {
-    /// The lock or session that may be lost, as a line for people names it.
+    /// The lock or session that may be lost, as messages name it.
     pub(super) what: String,
     pub(super) plan: Plan,
-    /// The first deadline, since the machine was started.
+    /// The first deadline, as a time since the machine was started.
     pub(super) until: Duration,
-    /// The process group of the command; 0 is one of its own.
+    /// The process group of the command; 0 for a group of its own.
     pub(super) group: i32,
 }
 
@@ -59,11 +59,12 @@ pub(crate) fn command() -> Command {
 
 pub(crate) fn run(matches: &ArgMatches) -> u8 {
     let Task { what, plan, until, group } = matches.get_one::<Task>("task").expect("it is required").clone();
-    // Processes whose parents end become this one's children, so that none is lost out of sight.
+    // Processes of the command whose parents end become children of this process, so that it finds
+    // them.
     let _ = set_child_subreaper(Some(getpid()));
     let deadline = Deadline::new(plan, until);
     if plan.on_loss != OnLoss::Warn && deadline.step(now()) != Step::Wait {
-        // The machine took its time: what would have to be ended at once is not started.
+        // The machine was slow: a command that would have to be ended at once is not started.
         report(Report::Ended(Ended { code: LOST, lost: true }));
         return LOST;
     }
@@ -82,8 +83,8 @@ pub(crate) fn run(matches: &ArgMatches) -> u8 {
     ended.code
 }
 
-/// Catches the signals that `zlock lock` passes on, and does nothing then. Caught, and not ignored:
-/// the command would inherit that. What was ignored before stays so.
+/// Catches the signals that `zlock lock` passes on, and does nothing then. They are not ignored,
+/// because the command would inherit that. Signals that were ignored before stay ignored.
 fn catch_signals() -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let _context = runtime.enter();
@@ -107,11 +108,11 @@ struct Watchdog {
     what: String,
     plan: Plan,
     deadline: Deadline,
-    /// The process group that the command shares; 0 when it has one of its own.
+    /// The process group that the command shares; 0 when the command has a group of its own.
     group: i32,
     /// The last action on the command.
     done: Step,
-    /// Whether the supervisor is there.
+    /// Whether the supervisor still runs.
     supervised: bool,
 }
 
@@ -129,7 +130,7 @@ impl Watchdog {
             }
             self.act();
             self.tell_of_a_stop();
-            // Orphans are this process's children, and no other part asks how they ended.
+            // Orphans are this process's children, and no other part reads their exit status.
             if now() >= reaped + REAP {
                 reap(self.child.id());
                 reaped = now();
@@ -137,11 +138,11 @@ impl Watchdog {
         }
     }
 
-    /// Waits for an order, for the command's end, or for the next look at the clock. Answers
-    /// whether there is an order.
+    /// Waits for an order, for the command's end, or for the next look at the clock. Returns true
+    /// if there is an order.
     fn pause(&self) -> bool {
         let stdin = std::io::stdin();
-        // Without such a descriptor, the next look at the clock is soon.
+        // Without a descriptor of the process, the next look at the clock comes soon.
         let process = pid(self.child.id()).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let mut waits = Vec::new();
         if self.supervised {
@@ -151,15 +152,15 @@ impl Watchdog {
             waits.push(PollFd::new(process, PollFlags::IN));
         }
         let look = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
-        // An interrupted wait is as good as one that is over.
+        // An interrupted wait counts as one that is over.
         let _ = poll(&mut waits, Some(&look));
         self.supervised && !waits[0].revents().is_empty()
     }
 
-    /// Reads orders. At the end of them the supervisor has gone.
+    /// Reads orders. The end of the stream means that the supervisor has gone.
     fn listen(&mut self, line: &mut Vec<u8>) {
         let mut bytes = [0; 512];
-        // Not through the library's buffer: the poll would not know what waits there.
+        // Not through the library's buffer, because `poll` would not see the bytes in it.
         let read = rustix::io::retry_on_intr(|| rustix::io::read(std::io::stdin(), &mut bytes));
         let count = read.unwrap_or(0);
         if count == 0 {
@@ -183,7 +184,7 @@ impl Watchdog {
     }
 
     fn pass_on(&self, number: i32) {
-        // The number is the child's until this process has asked how that one ended.
+        // The number belongs to the child until this process has read the child's exit status.
         let (Some(signal), Some(child)) = (of_number(number), pid(self.child.id())) else { return };
         let send = |signal| match self.group {
             0 => drop(kill_process_group(child, signal)),
@@ -195,7 +196,7 @@ impl Watchdog {
         }
     }
 
-    /// Tells the supervisor once of each time that the command is stopped.
+    /// Reports each suspension of the command to the supervisor, once.
     fn tell_of_a_stop(&self) {
         let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
         if let Some(child) = pid(self.child.id())
@@ -206,7 +207,7 @@ impl Watchdog {
         }
     }
 
-    /// Does what is due.
+    /// Carries out the step that is due.
     fn act(&mut self) {
         let due = self.deadline.step(now());
         if self.plan.on_loss == OnLoss::Warn {
@@ -217,7 +218,8 @@ impl Watchdog {
             return;
         }
         let me = std::process::id();
-        // Once is enough to ask; to end, until nothing is left: processes may be born meanwhile.
+        // SIGTERM is sent once. SIGKILL is sent until no process is left, because processes may be
+        // born meanwhile.
         if due == Step::End {
             signal_all(me, Signal::KILL);
         } else if due == Step::Ask && self.done == Step::Wait {

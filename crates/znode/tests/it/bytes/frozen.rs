@@ -55,8 +55,8 @@ pub(crate) fn ticket(lock: &str, key: u8, mode: LockMode, number: u64) -> ZPath 
     path(&format!("{lock}/{}", ticket_name(mode, RequestKey([key; 16]), number)))
 }
 
-/// Golden records of the state beside the znodes, and the operations that make them. Each operation
-/// stands with its session, 0 for none; its zxid is its key.
+/// Golden records of the parts of the state that are not znodes, and the operations that make them.
+/// Each operation stands with its session, 0 for none; its zxid is its key.
 pub(crate) struct Beside {
     pub(crate) operations: Vec<(u64, Op)>,
     pub(crate) golden: &'static str,

@@ -1,4 +1,4 @@
-//! The bytes of the records beside the znodes.
+//! The bytes of the records that are not znodes.
 
 use znode::{Limits, LockMode, Op, SessionId, Term, Upgrade};
 

@@ -6,8 +6,8 @@ use fastrand::Rng;
 use znode::{
     Acl, Acquire, AcquireAll, Asker, Attempt, ClientInfo, ClusterUuid, Create, CreateMode, Credential, DecodeError,
     Ensure, Error, FencingToken, Founding, HeldTicket, Identity, LEVEL_MAX, Limits, LockGuard, LockMode, LockSettings,
-    LogPosition, Op, ReapCandidate, Request, RequestKey, SessionId, State, StateBuilder, Term, TicketRef, Turn, Txn,
-    Upgrade, ZPath, ZnodeOp, Zxid, decode_request, decode_txn, encode_request, encode_txn,
+    LogPosition, Op, ReapCandidate, Request, RequestKey, SessionId, State, StateBuilder, Term, TicketRef, Txn, Upgrade,
+    WriteTurn, ZPath, ZnodeOp, Zxid, decode_request, decode_txn, encode_request, encode_txn,
 };
 
 use crate::bytes::frozen::{assert_frozen, build, bytes, hex, path, ticket};
@@ -72,7 +72,7 @@ fn an_attached_session_keeps_its_bytes() {
         client: znode::ClientInfo::default(),
     };
     let attach = Op::AttachSession { connection: 77, timeout_ms: 30_000 };
-    let turn = Some(Turn { connection: 77, number: 1 });
+    let turn = Some(WriteTurn { connection: 77, number: 1 });
     let requests = [
         Request::new(open),
         Request { credential, ..Request::new(attach) },
@@ -107,7 +107,7 @@ fn a_request_without_its_secret_is_refused() {
     let entry = encode_txn(&proven);
     let request = encode_request(&proven.request);
     assert_eq!(decode_request(&request), Ok(proven.request));
-    // The rest of the request stands behind the version and the time.
+    // The rest of the request follows the version and the time.
     let without_secret = [&entry[..1], &entry[8..]].concat();
     assert_eq!(
         decode_request(&without_secret).unwrap_err().to_string(),
@@ -363,7 +363,7 @@ fn samples() -> Vec<(&'static str, Txn)> {
     full.request.credential = Some(Credential { session: SessionId(300), secret_hash: [1; 16] });
     full.request.key = Some(RequestKey([2; 16]));
     full.request.identities = vec![Identity { scheme: "digest".into(), id: "bob:x".into() }];
-    full.request.turn = Some(Turn { connection: 77, number: u64::MAX });
+    full.request.turn = Some(WriteTurn { connection: 77, number: u64::MAX });
     full.request.attempt = Attempt(u64::MAX);
     full.request.address = Some([192, 0, 2, 9].into());
     full.request.guard = Some(LockGuard { lock: path("/l"), token: FencingToken(1 << 33) });

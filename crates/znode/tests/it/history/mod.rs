@@ -8,14 +8,14 @@ use fastrand::Rng;
 use znode::{
     Acl, Acquire, AcquireAll, Attempt, ClientInfo, ClusterUuid, Create, CreateMode, Credential, FencingToken, Founding,
     HeldTicket, Identity, Limits, LockGuard, LockMode, LockSettings, LogPosition, Op, Policy, ReapCandidate, Request,
-    RequestKey, SessionId, Term, TicketRef, Turn, Txn, ZPath, ZnodeOp, Zxid,
+    RequestKey, SessionId, Term, TicketRef, Txn, WriteTurn, ZPath, ZnodeOp, Zxid,
 };
 
 use crate::model::{Model, number, ticket_name, zpath};
 
 const PLACES: [&str; 9] = ["/", "/a", "/a/b", "/a/b/c", "/l", "/l/m", "/d", "/d/l", "/x"];
 const LOCKS: [&str; 4] = ["/l", "/l/m", "/d/l", "/a"];
-/// A lock that is a contender itself.
+/// A lock whose directory is a contender of another lock.
 const NUMBERED: &str = "/l/n-0000000001";
 const NAMES: [&str; 13] = [
     "_c_2-lease-",
@@ -43,7 +43,7 @@ pub(crate) struct History {
     sessions: Vec<SessionId>,
     /// The requests that carried a key, to retry.
     keyed: Vec<Request>,
-    /// Set for a history that is mostly of locks, as their clients use them.
+    /// True for a history that is mostly of locks, as clients use them.
     busy: bool,
 }
 
@@ -222,7 +222,7 @@ impl History {
     }
 
     /// Makes an operation one of a connection's writes, mostly in its turn.
-    fn in_turn(&mut self, op: Op, model: &Model, session: Option<SessionId>) -> (Op, Option<Turn>) {
+    fn in_turn(&mut self, op: Op, model: &Model, session: Option<SessionId>) -> (Op, Option<WriteTurn>) {
         if matches!(op, Op::Reap { .. }) {
             let (connection, timeout_ms) = (self.rng.u64(0..4), self.rng.u32(0..6000));
             return (Op::AttachSession { connection, timeout_ms }, None);
@@ -231,7 +231,7 @@ impl History {
         let odd = self.rng.u8(..12);
         let connection = if odd == 0 { attached.0 + 1 } else { attached.0 };
         let number = if odd == 1 { self.rng.u64(0..9) } else { attached.1 + 1 };
-        (op, Some(Turn { connection, number }))
+        (op, Some(WriteTurn { connection, number }))
     }
 
     fn acquire_urgent(&mut self) -> Op {

@@ -3,7 +3,7 @@
 use znode::lock::{EndedTicket, LockStatus, Moment, TicketEnd, WaitsFor};
 use znode::{Acquire, LockMode, READ, Reply, SessionId};
 
-use super::queue::{Demand, Turn};
+use super::queue::{Demand, QueueTurn};
 use super::{Model, Stay, number, parent_of, zpath};
 
 /// Waiting party: an owner, for all that it waits for; or one ticket, for which another waits until
@@ -21,7 +21,12 @@ struct Waiting {
 impl Model {
     /// The cycle that an acquire would close, whose ticket has its turn at a place in an existing
     /// queue.
-    pub(super) fn cycle_of_newcomer(&self, acquire: &Acquire, turn: &Turn, id: SessionId) -> Option<Vec<WaitsFor>> {
+    pub(super) fn cycle_of_newcomer(
+        &self,
+        acquire: &Acquire,
+        turn: &QueueTurn,
+        id: SessionId,
+    ) -> Option<Vec<WaitsFor>> {
         let (lock, who) = (acquire.lock.as_str(), (id, acquire.owner.clone()));
         let mut in_front = self.waiters(lock);
         in_front.retain(|other| self.turn(other) < *turn);
@@ -74,7 +79,7 @@ impl Model {
         number(other) == number_of_reader && self.nodes[other].stay == stay
     }
 
-    /// The waits of the waiting ones among these tickets.
+    /// The waits of those of these tickets that wait.
     fn waiting(&self, by: &Waiter, tickets: &[String]) -> Vec<Waiting> {
         let waits = |path: &&String| matches!(self.status(path), Ok(LockStatus::Waiting { .. }));
         let waiting = |path: &String| {

@@ -168,8 +168,8 @@ impl Model {
         self.ended.push(ended);
         // Sessions of one entry end at one time, and so are ordered by id.
         self.ended.sort_by_key(|session| (session.ended.zxid, session.id));
-        // The oldest sessions go, by number or by time; one that is young enough keeps those after
-        // it.
+        // The oldest sessions are forgotten, by number or by time. A session that is young enough
+        // keeps all sessions that ended after it.
         while let Some(oldest) = self.ended.first() {
             let number = self.ended.len() > self.limits.ended_sessions_max as usize;
             if !number && self.is_remembered(oldest) {

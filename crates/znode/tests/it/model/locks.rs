@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use znode::lock::{Held, LockStatus};
+use znode::lock::{LockStatus, TicketHolds};
 use znode::{Acquire, Attempt, Error, LockMode, Refusal, Reply, RequestKey, SessionId, ZPath};
 
 use super::{Answer, LockNode, Model, Stay, join, name_of, parent_of, refused, zpath};
@@ -272,7 +272,7 @@ impl Model {
         };
         let status = self.status(ticket).unwrap();
         if let (true, LockStatus::Held { token, holds }) = (if_waiting, status) {
-            return Ok(Reply::StillHeld(Held { token, holds }));
+            return Ok(Reply::StillHeld(TicketHolds { token, holds }));
         }
         let (_, attempts) = self.lock_node(&counting).holds.iter_mut().find(|(other, _)| *other == key).unwrap();
         let before = attempts.iter().take_while(|other| **other != attempt).copied().collect::<Vec<_>>();
@@ -281,7 +281,7 @@ impl Model {
             return Ok(Reply::Superseded);
         }
         let session = self.sessions.iter_mut().find(|other| Some(other.id) == session).unwrap();
-        session.asked.retain(|asked| asked.key != key);
+        session.requests.retain(|record| record.key != key);
         if lock.holds.len() - lock.released == 1 {
             self.take_out(ticket);
         } else {
@@ -302,7 +302,7 @@ impl Model {
 
     pub(super) fn acquired(&self, ticket: &str) -> Answer {
         let held = match self.status(ticket).unwrap() {
-            LockStatus::Held { token, holds } => Some(Held { token, holds }),
+            LockStatus::Held { token, holds } => Some(TicketHolds { token, holds }),
             LockStatus::Waiting { .. } => None,
         };
         Ok(Reply::Acquired { ticket: zpath(ticket), held })

@@ -20,11 +20,11 @@ pub(crate) use locks::{contends, number, reads, ticket_name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use znode::lock::{EndedSession, EndedTicket, LockStatus, Moment, Revocation, TicketEnd};
+use znode::lock::{EndedSession, EndedTicket, Grant, LockStatus, Revocation, TicketEnd};
 use znode::{
-    Acl, Applied, Attempt, ClientInfo, Credential, Error, Event, EventKind, FencingToken, Founding, Identity, Limits,
-    LockGuard, LockMode, LockSettings, LogPosition, Op, Policy, READ, Refusal, Reply, Request, RequestKey, SessionId,
-    Stat, Term, TicketRef, Turn, Txn, ZPath, ZnodeOp, Zxid,
+    Acl, Attempt, ClientInfo, Credential, Error, Event, EventKind, Founding, Identity, Limits, LockGuard, LockMode,
+    LockSettings, LogPosition, Op, Policy, READ, Refusal, Reply, Request, RequestKey, SessionId, Stat, Term, TicketRef,
+    Txn, TxnOutcome, WriteTurn, ZPath, ZnodeOp, Zxid,
 };
 
 /// Reply or refusal of a step.
@@ -63,7 +63,7 @@ pub(crate) struct Model {
     changed: BTreeSet<String>,
 }
 
-/// A lock's memory beside its tickets.
+/// Facts about a lock besides its tickets.
 #[derive(Clone, Default)]
 pub(crate) struct Queue {
     pub(crate) settings: LockSettings,
@@ -71,13 +71,6 @@ pub(crate) struct Queue {
     pub(crate) top_token: u64,
     /// The writer, and the reader that it was, for as long as the reader's ticket stands.
     pub(crate) upgrade: Option<(String, Option<String>)>,
-}
-
-/// The grant of a ticket: its token and moment.
-#[derive(Clone, Copy)]
-pub(crate) struct Held {
-    pub(crate) token: FencingToken,
-    pub(crate) at: Moment,
 }
 
 #[derive(Clone)]
@@ -97,7 +90,7 @@ pub(crate) struct Node {
     /// Queue of a directory with tickets or settings.
     pub(crate) queue: Option<Queue>,
     /// Grant of a ticket that holds.
-    pub(crate) held: Option<Held>,
+    pub(crate) held: Option<Grant>,
     pub(crate) priority: u32,
 }
 
@@ -132,11 +125,11 @@ pub(crate) struct Session {
     pub(crate) connection: u64,
     pub(crate) turns: u64,
     /// Requests for the ticket, oldest first.
-    pub(crate) asked: Vec<Asked>,
+    pub(crate) requests: Vec<RequestRecord>,
 }
 
 #[derive(Clone)]
-pub(crate) struct Asked {
+pub(crate) struct RequestRecord {
     pub(crate) zxid: Zxid,
     pub(crate) key: RequestKey,
     /// The operation and its guard.
@@ -174,7 +167,7 @@ impl Model {
         }
     }
 
-    pub(crate) fn apply(&mut self, at: LogPosition, txn: Txn) -> Applied {
+    pub(crate) fn apply(&mut self, at: LogPosition, txn: Txn) -> TxnOutcome {
         self.last_zxid = at.zxid;
         self.term = at.term;
         self.time_ms = self.time_ms.max(txn.time_ms);
@@ -183,7 +176,7 @@ impl Model {
         self.from = txn.request.address;
         let (zxid, reply) = self.request(txn.request, txn.proven);
         self.look_at_all();
-        Applied { zxid, reply, events: std::mem::take(&mut self.events) }
+        TxnOutcome { zxid, reply, events: std::mem::take(&mut self.events) }
     }
 
     fn request(&mut self, request: Request, proven: bool) -> (Zxid, Answer) {
@@ -202,20 +195,20 @@ impl Model {
             return (now, Err(Error::SessionRequired.into()));
         };
         let what = (request.op.clone(), request.guard.clone());
-        let asked = self.session(id).unwrap().asked.iter().find(|asked| asked.key == key).cloned();
-        if let Some(asked) = asked {
-            if asked.what != what {
+        let record = self.session(id).unwrap().requests.iter().find(|record| record.key == key).cloned();
+        if let Some(record) = record {
+            if record.what != what {
                 return (now, Err(Error::RequestKeyReused.into()));
             }
-            let ticket = match (&request.op, &asked.answer) {
+            let ticket = match (&request.op, &record.answer) {
                 (Op::Acquire(_) | Op::AcquireAll(_) | Op::Upgrade(_), Some(Ok(Reply::Acquired { ticket, .. }))) => {
                     Some(ticket.as_str().to_owned())
                 }
                 (Op::Znode(ZnodeOp::Create(create)), Some(answer)) => {
                     let gone = self.gone_since(create, answer);
-                    return gone.map_or_else(|| (asked.zxid, answer.clone()), |gone| (now, gone));
+                    return gone.map_or_else(|| (record.zxid, answer.clone()), |gone| (now, gone));
                 }
-                (_, Some(answer)) => return (asked.zxid, answer.clone()),
+                (_, Some(answer)) => return (record.zxid, answer.clone()),
                 (Op::Acquire(acquire), None) => self.counted_on(id, acquire, key),
                 (Op::AcquireAll(wish), None) => self.counted_on_all(id, wish, key),
                 (Op::Upgrade(upgrade), None) => self.upgraded_with(id, upgrade, key),
@@ -229,13 +222,13 @@ impl Model {
         let answer = self.guarded(&request, session);
         let (replies_max, keys_max) = (self.limits.replies_max as usize, self.limits.used_keys_max as usize);
         if let Some(session) = self.sessions.iter_mut().find(|session| session.id == id) {
-            session.asked.push(Asked { zxid: now, key, what, answer: Some(answer.clone()) });
-            while session.asked.iter().filter(|asked| asked.answer.is_some()).count() > replies_max {
-                session.asked.iter_mut().find(|asked| asked.answer.is_some()).unwrap().answer = None;
+            session.requests.push(RequestRecord { zxid: now, key, what, answer: Some(answer.clone()) });
+            while session.requests.iter().filter(|record| record.answer.is_some()).count() > replies_max {
+                session.requests.iter_mut().find(|record| record.answer.is_some()).unwrap().answer = None;
             }
-            while session.asked.iter().filter(|asked| asked.answer.is_none()).count() > keys_max {
-                let oldest = session.asked.iter().position(|asked| asked.answer.is_none()).unwrap();
-                session.asked.remove(oldest);
+            while session.requests.iter().filter(|record| record.answer.is_none()).count() > keys_max {
+                let oldest = session.requests.iter().position(|record| record.answer.is_none()).unwrap();
+                session.requests.remove(oldest);
             }
         }
         (now, answer)
@@ -327,7 +320,7 @@ impl Model {
         self.sessions.iter().find(|session| session.id == id)
     }
 
-    fn take_turn(&mut self, turn: Turn, session: Option<SessionId>) -> Result<(), Error> {
+    fn take_turn(&mut self, turn: WriteTurn, session: Option<SessionId>) -> Result<(), Error> {
         let id = session.ok_or(Error::SessionRequired)?;
         let session = self.sessions.iter_mut().find(|session| session.id == id).unwrap();
         if turn.connection != session.connection {
@@ -371,7 +364,7 @@ impl Model {
         let owned: Vec<String> = self.nodes.iter().filter_map(owned).collect();
         for path in owned {
             let time_ms = self.time_ms;
-            // The node has gone with another part of its multi-lock.
+            // The node was removed with another part of its multi-lock.
             if !self.nodes.contains_key(&path) {
                 continue;
             }

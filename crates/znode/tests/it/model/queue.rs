@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use znode::lock::{Grant, LockStatus};
 use znode::{Error, EventKind, FencingToken, LockMode, LockSettings, Policy, Zxid};
 
-use super::{Held, Model, Queue, Stay, contends, name_of, number, parent_of, reads, zpath};
+use super::{Model, Queue, Stay, contends, name_of, number, parent_of, reads, zpath};
 
 /// Waiting parts of multi-locks that are overtaken in one queue at most.
 const OVERTAKEN_MAX: usize = 16;
@@ -31,7 +31,7 @@ impl From<LockMode> for Demand {
 
 /// Place in the order of turns, smaller is sooner: the upgraded writer first, then by priority,
 /// then by position.
-pub(super) type Turn = (bool, Reverse<u32>, (u64, Zxid, String));
+pub(super) type QueueTurn = (bool, Reverse<u32>, (u64, Zxid, String));
 
 /// Rules of the queue.
 impl Model {
@@ -73,7 +73,7 @@ impl Model {
         waiters
     }
 
-    pub(super) fn turn(&self, ticket: &str) -> Turn {
+    pub(super) fn turn(&self, ticket: &str) -> QueueTurn {
         let upgraded = self.upgrade_in(parent_of(ticket).unwrap()).is_some_and(|(writer, _)| writer == ticket);
         (!upgraded, Reverse(self.nodes[ticket].priority), self.position(ticket))
     }
@@ -180,7 +180,7 @@ impl Model {
         let queue = self.nodes.get_mut(parent_of(ticket).unwrap()).unwrap().queue.as_mut().unwrap();
         queue.top_token = queue.top_token.max(token);
         let node = self.nodes.get_mut(ticket).unwrap();
-        node.held = Some(Held { token: FencingToken(token), at });
+        node.held = Some(Grant { token: FencingToken(token), at });
         if matches!(node.stay, Stay::Session(_)) && node.created.0 < at.zxid {
             self.tell(EventKind::Granted, ticket);
         }

@@ -38,7 +38,7 @@ impl Model {
             client,
             connection: 0,
             turns: 0,
-            asked: Vec::new(),
+            requests: Vec::new(),
         });
         Ok(Reply::SessionOpened { session: id, timeout_ms })
     }

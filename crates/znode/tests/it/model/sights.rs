@@ -56,7 +56,8 @@ impl Model {
         sights.into_iter().filter(|(met, _)| *met).map(|(_, word)| word).collect()
     }
 
-    /// Tells whether the present entry has only a token for the waiter that a holder has already.
+    /// Tells whether the only token that the present entry could give the waiter is that of a
+    /// holder.
     fn token_of_past(&self, waiter: &str) -> bool {
         self.parts(waiter).is_none() && self.token_is_taken(waiter)
     }

@@ -138,8 +138,8 @@ impl Model {
         }
     }
 
-    /// Tells whether the asker may write data. A ticket's data is its session's, except for the
-    /// words that ask for the ticket back.
+    /// Tells whether the asker may write data. A ticket's data is its session's, except for data
+    /// that asks for the ticket's release.
     fn may_write(&self, path: &str, data: &[u8]) -> bool {
         let over = parent_of(path).unwrap_or("/");
         match self.nodes[path].lock {

@@ -77,8 +77,9 @@ impl Model {
         self.acquired(&writer)
     }
 
-    /// The number of the upgraded writer: the next one without waiters, else one in front of the
-    /// waiters, that of the last holder or of the reader itself.
+    /// The number of the upgraded writer. Without waiters it is the next number; otherwise the
+    /// number of the last holder, or of the reader itself, so that the writer comes before the
+    /// waiters.
     fn digits_for_writer(&self, lock: &str, reader: &str) -> Option<u64> {
         let (holders, waiters) = (self.holders(lock), self.waiters(lock));
         let Some(first) = waiters.first() else {

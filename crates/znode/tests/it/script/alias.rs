@@ -9,7 +9,7 @@ use znode::{LockMode, RequestKey};
 use super::request_key;
 use crate::model::{number, ticket_name};
 
-/// The word of an alias, and a mode with names of its kind.
+/// The text in an alias, and a mode whose names have this alias.
 const KINDS: [(&str, LockMode); 3] =
     [("lock", LockMode::Exclusive), ("reader", LockMode::Read), ("lease", LockMode::Lease { permits: 1, limit: 1 })];
 
@@ -17,7 +17,7 @@ const KINDS: [(&str, LockMode); 3] =
 #[derive(Default)]
 pub(crate) struct Aliases {
     keys: BTreeSet<u64>,
-    /// Set by the command `names full`: every name stands as it is.
+    /// True after the command `names full`: every name is shown as it is.
     pub(crate) off: bool,
 }
 

@@ -9,8 +9,8 @@ use std::error::Error;
 
 use goldenscript::{Block, Command, Context, Runner};
 use znode::{
-    Applied, Attempt, Credential, LogPosition, Op, Recorded, Reply, Request, RequestKey, SessionId, State,
-    StateBuilder, Term, TicketRef, Turn, Txn, Upgrade, ZPath, Zxid, lock,
+    Attempt, Credential, EventRecord, LogPosition, Op, Reply, Request, RequestKey, SessionId, State, StateBuilder,
+    Term, TicketRef, Txn, TxnOutcome, Upgrade, WriteTurn, ZPath, Zxid, lock,
 };
 
 use alias::Aliases;
@@ -160,7 +160,7 @@ impl Script {
             });
             let number = words.key("turn").map(|turn| turn.parse()).transpose()?;
             let connection = words.key_number("connection", 0)?;
-            let turn = number.map(|number| Turn { connection, number });
+            let turn = number.map(|number| WriteTurn { connection, number });
             let identities = words.identities();
             let attempt = self.attempt(name, words)?;
             Request { credential, turn, identities, attempt, ..Request::new(self.op(name, words, session)?) }
@@ -266,7 +266,7 @@ impl Script {
         }
     }
 
-    fn apply(&mut self, request: Request) -> (Applied, Vec<Recorded>) {
+    fn apply(&mut self, request: Request) -> (TxnOutcome, Vec<EventRecord>) {
         self.zxid.0 += 1;
         let at = LogPosition { term: self.term, zxid: self.zxid };
         let txn = Txn { proven: false, time_ms: self.time_ms, request };

@@ -1,4 +1,4 @@
-//! The words of a script's commands.
+//! Parsing of a script's commands.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::error::Error;
@@ -13,7 +13,7 @@ use super::alias::Aliases;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Words behind a command's name; each may be taken once.
+/// The words after a command's name; each may be taken once.
 pub(crate) struct Words {
     positional: VecDeque<String>,
     keys: BTreeMap<String, String>,

@@ -3,16 +3,17 @@
 use std::fmt::Write as _;
 
 use znode::lock::{
-    self, EndedSession, EndedTicket, Held, LockStatus, LockSummary, MixedPair, Moment, Queue, QueueEntry, Revocation,
-    WaitsFor,
+    self, EndedSession, EndedTicket, LockStatus, LockSummary, MixedPair, Moment, QueueEntry, QueuePage, Revocation,
+    TicketHolds, WaitsFor,
 };
 use znode::{
-    Acl, Actor, Applied, ClientInfo, Error, EventKind, Kind, LockSettings, ReapCandidate, Recorded, Refusal, Reply,
-    SessionId, Stat, State, ZPath,
+    Acl, Actor, ClientInfo, Error, EventKind, EventRecord, Kind, LockSettings, ReapCandidate, Refusal, Reply,
+    SessionId, Stat, State, TxnOutcome, ZPath,
 };
 
-/// Shows the answer and the events. An event that not all clients may hear of says who may.
-pub(crate) fn applied(applied: &Applied, events: &[Recorded], state: &State) -> String {
+/// Shows the answer and the events. An event that not all clients may hear of is shown with its
+/// ACL.
+pub(crate) fn applied(applied: &TxnOutcome, events: &[EventRecord], state: &State) -> String {
     let answer = match &applied.reply {
         Ok(answer) => reply(answer, state),
         Err(Refusal { error, path, op_index }) => {
@@ -22,7 +23,7 @@ pub(crate) fn applied(applied: &Applied, events: &[Recorded], state: &State) -> 
         }
     };
     let mut output = format!("zxid={} {answer}", applied.zxid);
-    for Recorded { event, acl: readers, parent_acl } in events {
+    for EventRecord { event, acl: readers, parent_acl } in events {
         let kind = match event.kind {
             EventKind::Created => "created",
             EventKind::Deleted => "deleted",
@@ -71,13 +72,13 @@ fn reply(reply: &Reply, state: &State) -> String {
     }
 }
 
-fn held(Held { token, holds }: Held) -> String {
+fn held(TicketHolds { token, holds }: TicketHolds) -> String {
     format!("Held token={token} holds={holds}")
 }
 
 fn standing(status: &LockStatus) -> String {
     match status {
-        LockStatus::Held { token, holds } => held(Held { token: *token, holds: *holds }),
+        LockStatus::Held { token, holds } => held(TicketHolds { token: *token, holds: *holds }),
         LockStatus::Waiting { predecessor } => format!("Waiting after {}", predecessor.name()),
     }
 }
@@ -90,7 +91,7 @@ pub(crate) fn position(position: &Result<u32, Error>) -> String {
     position.map_or_else(|error| format!("{error:?}"), |position| position.to_string())
 }
 
-pub(crate) fn queue(queue: &Result<Queue, Error>) -> String {
+pub(crate) fn queue(queue: &Result<QueuePage, Error>) -> String {
     match queue {
         Err(error) => format!("{error:?}"),
         Ok(queue) => {

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use znode::lock::{self, QueueEntry};
-use znode::{Applied, LockMode, Op, Policy, Reply, State, Txn, ZPath};
+use znode::{LockMode, Op, Policy, Reply, State, Txn, TxnOutcome, ZPath};
 
 /// Share of a lock that a contender has or wants.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,14 +20,14 @@ enum Share {
 
 /// A contender, as its queue shows it.
 #[derive(Clone, Debug)]
-struct Seen {
+struct SeenContender {
     path: ZPath,
     share: Share,
     has_it: bool,
     token: u64,
     session: Option<u64>,
     born: u64,
-    /// Set for a ticket of a client's own create.
+    /// True for a ticket that a client made by a create.
     by_hand: bool,
     /// Place in the order of turns: upgraded writers, then higher priorities, then smaller numbers.
     place: (bool, Reverse<u32>, String, u64),
@@ -37,28 +37,28 @@ struct Seen {
 #[derive(Clone, Debug, Default)]
 struct Sight {
     permits: Option<u32>,
-    contenders: Vec<Seen>,
+    contenders: Vec<SeenContender>,
 }
 
 impl Sight {
-    fn holders(&self) -> Vec<&Seen> {
+    fn holders(&self) -> Vec<&SeenContender> {
         self.contenders.iter().filter(|seen| seen.has_it).collect()
     }
 
     /// Tells whether more permits are held than there are.
     fn is_over_full(&self) -> bool {
-        let permits = |seen: &&Seen| if let Share::Permits(count) = seen.share { count } else { 0 };
+        let permits = |seen: &&SeenContender| if let Share::Permits(count) = seen.share { count } else { 0 };
         self.permits.is_some_and(|limit| self.holders().iter().map(permits).sum::<u32>() > limit)
     }
 
-    fn queue(&self) -> Vec<&Seen> {
-        let mut waiting: Vec<&Seen> = self.contenders.iter().filter(|seen| !seen.has_it).collect();
+    fn queue(&self) -> Vec<&SeenContender> {
+        let mut waiting: Vec<&SeenContender> = self.contenders.iter().filter(|seen| !seen.has_it).collect();
         waiting.sort_by(|left, right| left.place.cmp(&right.place));
         waiting
     }
 
     /// Tells whether a share is free beside these contenders.
-    fn is_free(&self, share: Share, beside: &[&Seen]) -> bool {
+    fn is_free(&self, share: Share, beside: &[&SeenContender]) -> bool {
         let shares: Vec<Share> = beside.iter().map(|seen| seen.share).collect();
         match share {
             Share::All => shares.is_empty(),
@@ -75,8 +75,8 @@ impl Sight {
 /// The specification, with the parts of the log that it has to remember.
 #[derive(Default)]
 pub(crate) struct Specification {
-    /// Tickets of multi-locks that others may pass while they wait, with their czxids: a path can
-    /// come again.
+    /// Tickets of waiting multi-locks that later tickets may overtake, with their czxids, because a
+    /// path can be used again.
     backfill: BTreeSet<(ZPath, u64)>,
     /// Writers that were readers, with their czxids, each with its reader.
     upgraded: BTreeMap<(ZPath, u64), ZPath>,
@@ -88,7 +88,7 @@ pub(crate) struct Specification {
 
 impl Specification {
     /// Checks the state after a step.
-    pub(crate) fn step(&mut self, txn: &Txn, applied: &Applied, state: &State) -> Result<(), String> {
+    pub(crate) fn step(&mut self, txn: &Txn, applied: &TxnOutcome, state: &State) -> Result<(), String> {
         self.remember(txn, applied, state);
         let paths = all_paths(state);
         let after: BTreeMap<ZPath, Sight> = paths.iter().map(|path| (path.clone(), self.look(state, path))).collect();
@@ -115,7 +115,7 @@ impl Specification {
     }
 
     /// Notes facts that no queue shows: tickets that may be passed, and writers that were readers.
-    fn remember(&mut self, txn: &Txn, applied: &Applied, state: &State) {
+    fn remember(&mut self, txn: &Txn, applied: &TxnOutcome, state: &State) {
         let Ok(Reply::Acquired { ticket, .. }) = &applied.reply else { return };
         match &txn.request.op {
             Op::AcquireAll(wish) if wish.policy == Policy::Backfill => {
@@ -136,7 +136,7 @@ impl Specification {
         Sight { permits, contenders }
     }
 
-    fn see(&self, state: &State, entry: &QueueEntry, permits: Option<u32>) -> Seen {
+    fn see(&self, state: &State, entry: &QueueEntry, permits: Option<u32>) -> SeenContender {
         let (path, name) = (entry.ticket.clone(), entry.ticket.name());
         let node = state.node(&path).unwrap();
         let share = match entry.mode {
@@ -146,7 +146,7 @@ impl Specification {
         };
         let (born, digits) = (node.stat().czxid.0, name[name.len() - 10..].to_string());
         let is_upgraded = self.upgraded.contains_key(&(path.clone(), born));
-        Seen {
+        SeenContender {
             share,
             has_it: entry.held || entry.lingers_until_ms.is_some(),
             token: entry.token.0,
@@ -165,16 +165,17 @@ impl Specification {
         let holders = sight.holders();
         let alone = holders.iter().find(|seen| seen.share == Share::All);
         if let Some(alone) = alone {
-            let own = |seen: &&Seen| seen.share == Share::OneOfMany && seen.session == alone.session;
+            let own = |seen: &&SeenContender| seen.share == Share::OneOfMany && seen.session == alone.session;
             let mut strangers = holders.iter().filter(|seen| seen.path != alone.path && !own(seen));
             return strangers.try_for_each(|seen| Err(format!("{} holds beside {}", seen.path, alone.path)));
         }
         // A ticket that held alone may have become a permit, when its lock became a semaphore. Its
         // holder goes on, and so does a reader beside it.
-        let permit_of =
-            |seen: &Seen| holders.iter().any(|one| one.share != Share::OneOfMany && one.session == seen.session);
+        let permit_of = |seen: &SeenContender| {
+            holders.iter().any(|one| one.share != Share::OneOfMany && one.session == seen.session)
+        };
         let counted = holders.iter().filter(|seen| seen.share != Share::OneOfMany || !permit_of(seen));
-        let holders: Vec<&Seen> = counted.copied().collect();
+        let holders: Vec<&SeenContender> = counted.copied().collect();
         for (index, seen) in holders.iter().enumerate() {
             if !sight.is_free(seen.share, &holders[..index]) {
                 return Err(format!("too much is held: there is no room for {}", seen.path));
@@ -190,7 +191,7 @@ impl Specification {
             Op::HandOver { to, .. } => Some(to),
             _ => None,
         };
-        let held = |seen: &&Seen| before.contenders.iter().any(|old| is_same(old, seen) && old.has_it);
+        let held = |seen: &&SeenContender| before.contenders.iter().any(|old| is_same(old, seen) && old.has_it);
         for new in after.holders().into_iter().filter(|seen| !held(seen) && Some(&seen.path) != named) {
             // A queue shows the priorities of its waiters.
             let waited = before.contenders.iter().find(|old| is_same(old, new)).map(|old| old.place.clone());
@@ -198,12 +199,14 @@ impl Specification {
                 Op::Acquire(acquire) => (new.place.0, Reverse(acquire.priority), new.place.2.clone(), new.place.3),
                 _ => new.place.clone(),
             });
-            let own_writer =
-                |seen: &&Seen| seen.share == Share::All && seen.session == new.session && new.session.is_some();
+            let own_writer = |seen: &&SeenContender| {
+                seen.share == Share::All && seen.session == new.session && new.session.is_some()
+            };
             if new.share == Share::OneOfMany && after.holders().iter().any(own_writer) {
                 continue;
             }
-            let passed = |seen: &&Seen| seen.place < place && (new.by_hand || !self.may_be_passed(seen, after));
+            let passed =
+                |seen: &&SeenContender| seen.place < place && (new.by_hand || !self.may_be_passed(seen, after));
             if let Some(passed) = after.queue().into_iter().find(passed) {
                 return Err(format!("{} holds, and {} before it waits", new.path, passed.path));
             }
@@ -211,7 +214,7 @@ impl Specification {
         Ok(())
     }
 
-    fn may_be_passed(&self, seen: &Seen, sight: &Sight) -> bool {
+    fn may_be_passed(&self, seen: &SeenContender, sight: &Sight) -> bool {
         self.backfill.contains(&(seen.path.clone(), seen.born)) && sight.permits.is_none()
     }
 
@@ -272,12 +275,12 @@ impl Specification {
     }
 }
 
-fn is_same(left: &Seen, right: &Seen) -> bool {
+fn is_same(left: &SeenContender, right: &SeenContender) -> bool {
     (&left.path, left.born) == (&right.path, right.born)
 }
 
 fn has_new_holder(before: &Sight, after: &Sight) -> bool {
-    let held = |seen: &&&Seen| before.holders().iter().any(|old| is_same(old, seen));
+    let held = |seen: &&&SeenContender| before.holders().iter().any(|old| is_same(old, seen));
     after.holders().iter().any(|seen| !held(&seen))
 }
 
@@ -296,9 +299,9 @@ fn holders_stay(before: &Sight, after: &Sight) -> Result<(), String> {
 /// Checks that a grant has a larger token than the grants of earlier entries, and one of its own
 /// unless it is a share.
 fn tokens_rise(before: &Sight, after: &Sight, largest: u64) -> Result<(), String> {
-    let held = |seen: &Seen| before.contenders.iter().any(|old| is_same(old, seen) && old.has_it);
+    let held = |seen: &SeenContender| before.contenders.iter().any(|old| is_same(old, seen) && old.has_it);
     for new in after.holders().into_iter().filter(|seen| !held(seen)) {
-        let same = |other: &&Seen| other.token == new.token && other.path != new.path;
+        let same = |other: &&SeenContender| other.token == new.token && other.path != new.path;
         if new.token <= largest || (new.share != Share::OneOfMany && after.holders().iter().any(same)) {
             return Err(format!("{} holds with token {}, after {largest}", new.path, new.token));
         }

@@ -1,37 +1,38 @@
-//! Kinds of watches, and the connections that an event concerns while they are told of it. Pure.
+//! Kinds of watches, and the audience of an event: the connections that it concerns. Pure.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The subject of a watch, and whether it stays.
+/// The kind of a watch: its events, and whether it fires once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum WatchKind {
-    /// Set by getData and exists; fires once.
+    /// A watch of getData or exists, for changes of the znode. Fires once.
     Data,
-    /// Set by getChildren; fires once.
+    /// A watch of getChildren, for changes of the list of children. Fires once.
     Child,
-    /// Set by addWatch; both of the above, and stays.
+    /// A watch of addWatch for the events of `Data` and `Child`. It stays.
     Persistent,
-    /// Set by addWatch; the znode and all below it, but no lists of children; stays.
+    /// A watch of addWatch for the znode and all znodes below it, without lists of children. It
+    /// stays.
     Recursive,
 }
 
 impl WatchKind {
-    /// Tells whether a watch is used up by its first event.
+    /// Tells whether the first event removes a watch of this kind.
     pub(crate) fn fires_once(self) -> bool {
         matches!(self, WatchKind::Data | WatchKind::Child)
     }
 }
 
-/// Connections that an event concerns and that have not been told of it.
+/// The connections that are still to be told of an event.
 ///
-/// Taken in the order of their numbers, or by number, each once.
+/// Connections are taken in the order of their numbers, or singly by number, each once.
 #[derive(Debug, Default)]
-pub(crate) struct Concerned {
+pub(crate) struct Audience {
     watchers: Vec<Watchers>,
-    /// The lowest number that may be left.
+    /// A bound below which all numbers have been taken.
     next: u64,
-    /// Numbers from there on that were taken before their turn.
+    /// Numbers from `next` on that were taken out of order.
     ahead: BTreeSet<u64>,
 }
 
@@ -39,7 +40,7 @@ pub(crate) struct Concerned {
 #[derive(Debug)]
 struct Watchers {
     kind: WatchKind,
-    /// The watch names the znode of the event, and not one above it.
+    /// True if the watch is at the event's znode, and not above it.
     names_it: bool,
     connections: Arc<BTreeSet<u64>>,
 }
@@ -48,14 +49,14 @@ struct Watchers {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Hearer {
     pub(crate) connection: u64,
-    /// A watch of it names the znode, and not only one above it.
+    /// True if one of its watches is at the event's znode, and not only above it.
     pub(crate) names_it: bool,
-    /// Kinds of its watches that have fired, of those that fire once.
+    /// Kinds of its watches that fire once and are removed by the event.
     pub(crate) used_up: Vec<WatchKind>,
 }
 
-impl Concerned {
-    /// Adds connections.
+impl Audience {
+    /// Adds connections with a watch of this kind.
     pub(crate) fn add(&mut self, kind: WatchKind, names_it: bool, connections: Arc<BTreeSet<u64>>) {
         if !connections.is_empty() {
             self.watchers.push(Watchers { kind, names_it, connections });
@@ -75,7 +76,7 @@ impl Concerned {
         Some(self.hearer(connection))
     }
 
-    /// Takes a connection; `None` when it is not concerned or was taken.
+    /// Takes a connection; `None` when it is not in the audience or was taken.
     pub(crate) fn take(&mut self, connection: u64) -> Option<Hearer> {
         let is_left = connection >= self.next
             && self.watchers.iter().any(|watchers| watchers.connections.contains(&connection))
@@ -115,16 +116,16 @@ mod tests {
 
     #[test]
     fn each_connection_is_taken_once_whoever_asks_for_it() {
-        let mut concerned = Concerned::default();
-        concerned.add(WatchKind::Data, true, set(&[2, 3, 5]));
-        concerned.add(WatchKind::Recursive, false, set(&[1, 3]));
-        concerned.add(WatchKind::Child, true, set(&[]));
-        assert_eq!(concerned.take(5), Some(hearer(5, true, &[WatchKind::Data])));
-        assert_eq!([5, 4].map(|number| concerned.take(number)), [None, None]);
+        let mut audience = Audience::default();
+        audience.add(WatchKind::Data, true, set(&[2, 3, 5]));
+        audience.add(WatchKind::Recursive, false, set(&[1, 3]));
+        audience.add(WatchKind::Child, true, set(&[]));
+        assert_eq!(audience.take(5), Some(hearer(5, true, &[WatchKind::Data])));
+        assert_eq!([5, 4].map(|number| audience.take(number)), [None, None]);
         let both = Some(hearer(3, true, &[WatchKind::Data]));
         let expected = [Some(hearer(1, false, &[])), Some(hearer(2, true, &[WatchKind::Data])), both, None];
-        assert_eq!([(); 4].map(|()| concerned.take_first()), expected);
-        assert_eq!(concerned.take(2), None);
-        assert!(concerned.is_empty());
+        assert_eq!([(); 4].map(|()| audience.take_first()), expected);
+        assert_eq!(audience.take(2), None);
+        assert!(audience.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! The end of the part of this node's log that is purged.
+//! Index up to which this node's log is purged.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,22 +7,22 @@ use openraft::async_runtime::watch::WatchReceiver;
 use openraft::type_config::alias::WatchReceiverOf;
 use storage::{LogId, TypeConfig};
 
-/// The index up to which this node's log is purged, as Raft tells. Nothing before Raft runs.
+/// Index up to which this node's log is purged, as Raft tells it. There is none before Raft runs.
 #[derive(Clone, Default)]
-pub(crate) struct Purged(Arc<OnceLock<WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>>>);
+pub(crate) struct PurgeIndex(Arc<OnceLock<WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>>>);
 
-impl Purged {
-    /// Takes Raft's metrics, once it runs.
+impl PurgeIndex {
+    /// Sets the source of the index, once Raft runs.
     pub(crate) fn told_by(&self, metrics: WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>) {
         let _ = self.0.set(metrics);
     }
 
-    /// Tells whether a follower that has no more than this needs an entry that is gone.
+    /// Tells whether a follower whose last entry is `prev` needs an entry that was purged.
     pub(crate) fn is_needed_behind(&self, prev: Option<LogId>) -> bool {
         self.up_to().is_some_and(|purged| prev.is_none_or(|prev| prev.index < purged))
     }
 
-    /// The index of the last entry that is gone.
+    /// Index of the last entry that was purged; `None` if none was.
     pub(crate) fn up_to(&self) -> Option<u64> {
         self.0.get()?.borrow_watched().purged.map(|purged| purged.index)
     }

@@ -1,4 +1,4 @@
-//! Results of the state machine: a reply to the one who asked, events for those who watch.
+//! Results of the state machine: a reply for the client that asked, and events for watchers.
 
 use std::sync::Arc;
 
@@ -11,85 +11,85 @@ use crate::{Acl, Error, FencingToken, Identity, READ, SessionId, Stat, ZPath, Zx
 
 /// The outcome of one transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct Applied {
-    /// The zxid at which it was applied. For a repeated idempotency key: the one at which it was
+pub struct TxnOutcome {
+    /// The zxid of the entry. For a repeated idempotency key, the zxid of the entry that was
     /// applied first.
     pub zxid: Zxid,
-    /// The answer.
+    /// The reply, or the reason of the refusal.
     pub reply: Result<Reply, Refusal>,
     /// The changes, in order; empty for a refusal and for a repeated key.
     pub events: Vec<Event>,
 }
 
-/// An answer. The order of variants is the format on disk: append only, and read it in
-/// `Reply::read`.
+/// An answer. The order of variants is the format on disk: add new ones at the end, and read them
+/// in `Reply::read`.
 #[derive(Clone, Debug, PartialEq, Eq, Encode)]
 pub enum Reply {
-    /// Done, with nothing to tell: delete, check, close, set limits.
+    /// Success with nothing to tell: delete, check, close, set limits.
     Done,
     /// A znode was created.
     Created {
-        /// The path, ten digits included.
+        /// The path, with the ten digits of a sequential znode.
         path: ZPath,
-        /// The znode's facts.
+        /// Facts about the new znode.
         stat: Stat,
     },
-    /// Data or ACL were set.
+    /// The data or the ACL was set.
     Set {
-        /// The facts after it.
+        /// The facts afterwards.
         stat: Stat,
     },
     /// A session was opened.
     SessionOpened {
-        /// The session's id.
+        /// Id of the new session.
         session: SessionId,
-        /// The agreed timeout.
+        /// The timeout that the session got, in milliseconds.
         timeout_ms: u32,
     },
     /// A multi was applied; one reply for each operation.
     Multi(Vec<Reply>),
-    /// An acquire has a ticket.
+    /// An acquire has a ticket, which holds or waits.
     Acquired {
-        /// The lock node.
+        /// Path of the lock node.
         ticket: ZPath,
-        /// The hold at this zxid; `None` while it waits.
-        held: Option<Held>,
+        /// The hold at this zxid; `None` while the ticket waits.
+        held: Option<TicketHolds>,
     },
-    /// A hold was given back.
+    /// A hold of a ticket was given back.
     Released {
-        /// Holds that are left on the ticket; 0 when the lock node is gone.
+        /// Holds that are left on the ticket; 0 when the lock node is deleted.
         holds: u32,
     },
-    /// The attempt was ended: nothing of it is left in the queue.
+    /// The attempt was ended; the queue has nothing of it.
     Withdrawn,
-    /// The withdrawal came too late: the lock is held, and stays so.
-    StillHeld(Held),
-    /// A later attempt has the ticket, which stays.
+    /// The withdrawal came too late: the ticket holds the lock, and keeps it.
+    StillHeld(TicketHolds),
+    /// A later attempt uses the ticket, so it stays.
     Superseded,
     /// Znodes were collected, or sessions expired.
     Removed {
-        /// Number of the candidates that were.
+        /// Number of candidates that were removed.
         count: u32,
     },
-    /// Tickets were asked for; with a deadline of 0 they are gone.
+    /// Tickets were asked to give up, or, with a deadline of 0, deleted.
     Revoking {
-        /// The lock nodes.
+        /// Paths of the lock nodes.
         tickets: Vec<ZPath>,
     },
-    /// An acquire was not let in: it would have waited for itself. It has no ticket.
+    /// An acquire was refused a ticket, because it would have waited for its own owner.
     Deadlock {
-        /// The waits, from the one who asked back to it.
+        /// The waits, in order: from the client that asked back to that client.
         cycle: Vec<WaitsFor>,
     },
 }
 
 impl Reply {
-    /// Reads one. By hand, because the derived way would follow a multi in a multi in a multi,
-    /// which never is but which damaged bytes can say, until the stack ends.
+    /// Reads a reply. The derived code would follow a multi in a multi, which damaged bytes can
+    /// contain, until the stack overflows.
     fn read<D: Decoder>(decoder: &mut D, in_multi: bool) -> Result<Reply, DecodeError>
     where
         Stat: Decode<D::Context>,
-        Held: Decode<D::Context>,
+        TicketHolds: Decode<D::Context>,
         SessionId: Decode<D::Context>,
         WaitsFor: Decode<D::Context>,
     {
@@ -133,43 +133,43 @@ impl<'de, C> BorrowDecode<'de, C> for Reply {
     }
 }
 
-/// A change, as watchers see it.
+/// A change of the state, as watchers see it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Event {
-    /// The transaction that made it. Events of one zxid are delivered together or not at all.
+    /// The zxid of the transaction. Events of one zxid are delivered together or not at all.
     pub zxid: Zxid,
     /// The kind of change.
     pub kind: EventKind,
-    /// The znode.
+    /// The znode that changed.
     pub path: ZPath,
 }
 
-/// An event, and who may hear of it.
+/// An event with the ACLs that tell who may hear of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recorded {
-    /// The event.
+pub struct EventRecord {
+    /// The event itself, as watchers are told it.
     pub event: Event,
-    /// The ACL that the znode had when it happened, where not all clients might read it.
+    /// The ACL that the znode had at the event; `None` where all clients might read the znode.
     pub acl: Option<Arc<[Acl]>>,
-    /// The ACL that the znode's parent had then, where not all clients might read the parent: a
-    /// reader of the parent may know the znode's name.
+    /// The ACL that the znode's parent had at the event; `None` where all clients might read the
+    /// parent. A reader of the parent may know the znode's name.
     pub parent_acl: Option<Arc<[Acl]>>,
 }
 
-impl From<Event> for Recorded {
-    fn from(event: Event) -> Recorded {
-        Recorded { event, acl: None, parent_acl: None }
+impl From<Event> for EventRecord {
+    fn from(event: Event) -> EventRecord {
+        EventRecord { event, acl: None, parent_acl: None }
     }
 }
 
-impl Recorded {
-    /// Tells whether one who has named the znode may hear of it; a reader that is `None` may hear
-    /// of everything.
+impl EventRecord {
+    /// Tells whether a client that has named the znode may hear of the event. `None` as `reader`
+    /// may hear of everything.
     pub fn is_for(&self, reader: Option<&[Identity]>) -> bool {
         may_hear(self.acl.as_deref(), reader)
     }
 
-    /// Tells whether the parent's ACL lets one know the znode's name who has not named it.
+    /// Tells whether the parent's ACL lets a client know the znode's name that has not named it.
     pub fn names_it_to(&self, reader: Option<&[Identity]>) -> bool {
         may_hear(self.parent_acl.as_deref(), reader)
     }
@@ -182,7 +182,7 @@ fn may_hear(acl: Option<&[Acl]>, reader: Option<&[Identity]>) -> bool {
     }
 }
 
-/// ZooKeeper's event types.
+/// Kinds of events: those of ZooKeeper, and the grant of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub enum EventKind {
     /// The znode was created.
@@ -191,25 +191,25 @@ pub enum EventKind {
     Deleted,
     /// The data was set.
     DataChanged,
-    /// A child of it was created or deleted.
+    /// A child of the znode was created or deleted.
     ChildrenChanged,
-    /// The lock node got the lock that it had waited for.
+    /// The lock node was granted the lock that it had waited for.
     Granted,
 }
 
-/// A longer path is not told back. Refusals are remembered under their idempotency keys, and a path
-/// that is refused for its length may have some MiB.
+/// Longest path that a refusal has, in bytes. Refusals are remembered under their idempotency keys,
+/// and a path that is refused for its length may have some MiB.
 const PATH_SHOWN_MAX: usize = 8 << 10;
 
-/// A refused transaction: the error, and what it was about.
+/// A refused transaction: the error, and the path or operation that it is about.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Refusal {
-    /// The error.
+    /// The reason of the refusal.
     pub error: Error,
-    /// The path that the error is about, when there is one, and when it is not longer than any
-    /// client can want to see.
+    /// The path that the error is about. `None` if there is none, or if it is longer than
+    /// `PATH_SHOWN_MAX`.
     pub path: Option<ZPath>,
-    /// The operation of a multi that failed, counted from 0.
+    /// Index of the operation of a multi that failed, from 0; `None` outside a multi.
     pub op_index: Option<u32>,
 }
 
@@ -227,35 +227,35 @@ impl Refusal {
     }
 }
 
-/// A ticket that holds its lock.
+/// The token of a ticket that holds its lock, and its number of holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct Held {
-    /// The token to show to resources.
+pub struct TicketHolds {
+    /// The fencing token, which the client shows to resources.
     pub token: FencingToken,
     /// Number of times that the owner holds it.
     pub holds: u32,
 }
 
-/// One edge of a cycle: an owner that waits, and the ticket in its way, which is the next one's in
-/// the cycle.
+/// One edge of a cycle: an owner that waits, and the ticket that blocks it. The owner of that
+/// ticket is the one that waits in the next edge.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct WaitsFor {
-    /// The session of the one that waits.
+    /// The session that waits.
     pub session: SessionId,
-    /// The owner within the session.
+    /// The owner within the session; empty for none.
     pub owner: String,
-    /// The lock that it waits for.
+    /// The lock that the owner waits for.
     pub lock: ZPath,
-    /// The ticket in its way.
+    /// The ticket that blocks the owner.
     pub blocker: ZPath,
 }
 
 impl Reply {
-    /// Weight of what it points to.
+    /// Estimated memory that the reply points to, in bytes.
     pub(crate) fn weight(&self) -> u64 {
         match self {
             Reply::Created { path, .. } => text(path.as_str()),
-            // The predecessor has a path about as long.
+            // Doubled, because the predecessor's path may be about as long.
             Reply::Acquired { ticket, .. } => 2 * text(ticket.as_str()),
             Reply::Multi(replies) => replies.iter().map(|one| size_of::<Reply>() as u64 + one.weight()).sum(),
             Reply::Revoking { tickets } => tickets.iter().map(|ticket| text(ticket.as_str())).sum(),

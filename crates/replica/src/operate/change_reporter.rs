@@ -1,40 +1,41 @@
-//! The last word of the log on something that changes: when to say more, and when to wait for it to
-//! settle.
+//! Bound on the log lines about a value that changes: when to log it, and when to wait until it
+//! settles.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Changes that are told as soon as they have lasted for the settling time; behind them it doubles
-/// each time.
+/// Number of changes that are logged as soon as they have lasted for the settling time. After
+/// these, the settling time doubles with each line.
 const FREE: u32 = 6;
-/// Time without a line after which changes are told as at first.
+/// Time without a line after which the number of lines counts from 0 again.
 const CALM: Duration = Duration::from_secs(300);
-/// The settling time where things change again and again.
+/// Longest settling time.
 const LASTS_MAX: Duration = Duration::from_secs(10);
-/// The first step to it.
+/// Least settling time from which the doubling begins.
 const LASTS_STEP: Duration = Duration::from_millis(250);
 
-/// Something that is looked at again and again.
+/// The reporter of a value that is looked at again and again: says when a change is to be told.
 #[derive(Debug)]
-pub(crate) struct Told<T> {
+pub(crate) struct ChangeReporter<T> {
     told: T,
     seen: T,
     since: Instant,
-    /// Time that a change must have lasted.
+    /// Time for which a change must last before it is logged.
     lasts: Duration,
-    /// Lines since the last calm.
+    /// Number of lines since the last time without lines.
     lines: u32,
     last: Option<Instant>,
 }
 
-impl<T: Clone + PartialEq> Told<T> {
-    /// Makes a thing of which nothing has to be told while it is as at first.
-    pub(crate) fn new(first: T, lasts: Duration, now: Instant) -> Told<T> {
-        Told { told: first.clone(), seen: first, since: now, lasts, lines: 0, last: None }
+impl<T: Clone + PartialEq> ChangeReporter<T> {
+    /// Makes a value that needs no line while it is `first`.
+    pub(crate) fn new(first: T, lasts: Duration, now: Instant) -> ChangeReporter<T> {
+        ChangeReporter { told: first.clone(), seen: first, since: now, lasts, lines: 0, last: None }
     }
 
-    /// Looks at it. Its value when it was told of last, if there is a change to tell of now.
+    /// Notes the present value. If a change is to be logged now, returns the value that was logged
+    /// before.
     pub(crate) fn look(&mut self, seen: T, now: Instant) -> Option<T> {
         if seen != self.seen {
             self.seen = seen;
@@ -51,7 +52,7 @@ impl<T: Clone + PartialEq> Told<T> {
         Some(std::mem::replace(&mut self.told, self.seen.clone()))
     }
 
-    /// The value that was told last.
+    /// The value that was logged last.
     pub(crate) fn told(&self) -> &T {
         &self.told
     }
@@ -73,7 +74,7 @@ mod tests {
     #[test]
     fn a_change_is_told_once_when_it_has_settled() {
         let start = Instant::now();
-        let mut told = Told::new('a', MS * 100, start);
+        let mut told = ChangeReporter::new('a', MS * 100, start);
         let mut look = |ms: u32, seen| told.look(seen, start + MS * ms);
         assert_eq!([look(0, 'a'), look(10, 'b'), look(50, 'a'), look(200, 'a')], [None; 4], "it was short");
         assert_eq!([look(300, 'b'), look(399, 'b'), look(400, 'b'), look(500, 'b')], [None, None, Some('a'), None]);
@@ -83,7 +84,7 @@ mod tests {
     #[test]
     fn what_changes_without_end_has_few_lines_and_the_last_one_is_true() {
         let start = Instant::now();
-        let mut told = Told::new(0, Duration::ZERO, start);
+        let mut told = ChangeReporter::new(0, Duration::ZERO, start);
         // The value changes 20 times a second for a minute, and stays for a while each fifth
         // second.
         let seen = |at: u32| if at / 20 % 5 == 4 { at / 100 } else { at };

@@ -1,10 +1,10 @@
-//! Entries of a leader that were read when they came, until they are applied.
+//! Entries from a leader that were decoded when they came, kept until they are applied.
 //!
-//! An entry that no replica can read would end them all, and again at each start. So a follower
-//! reads each one before it is handed to Raft, and refuses those that it cannot read. What it has
-//! read is kept for the state machine, which would read the same bytes once more. It is found by
-//! the bytes themselves, the same place in memory, and not by the position: which entry Raft
-//! commits at a position is for Raft to say.
+//! An entry that no replica can decode would end them all, and again at each start. So a follower
+//! decodes each entry before it passes it to Raft, and refuses an entry that it cannot decode. The
+//! decoded entry is kept for the state machine, which would otherwise decode it once more. It
+//! counts only if the committed bytes are in the same place in memory, because Raft alone decides
+//! which entry is committed at a position.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,35 +13,37 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use znode::{DecodeError, Levels, Op, OtherLevel, Txn, decode_txn};
 
-/// Entries that are kept. Beyond, the state machine reads again.
+/// Largest number of entries that are kept. Beyond this number the state machine decodes again.
 const ENTRIES_MAX: usize = 2_048;
-/// Bytes of those entries in the log. In memory they are some times as much.
+/// Largest size in bytes of those entries as they are in the log. Decoded, they take several times
+/// as much.
 const BYTES_MAX: usize = 4 << 20;
 
-/// Entries that were read and are not applied yet.
+/// Entries that are decoded and not applied yet.
 #[derive(Debug, Default)]
-pub(crate) struct Decoded {
+pub(crate) struct DecodedEntries {
     /// Levels that this node's program knows.
     known: Levels,
-    kept: Mutex<Kept>,
-    /// Number of entries, for the leader, whose own entries never are among them.
+    kept: Mutex<EntriesByIndex>,
+    /// Number of entries, readable without the lock. A leader's own entries are never kept.
     count: AtomicUsize,
 }
 
+/// The entries by index, and their bytes in the log.
 #[derive(Debug, Default)]
-struct Kept {
+struct EntriesByIndex {
     by_index: BTreeMap<u64, (Bytes, Box<Txn>)>,
     bytes: usize,
 }
 
-impl Decoded {
+impl DecodedEntries {
     /// Makes a store with no entries yet, for a program that knows these levels.
-    pub(crate) fn knowing(known: Levels) -> Decoded {
-        Decoded { known, ..Decoded::default() }
+    pub(crate) fn knowing(known: Levels) -> DecodedEntries {
+        DecodedEntries { known, ..DecodedEntries::default() }
     }
 
-    /// Reads what is to be applied by a program that knows these levels. What stands behind an
-    /// entry that raises the level beyond them may mean something else to those who know it.
+    /// Decodes a command. Refuses one that this program's levels do not include, or that raises the
+    /// level beyond them: later entries may then mean something else.
     fn decode(&self, command: &Bytes) -> Result<Box<Txn>, DecodeError> {
         let txn = Box::new(decode_txn(command)?);
         let level = match txn.request.op {
@@ -52,10 +54,10 @@ impl Decoded {
         if level > known.max { Err(OtherLevel { level, known }.into()) } else { Ok(txn) }
     }
 
-    /// Reads the command of an entry at `index`, and keeps it.
+    /// Decodes the command of an entry at `index`, and keeps it.
     ///
     /// # Errors
-    /// When no replica could read it.
+    /// When this program cannot decode it.
     pub(crate) fn read(&self, index: u64, command: &Bytes) -> Result<(), DecodeError> {
         let txn = self.decode(command)?;
         let mut kept = self.kept();
@@ -68,14 +70,14 @@ impl Decoded {
         Ok(())
     }
 
-    /// Gives the committed command at `index`.
+    /// Returns the committed command at `index`, and drops all that was kept up to there.
     ///
     /// # Errors
-    /// When it was never read before and cannot be.
+    /// When it was not kept and cannot be decoded.
     pub(crate) fn take(&self, index: u64, command: &Bytes) -> Result<Box<Txn>, DecodeError> {
         if self.count.load(Ordering::Acquire) > 0 {
             let mut kept = self.kept();
-            // Entries are applied in order: what is left of earlier ones was never committed.
+            // Entries are applied in order: what is kept of earlier indexes was never committed.
             while kept.by_index.first_key_value().is_some_and(|(first, _)| *first < index) {
                 let first = kept.by_index.first_key_value().map_or(index, |(first, _)| *first);
                 kept.remove(first);
@@ -93,12 +95,12 @@ impl Decoded {
         self.decode(command)
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, EntriesByIndex> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
+impl EntriesByIndex {
     fn remove(&mut self, index: u64) -> Option<(Bytes, Box<Txn>)> {
         let removed = self.by_index.remove(&index)?;
         self.bytes -= removed.0.len();
@@ -119,7 +121,7 @@ mod tests {
 
     #[test]
     fn what_is_applied_is_what_was_committed_and_not_what_came_for_the_same_position() {
-        let decoded = Decoded::default();
+        let decoded = DecodedEntries::default();
         let (came, committed) = (command(1), command(2));
         decoded.read(5, &committed).unwrap();
         // Another leader's entry for the same position, which Raft then refuses.
@@ -135,7 +137,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded_and_goes_with_its_position() {
-        let decoded = Decoded::default();
+        let decoded = DecodedEntries::default();
         for index in 0..10_000 {
             decoded.read(index, &command(index)).unwrap();
         }
@@ -154,7 +156,7 @@ mod tests {
             Bytes::from(encode_txn(&Txn { proven: false, time_ms: 7, request }))
         };
         let known = Levels { min: 1, max: 2 };
-        let decoded = Decoded::knowing(known);
+        let decoded = DecodedEntries::knowing(known);
         decoded.read(1, &raise(2)).unwrap();
         let beyond = Err(DecodeError::Level(OtherLevel { level: 3, known }));
         assert_eq!(decoded.read(2, &raise(3)), beyond);

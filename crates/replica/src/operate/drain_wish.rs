@@ -1,4 +1,4 @@
-//! A node that an operator has drained: another is to lead while it is.
+//! A node that an operator has drained: another node is to lead.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,23 +9,23 @@ use tokio::time::timeout;
 use crate::raft::consensus::Consensus;
 use crate::stop::Stop;
 
-/// A drained node looks again after this time whether it leads, and after twice as long each time
-/// that it does: when all are drained, leadership is not to go round and round.
+/// Time after which a drained node checks whether it leads. The time doubles whenever it does, so
+/// that leadership does not go round when all nodes are drained.
 const PAUSE: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// The operator's wish that the node is drained.
-pub(crate) struct Drained {
+/// An operator's wish that the node is drained.
+pub(crate) struct DrainWish {
     consensus: Arc<Consensus>,
     wished: watch::Sender<bool>,
 }
 
-impl Drained {
-    pub(crate) fn new(consensus: Arc<Consensus>) -> Drained {
-        Drained { consensus, wished: watch::Sender::new(false) }
+impl DrainWish {
+    pub(crate) fn new(consensus: Arc<Consensus>) -> DrainWish {
+        DrainWish { consensus, wished: watch::Sender::new(false) }
     }
 
-    /// Drains the node, or takes that back. True when it was otherwise before.
+    /// Drains the node, or ends the drain. Returns true if that is a change.
     pub(crate) fn wish(&self, drained: bool) -> bool {
         self.wished.send_replace(drained) != drained
     }
@@ -34,12 +34,13 @@ impl Drained {
         *self.wished.borrow()
     }
 
-    /// Gives leadership away each time that this node has come to lead, until the node stops.
+    /// While the node is drained, gives leadership away each time that it leads. Runs until the
+    /// node stops.
     pub(crate) async fn keep_away(self: Arc<Self>, stopped: Stop) {
         let mut wished = self.wished.subscribe();
         let work = async {
             let mut pause = PAUSE;
-            // The sender is here.
+            // The sender lives in `self`.
             while wished.wait_for(|wished| *wished).await.is_ok() {
                 if timeout(pause, wished.wait_for(|wished| !*wished)).await.is_ok() {
                     pause = PAUSE;

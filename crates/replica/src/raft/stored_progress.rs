@@ -1,4 +1,4 @@
-//! Things that a node finds on its disk when it starts.
+//! The progress that a node finds stored on its disk when it starts.
 
 use openraft::RaftLogReader;
 use openraft::storage::RaftLogStorage;
@@ -8,28 +8,28 @@ use znode::{DecodeError, Levels, OtherLevel, StateBuilder, Zxid};
 use crate::StartError;
 use crate::raft::known_cluster::KnownCluster;
 
-/// The ends of everything that it has.
-pub(crate) struct Found {
+/// The progress of a node as its disk has it: the ends of what is stored.
+pub(crate) struct StoredProgress {
     /// True if the node has a vote.
     pub(crate) joined: bool,
-    /// The node's last vote.
+    /// The node's last vote; `None` if it never voted.
     pub(crate) vote: Option<Vote>,
-    /// The last entry of its log.
+    /// Zxid of the last entry in the node's log.
     pub(crate) last_log: Zxid,
-    /// The last one that it knew to be committed: what must be applied again before it knows what
-    /// it knew.
+    /// Zxid of the last entry that the node knew to be committed. Until it is applied again, the
+    /// state is older than before the start.
     pub(crate) committed: Zxid,
-    /// The last one in its snapshot.
+    /// Zxid of the last entry in the node's snapshot.
     pub(crate) snapshot: Zxid,
 }
 
-impl Found {
+impl StoredProgress {
     pub(crate) async fn read<L>(
         log: &mut L,
         meta: &NodeMeta,
         snapshots: &SnapshotStore,
         cluster: &KnownCluster,
-    ) -> Result<Found, StartError>
+    ) -> Result<StoredProgress, StartError>
     where
         L: RaftLogStorage<TypeConfig>,
     {
@@ -45,20 +45,21 @@ impl Found {
         }
         let snapshot = snapshots.current().and_then(|snapshot| snapshot.meta().last_log_id).map(|id| id.index);
         let (last_log, committed, snapshot) = (zxid(last_log), zxid(committed), zxid(snapshot));
-        Ok(Found { joined: meta.joined(), vote, last_log, committed, snapshot })
+        Ok(StoredProgress { joined: meta.joined(), vote, last_log, committed, snapshot })
     }
 
-    /// Tells whether there was nothing.
+    /// Tells whether the data directory was new.
     pub(crate) fn is_new(&self) -> bool {
         !self.joined && self.last_log == Zxid(0) && self.snapshot == Zxid(0)
     }
 }
 
-/// Records of a snapshot that say of which level it is: its head, and what stands right behind it.
+/// Number of first records of a snapshot that tell its level: the head, and the record right behind
+/// it.
 const HEAD_RECORDS: usize = 2;
 
-/// The level of a snapshot, where a program with these levels does not know it. Raft would only say
-/// that it cannot be read. Other damage is left to Raft.
+/// Returns the level of a snapshot, if a program with the levels `known` does not know it. Raft
+/// would only say that the snapshot cannot be read. Other damage is left to Raft.
 fn at_other_level(snapshot: &Snapshot, known: Levels) -> Option<OtherLevel> {
     let mut builder = StateBuilder::knowing(known);
     let mut heads = snapshot.records().take(HEAD_RECORDS);

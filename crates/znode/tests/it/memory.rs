@@ -241,10 +241,10 @@ impl World {
     }
 }
 
-/// Resident memory of this process, in bytes.
+/// Resident anonymous memory of this process, in bytes; pages of the program's file are left out.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 

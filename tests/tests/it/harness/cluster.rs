@@ -40,6 +40,8 @@ pub(crate) struct Options {
     pub(crate) open_files_max: Option<u64>,
     /// Set where a node's disk can be made to hang.
     pub(crate) disk_may_hang: bool,
+    /// Makes the nodes' allocator return freed memory to the system at once.
+    pub(crate) memory_is_measured: bool,
 }
 
 impl Default for Options {
@@ -52,6 +54,7 @@ impl Default for Options {
             zookeeper: false,
             open_files_max: None,
             disk_may_hang: false,
+            memory_is_measured: false,
         }
     }
 }
@@ -109,6 +112,7 @@ impl Cluster {
                 log: dir.path().join(format!("node{id}.log")),
                 open_files_max: options.open_files_max,
                 disk_hangs: options.disk_may_hang.then(|| dir.path().join(format!("hangs{id}"))),
+                memory_is_measured: options.memory_is_measured,
                 process: None,
             };
             // A node that joins knows the founders and itself.

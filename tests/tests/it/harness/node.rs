@@ -24,6 +24,8 @@ pub(crate) struct Node {
     pub(crate) open_files_max: Option<u64>,
     /// File whose existence makes the syncs of the disk hang, for a node that allows it.
     pub(crate) disk_hangs: Option<PathBuf>,
+    /// Makes the allocator return freed memory to the system at once.
+    pub(crate) memory_is_measured: bool,
     pub(crate) process: Option<Process>,
 }
 
@@ -39,6 +41,9 @@ impl Node {
         }
         if let Some(sign) = &self.disk_hangs {
             command.env("LD_PRELOAD", hanging_disk()).env("HANGING_DISK", sign);
+        }
+        if self.memory_is_measured {
+            command.env("MIMALLOC_PURGE_DELAY", "0");
         }
         let process = Process::start(command, &self.log).unwrap();
         self.process.insert(process).id()

@@ -1,6 +1,6 @@
-//! Duties of a leader: it listens to sessions and expires silent ones, collects znodes that are
-//! due, and puts its configured limits in force. A leader never forwards these proposals, because
-//! another leader judges for itself.
+//! Duties of a leader: it listens to sessions and expires silent ones, deletes znodes that are due,
+//! and puts its configured limits in force. A leader never forwards these proposals, because
+//! another leader decides for itself.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -39,7 +39,8 @@ const REAPS_AT_ONCE: usize = 32;
 /// A proposal that the leader makes of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Duty {
-    /// An expiry. It is judged in `term`, and void in any other term.
+    /// Expiry of sessions that were silent in `term`. The entry does nothing if another term
+    /// applies it.
     Expire {
         sessions: Vec<SessionId>,
         term: Term,

@@ -61,8 +61,8 @@ pub(crate) struct CallerPlace {
 pub(crate) type ReplacementNotice = oneshot::Receiver<()>;
 
 impl Lane {
-    /// Number of connections of one member. A leader has two for appends, and a member that has
-    /// just lost its connections may be back before this node notices.
+    /// Largest number of connections of one member on this lane. A leader has two for appends, and
+    /// a member that has just lost its connections may be back before this node notices.
     fn places(self) -> usize {
         match self {
             Lane::Append => 4,

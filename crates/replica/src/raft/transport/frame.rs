@@ -67,7 +67,7 @@ pub(crate) struct FramedStream {
     waits_since: Option<Instant>,
     /// True if the bytes in `input` are counted with `terms.place`.
     counted: bool,
-    /// Bytes of the last record.
+    /// Bytes of the record that was taken last.
     record_bytes: usize,
     timer: Option<Pin<Box<Sleep>>>,
 }
@@ -132,8 +132,8 @@ impl FramedStream {
         self.queue_record(&codec::encode(message))
     }
 
-    /// Queues what need not go by itself: [`FramedStream::exchange`] sends it with the next
-    /// message, or when [`FramedStream::hurry`] says so. True if it is the first that waits.
+    /// Queues a message that need not be sent at once: [`FramedStream::exchange`] sends it with the
+    /// next message, or after [`FramedStream::hurry`]. Returns true if no other message waited.
     pub(crate) fn queue_idly<T: Encode>(&mut self, message: &T) -> io::Result<bool> {
         let first = self.output.is_empty();
         let idle = first || self.idle;
@@ -170,7 +170,7 @@ impl FramedStream {
         self.output.len()
     }
 
-    /// Bytes of the last message.
+    /// Bytes of the message that was read last.
     pub(crate) fn record_bytes(&self) -> usize {
         self.record_bytes
     }
@@ -249,8 +249,8 @@ impl FramedStream {
         place.map_or(Ok(()), |place| place.keep(if self.counted { bytes } else { 0 }))
     }
 
-    /// Stops the peer's time until the next look at the connection, because this end does something
-    /// else.
+    /// Stops counting the peer's time for the rest of a frame, until this end reads again, because
+    /// this end does something else meanwhile.
     pub(crate) fn pause(&mut self) {
         self.waited += self.waits_since.take().map_or(Duration::ZERO, |since| since.elapsed());
     }
@@ -333,7 +333,7 @@ impl FramedStream {
     }
 }
 
-/// Time in which this end waits for its peer. Its drop stops the time.
+/// Guard for the time in which this end waits for its peer. Its drop stops the counting.
 struct PeerWait<'f>(&'f mut FramedStream);
 
 impl Drop for PeerWait<'_> {
@@ -489,7 +489,7 @@ mod tests {
         assert!(framed.queue_idly(&4u64).unwrap());
         framed.hurry();
         assert!(matches!(framed.exchange::<u64>().await.unwrap(), Exchange::Flushed));
-        // Behind what is in a hurry nothing waits.
+        // A message that may wait is sent at once behind one that may not.
         framed.queue(&5u64).unwrap();
         framed.queue_idly(&6u64).unwrap();
         assert!(matches!(framed.exchange::<u64>().await.unwrap(), Exchange::Flushed));

@@ -8,7 +8,7 @@
 //! The lease on which leaders rely stays whole.
 //!
 //! ```text
-//! heard last      connection ends         lease over, asks, and again ...           asks for want of a word
+//! heard last      connection ends         lease over, asks, and again ...   leader silent: asks
 //! |-------------------|------------------------|----|-------|-------|------- ... -----------|
 //! |<------------------ lease ----------------->|<-->| margin and turn                       |
 //! |<---------------------------- between election_timeout_min and _max ------------------->|

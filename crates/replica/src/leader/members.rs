@@ -231,7 +231,8 @@ impl Members {
                 return Err(OrderError::refused(RefusedOrder::LastVoter, format!("node {id} is the last voter")));
             }
             let quorum = self.with_sight(term, &|_| false, |sight| {
-                // When this leader is the one to go, another one must be there to lead.
+                // If this leader is the member to be removed, another voter must be in contact to
+                // lead.
                 let sight = LeaderSight { own: if id == sight.own { 0 } else { sight.own }, ..*sight };
                 has_quorum(&left, &sight)
             });

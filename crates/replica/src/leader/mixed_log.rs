@@ -9,7 +9,7 @@ use znode::{State, ZPath};
 
 /// Shortest time between two lines about one lock.
 const AGAIN: Duration = Duration::from_secs(60);
-/// Largest number of locks that are logged within that time.
+/// Largest number of locks that are logged within [`AGAIN`].
 const TOLD_MAX: usize = 100;
 
 /// Locks that a leader has logged, and when.
@@ -19,7 +19,8 @@ pub(crate) struct MixedLog {
 }
 
 impl MixedLog {
-    /// Logs each such lock at once, and again every [`AGAIN`] while its clients stay mixed.
+    /// Logs each lock with such clients at once, and again every [`AGAIN`] while its clients stay
+    /// mixed.
     pub(crate) fn look(&mut self, state: &State, now: Instant) {
         for (path, mixed) in self.due(state, now) {
             let mixed: Vec<String> = mixed.iter().map(MixedPair::to_string).collect();

@@ -83,7 +83,8 @@ pub struct MembersReport {
     pub index: u64,
     /// True if that entry is committed.
     pub committed: bool,
-    /// Tells whether a change is half done: both sets of voters must agree to everything.
+    /// True while a change of the voters is half done: a majority of the old set and a majority of
+    /// the new set must agree to everything.
     pub joint: bool,
     /// Id of the node that reports: the leader, or without a leader the node that was asked.
     pub reported_by: u64,

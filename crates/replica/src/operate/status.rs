@@ -158,7 +158,7 @@ pub struct NodeStatus {
     /// Number of other members that accepted a message of this leader lately; 0 if this node does
     /// not lead.
     pub followers: u64,
-    /// Number of those followers that lag by no more entries than a ready node may.
+    /// Number of followers that lag by no more entries than a ready node may.
     pub synced_followers: u64,
     /// Number of times since this node started that another member turned out to have lost entries
     /// that it had acknowledged to this leader.
@@ -179,7 +179,7 @@ pub struct NodeStatus {
     pub counts: Counts,
     /// Time that the oldest write to the log has waited for the disk.
     pub disk_waits: Duration,
-    /// True if that time is longer than `disk_stall_max_ms`.
+    /// True if the oldest write to the log has waited for longer than `disk_stall_max_ms`.
     pub disk_stalls: bool,
     /// Advice whether to send clients here.
     pub ready: Readiness,
@@ -270,7 +270,7 @@ impl Status {
     fn role(&self, state: ServerState) -> Role {
         match state {
             _ if self.life.is_stopped() => Role::Stopped,
-            // Raft cannot take note of its successor before the disk answers.
+            // While its disk stalls, a deposed leader's Raft does not learn of the successor.
             ServerState::Leader if self.consensus.leader() != Some(self.consensus.node_id) => Role::Follower,
             ServerState::Leader => Role::Leader,
             ServerState::Candidate => Role::Candidate,
@@ -280,7 +280,7 @@ impl Status {
         }
     }
 
-    /// Readiness as in [`Status::status`], computed alone.
+    /// The same readiness as in [`Status::status`], without reading the other facts.
     pub(crate) fn is_ready(&self) -> Readiness {
         let metrics = self.consensus.metrics();
         self.readiness(&metrics, self.consensus.committed(&metrics), self.proposer.view.applied())

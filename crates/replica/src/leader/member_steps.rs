@@ -6,10 +6,11 @@
 //!
 //! ```text
 //! add        learner ── in step ──> Promote ──> voter
-//! replace    learner, replaces OLD ── in step ──> PassLeadership, if OLD leads ──> Replace (joint: NEW in, OLD out)
-//!            ──> MarkReplaced
+//! replace    learner, replaces OLD ── in step ──> PassLeadership, if OLD leads
+//!            ──> Replace (joint: NEW in, OLD out) ──> MarkReplaced
 //! remove     marked ──> PassLeadership, if it leads ──> Demote ──> NoteRemoved ──> Drop
-//! joint      left by a leader that died ──> PassLeadership, if this one is to go ──> LeaveJoint
+//! joint      left by a leader that died ──> PassLeadership, if this leader loses its vote
+//!            ──> LeaveJoint
 //! ```
 
 use std::collections::BTreeSet;

@@ -15,7 +15,7 @@ pub struct Member {
     pub id: u64,
     /// `host:port` of the member's peer listener.
     pub peer_addr: String,
-    /// `host:port` of the member's HTTP door, for clients that are told the address of the leader.
+    /// `host:port` of the member's HTTP API. Clients are told the leader's.
     pub http_addr: String,
 }
 

@@ -2,7 +2,7 @@
 
 use znode::{OtherLevel, Zxid};
 
-/// Message for a client that waits at a node without a leader, or whose disk does not answer.
+/// Message for a wait at a node that hears no leader, or whose disk does not answer.
 const CANNOT_SERVE: &str = "this node hears no leader, or its disk does not answer: go to another node";
 
 /// The reason why a call has no answer from the state machine.

@@ -1,4 +1,4 @@
-//! Handle on a node, through which the HTTP and ZooKeeper servers (the doors) call it.
+//! Handle on a node, through which the HTTP and the ZooKeeper server call it.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -266,8 +266,8 @@ impl Replica {
     }
 
     /// Drains this node, or ends the drain. A drained node gives leadership to another voter if it
-    /// can, and its doors send clients to other nodes. Returns true if the node was not in the
-    /// wished state before. The drain also ends when the node stops.
+    /// can, and its HTTP and ZooKeeper servers send clients to other nodes. Returns true if the
+    /// node was not in the wished state before. The drain also ends when the node stops.
     pub async fn set_drained(&self, drained: bool) -> bool {
         let changed = self.node.drain_wish.wish(drained);
         if drained {
@@ -291,7 +291,7 @@ impl Replica {
         self.node.consensus.disconnected_after().as_millis() as u64
     }
 
-    /// Counts a request that a door has answered.
+    /// Counts a request of a client, with its outcome.
     pub fn count(&self, entrance: Entrance, end: RequestEnd) {
         self.node.view.counters.request(entrance, end);
     }

@@ -85,8 +85,8 @@ pub(crate) async fn serve(server: Arc<Server>, mut listener: Listener) {
                         }
                     });
                 }
-                // Most likely the process is out of file descriptors: the doors are asked to close
-                // connections that they can spare.
+                // Most likely the process is out of file descriptors: the HTTP and ZooKeeper
+                // servers are asked to close connections that they can spare.
                 Err(error) => {
                     want_descriptors(&error);
                     if let Some(times) = unaccepted.note(Instant::now()) {

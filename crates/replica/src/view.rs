@@ -28,7 +28,7 @@ use crate::{Config, EventBatch, EventKinds, EventsError, Step, WaitEnd, WatchKey
 /// batch.
 const NOT_HALF_CHANGED: &str = "applying ended without a panic";
 
-/// The published state, and all that wait for its changes.
+/// The published state, and all callers and observers that wait for its changes.
 pub(crate) struct View {
     state: RwLock<Arc<State>>,
     /// Last zxid of the state, readable without the state's lock. While a batch changes the state,

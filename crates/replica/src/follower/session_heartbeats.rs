@@ -42,7 +42,7 @@ pub(crate) struct Heartbeat {
     waiter: Option<oneshot::Sender<Result<TouchAnswer, String>>>,
 }
 
-/// Heartbeats of this node's clients and of those that peers forward.
+/// Heartbeats of this node's clients and of peers' clients, on their way to the leader.
 pub(crate) struct SessionHeartbeats {
     consensus: Arc<Consensus>,
     view: Arc<View>,

@@ -315,7 +315,7 @@ fn in_progress<T>() -> Result<T, OrderError> {
     Err(OrderError::refused(RefusedOrder::ChangeInProgress, why))
 }
 
-/// Translates Raft's result; `None` means that there was none in time.
+/// Translates Raft's result; `None` if Raft gave none in time.
 fn outcome(done: Option<Result<(), RaftError<TypeConfig, ClientWriteError<TypeConfig>>>>) -> Result<(), OrderError> {
     let Some(done) = done else {
         return Err(OrderError::Unknown("the change was not committed in time".into()));

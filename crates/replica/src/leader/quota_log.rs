@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use znode::{Quota, State, ZPath};
 
-/// Largest number of subtrees that are remembered as logged. Further ones are logged when some of
-/// these are within their quota again.
+/// Largest number of subtrees that are remembered as logged. Further subtrees are logged when
+/// remembered ones are within their quota again.
 const TOLD_MAX: usize = 1_000;
 
 /// Subtrees that a leader has logged.
@@ -25,8 +25,8 @@ impl QuotaLog {
             }
             still
         });
-        // Every remembered subtree is among these, so the loop ends after at most `TOLD_MAX` of
-        // them.
+        // Each step meets a remembered subtree or remembers one more, so there are at most
+        // `TOLD_MAX` steps.
         for (path, Quota { limits, usage }) in state.exceeded_quotas() {
             if self.told.len() >= TOLD_MAX {
                 break;

@@ -40,7 +40,7 @@ impl RequestEnd {
 /// Reasons for which a connection of a client is turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnedAway {
-    /// The door has as many connections as it may have.
+    /// The HTTP or ZooKeeper server has as many connections as it may have.
     DoorFull,
     /// The client's address has as many connections as it may have.
     AddressFull,

@@ -38,7 +38,7 @@ struct Ages {
     of: HashMap<SessionId, u32>,
 }
 
-/// One term of this node as leader, from the moment on at which everything of earlier terms is
+/// One term of this node as leader, from the moment at which all entries of earlier terms are
 /// applied.
 pub(crate) struct LeaderTerm {
     pub(crate) term: Term,

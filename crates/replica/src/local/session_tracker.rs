@@ -174,7 +174,7 @@ impl SessionTracker {
         expired
     }
 
-    /// Notes the end of expiries: sessions that are gone are forgotten, and the others may be
+    /// Notes the end of expiries: forgets the sessions that are gone. The other sessions may be
     /// expired again.
     pub(crate) fn expiry_ended(&mut self, expired: &[SessionId], exists: impl Fn(SessionId) -> bool) {
         for session in expired {

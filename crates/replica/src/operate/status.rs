@@ -49,7 +49,7 @@ impl Role {
 pub struct Leader {
     /// The leader's node id.
     pub id: u64,
-    /// `host:port` of the leader's HTTP door.
+    /// `host:port` of the leader's HTTP API.
     pub http_addr: String,
 }
 
@@ -151,7 +151,8 @@ pub struct NodeStatus {
     pub holders: u64,
     /// Number of contenders of all locks that are not counted in `holders`.
     pub waiters: u64,
-    /// Number of locks whose queue has clients that do not see each other.
+    /// Number of locks in whose queue some clients do not see the lock nodes of others, so that two
+    /// clients may hold such a lock at once.
     pub mixed_locks: u64,
     /// Bytes of entries applied since the last snapshot was begun here, or was received.
     pub log_since_snapshot_bytes: u64,

@@ -34,7 +34,7 @@ struct KnownEntries {
 
 /// Result of comparing an append with this node's log.
 pub(crate) enum AppendVerdict {
-    /// The append contradicts nothing.
+    /// The append does not contradict this node's log.
     Sound,
     /// The sender was deposed: this node has this newer vote. The sender's log may rightly differ.
     Deposed(VoteRecord),

@@ -104,7 +104,7 @@ impl KnownCluster {
         uuid.zip(self.uuid()).is_none_or(|(theirs, own)| theirs == own)
     }
 
-    /// Notes what a peer told of itself.
+    /// Notes the facts that a peer has told of itself.
     pub(crate) fn met(&self, peer: u64, met: PeerFacts) {
         let incarnation = met.incarnation;
         let before = self.met.lock().unwrap_or_else(PoisonError::into_inner).insert(peer, met);

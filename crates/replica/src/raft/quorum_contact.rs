@@ -93,9 +93,9 @@ impl Following {
     }
 }
 
-/// Time at which the newest frame was sent that a quorum has accepted: a majority of each of these
-/// sets of voters. `own` is this node, which accepts its own frames at once if it is a voter.
-/// `None` if no quorum has accepted a frame, and without voters.
+/// Time at which the newest frame was sent that a quorum has accepted: a majority of each set in
+/// `voters`. `own` is this node, which accepts its own frames at once if it is a voter. `None` if
+/// no quorum has accepted a frame, and without voters.
 pub(crate) fn quorum(voters: &[BTreeSet<u64>], own: u64, since: impl Fn(u64) -> Option<Instant>) -> Option<Instant> {
     let now = Instant::now();
     let of_set = |set: &BTreeSet<u64>| {

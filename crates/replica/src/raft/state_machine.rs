@@ -27,7 +27,8 @@ use crate::view::forced::{ForcedLog, ForcedRelease};
 /// Largest number of entries that are applied before the state is published and their proposers are
 /// answered.
 const BATCH_MAX: usize = 512;
-/// Largest size in bytes, in the log, of the entries of such a batch, not counting the last entry.
+/// Largest size in bytes of the entries that are applied before the state is published, as in the
+/// log and not counting the last entry.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Number of events after which the state is published before the next entry. Readers wait
 /// meanwhile, and even a small entry, which expires sessions, can make many events.

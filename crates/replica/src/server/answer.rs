@@ -21,8 +21,8 @@ use super::{Server, flush};
 
 /// Largest number of questions under way on one connection. Further ones wait in the socket.
 const ASKS_MAX: usize = 8_192;
-/// Largest size in bytes of answers that a peer may leave unread before nothing more is read from
-/// it.
+/// Largest size in bytes of answers that a peer may leave unread. Beyond it, no question of the
+/// peer is read.
 const UNREAD_BYTES_MAX: usize = 16 << 20;
 
 /// Questions under way on one connection, as futures of their answers.

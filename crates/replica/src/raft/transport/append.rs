@@ -49,7 +49,7 @@ pub(crate) struct AppendLine {
 }
 
 impl AppendLine {
-    /// Makes a line. `following` is told of every frame that the peer accepts as a follower.
+    /// Makes a line that notes in `following` each frame that the peer accepts as a follower.
     pub(crate) fn new(framed: FramedStream, following: Arc<Following>) -> AppendLine {
         AppendLine { framed, sequence: 0, answered: 0, sent: VecDeque::new(), following, waiting_since: None }
     }

@@ -180,7 +180,7 @@ impl Identity {
         if !overlap(hello.versions, VERSIONS) {
             return Some(Refusal::NoCommonVersion { versions: VERSIONS });
         }
-        // Levels named by a caller end nothing here, because the caller may be a stranger.
+        // A caller's levels do not end this node, because the caller may be a stranger.
         let levels = self.cluster.levels();
         if hello.levels.0 > levels.1 {
             self.cluster.doubt_level(hello.from);

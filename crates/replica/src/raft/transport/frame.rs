@@ -47,8 +47,8 @@ pub(crate) enum Exchange<T> {
     Closed,
 }
 
-/// One connection with its buffers. Every method may be cancelled and called again, and loses
-/// nothing.
+/// One connection with its buffers. Every method may be cancelled and called again without a loss
+/// of data.
 pub(crate) struct FramedStream {
     stream: Stream,
     input: BytesMut,
@@ -127,7 +127,7 @@ impl FramedStream {
         self.terms.as_ref().map_or(VERSIONS.0, |terms| terms.version)
     }
 
-    /// Queues a message to be sent. Sends nothing yet.
+    /// Queues a message, without sending it yet.
     pub(crate) fn queue<T: Encode>(&mut self, message: &T) -> io::Result<()> {
         self.queue_record(&codec::encode(message))
     }
@@ -440,8 +440,8 @@ mod tests {
         check(FRAME_BYTES_MAX, 1_000 + 17 * 8_192);
     }
 
-    /// A node that has no room for more, or whose disk is slow, does not read: what has come
-    /// meanwhile came in time.
+    /// A node that has no room for more input, or whose disk is slow, does not read for a while.
+    /// Bytes that arrived in that time arrived in time.
     #[tokio::test]
     async fn time_in_which_this_end_does_not_read_is_not_the_peers() {
         let (mut raw, mut framed) = pair().await;
@@ -462,7 +462,7 @@ mod tests {
         raw.write_all(rest).await.unwrap();
         assert_eq!(framed.next::<u64>().await.unwrap(), Some(7));
         assert_eq!(framed.waited, Duration::ZERO);
-        // The time of waiting adds up, whatever this end did between.
+        // The waiting times add up, whatever this end did between them.
         raw.write_all(begun).await.unwrap();
         framed.waits_since = Some(Instant::now());
         framed.pause();

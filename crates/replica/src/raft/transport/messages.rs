@@ -29,7 +29,7 @@ pub(crate) enum Lane {
 /// Largest size in bytes of a frame: one with a single entry of the greatest length.
 pub(crate) const FRAME_BYTES_MAX: usize = 17 << 20;
 
-/// Largest size in bytes of a frame with positions and texts, and without data of a client.
+/// Largest size in bytes of a frame without data of a client: it has only numbers and short texts.
 const SHORT_BYTES_MAX: usize = 4 << 10;
 /// Largest size in bytes of a frame with a chunk of a snapshot, or with its manifest.
 const CHUNK_FRAME_BYTES_MAX: usize = 64 << 10;
@@ -113,8 +113,8 @@ pub(crate) struct Acceptance {
     pub(crate) more: Vec<(u16, Vec<u8>)>,
 }
 
-/// Reason why a caller is refused. Only a caller that knows the cluster's name and ids is told more
-/// than that it is no member.
+/// Reason why a caller is refused. A caller that does not know the cluster's name and ids gets
+/// [`Refusal::NoMember`] in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum Refusal {
     /// The hello is not that of a member.
@@ -367,7 +367,7 @@ pub(crate) struct Account {
 /// Progress of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct Standing {
-    /// True if its log has nothing but, at most, the first membership.
+    /// True if the node's log has no entry, or only the first membership.
     pub(crate) fresh: bool,
     /// True if the node has a vote.
     pub(crate) joined: bool,

@@ -41,7 +41,7 @@ const PRECEDENCE: Duration = Duration::from_millis(50);
 struct Timing {
     leader: u64,
     lease: Duration,
-    /// Longest silence of a leader whose connections have not ended.
+    /// Silence of the leader after which the follower asks although no connection has ended.
     patience: Duration,
     /// Number of followers that ask before this one.
     before: u32,

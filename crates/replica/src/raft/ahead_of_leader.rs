@@ -25,7 +25,7 @@ use crate::raft::consensus::Consensus;
 use crate::raft::continuity::{Look, look};
 use crate::raft::transport::{Account, Answer, AppendFrame, Ask};
 
-/// Entries that this node has for sure.
+/// Ends of what this node surely has: its last committed entry, and the last entry of its log.
 #[derive(Clone, Copy, Debug)]
 struct KnownEntries {
     committed: Option<LogIdRecord>,

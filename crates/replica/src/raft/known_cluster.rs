@@ -17,7 +17,7 @@ use crate::local::seldom::Seldom;
 /// Facts that a peer has told of itself.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerFacts {
-    /// Incarnation of the peer's data directory: the random number drawn when it was made.
+    /// Incarnation of the peer's data directory: a random number that a new directory draws.
     pub(crate) incarnation: u64,
     /// Program that the peer runs; `None` if it did not tell.
     pub(crate) program: Option<Program>,

@@ -169,8 +169,8 @@ mod tests {
                 }
             }
             let membership = storage::Membership::new(sets.clone(), nodes).unwrap();
-            // A quorum follows since a moment if this node and the peers that took a frame of that
-            // moment or later are a quorum for Raft.
+            // `found` is not before a moment exactly if Raft counts a quorum: this node, and the
+            // peers that took a frame of that moment or later.
             let found = quorum(&sets, 1, |id| followers.get(&id).copied());
             for moment in followers.values().copied().chain([now]) {
                 let taken: BTreeSet<u64> =

@@ -362,7 +362,7 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
             for record in state.records() {
                 writer.push(&record)?;
             }
-            // Freeing the parts of the state that have changed since takes a while as well.
+            // Dropped on this thread: freeing the parts that have changed since takes a while, too.
             drop(state);
             writer.finish(&meta)
         });

@@ -458,7 +458,7 @@ pub(crate) mod tests {
         encode_request(&Request::new(Op::Multi(vec![check; ops])))
     }
 
-    // If it were committed, it would end every node, and again at each start.
+    // An entry that no replica can read would end every node, and again at each start.
     #[tokio::test]
     async fn a_txn_that_no_replica_could_read_back_is_refused() {
         let dir = tempfile::tempdir().unwrap();

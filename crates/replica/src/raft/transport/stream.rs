@@ -78,8 +78,8 @@ impl Stream {
                 // Waits first, so that no room is made for data that has not come.
                 ready!(stream.poll_read_ready(cx))?;
                 into.reserve(room);
-                // Not `try_read_buf`: `read_buf` knows that a socket is empty that filled less than
-                // the room, and saves the read that would say so.
+                // Not `try_read_buf`: after a read that does not fill the room, `read_buf` knows
+                // that the socket is empty, which saves one more read.
                 pin!(stream.read_buf(into)).poll(cx)
             }
             Stream::Simulated(stream) => {

@@ -15,7 +15,7 @@ pub struct Member {
     pub id: u64,
     /// `host:port` of the member's peer listener.
     pub peer_addr: String,
-    /// `host:port` of the member's HTTP door, for clients that are told the address of the leader.
+    /// `host:port` of the member's HTTP API. Clients are told the leader's.
     pub http_addr: String,
 }
 
@@ -73,9 +73,10 @@ pub struct Config {
     /// Time between two heartbeats of an idle leader.
     pub heartbeat_ms: u64,
     /// Shortest time without a leader after which a follower stands for election. The actual time
-    /// is random, up to `election_timeout_max_ms`. Half of this one is the lease: for so long after
-    /// a follower heard a leader, it votes for no other node. When the leader's connection ends, a
-    /// follower asks for pre-votes as soon as the lease is over.
+    /// is random, up to `election_timeout_max_ms`. Half of this minimum (at least four heartbeats)
+    /// is the lease: the time after a message from the leader in which a follower votes for no
+    /// other node. When the leader's connection ends, a follower asks for pre-votes as soon as the
+    /// lease is over.
     pub election_timeout_min_ms: u64,
     /// Longest time without a leader after which a follower stands for election.
     pub election_timeout_max_ms: u64,
@@ -93,7 +94,7 @@ pub struct Config {
     /// Largest number of proposals of this node under way at once. Proposals that peers forward are
     /// counted apart. A proposal beyond the bound is `Unavailable`.
     pub proposals_max: usize,
-    /// Largest size in bytes of the entries of those proposals together.
+    /// Largest size in bytes of the entries of all proposals of this node that are under way.
     pub proposal_bytes_max: usize,
     /// Bound on the reads and heartbeats of this node that are under way at once. A call beyond it
     /// is `Unavailable`.
@@ -103,16 +104,17 @@ pub struct Config {
     pub watches_max: usize,
     /// Largest number of events that are kept for [`crate::Replica::events`].
     pub event_ring_max: usize,
-    /// Largest size in bytes of paths in those events.
+    /// Largest size in bytes of the events that are kept for [`crate::Replica::events`].
     pub event_ring_bytes_max: usize,
     /// Free bytes of the data directory's filesystem below which clients' writes are `Unavailable`.
     pub free_disk_min_bytes: u64,
     /// Longest time that the log may wait for the disk. Beyond it the node is not ready and takes
     /// no part in elections, and a leader hands over leadership.
     pub disk_stall_max_ms: u64,
-    /// Time between two scans of the leader for silent sessions and for znodes to collect.
+    /// Time between two scans by the leader for silent sessions and for znodes that are due for
+    /// deletion.
     pub tick_ms: u64,
-    /// Largest number of znodes or sessions that one entry of the leader may collect.
+    /// Largest number of znodes, or of sessions, that one entry of the leader may delete or expire.
     pub reap_batch_max: usize,
     /// Largest number of entries by which the applied entry may lag behind the committed one while
     /// the node is ready.
@@ -123,21 +125,21 @@ pub struct Config {
 }
 
 impl Config {
-    /// Time in which a follower that heard a leader votes for no other node: half of the shortest
-    /// election timeout, but at least four heartbeats. openraft gets it as its longest election
-    /// timeout, which openraft counts from the end of the lease on.
+    /// Lease: time after a message from the leader in which a follower votes for no other node.
+    /// Half of the shortest election timeout, but at least four heartbeats. openraft gets it as its
+    /// `election_timeout_max`.
     pub(crate) fn lease_ms(&self) -> u64 {
         (self.election_timeout_min_ms / 2).max(self.heartbeat_ms * 4)
     }
 
-    /// Shortest pause of a candidate that was not elected, and the time that votes may take. Pause
+    /// Shortest pause of a candidate between two elections, and the time that votes may take. Pause
     /// and lease together are shorter than the shortest election timeout, as `campaign` needs it.
     pub(crate) fn pause_ms(&self) -> u64 {
         self.lease_ms() / 2
     }
 
-    /// Time since the last contact with a quorum in which a leader is sure to be the only one.
-    /// Clearly shorter than the lease, because clocks run at different speeds.
+    /// Time after the last contact with a quorum for which a leader is sure that no other leader
+    /// was elected. Clearly shorter than the lease, because clocks run at different speeds.
     pub(crate) fn sure_ms(&self) -> u64 {
         self.lease_ms() * 3 / 4
     }
@@ -180,7 +182,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Longest silence of a peer that owes an answer.
+    /// Time after which a peer that owes an answer and stays silent counts as lost.
     pub(crate) fn peer_timeout(&self) -> Duration {
         Duration::from_millis(self.peer_timeout_ms)
     }

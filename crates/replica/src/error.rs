@@ -2,14 +2,15 @@
 
 use znode::{OtherLevel, Zxid};
 
-/// Message for a client that waits at a node without a leader, or whose disk does not answer.
+/// Message for a wait at a node that hears no leader, or whose disk does not answer.
 const CANNOT_SERVE: &str = "this node hears no leader, or its disk does not answer: go to another node";
 
 /// The reason why a call has no answer from the state machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The state machine's rules say no; every replica would say the same. (A refused *proposal* is
-    /// an answer and comes as `TxnOutcome`; this is for heartbeats.)
+    /// The state machine refuses a heartbeat, or a request is refused before an entry is made of
+    /// it, for example because it is too long. A proposal that is refused as an entry comes as
+    /// `TxnOutcome`.
     #[error("{0}")]
     Refused(znode::Error),
     /// The call proposed nothing: retry freely, here or elsewhere.
@@ -104,7 +105,7 @@ pub enum Failure {
 }
 
 /// Reason why a node does not start. Operators read the message, so it says what to do where that
-/// is not plain.
+/// is not obvious.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The configuration contradicts itself.

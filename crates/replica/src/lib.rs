@@ -1,21 +1,21 @@
 //! One handle on the replicated state: [`Replica`].
 //!
-//! Doors call it and nothing else: [`Replica::propose`] writes, [`Replica::read`] reads,
-//! [`Replica::wait_for`] and [`Replica::events`] wait, [`Replica::touch`] keeps a session alive.
-//! Every call has a deadline, works on any node, and says on failure whether anything may have
-//! happened ([`Error`]).
+//! The doors (the HTTP and the ZooKeeper server) call only this handle: [`Replica::propose`]
+//! writes, [`Replica::read`] reads, [`Replica::wait_for`] and [`Replica::events`] wait,
+//! [`Replica::touch`] keeps a session alive. Every call has a deadline, works on any node, and says
+//! on failure whether anything may have happened ([`Error`]).
 //!
 //! ```text
-//! propose ──> leader's Raft ──> log of a majority ──> StateMachine ──> View: state, watches, events ──> wait_for
-//!                 ^                                                      │
-//!           peers (transport)                                            └──> propose returns on the node that asked
+//! propose ──> leader's Raft ──> log of a majority ──> StateMachine ──> View ──> wait_for
+//!                   ^                                        │
+//!           peers (transport)                                └──> propose returns to its caller
 //! ```
 //!
 //! What always holds:
-//! - What a batch of entries changed is readable at once, its events are told under the same guard,
-//!   and only then do its proposers hear of it.
-//! - `Unavailable` means that nothing was proposed. Whatever may have reached a leader's Raft is
-//!   `Unknown`.
+//! - The changes of a batch of entries become readable together, and their events are published
+//!   under the same guard. Only then are the proposers of these entries answered.
+//! - `Unavailable` means that nothing was proposed. The outcome of any call that may have reached a
+//!   leader's Raft is `Unknown`.
 //! - A session is expired by a leader in its own term, after it listened for the whole timeout with
 //!   a quorum behind it.
 //! - A node with a new data directory has no vote before it knows that it has lost nothing
@@ -26,49 +26,72 @@
 //! - Folders are layers: each uses only itself and those above it in this list.
 //!
 //! ```text
-//! config.rs    bounds and times                           error.rs      how a call fails
-//! stop.rs      tells a node's tasks to end                simulation.rs a world to run in, for simulations
-//! local/       host.rs what a node runs on · background.rs long work beside all that
-//!              disk_watch.rs a disk that does not answer · disk_space.rs whether there is room
-//!              vote_gate.rs whether the node has a vote · leader_watch.rs what it has seen of its leader
-//!              session_tracker.rs when each session was last heard
-//!              leader_term.rs sessions in one term, and their ages from the leader before
-//!              counters.rs what has passed through · seldom.rs lines that strangers cause
-//! view/        View: published state and its waiters · watches.rs which wait is for which path
-//!              event_ring.rs the last events · observer.rs doors with watches of their own
-//!              forced.rs locks that are taken from their sessions · life.rs whether the node goes on
-//! raft/        consensus.rs Consensus: Raft as the other parts see it · state_machine.rs its state machine
-//!              network.rs its calls to peers · peers.rs Peers: the other members
-//!              quorum_contact.rs when a peer last followed this node
-//!              purge_index.rs up to where the log is gone · reach.rs whether peers can be reached
-//!              transport/ connections, frames, messages · stored_progress.rs what a node finds on its disk
-//!              decoded_entries.rs entries that were read as they came
-//!              known_cluster.rs the cluster's uuid, zxid base and level, as far as the node knows
-//!              continuity.rs appends and what is committed · transitions.rs which membership may follow which
-//!              ahead_of_leader.rs Accounts: two histories, and no telling which is right
-//! write/       propose.rs Proposer: writes · entry_clock.rs the time on entries
-//!              budget.rs how much may be under way · closings.rs large sessions that are closed
-//!              retry.rs trying again, without hurry
-//! read.rs      Reads: read indexes
-//! leader/      leadership.rs Leadership: what a leader does of itself · quota_log.rs subtrees beyond their quota
-//!              mixed_log.rs locks whose clients do not see each other
-//!              orders.rs what an operator may order · operators.rs Operators: their orders, here or at the leader
-//!              member_steps.rs what is next for the members · members.rs Members: changing them
-//!              member_duty.rs the steps, one after the other · transfer.rs another voter leads
-//! follower/    bootstrap.rs Bootstrap: founding and joining · campaign.rs when a follower asks for votes
-//!              follow_members.rs peers are the members, and a removed node ends
+//! config.rs    settings of a node                  error.rs       how a call fails
+//! stop.rs      signal that a node stops            simulation.rs  simulated network and disk
+//! local/       host.rs            machine of the node: clock and blocking steps
+//!              background.rs      threads of low priority for long work
+//!              disk_watch.rs      detects a disk that does not answer
+//!              disk_space.rs      whether the disk has free space
+//!              vote_gate.rs       whether the node has a vote
+//!              leader_watch.rs    signs of life of the leader
+//!              session_tracker.rs times at which each session was last heard
+//!              leader_term.rs     sessions in one term, and silences from the previous leader
+//!              counters.rs        counters for monitoring
+//!              seldom.rs          limit on log lines that strangers can cause
+//! view/        View: published state and its waiters
+//!              watches.rs         watches by path
+//!              event_ring.rs      the last events
+//!              observer.rs        doors with watches of their own
+//!              forced.rs          log of locks that are taken from their sessions
+//!              life.rs            whether the node runs, stops or has failed
+//! raft/        consensus.rs       Consensus: Raft as the other parts see it
+//!              state_machine.rs   Raft's state machine
+//!              network.rs         Raft's calls to peers
+//!              peers.rs           Peers: the other members
+//!              quorum_contact.rs  when a peer last followed this node
+//!              purge_index.rs     index up to which the log is purged
+//!              reach.rs           whether a peer can be connected to
+//!              transport/         connections, frames, messages
+//!              stored_progress.rs what a node finds on its disk at its start
+//!              decoded_entries.rs entries that were decoded when they came in
+//!              known_cluster.rs   the cluster's uuid, zxid base, level and members
+//!              continuity.rs      whether an append agrees with what is committed
+//!              transitions.rs     which membership may follow which
+//!              ahead_of_leader.rs Accounts: detects logs that contradict each other
+//! write/       propose.rs         Proposer: writes
+//!              entry_clock.rs     the time on entries
+//!              budget.rs          bounds on proposals under way
+//!              closings.rs        bound on large sessions that are being closed
+//!              retry.rs           retries with growing pauses
+//! read.rs      Reads: linearizable and local reads
+//! leader/      leadership.rs      Leadership: expiry, collection and other duties of a leader
+//!              quota_log.rs       log of subtrees that exceed their quota
+//!              mixed_log.rs       log of locks whose clients do not see each other
+//!              orders.rs          orders of an operator and their results
+//!              operators.rs       Operators: carries orders out, or forwards them to the leader
+//!              member_steps.rs    the next step of a change of the members
+//!              members.rs         Members: the changes themselves
+//!              member_duty.rs     does these steps one after the other
+//!              transfer.rs        transfer of leadership
+//! follower/    bootstrap.rs       Bootstrap: founding and joining
+//!              campaign.rs        when a follower asks for votes
+//!              follow_members.rs  makes the members the peers, and ends a removed node
 //!              session_heartbeats.rs heartbeats of sessions on their way to the leader
-//! operate/     status.rs Status: what a node tells of itself · health.rs whether the cluster is well
-//!              story.rs what changes, as the log tells it · change_reporter.rs what was told last
-//!              disk_stall.rs what a leader does while its disk stalls · drain_wish.rs a node that is not to lead
-//!              serving.rs waits end at a node that cannot serve
-//!              housekeeping.rs what is looked after now and then
-//!              upgrade.rs which programs the members run, and raising the level
+//! operate/     status.rs          Status: facts that a node reports of itself
+//!              health.rs          whether the cluster is healthy
+//!              story.rs           log lines for the operator
+//!              change_reporter.rs bound on log lines about a value that changes
+//!              disk_stall.rs      duties of a leader whose disk stalls
+//!              drain_wish.rs      a node that an operator has drained
+//!              serving.rs         ends waits at a node that cannot serve
+//!              housekeeping.rs    periodic work
+//!              upgrade.rs         programs of the members, and raising the level
 //! server/      Server: answers to peers
 //! node.rs      makes the parts of a node, starts and ends it
 //! replica.rs   the handle
-//! offline/     beginning.rs the data directory of a restored cluster's member
-//!              survivor.rs what a stopped node has · error.rs why not
+//! offline/     beginning.rs       makes the data directory of a restored cluster's member
+//!              survivor.rs        reads the data of a stopped node
+//!              error.rs           why offline work is refused
 //! ```
 
 mod config;

@@ -56,7 +56,7 @@ use crate::write::entry_clock::EntryClock;
 use crate::write::propose::Proposer;
 use crate::{Config, Failure, StartError};
 
-/// Bytes of the ballast, which a start on a full disk can give up.
+/// Bytes of the ballast, a file that is deleted to make room when a node starts on a full disk.
 const BALLAST_BYTES: u64 = 16 << 20;
 
 pub(crate) struct Node {
@@ -222,7 +222,7 @@ struct NodeParts<L> {
     host: Host,
 }
 
-/// Parts of the storage that the node itself keeps when the others are with their users.
+/// Parts of the storage that the node keeps until it stops.
 struct Disk {
     fatal: Fatal,
     /// The storage, which keeps the directory's lock; `None` in a simulation.
@@ -272,8 +272,8 @@ impl Node {
         let identity = Identity::of(host.clone(), &config, &storage.meta);
         let stop = Stop::default();
         let peers = Peers::new(&identity, &config.members, config.peer_timeout(), &stop);
-        // Every node begins with the same state, whatever its own limits are; the leader proposes
-        // its own.
+        // Every node begins with the same state, whatever limits its configuration has. The leader
+        // proposes its own limits later.
         let view = Arc::new(View::new(State::default(), ViewLimits::of(&config)));
         let log_since_snapshot_bytes = Arc::new(AtomicU64::new(0));
         let decoded = Arc::new(DecodedEntries::knowing(config.program.levels));
@@ -293,7 +293,7 @@ impl Node {
         let raft = Raft::new(config.node_id, raft_config(&config)?.into(), peers.clone(), storage.log, state_machine)
             .await
             .map_err(|error| match *identity.cluster.outgrown().borrow() {
-                // The node's own log has told of that level.
+                // An entry in this node's own log is of a level that this program does not know.
                 Some(other) => StartError::Level(other),
                 None => StartError::Raft(error.to_string()),
             })?;
@@ -379,8 +379,8 @@ async fn open_storage(config: &Config) -> Result<Storage, StartError> {
     opened.map_err(|error| StartError::Storage(error.to_string()))
 }
 
-/// Milliseconds from the start in which this node votes for no other, because it may have followed
-/// a leader before. 0 if it has never voted.
+/// Milliseconds after the start in which this node votes for no other node, because it may have
+/// followed a leader just before its restart. 0 if it has never voted.
 fn bound_ms(config: &Config, progress: &StoredProgress) -> u64 {
     if progress.vote.is_some() { config.lease_ms() } else { 0 }
 }
@@ -403,8 +403,8 @@ fn raft_config(config: &Config) -> Result<openraft::Config, StartError> {
         enable_elect: false,
         // Otherwise a restarted leader would go on leading without asking whether it still may.
         enable_leader_restore: Some(false),
-        // A wiped member may come back: it has no vote before it has caught up, so nothing that was
-        // acknowledged is lost by it.
+        // A member may come back with an empty disk. It has no vote before it has caught up, so no
+        // acknowledged entry is lost.
         allow_log_reversion: Some(true),
         backoff: "20ms 40ms 80ms ...400ms".into(),
         ..openraft::Config::default()
@@ -432,7 +432,7 @@ async fn watch_failure(node: Arc<Node>) {
     let failure = tokio::select! {
         biased;
         () = stopped.wait() => return,
-        // Checked before Raft, which also ends when it cannot read an entry of that level.
+        // Checked before Raft's end: Raft also ends when it cannot read an entry of a later level.
         Ok(other) = async { outgrown.wait_for(Option::is_some).await.map(|other| *other) } => match other {
             Some(other) => Failure::Level(other),
             None => return,

@@ -25,7 +25,7 @@ use crate::{Config, Error};
 /// Freshness that a read must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consistency {
-    /// A state not older than anything that was acknowledged anywhere before the read began.
+    /// A state that includes every write that any node acknowledged before the read began.
     Linearizable,
     /// The state that this node has applied, as soon as it includes `min_zxid`.
     Local {
@@ -67,7 +67,7 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// Makes the reads, and the queue for [`forward`].
+    /// Makes the value, and the queue of waiting readers for [`forward`].
     pub(crate) fn new(
         proposer: &Proposer,
         gate: Arc<VoteGate>,
@@ -80,7 +80,7 @@ impl Reads {
         (Reads { consensus, config, view, life, gate, recover_to, under_way: AtomicUsize::new(0), indexes }, queue)
     }
 
-    /// Tells whether the state of this node is again as new as it was known to be before the start.
+    /// Tells whether this node has applied again all that it knew to be committed before its start.
     pub(crate) fn has_recovered(&self) -> bool {
         let applied = self.view.applied();
         self.gate.joined() && self.consensus.cluster.is_founded_at(applied) && applied >= self.recover_to
@@ -91,9 +91,9 @@ impl Reads {
         if let Some(end) = self.life.end() {
             return Err(Error::unavailable(end));
         }
-        // After a restart, reads wait until the node is where it was, so that its answers do not go
-        // back. After a kill, that is where it was 20 ms before. A client that must not see less
-        // names `min_zxid`.
+        // After a restart, local reads wait until the node has applied what it knew to be committed
+        // before, so that its answers do not go back. A node that was killed knows this up to 20 ms
+        // before the kill. A client that must not see less passes `min_zxid`.
         let local = |min_zxid: Zxid| min_zxid.max(self.recover_to);
         if let Consistency::Local { min_zxid } = consistency
             && self.view.applied() >= local(min_zxid)
@@ -181,8 +181,8 @@ impl Reads {
     }
 }
 
-/// Asks the leader on behalf of all readers that wait. A reader only ever shares a question that is
-/// sent after the reader came.
+/// Asks the leader on behalf of all readers that wait. A reader shares only a question that is sent
+/// after the reader came.
 pub(crate) async fn forward(consensus: Arc<Consensus>, mut queue: mpsc::Receiver<IndexWaiter>, stopped: Stop) {
     let mut rounds = FuturesUnordered::new();
     loop {

@@ -1,4 +1,4 @@
-//! The handle on a node, which the doors call.
+//! Handle on a node, through which the HTTP and the ZooKeeper server call it.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -38,8 +38,8 @@ impl std::fmt::Debug for Replica {
 }
 
 impl Replica {
-    /// Opens storage, listens for peers, and founds or joins the ensemble. Safe to repeat, in any
-    /// order of nodes.
+    /// Opens storage, listens for peers, and founds or joins the ensemble. The nodes of an ensemble
+    /// may be started in any order, and again after a failure.
     ///
     /// # Errors
     /// See [`StartError`]; nothing is left running.
@@ -50,8 +50,8 @@ impl Replica {
         Replica::start_on(config, listener).await
     }
 
-    /// Starts a node as [`Replica::start`] does, with a peer listener that is already bound. The
-    /// address of the listener counts, not `config.peer_listen`.
+    /// Starts a node as [`Replica::start`] does, on a peer listener that is already bound.
+    /// `config.peer_listen` is not used.
     ///
     /// # Errors
     /// As [`Replica::start`].
@@ -80,7 +80,8 @@ impl Replica {
         self.node.shutdown().await;
     }
 
-    /// Resolves with the reason when the node cannot go on. The program must end then.
+    /// Resolves with the reason once the node has failed and serves no more. The program must exit
+    /// then.
     pub fn failed(&self) -> impl Future<Output = Failure> + Send + 'static {
         let mut failure = self.node.life.failure();
         async move {
@@ -92,21 +93,21 @@ impl Replica {
         }
     }
 
-    /// Writes, through the leader. Returns once this node has applied the entry, so that what the
-    /// caller reads next from [`Replica::state`] includes it. `TxnOutcome::events` is empty: events
-    /// go to those who watch.
+    /// Proposes a request through the leader. Returns once this node has applied the entry, so that
+    /// [`Replica::state`] includes it. `TxnOutcome::events` is empty: events go to watchers and
+    /// observers.
     ///
     /// Dropping the future does not take the proposal back.
     ///
     /// # Errors
-    /// `Unavailable` when nothing was proposed, `Unknown` when it may have been. A refusal by the
-    /// state machine is a `TxnOutcome`; `Refused` is only a request that is too long to be an entry
-    /// at all.
+    /// `Unavailable` when the request was not proposed, `Unknown` when it may have been. `Refused`
+    /// when no entry is made of the request, for example because it is too long. `Restoring` when a
+    /// restored cluster grants no lock yet. The refusal of an applied entry is a `TxnOutcome`.
     pub async fn propose(&self, request: Request, deadline: Instant) -> Result<TxnOutcome, Error> {
         self.node.proposer.propose(request, deadline).await
     }
 
-    /// The state that this node has applied, without waiting for anything.
+    /// State that this node has applied. It may be older than the leader's.
     pub fn state(&self) -> Arc<State> {
         self.node.view.state()
     }
@@ -130,14 +131,15 @@ impl Replica {
         self.node.heartbeats.touch(credential, deadline).await
     }
 
-    /// Term in which this node is sure to lead, or `None`. While it is sure, no other leader has
-    /// been elected, and the node acknowledges heartbeats.
+    /// Term in which this node leads and no other leader can have been elected, because a quorum
+    /// followed this node lately; `None` otherwise. Only such a leader acknowledges heartbeats.
     pub fn sure_to_lead(&self) -> Option<Term> {
         self.node.heartbeats.leadership.sure_to_lead()
     }
 
-    /// Silence of each session in `of`. `None` unless this node is sure to lead, because no other
-    /// node knows.
+    /// Silence of each session in `of`; `None` for a session that the leader does not track. The
+    /// whole result is `None` unless this node is sure to lead, because only the leader tracks
+    /// sessions.
     pub fn silences(&self, of: &[SessionId]) -> Option<Vec<Option<Silence>>> {
         self.node.heartbeats.leadership.silences(of)
     }
@@ -148,9 +150,9 @@ impl Replica {
         self.node.heartbeats.touch_soon(credential);
     }
 
-    /// Calls `step` on the state until it is ready, anew after each change that `step` asked to
-    /// watch. The look at the state and the setting of the watch happen under one guard, so no
-    /// change is missed. `step` must be short.
+    /// Calls `step` on the state until it returns [`Step::Ready`], each time that the part of the
+    /// state changes that `step` asked to watch. The state is read and the watch is set under one
+    /// guard, so no change is missed. `step` must be short.
     ///
     /// # Errors
     /// See [`WaitEnd`].
@@ -158,11 +160,11 @@ impl Replica {
         self.node.view.wait_for(deadline, step).await
     }
 
-    /// Returns events of `kinds` at `key` after `since`, and waits for the first one. The batch is
-    /// empty at the deadline.
+    /// Returns the events of `kinds` at `key` after the zxid `since`; waits for the first if there
+    /// are none yet. The batch is empty if the deadline comes first.
     ///
     /// # Errors
-    /// `Gone` when the ring has lost events after `since`; see [`EventsError`].
+    /// `Gone` when events after `since` are no longer kept; see [`EventsError`].
     pub async fn events(
         &self,
         key: WatchKey,
@@ -189,8 +191,8 @@ impl Replica {
         self.node.view.events(key, kinds, since, Some(reader), deadline).await
     }
 
-    /// Tells whether this node can serve now: it leads or hears a leader, and its disk answers or
-    /// is not needed.
+    /// Tells whether this node can serve now: it leads or hears a leader, and its disk answers. A
+    /// leader whose disk stalls can serve while the other nodes commit its entries.
     pub fn serves(&self) -> bool {
         self.node.consensus.serves()
     }
@@ -217,7 +219,7 @@ impl Replica {
         self.node.operators.order(order, deadline).await
     }
 
-    /// The members as this node sees them. The leader's report has the most.
+    /// Members of the cluster as this node sees them. The leader's report is the most complete.
     pub fn members(&self) -> MembersReport {
         self.node.operators.members.report()
     }
@@ -258,14 +260,14 @@ impl Replica {
         self.node.status.checks_now(lag_max)
     }
 
-    /// Tells whether the cluster is well, as far as this node knows.
+    /// Health of the cluster, as far as this node knows.
     pub fn health(&self) -> Health {
         health(&self.node.status)
     }
 
-    /// Drains this node, or ends the drain. While a node is drained, another one leads if it can,
-    /// and doors send their clients elsewhere. Returns true if this is a change. The drain ends
-    /// when the node stops.
+    /// Drains this node, or ends the drain. A drained node gives leadership to another voter if it
+    /// can, and its HTTP and ZooKeeper servers send clients to other nodes. Returns true if the
+    /// node was not in the wished state before. The drain also ends when the node stops.
     pub async fn set_drained(&self, drained: bool) -> bool {
         let changed = self.node.drain_wish.wish(drained);
         if drained {
@@ -289,7 +291,7 @@ impl Replica {
         self.node.consensus.disconnected_after().as_millis() as u64
     }
 
-    /// Counts a request that a door has answered.
+    /// Counts a request of a client, with its outcome.
     pub fn count(&self, entrance: Entrance, end: RequestEnd) {
         self.node.view.counters.request(entrance, end);
     }
@@ -310,7 +312,7 @@ impl Replica {
     pub fn digest(state: &State) -> [u8; 32] {
         let mut hash = Sha256::new();
         for record in state.records() {
-            // Lengths keep two splits of the same bytes apart.
+            // The length before each record keeps different splits of equal bytes apart.
             hash.update((record.len() as u64).to_le_bytes());
             hash.update(record);
         }

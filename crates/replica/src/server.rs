@@ -27,10 +27,10 @@ use crate::read::Reads;
 use crate::view::life::Life;
 use crate::write::propose::Proposer;
 
-/// Sender of nothing, held by every connection that may owe answers. The channel closes when none
-/// does.
+/// Sender that each connection holds while it may owe answers. Nothing is ever sent: the channel
+/// closes when the last such connection ends.
 type Answering = mpsc::Sender<Infallible>;
-/// Weak [`Answering`], for a connection whose caller may turn out to ask no questions.
+/// Weak form of [`Answering`]. A connection upgrades it if its lane is one for questions.
 type MayAnswer = mpsc::WeakSender<Infallible>;
 
 /// Server that answers peers.
@@ -54,8 +54,8 @@ pub(crate) struct Server {
     pub(crate) accounts: Accounts,
 }
 
-/// Accepts peers until the node stops, and then for as long as it owes answers. The entries that
-/// decide these answers come in on other connections, and a new leader may connect only now.
+/// Accepts peers until the node has stopped and owes no answers. The entries that decide owed
+/// answers come in on other connections, perhaps from a new leader that connects only now.
 pub(crate) async fn serve(server: Arc<Server>, mut listener: Listener) {
     let mut connections = JoinSet::new();
     let callers = Arc::<Callers>::default();
@@ -85,8 +85,8 @@ pub(crate) async fn serve(server: Arc<Server>, mut listener: Listener) {
                         }
                     });
                 }
-                // Most likely the process is out of file descriptors: the doors are asked to give
-                // some back.
+                // Most likely the process is out of file descriptors: the HTTP and ZooKeeper
+                // servers are asked to close connections that they can spare.
                 Err(error) => {
                     want_descriptors(&error);
                     if let Some(times) = unaccepted.note(Instant::now()) {
@@ -120,10 +120,11 @@ async fn connection(server: Arc<Server>, stream: Stream, place: CallerPlace, may
     };
     match served.await {
         Ok(()) => {}
-        // A stranger can bring this about as often as it likes.
+        // A stranger can cause this error as often as it likes, so the log line is limited.
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             if let Some(times) = server.refused.note(Instant::now()) {
-                // A text, so that what a stranger says is quoted and begins no line of its own.
+                // Logged as a string, which is quoted, so that a stranger's text cannot forge a log
+                // line.
                 let (addr, error) = (addr.map(|addr| addr.to_string()), error.to_string());
                 tracing::warn!(addr, error, times, "refused at the peer port: no member says this");
             }

@@ -35,7 +35,7 @@ pub struct Machine<L> {
     pub listener: mpsc::Receiver<Box<dyn Duplex>>,
     /// The Raft log.
     pub log: L,
-    /// Writes of the log that wait for the disk.
+    /// Counts of the log's writes that have begun and that are on disk.
     pub log_writes: LogWrites,
     /// Snapshots and identity of the node.
     pub disk: MemoryParts,

@@ -13,7 +13,7 @@ pub(crate) struct Stop(Arc<StopSignal>);
 #[derive(Debug, Default)]
 struct StopSignal {
     stopped: AtomicBool,
-    // Wakes in the order in which the waits began, as simulations need it.
+    // Wakes tasks in the order in which they began to wait, so that simulations repeat exactly.
     notify: Notify,
 }
 

@@ -28,14 +28,15 @@ use crate::{Config, EventBatch, EventKinds, EventsError, Step, WaitEnd, WatchKey
 /// batch.
 const NOT_HALF_CHANGED: &str = "applying ended without a panic";
 
-/// The published state, and all that wait for its changes.
+/// The published state, and all callers and observers that wait for its changes.
 pub(crate) struct View {
     state: RwLock<Arc<State>>,
     /// Last zxid of the state, readable without the state's lock. While a batch changes the state,
     /// this is the zxid before the batch.
     applied: AtomicU64,
     subscriptions: Mutex<Subscriptions>,
-    /// Reason for which waits end now; `None` while waits are allowed. Changed under the guard.
+    /// Reason for which waits end now; `None` while waits are allowed. Changed under the guard of
+    /// `subscriptions`.
     ends: watch::Sender<Option<WaitEnd>>,
     pub(crate) counters: Counters,
 }
@@ -44,8 +45,8 @@ pub(crate) struct View {
 struct Subscriptions {
     watches: WatchTable,
     ring: EventRing,
-    /// Callers that wait for a zxid to be applied here, by that zxid. Their number is bounded by
-    /// the bounds of their calls.
+    /// Callers that wait for a zxid to be applied here, by that zxid. Their number is bounded,
+    /// because proposals and reads are.
     gates: BTreeMap<Zxid, Vec<oneshot::Sender<()>>>,
     /// Observers, which hear of each change first. Dropped observers are removed when the next one
     /// registers.
@@ -234,8 +235,8 @@ impl View {
     ) -> Result<T, WaitEnd> {
         let wake = Arc::new(Wake::default());
         loop {
-            // The first look needs no guard. It counts under the guard, too, if the state is still
-            // the same.
+            // The first call of `step` needs no guard. Under the guard, `step` is called again only
+            // if the state has changed since.
             let seen = self.state();
             let key = match step(&seen) {
                 Step::Ready(value) => return Ok(value),
@@ -395,7 +396,7 @@ mod tests {
     struct Listener {
         view: Arc<View>,
         heard: Mutex<Vec<(Zxid, usize, Zxid)>>,
-        /// Tells whether it can be read at that moment.
+        /// For each call, whether a reader could read the state at that moment.
         readable: Mutex<Vec<bool>>,
     }
 

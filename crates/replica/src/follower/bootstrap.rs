@@ -283,7 +283,7 @@ mod tests {
     const FRESH: Standing = Standing { fresh: true, joined: false, term: 0, leads: false, last_log: 0, steady: true };
     const FORMED: Standing = Standing { fresh: false, joined: true, term: 1, leads: false, last_log: 10, steady: true };
 
-    /// An answer of node `id` that knows of these sets of voters since the entry with this index.
+    /// Answer of node `id`, which knows these sets of voters from the entry at `index`.
     fn formed(id: u64, term: u64, sets: &[&[u64]], index: u64) -> PeerAnswers {
         let configs: Vec<BTreeSet<u64>> = sets.iter().map(|set| set.iter().copied().collect()).collect();
         let nodes = configs.iter().flatten().map(|id| (*id, storage::Member::default())).collect();
@@ -307,7 +307,7 @@ mod tests {
         }
     }
 
-    /// Checks what node 3 makes of the answers, which is one of so many founders.
+    /// Checks what node 3, which is one of `founders` founders, concludes from the answers.
     #[track_caller]
     fn check(founders: usize, answers: &[PeerAnswers], expected: Conclusion) {
         let asker = Asker { id: 3, fresh: true, founders: Some(founders) };
@@ -323,7 +323,8 @@ mod tests {
         check(3, &[fresh(1), fresh(2)], Conclusion::Found);
         check(5, &[fresh(1), fresh(2)], Conclusion::Ask);
         check(5, &[1, 2, 4, 5].map(fresh), Conclusion::Found);
-        // A founder that ended before its first entry, and one that has heard of the founding only.
+        // Node 2 has a vote and knows a term, but has no entry yet: it ended before its first
+        // entry.
         let begun = Standing { joined: true, term: 1, ..FRESH };
         check(3, &[fresh(1), PeerAnswers { standing: begun, ..fresh(2) }], Conclusion::Found);
         // A node that is told to join waits for a cluster.
@@ -333,7 +334,7 @@ mod tests {
 
     #[test]
     fn a_lost_disk_and_a_member_without_entries_found_nothing_while_the_third_is_away() {
-        // Simulation seed 20672 of an early version: the third had everything, and it was lost.
+        // Simulation seed 20672: only the third node had the entries, and they were lost.
         let begun = Standing { joined: true, term: 1, ..FRESH };
         check(3, &[fresh(1)], Conclusion::Ask);
         check(3, &[PeerAnswers { standing: begun, ..fresh(1) }], Conclusion::Ask);
@@ -349,7 +350,7 @@ mod tests {
         check(5, &[formed(1, 4, FIVE, 0), formed(2, 7, FIVE, 0), fresh(4), fresh(5)], Conclusion::Ask);
         let three = [formed(1, 4, FIVE, 0), formed(2, 7, FIVE, 0), formed(4, 5, FIVE, 0), fresh(5)];
         check(5, &three, Conclusion::Join { floor: 7 });
-        // Another wiped node knows nothing that counts.
+        // The answer of another wiped node does not count.
         let mut wiped = formed(2, 9, THREE, 0);
         wiped.standing.joined = false;
         check(3, &[formed(1, 4, THREE, 0), wiped], Conclusion::Ask);
@@ -358,8 +359,8 @@ mod tests {
         assert_eq!(judge(asker, &[fresh(1), fresh(2)]), Conclusion::Ask);
     }
 
-    /// The file of node 3 names 1, 2 and 3, and the cluster has become 3, 4 and 5. Node 3 is wiped,
-    /// and 1 and 2 still run with what they had.
+    /// The configuration of node 3 names nodes 1, 2 and 3, but the members are now 3, 4 and 5. Node
+    /// 3 is wiped; nodes 1 and 2 still run with their old logs.
     #[test]
     fn the_newest_membership_counts_and_not_the_file() {
         const LATER: &[&[u64]] = &[&[3, 4, 5]];
@@ -370,7 +371,7 @@ mod tests {
         check(3, &[knows.clone(), old(2), formed(4, 9, LATER, 91)], Conclusion::Ask);
         let all = [knows, old(2), formed(4, 9, LATER, 91), formed(5, 8, LATER, 91)];
         check(3, &all, Conclusion::Join { floor: 9 });
-        // A node that was removed says nothing that counts.
+        // The answer of a node that was removed does not count.
         let mut removed = formed(1, 5, THREE, 99);
         removed.members.as_mut().unwrap().removed = true;
         check(3, &[removed, old(2), formed(4, 9, LATER, 91), formed(5, 8, LATER, 91)], Conclusion::Join { floor: 9 });

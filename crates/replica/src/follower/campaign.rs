@@ -1,14 +1,14 @@
 //! Time at which a follower stands for election.
 //!
-//! A leader that is silent is given the election timeout, part of which is random, because the
-//! leader may be a busy machine. A leader whose connection has ended is most likely dead. Then a
-//! follower waits no longer than the lease, in which all nodes that heard the leader vote for no
-//! other. The end of a connection is only a hint, because a firewall may have cut it. So it moves
-//! only the time of the pre-vote: a node that still hears the leader refuses, and no term changes.
-//! The lease on which leaders rely stays whole.
+//! A follower waits for a silent leader for the whole election timeout, part of which is random,
+//! because the leader may be a busy machine. A leader whose connection has ended is most likely
+//! dead. Then a follower waits only until the end of the lease, in which all nodes that heard the
+//! leader vote for no other. The end of a connection is only a hint, because a firewall may have
+//! cut it. So it moves only the time of the pre-vote: a node that still hears the leader refuses,
+//! and no term changes. The lease on which leaders rely stays whole.
 //!
 //! ```text
-//! heard last      connection ends         lease over, asks, and again ...           asks for want of a word
+//! heard last      connection ends         lease over, asks, and again ...   leader silent: asks
 //! |-------------------|------------------------|----|-------|-------|------- ... -----------|
 //! |<------------------ lease ----------------->|<-->| margin and turn                       |
 //! |<---------------------------- between election_timeout_min and _max ------------------->|
@@ -33,7 +33,7 @@ const MARGIN: Duration = Duration::from_millis(5);
 /// Time between the pre-votes of two followers, which ask one after the other so that they do not
 /// split the votes. About the duration of one election.
 const TURN: Duration = Duration::from_millis(12);
-/// Time to be elected that this node gives a candidate to which it has just granted a vote.
+/// Time that this node gives a candidate to be elected after it has granted the candidate a vote.
 const PRECEDENCE: Duration = Duration::from_millis(50);
 
 /// Times at which a follower of one leader asks for pre-votes.
@@ -41,7 +41,7 @@ const PRECEDENCE: Duration = Duration::from_millis(50);
 struct Timing {
     leader: u64,
     lease: Duration,
-    /// Longest silence of a leader whose connections have not ended.
+    /// Silence of the leader after which the follower asks although no connection has ended.
     patience: Duration,
     /// Number of followers that ask before this one.
     before: u32,
@@ -54,11 +54,13 @@ impl Timing {
         heard + self.patience
     }
 
-    /// Time at which to ask because the leader's connection has ended; `None` not to ask for that
-    /// reason. `asked` is the time at which this node last did so.
+    /// Time at which to ask for pre-votes because the leader's connection has ended; `None` if it
+    /// has not, or if the ordinary timeout ends first. `asked` is the time at which this node last
+    /// asked for this reason.
     fn ask_at(&self, signs: &LeaderSigns, asked: Option<Instant>) -> Option<Instant> {
         let heard = signs.heard?;
-        // Another connection of the same leader may live, or be new.
+        // A connection that ended before the leader was heard last does not count: another one
+        // lives.
         let (_, ended) = signs.ended.filter(|(leader, ended)| *leader == self.leader && *ended >= heard)?;
         let first = (heard + self.lease).max(ended) + MARGIN + TURN * self.before;
         let again = asked.map_or(first, |asked| first.max(asked + TURN * self.followers));
@@ -67,14 +69,15 @@ impl Timing {
     }
 }
 
-/// Runs until the node stops: tells Raft when it may stand by itself, and when it must ask at once.
+/// Runs until the node stops: tells Raft when it may stand for election by itself, and when it must
+/// ask for pre-votes at once.
 pub(crate) async fn stand(config: Arc<Config>, consensus: Arc<Consensus>, gate: Arc<VoteGate>, stopped: Stop) {
     let mut changes = consensus.role_changes();
     let mut state = State::default();
     tokio::select! {
         biased;
         () = stopped.wait() => return,
-        // Before that, an earlier process of this node may have promised not to stand.
+        // Until then, this node is bound by a lease that it may have given before its restart.
         () = gate.unbound() => {}
     }
     loop {
@@ -177,11 +180,11 @@ mod tests {
     const LEASE: Duration = Duration::from_millis(250);
     const PATIENCE: Duration = Duration::from_millis(600);
 
-    /// The first of two followers of node 1.
+    /// Timing of the first of two followers of node 1.
     const FIRST: Timing = Timing { leader: 1, lease: LEASE, patience: PATIENCE, before: 0, followers: 2 };
     const SECOND: Timing = Timing { before: 1, ..FIRST };
 
-    /// Sights of a follower that heard its leader at `heard`; times in milliseconds from `start`.
+    /// Signs of the leader that a follower heard at `heard`; times in milliseconds from `start`.
     fn signs(start: Instant, heard: u32, ended: Option<(u64, u32)>, granted: Option<u32>) -> LeaderSigns {
         let at = |ms: u32| start + MS * ms;
         LeaderSigns {
@@ -202,7 +205,7 @@ mod tests {
     fn a_follower_asks_behind_its_lease_when_the_leaders_connection_has_ended_and_one_follower_after_the_other() {
         check(FIRST, |start| signs(start, 100, Some((1, 130)), None), None, Some(355));
         check(SECOND, |start| signs(start, 100, Some((1, 130)), None), None, Some(367));
-        // The end is known late.
+        // The follower notices late that the connection has ended.
         check(SECOND, |start| signs(start, 100, Some((1, 400)), None), None, Some(417));
     }
 
@@ -213,7 +216,7 @@ mod tests {
         check(SECOND, cut, Some(367), Some(391));
         check(FIRST, cut, Some(675), Some(699));
         check(FIRST, cut, Some(676), None);
-        // Asking for want of an earlier leader counts for nothing.
+        // A question for pre-votes from before the leader was heard does not count.
         check(FIRST, cut, Some(10), Some(355));
     }
 

@@ -13,7 +13,7 @@ use crate::raft::consensus::Consensus;
 use crate::raft::transport::{Answer, Ask, Lane};
 use crate::view::life::Life;
 
-/// Pause between two calls that strangers may have caused.
+/// Pause after a connection to a member, because a stranger may have caused it.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Time between two checks whether this node has a vote, because it is not notified of that.
 const LOOK: Duration = Duration::from_millis(500);
@@ -56,15 +56,15 @@ pub(crate) async fn follow_members(consensus: Arc<Consensus>, gate: Arc<VoteGate
     }
 }
 
-/// Asks the peers whether this node was removed. A removed node is not told, and hears no leader.
+/// Asks the peers whether this node was removed, because the leader does not tell a removed node.
 async fn ask_whether_removed(consensus: &Consensus) {
     let known = |answer| match answer {
         Answer::Members(known) => Some(known),
         _ => None,
     };
     let answers = consensus.peers.ask_all(Ask::Members, known, Instant::now() + consensus.peer_timeout).await;
-    // Both ends have compared their uuids when they connected; a peer without one has nothing to
-    // say.
+    // Both ends have compared their uuids when they connected. An answer without a uuid does not
+    // count.
     let removed = answers.into_iter().find_map(|(_, known)| known.uuid.and(known.asker_removed));
     if let Some(zxid) = removed {
         consensus.cluster.hear_of_own_removal(Zxid(zxid));

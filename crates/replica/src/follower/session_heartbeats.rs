@@ -42,7 +42,7 @@ pub(crate) struct Heartbeat {
     waiter: Option<oneshot::Sender<Result<TouchAnswer, String>>>,
 }
 
-/// Heartbeats of this node's clients and of those that peers forward.
+/// Heartbeats of this node's clients and of peers' clients, on their way to the leader.
 pub(crate) struct SessionHeartbeats {
     consensus: Arc<Consensus>,
     view: Arc<View>,
@@ -91,7 +91,7 @@ impl SessionHeartbeats {
     /// See [`crate::Replica::touch_soon`].
     pub(crate) fn touch_soon(&self, credential: Credential) {
         if self.consensus.leader() == Some(self.consensus.node_id) {
-            // Nobody waits for the outcome.
+            // No caller waits for the outcome.
             let _ = self.leadership.touch_here(&[credential]);
         } else {
             let _ = self.queue.try_send(Heartbeat { credential, waiter: None });
@@ -179,12 +179,12 @@ async fn gather(queue: &mut mpsc::Receiver<Heartbeat>, stopped: &Stop) -> Option
     Some(batch)
 }
 
-/// Drops heartbeats for which no caller waits and that repeat another one.
+/// Drops a heartbeat that repeats another one, if no caller waits for its answer.
 fn without_repetitions(mut batch: Vec<Heartbeat>) -> Vec<Heartbeat> {
     let mut heard = HashSet::new();
     batch.retain(|heartbeat| {
-        // Compared with the secret, which no node has checked yet, so that a stranger's heartbeat
-        // does not replace the session's own.
+        // Heartbeats with different secrets do not repeat each other. No node has checked the
+        // secrets yet, and a stranger's heartbeat must not replace the session's own.
         let Credential { session, secret_hash } = heartbeat.credential;
         heartbeat.waiter.is_some() || heard.insert((session, secret_hash))
     });

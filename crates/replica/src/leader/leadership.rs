@@ -1,6 +1,6 @@
-//! Duties of a leader: it listens to sessions and expires silent ones, collects znodes that are
-//! due, and puts its configured limits in force. A leader never forwards these proposals, because
-//! another leader judges for itself.
+//! Duties of a leader: it listens to sessions and expires silent ones, deletes znodes that are due,
+//! and puts its configured limits in force. A leader never forwards these proposals, because
+//! another leader decides for itself.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -39,7 +39,8 @@ const REAPS_AT_ONCE: usize = 32;
 /// A proposal that the leader makes of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Duty {
-    /// An expiry. It is judged in `term`, and void in any other term.
+    /// Expiry of sessions that were silent in `term`. The entry does nothing if another term
+    /// applies it.
     Expire {
         sessions: Vec<SessionId>,
         term: Term,
@@ -200,7 +201,8 @@ impl Leadership {
         if state.level() >= 2 && state.cluster().is_some_and(|it| it.note().is_none()) && !busy.contains(&Duty::Note) {
             duties.push(Duty::Note);
         }
-        // Each leader counts anew, because no clock here knows how long the last leader has waited.
+        // Each leader waits the whole time again, because it cannot know how long the last leader
+        // has waited.
         let waited = |ms| now.saturating_duration_since(current.began) >= Duration::from_millis(ms);
         if !busy.contains(&Duty::EndGrace) && state.grace_ms().is_some_and(waited) {
             duties.push(Duty::EndGrace);
@@ -208,8 +210,8 @@ impl Leadership {
         duties
     }
 
-    /// Time by which things are due for collection. The entry that collects them will carry at
-    /// least this.
+    /// Time until which znodes must be due to be collected now. The entry that collects them
+    /// carries this time or a later one.
     fn reap_time(&self, state: &State) -> u64 {
         self.proposer.entry_clock.now_ms(state.time_ms())
     }
@@ -238,8 +240,8 @@ impl Leadership {
                             state.reap_candidates(self.reap_time(&state), self.proposer.config.reap_batch_max);
                         (candidates, state.is_unsettled())
                     };
-                    // An entry that collects nothing still grants what earlier ones had no room
-                    // for.
+                    // An entry without candidates still grants locks for which earlier entries had
+                    // no room.
                     if candidates.is_empty() && !unsettled || !self.propose_as_duty(Op::Reap { candidates }).await {
                         break;
                     }
@@ -285,7 +287,8 @@ impl Leadership {
     fn end_duty(&self, duty: &Duty) {
         if let Duty::Expire { sessions: expired, term } = duty {
             let state = self.proposer.view.state();
-            // Another term has judged for itself, and its expiries under way stay so.
+            // The tracker of another term decides for itself. Its own expiries that are under way
+            // go on.
             if let Some(current) = self.sessions().current.as_mut().filter(|current| current.term == *term) {
                 current.tracker.expiry_ended(expired, |session| state.session(session).is_some());
             }
@@ -299,7 +302,7 @@ fn zxid_base_at(now_ms: u64) -> u64 {
     now_ms.saturating_mul(1 << 10).min(ZXID_BASE_MAX)
 }
 
-/// Removes the znode of the grace period, which no client may remove.
+/// Request that removes the znode of the grace period. No client may remove that znode.
 fn end_of_grace() -> Request {
     let path = ZPath::parse(RESTORING).expect("a constant");
     let keeper = [SUPER, KEEPER].map(|scheme| Identity { scheme: scheme.into(), id: "zlock".into() });
@@ -367,7 +370,8 @@ mod tests {
     use super::*;
     use crate::write::propose::tests::{leader, soon};
 
-    /// A state with sessions that have so many ephemerals, and what one entry may remove.
+    /// State with one session for each of `counts`, which owns so many ephemerals. One entry may
+    /// cost `entry_cost_max`.
     fn with_ephemerals<const N: usize>(counts: [u32; N], entry_cost_max: u32) -> (State, [SessionId; N]) {
         let mut state = State::new(Limits { entry_cost_max, ..Limits::default() });
         let mut apply = |request: Request| {
@@ -407,7 +411,7 @@ mod tests {
         busy.insert(Duty::Expire { sessions: vec![a, b], term: Term(1) });
         let mut room = Room::beside(&busy, &state);
         assert_eq!([large, c, small].map(|session| room.take(session, &state)), [false, false, true]);
-        // One that has more than that is expired all the same, alone.
+        // A session that needs more than the whole room is expired all the same, alone.
         let mut room = Room::beside(&HashSet::new(), &state);
         assert_eq!([large, small].map(|session| room.take(session, &state)), [true, false]);
     }
@@ -418,7 +422,7 @@ mod tests {
         assert_eq!([0, 1 << 50, u64::MAX].map(zxid_base_at), [0, ZXID_BASE_MAX, ZXID_BASE_MAX]);
     }
 
-    /// Long enough for a heartbeat to come as far as it can.
+    /// Time in which a heartbeat surely comes to the point where it must wait.
     const MEANWHILE: Duration = Duration::from_millis(300);
 
     #[test]
@@ -446,7 +450,7 @@ mod tests {
         while begun.elapsed() < MEANWHILE {
             std::thread::yield_now();
         }
-        // The session is expired, and forgotten as it is when that has come to its end.
+        // The session is expired, and the tracker forgets it, as at the end of an expiry.
         let expiry = Op::ExpireSessions { sessions: vec![session], term: node.view.state().last_term() };
         let (command, _) = node.proposer.command(Request::new(expiry));
         runtime.block_on(node.consensus.raft.client_write(command)).unwrap();

@@ -28,7 +28,7 @@ pub(crate) struct MemberDuty {
     pub(crate) transfer: Arc<Transfer>,
 }
 
-/// Memory of the leader between two looks.
+/// Facts that the leader keeps from one look at the members to the next.
 struct Watch {
     term: u64,
     /// Times since which each learner has been nearly up to date.

@@ -1,14 +1,16 @@
 //! Choice of the leader's next step in a change of the members. A step follows from the membership
 //! and the state alone, so that a later leader can go on.
 //!
-//! An operator's order adds a learner or leaves a mark at a member. The rest is the leader's duty:
+//! An operator's order adds a learner or leaves a mark at a member. The later steps are the
+//! leader's duty:
 //!
 //! ```text
 //! add        learner ── in step ──> Promote ──> voter
-//! replace    learner, replaces OLD ── in step ──> PassLeadership, if OLD leads ──> Replace (joint: NEW in, OLD out)
-//!            ──> MarkReplaced
+//! replace    learner, replaces OLD ── in step ──> PassLeadership, if OLD leads
+//!            ──> Replace (joint: NEW in, OLD out) ──> MarkReplaced
 //! remove     marked ──> PassLeadership, if it leads ──> Demote ──> NoteRemoved ──> Drop
-//! joint      left by a leader that died ──> PassLeadership, if this one is to go ──> LeaveJoint
+//! joint      left by a leader that died ──> PassLeadership, if this leader loses its vote
+//!            ──> LeaveJoint
 //! ```
 
 use std::collections::BTreeSet;
@@ -117,8 +119,8 @@ fn step_of(id: u64, member: &Member, voters: &BTreeSet<u64>, sight: &LeaderSight
         if is_voter {
             return Some(Step::MarkReplaced { old, new: id });
         }
-        // The member that was to be replaced may be no voter any more: this learner is like any
-        // other then.
+        // The member that was to be replaced may have lost its vote otherwise. Then this learner is
+        // treated like any other.
         if !voters.contains(&old) {
             return promote(id, member, voters, sight);
         }
@@ -143,7 +145,7 @@ fn remove(id: u64, forced: bool, voters: &BTreeSet<u64>, sight: &LeaderSight<'_>
     if voters.contains(&id) {
         let mut then = voters.clone();
         then.remove(&id);
-        // The last voter stays, and a quorum of those that are left must be there.
+        // The last voter is not removed, and a quorum of the voters left must be in contact.
         if then.is_empty() || !(forced || has_quorum(&then, sight)) {
             return None;
         }
@@ -172,7 +174,8 @@ mod tests {
         StoredMembership::new(None, Membership::new(sets, nodes).unwrap())
     }
 
-    /// Checks the step of leader 1, which hears these members, of which learners are in step.
+    /// Checks the next step of leader 1. The members in `contacts` follow it, and the learners
+    /// among them are nearly up to date.
     #[track_caller]
     fn check(membership: &StoredMembership, contacts: &[u64], removed: &[u64], expected: Option<Step>) {
         let sight = LeaderSight {
@@ -189,7 +192,7 @@ mod tests {
         let plain = membership(&[&[1, 2, 3]], &[(4, &[])]);
         check(&plain, &[2, 3], &[], None);
         check(&plain, &[2, 3, 4], &[], Some(Step::Promote { id: 4 }));
-        // Of four voters three would be needed.
+        // A quorum of four voters is three.
         check(&plain, &[4], &[], None);
         for marks in [&[("role", "observer")][..], &[("promote", "manual")], &[("removing", "safe")]] {
             let kept = membership(&[&[1, 2, 3]], &[(4, marks)]);
@@ -203,7 +206,8 @@ mod tests {
 
     #[test]
     fn a_dead_voter_is_replaced_through_a_joint_membership_and_then_removed() {
-        // Node 3 is dead: through four voters all that live would be needed, the new one included.
+        // Node 3 is dead. With four voters, a quorum would be all three live nodes, the new one
+        // included.
         let added = membership(&[&[1, 2, 3]], &[(4, &[("replaces", "3")])]);
         check(&added, &[2], &[], None);
         check(&added, &[2, 4], &[], Some(Step::Replace { old: 3, new: 4 }));
@@ -230,7 +234,8 @@ mod tests {
 
     #[test]
     fn a_member_whose_forerunner_has_gone_otherwise_is_like_any_other() {
-        // Simulation seeds 167 and 359: it stayed a learner, or said for good that it replaces it.
+        // Simulation seeds 167 and 359: the new member stayed a learner, or kept its mark
+        // `replaces` for good.
         let learner = membership(&[&[1, 2]], &[(4, &[("replaces", "3")])]);
         check(&learner, &[2, 4], &[3], Some(Step::Promote { id: 4 }));
         check(&learner, &[2], &[3], None);

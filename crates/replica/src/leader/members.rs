@@ -231,7 +231,8 @@ impl Members {
                 return Err(OrderError::refused(RefusedOrder::LastVoter, format!("node {id} is the last voter")));
             }
             let quorum = self.with_sight(term, &|_| false, |sight| {
-                // When this leader is the one to go, another one must be there to lead.
+                // If this leader is the member to be removed, another voter must be in contact to
+                // lead.
                 let sight = LeaderSight { own: if id == sight.own { 0 } else { sight.own }, ..*sight };
                 has_quorum(&left, &sight)
             });
@@ -314,7 +315,7 @@ fn in_progress<T>() -> Result<T, OrderError> {
     Err(OrderError::refused(RefusedOrder::ChangeInProgress, why))
 }
 
-/// Translates Raft's result; `None` means that there was none in time.
+/// Translates Raft's result; `None` if Raft gave none in time.
 fn outcome(done: Option<Result<(), RaftError<TypeConfig, ClientWriteError<TypeConfig>>>>) -> Result<(), OrderError> {
     let Some(done) = done else {
         return Err(OrderError::Unknown("the change was not committed in time".into()));

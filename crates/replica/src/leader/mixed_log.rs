@@ -1,4 +1,5 @@
-//! Log lines about locks whose clients do not see each other, so that two of them may hold at once.
+//! Log lines about locks of which two clients may be holders at once, because some clients do not
+//! see the lock nodes of others.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,17 +10,18 @@ use znode::{State, ZPath};
 
 /// Shortest time between two lines about one lock.
 const AGAIN: Duration = Duration::from_secs(60);
-/// Largest number of locks that are logged within that time.
+/// Largest number of locks that are logged within [`AGAIN`].
 const TOLD_MAX: usize = 100;
 
-/// Locks that a leader has logged, and when.
+/// Locks that a leader has logged, each with the time of its last line.
 #[derive(Default)]
 pub(crate) struct MixedLog {
     told: BTreeMap<ZPath, Instant>,
 }
 
 impl MixedLog {
-    /// Logs each such lock at once, and again every [`AGAIN`] while its clients stay mixed.
+    /// Logs each lock whose clients do not see each other's lock nodes, at once and again every
+    /// [`AGAIN`].
     pub(crate) fn look(&mut self, state: &State, now: Instant) {
         for (path, mixed) in self.due(state, now) {
             let mixed: Vec<String> = mixed.iter().map(MixedPair::to_string).collect();

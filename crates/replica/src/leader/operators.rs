@@ -14,7 +14,7 @@ use crate::raft::transport::{Answer, Ask, ChannelError, Introduction, PeerReject
 use crate::view::life::Life;
 use crate::write::retry::Retry;
 
-/// Longest time of an order.
+/// Longest time that an order may take.
 const ORDER_MAX: Duration = Duration::from_secs(15);
 
 /// Carries out orders on the leader, and forwards them from other nodes.
@@ -155,7 +155,7 @@ impl Operators {
         changed.await
     }
 
-    /// Connects to a node at an address that is to be a member's, before anything is proposed.
+    /// Connects to the node at the address that a member is to have, before a change is proposed.
     async fn meet(&self, id: u64, addr: &str) -> Result<Introduction, OrderError> {
         let target = self.consensus.peers.stranger(id, addr);
         let met = timeout(self.consensus.peer_timeout * 2, target.introduce()).await;
@@ -188,7 +188,7 @@ mod tests {
     async fn an_order_is_not_waited_for_longer_than_until_its_deadline() {
         let data_dir = tempfile::TempDir::new().unwrap();
         let node = leader(&data_dir).await;
-        // Connections wait there, and nothing answers.
+        // The system accepts connections there, and no program answers.
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = silent.local_addr().unwrap().to_string();
         let new = NewMember { id: 2, peer_addr: addr.clone(), http_addr: addr, ..NewMember::default() };

@@ -27,7 +27,7 @@ pub enum Order {
         id: u64,
         /// New `host:port` of the member's peer listener; `None` leaves the old one.
         peer_addr: Option<String>,
-        /// New `host:port` of the member's HTTP door; `None` leaves the old one.
+        /// New `host:port` of the member's HTTP API; `None` leaves the old one.
         http_addr: Option<String>,
         /// Name of the member's new zone, for people; `None` leaves the old one.
         zone: Option<String>,
@@ -46,7 +46,7 @@ pub struct NewMember {
     pub id: u64,
     /// `host:port` of the member's peer listener.
     pub peer_addr: String,
-    /// `host:port` of the member's HTTP door.
+    /// `host:port` of the member's HTTP API.
     pub http_addr: String,
     /// True if the member is to serve and never vote.
     pub observer: bool,
@@ -83,7 +83,8 @@ pub struct MembersReport {
     pub index: u64,
     /// True if that entry is committed.
     pub committed: bool,
-    /// Tells whether a change is half done: both sets of voters must agree to everything.
+    /// True while a change of the voters is half done: a majority of the old set and a majority of
+    /// the new set must agree to everything.
     pub joint: bool,
     /// Id of the node that reports: the leader, or without a leader the node that was asked.
     pub reported_by: u64,
@@ -104,7 +105,7 @@ pub struct MemberReport {
     pub id: u64,
     /// `host:port` of the member's peer listener.
     pub peer_addr: String,
-    /// `host:port` of the member's HTTP door.
+    /// `host:port` of the member's HTTP API.
     pub http_addr: String,
     /// `voter`, `learner` or `observer`.
     pub role: String,
@@ -126,7 +127,7 @@ pub struct MemberReport {
 pub enum RefusedOrder {
     /// The order is invalid.
     BadOrder,
-    /// No such member is known.
+    /// The cluster has no member with this id.
     NoMember,
     /// The node is a member already.
     AlreadyMember,

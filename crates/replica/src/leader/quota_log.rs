@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use znode::{Quota, State, ZPath};
 
-/// Largest number of subtrees that are remembered as logged. Further ones are logged when some of
-/// these are within their quota again.
+/// Largest number of subtrees that are remembered as logged. Further subtrees are logged when
+/// remembered ones are within their quota again.
 const TOLD_MAX: usize = 1_000;
 
 /// Subtrees that a leader has logged.
@@ -25,8 +25,8 @@ impl QuotaLog {
             }
             still
         });
-        // Every remembered subtree is among these, so the loop ends after at most `TOLD_MAX` of
-        // them.
+        // Each step meets a remembered subtree or remembers one more, so there are at most
+        // `TOLD_MAX` steps.
         for (path, Quota { limits, usage }) in state.exceeded_quotas() {
             if self.told.len() >= TOLD_MAX {
                 break;
@@ -76,7 +76,7 @@ mod tests {
             self.apply(ZnodeOp::Create(Create { data: data.into(), ..new }));
         }
 
-        /// The subtree of this name may have nothing.
+        /// Sets a quota of no znodes on the subtree of this name.
         fn set_quota(&mut self, name: &str) {
             self.create("/zookeeper/quota", name, "");
             self.create(&format!("/zookeeper/quota/{name}"), "zookeeper_limits", "count=0,bytes=-1");
@@ -114,12 +114,12 @@ mod tests {
         log.look(&replica.state);
         let told = log.told.clone();
         assert_eq!(told.len(), TOLD_MAX);
-        // One more that stands before all of them takes no other's place.
+        // One more subtree, which comes before all of them in order, replaces no remembered one.
         replica.set_quota(&names[0]);
         replica.create("/", &names[0], "");
         log.look(&replica.state);
         assert_eq!(log.told, told);
-        // When one of them is below its quota again, there is room.
+        // When a remembered subtree is within its quota again, there is room for another one.
         let path = ZPath::parse("/a0500").unwrap();
         replica.apply(ZnodeOp::Delete { path: path.clone(), version: -1 });
         log.look(&replica.state);

@@ -136,7 +136,7 @@ mod tests {
         assert!(*consensus.holds.borrow(), "proposals wait for the first");
         drop(first);
         assert!(!*consensus.holds.borrow());
-        // And until the next term, when the first has asked its successor.
+        // After the first transfer has asked its successor, others are refused until the next term.
         assert!(consensus.hand_over_to(2, term).await);
         is_refused(transfer.transfer(Some(3), term).await);
         assert!(!*consensus.holds.borrow());

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use znode::Zxid;
 
-/// Door through which a request comes in.
+/// Interface through which a request comes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entrance {
     /// The HTTP API.
@@ -32,7 +32,7 @@ impl Entrance {
 }
 
 impl RequestEnd {
-    /// Every end.
+    /// Every outcome of a request.
     pub const ALL: [RequestEnd; 4] =
         [RequestEnd::Done, RequestEnd::Refused, RequestEnd::Unavailable, RequestEnd::Unknown];
 }
@@ -40,17 +40,17 @@ impl RequestEnd {
 /// Reasons for which a connection of a client is turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnedAway {
-    /// The door has as many connections as it may have.
+    /// The HTTP or ZooKeeper server has as many connections as it may have.
     DoorFull,
     /// The client's address has as many connections as it may have.
     AddressFull,
-    /// The connection was closed for one from another address, because its own address had the
-    /// most.
+    /// The connection was closed to make room for one from another address, because its own address
+    /// had the most connections.
     GaveWay,
 }
 
 impl TurnedAway {
-    /// Every cause.
+    /// Every reason.
     pub const ALL: [TurnedAway; 3] = [TurnedAway::DoorFull, TurnedAway::AddressFull, TurnedAway::GaveWay];
 }
 
@@ -63,8 +63,8 @@ pub(crate) struct Counters {
     snapshots_built: AtomicU64,
     snapshots_installed: AtomicU64,
     sequence_used: AtomicU64,
-    /// End of the log when this process started. Entries up to it may have been applied before, and
-    /// are applied again.
+    /// Zxid at the end of the log when this process started. Entries up to it are not counted,
+    /// because an earlier process may have counted them.
     again_up_to: AtomicU64,
 }
 
@@ -130,8 +130,8 @@ impl Counters {
 pub struct Counts {
     requests: [[u64; RequestEnd::ALL.len()]; Entrance::ALL.len()],
     turned_away: [[u64; TurnedAway::ALL.len()]; Entrance::ALL.len()],
-    /// Sessions that entries expired after this start. Expiries that came with a snapshot are not
-    /// counted.
+    /// Number of sessions that were expired by entries later than this start. Sessions whose expiry
+    /// came with a snapshot are not counted.
     pub sessions_expired: u64,
     /// Snapshots that this node has written of its own state.
     pub snapshots_built: u64,

@@ -8,10 +8,10 @@ use storage::DiskGuard;
 
 use crate::Error;
 
-/// Free space of the disk, as measured last.
+/// Whether the disk has too little free space, as measured last.
 pub(crate) struct DiskSpace {
     min_bytes: u64,
-    /// `None` in a simulation, and once the node is stopped.
+    /// Guard that measures the free space; `None` in a simulation, and once the node is stopped.
     guard: Mutex<Option<DiskGuard>>,
     low: AtomicBool,
     /// True if the system could not tell how much space is free.
@@ -32,7 +32,7 @@ impl DiskSpace {
         self.guard.lock().expect("nothing panics under this guard").clone()
     }
 
-    /// Drops the guard of the disk.
+    /// Drops the guard of the disk, because the node stops.
     pub(crate) fn release(&self) {
         self.guard.lock().expect("nothing panics under this guard").take();
     }

@@ -19,9 +19,10 @@
 //!                           asks who is steady   refused, or passed on             follows
 //! ```
 //!
-//! Leadership must not go round where all disks are slow. So a leader gives it up only when the
-//! other nodes have committed entries that its own disk lacks, and when a quorum of other members
-//! say that they are steady: their disks have answered in time for [`STEADY`] times the bound.
+//! Leadership must not pass from node to node without end in a cluster whose disks are all slow. So
+//! a leader gives it up only when the other nodes have committed entries that its own disk lacks,
+//! and when a quorum of other members say that they are steady: their disks have answered in time
+//! for [`STEADY`] times the bound.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,21 +57,22 @@ pub(crate) struct DiskWatch {
     noted: Mutex<UntoldLeader>,
 }
 
-/// Leader of whom Raft could not be told, and its term; both are 0 when there is none.
+/// Leader that this node has noted while Raft could not be told of it, because the disk stalled;
+/// both fields are 0 when there is none.
 #[derive(Clone, Copy, Default)]
 struct UntoldLeader {
     term: u64,
     leader: u64,
 }
 
-/// Writes that wait, and since when, as far as the looks tell.
+/// Writes that have begun and are not done, with the time since when, as regular looks find them.
 struct PendingWrites {
-    /// Sum of the times between looks. A pause of the whole process is not the disk's fault, so
-    /// each time counts as two looks at most.
+    /// Sum of the times between looks. Each counts as at most two regular intervals, because a
+    /// pause of the whole process is not the disk's fault.
     clock: Duration,
     looked: Instant,
-    /// For each look whose writes are not all done: the number of writes begun by then, and its
-    /// time on `clock`.
+    /// One item for each look whose writes are not all done yet: the number of writes that had
+    /// begun, and the look's time on `clock`.
     begun: VecDeque<(u64, Duration)>,
     /// Time on `clock` at which the disk stalled last; `None` if it never did.
     stalled: Option<Duration>,
@@ -127,14 +129,14 @@ impl DiskWatch {
         self.waiting().waits()
     }
 
-    /// Tells whether this node leads and its proposals are committed in time, by the other nodes if
-    /// need be.
+    /// Tells whether this node leads and its proposals are committed in time, perhaps by the other
+    /// nodes alone.
     pub(crate) fn commits(&self) -> bool {
         self.commits.load(Ordering::Acquire)
     }
 
-    /// Looks at a leader's last entry and its last committed entry. `log` is `None` on a node that
-    /// does not lead.
+    /// Notes how far a leader's entries are committed. `log` has the indexes of its last entry and
+    /// of its last committed entry; `None` on a node that does not lead.
     pub(crate) fn look_at_commits(&self, log: Option<(u64, u64)>, now: Instant) {
         let mut uncommitted = self.uncommitted.lock().unwrap_or_else(PoisonError::into_inner);
         match log {
@@ -144,8 +146,8 @@ impl DiskWatch {
         self.commits.store(log.is_some() && uncommitted.waits() <= self.max, Ordering::Release);
     }
 
-    /// Tells whether this disk is steady, so that a leader with a stalled disk may hand over to
-    /// this node.
+    /// Tells whether this disk is steady: it has answered in time for [`STEADY`] times the bound. A
+    /// leader whose disk stalls may hand over to a steady node.
     pub(crate) fn is_steady(&self) -> bool {
         let waiting = self.waiting();
         !self.stalls() && waiting.stalled.is_none_or(|at| waiting.clock - at >= self.max * STEADY)
@@ -162,12 +164,13 @@ impl DiskWatch {
         known <= term
     }
 
-    /// The leader that was noted, if its term is above the one that Raft knows.
+    /// Leader noted by [`DiskWatch::follow`], if its term is above `term`, the newest that Raft
+    /// knows.
     pub(crate) fn leader_above(&self, term: u64) -> Option<u64> {
         self.noted_above(term).map(|(leader, _)| leader)
     }
 
-    /// The leader that was noted and its term, if that is above the one that Raft knows.
+    /// As [`DiskWatch::leader_above`], with the leader's term.
     pub(crate) fn noted_above(&self, term: u64) -> Option<(u64, u64)> {
         let UntoldLeader { leader, term: noted } = *self.noted();
         (noted > term).then_some((leader, noted))
@@ -224,7 +227,8 @@ mod tests {
         check(&[(0, 0), (0, 0)], 0);
         check(&[(1, 0), (1, 0), (1, 0)], 200);
         check(&[(1, 0), (1, 0), (1, 1)], 0);
-        // Seen first at the second look, and gathered behind a flush that ended at the fourth.
+        // Writes 2 and 3 were first seen at the second look. They wait behind a flush that ended at
+        // the fourth.
         check(&[(1, 0), (3, 0), (4, 0), (4, 1)], 200);
         check(&[(1, 0), (3, 0), (4, 0), (4, 3)], 100);
         // A disk that is slow but answers.
@@ -254,13 +258,14 @@ mod tests {
         assert!(!look(10, None));
         assert!(look(400, Some((7, 7))));
         assert!(look(200, Some((8, 7))) && !look(30, Some((8, 7))) && !look(30, Some((9, 7))));
-        // The ninth has waited for a moment only.
+        // Entry 9 has waited for a short time only.
         assert!(look(10, Some((9, 8))));
         assert!(!look(10, None));
         assert!(look(10, Some((9, 7))), "another term counts anew");
     }
 
-    /// A leader with another one's term would be asked for what it cannot know.
+    /// Leader and term must be read together: a leader asked with another leader's term could not
+    /// answer.
     #[test]
     fn a_leader_that_was_noted_is_told_with_its_own_term() {
         let watch = DiskWatch::new(LogWrites::default(), &Config::default());

@@ -19,8 +19,8 @@ use crate::local::session_tracker::SessionTracker;
 /// A session and its silence in milliseconds.
 pub(crate) type Age = (SessionId, u32);
 
-/// Largest number of ages that a leader sends and a successor keeps: 16 MiB. Sessions beyond have
-/// their whole timeout.
+/// Largest number of ages that a leader sends and a successor keeps: 16 MiB. Sessions beyond this
+/// number get their whole timeout again.
 const AGES_MAX: usize = 1 << 20;
 
 /// Sessions as this node knows them while it leads.
@@ -38,7 +38,7 @@ struct Ages {
     of: HashMap<SessionId, u32>,
 }
 
-/// One term of this node as leader, from the moment on at which everything of earlier terms is
+/// One term of this node as leader, from the moment at which all entries of earlier terms are
 /// applied.
 pub(crate) struct LeaderTerm {
     pub(crate) term: Term,
@@ -87,7 +87,8 @@ impl Sessions {
         }
     }
 
-    /// Drops ages that no later term can use.
+    /// Drops ages that are of no use in `term` or later, because ages count only in the term after
+    /// theirs.
     pub(crate) fn forget_ages_before(&mut self, term: u64) {
         self.taken_over.take_if(|ages| ages.term + 1 < term);
     }
@@ -127,8 +128,8 @@ mod tests {
         state
     }
 
-    /// Time that the second of two sessions still has in `term`, with 3 s left at the end of
-    /// term 4.
+    /// Time in ms until the second of two sessions expires in `term`. `told` has the terms of
+    /// earlier leaders and the ages that they sent.
     fn left(told: &[(u64, Vec<Age>)], term: u64) -> u64 {
         let (state, mut now) = (with_sessions(2), Instant::now());
         let mut sessions = Sessions::default();
@@ -153,13 +154,13 @@ mod tests {
         assert_eq!(left(&[(4, aged.clone())], 5), 3_000);
         assert_eq!(left(&[(4, aged.clone())], 6), 10_000, "a leader of term 5 may have heard it");
         assert_eq!(left(&[], 5), 10_000);
-        // Of two leaders the later one counts, whenever its words come.
+        // Of the ages of two leaders, those of the later term count, in whichever order they come.
         let younger = vec![(SessionId(2), 1_000)];
         assert_eq!(left(&[(4, aged.clone()), (3, younger.clone())], 5), 3_000);
         assert_eq!(left(&[(3, aged.clone()), (4, younger)], 5), 9_000);
-        // An age that is longer than the timeout ends the session at once, and no earlier.
+        // An age that is longer than the timeout ends the session at once.
         assert_eq!(left(&[(4, vec![(SessionId(2), u32::MAX)])], 5), 0);
-        // Words that come behind the beginning of a term are no other term's.
+        // Ages that come after their next term has begun are dropped.
         let mut sessions = Sessions::default();
         sessions.begin(Term(5), &with_sessions(2), Instant::now(), TICK);
         sessions.take_over(4, aged);

@@ -51,7 +51,8 @@ impl LeaderWatch {
         self.signs.lock().unwrap_or_else(PoisonError::into_inner).granted = Some(at);
     }
 
-    /// Wakes the task that waits, because what this node may do has changed.
+    /// Wakes the task that waits in [`LeaderWatch::changed`]: the node has got its vote, or a stall
+    /// of its disk has begun or ended.
     pub(crate) fn look_again(&self) {
         self.changed.notify_one();
     }

@@ -47,7 +47,7 @@ impl TrackedSession {
     }
 }
 
-/// Silence of a session.
+/// Time for which a session has been silent, and time until it expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Silence {
     /// Time since the session was heard, or since this leader began to listen.
@@ -90,8 +90,8 @@ impl SessionTracker {
         self.watch_aged(session, timeout_ms, Duration::ZERO, now);
     }
 
-    /// Begins to watch a session that has been silent for a while, as [`SessionTracker::watch`]
-    /// does.
+    /// Begins to watch a session as [`SessionTracker::watch`] does, with `age` as the time for
+    /// which it has been silent already.
     pub(crate) fn watch_aged(&mut self, session: SessionId, timeout_ms: u32, age: Duration, now: Instant) {
         let timeout = Duration::from_millis(timeout_ms.into());
         let at = self.clock(now) - age.min(timeout);
@@ -102,7 +102,8 @@ impl SessionTracker {
         });
     }
 
-    /// Notes a heartbeat.
+    /// Notes a heartbeat of a session, with the timeout that the session has now. Begins to watch a
+    /// session that is new here.
     pub(crate) fn heard(&mut self, session: SessionId, timeout_ms: u32, now: Instant) -> HeartbeatOutcome {
         let at = self.clock(now);
         let timeout = Duration::from_millis(timeout_ms.into());
@@ -129,7 +130,7 @@ impl SessionTracker {
         Some(Silence { so_far: now.saturating_sub(heard.at), left })
     }
 
-    /// Silences of at most `max` sessions in milliseconds, of those that are due first.
+    /// Silences in milliseconds of the `max` sessions that are due first.
     pub(crate) fn ages(&self, max: usize) -> Vec<(SessionId, u32)> {
         let mut all: Vec<_> = self.sessions.iter().map(|(session, heard)| (heard.due(), *session, heard.at)).collect();
         all.sort_unstable();
@@ -173,14 +174,14 @@ impl SessionTracker {
         expired
     }
 
-    /// Notes the end of expiries: sessions that are gone are forgotten, and the others may be
+    /// Notes the end of expiries: forgets the sessions that are gone. The other sessions may be
     /// expired again.
     pub(crate) fn expiry_ended(&mut self, expired: &[SessionId], exists: impl Fn(SessionId) -> bool) {
         for session in expired {
             let Some(heard) = self.sessions.get_mut(session) else {
                 continue;
             };
-            // There is an entry only if a tracker before this one began the expiry.
+            // The session is in `due` only if the tracker of an earlier term began this expiry.
             self.due.remove(&(heard.look, *session));
             if exists(*session) {
                 heard.expiring = false;

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep_until};
 #[derive(Debug)]
 pub(crate) struct VoteGate {
     joined: AtomicBool,
-    /// Earliest term whose leaders are followed before the node has joined.
+    /// Earliest term whose leaders are followed before the node has joined; `u64::MAX` for none.
     floor: AtomicU64,
     /// Time before which the node neither votes nor stands for election: its previous process may
     /// have followed a leader that relies on that.
@@ -20,8 +20,8 @@ impl VoteGate {
         VoteGate { joined: AtomicBool::new(joined), floor: AtomicU64::new(u64::MAX), bound_until }
     }
 
-    /// Tells whether the node may vote against a leader that it may have followed before its
-    /// restart. Raft remembers only in memory that it must not do so for an election timeout.
+    /// Tells whether the lease is over that this node may have given a leader before its restart.
+    /// Raft keeps a lease in memory only, so it would vote too early.
     pub(crate) fn is_unbound(&self) -> bool {
         Instant::now() >= self.bound_until
     }

@@ -10,7 +10,7 @@ use znode::{Cluster, RESTORED_INDEX, RESTORED_TERM, State};
 use crate::Member;
 use crate::offline::error::Error;
 
-/// Member of a restored cluster, and the place of its data.
+/// Member of a restored cluster for which a data directory is to be made.
 #[derive(Clone, Debug)]
 pub struct Beginning {
     /// Directory for the data, which is empty or missing.

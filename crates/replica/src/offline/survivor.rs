@@ -10,7 +10,7 @@ use znode::{ClusterUuid, Levels, LogPosition, State, StateBuilder, Term, decode_
 use crate::Member;
 use crate::offline::error::Error;
 
-/// Number of entries that are read at a time.
+/// Number of log entries that are read at a time.
 const BATCH: u64 = 512;
 
 /// Position of an entry in the log.
@@ -44,8 +44,8 @@ pub struct Survivor {
     pub joined: bool,
     /// Last term in which the node voted; 0 if it never did.
     pub voted_term: u64,
-    /// Position of the node's last entry. Of several survivors, the one with the greatest has the
-    /// most.
+    /// Position of the node's last entry; `None` without entries. Of several survivors, the one
+    /// with the greatest position has the most entries.
     pub last: Option<Position>,
     /// Position of the last entry that the node knew to be committed. Later entries may or may not
     /// have been acknowledged.
@@ -70,7 +70,8 @@ impl Survivor {
             node_id: identity.node_id,
             free_disk_min_bytes: 0,
             ballast_bytes: 0,
-            // No entries are given up: there is no leader that could send them again.
+            // A node with peers may give up entries, because a leader sends them again. Here no
+            // leader can.
             has_peers: false,
         })?;
         let read = read(&storage, identity).await;

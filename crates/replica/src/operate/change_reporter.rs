@@ -12,10 +12,10 @@ const FREE: u32 = 6;
 const CALM: Duration = Duration::from_secs(300);
 /// Longest settling time.
 const LASTS_MAX: Duration = Duration::from_secs(10);
-/// Least settling time from which the doubling begins.
+/// Shortest settling time from which the doubling begins.
 const LASTS_STEP: Duration = Duration::from_millis(250);
 
-/// The reporter of a value that is looked at again and again: says when a change is to be told.
+/// Reporter of a value that is looked at periodically: tells when to log a change.
 #[derive(Debug)]
 pub(crate) struct ChangeReporter<T> {
     told: T,
@@ -23,13 +23,13 @@ pub(crate) struct ChangeReporter<T> {
     since: Instant,
     /// Time for which a change must last before it is logged.
     lasts: Duration,
-    /// Number of lines since the last time without lines.
+    /// Number of lines since the last pause of [`CALM`] without lines.
     lines: u32,
     last: Option<Instant>,
 }
 
 impl<T: Clone + PartialEq> ChangeReporter<T> {
-    /// Makes a value that needs no line while it is `first`.
+    /// Makes a reporter that logs nothing as long as the value is `first`.
     pub(crate) fn new(first: T, lasts: Duration, now: Instant) -> ChangeReporter<T> {
         ChangeReporter { told: first.clone(), seen: first, since: now, lasts, lines: 0, last: None }
     }
@@ -93,7 +93,7 @@ mod tests {
         assert!(told.look(9_999, start + MS * 60_000).is_none());
         assert!(told.look(9_999, start + MS * 60_000 + LASTS_MAX).is_some());
         assert_eq!(*told.told(), 9_999);
-        // Calm again: at once.
+        // After a calm time, a change is logged at once.
         assert!(told.look(1, start + MS * 60_000 + LASTS_MAX + CALM).is_some());
     }
 }

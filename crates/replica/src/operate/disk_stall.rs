@@ -1,5 +1,5 @@
-//! Acts of a leader whose disk does not answer: it hands over if there is a quorum without it, and
-//! serves on until then. `disk_watch.rs` detects the stall.
+//! Duties of a leader whose disk does not answer: it hands over if there is a quorum without it,
+//! and serves on until then. `disk_watch.rs` detects the stall.
 
 use std::collections::BTreeSet;
 use std::future::Future;

@@ -9,8 +9,8 @@ use tokio::time::timeout;
 use crate::raft::consensus::Consensus;
 use crate::stop::Stop;
 
-/// Time after which a drained node checks whether it leads. The time doubles whenever it does, so
-/// that leadership does not go round when all nodes are drained.
+/// Time after which a drained node checks whether it leads. The time doubles each time that it
+/// does, so that leadership does not go from node to node without end when all nodes are drained.
 const PAUSE: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 

@@ -64,7 +64,7 @@ pub struct Health {
     pub members: Vec<MemberHealth>,
 }
 
-/// The sight that a node has of a member.
+/// Facts that a node knows of one member.
 #[derive(Clone, Copy, Debug)]
 struct MemberSight {
     id: u64,
@@ -101,7 +101,8 @@ pub(crate) fn health(status: &Status) -> Health {
     judge(&frame, &sights(status, leads.map(|(term, _)| term)))
 }
 
-/// All members, with what this node knows of each. No other function decides who is a member.
+/// Facts that this node knows of each member. No other function decides which members health
+/// counts.
 fn sights(status: &Status, leads_in: Option<u64>) -> Vec<MemberSight> {
     let consensus = &status.consensus;
     let metrics = consensus.metrics();
@@ -176,7 +177,7 @@ mod tests {
         sight(id, Some(50), Some(3))
     }
 
-    /// Checks whether it is healthy, and how many more may fail.
+    /// Checks whether the cluster is healthy, and how many voters may still fail.
     #[track_caller]
     fn check(frame: Frame, sights: &[MemberSight], healthy: bool, tolerance: Option<u64>) -> Health {
         let health = judge(&frame, sights);

@@ -23,7 +23,7 @@ pub(crate) struct Housekeeping {
 }
 
 impl Housekeeping {
-    /// Tells the rules for peers the term and the last index of this node.
+    /// Gives the rules for peers' messages the term and the last index of this node.
     pub(crate) fn widen_horizon(&self) {
         let metrics = self.consensus.metrics();
         self.identity.horizon.reach(metrics.current_term, metrics.last_log_index.unwrap_or(0));

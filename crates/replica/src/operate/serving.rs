@@ -35,8 +35,8 @@ impl Serving {
                 () = stopped.wait() => return,
                 _ = tick.tick() => {}
             }
-            // Counted from a check on, because a process that was paused hears afterwards what was
-            // sent meanwhile.
+            // Counted from the first failed check, not from the last message: after a pause of the
+            // process, messages that were sent meanwhile still come in.
             since = if self.consensus.serves() { None } else { since.or_else(|| Some(Instant::now())) };
             self.view.suspend(since.is_some_and(|since: Instant| since.elapsed() >= patience));
         }

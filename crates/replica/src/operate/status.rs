@@ -49,7 +49,7 @@ impl Role {
 pub struct Leader {
     /// The leader's node id.
     pub id: u64,
-    /// `host:port` of the leader's HTTP door.
+    /// `host:port` of the leader's HTTP API.
     pub http_addr: String,
 }
 
@@ -151,14 +151,15 @@ pub struct NodeStatus {
     pub holders: u64,
     /// Number of contenders of all locks that are not counted in `holders`.
     pub waiters: u64,
-    /// Number of locks whose queue has clients that do not see each other.
+    /// Number of locks in whose queue some clients do not see the lock nodes of others, so that two
+    /// clients may hold such a lock at once.
     pub mixed_locks: u64,
     /// Bytes of entries applied since the last snapshot was begun here, or was received.
     pub log_since_snapshot_bytes: u64,
     /// Number of other members that accepted a message of this leader lately; 0 if this node does
     /// not lead.
     pub followers: u64,
-    /// Number of those followers that lag by no more entries than a ready node may.
+    /// Number of followers that lag by no more entries than a ready node may.
     pub synced_followers: u64,
     /// Number of times since this node started that another member turned out to have lost entries
     /// that it had acknowledged to this leader.
@@ -179,7 +180,7 @@ pub struct NodeStatus {
     pub counts: Counts,
     /// Time that the oldest write to the log has waited for the disk.
     pub disk_waits: Duration,
-    /// True if that time is longer than `disk_stall_max_ms`.
+    /// True if the oldest write to the log has waited for longer than `disk_stall_max_ms`.
     pub disk_stalls: bool,
     /// Advice whether to send clients here.
     pub ready: Readiness,
@@ -270,7 +271,7 @@ impl Status {
     fn role(&self, state: ServerState) -> Role {
         match state {
             _ if self.life.is_stopped() => Role::Stopped,
-            // Raft cannot take note of its successor before the disk answers.
+            // While its disk stalls, a deposed leader's Raft does not learn of the successor.
             ServerState::Leader if self.consensus.leader() != Some(self.consensus.node_id) => Role::Follower,
             ServerState::Leader => Role::Leader,
             ServerState::Candidate => Role::Candidate,
@@ -280,7 +281,7 @@ impl Status {
         }
     }
 
-    /// Readiness as in [`Status::status`], computed alone.
+    /// The same readiness as in [`Status::status`], without reading the other facts.
     pub(crate) fn is_ready(&self) -> Readiness {
         let metrics = self.consensus.metrics();
         self.readiness(&metrics, self.consensus.committed(&metrics), self.proposer.view.applied())

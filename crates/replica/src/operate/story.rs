@@ -1,12 +1,12 @@
-//! The story that a node tells its operator: one line of the log for each change of what it sees,
-//! and none for each try.
+//! Log lines for an operator about what a node sees: its leader, its quorum, its readiness and its
+//! peers. Each change has one line; a failed try that changes nothing has none.
 //!
 //! docs/operating.md lists the messages and what to do about each; they stay the same between
-//! releases. Everything is looked at now and then, and changes of roles at once. What changes often
-//! must last for a while before it is told ([`ChangeReporter`]).
+//! releases. These facts are checked every [`LOOK`], and changes of roles at once. A fact that
+//! changes often must last for a while before it is logged ([`ChangeReporter`]).
 //!
-//! A node without connections would not know which peers it could reach. So each peer is asked for
-//! a sign of life every [`PROBE`], on the connection for votes.
+//! A node without connections would not know which peers it could reach. So each peer is pinged
+//! every [`PROBE`], on the connection for votes.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -45,7 +45,7 @@ enum Leading {
     ThisNode { term: u64 },
 }
 
-/// State that a node sees at one moment.
+/// Facts that a node sees at one moment, whose changes are logged.
 #[derive(Clone, Debug)]
 struct NodeSight {
     leading: Leading,
@@ -79,7 +79,8 @@ struct Story {
 
 impl Story {
     fn new(config: &Config, now: Instant) -> Story {
-        // An ordinary change of leader takes no longer, and has its own lines.
+        // A shorter loss is not logged: an ordinary change of leader takes no longer, and has its
+        // own lines.
         let lasts = Duration::from_millis(config.election_timeout_min_ms);
         Story {
             leading: ChangeReporter::new(Leading::NoLeader, Duration::ZERO, now),
@@ -150,7 +151,7 @@ impl Teller {
         let leading = self.leading();
         let quorum = match leading {
             Leading::NoLeader => false,
-            // This node follows a leader that a quorum elected, and hears it.
+            // This node hears the leader that it follows, and a quorum elected that leader.
             Leading::Peer { .. } => true,
             Leading::ThisNode { .. } if self.consensus.votes_alone() => true,
             Leading::ThisNode { term } => {
@@ -215,7 +216,7 @@ impl Teller {
         }
     }
 
-    /// Pings every peer. The code that connects notes the failures.
+    /// Pings every peer. The code that opens connections notes the failures.
     async fn probe(&self) {
         // Longer than a connection may be silent, so that the connection notices a failure first.
         let deadline = Instant::now() + self.consensus.peer_timeout * 3;
@@ -277,7 +278,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// The story of node 1 of three, and what it sees in an ordinary hour.
+    /// Log of node 1 of three, and what the node sees while all is well.
     fn node() -> (Story, NodeSight, Instant) {
         let member = |id| Member { id, peer_addr: String::new(), http_addr: String::new() };
         let config = Config { members: [1, 2, 3].map(member).into(), ..Config::default() };

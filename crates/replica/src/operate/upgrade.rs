@@ -1,7 +1,7 @@
 //! Programs that the members run, and raising the cluster's level once all of them know it.
 //!
-//! The leader knows the programs, because every connection to a member begins with the member's
-//! program, and each follower has a connection. Other nodes ask the leader.
+//! The leader knows the programs: each node names its program when a connection begins, and every
+//! follower has a connection to the leader. Other nodes ask the leader.
 
 use std::sync::Arc;
 
@@ -160,7 +160,7 @@ impl Upgrade {
         let (at, applied) = self.proposer.propose_own(Op::SetLevel { level }, deadline).await?;
         let after = self.record(term);
         match applied.reply {
-            // Another call may have raised it meanwhile.
+            // Another call may have raised the level meanwhile.
             Err(refusal) if after.level < level => Err(Error::Refused(refusal.error)),
             reply => {
                 if reply.is_ok() {
@@ -225,7 +225,7 @@ mod tests {
         for hindrance in [member(3, Some((1, 2)), true), member(3, Some((1, 3)), false), member(3, None, true)] {
             assert_eq!(next(&[new.clone(), newer.clone(), hindrance]), None);
         }
-        // One that knows none of the levels between.
+        // This member knows none of the levels between.
         assert_eq!(next(&[newer, member(3, Some((5, 6)), true)]), Some(5));
     }
 }

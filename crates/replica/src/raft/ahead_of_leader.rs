@@ -25,7 +25,7 @@ use crate::raft::consensus::Consensus;
 use crate::raft::continuity::{Look, look};
 use crate::raft::transport::{Account, Answer, AppendFrame, Ask};
 
-/// Entries that this node has for sure.
+/// Ends of what this node surely has: its last committed entry, and the last entry of its log.
 #[derive(Clone, Copy, Debug)]
 struct KnownEntries {
     committed: Option<LogIdRecord>,
@@ -34,7 +34,7 @@ struct KnownEntries {
 
 /// Result of comparing an append with this node's log.
 pub(crate) enum AppendVerdict {
-    /// The append contradicts nothing.
+    /// The append does not contradict this node's log.
     Sound,
     /// The sender was deposed: this node has this newer vote. The sender's log may rightly differ.
     Deposed(VoteRecord),
@@ -66,7 +66,8 @@ impl Accounts {
             return AppendVerdict::Deposed(looked.vote);
         }
         let agrees = looked.is_none_or(|looked| looked.agrees);
-        // Before it has joined, a node's disk is new: it has forgotten what it acknowledged.
+        // A node that has not joined yet has a new disk, which may rightly lack acknowledged
+        // entries.
         if !self.gate.joined() || (agrees && !self.seems_lost(frame.acknowledged)) {
             return AppendVerdict::Sound;
         }
@@ -84,7 +85,7 @@ impl Accounts {
         // One question at a time, however many frames there are.
         let Ok(_turn) = self.turn.try_acquire() else { return AppendVerdict::Unsure };
         let Some(account) = self.ask(&frame.vote, before.committed).await else { return AppendVerdict::Unsure };
-        // The log grew meanwhile, and so did what was acknowledged of it.
+        // Read again: the log may have grown while the leader was asked.
         let Some(after) = look(&self.consensus.raft, Vec::new()).await else { return AppendVerdict::Sound };
         if after.deposes(frame.vote) {
             return AppendVerdict::Deposed(after.vote);
@@ -99,8 +100,8 @@ impl Accounts {
         }
     }
 
-    /// Tells whether this node's log seems to end before an entry that it acknowledged. The end
-    /// that Raft published last is right, but the log may be longer by now.
+    /// Tells whether this node's log seems to end before an entry that it acknowledged. The log may
+    /// be longer by now than Raft last published.
     fn seems_lost(&self, acknowledged: Option<LogIdRecord>) -> bool {
         let last = self.consensus.last_log_index();
         acknowledged.is_some_and(|id| last.is_none_or(|last| id.index > last))
@@ -150,7 +151,7 @@ fn judge(known: KnownEntries, account: &Account) -> Option<String> {
             "entry {index} of term {term} is committed here, and the leader has one of term {}",
             other.term
         )),
-        // The leader knows of it, or has purged it.
+        // The leader's log has the same entry.
         Some(_) => None,
         None => {
             let end = account.last.map_or(0, |last| last.index);
@@ -191,7 +192,7 @@ mod tests {
         let known = (id(3, 22), id(3, 30));
         check(known, [Some(id(3, 22)), Some(id(3, 22)), None], false);
         check(known, [None, Some(id(9, 40)), None], false);
-        // Entries that no quorum has committed are cut, as Raft wants it.
+        // A leader may truncate entries that no quorum has committed.
         check(known, [Some(id(3, 22)), Some(id(9, 26)), Some(id(3, 25))], false);
     }
 

@@ -29,7 +29,7 @@ use crate::{Config, Error};
 
 /// Time that a leader waits for the election of its successor.
 const HAND_OVER_MAX: Duration = Duration::from_millis(1_000);
-/// Time that a leader which hands over gives its successor to take the ages of sessions.
+/// Time that a leader which hands over gives its successor to take the ages (silences) of sessions.
 const TELL_MAX: Duration = Duration::from_millis(250);
 
 pub(crate) type Raft = openraft::Raft<TypeConfig, StateMachine>;
@@ -41,9 +41,10 @@ pub(crate) struct Consensus {
     /// Members of the configuration, for as long as the log has no membership.
     configured: Vec<crate::Member>,
     pub(crate) election_timeout_max: Duration,
-    /// Time after the last contact with a quorum in which a leader is sure to lead.
+    /// Time after the last contact with a quorum for which a leader is sure that no other was
+    /// elected.
     sure: Duration,
-    /// Longest silence of a peer that owes an answer.
+    /// Time after which a peer that owes an answer and stays silent counts as lost.
     pub(crate) peer_timeout: Duration,
     pub(crate) raft: Raft,
     pub(crate) peers: Peers,
@@ -51,8 +52,8 @@ pub(crate) struct Consensus {
     /// Watch over the time that the log has waited for the disk.
     pub(crate) disk_watch: DiskWatch,
     pub(crate) leader_watch: LeaderWatch,
-    /// Term in which this node has asked another to take over; 0 for none. The other node may lead
-    /// before this one hears of it.
+    /// Term in which this node has asked another node to take over leadership; 0 for none. The
+    /// other node may lead before this node hears of it.
     hands_over: AtomicU64,
     /// True while proposals wait, for a moment, until the next leader has every entry.
     pub(crate) holds: watch::Sender<bool>,
@@ -97,7 +98,7 @@ impl Consensus {
         self.raft_metrics.borrow_watched().last_log_index
     }
 
-    /// Tells whether this node has asked another to take over in this term.
+    /// Tells whether this node has asked another node to take over leadership in this term.
     pub(crate) fn hands_over_in(&self, term: u64) -> bool {
         self.hands_over.load(Ordering::Acquire) == term
     }
@@ -146,8 +147,8 @@ impl Consensus {
             let term = (leads && vote.leader_id.voted_for == self.node_id).then_some(vote.leader_id.term)?;
             (term, Arc::clone(&metrics.membership_config))
         };
-        // Raft may pass leadership on at any moment from a leader that is no member any more,
-        // before this node hears of it.
+        // A leader that was removed from the membership is never sure: Raft may pass its leadership
+        // on at any moment, before this node hears of it.
         let is_member = membership.get_node(&self.node_id).is_some();
         let followed = self.peers.followed_since(term, &membership).is_some_and(|since| since.elapsed() < self.sure);
         Some((term, is_member && followed))
@@ -163,8 +164,8 @@ impl Consensus {
         Arc::clone(&self.server_metrics.borrow_watched().committed_membership_config)
     }
 
-    /// Ids of the voters; while a change is half done, of the voters after it. Without a membership
-    /// in the log, ids of the configured members.
+    /// Ids of the voters; during a membership change, the voters after the change. Without a
+    /// membership in the log, ids of the configured members.
     pub(crate) fn voters(&self) -> BTreeSet<u64> {
         let membership = self.membership();
         let configured = || self.configured.iter().map(|member| member.id).collect();
@@ -223,7 +224,7 @@ impl Consensus {
         voters.max_by_key(|id| rank(*id))
     }
 
-    /// Asks a member for its standing.
+    /// Asks a member how far it is: see [`Standing`]. `None` if it does not answer in time.
     pub(crate) async fn standing(&self, id: u64) -> Option<Standing> {
         let peer = self.peers.get(id)?;
         match peer.control.ask(Ask::Standing, Instant::now() + self.peer_timeout).await {
@@ -232,7 +233,7 @@ impl Consensus {
         }
     }
 
-    /// Waits while proposals are held.
+    /// Waits while proposals are held back for a transfer of leadership.
     pub(crate) async fn unheld(&self) {
         if *self.holds.borrow() {
             // The sender lives as long as `self`.
@@ -257,11 +258,11 @@ impl Consensus {
         let _ = timeout(HAND_OVER_MAX, elected).await;
     }
 
-    /// Asks a member to take over from this leader of `term`. Returns true if Raft has accepted
-    /// that.
+    /// Asks a member to take over from this leader of `term`. Returns true if Raft has begun the
+    /// transfer.
     pub(crate) async fn hand_over_to(&self, successor: u64, term: u64) -> bool {
-        // Set before the successor can lead, because from then on the successor counts the
-        // sessions' time.
+        // Set before the successor can lead. From then on the successor counts the silences of
+        // sessions, and this node must acknowledge no heartbeat.
         self.hands_over.store(term, Ordering::Release);
         self.tell_ages(successor, term).await;
         self.raft.trigger().transfer_leader(successor).await.is_ok()
@@ -304,15 +305,15 @@ impl Consensus {
     }
 
     /// Tells whether, for longer than an election takes, this node has neither heard a leader nor
-    /// been followed by a quorum. Nothing that needs a leader is worth waiting for then.
+    /// been followed by a quorum. A request that needs a leader need not wait then.
     pub(crate) fn is_out_of_touch(&self) -> bool {
         let followed = self.peers.followed_last(&self.membership());
         let last = self.leader_watch.signs().heard.max(followed).unwrap_or(self.leader_watch.since);
         last.max(self.leader_watch.since).elapsed() >= self.disconnected_after()
     }
 
-    /// Tells whether this node learns of changes: it hears a leader, or leads, and its disk answers
-    /// or is not needed.
+    /// Tells whether this node learns of changes: it hears a leader or leads, and its disk answers,
+    /// or the other nodes commit this leader's entries without it.
     pub(crate) fn serves(&self) -> bool {
         self.heard_leader().is_some() && self.with_a_disk().is_ok()
     }
@@ -340,8 +341,8 @@ impl Consensus {
         self.disk_watch.commits() && self.leading_term().is_some_and(|(term, _)| !self.hands_over_in(term))
     }
 
-    /// Refuses when the disk does not answer, because a request that needs the disk would fail or
-    /// end unclear.
+    /// Refuses a request that needs the disk while the disk does not answer, because the request
+    /// would fail or its outcome be unknown.
     pub(crate) fn with_a_disk(&self) -> Result<(), Error> {
         if self.disk_watch.stalls() && !self.leads_without_its_disk() {
             return Err(Error::Unavailable { reason: STALLED.into(), retry_after_ms: 1_000 });

@@ -1,9 +1,9 @@
 //! Check that an append agrees with what this node has committed.
 //!
-//! Raft compares nothing at or below its commit index with what a leader sends. So an append of a
-//! caller that is no leader could put entries behind others of a later term, which ends the process
-//! at the log, or could commit entries that no leader had. A correct leader has every committed
-//! entry, so a frame that contradicts one is refused.
+//! Raft compares nothing at or below its commit index with what a leader sends. So a node that is
+//! no leader could append entries of an earlier term behind entries of a later one, at which the
+//! log ends the process, or could commit entries that no leader had. A correct leader has every
+//! committed entry, so a frame that contradicts a committed entry is refused.
 //!
 //! A check costs a turn in Raft's queue. Frames that follow each other on a connection need none:
 //! once a frame agrees, so does a frame that begins where it ended.
@@ -71,7 +71,7 @@ impl Look {
     /// leader may rightly contradict later commits, and it steps down when it hears of this node's
     /// vote.
     pub(crate) fn deposes(&self, vote: VoteRecord) -> bool {
-        // Votes are ordered in part only; Raft takes none that it cannot compare either.
+        // Two votes may be incomparable. Raft does not accept such a vote either.
         Vote::from(vote).partial_cmp(&Vote::from(self.vote)).is_none_or(Ordering::is_lt)
     }
 }

@@ -1,10 +1,10 @@
 //! Entries from a leader that were decoded when they came, kept until they are applied.
 //!
-//! An entry that no replica can decode would end them all, and again at each start. So a follower
-//! decodes each entry before it passes it to Raft, and refuses an entry that it cannot decode. The
-//! decoded entry is kept for the state machine, which would otherwise decode it once more. It
-//! counts only if the committed bytes are in the same place in memory, because Raft alone decides
-//! which entry is committed at a position.
+//! An entry that no replica can decode would end all replicas, and again at each start. So a
+//! follower decodes each entry before it passes it to Raft, and refuses an entry that it cannot
+//! decode. The decoded entry is kept for the state machine, which would otherwise decode it once
+//! more. It is used only if the committed bytes are in the same place in memory, because Raft alone
+//! decides which entry is committed at a position.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,8 +15,8 @@ use znode::{DecodeError, Levels, Op, OtherLevel, Txn, decode_txn};
 
 /// Largest number of entries that are kept. Beyond this number the state machine decodes again.
 const ENTRIES_MAX: usize = 2_048;
-/// Largest size in bytes of those entries as they are in the log. Decoded, they take several times
-/// as much.
+/// Largest size in bytes that the kept entries have in the log. Decoded, they take several times as
+/// much.
 const BYTES_MAX: usize = 4 << 20;
 
 /// Entries that are decoded and not applied yet.
@@ -42,8 +42,8 @@ impl DecodedEntries {
         DecodedEntries { known, ..DecodedEntries::default() }
     }
 
-    /// Decodes a command. Refuses one that this program's levels do not include, or that raises the
-    /// level beyond them: later entries may then mean something else.
+    /// Decodes a command. Refuses a command of a level that this program does not know, and one
+    /// that raises the cluster's level beyond it: later entries may then mean something else.
     fn decode(&self, command: &Bytes) -> Result<Box<Txn>, DecodeError> {
         let txn = Box::new(decode_txn(command)?);
         let level = match txn.request.op {
@@ -70,7 +70,7 @@ impl DecodedEntries {
         Ok(())
     }
 
-    /// Returns the committed command at `index`, and drops all that was kept up to there.
+    /// Returns the committed command at `index`, and drops the kept entries up to that index.
     ///
     /// # Errors
     /// When it was not kept and cannot be decoded.
@@ -127,7 +127,7 @@ mod tests {
         // Another leader's entry for the same position, which Raft then refuses.
         decoded.read(5, &came).unwrap();
         assert_eq!(*decoded.take(5, &committed).unwrap(), decode_txn(&committed).unwrap());
-        // Equal bytes in another place are read again, which comes to the same.
+        // Equal bytes in another place in memory are decoded again, with the same result.
         decoded.read(6, &came).unwrap();
         let again = Bytes::copy_from_slice(&came);
         assert_eq!(*decoded.take(6, &again).unwrap(), decode_txn(&came).unwrap());

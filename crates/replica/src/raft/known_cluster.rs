@@ -17,7 +17,7 @@ use crate::local::seldom::Seldom;
 /// Facts that a peer has told of itself.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerFacts {
-    /// Incarnation of the peer's data directory.
+    /// Incarnation of the peer's data directory: a random number that a new directory draws.
     pub(crate) incarnation: u64,
     /// Program that the peer runs; `None` if it did not tell.
     pub(crate) program: Option<Program>,
@@ -39,9 +39,10 @@ pub(crate) struct KnownCluster {
     /// Facts that each peer told of itself when it was met last.
     met: Mutex<BTreeMap<u64, PeerFacts>>,
     changed: Seldom,
-    /// Level of the cluster, once it is known to be above the levels of this node's program.
+    /// Level of the cluster; `None` unless it is known to be above the levels of this node's
+    /// program.
     outgrown: watch::Sender<Option<OtherLevel>>,
-    /// Member in whose name a level beyond this node's program was heard last.
+    /// Id of the member in whose name a message last told of a level beyond this node's program.
     doubts: watch::Sender<u64>,
     /// Zxid at which this node was removed, as a peer has told; `None` if no peer has.
     own_removal: watch::Sender<Option<Zxid>>,
@@ -103,7 +104,7 @@ impl KnownCluster {
         uuid.zip(self.uuid()).is_none_or(|(theirs, own)| theirs == own)
     }
 
-    /// Notes what a peer told of itself.
+    /// Notes the facts that a peer has told of itself.
     pub(crate) fn met(&self, peer: u64, met: PeerFacts) {
         let incarnation = met.incarnation;
         let before = self.met.lock().unwrap_or_else(PoisonError::into_inner).insert(peer, met);
@@ -133,7 +134,7 @@ impl KnownCluster {
         self.founding().is_some_and(|founding| applied.0 > founding.zxid_base)
     }
 
-    /// Zxid of an entry, given that everything up to it is applied.
+    /// Zxid of the entry at `index`. Right once the founding is applied, or read from the disk.
     pub(crate) fn zxid(&self, index: u64) -> Zxid {
         Zxid(self.founding().map_or(0, |founding| founding.zxid_base) + index)
     }
@@ -189,23 +190,24 @@ impl KnownCluster {
     }
 
     /// Notes that a message in this member's name tells of a level that this program does not know.
-    /// A stranger may have sent the message, so the member is to be called at its own address, and
-    /// only its answer there counts.
+    /// A stranger may have sent the message. So this node is to ask the member at its own address,
+    /// and only the answer there counts.
     pub(crate) fn doubt_level(&self, member: u64) {
         self.doubts.send_replace(member);
     }
 
-    /// Channel of the member that is to be called.
+    /// Channel of the id of the member that is to be asked for its level.
     pub(crate) fn doubts(&self) -> watch::Receiver<u64> {
         self.doubts.subscribe()
     }
 
-    /// Notes that the cluster is at a level that this program does not know: the node must stop.
+    /// Notes that the cluster is at a level that this program does not know, so that the node must
+    /// stop.
     pub(crate) fn outgrow(&self, level: OtherLevel) {
         self.outgrown.send_if_modified(|outgrown| outgrown.replace(level).is_none());
     }
 
-    /// Channel of the cluster's level, once this program does not know it.
+    /// Channel of the cluster's level; `None` unless this program does not know the level.
     pub(crate) fn outgrown(&self) -> watch::Receiver<Option<OtherLevel>> {
         self.outgrown.subscribe()
     }

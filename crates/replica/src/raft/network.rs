@@ -44,7 +44,8 @@ pub(crate) struct Network {
 type AppendResults<'s> = BoxStream<'s, Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>>;
 
 impl Network {
-    /// The peer in the present membership: its address may have changed since the last call.
+    /// Returns the peer as it is in the present membership: its address may have changed since the
+    /// last call.
     fn peer(&self) -> Result<Arc<Peer>, RPCError<TypeConfig>> {
         self.peers.get(self.to).ok_or_else(|| unreachable(format!("node {} is no member any more", self.to)))
     }
@@ -71,7 +72,7 @@ impl Network {
         self.line.as_ref().is_some_and(|line| !line.is_silent(self.peers.peer_timeout))
     }
 
-    /// Sends replication, with `purged`, or one heartbeat, without.
+    /// Sends a replication stream (`purge_index` is `Some`), or one heartbeat (`None`).
     async fn append<'s, S>(
         &'s mut self,
         input: S,
@@ -85,8 +86,8 @@ impl Network {
         // `peer_timeout`.
         let peer_timeout = self.peers.peer_timeout;
         let mut input = input.peekable();
-        // Raft's pauses after errors come before its requests. A connection that was opened before
-        // there is a request would be tried again without a pause.
+        // Raft pauses after an error before it yields the next request. A connection that is opened
+        // before there is a request would be tried again without that pause.
         if !self.has_line() && Pin::new(&mut input).peek().await.is_none() {
             return Ok(Box::pin(futures_util::stream::empty()) as AppendResults<'s>);
         }
@@ -260,7 +261,7 @@ mod tests {
         }));
         assert!(network.stream_append(input, option.clone()).await.is_err());
         assert!(asked.load(Ordering::Relaxed), "Raft pauses where it is asked");
-        // Raft has nothing more to say: the end of a term as leader.
+        // Raft sends nothing more over this client, because its term as leader has ended.
         let results = network.stream_append(futures_util::stream::empty(), option).await;
         assert_eq!(results.expect("nothing was tried").count().await, 0);
     }

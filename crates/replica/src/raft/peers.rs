@@ -18,7 +18,7 @@ use crate::raft::reach::Reach;
 use crate::raft::transport::{Addresses, Answer, Ask, Channel, Identity, Lane, Standing, Target};
 use crate::stop::Stop;
 
-/// One peer, and the connections that all tasks share that talk to it.
+/// One peer, and the connections to it that all tasks share.
 pub(crate) struct Peer {
     identity: Identity,
     id: u64,
@@ -100,7 +100,7 @@ struct PeerParts {
 #[derive(Default)]
 struct PeerTable {
     by_id: BTreeMap<u64, Arc<Peer>>,
-    /// Counts of peers that were removed.
+    /// Sums of the counts of peers that were removed.
     gone: Tally,
 }
 
@@ -162,7 +162,7 @@ impl Peers {
         }
     }
 
-    /// Returns the way to a node that is no peer, to ask it whether it may become one.
+    /// Returns a target to connect to a node that is no peer, to ask it whether it may become one.
     pub(crate) fn stranger(&self, id: u64, addr: &str) -> Target {
         let (identity, addrs) = (self.parts.identity.clone(), Arc::new(Addresses::new(addr, None)));
         let (lane, reach, peer_timeout) = (Lane::Control, Arc::default(), self.peer_timeout);
@@ -180,7 +180,7 @@ impl Peers {
             )
         };
         let (control, forward) = (open(Lane::Control), open(Lane::Forward));
-        // A node stays the same peer, wherever it listens.
+        // A peer that listens at another address keeps its counts and contact times.
         let (following, sent, send_failures) = before.map_or_else(
             || (Arc::new(Following::new(Arc::clone(&self.noted))), Arc::default(), Arc::default()),
             |peer| (Arc::clone(&peer.following), Arc::clone(&peer.sent), Arc::clone(&peer.send_failures)),
@@ -234,7 +234,7 @@ impl Peers {
         self.ask_all(Ask::Standing, standing, deadline).await
     }
 
-    /// Returns the answers of all peers that answer before the deadline.
+    /// Asks all peers. Returns the answers that come before the deadline and that `of` converts.
     pub(crate) async fn ask_all<T>(
         &self,
         ask: Ask,
@@ -259,7 +259,8 @@ impl Peers {
         self.taken_by_quorum(membership, |following| following.since(term))
     }
 
-    /// Time at which such a frame was sent in any term in which this node led.
+    /// Time at which the latest frame of any term in which this node led was sent that a quorum of
+    /// this membership has accepted.
     pub(crate) fn followed_last(&self, membership: &StoredMembership) -> Option<Instant> {
         self.taken_by_quorum(membership, |following| following.last().map(|(_, sent)| sent))
     }

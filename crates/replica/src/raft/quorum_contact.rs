@@ -22,12 +22,12 @@ use crate::raft::transport::AppendResult;
 #[derive(Debug, Default)]
 pub(crate) struct Following {
     newest: Mutex<Option<(u64, Instant)>>,
-    /// Term of a leader on this node, and the last entry that the peer acknowledged to it as on
+    /// Term in which this node led, and the last entry that the peer acknowledged in it as on its
     /// disk.
     acknowledged: Mutex<Option<(u64, LogId)>>,
     /// Number of times that the peer turned out to have fewer entries than it had acknowledged.
     losses: AtomicU64,
-    /// Wakes the waiters at each such frame, for all peers together.
+    /// Wakes its waiters each time that any peer accepts a frame as a follower.
     noted: Arc<Notify>,
 }
 
@@ -56,8 +56,8 @@ impl Following {
         let held = match answer {
             AppendResult::Success if last > prev => last,
             AppendResult::PartialSuccess(id) => id.map(LogId::from),
-            // The peer has fewer entries than it acknowledged. With a new data directory it may;
-            // otherwise it stops by itself.
+            // The peer has fewer entries than it acknowledged. That is right if its data directory
+            // is new; otherwise the peer stops by itself.
             AppendResult::Conflict if acknowledged.is_some_and(|held| held.0 == term && prev <= Some(held.1)) => {
                 tracing::warn!(?prev, ?acknowledged, "a peer has lost entries that it had on its disk");
                 self.losses.fetch_add(1, Ordering::Relaxed);
@@ -93,16 +93,16 @@ impl Following {
     }
 }
 
-/// Time at which the newest frame was sent that a quorum has accepted: a majority of each of these
-/// sets of voters. `own` is this node, which accepts its own frames at once if it is a voter.
-/// `None` if no quorum has accepted a frame, and without voters.
+/// Time at which the newest frame was sent that a quorum has accepted: a majority of each set in
+/// `voters`. `own` is this node, which accepts its own frames at once if it is a voter. `None` if
+/// no quorum has accepted a frame, and without voters.
 pub(crate) fn quorum(voters: &[BTreeSet<u64>], own: u64, since: impl Fn(u64) -> Option<Instant>) -> Option<Instant> {
     let now = Instant::now();
     let of_set = |set: &BTreeSet<u64>| {
         let taken = |id: &u64| if *id == own { Some(now) } else { since(*id) };
         let mut taken: Vec<Instant> = set.iter().filter_map(taken).collect();
         taken.sort_unstable();
-        // The newest are last; a majority is made of so many of them.
+        // Sorted by time, so this is the newest time that a majority has reached.
         taken.len().checked_sub(set.len() / 2 + 1).and_then(|at| taken.get(at).copied())
     };
     let sets: Option<Vec<Instant>> = voters.iter().map(of_set).collect();
@@ -148,7 +148,7 @@ mod tests {
         assert!(quorum(&[BTreeSet::from([1])], 1, |_| None).is_some_and(|since| since >= before));
     }
 
-    /// Raft's own question for a quorum, over memberships and frames by chance.
+    /// Compares with Raft's own quorum rule, for random memberships and frames.
     #[test]
     fn a_quorum_here_is_one_for_raft() {
         let mut rng = fastrand::Rng::with_seed(7);
@@ -169,7 +169,8 @@ mod tests {
                 }
             }
             let membership = storage::Membership::new(sets.clone(), nodes).unwrap();
-            // A frame counts from a moment on: those who took it then, and this node, are a quorum.
+            // `found` is not before a moment exactly if Raft counts a quorum: this node, and the
+            // peers that took a frame of that moment or later.
             let found = quorum(&sets, 1, |id| followers.get(&id).copied());
             for moment in followers.values().copied().chain([now]) {
                 let taken: BTreeSet<u64> =
@@ -188,7 +189,7 @@ mod tests {
         following.hear(2, id(3), id(7), &AppendResult::Success);
         following.hear(2, id(3), id(5), &AppendResult::Success);
         assert_eq!((following.acknowledged(2), following.acknowledged(3)), (id(7), None));
-        // The leader looks for the end of the peer's log, which has more than this.
+        // The leader searches for the end of the peer's log, beyond what the peer has acknowledged.
         following.hear(2, id(9), id(9), &AppendResult::Conflict);
         assert_eq!((following.acknowledged(2), following.losses()), (id(7), 0));
         following.hear(2, id(6), id(6), &AppendResult::Conflict);

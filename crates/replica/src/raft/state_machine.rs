@@ -27,12 +27,13 @@ use crate::view::forced::{ForcedLog, ForcedRelease};
 /// Largest number of entries that are applied before the state is published and their proposers are
 /// answered.
 const BATCH_MAX: usize = 512;
-/// Largest size in bytes of those entries in the log, not counting the last entry.
+/// Largest size in bytes of the entries that are applied before the state is published, as in the
+/// log and not counting the last entry.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Number of events after which the state is published before the next entry. Readers wait
 /// meanwhile, and even a small entry, which expires sessions, can make many events.
 const EVENTS_ENOUGH: usize = 1_000;
-/// Number of used sequence numbers of a parent from which on that is logged: 90 % of all.
+/// Number of sequence numbers used under one parent from which on a warning is logged: 90 % of all.
 const SEQUENCE_TOLD: u64 = SEQUENCE_MAX / 10 * 9;
 
 /// A snapshot and its meta, as Raft passes it on.
@@ -283,7 +284,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
                 if of_cluster {
                     self.own_cluster.learn(&self.view.state());
                 }
-                // Much was done, and much may follow, so heartbeats and the log get their turn.
+                // Yields between long steps, so that the tasks of heartbeats and the log can run.
                 while self.view.wake_some() {
                     tokio::task::yield_now().await;
                 }
@@ -361,7 +362,7 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
             for record in state.records() {
                 writer.push(&record)?;
             }
-            // Freeing the parts of the state that have changed since takes a while as well.
+            // Dropped on this thread: freeing the parts that have changed since takes a while, too.
             drop(state);
             writer.finish(&meta)
         });
@@ -392,7 +393,7 @@ pub(crate) fn other_level(error: &io::Error) -> Option<OtherLevel> {
     }
 }
 
-/// Passes over an entry that is no transaction, and counts its zxid.
+/// Counts the zxid of an entry that is no transaction; changes nothing else.
 fn skip(state: &mut State, at: LogPosition) -> TxnOutcome {
     // The first membership is entry 0, and zxid 0 means "never".
     if at.zxid > state.last_zxid() {
@@ -447,13 +448,13 @@ mod tests {
     async fn a_snapshot_that_came_meanwhile_does_not_count_as_built_here() {
         let (machine, snapshots) = machine();
         let mut builder = machine.builder();
-        // The leader's is received and current, but not installed, while this node still writes its
-        // own.
+        // A snapshot of the leader is received and current, but not installed, while this node
+        // still writes its own.
         let newer = SnapshotMeta { last_log_id: Some(LogId::new_term_index(2, 5)), ..SnapshotMeta::default() };
         snapshots.writer().unwrap().finish(&newer).unwrap();
         let built = builder.build_snapshot().await.unwrap();
-        // Raft would take the leader's for one that needs no installing, and this node would never
-        // apply it.
+        // If the builder returned the leader's snapshot, Raft would take it for installed, and this
+        // node would never apply it.
         assert_eq!(built.meta.last_log_id, None);
         assert_eq!(snapshots.current().unwrap().meta(), &newer);
     }

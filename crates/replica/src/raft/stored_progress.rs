@@ -8,7 +8,7 @@ use znode::{DecodeError, Levels, OtherLevel, StateBuilder, Zxid};
 use crate::StartError;
 use crate::raft::known_cluster::KnownCluster;
 
-/// The progress of a node as its disk has it: the ends of what is stored.
+/// Progress of a node as stored on its disk.
 pub(crate) struct StoredProgress {
     /// True if the node has a vote.
     pub(crate) joined: bool,

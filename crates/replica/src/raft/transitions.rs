@@ -44,7 +44,7 @@ impl Transitions {
 }
 
 /// Tells whether quorums of both memberships have a voter in common: they share a set of voters, or
-/// their single sets differ by one voter.
+/// each has one set and the sets differ by at most one voter.
 fn may_follow(before: &[BTreeSet<u64>], then: &[BTreeSet<u64>]) -> bool {
     if let ([before], [then]) = (before, then) {
         return before.symmetric_difference(then).count() <= 1;

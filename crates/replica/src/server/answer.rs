@@ -21,8 +21,8 @@ use super::{Server, flush};
 
 /// Largest number of questions under way on one connection. Further ones wait in the socket.
 const ASKS_MAX: usize = 8_192;
-/// Largest size in bytes of answers that a peer may leave unread before nothing more is read from
-/// it.
+/// Largest size in bytes of answers that a peer may leave unread. Beyond it, no question of the
+/// peer is read.
 const UNREAD_BYTES_MAX: usize = 16 << 20;
 
 /// Questions under way on one connection, as futures of their answers.
@@ -42,8 +42,8 @@ pub(super) async fn answer(server: &Arc<Server>, mut framed: FramedStream, from:
         tokio::select! {
             biased;
             () = &mut stopped => break,
-            // Unconstrained: a proposal that is made to yield halfway would be overtaken by those
-            // that came after it.
+            // Unconstrained by tokio's cooperative budget: a proposal that had to yield halfway
+            // would be overtaken by later proposals.
             Some(answer) = unconstrained(under_way.next()), if !under_way.is_empty() => framed.queue(&answer)?,
             exchange = framed.exchange::<NumberedMessage<Ask>>(), if room => match exchange? {
                 Exchange::Message(ask) => {
@@ -59,8 +59,8 @@ pub(super) async fn answer(server: &Arc<Server>, mut framed: FramedStream, from:
     left.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// Tells the peer which questions were taken, and answers those. The peer then closes the
-/// connection.
+/// Tells the peer that this node stops and which questions it has taken, and answers the taken
+/// questions. The peer then closes the connection.
 async fn take_leave(mut framed: FramedStream, mut under_way: UnderWay<'_>, taken: u64) -> io::Result<()> {
     framed.queue(&NumberedMessage { number: 0, body: Answer::Leaving { taken } })?;
     loop {
@@ -112,7 +112,8 @@ async fn vote(server: &Server, frame: VoteFrame, pre_vote: bool) -> Answer {
     // A leader that hands over relies on no follower's lease any more.
     let bound = !server.bootstrap.gate.is_unbound() && !frame.leadership_transfer;
     if !server.bootstrap.gate.joined() || bound {
-        // The last vote and the acknowledged entries may have been on a disk that is gone.
+        // No vote is granted: before a node has joined, its last vote and the entries that it
+        // acknowledged may have been on a disk that is gone.
         let (vote, last_log_id) = server.consensus.own_vote();
         return Answer::Vote(VoteAnswer { vote, granted: false, last_log_id });
     }

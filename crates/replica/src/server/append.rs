@@ -29,24 +29,24 @@ use super::{Server, flush};
 /// Largest number of appends of one connection that wait for the disk. Further ones wait in the
 /// socket.
 const APPENDS_MAX: usize = 64;
-/// Largest size in bytes of their frames, not counting the last frame.
+/// Largest size in bytes of the waiting appends of one connection, not counting the last one.
 const APPEND_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
-/// Longest time for which an answer is kept that the leader does not wait for, so that it goes with
-/// the next answer. Far less than a heartbeat's interval.
+/// Longest delay of an answer for which the leader does not wait. Meanwhile it may go out with the
+/// next answer. Far less than a heartbeat's interval.
 const IDLE_WAIT: Duration = Duration::from_millis(5);
 
 /// Appends under way on one connection.
 type Appends<'a> = FuturesOrdered<BoxFuture<'a, io::Result<FrameOutcome>>>;
 
-/// Takes appends from a leader, or from a node that takes itself for one, and notes the
-/// connection's end.
+/// Receives appends from a leader, or from a node that believes it leads, and notes when the
+/// connection ends.
 pub(super) async fn take(server: &Arc<Server>, framed: FramedStream, from: u64) -> io::Result<()> {
     let mut under_way = Appends::new();
     let ended = take_appends(server, framed, &mut under_way).await;
     if server.consensus.leader() == Some(from) {
         server.consensus.leader_watch.note_end(from, Instant::now());
     }
-    // Entries that have come in count, although their answers do not reach the leader.
+    // Entries that have come in are still appended, although their answers do not reach the leader.
     let _ = timeout(server.consensus.peer_timeout, under_way.for_each(|_| ready(()))).await;
     ended
 }
@@ -63,7 +63,7 @@ async fn take_appends<'a>(server: &'a Server, mut framed: FramedStream, under_wa
     let mut carries_entries = false;
     let mut idle = pin!(sleep(Duration::ZERO));
     loop {
-        // At the bound nothing is read, so nothing would flush the answers either.
+        // `exchange` also sends answers, but it is not called at the bound.
         let room = under_way.len() < APPENDS_MAX && bytes < APPEND_BYTES_MAX;
         if !room {
             flush(server, &mut framed).await?;
@@ -91,8 +91,9 @@ async fn take_appends<'a>(server: &'a Server, mut framed: FramedStream, under_wa
                     carries_entries |= !frame.entries.is_empty();
                     let idle = carries_entries && frame.entries.is_empty();
                     let at = Instant::now();
-                    // Here and not beside the others: a frame must not overtake the one before it.
-                    // Entries wait for the disk, and heartbeats only for Raft.
+                    // Asked here and not in `append_one`, which runs concurrently: no frame must
+                    // overtake the one before it. On a connection for heartbeats, a frame under way
+                    // shows that Raft does not answer; entries may only be waiting for the disk.
                     let first = carries_entries || under_way.is_empty();
                     let asked = look(&server.consensus, &server.bootstrap.gate, &mut continuity, &frame, at, first).await;
                     let came = Arrival { at, bytes: framed.record_bytes(), idle, asked };
@@ -110,8 +111,8 @@ async fn take_appends<'a>(server: &'a Server, mut framed: FramedStream, under_wa
     }
 }
 
-/// Answers that a frame was refused that no correct leader sends, and says no more. Later frames of
-/// the connection are of no use.
+/// Ends a connection with `error`. If a frame came that no correct leader sends, answers it with a
+/// refusal that gives no details.
 async fn refuse_append(server: &Server, mut framed: FramedStream, sequence: u64, error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::InvalidData {
         let result =
@@ -131,10 +132,10 @@ struct Arrival {
     asked: FrameLook,
 }
 
-/// The outcome of the question to Raft about a frame.
+/// Raft's answer to the question whether a frame agrees with what is committed here.
 #[derive(Clone, Copy)]
 enum FrameLook {
-    /// Raft was asked and knew this; `None` when the frame agrees because the one before it did.
+    /// Raft's facts; `None` for a frame that continues one that agreed, and when Raft has ended.
     Yes(Option<Look>),
     /// Raft cannot answer while the disk stalls.
     NotNow,
@@ -248,9 +249,9 @@ fn note_refused(server: &Server, error: &str) {
     }
 }
 
-/// Tells whether something must be written before the frame can be answered. Raft itself waits
-/// while it saves a vote, and while there is no room for entries; later messages of peers would
-/// pile up.
+/// Tells whether something must be written to disk before the frame can be answered. While Raft
+/// saves a vote, or its log takes no more entries, Raft does nothing else, and later messages of
+/// peers would pile up.
 fn needs_the_disk(consensus: &Consensus, frame: &AppendFrame) -> bool {
     !frame.entries.is_empty() || frame.vote.term > consensus.voted_term()
 }
@@ -262,7 +263,7 @@ mod tests {
     use super::*;
     use crate::write::propose::tests::leader;
 
-    /// Raft itself waits for the disk while it has no room for entries, say.
+    /// For example, Raft itself waits for the disk while its log takes no more entries.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_leader_is_heard_while_the_disk_stalls_and_raft_does_not_answer() {
         let data_dir = tempfile::TempDir::new().unwrap();
@@ -290,7 +291,7 @@ mod tests {
             let (at, mut continuity) = (Instant::now(), Continuity::default());
             let looked =
                 timeout(Duration::from_secs(30), look(consensus, gate, &mut continuity, &heartbeat, at, first)).await;
-            // Raft gives the answers, and there is none. But the leader was heard.
+            // Raft is blocked, so there is no answer. But the leader counts as heard.
             assert!(matches!(looked, Ok(FrameLook::NotNow)));
             assert_eq!(node.consensus.leader_watch.signs().heard, Some(at));
         }

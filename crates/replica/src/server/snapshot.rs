@@ -66,15 +66,15 @@ pub(super) async fn receive(server: &Arc<Server>, mut framed: FramedStream) -> i
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// Refuses a snapshot whose last entry contradicts what is committed here, because Raft would end.
-/// Returns this node's vote if the sender is known to be deposed.
+/// Refuses a snapshot whose last entry contradicts what is committed here, because Raft would end
+/// if it installed the snapshot. Returns this node's vote if it shows that the sender was deposed.
 async fn agree(server: &Server, vote: VoteRecord, last: Option<LogIdRecord>) -> io::Result<Option<VoteRecord>> {
     match continuity::look(&server.consensus.raft, last.into_iter().collect()).await {
         Some(looked) if looked.deposes(vote) => Ok(Some(looked.vote)),
         Some(looked) if !looked.agrees => {
             Err(malformed("the snapshot contradicts what is committed on this node".into()))
         }
-        // When Raft has ended, the next call of it says so.
+        // If Raft has ended, the next call of Raft reports it.
         _ => Ok(None),
     }
 }

@@ -6,9 +6,9 @@ use znode::{Event, EventRecord, Identity, Zxid};
 
 use crate::{EventBatch, EventKinds, EventsError, WatchKey};
 
-/// Number of events at which an answer ends, once it has all events of its last zxid.
+/// Number of events after which a batch ends, once it has all events of its last zxid.
 const BATCH_EVENTS_MAX: usize = 1_000;
-/// Number of events looked at under one guard, after which a look ends.
+/// Number of events after which a scan ends and releases the guard.
 const SCAN_MAX: usize = 4_096;
 
 /// The last events. They are kept under the guard of [`crate::view::View`].
@@ -30,9 +30,9 @@ pub(crate) enum RingScan {
     Batch(EventBatch),
     /// Nothing matched up to `scanned`.
     NotYet {
-        /// Zxid from which to ask next.
+        /// Zxid to pass as `since` to the next scan.
         scanned: Zxid,
-        /// True if there are events after it, so that the caller must ask again at once.
+        /// True if there are events after `scanned`, so that the caller must ask again at once.
         more: bool,
     },
 }
@@ -43,7 +43,8 @@ impl EventRing {
         EventRing { events_max, bytes_max, events: VecDeque::new(), bytes: 0, oldest: start, upto: start }
     }
 
-    /// Drops all events, because those up to `start` are not known here.
+    /// Drops all events and begins anew after `start`, because the events up to `start` are not
+    /// known here.
     pub(crate) fn reset(&mut self, start: Zxid) {
         self.events.clear();
         self.bytes = 0;
@@ -167,7 +168,7 @@ mod tests {
     fn lost_events_are_gone_and_never_left_out() {
         let mut ring = EventRing::new(2, 1 << 20, Zxid(0));
         ring.push(vec![event(1, "/a"), event(2, "/a"), event(2, "/b"), event(3, "/a")], Zxid(3));
-        // Of zxid 2 one event is lost, so all of it is.
+        // One event of zxid 2 is lost, so all events of zxid 2 count as lost.
         assert_eq!(find(&ring, "/a", 1), Err(EventsError::Gone { oldest: Zxid(2) }));
         let rest = EventBatch { events: vec![event(3, "/a")], upto: Zxid(3) };
         assert_eq!(find(&ring, "/a", 2), Ok(RingScan::Batch(rest)));
@@ -189,7 +190,8 @@ mod tests {
         assert_eq!(found(Some(&[])), RingScan::NotYet { scanned: Zxid(2), more: false });
         assert_eq!((found(Some(std::slice::from_ref(&bob))), found(None)), (batch.clone(), batch));
 
-        // One that may be read, in a list that may not: told to who has named it.
+        // The reader may read the znode, but not its parent's list of children. It hears of the
+        // znode only if it watches the znode by name.
         ring.push([EventRecord { event: below.clone(), acl: None, parent_acl: Some(bobs) }], Zxid(2));
         let found = |watched: &str, reader| {
             let (key, root) = (WatchKey::Subtree, ZPath::parse(watched).unwrap());

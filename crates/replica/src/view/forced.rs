@@ -1,5 +1,5 @@
-//! Tickets that other clients take from their sessions: lock nodes that another client deletes, and
-//! tickets that are revoked. Some of them held their lock, others waited.
+//! Forced releases of tickets. A ticket is a lock node, which holds its lock or waits for it. It is
+//! taken from its session when another client deletes it, or when it is revoked.
 //!
 //! Every node finds these tickets in the histories of locks as it applies entries, and logs them
 //! when the state after the entries is published. Without histories (`histories_max` 0) it logs
@@ -17,7 +17,8 @@ const LINES_MAX: u32 = 20;
 /// Period of the bound on log lines. It begins with its first line.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// The forced release of a ticket: it is taken from its session, or asked for.
+/// Forced release of a ticket: it was taken from its session, or its session was asked to release
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ForcedRelease {
     ticket: ZPath,
@@ -42,19 +43,20 @@ enum How {
 }
 
 impl ForcedRelease {
-    /// Tells whether an operation can take tickets from other sessions, or ask for them.
+    /// Tells whether an operation can take tickets from other sessions, or ask these to release
+    /// them.
     pub(crate) fn may_come_of(op: &Op) -> bool {
         matches!(op, Op::Znode(ZnodeOp::Delete { .. }) | Op::Multi(_) | Op::Revoke { .. } | Op::Reap { .. })
     }
 
-    /// Tickets that the entry just applied took from other sessions, or asked for. `own` is the
-    /// session that wrote the entry.
+    /// Tickets that the entry just applied took from other sessions, or whose release it asked for.
+    /// `own` is the session that wrote the entry.
     pub(crate) fn by(state: &State, own: Option<SessionId>, applied: &TxnOutcome) -> Vec<ForcedRelease> {
         match &applied.reply {
-            // A retry is answered with what an earlier entry did.
+            // The reply to a retry tells what an earlier entry did.
             _ if applied.zxid != state.last_zxid() => Vec::new(),
             Err(_) => Vec::new(),
-            // A ticket that is asked for stays in its queue.
+            // A ticket whose release is asked for stays in its queue.
             Ok(Reply::Revoking { tickets }) => {
                 let asked = tickets.iter().filter_map(|ticket| ForcedRelease::asked(state, ticket, applied.zxid));
                 let others = asked.filter(|forced| Some(forced.session) != own);
@@ -96,7 +98,7 @@ fn is_ticket(name: &str) -> bool {
     !matches!(Naming::of(name), Naming::Dash | Naming::Other)
 }
 
-/// Log of these tickets, with a bound on its lines.
+/// Log of forced releases, with a bound on its lines.
 #[derive(Debug, Default)]
 pub(crate) struct ForcedLog {
     /// Tickets found and not logged yet, at most [`LINES_MAX`].
@@ -128,8 +130,8 @@ impl ForcedLog {
         }
     }
 
-    /// Returns the number of tickets that were passed over, or `None` if no line may be written
-    /// now.
+    /// Returns the number of tickets that were not logged since the last line; `None` if no line
+    /// may be written now.
     fn admit(&mut self, now: Instant) -> Option<u64> {
         if self.began.is_none_or(|began| now - began >= PAUSE) {
             (self.began, self.lines) = (Some(now), 0);
@@ -185,7 +187,7 @@ fn line(forced: &ForcedRelease, untold: u64) {
     }
 }
 
-/// Returns the message. A session whose ticket waited has lost a place in a queue, and no lock.
+/// Returns the log message. A session whose ticket waited has lost a place in a queue, not a lock.
 fn message(how: How, waited: bool) -> &'static str {
     match (how, waited) {
         (How::Asked { .. }, false) => "a session is asked to give a lock up",
@@ -292,7 +294,7 @@ mod tests {
         assert_eq!(std::mem::take(&mut scene.forced), [revoked]);
     }
 
-    /// The scene's tickets as they would be told: their messages, and what they are.
+    /// Takes the scene's forced releases. Returns the log message and the ticket's name for each.
     fn told(scene: &mut Scene) -> Vec<(&'static str, String)> {
         let told = |forced: ForcedRelease| (message(forced.how, forced.waited), forced.ticket.name().to_owned());
         std::mem::take(&mut scene.forced).into_iter().map(told).collect()
@@ -311,7 +313,8 @@ mod tests {
         let mut scene = Scene::default();
         let (client, admin) = (scene.open("client"), scene.open("cleaner"));
         let lock = ZPath::parse("/l").unwrap();
-        // Any number of things end in ten digits: the first of them would be taken for a holder.
+        // Names of many znodes end in ten digits. They are no lock nodes, so none of them counts as
+        // a holder.
         for name in ["task-", "task", "n"] {
             let task = make(&mut scene, client, &ZPath::root(), name);
             scene.ask(admin, Op::Znode(delete(&task)));
@@ -331,7 +334,8 @@ mod tests {
         scene.ask(admin, Op::Znode(delete(&by_hand)));
         assert_eq!(told(&mut scene), [(LOST, by_hand.name().to_owned())]);
 
-        // Losses are told as well where events are asked for, and where the locks are revoked.
+        // A waiting ticket whose release was asked for is taken at the deadline. That is logged,
+        // too, as is a revocation without a deadline.
         let (holds, waits) = (scene.acquire(client), scene.acquire(client));
         let revoke = |path: &ZPath, ms| Op::Revoke { path: path.clone(), deadline_ms: Some(ms) };
         scene.ask(admin, revoke(&waits, 500));

@@ -1,18 +1,19 @@
-//! Observers of the state: doors that keep watches of their own.
+//! Observers of the state, for the ZooKeeper server, which keeps its clients' watches itself.
 
 use std::sync::Arc;
 
 use znode::{EventRecord, SessionId, State, WriteTurn};
 
-/// Observer of everything that this node applies, in order, and before a reader can see it. A door
-/// that tells its clients of events here has told them before any answer shows them the change.
+/// Observer of everything that this node applies, in order, and before a reader can see it. So a
+/// server that sends events from here sends them before any answer that shows the change.
 ///
 /// Called under the guard that all waits share, so an observer must be quick and call nothing of
 /// the replica.
 pub trait Observer: Send + Sync {
     /// Called when the state is about to change. An observer that holds the state drops it here,
-    /// because parts of a state that is held are copied before they change. The returned value
-    /// hears of the changes, and until then lets no reader look at what the observer knows.
+    /// because parts of a state that is held are copied before they change. The returned value is
+    /// told of the changes. Until it is dropped, it must keep readers from the observer's
+    /// knowledge.
     fn before_change(&self) -> Box<dyn Observing + '_>;
 
     /// Called with a new state when it is not known what changed: after a snapshot from the leader,

@@ -82,8 +82,8 @@ pub(crate) struct WatchTable {
 /// Largest number of waiters that are woken before other tasks have their turn.
 const WOKEN_TOGETHER: usize = 256;
 
-/// Waiters by path, in the order in which their watches were set, so by rising id. A path is hashed
-/// once, and not again when the map grows.
+/// Waiters by path. The waiters of a path are in the order in which their watches were set, so by
+/// rising id. `IndexMap` keeps the hash of a path, which spares hashing when the map grows.
 type Watchers = IndexMap<ZPath, Vec<(u64, Arc<Wake>)>>;
 
 /// Wake-up of one waiter.
@@ -163,8 +163,8 @@ impl WatchTable {
         for event in events {
             let before = self.fired.len();
             let fired = &mut self.fired;
-            // A client that waits with a lock node hears of its grant; one that asks for events of
-            // data does not.
+            // A client that waits with a lock node also hears of its grant, although `Granted` is
+            // no kind in [`EventKinds::DATA`].
             if EventKinds::DATA.contains(event.kind) || event.kind == EventKind::Granted {
                 fire(&mut self.node, event, &event.path, fired);
             }

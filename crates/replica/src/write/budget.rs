@@ -1,16 +1,16 @@
-//! Bounds on the number and the bytes of things that are under way at once.
+//! Bounds on the number and the bytes of proposals that are under way at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bound on the number of things under way, and on their bytes.
+/// Proposals under way: their number, and their bytes together.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     count: AtomicUsize,
     bytes: AtomicUsize,
 }
 
-/// A share of a [`Budget`], taken until it is dropped.
+/// Share of one proposal in a [`Budget`], given back by its drop.
 pub(crate) struct BudgetShare {
     budget: Arc<Budget>,
     bytes: usize,
@@ -21,7 +21,7 @@ impl Budget {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Takes a place. Returns `None` if a bound would be exceeded.
+    /// Takes a share for a proposal of `bytes` bytes. Returns `None` if a bound would be exceeded.
     pub(crate) fn take(self: &Arc<Self>, bytes: usize, count_max: usize, bytes_max: usize) -> Option<BudgetShare> {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         let taken = self.bytes.fetch_add(bytes, Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! Pace at which sessions that their clients close are ended, as expiries are.
+//! Bound on the large sessions that clients close at the same time, as there is one on expiries.
 //!
 //! A session ends in one entry, whatever it owns. All sessions that a leader is closing at a time
-//! together remove no more znodes than a part of what one entry may ([`ENDING_PART`]).
+//! remove together no more than a part ([`ENDING_PART`]) of the znodes that one entry may remove.
 
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ mod tests {
         of(session, Op::CloseSession { session })
     }
 
-    /// A session with 128 times so many ephemerals.
+    /// Opens a session that owns `multis` times 128 ephemerals.
     async fn session(node: &Node, multis: usize) -> SessionId {
         let open = Op::OpenSession {
             secret_hash: SECRET,
@@ -113,7 +113,7 @@ mod tests {
         let node = leader(&data_dir).await;
         let (large, small) = (session(&node, 3).await, session(&node, 1).await);
         let is_open = |session| node.view.state().session(session).is_some();
-        // As if others were on their way.
+        // Takes most of the room, as if other sessions were being closed.
         let others = node.proposer.closings.room(u64::from(node.proposer.closings.max) - 300, soon()).await.unwrap();
         let briefly = || Instant::now() + Duration::from_millis(200);
         let overdue = node.proposer.propose(close(large), briefly()).await;
@@ -121,7 +121,7 @@ mod tests {
         let of_peer = node.proposer.propose_for_peer(&encode_request(&close(large)), briefly()).await;
         assert!(matches!(of_peer, Answer::Propose(ProposeAnswer::Unavailable { .. })), "{of_peer:?}");
         assert!(is_open(large), "nothing was proposed");
-        // Without the secret it takes no room from the session itself, and no time.
+        // A close with a wrong secret takes no room and waits for none.
         let stranger = Credential { session: large, secret_hash: [8; 16] };
         let stranger = Request { credential: Some(stranger), ..close(large) };
         let refused = node.proposer.propose(stranger, soon()).await.unwrap();

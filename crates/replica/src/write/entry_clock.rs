@@ -7,11 +7,12 @@ use tokio::time::Instant;
 
 use crate::local::host::Host;
 
-/// Divisor of the rate by which time runs faster while the wall clock is ahead.
+/// Divisor: while the wall clock is ahead, this clock runs faster by this part of the time that
+/// passes.
 const CATCH_UP_PART: u128 = 10;
-/// Difference of the wall clock, in milliseconds, from which on it is logged.
+/// Difference in milliseconds of this clock and the wall clock from which on it is logged.
 const TOLD_MS: u64 = 1_000;
-/// Difference below which the wall clock must come before a later difference is logged anew.
+/// Difference in milliseconds below which the clocks must come before a later difference is logged.
 const FORGOTTEN_MS: u64 = TOLD_MS / 2;
 
 /// A clock that never goes back, never stands still and never leaps.
@@ -40,7 +41,7 @@ impl EntryClock {
         EntryClock { host, ..EntryClock::default() }
     }
 
-    /// Milliseconds since 1970, at least `seen_ms`, the latest time in the state.
+    /// Time in milliseconds since 1970; at least `seen_ms`, the latest time in the state.
     pub(crate) fn now_ms(&self, seen_ms: u64) -> u64 {
         self.read(Instant::now(), self.host.wall_clock_ms(), seen_ms)
     }
@@ -48,7 +49,7 @@ impl EntryClock {
     fn read(&self, now: Instant, wall_ms: u64, seen_ms: u64) -> u64 {
         let mut last = self.last.lock().expect("nothing panics under this guard");
         let (wall, seen) = (nanos(wall_ms), nanos(seen_ms));
-        // The first reading has no other measure than the wall clock.
+        // For the first reading, the wall clock is the only source.
         let ClockReading { at, time, told } = last.unwrap_or(ClockReading { at: now, time: wall, told: false });
         let elapsed = now.saturating_duration_since(at).as_nanos();
         let steady = time + elapsed;
@@ -74,7 +75,8 @@ fn nanos(ms: u64) -> u128 {
 mod tests {
     use super::*;
 
-    /// Reads the clock at times of the monotonic and the wall clock, in milliseconds.
+    /// Reads the clock. A reading is monotonic time, wall clock, latest time in the state, and
+    /// expected result, all in milliseconds.
     #[track_caller]
     fn check(readings: &[(u64, u64, u64, u64)]) {
         let (clock, start) = (EntryClock::default(), Instant::now());
@@ -101,7 +103,7 @@ mod tests {
             ahead(9 * hour),
             (20 * hour, 21 * hour, 0, 21 * hour),
         ]);
-        // However often it is read.
+        // The result is the same however often the clock is read.
         let often: Vec<_> = (0..2_000).map(|at| if at == 0 { (0, 0, 0, 0) } else { ahead(at) }).collect();
         check(&often);
     }

@@ -25,8 +25,8 @@ use crate::write::entry_clock::EntryClock;
 use crate::write::retry::Retry;
 use crate::{Config, Error};
 
-/// Largest size in bytes of an entry that can surely be decoded again. A reader bounds the memory
-/// that an entry takes, and one byte of an entry never takes 64 there.
+/// Largest size in bytes of an entry that can surely be decoded. A decoder bounds the memory that
+/// an entry takes, and no byte of an entry takes more than 64 bytes of memory.
 const SURELY_READABLE_BYTES: usize = BYTES_MAX / 64;
 
 /// Milliseconds after which a client may ask again for a lock that a restored cluster refuses.
@@ -43,7 +43,7 @@ enum Try {
     Failed(Error),
 }
 
-/// Proposes the writes of this node's clients and of those that peers forward.
+/// Proposes the writes of this node's clients, and the writes that peers forward.
 pub(crate) struct Proposer {
     pub(crate) consensus: Arc<Consensus>,
     pub(crate) config: Arc<Config>,
@@ -162,7 +162,7 @@ impl Proposer {
                 Try::Failed(error) => return Answer::Propose(error.into()),
                 Try::Again(reason) => {
                     if let Err(error) = tries.again(&self.life, &self.consensus, reason).await {
-                        // The peer soon finds another leader.
+                        // `Refused` makes the peer try again, soon with another leader.
                         return self.life.end().map_or_else(|| Answer::Propose(error.into()), Answer::Refused);
                     }
                 }
@@ -192,8 +192,8 @@ impl Proposer {
     ) -> Result<DropGuard, Error> {
         let own = Arc::<BudgetShare>::clone(place);
         let Some(credential) = closes(request) else { return Ok(own) };
-        // Room is taken only for the session itself. What another client asks for ends nothing, and
-        // may be asked for any number of times.
+        // Room is taken only for a close with the session's own secret. Any other close ends
+        // nothing, and another client may send any number of them.
         let cost = || {
             let state = self.view.state();
             state.authenticate(credential).map_or(0, |session| state.cost_of_ending(session.id))
@@ -214,7 +214,7 @@ impl Proposer {
         if !self.consensus.cluster.is_founded_at(self.view.applied()) {
             return Try::Again("the cluster is being founded".into());
         }
-        // An entry that no replica could decode would end them all, again and again.
+        // An entry that no replica could decode would end all replicas, and again at each start.
         if !is_readable(&command.0, decode_txn) {
             return Try::Failed(Error::Refused(znode::Error::DataTooLarge));
         }
@@ -266,8 +266,8 @@ impl Proposer {
         }
     }
 
-    /// Waits until another leader has been known for as long as a peer may be silent. A leader that
-    /// handed over in good order has answered by then.
+    /// Waits until another node has led for `peer_timeout`, as far as this node knows. A leader
+    /// that handed over in good order has answered by then.
     async fn deposed(&self, leader: u64) {
         let mut changes = self.consensus.role_changes();
         while self.consensus.leader().is_none_or(|other| other == leader) {
@@ -278,8 +278,9 @@ impl Proposer {
         sleep(self.consensus.peer_timeout).await;
     }
 
-    /// Refuses a request that might grant a lock while a restored cluster waits. Each node has had
-    /// the znode that says so since it began, and loses it no sooner than the leader.
+    /// Refuses a request that might grant a lock while a restored cluster grants none. A znode
+    /// marks that time. Each node has it from its first state on, and loses it no sooner than the
+    /// leader.
     fn check_grace(&self, request: &Request) -> Result<(), Error> {
         if request.op.may_grant() && self.view.state().is_restoring() {
             return Err(Error::Restoring { retry_after_ms: RESTORING_RETRY_MS });
@@ -287,9 +288,9 @@ impl Proposer {
         Ok(())
     }
 
-    /// Refuses a request that would do too much in one entry, unless the state would answer it
-    /// otherwise; the state decides again when it applies the entry. Also refuses an operation of a
-    /// later level than the cluster's: a member that does not know it would end at the entry.
+    /// Refuses a request that does too much for one entry, and an operation of a later level than
+    /// the cluster's: a member that does not know the operation would end at the entry. A request
+    /// with an idempotency key may cost too much, because its entry must keep the refusal.
     fn check(&self, request: &Request) -> Result<(), Error> {
         match &request.op {
             op if op.row().level > self.view.state().level() => Err(Error::Refused(znode::Error::LevelTooLow)),
@@ -301,8 +302,8 @@ impl Proposer {
     /// Makes the entry of a request, with this node's time. Returns the request, too, for another
     /// try.
     ///
-    /// The secret is left out if it is the session's. The secret of a session that this node does
-    /// not know yet, or a wrong one, stays in the entry for the state to judge.
+    /// The secret is left out of the entry if it is the session's. A wrong secret, or that of a
+    /// session that this node does not know yet, stays in the entry for the state to judge.
     pub(crate) fn command(&self, request: Request) -> (Command, Request) {
         let proven = request.credential.is_some_and(|credential| self.view.state().authenticate(&credential).is_ok());
         let txn = Txn { time_ms: self.entry_clock.now_ms(self.view.time_ms()), proven, request };
@@ -457,7 +458,7 @@ pub(crate) mod tests {
         encode_request(&Request::new(Op::Multi(vec![check; ops])))
     }
 
-    // Committed, it would end every node, and again at each start.
+    // An entry that no replica can read would end every node, and again at each start.
     #[tokio::test]
     async fn a_txn_that_no_replica_could_read_back_is_refused() {
         let dir = tempfile::tempdir().unwrap();
@@ -474,7 +475,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_counts_as_surely_readable_is() {
-        // The smallest operations grow most.
+        // The smallest operations take the most memory for each byte of an entry.
         let bytes_each = multi(2_001).len() - multi(2_000).len();
         let most = multi(SURELY_READABLE_BYTES / bytes_each - 10);
         assert!(most.len() > SURELY_READABLE_BYTES - 1_000 && most.len() <= SURELY_READABLE_BYTES);

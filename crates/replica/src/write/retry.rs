@@ -15,7 +15,7 @@ use crate::view::life::Life;
 /// Shortest pause between two tries to reach a leader; [`PAUSE_MAX`] is the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(64);
-/// Time that is left for a last try to be refused.
+/// Time before the deadline in which no try begins, so that the last try can still be refused.
 const ANSWER_MAX: Duration = Duration::from_millis(500);
 
 const OUT_OF_TOUCH: &str = "no quorum: this node has heard no leader for longer than an election takes";
@@ -32,8 +32,9 @@ pub(crate) struct Retry {
 }
 
 impl Retry {
-    /// Makes a retry that gives up after the time in which a leader counts as silent, or shortly
-    /// before the deadline: an election takes less, and clients should get an answer soon.
+    /// Makes a retry that gives up after the silence at which a leader counts as disconnected, or
+    /// shortly before the deadline. An election takes less time, and clients should get an answer
+    /// soon.
     pub(crate) fn new(consensus: &Consensus, deadline: Instant) -> Retry {
         let now = Instant::now();
         let patience = consensus.disconnected_after();
@@ -44,7 +45,8 @@ impl Retry {
         Retry { give_up, pause: PAUSE_MIN, changes: None }
     }
 
-    /// Waits for a better time. Returns `reason` as an error when another try would be of no use.
+    /// Waits until the next try: for a pause, or until a role changes. Returns `reason` as an error
+    /// when another try would be of no use.
     pub(crate) async fn again(&mut self, life: &Life, consensus: &Consensus, reason: String) -> Result<(), Error> {
         if let Some(end) = life.end() {
             return Err(Error::unavailable(end));

@@ -31,7 +31,8 @@ async fn a_snapshot_whose_copy_does_not_fit_is_sent_when_it_does_and_ends_neithe
         write(ensemble.node(at), set("/a1", b"y")).await;
         eventually("it serves on", || ensemble.node(at).status().ready == Readiness::Ready).await;
     }
-    // From here on the leader has space, and the follower has none at first.
+    // From here on the leader has space for the copy. The follower has none for its first two
+    // copies.
     fail::cfg("db.copy", "1*off->2*return(full)->off").unwrap();
     eventually("the snapshot is installed", || ensemble.node(wiped).state().node(&path("/a30")).is_some()).await;
     fail::remove("db.copy");

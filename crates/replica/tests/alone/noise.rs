@@ -1,15 +1,15 @@
-//! Noise at the peer ports of an ensemble under load: random bytes, random frames, and frames of
-//! members with something changed, on connections of strangers and on those of the members
-//! themselves. No node ends, and all states are equal.
+//! Noise at the peer ports of an ensemble under load: random bytes, random frames, and members'
+//! frames with some bytes changed. It comes on connections of strangers and on those of the
+//! members. No node ends, and all states are equal.
 //!
 //! ```text
-//! cargo test -p replica --test alone noise                                          three seconds of it
-//! ZLOCK_NOISE_S=600 ZLOCK_NOISE_SEED=7 cargo test -p replica --test alone noise     ten minutes
+//! cargo test -p replica --test alone noise                                          # 3 seconds
+//! ZLOCK_NOISE_S=600 ZLOCK_NOISE_SEED=7 cargo test -p replica --test alone noise     # 10 minutes
 //! ```
 //!
-//! Lies are left out: frames that are whole and correct in form, and claim in the leader's name
-//! what the leader never said. A stranger that knows the cluster's name and its ids can send them,
-//! and no checksum tells them from the truth (docs/operating.md).
+//! Lies are left out: frames in correct form that claim in the leader's name what the leader never
+//! said. A stranger that knows the cluster's name and its ids can send them, and no checksum shows
+//! that they are false (docs/operating.md).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -31,8 +31,8 @@ const STRANGERS: u64 = 6;
 /// Largest number of frames on one connection. A node stops reading at the first frame that it
 /// refuses.
 const FRAMES_MAX: usize = 4;
-/// One in so many raising frames is sent: a frame that raises the term brings about an election,
-/// and too many would leave no time for anything else.
+/// Divisor: of the frames that raise a term, only one in so many is sent. Each such frame causes an
+/// election, and the ensemble must also do its work.
 const RAISE_ONE_IN: u32 = 400;
 
 /// Addresses of the taps, at which members reach each other.
@@ -48,7 +48,7 @@ fn tapped(config: &mut Config) {
     }
 }
 
-/// Counts by what was counted.
+/// Counts of events of the noise, by a description.
 #[derive(Default)]
 struct Figures(Mutex<BTreeMap<&'static str, u64>>);
 
@@ -201,7 +201,7 @@ async fn one_stranger(scene: &Scene, random: &mut fastrand::Rng) {
     (0..count.max(1))
         .for_each(|_| scene.figures.count(if greeted { LANES[lane as usize] } else { "hellos that are none" }));
     let sent = stream.write_all(&frames).await;
-    // Half a frame at the end must not hold this up.
+    // Ends the stream, so that the node does not wait for the rest of a frame.
     let _ = stream.shutdown().await;
     let mut answers = Vec::new();
     let read = timeout(Duration::from_secs(5), (&mut stream).take(1 << 20).read_to_end(&mut answers)).await;
@@ -235,7 +235,7 @@ fn ending(answers: &[u8], lane: u32) -> &'static str {
     }
 }
 
-/// Makes the bytes of a frame that no correct member sends now, or a copy of one that a member
+/// Makes the bytes of a frame that no correct member sends now, or a copy of a frame that a member
 /// sent. `None` for a frame that would be a lie.
 fn noise(scene: &Scene, random: &mut fastrand::Rng, from: u64, lane: u32) -> Option<Vec<u8>> {
     let heard = scene.heard.any(random, lane);
@@ -260,7 +260,7 @@ fn noise(scene: &Scene, random: &mut fastrand::Rng, from: u64, lane: u32) -> Opt
 
 fn bytes(random: &mut fastrand::Rng, length_max: usize) -> Vec<u8> {
     let length = random.usize(..length_max);
-    // Small numbers mean something more often.
+    // Half of the bytes are small, because small numbers are meaningful more often.
     (0..length).map(|_| if random.bool() { random.u8(..5) } else { random.u8(..) }).collect()
 }
 
@@ -270,7 +270,7 @@ fn mutated(random: &mut fastrand::Rng, mut record: Vec<u8>) -> Vec<u8> {
         match random.u32(..5) {
             0 => record.truncate(at),
             1 => record.insert(at.min(record.len()), random.u8(..)),
-            // This is the longest number there is.
+            // The longest encoding of a number, and the largest number.
             2 => drop(record.splice(
                 at.min(record.len())..(at + 1).min(record.len()),
                 [253, 255, 255, 255, 255, 255, 255, 255, 255],
@@ -306,7 +306,7 @@ fn pick(random: &mut fastrand::Rng, of: &[u64]) -> u64 {
     of[random.usize(..of.len())]
 }
 
-/// Makes a frame of meaningful numbers, most of them in the wrong place.
+/// Makes a frame of numbers that are meaningful elsewhere, most of them in the wrong field.
 fn nonsense(scene: &Scene, random: &mut fastrand::Rng, from: u64, lane: u32) -> Vec<u8> {
     let (term, index) = (scene.term.load(Ordering::Relaxed), scene.index.load(Ordering::Relaxed));
     let far = [term + (1 << 33), 1 << 62, 1 << 63, u64::MAX];

@@ -12,8 +12,8 @@ fn eager_snapshots(config: &mut Config) {
     config.peer_timeout_ms = 500;
 }
 
-/// The leader has sent everything and waits for an answer, while most of the bytes wait for the
-/// follower's disk.
+/// The leader has sent the whole snapshot and waits for an answer, while most of the bytes wait for
+/// the follower's disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_comes_to_a_follower_whose_disk_takes_longer_than_a_peer_may_be_silent() {
     let _turn = fail::FailScenario::setup();

@@ -11,7 +11,8 @@ use tracing::Level;
 const STALLS: &str = "the disk does not answer: this node is not ready, and takes no votes";
 const ANSWERS: &str = "the disk answers again";
 
-/// Threads that flush logs, in the order in which their nodes were started, and the one that hangs.
+/// Threads that flush the logs, in the order in which their nodes were started. `hangs` is the
+/// thread whose flushes hang.
 #[derive(Default)]
 struct Disks {
     threads: Vec<ThreadId>,
@@ -38,7 +39,7 @@ fn watched() -> SharedDisks {
     shared
 }
 
-/// Guard that lets the disk go at any end of the test: the thread of the disk is joined.
+/// Guard that ends the hang of a disk when the test ends, because the disk's thread is joined.
 struct HangGuard(SharedDisks);
 
 impl Drop for HangGuard {
@@ -78,8 +79,8 @@ async fn a_leader_whose_fsync_hangs_hands_over_and_comes_back_as_a_follower() {
     hang(&disks, Some(leader));
     let waiting = stalled.clone();
     let wait = tokio::spawn(async move { waiting.wait_for(soon(), |_| never()).await });
-    // The others are a quorum, so the first write is done. It is also the write at which the
-    // leader's own disk hangs.
+    // The other nodes are a quorum, so the first write is done. The leader's own disk hangs at this
+    // write.
     write(&stalled, set("/a", b"1")).await;
     let member = leader as u64 + 1;
     let others: Vec<usize> = (0..3).filter(|at| *at != leader).collect();
@@ -112,7 +113,7 @@ async fn a_leader_whose_fsync_hangs_hands_over_and_comes_back_as_a_follower() {
     eventually("it is ready again", || stalled.status().ready == Readiness::Ready).await;
     eventually("its log says so", || told() == [STALLS, ANSWERS]).await;
     hang(&disks, Some(leader));
-    // A flush hangs only with something to write, which comes from the new leader.
+    // A flush hangs only if there are entries to write, and these come from the new leader.
     write(ensemble.node(other), set("/a", b"5")).await;
     eventually("it is not ready once more", || stalled.status().ready == Readiness::DiskStalled).await;
     hang(&disks, None);

@@ -41,7 +41,7 @@ impl Link {
 }
 
 async fn pass(from: TcpStream, target: SocketAddr, [mut there, back]: [watch::Receiver<bool>; 2]) {
-    // A new connection passes the link, too.
+    // A new connection waits for a frozen link, too.
     let _ = there.wait_for(|frozen| !frozen).await;
     let Ok(to) = TcpStream::connect(target).await else {
         return;
@@ -60,6 +60,6 @@ async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut frozen: watch
             return;
         }
     }
-    // The end of a connection is held back like any other news.
+    // A frozen link also holds back the end of a connection.
     let _ = frozen.wait_for(|frozen| !frozen).await;
 }

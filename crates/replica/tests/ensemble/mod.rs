@@ -2,7 +2,7 @@
 
 // Every test file compiles its own copy and uses a part of it.
 #![allow(dead_code)]
-// These are tests, though clippy cannot tell.
+// Clippy cannot tell that these are tests.
 #![allow(clippy::unwrap_used)]
 
 mod link;
@@ -35,7 +35,7 @@ pub(crate) struct Ensemble {
     listeners: Vec<Option<TcpListener>>,
     pub(crate) nodes: Vec<Option<Replica>>,
     pub(crate) change: fn(&mut Config),
-    /// Links from one node to another, where they are not direct.
+    /// Proxies (links) from one node to another; two nodes without one connect directly.
     links: HashMap<(usize, usize), link::Link>,
 }
 
@@ -66,7 +66,7 @@ impl Ensemble {
         ensemble
     }
 
-    /// Cuts a node off from all others by freezing its links, or lets it back.
+    /// Cuts a node off from all others by freezing its links, or connects it again.
     pub(crate) fn isolate(&self, node: usize, isolated: bool) {
         let touched = self.links.iter().filter(|((from, to), _)| *from == node || *to == node);
         touched.for_each(|(_, link)| link.freeze(isolated));
@@ -77,7 +77,7 @@ impl Ensemble {
         [(one, other), (other, one)].iter().for_each(|way| self.links[way].freeze(true));
     }
 
-    /// Holds back a node's answers to another, or lets them through.
+    /// Holds back a node's answers to another node, or passes them on again.
     pub(crate) fn hold_answers(&self, asker: usize, node: usize, held: bool) {
         self.links[&(asker, node)].freeze_back(held);
     }
@@ -144,7 +144,7 @@ impl Ensemble {
             let listener = listener.take().unwrap_or_else(|| TcpListener::bind(self.addrs[at]).unwrap());
             match Replica::start_on(self.config(at), listener).await {
                 Ok(node) => break node,
-                // The snapshot that it wrote when it was stopped is not complete yet.
+                // The stopped node is still writing a snapshot, and holds the directory's lock.
                 Err(error) => assert!(error.to_string().contains("in use") && Instant::now() < deadline, "{error}"),
             }
         });
@@ -154,7 +154,7 @@ impl Ensemble {
         self.take(at).shutdown().await;
     }
 
-    /// Takes a node that the test ends itself.
+    /// Takes a node out of the ensemble, so that the test itself can stop it.
     pub(crate) fn take(&mut self, at: usize) -> Replica {
         self.nodes[at].take().unwrap()
     }
@@ -179,7 +179,7 @@ impl Ensemble {
         self.nodes.iter().flatten()
     }
 
-    /// Waits for a leader that all running nodes agree on, and gives its index.
+    /// Waits for a leader that all running nodes agree on. Returns its index.
     pub(crate) async fn leader(&self) -> usize {
         let mut found = None;
         eventually("all nodes agree on a leader", || {
@@ -202,7 +202,7 @@ impl Ensemble {
         eventually("they elect one of them", || nodes.iter().all(knows)).await;
     }
 
-    /// Gives a node that runs and does not lead.
+    /// Returns the index of a running node that does not lead.
     pub(crate) async fn follower(&self) -> usize {
         let leader = self.leader().await;
         (0..self.nodes.len()).find(|at| *at != leader && self.nodes[*at].is_some()).unwrap()
@@ -260,7 +260,8 @@ pub(crate) async fn write(node: &Replica, request: Request) -> TxnOutcome {
     }
 }
 
-/// Reads. Tries again while there is no leader.
+/// Reads the data of a znode; `None` if there is no such znode. Tries again while there is no
+/// leader.
 pub(crate) async fn read_data(node: &Replica, at: &str) -> Option<Vec<u8>> {
     let deadline = soon();
     loop {

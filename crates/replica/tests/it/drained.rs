@@ -1,9 +1,9 @@
-//! Drained nodes, which are not to lead; and the health of the cluster while members are lost.
+//! Drained nodes, which do not lead; and the cluster's health while members are lost.
 
 use crate::ensemble::{Ensemble, eventually};
 use replica::{Health, Part};
 
-/// Waits until a node other than `not` is sure to lead, and gives its index.
+/// Waits until a node other than `not` is sure to lead. Returns its index.
 async fn other_leader(ensemble: &Ensemble, not: usize) -> usize {
     let leads = |at: &usize| ensemble.nodes[*at].as_ref().is_some_and(|node| node.sure_to_lead().is_some());
     let mut found = None;
@@ -35,7 +35,7 @@ async fn a_leader_that_is_drained_gives_leadership_away_and_does_so_again_when_i
     assert!(!node.set_drained(true).await, "it was so before");
     let second = other_leader(&ensemble, first).await;
     ensemble.stop(3 - first - second).await;
-    // If all nodes that are left are drained, one leads all the same.
+    // If all running nodes are drained, one of them leads all the same.
     ensemble.node(second).set_drained(true).await;
     assert_eq!(other_leader(&ensemble, second).await, first);
     ensemble.node(second).set_drained(false).await;

@@ -1,4 +1,4 @@
-//! Promises of an ensemble while its nodes come and go.
+//! Writes and reads at an ensemble while its nodes stop and start.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -51,7 +51,7 @@ async fn the_others_go_on_when_the_leader_stops() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clean_stop_of_the_leader_leaves_no_write_in_doubt() {
-    // The timeout is so long that a slow machine loses no peer by it.
+    // The timeout is so long that a slow machine does not take a peer for lost.
     let mut ensemble = Ensemble::started(3, |config| config.peer_timeout_ms = 60_000).await;
     write(ensemble.node(0), create("/", "a", b"")).await;
     for _ in 0..3 {

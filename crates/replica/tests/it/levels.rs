@@ -1,4 +1,5 @@
-//! Members that run different programs: raising the level, and nodes that do not know it.
+//! Members that run different programs: raising the level, and nodes that do not know the new
+//! level.
 //!
 //! A node plays an older or a newer program: its configuration says which levels it knows.
 
@@ -44,14 +45,14 @@ async fn finalize(ensemble: &Ensemble, at: usize, level: Option<u16>) -> Result<
     }
 }
 
-/// The level that was not reached, and the ids of the members that are not ready for it.
+/// Returns the level that was not reached, and the ids of the members that are not ready for it.
 fn hindered(finalized: FinalizeOutcome) -> (u16, Vec<u64>) {
     let FinalizeOutcome::NotReady { level, status } = finalized else { panic!("{finalized:?}") };
     let hindering = status.members.iter().filter(|member| !member.is_ready_for(level));
     (level, hindering.map(|member| member.id).collect())
 }
 
-/// Waits until the leader has met all members, so that their programs alone decide.
+/// Waits until the leader has met all members, so that only their programs decide about the level.
 async fn met(ensemble: &Ensemble) {
     loop {
         let node = ensemble.running().next().unwrap();
@@ -90,7 +91,7 @@ async fn a_cluster_is_upgraded_node_by_node_and_finalised_once_all_know_the_leve
     for at in 0..3 {
         assert_eq!(hindered(finalize(&ensemble, at, None).await.unwrap()), (2, vec![3]));
     }
-    // Half of the members go back, and forward again.
+    // A member goes back to the old program, and then forward again.
     restart(&mut ensemble, 0, old).await;
     restart(&mut ensemble, 0, new).await;
     restart(&mut ensemble, 2, new).await;
@@ -156,10 +157,10 @@ async fn a_program_that_does_not_know_the_level_does_not_run_on_any_directory() 
     let listener = std::net::TcpListener::bind(ensemble.addr(at)).unwrap();
     let refused = replica::Replica::start_on(ensemble.config(at), listener).await;
     assert!(matches!(refused, Err(StartError::Level(other)) if other == refusal()), "{:?}", refused.map(drop));
-    // The node hears of the level from the others.
+    // The node hears of the level from the other members.
     ensemble.wipe(at);
     assert_eq!(end_of(&ensemble, at).await, refusal());
-    // The newer program goes on from there.
+    // The newer program goes on with the same directory.
     ensemble.change = new_with_small_snapshots;
     ensemble.start(at).await;
     write(ensemble.node(at), create("/", "end", b"")).await;
@@ -167,7 +168,7 @@ async fn a_program_that_does_not_know_the_level_does_not_run_on_any_directory() 
     ensemble.stop_all().await;
 }
 
-/// This happens when a node is put back at the very moment in which the level is raised.
+/// This happens when a node is put back to its old program just as the level is raised.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_runs_ends_at_the_entry_that_raises_the_level_beyond_its_program() {
     let mut ensemble = Ensemble::started(3, new).await;
@@ -189,7 +190,7 @@ async fn a_node_that_runs_ends_at_the_entry_that_raises_the_level_beyond_its_pro
     ensemble.stop_all().await;
 }
 
-/// An operation of the next level waits for that level, at any node.
+/// At any node, an operation of the next level is refused until the cluster is at that level.
 #[cfg(feature = "next-level")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_came_with_the_next_level_is_refused_before_it_is_finalised() {

@@ -27,7 +27,7 @@ async fn two_thousand_proposals_at_once_are_all_done_exactly_once() {
     write(ensemble.node(0), create("/", "b", b"")).await;
     ensemble.assert_equal_states().await;
     let state = ensemble.node(0).state();
-    // Only an election in between, which a busy machine may cause, leaves some undone or their
+    // Only an election meanwhile, which a busy machine may cause, can fail a proposal or leave its
     // outcome unknown.
     assert!(done == 2_000 || state.last_term() > term, "{done} of 2000: {:?}", outcomes.iter().find(|it| it.is_err()));
     let unknown = outcomes.iter().filter(|outcome| matches!(outcome, Err(Error::Unknown { .. }))).count();

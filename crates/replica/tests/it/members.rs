@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use crate::ensemble::{Ensemble, LONG, create, eventually, open_session, soon, write};
 
-/// Starts three founders, with places for more nodes that are told to join.
+/// Starts three founders, and makes `size - 3` more nodes that are to join and are not started.
 async fn three_of(size: usize) -> Ensemble {
     let mut ensemble = Ensemble::new(size, |config| {
         config.join = config.node_id > 3;
@@ -87,8 +87,8 @@ async fn a_dead_voter_is_replaced_by_one_order_and_may_not_come_back() {
     ensemble.stop_all().await;
 }
 
-/// A leader that has told its successor of the sessions, and does not ask it to lead, would
-/// acknowledge no heartbeat any more.
+/// If the order ended halfway, the leader would have handed the sessions to a successor that it
+/// does not ask to lead. Then it would acknowledge no heartbeat any more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_that_nobody_waits_for_is_done_to_its_end() {
     let mut ensemble = Ensemble::started(3, |_| {}).await;
@@ -98,7 +98,7 @@ async fn an_order_that_nobody_waits_for_is_done_to_its_end() {
     let listens = || node.silences(&[session]).is_some_and(|silences| silences[0].is_some());
     eventually("it listens to the session", listens).await;
     eventually("another one leads", || {
-        // It is no more once the order has begun.
+        // The leader is not sure to lead any more once the order has begun.
         if node.sure_to_lead().is_some() {
             let _ = node.order(Order::Transfer { to: None }, soon()).now_or_never();
         }
@@ -120,7 +120,7 @@ async fn an_ensemble_grows_to_five_and_shrinks_to_three_others() {
         .await;
     }
     write(ensemble.node(4), create("/", "five", b"")).await;
-    // The leader is removed among them, and passes the lead on first.
+    // The leader is one of the removed members, and hands leadership over first.
     let leader = ensemble.leader().await;
     let gone = [leader, (leader + 1) % 3];
     for at in gone {
@@ -134,7 +134,7 @@ async fn an_ensemble_grows_to_five_and_shrinks_to_three_others() {
     ensemble.leader().await;
     write(ensemble.node(3), create("/", "three", b"")).await;
     ensemble.assert_equal_states().await;
-    // Of these three, one more may fail, and then both others are needed.
+    // Three members are left, so one more may fail, and then a quorum is both others.
     assert_eq!(roles(ensemble.node(3)).len(), 3);
     ensemble.stop_all().await;
 }

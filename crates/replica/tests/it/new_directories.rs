@@ -6,7 +6,7 @@ use crate::ensemble::{Ensemble, create, eventually, read_data, set, write};
 use replica::{Config, Error, Readiness, Replica, Role, StartError};
 use tokio::time::{Instant, timeout};
 
-/// Settings for early snapshots with little log behind them.
+/// Settings for frequent snapshots with few entries left in the log.
 fn eager_snapshots(config: &mut Config) {
     config.snapshot_log_entries = 50;
     config.log_entries_kept = 10;
@@ -18,7 +18,8 @@ async fn the_cluster_is_founded_when_all_have_come_and_not_before() {
     ensemble.start(0).await;
     assert_eq!(ensemble.node(0).status().ready, Readiness::Recovering);
     ensemble.start(2).await;
-    // One of two may be a lost disk, and the missing one may know better.
+    // Two of three members do not found a cluster: one may have lost its disk, and the third may
+    // have all entries.
     let early = ensemble.node(2).propose(create("/", "early", b""), Instant::now() + Duration::from_secs(2)).await;
     assert!(matches!(early, Err(Error::Unavailable { .. })), "{early:?}");
     ensemble.start(1).await;
@@ -46,7 +47,7 @@ async fn a_wiped_node_returns_by_snapshot_and_has_a_vote_again() {
     assert_eq!(read_data(ensemble.node(wiped), "/a").await, Some(vec![199]));
     eventually("the wiped node is ready", || ensemble.node(wiped).status().ready == Readiness::Ready).await;
     ensemble.assert_equal_states().await;
-    // The wiped node's vote counts: without it, the two that are left have no majority.
+    // The wiped node's vote counts: without it, the third node alone has no majority.
     let third = (0..3).find(|at| *at != wiped && *at != leader).unwrap();
     ensemble.stop(leader).await;
     write(ensemble.node(third), set("/a", b"on")).await;
@@ -55,7 +56,8 @@ async fn a_wiped_node_returns_by_snapshot_and_has_a_vote_again() {
 }
 
 /// The old leader is down, one member lags, and the member that acknowledged the newest entries has
-/// lost its disk. If it voted, the lagging one would lead and acknowledged writes would be gone.
+/// lost its disk. If that member voted, the lagging member would lead, and acknowledged writes
+/// would be lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wiped_node_does_not_vote_before_it_has_caught_up() {
     let mut ensemble = Ensemble::started(3, |_| {}).await;

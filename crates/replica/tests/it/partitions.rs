@@ -1,5 +1,5 @@
-//! Nodes that cannot hear each other: their refusals, the work that goes on, and the state when
-//! they meet again.
+//! Nodes that cannot hear each other: which calls they refuse, what goes on, and the state when
+//! they are connected again.
 
 use std::time::Duration;
 
@@ -26,7 +26,8 @@ async fn an_isolated_leader_serves_nothing_that_is_not_true_and_comes_back() {
     let session = open_session(ensemble.node(old), 60_000).await;
     ensemble.isolate(old, true);
     let isolated = ensemble.node(old);
-    // At first it may still put a write into its log, but cannot say that it is done.
+    // At first the isolated leader may still put a write into its log, but cannot know that it is
+    // committed.
     let write_alone = isolated.propose(set("/a", b"alone"), shortly()).await;
     assert!(matches!(write_alone, Err(Error::Unknown { .. } | Error::Unavailable { .. })), "{write_alone:?}");
     let others: Vec<usize> = (0..3).filter(|at| *at != old).collect();
@@ -59,7 +60,7 @@ async fn a_leader_that_hands_over_takes_no_heartbeats_any_more() {
     let old = ensemble.node(leader).clone();
     let session = open_session(&old, 60_000).await;
     assert!(old.touch(session, soon()).await.is_ok());
-    // The leader cannot hear of the election of its successor, and no timeout has run out yet.
+    // The leader cannot hear that its successor was elected, and no timeout has run out yet.
     ensemble.deafen(leader);
     let stopping = tokio::spawn({
         let old = old.clone();
@@ -67,15 +68,16 @@ async fn a_leader_that_hands_over_takes_no_heartbeats_any_more() {
     });
     let leads = |node: &Replica| node.status().role == Role::Leader && node.leader() != old.leader();
     eventually("another leads", || ensemble.running().any(leads)).await;
-    // The successor's lease counts from its election on, and it knows nothing of this heartbeat.
+    // The successor counts the session's silence from its election on, and does not hear this
+    // heartbeat.
     let touch = old.touch(session, shortly()).await;
     assert!(matches!(touch, Err(Error::Unavailable { .. })), "{touch:?}");
     stopping.await.unwrap();
     ensemble.stop_all().await;
 }
 
-/// A leader answers for its sessions for as long as an election is impossible after a quorum
-/// followed it. A restarted follower keeps that promise, too.
+/// A leader is sure to lead for a time after a quorum followed it, because followers elect no other
+/// leader in that time. A restarted follower keeps to this, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_that_is_started_again_elects_nobody_while_its_leader_counts_on_it() {
     let change: fn(&mut Config) = |config| {
@@ -89,7 +91,7 @@ async fn a_follower_that_is_started_again_elects_nobody_while_its_leader_counts_
         ensemble.start(at).await;
     }
     ensemble.leader().await;
-    // The third most likely leads, and hands over.
+    // The third node most likely leads. When it stops, it hands leadership over.
     ensemble.stop(2).await;
     let leader = ensemble.leader().await;
     ensemble.start(2).await;
@@ -113,10 +115,10 @@ async fn a_follower_that_is_started_again_elects_nobody_while_its_leader_counts_
     ensemble.stop_all().await;
 }
 
-/// Answers that were long under way say nothing about the present leader.
+/// Answers that were sent long ago do not show that a quorum still follows the leader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deposed_leader_takes_no_old_answer_for_one_to_a_read() {
-    // The held answers are late, and the connection does not count as lost.
+    // The held answers come late, but the connection does not count as lost.
     let mut ensemble = Ensemble::linked(3, |config| {
         patient(config);
         config.peer_timeout_ms = 60_000;
@@ -127,7 +129,7 @@ async fn a_deposed_leader_takes_no_old_answer_for_one_to_a_read() {
     ensemble.assert_equal_states().await;
     let others: Vec<usize> = (0..3).filter(|at| *at != old).collect();
     others.iter().for_each(|at| ensemble.hold_answers(old, *at, true));
-    // Both take this write, and their answers do not arrive.
+    // Both followers take this write, and their answers do not arrive.
     let deposed = ensemble.node(old).clone();
     let writing = deposed.clone();
     let logs = |at: &usize| ensemble.node(*at).status().last_log;
@@ -142,8 +144,8 @@ async fn a_deposed_leader_takes_no_old_answer_for_one_to_a_read() {
     let read = tokio::spawn(async move { reader.read(Consistency::Linearizable, shortly()).await });
     let begun = Instant::now();
     eventually("the read has begun", || begun.elapsed().as_millis() > 100).await;
-    // The first one's answer comes now, so the write is committed, and the second is told so before
-    // its own answer comes.
+    // The first follower's answer comes now, so the write is committed. The leader tells the second
+    // follower so before the second follower's own answer comes.
     ensemble.hold_answers(old, others[0], false);
     eventually("the write is committed", || last.is_finished()).await;
     let committed = Instant::now();
@@ -200,7 +202,7 @@ async fn waits_at_a_node_that_hears_no_leader_end_and_the_others_go_on() {
     ensemble.isolate(cut_off, true);
     assert_eq!(ended.0.await.unwrap(), Err(WaitEnd::CannotServe));
     assert_eq!(ended.1.await.unwrap(), Err(EventsError::Wait(WaitEnd::CannotServe)));
-    // A new wait ends at once, and one whose condition is already true is answered.
+    // A new wait ends at once. A wait whose condition is already true is answered.
     assert_eq!(node.wait_for(soon(), is_set).await, Err(WaitEnd::CannotServe));
     assert_eq!(node.wait_for(soon(), |_| Step::Ready(())).await, Ok(()));
     let set_at = write(&other, set("/a", b"1")).await.zxid;

@@ -1,4 +1,4 @@
-//! Sessions: alive by heartbeats through any node, ended by the leader alone.
+//! Sessions: kept alive by heartbeats through any node, and expired only by the leader.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use replica::{Config, Error, Readiness, Replica};
 use tokio::time::Instant;
 use znode::{CreateMode, Credential, Op, Request, ZnodeOp};
 
-/// Settings that allow sessions as short as the tests need.
+/// Settings that allow session timeouts from 100 ms on.
 fn short_sessions(config: &mut Config) {
     config.limits.session_timeout_min_ms = 100;
 }
@@ -54,7 +54,7 @@ async fn a_silent_session_is_expired_with_its_ephemerals_and_a_heard_one_lives()
     ensemble.stop_all().await;
 }
 
-/// Settings of nodes that believe in a silent leader for 8 s.
+/// Settings of nodes to which a silent leader counts as lost only after 8 s.
 fn slow_to_notice(config: &mut Config) {
     short_sessions(config);
     (config.election_timeout_min_ms, config.election_timeout_max_ms) = (2_000, 4_000);
@@ -97,8 +97,8 @@ async fn heartbeats_that_nobody_waits_for_count_too() {
     ensemble.stop_all().await;
 }
 
-/// The ids of sessions are no secret, and a stranger's heartbeat in the name of a session goes the
-/// same way to the leader.
+/// The ids of sessions are no secret, and a stranger's heartbeat for a session takes the same way
+/// to the leader as the session's own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stranger_without_the_secret_silences_nobody() {
     let mut ensemble = Ensemble::started(3, short_sessions).await;
@@ -116,7 +116,8 @@ async fn a_stranger_without_the_secret_silences_nobody() {
     ensemble.stop_all().await;
 }
 
-/// Time for which a session of 4 s, silent for 2.5 s, outlives its leader.
+/// Returns how long a session lives on after its leader has ended, or after it was cut off
+/// (`crash`). The session has a timeout of 4 s, of which it was silent for 2.5 s before.
 async fn outlives(ensemble: &mut Ensemble, crash: bool) -> Duration {
     limits_in_force(ensemble).await;
     let session = open_session(ensemble.node(0), 4_000).await;

@@ -1,8 +1,8 @@
 //! Strangers at the peer port: their frames end no node and leave no trace, and they keep no member
 //! out.
 //!
-//! They know the cluster's name and the members' ids, so that they get further than the handshake.
-//! Each of these tests is of frames that once ended a node or the cluster.
+//! These strangers know the cluster's name and the members' ids, so that they get further than the
+//! handshake. Each test sends frames that could end a node or the cluster if they were not refused.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ impl Scene {
         Stranger::posing(self.ensemble.addr(self.follower), from, to, lane).await
     }
 
-    /// Makes the next append of the leader, with these entries, all of them committed.
+    /// Makes the leader's next append: these entries, all of them committed.
     fn append(&self, entries: Vec<codec::EntryRecord>) -> Append {
         let commit = entries.last().map(|entry| entry.log_id).or(Some(self.last));
         let vote = leader_vote(self.term, self.leader as u64 + 1);
@@ -82,7 +82,7 @@ async fn a_vote_in_the_last_of_all_terms_is_neither_granted_nor_kept_nor_fatal()
         for kind in [2, 3] {
             let mut stranger = scene.pose(CONTROL).await;
             let vote = VoteRecord { term, node_id: scene.leader as u64 + 1, committed: false };
-            // The vote claims to be the leader's wish, which makes it urgent.
+            // The vote claims to be for a transfer of leadership, which leases do not delay.
             stranger.send(&ask_vote(kind, vote, Some(scene.last), true)).await;
             assert!(stranger.records().await.is_empty(), "term {term}: a frame against the rules was answered");
         }
@@ -122,7 +122,7 @@ async fn an_append_with_a_gap_between_entries_is_refused_and_not_fatal() {
     scene.goes_on().await;
 }
 
-/// Frames that are correct but for one field.
+/// Frames in which one field has an impossible value.
 fn nonsense(scene: &Scene) -> Vec<(&'static str, Append)> {
     let good = || scene.append(vec![blank(scene.next(1))]);
     let leader = scene.leader as u64 + 1;
@@ -172,7 +172,8 @@ async fn frames_with_a_field_that_cannot_be_are_refused_and_never_fatal() {
     scene.goes_on().await;
 }
 
-/// A node is certain of its own committed entries. Raft takes a leader's word for them.
+/// Raft believes what a leader says about committed entries, so the node compares it with its own
+/// log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_append_that_contradicts_what_is_committed_is_refused_and_not_fatal() {
     let scene = Scene::new().await;
@@ -184,7 +185,7 @@ async fn an_append_that_contradicts_what_is_committed_is_refused_and_not_fatal()
         Append { vote, prev: Some(other), entries: vec![blank(id(scene.term + 1, other.index + 1))], ..good.clone() },
         Append { vote, prev: Some(id(scene.term, other.index - 1)), entries: vec![blank(other)], ..good.clone() },
         Append { vote, prev: None, commit: Some(other), ..good.clone() },
-        // This claims that the node acknowledged an entry that it never had.
+        // This frame claims that the node acknowledged an entry that it never had.
         Append { vote, prev: Some(other), acknowledged: Some(id(scene.term, scene.last.index + 9)), ..good },
     ];
     for lie in lies {
@@ -196,8 +197,8 @@ async fn an_append_that_contradicts_what_is_committed_is_refused_and_not_fatal()
     scene.goes_on().await;
 }
 
-/// Entries that the deposed leader alone has were never committed. It must step down and follow,
-/// and is not treated as a liar.
+/// Entries that only the deposed leader has were never committed. It must step down and follow, and
+/// its appends must not count as a contradiction.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deposed_leader_whose_entries_contradict_what_is_committed_hears_of_the_higher_vote() {
     let mut ensemble = Ensemble::started(3, patient).await;
@@ -254,7 +255,7 @@ async fn what_only_the_leader_itself_proposes_is_refused_when_a_peer_passes_it_o
             codec::decode(&answer).unwrap_or_else(|_| panic!("{what}: {answer:?}"));
         assert_eq!(answer, (1, 4, 3, znode::Error::BadArguments), "{what}");
     }
-    // Clients' requests are passed on by such a frame.
+    // Frames of this kind forward clients' requests.
     let applied = pass_on(create("/", "b", b"")).await;
     assert_eq!(applied[..4], [1, 1, 4, 0]);
     let state = scene.ensemble.node(scene.leader).state();
@@ -273,8 +274,8 @@ async fn hundreds_of_idle_connections_keep_no_member_out() {
     for at in 0..3 {
         let to = at as u64 + 1;
         for number in 0..360u64 {
-            // Most pose as members and then say nothing. The others, which lose their places soon,
-            // come last, and leave no place taken.
+            // Most strangers claim to be members and then say nothing. Those that send no hello
+            // come last: they soon lose their places, which leaves no stranger's place taken.
             let from = 1 + (to + number % 2) % 3;
             let hello = Hello::of(from, to, [APPEND, CONTROL, FORWARD][number as usize % 3]);
             let addr = ensemble.addr(at);
@@ -292,7 +293,7 @@ async fn hundreds_of_idle_connections_keep_no_member_out() {
     ensemble.stop_all().await;
 }
 
-/// Resident memory of this process.
+/// Bytes of this process in physical memory.
 fn resident_bytes() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
     let pages = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<usize>().ok());
@@ -337,7 +338,7 @@ async fn a_frame_that_is_begun_and_not_completed_ends_its_connection() {
             stranger.records().await;
         }
     }
-    // A connection without a complete hello does not last either.
+    // A connection without a complete hello is ended, too.
     for length in [0, 1, 8, 50] {
         let mut stranger = Stranger::silent(addr).await;
         stranger.send(&begun[..length]).await;
@@ -346,10 +347,10 @@ async fn a_frame_that_is_begun_and_not_completed_ends_its_connection() {
     ensemble.stop_all().await;
 }
 
-/// "Refused": "no member".
+/// Encoded refusal: the variant "refused" with the reason "no member".
 const REFUSED_AS_NO_MEMBER: (u32, u32) = (1, 0);
 
-/// Two clusters have the same name and the same ids.
+/// Two clusters may have the same name and the same ids.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_of_another_cluster_of_the_same_name_is_turned_away_before_any_frame_of_raft() {
     let scene = Scene::new().await;
@@ -383,7 +384,8 @@ async fn a_refusal_tells_a_stranger_neither_the_cluster_nor_its_members() {
         let refusals = stranger.records().await;
         assert_eq!(refusals, [codec::encode(&REFUSED_AS_NO_MEMBER)], "{hello:?}");
     }
-    // A stranger that knows them hears the versions or levels that would be welcome, and no uuid.
+    // A stranger that knows the name and the ids hears which versions or levels the node accepts,
+    // and no uuid.
     let later = [
         (Hello { version: 9, ..own.clone() }, 1u32, (4u16, 4u16)),
         (Hello { version: 3, ..own.clone() }, 1, (4, 4)),
@@ -401,12 +403,12 @@ async fn a_refusal_tells_a_stranger_neither_the_cluster_nor_its_members() {
     ensemble.stop_all().await;
 }
 
-/// A snapshot is read before it takes the place of the node's own.
+/// A received snapshot is checked before it replaces the node's own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_that_cannot_be_read_is_refused_and_never_current() {
     let scene = Scene::new().await;
     let (last, vote) = (scene.next(50), leader_vote(scene.term, scene.leader as u64 + 1));
-    // This is one chunk of bytes that are no records.
+    // One chunk of bytes that are no records.
     let raw = [0x55u8; 64];
     let packed = lz4_flex::block::compress_prepend_size(&raw);
     let mut chunk = crc32fast::hash(&packed).to_le_bytes().to_vec();

@@ -1,4 +1,4 @@
-//! Waits and events: every event arrives, and a waiter is woken only by its own.
+//! Waits and events: every event arrives, and a waiter is woken only by events at its own key.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -72,7 +72,7 @@ async fn events_resume_by_zxid_and_are_gone_when_the_ring_has_lost_them() {
     let seen: Vec<_> = first.events.iter().map(|event| (event.zxid, event.kind)).collect();
     assert_eq!(seen, [(created, EventKind::Created)]);
 
-    // Other events push the ring on while the watcher waits, and it must not hear of them.
+    // Other events fill the ring while the watcher waits, and the watcher must not hear of them.
     let wait = here.events(key(), EventKinds::DATA, first.upto, soon());
     let writes = async {
         write(there, create("/", "b", b"")).await;

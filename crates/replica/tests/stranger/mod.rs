@@ -1,8 +1,8 @@
-//! A stranger at a node's peer port: raw bytes over TCP, written down without the node's own code.
+//! A stranger at a node's peer port. Its bytes are written by hand, without the node's own code.
 
 // Every test file compiles its own copy and uses a part of it.
 #![allow(dead_code)]
-// These are tests, though clippy cannot tell.
+// Clippy cannot tell that these are tests.
 #![allow(clippy::unwrap_used)]
 
 pub(crate) mod tap;
@@ -25,7 +25,7 @@ pub(crate) const FORWARD: u32 = 3;
 /// Time that is longer than any answer takes that comes at all.
 const LONG: Duration = Duration::from_secs(30);
 
-/// Frames a record: its length and checksum, then the record.
+/// Makes a frame of a record: the record's length and checksum, then the record.
 pub(crate) fn frame(record: &[u8]) -> Vec<u8> {
     let length = u32::try_from(record.len()).unwrap();
     let mut bytes = length.to_le_bytes().to_vec();
@@ -77,7 +77,7 @@ impl Stranger {
         stranger
     }
 
-    /// Connects as if it were a member, and is let in.
+    /// Connects with the hello of a member, and is accepted.
     pub(crate) async fn posing(addr: SocketAddr, from: u64, to: u64, lane: u32) -> Stranger {
         let mut stranger = Stranger::hasty(addr, &Hello::of(from, to, lane)).await;
         let welcome = stranger.record().await;
@@ -85,7 +85,7 @@ impl Stranger {
         stranger
     }
 
-    /// Sends bytes. False when the node has closed the connection before all went out.
+    /// Sends bytes. Returns false if the node has closed the connection before all bytes were sent.
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> bool {
         timeout(LONG, self.stream.write_all(bytes)).await.is_ok_and(|sent| sent.is_ok())
     }
@@ -160,7 +160,7 @@ impl Append {
     }
 }
 
-/// Makes a candidate's question: kind 2 asks for a vote, kind 3 for a pre-vote.
+/// Makes a candidate's question: `kind` 2 asks for a vote, 3 for a pre-vote.
 pub(crate) fn ask_vote(kind: u32, vote: VoteRecord, last: Option<LogIdRecord>, transfer: bool) -> Vec<u8> {
     frame(&codec::encode(&(1u64, kind, vote, last, transfer)))
 }

@@ -1,5 +1,5 @@
-//! A proxy before each node's peer port: it keeps copies of the members' frames, and damages a byte
-//! now and then.
+//! A proxy before each node's peer port. It keeps copies of the members' frames, and now and then
+//! damages a byte.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -10,9 +10,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Frames that are kept of each lane.
+/// Largest number of frames of each lane that are kept.
 const KEPT_MAX: usize = 400;
-/// One in so many reads is damaged.
+/// Divisor: one in so many reads is damaged.
 const DAMAGED_ONE_IN: u32 = 2_000;
 /// Length of a frame's head: a length and a checksum.
 const PREFIX: usize = 8;

@@ -24,14 +24,14 @@ use crate::raft::network::lost;
 use crate::raft::purge_index::PurgeIndex;
 use crate::raft::quorum_contact::Following;
 
-/// Largest number of frames under way. The peer takes as many before it has answered the first.
+/// Largest number of frames without an answer. The peer takes as many before it answers the first.
 const INFLIGHT_MAX: usize = 64;
 /// Largest size in bytes of commands in one frame, unless a single entry is longer.
 const FRAME_COMMANDS_BYTES: usize = 4 << 20;
 /// Bytes that may wait for the socket before no more entries are read.
 const OUTPUT_BYTES_MAX: usize = 4 << 20;
 
-/// Largest number of frames whose times are kept. The requests of still older ones have long timed
+/// Largest number of frames whose sending times are kept. Requests of older frames have long timed
 /// out.
 const SENT_MAX: usize = 1_024;
 
@@ -49,7 +49,7 @@ pub(crate) struct AppendLine {
 }
 
 impl AppendLine {
-    /// Makes a line. `following` is told of every frame that the peer accepts as a follower.
+    /// Makes a line that notes in `following` each frame that the peer accepts as a follower.
     pub(crate) fn new(framed: FramedStream, following: Arc<Following>) -> AppendLine {
         AppendLine { framed, sequence: 0, answered: 0, sent: VecDeque::new(), following, waiting_since: None }
     }
@@ -118,7 +118,7 @@ where
         AppendStream { line, input: Some(input), inflight: VecDeque::new(), peer_timeout, timer, purge_index }
     }
 
-    /// Takes requests as long as there is room.
+    /// Takes requests from Raft as long as there is room for frames.
     fn poll_input(&mut self, line: &mut AppendLine, cx: &mut Context<'_>) -> io::Result<()> {
         while self.inflight.len() < INFLIGHT_MAX && line.framed.queued_bytes() < OUTPUT_BYTES_MAX {
             let Some(input) = &mut self.input else { break };
@@ -134,9 +134,9 @@ where
         Ok(())
     }
 
-    /// Fails if the next entry for the peer was purged, so that Raft sends a snapshot. Raft keeps
-    /// entries that a stream is about to send, but a stream that has just failed does not count,
-    /// and begins again where it was.
+    /// Fails if the next entry for the peer was purged, so that Raft sends a snapshot. Raft does
+    /// not purge entries that a running stream is about to send. But after a stream has failed, the
+    /// next one may begin with an entry that was purged meanwhile.
     fn check(&self, request: &AppendEntriesRequest<TypeConfig>) -> io::Result<()> {
         let needed = |purged: &PurgeIndex| purged.is_needed_behind(request.prev_log_id);
         if request.entries.is_empty() && self.purge_index.as_ref().is_some_and(needed) {

@@ -1,7 +1,7 @@
 //! Frame with entries, and its bytes.
 //!
-//! Positions in one frame are close to each other. So the first one is written as it is, and the
-//! others as their distance from it.
+//! Positions (term and index) in one frame are close to each other. So one position is written as
+//! it is, and the others as their distance from it.
 //!
 //! ```text
 //! parts (1 byte) | sequence | vote | more | prev | commit | acknowledged | count | entries
@@ -158,7 +158,7 @@ mod tests {
         LogIdRecord { term, index }
     }
 
-    /// Positions as a leader sends them, and as damaged ones may be.
+    /// Positions as a leader sends them, and extreme ones as in a damaged frame.
     #[test]
     fn any_positions_are_read_back() {
         let ids = [None, Some(id(3, 0)), Some(id(3, 300)), Some(id(2, 299)), Some(id(u64::MAX, u64::MAX))];
@@ -193,7 +193,7 @@ mod tests {
         let frame =
             AppendFrame { sequence: 9, vote, prev_log_id, leader_commit, acknowledged: None, entries: Vec::new() };
         let mut bytes = codec::encode(&frame);
-        // Behind the version: parts, sequence and a vote in one byte each, or three.
+        // After the version byte come parts and sequence, one byte each, and the vote.
         bytes[1] |= MORE;
         let head = 1 + 1 + 1 + codec::encode(&vote).len() - 1;
         bytes.splice(head..head, codec::encode(&vec![(7u16, vec![1u8, 2, 3])]).into_iter().skip(1));

@@ -1,14 +1,14 @@
 //! Connections to this node's peer port, and the share of each in its resources.
 //!
 //! A caller is a stranger until it has sent a member's hello. Strangers share a few places, so that
-//! they cost little. A new stranger takes the place of the oldest one from the address with the
-//! most strangers, so that strangers keep no member waiting. A member has separate places for each
-//! lane, and a connection beyond them takes the place of that member's oldest one on that lane. A
-//! stranger that knows the cluster's name and ids counts as a member here; nothing proves who a
-//! peer is.
+//! they cost little. A new stranger takes the place of the oldest stranger from the address with
+//! the most strangers, so that strangers keep no member waiting. A member has separate places for
+//! each lane, and a connection beyond them takes the place of that member's oldest connection on
+//! that lane. Peers are not authenticated: a stranger that knows the cluster's name and ids counts
+//! as a member.
 //!
-//! Incomplete frames are kept until they are complete. All of them together have a bound, beyond
-//! which the connection that holds most is ended.
+//! Incomplete frames are kept until they are complete. All of them together have a bound. Beyond
+//! it, the connection that holds the most bytes is ended.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -61,8 +61,8 @@ pub(crate) struct CallerPlace {
 pub(crate) type ReplacementNotice = oneshot::Receiver<()>;
 
 impl Lane {
-    /// Number of connections of one member. A leader has two for appends, and a member that has
-    /// just lost its connections may be back before this node notices.
+    /// Largest number of connections of one member on this lane. A leader has two for appends, and
+    /// a member that has just lost its connections may be back before this node notices.
     fn places(self) -> usize {
         match self {
             Lane::Append => 4,

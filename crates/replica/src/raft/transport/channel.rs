@@ -21,8 +21,8 @@ use crate::stop::Stop;
 /// Largest number of questions that wait for the connection's task. Beyond, callers wait up to
 /// their deadlines.
 const QUEUE_MAX: usize = 1024;
-/// Largest number of questions under way on one connection. The peer takes more, so that it always
-/// reads our pings. Further questions stay in the queue.
+/// Largest number of questions under way on one connection. The peer allows more, so that it always
+/// reads this node's pings. Further questions stay in the queue.
 const PENDING_MAX: usize = 8_000;
 /// Bytes that are gathered before the socket must take some of them.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
@@ -31,7 +31,7 @@ const PING: u64 = 0;
 /// Time after a failed attempt to connect in which questions fail at once.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Answer to a question that comes too late for a peer that stops.
+/// Error for a question that comes after the peer has announced that it stops.
 const LEFT: &str = "the peer is shutting down";
 
 /// Reason why a question has no answer.
@@ -51,7 +51,7 @@ struct Question {
     _held: Option<DropGuard>,
 }
 
-/// A guard of any kind, whose drop gives back what it stands for.
+/// Guard of any resource. Its drop gives the resource back.
 pub(crate) type DropGuard = Arc<dyn Any + Send + Sync>;
 
 /// The asking end of a connection. Clones share it; its task ends with the last clone, or with the
@@ -180,8 +180,8 @@ impl Task {
             let step = tokio::select! {
                 biased;
                 now = tick.tick() => line.check(now, self.peer_timeout),
-                // Answers before questions: there are never more answers than questions that were
-                // taken.
+                // Answers come before questions. They cannot keep questions waiting for long,
+                // because there are never more answers than questions that were sent.
                 exchange = line.framed.exchange() => exchange.and_then(|exchange| line.take(exchange)),
                 question = self.queue.recv(), if room => match question {
                     Some(question) => line.put(question),
@@ -222,8 +222,8 @@ impl OpenConnection {
             let _ = question.reply.send(Err(ChannelError::NotSent(LEFT.into())));
             return Ok(());
         }
-        // No caller waits any more, so the work would be for nothing, and nobody expects a
-        // proposal.
+        // The caller has given up, so the question is not sent: the peer would work for nothing,
+        // and a proposal would be done that no client expects.
         if question.reply.is_closed() {
             return Ok(());
         }
@@ -265,8 +265,8 @@ impl OpenConnection {
         Ok(())
     }
 
-    /// After an error of sending, reads what the peer sent before it closed the connection: in
-    /// particular, that it stops.
+    /// After an error of sending, reads the messages that the peer sent before it closed the
+    /// connection, above all that it stops.
     async fn hear_out(&mut self, error: &io::Error, peer_timeout: Duration) {
         if !matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) {
             return;
@@ -282,7 +282,7 @@ impl OpenConnection {
         let _ = timeout_at(Instant::now() + peer_timeout, rest).await;
     }
 
-    /// Fails if the connection is over. After a peer has left, it is over with the last answer.
+    /// Fails if the connection has ended: the peer stops, and it has answered all that it took.
     fn look_whether_over(&self) -> io::Result<()> {
         if self.left && self.pending.is_empty() { Err(io::Error::other(LEFT)) } else { Ok(()) }
     }
@@ -412,7 +412,7 @@ mod tests {
                 .await
                 .unwrap();
             framed.send(&NumberedMessage { number: first.number, body: Answer::ReadIndex(5) }).await.unwrap();
-            // With the last answer the asker closes.
+            // The asker closes the connection after the last answer.
             assert!(framed.next::<NumberedMessage<Ask>>().await.unwrap().is_none());
         };
         let asks = async { tokio::join!(channel.ask(Ask::ReadIndex, soon()), channel.ask(Ask::ReadIndex, soon())) };

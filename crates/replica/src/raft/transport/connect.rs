@@ -32,7 +32,8 @@ pub(crate) struct Identity {
     pub(crate) node_id: u64,
     /// Ids of the configured members, which found the cluster.
     founders: Arc<[u64]>,
-    /// Term and index that this node has reached, for the rules.
+    /// Term and index that this node has reached. The rules for peers' messages are relative to
+    /// them.
     pub(crate) horizon: Arc<Horizon>,
     /// Facts that this node knows of the cluster.
     pub(crate) cluster: Arc<KnownCluster>,
@@ -149,9 +150,9 @@ impl Identity {
         })
     }
 
-    /// Tells whether a caller may be a member. A caller that knows the cluster's uuid is let in,
-    /// whatever members this node knows. This node may not have heard yet that the caller was
-    /// added, and could never hear of it if it turned the caller away as a leader.
+    /// Tells whether a caller may be a member. A caller that knows the cluster's uuid is accepted
+    /// even if this node does not know it as a member: it may have been added, and as the leader it
+    /// may be the only node from which this node can hear of that.
     fn may_call(&self, hello: &Hello) -> bool {
         // A node of another cluster of this name is let through here, and refused by
         // `disagreement`. A node that is to join may not know the members before one of them calls.
@@ -168,8 +169,8 @@ impl Identity {
 
     /// Reason why a member and this node cannot go on together; `None` if they can.
     fn disagreement(&self, hello: &Hello) -> Option<Refusal> {
-        // Checked first: what this cluster decided about its node of this id does not concern a
-        // caller from another one.
+        // Checked first: this cluster may have removed its own node of this id, which does not
+        // concern a caller from another cluster.
         if !self.cluster.may_be(hello.uuid) || hello.group != self.cluster.group() {
             return Some(Refusal::OtherCluster);
         }
@@ -179,7 +180,7 @@ impl Identity {
         if !overlap(hello.versions, VERSIONS) {
             return Some(Refusal::NoCommonVersion { versions: VERSIONS });
         }
-        // Levels named by a caller end nothing here, because the caller may be a stranger.
+        // A caller's levels do not end this node, because the caller may be a stranger.
         let levels = self.cluster.levels();
         if hello.levels.0 > levels.1 {
             self.cluster.doubt_level(hello.from);
@@ -454,7 +455,7 @@ mod tests {
         let own = Identity::new("c", 1, &[1, 2]);
         let hello = Identity::new("c", 2, &[1, 2]).hello(1, Lane::Append);
         let refusal = |hello: Hello| own.refusal(&hello).map(|(refusal, _)| refusal);
-        // This node's log says it from the other side.
+        // This node's log describes the same disagreement from this node's side.
         let (_, logged) = own.refusal(&Hello { versions: (9, 9), levels: (1, 1), ..hello.clone() }).unwrap();
         let other_side = format!("with versions (9, 9) and levels (1, 1): this node speaks only versions {VERSIONS:?}");
         assert!(logged.ends_with(&other_side), "{logged}");
@@ -470,7 +471,7 @@ mod tests {
         assert_eq!(refusal(Hello { group: 1, ..hello }), Some(Refusal::OtherCluster));
     }
 
-    /// Node 1 was stopped while the cluster, and what it runs, went on.
+    /// Node 1 was stopped while the cluster went on and raised its level.
     #[test]
     fn a_member_that_is_behind_meets_one_that_has_applied_a_higher_level() {
         let meta = |id| {

@@ -47,8 +47,8 @@ pub(crate) enum Exchange<T> {
     Closed,
 }
 
-/// One connection with its buffers. Every method may be cancelled and called again, and loses
-/// nothing.
+/// One connection with its buffers. Every method may be cancelled and called again without a loss
+/// of data.
 pub(crate) struct FramedStream {
     stream: Stream,
     input: BytesMut,
@@ -67,7 +67,7 @@ pub(crate) struct FramedStream {
     waits_since: Option<Instant>,
     /// True if the bytes in `input` are counted with `terms.place`.
     counted: bool,
-    /// Bytes of the last record.
+    /// Bytes of the record that was taken last.
     record_bytes: usize,
     timer: Option<Pin<Box<Sleep>>>,
 }
@@ -127,13 +127,13 @@ impl FramedStream {
         self.terms.as_ref().map_or(VERSIONS.0, |terms| terms.version)
     }
 
-    /// Queues a message to be sent. Sends nothing yet.
+    /// Queues a message, without sending it yet.
     pub(crate) fn queue<T: Encode>(&mut self, message: &T) -> io::Result<()> {
         self.queue_record(&codec::encode(message))
     }
 
-    /// Queues what need not go by itself: [`FramedStream::exchange`] sends it with the next
-    /// message, or when [`FramedStream::hurry`] says so. True if it is the first that waits.
+    /// Queues a message that need not be sent at once: [`FramedStream::exchange`] sends it with the
+    /// next message, or after [`FramedStream::hurry`]. Returns true if no other message waited.
     pub(crate) fn queue_idly<T: Encode>(&mut self, message: &T) -> io::Result<bool> {
         let first = self.output.is_empty();
         let idle = first || self.idle;
@@ -170,7 +170,7 @@ impl FramedStream {
         self.output.len()
     }
 
-    /// Bytes of the last message.
+    /// Bytes of the message that was read last.
     pub(crate) fn record_bytes(&self) -> usize {
         self.record_bytes
     }
@@ -249,8 +249,8 @@ impl FramedStream {
         place.map_or(Ok(()), |place| place.keep(if self.counted { bytes } else { 0 }))
     }
 
-    /// Stops the peer's time until the next look at the connection, because this end does something
-    /// else.
+    /// Stops counting the peer's time for the rest of a frame, until this end reads again, because
+    /// this end does something else meanwhile.
     pub(crate) fn pause(&mut self) {
         self.waited += self.waits_since.take().map_or(Duration::ZERO, |since| since.elapsed());
     }
@@ -333,7 +333,7 @@ impl FramedStream {
     }
 }
 
-/// Time in which this end waits for its peer. Its drop stops the time.
+/// Guard for the time in which this end waits for its peer. Its drop stops the counting.
 struct PeerWait<'f>(&'f mut FramedStream);
 
 impl Drop for PeerWait<'_> {
@@ -440,8 +440,8 @@ mod tests {
         check(FRAME_BYTES_MAX, 1_000 + 17 * 8_192);
     }
 
-    /// A node that has no room for more, or whose disk is slow, does not read: what has come
-    /// meanwhile came in time.
+    /// A node that has no room for more input, or whose disk is slow, does not read for a while.
+    /// Bytes that arrived in that time arrived in time.
     #[tokio::test]
     async fn time_in_which_this_end_does_not_read_is_not_the_peers() {
         let (mut raw, mut framed) = pair().await;
@@ -462,7 +462,7 @@ mod tests {
         raw.write_all(rest).await.unwrap();
         assert_eq!(framed.next::<u64>().await.unwrap(), Some(7));
         assert_eq!(framed.waited, Duration::ZERO);
-        // The time of waiting adds up, whatever this end did between.
+        // The waiting times add up, whatever this end did between them.
         raw.write_all(begun).await.unwrap();
         framed.waits_since = Some(Instant::now());
         framed.pause();
@@ -489,7 +489,7 @@ mod tests {
         assert!(framed.queue_idly(&4u64).unwrap());
         framed.hurry();
         assert!(matches!(framed.exchange::<u64>().await.unwrap(), Exchange::Flushed));
-        // Behind what is in a hurry nothing waits.
+        // A message that may wait is sent at once behind one that may not.
         framed.queue(&5u64).unwrap();
         framed.queue_idly(&6u64).unwrap();
         assert!(matches!(framed.exchange::<u64>().await.unwrap(), Exchange::Flushed));

@@ -29,7 +29,7 @@ pub(crate) enum Lane {
 /// Largest size in bytes of a frame: one with a single entry of the greatest length.
 pub(crate) const FRAME_BYTES_MAX: usize = 17 << 20;
 
-/// Largest size in bytes of a frame with positions and texts, and without data of a client.
+/// Largest size in bytes of a frame without data of a client: it has only numbers and short texts.
 const SHORT_BYTES_MAX: usize = 4 << 10;
 /// Largest size in bytes of a frame with a chunk of a snapshot, or with its manifest.
 const CHUNK_FRAME_BYTES_MAX: usize = 64 << 10;
@@ -55,7 +55,7 @@ impl Lane {
     }
 }
 
-/// The number, in `more` of [`Hello`] and [`Acceptance`], of the program that a node runs.
+/// Number of the field in `more` of [`Hello`] and [`Acceptance`] that tells a node's program.
 pub(crate) const PROGRAM: u16 = 1;
 
 /// Version of the program that a node runs, and the lowest and the highest level that it knows.
@@ -109,12 +109,12 @@ pub(crate) struct Acceptance {
     pub(crate) uuid: Option<ClusterUuid>,
     /// Incarnation of the called node's data directory.
     pub(crate) incarnation: u64,
-    /// Additions of later programs.
+    /// Fields of later programs, each with a number. A field with an unknown number is ignored.
     pub(crate) more: Vec<(u16, Vec<u8>)>,
 }
 
-/// Reason why a caller is refused. Only a caller that knows the cluster's name and ids is told more
-/// than that it is no member.
+/// Reason why a caller is refused. A caller that does not know the cluster's name and ids gets
+/// [`Refusal::NoMember`] in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum Refusal {
     /// The hello is not that of a member.
@@ -178,7 +178,7 @@ pub(crate) enum AppendResult {
     Success,
     /// Entries up to this one are durable.
     PartialSuccess(Option<LogIdRecord>),
-    /// The receiver has another entry, or none, in the place of the entry before the first.
+    /// The receiver's log has another entry, or none, in the place of the frame's `prev_log_id`.
     Conflict,
     /// The receiver knows a higher vote.
     HigherVote(VoteRecord),
@@ -210,7 +210,7 @@ pub(crate) struct NumberedMessage<T> {
 pub(crate) enum Ask {
     /// Asks whether the peer is there.
     Ping,
-    /// Asks how far the peer is.
+    /// Asks for the peer's progress: see [`Standing`].
     Standing,
     /// Asks for a vote, as a candidate.
     Vote(VoteFrame),
@@ -367,7 +367,7 @@ pub(crate) struct Account {
 /// Progress of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct Standing {
-    /// True if its log has nothing but, at most, the first membership.
+    /// True if the node's log has no entry, or only the first membership.
     pub(crate) fresh: bool,
     /// True if the node has a vote.
     pub(crate) joined: bool,
@@ -609,12 +609,12 @@ mod tests {
         Manifest { meta, chunk_count: 2, bytes: 40_000, records: 10, sha256: [1; 32] }
     }
 
-    /// One line of text for each message: what it is, and its bytes.
+    /// Text of all messages: two lines for each, the message and its bytes.
     #[derive(Default)]
     struct Lines(String);
 
     impl Lines {
-        /// Adds a message, and checks that its bytes are read back as what they were.
+        /// Adds a message, and checks that its bytes are decoded to the same message.
         #[track_caller]
         fn add<T: Encode + Decode<()> + std::fmt::Debug + PartialEq>(&mut self, message: T) {
             let bytes = codec::encode(&message);

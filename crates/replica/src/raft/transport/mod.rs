@@ -5,8 +5,8 @@
 //! connect.rs   handshake                      channel.rs   questions and answers, many under way
 //! frame.rs     frames and buffers             append.rs    entries to one peer, in order
 //! append_frame.rs  entries, in few bytes      snapshot.rs  a snapshot in chunks
-//! messages.rs  everything else that is said   callers.rs   who is connected here, and its share
-//! rules.rs     what a message may say         stream.rs    TCP, or what a simulation takes for it
+//! messages.rs  all other messages             callers.rs   connections of peers, and their bounds
+//! rules.rs     checks of messages             stream.rs    TCP, or a simulated connection
 //! fuzzing.rs   any bytes as a message, for the fuzz target
 //! ```
 

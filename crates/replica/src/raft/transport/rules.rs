@@ -1,16 +1,16 @@
 //! Rules for what a message of a peer may say, once both ends have greeted each other (`connect`).
-//! Every field of every message has its rule here, or a comment that says who looks at it, and
-//! [`super::FramedStream`] lets no message through that breaks one.
+//! Every field of every message has its rule here, or a comment that says which code checks it.
+//! [`super::FramedStream`] refuses a message that breaks a rule.
 //!
-//! Raft believes what it is told: a term near the end of all numbers is stored and overflows at the
-//! next election, and entries with a gap end the process at the log. So a frame that no correct
-//! member sends is refused before anything of it is handed on, is never stored, and ends the
-//! connection that it came on. The bounds are far beyond what a cluster comes to: with an election
-//! every 100 ms a term rises by [`TERMS_AHEAD_MAX`] in 13 years, and with 100,000 entries a second
-//! an index by [`INDEXES_AHEAD_MAX`] in 89.
+//! Raft does not check messages: a term near `u64::MAX` is stored and overflows at the next
+//! election, and entries with a gap end the process at the log. So a frame that no correct member
+//! sends is refused before any other code sees it, and the connection ends. The bounds are far
+//! beyond the numbers of a real cluster: with an election every 100 ms a term rises by
+//! [`TERMS_AHEAD_MAX`] in 13 years, and with 100,000 entries a second an index rises by
+//! [`INDEXES_AHEAD_MAX`] in 89 years.
 //!
-//! These rules need no look at the log. Whether a frame agrees with what this node has committed is
-//! `continuity`'s question, and whether an entry can be read that of `decoded`.
+//! These rules need no look at the log. `continuity` checks whether a frame agrees with what this
+//! node has committed, and `decoded` whether an entry can be decoded.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(crate) const TERMS_AHEAD_MAX: u64 = 1 << 32;
 pub(crate) const INDEXES_AHEAD_MAX: u64 = 1 << 48;
 /// Largest term or index, so that additions never overflow.
 const NUMBER_MAX: u64 = 1 << 62;
-/// Smallest zxid that is too large.
+/// Zxid from which on a zxid is too large to be one of this cluster.
 const ZXID_END: u64 = 1 << 53;
 /// Largest number of heartbeats of sessions in one question.
 pub(crate) const TOUCHES_MAX: usize = 4_096;
@@ -50,8 +50,8 @@ const EXTRAS_MAX: usize = 16;
 /// Largest size in bytes of a chunk, a little above what the storage writes.
 const CHUNK_BYTES_MAX: usize = 32 << 10;
 
-/// Newest term and last index of this node. They are updated now and then, which is enough for
-/// bounds this wide.
+/// Newest term and last index of this node, for the bounds on peers' messages. They are updated now
+/// and then, which is enough for bounds this wide.
 #[derive(Debug, Default)]
 pub(crate) struct Horizon {
     term: AtomicU64,
@@ -82,14 +82,14 @@ pub(crate) struct BrokenRule(pub(crate) &'static str);
 /// The result of a check: `Ok`, or the rule that is broken.
 type RuleResult = Result<(), BrokenRule>;
 
-/// Returns `Ok` when `kept`, and otherwise the broken rule.
+/// Returns `Ok` when `kept` is true, and otherwise the text of the broken rule.
 fn rule(kept: bool, rule: &'static str) -> RuleResult {
     if kept { Ok(()) } else { Err(BrokenRule(rule)) }
 }
 
 /// Message from a peer, with rules.
 pub(crate) trait PeerMessage: Decode<()> {
-    /// Checks that each field keeps its rule.
+    /// Checks that each field keeps its rule. The error names the first broken rule.
     fn check(&self, rules: &Rules) -> RuleResult;
 }
 
@@ -219,14 +219,14 @@ impl Rules {
         rule(manifest.chunk_count > 0, "a snapshot has chunks")?;
         let bytes_max = u64::from(manifest.chunk_count) * CHUNK_BYTES_MAX as u64;
         rule(manifest.bytes <= bytes_max, "a snapshot has no more bytes than fit into its chunks")
-        // `records` and `sha256` are compared with what comes.
+        // `records` and `sha256` are compared with the snapshot that comes.
     }
 
     fn standing(&self, standing: &Standing) -> RuleResult {
         self.term(standing.term)?;
         self.index(standing.last_log)?;
         rule(!standing.leads || standing.term > 0, "a leader has a term")
-        // `fresh` and `joined` are the peer's own knowledge.
+        // Every value of `fresh` and `joined` is possible: only the peer knows them.
     }
 }
 
@@ -295,7 +295,7 @@ impl PeerMessage for AppendAnswer {
 
 impl PeerMessage for NumberedMessage<Ask> {
     fn check(&self, rules: &Rules) -> RuleResult {
-        // `number` is only ever repeated.
+        // `number` is only repeated in the answer.
         match &self.body {
             Ask::Ping | Ask::Standing | Ask::ReadIndex | Ask::Members => Ok(()),
             // `orders` decodes it, and refuses what it cannot decode.
@@ -312,12 +312,12 @@ impl PeerMessage for NumberedMessage<Ask> {
             Ask::Upgrade(UpgradeAsk::Finalize { level: _, within_ms }) => {
                 rule(Duration::from_millis(*within_ms) <= WITHIN_MAX, "no caller waits longer than a day")
             }
-            // Each session is looked up.
+            // Ages of sessions that do not exist are ignored.
             Ask::Ages { term, ages } => {
                 rules.term(*term)?;
                 rule(ages.len() <= TOUCHES_MAX, "no more than 4,096 ages at once")
             }
-            // Each credential is looked up.
+            // Each credential is compared with its session's secret.
             Ask::Touch(credentials) => rule(credentials.len() <= TOUCHES_MAX, "no more than 4,096 heartbeats at once"),
         }
     }
@@ -344,7 +344,7 @@ impl PeerMessage for NumberedMessage<Answer> {
                 rules.any_id(actual.as_ref())
             }
             Answer::Propose(ProposeAnswer::Applied { at, applied }) => {
-                // The zxid base is at most as large as the distance by which an index can rise.
+                // The largest zxid base and the largest index add up to less than `ZXID_END`.
                 rule(*at < ZXID_END && applied.zxid.0 <= *at, "a proposal is applied at a zxid of this cluster")
             }
             Answer::Propose(

@@ -16,8 +16,8 @@ use crate::raft::state_machine::StateMachine;
 
 /// Largest number of chunks that are read, or written, in one step.
 const CHUNKS_AT_ONCE: u32 = 64;
-/// Multiple of a peer's allowed silence after which a snapshot of which nothing moves is given up.
-/// The whole transfer has no bound, because a link may be slow.
+/// Multiple of `peer_timeout` after which a transfer that makes no progress is given up. The whole
+/// transfer has no bound, because a link may be slow.
 const STILL_MAX: u32 = 10;
 
 /// Sends a snapshot and waits until the peer has installed it. Returns the peer's vote.
@@ -27,7 +27,7 @@ pub(crate) async fn send_snapshot(
     vote: VoteRecord,
     snapshot: Snapshot,
 ) -> io::Result<VoteRecord> {
-    // Done before the connection, because copying a long snapshot takes longer than a peer may be
+    // Done before connecting, because copying a long snapshot takes longer than a peer may be
     // silent.
     let source = snapshot.clone();
     target.identity.host.blocking(move || source.prepare()).await?;
@@ -53,7 +53,8 @@ pub(crate) async fn send_snapshot(
     installed(&mut framed, peer_timeout).await
 }
 
-/// Sends what is queued, as long as some of it leaves, or the peer reports that it is working.
+/// Sends the queued frames. Goes on as long as some bytes leave, or the peer reports that it is
+/// working.
 async fn flush(framed: &mut FramedStream, peer_timeout: Duration) -> io::Result<()> {
     while framed.queued_bytes() > 0 {
         let before = framed.queued_bytes();
@@ -93,8 +94,8 @@ pub(crate) async fn receive_snapshot(
     manifest: storage::Manifest,
 ) -> io::Result<Snapshot> {
     let store = store.clone();
-    // The sender may have sent everything and wait for an answer, while most of it waits for this
-    // node's disk.
+    // The sender may have sent everything and wait for an answer, while most of the snapshot waits
+    // for this node's disk.
     let mut receiver = while_working(framed, peer_timeout, host.blocking(move || store.receive(manifest))).await??;
     let mut chunks = Vec::new();
     loop {
@@ -119,8 +120,8 @@ pub(crate) async fn receive_snapshot(
                 // Checked, because the next start would begin with the current snapshot, even an
                 // unreadable one.
                 let received = receiver.finish(|snapshot| StateMachine::read(snapshot, known).map(drop))?;
-                // Raft reads the snapshot next, and ends when that fails. A copy that does not fit
-                // only ends this transfer.
+                // Raft reads the snapshot next, and would end if the copy that it reads did not fit
+                // on the disk. Here such an error ends only the transfer.
                 received.prepare().map(|()| received)
             });
             return while_working(framed, peer_timeout, finished).await?;
@@ -128,8 +129,8 @@ pub(crate) async fn receive_snapshot(
     }
 }
 
-/// Waits for the next frame. Meanwhile the sender is told periodically that this node is working,
-/// because all frames may be on a slow link already.
+/// Waits for the next frame. Meanwhile tells the sender periodically that this node is working,
+/// because the sender may have sent all frames, and a slow link may still hold them.
 async fn next(framed: &mut FramedStream, peer_timeout: Duration) -> io::Result<SnapshotFrame> {
     let mut still = std::pin::pin!(sleep(peer_timeout * STILL_MAX));
     let mut tick = interval_at(Instant::now() + peer_timeout / 4, peer_timeout / 4);
@@ -142,7 +143,8 @@ async fn next(framed: &mut FramedStream, peer_timeout: Duration) -> io::Result<S
                 Exchange::Closed => return Err(io::ErrorKind::UnexpectedEof.into()),
             },
             () = &mut still => return Err(silent()),
-            // A sender of an older build reads nothing before it has sent everything.
+            // At most one such message waits, because a sender of an older build reads none before
+            // it has sent everything.
             _ = tick.tick(), if framed.queued_bytes() == 0 => framed.queue(&SnapshotAnswer::Working)?,
         }
     }
@@ -190,8 +192,8 @@ mod tests {
         framed
     }
 
-    /// A link that takes 64 KiB at once and passes on 4 KiB of it each half second, until it has
-    /// passed on so many. What comes back is fast.
+    /// A link that takes 64 KiB at once and passes on 4 KiB each half second, `passes` times. The
+    /// way back is fast.
     fn link(passes: usize) -> (FramedStream, FramedStream) {
         let (sender, from) = duplex(64 << 10);
         let (to, receiver) = duplex(CHUNK_BYTES);
@@ -230,7 +232,7 @@ mod tests {
         Ok(chunks)
     }
 
-    /// The transfer takes half a minute, eight seconds of them behind the last byte that is sent.
+    /// The transfer takes half a minute. In its last eight seconds the sender has sent every byte.
     #[tokio::test(start_paused = true)]
     async fn a_snapshot_comes_over_a_slow_link() {
         let (sender, receiver) = link(usize::MAX);

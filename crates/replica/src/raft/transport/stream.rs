@@ -78,8 +78,8 @@ impl Stream {
                 // Waits first, so that no room is made for data that has not come.
                 ready!(stream.poll_read_ready(cx))?;
                 into.reserve(room);
-                // Not `try_read_buf`: this one knows that a socket which gave less than there was
-                // room for is empty, and saves the read that says so.
+                // Not `try_read_buf`: after a read that does not fill the room, `read_buf` knows
+                // that the socket is empty, which saves one more read.
                 pin!(stream.read_buf(into)).poll(cx)
             }
             Stream::Simulated(stream) => {
@@ -103,8 +103,8 @@ async fn resolve(addr: &str) -> io::Result<Vec<SocketAddr>> {
     if addrs.is_empty() { Err(unresolvable(&"the name has no address")) } else { Ok(addrs) }
 }
 
-/// Connects to the first address that answers. Each address gets a part of the time, so that one
-/// that drops packets does not use up the time of the others.
+/// Connects to the first address that answers. Each address gets an equal part of the time, so that
+/// an address that drops packets leaves time for the others.
 async fn connect_any(addrs: &[SocketAddr], within: Duration) -> io::Result<TcpStream> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for addr in addrs {
@@ -130,7 +130,7 @@ impl Listener {
             Listener::Tcp(listener) => Ok(Stream::Tcp(listener.accept().await?.0)),
             Listener::Simulated(listener) => match listener.recv().await {
                 Some(stream) => Ok(Stream::Simulated(stream)),
-                // The simulation lets no connection in any more.
+                // The simulation accepts no connection any more.
                 None => std::future::pending().await,
             },
         }

@@ -17,7 +17,7 @@
 use crate::{LockMode, RequestKey};
 
 const DIGITS: usize = 10;
-/// Hex digits of a key.
+/// Number of hex digits of an idempotency key in a name.
 const HEX: usize = 32;
 const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
 
@@ -175,7 +175,7 @@ pub(crate) fn sequence_of(name: &str) -> Option<u64> {
     Some(number)
 }
 
-/// Tells whether the name is that of a ticket that shares the lock, as ZooKeeper's clients name it:
+/// Tells whether the name is that of a ticket for reading, as ZooKeeper's clients name it:
 /// Curator's `__READ__`, kazoo's `__rlock__`, the recipe's `read-` and `-R-`.
 pub(crate) fn is_shared(name: &str) -> bool {
     name.contains("__READ__") || name.contains("__rlock__") || name.starts_with("read-") || name.contains("-R-")

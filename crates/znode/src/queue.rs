@@ -227,8 +227,8 @@ impl Queue {
     pub(crate) fn set(&mut self, settings: LockSettings) {
         let before = self.settings.limit;
         self.settings = settings;
-        // Only a holder of the whole lock can take another part under the new limit: a lease by name
-        // takes one permit once the lock is a semaphore.
+        // Only a holder of the whole lock can take another part under the new limit: a lease by
+        // name takes one permit once the lock is a semaphore.
         let alone = self.alone.as_ref().and_then(|position| self.holders.get(position));
         if let Some(demand) = alone.map(|holder| holder.ticket.demand) {
             self.usage = self.usage.less(LockUsage::by(demand, before)).plus(LockUsage::by(demand, settings.limit));

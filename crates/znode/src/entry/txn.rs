@@ -210,8 +210,8 @@ pub enum Op {
         /// Milliseconds after which the tickets are taken away; 0 is at once, `None` never.
         deadline_ms: Option<u32>,
     },
-    /// Sets the settings of a lock. While the queue has tickets, it is refused to make the lock
-    /// managed or a semaphore, or to end this.
+    /// Sets the settings of a lock. While the queue has tickets, the lock cannot become managed or
+    /// a semaphore, and cannot stop being so.
     SetLock {
         /// The lock directory. A missing one is made as a persistent znode, its parents as
         /// containers.

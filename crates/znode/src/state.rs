@@ -1,4 +1,4 @@
-//! The replicated state, and questions about all of it.
+//! The replicated state, and reads that concern all of it.
 
 pub(crate) mod cluster;
 pub(crate) mod locks;
@@ -69,7 +69,7 @@ impl State {
         state
     }
 
-    /// A state without even the root, for a snapshot to be read into.
+    /// An empty state without the root, into which a snapshot is read.
     pub(crate) fn empty(limits: Limits) -> State {
         State {
             cluster: None,

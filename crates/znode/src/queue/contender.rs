@@ -88,7 +88,7 @@ impl Contender {
         self.holds.len() as u64 * HOLD
     }
 
-    /// Estimated memory of the contender of the lock node at `path`, in bytes.
+    /// The index of tickets without key and owner stores two paths: the lock's and the ticket's.
     pub(crate) fn weight(&self, path: &ZPath) -> u64 {
         // The index of tickets without key and owner has the path twice.
         let indexed = if self.keyless { 2 * text(path.as_str()) } else { 0 };

@@ -91,7 +91,8 @@ mod tests {
         check("/zookeeper/quota/a/zookeeper_limits/b", Place::Directory("/a/zookeeper_limits/b"));
     }
 
-    /// A client may send such a path, and the server examines the path before it checks the length.
+    /// The server examines the path of a request before it checks its length, so a path of some MiB
+    /// must not cost much.
     #[test]
     fn a_path_that_repeats_the_name_of_the_quotas_is_looked_at_once() {
         let path = QUOTA.repeat(65_000);

@@ -1,4 +1,5 @@
-//! Cases that only a prepared state shows.
+//! Tests that set fields of the tree directly, to values that requests would take too long to
+//! reach.
 
 use crate::edits::edit::SEQUENCE_MAX;
 use crate::{

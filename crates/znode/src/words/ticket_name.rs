@@ -95,7 +95,7 @@ impl TicketName {
         (parsed.text() == name).then_some(parsed)
     }
 
-    /// The name as text. It is put together by hand, because formatting would cost more than all
+    /// The name as text. It is built without the formatting macros, which would cost more than all
     /// else that an acquire does with the name.
     pub(crate) fn text(&self) -> String {
         let TicketName { shape, key, number } = self;
@@ -181,7 +181,7 @@ pub(crate) fn is_shared(name: &str) -> bool {
     name.contains("__READ__") || name.contains("__rlock__") || name.starts_with("read-") || name.contains("-R-")
 }
 
-/// The mode of a ticket that a client created by hand, told by its name.
+/// The mode of a ticket that a plain create made, told by its name.
 pub(crate) fn mode_of(name: &str) -> LockMode {
     if is_shared(name) {
         LockMode::Read

@@ -7,11 +7,11 @@
 //! thing after the other, and compares the sum with the memory of the process.
 //!
 //! At the bound, a request that would make the state grow is refused (`QuotaExceeded`). A request
-//! that gives something back is never refused for its weight. To make room, the state forgets the
-//! past: first the histories of locks, then the answers kept for idempotency keys, of which the
-//! keys stay. An eighth above the bound is left for the answers to requests that are refused or
-//! give something back. When that is full, too, a request with a new key that gives nothing back is
-//! refused and not remembered.
+//! that frees memory is never refused for its weight. To make room, the state first forgets
+//! histories of locks, then answers kept for idempotency keys, but not the keys. An eighth above
+//! the bound is reserved for the answers to requests that are refused or free memory. When that
+//! eighth is full, too, a request with a new key that frees no memory is refused, and its key is
+//! not remembered.
 
 use crate::ZPath;
 

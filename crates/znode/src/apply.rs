@@ -1,5 +1,5 @@
-//! The only way to change the state. First the client is checked, then the idempotency key is
-//! looked up, and only then the operation is executed.
+//! `State::apply`, the only way to change the state. It checks the client, then looks up the
+//! idempotency key, and only then executes the operation.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
 
 impl State {
     /// Applies one transaction. A refused transaction changes only the last zxid, the time, the
-    /// answer kept under its idempotency key, and the turn of its connection.
+    /// answer kept under its idempotency key, and the number of its connection's last write.
     ///
     /// # Panics
     /// If zxids do not rise: entries are applied once and in order.
@@ -24,8 +24,8 @@ impl State {
         TxnOutcome { events: recorded.into_iter().map(|recorded| recorded.event).collect(), ..applied }
     }
 
-    /// Applies one transaction as [`State::apply`] does. Returns its events apart, each with the
-    /// ACLs that say which clients may hear of it.
+    /// Applies one transaction as [`State::apply`] does. Returns its events separately, each with
+    /// the ACLs that decide which clients may receive it.
     ///
     /// # Panics
     /// If zxids do not rise.
@@ -39,11 +39,11 @@ impl State {
         (TxnOutcome { zxid, reply, events: Vec::new() }, effects.events)
     }
 
-    /// Checks that a request would not exceed the entry's budget if it were applied now. The leader
-    /// asks before it proposes.
+    /// Checks that a request would not exceed the entry's budget (`entry_cost_max`) if it were
+    /// applied now. The leader calls this before it proposes.
     ///
-    /// A request with an idempotency key or a turn always passes here, because its entry must keep
-    /// the refusal or take the turn. An earlier copy of it may also be under way.
+    /// A request with an idempotency key or a write number always passes: its entry must record the
+    /// refusal, or count the write. An earlier copy of the request may also be in the log.
     ///
     /// # Errors
     /// `TooManyOps`, as when the request is applied.
@@ -54,8 +54,8 @@ impl State {
         {
             return Ok(());
         }
-        // Another refusal or an earlier answer may come first, so the request is applied to a copy
-        // of the state. That is cheap, because a request beyond the budget is refused before it is
+        // The request may be refused for another reason first, so it is applied to a copy of the
+        // state. That is cheap, because a request beyond the budget is refused before it is
         // executed.
         let at = LogPosition { term: self.last_term, zxid: Zxid(self.last_zxid.0 + 1) };
         let (_, answer, _) = self.clone().ask(at, request.clone(), false, &mut Effects::default());
@@ -65,8 +65,8 @@ impl State {
         }
     }
 
-    /// Passes over an entry of the log that is no transaction; only its zxid and term are taken
-    /// over.
+    /// Passes over an entry of the log without a transaction, such as a membership change: the
+    /// state takes over only the zxid and the term.
     ///
     /// # Panics
     /// If zxids do not rise.
@@ -97,15 +97,16 @@ impl State {
         let session = known.and_then(Result::ok);
         let context = Context { session, identities, address, key, attempt, ..Context::new(at, self.time_ms) };
         let (zxid, answer) = match known {
-            // The session has not been proven, so nothing is remembered under its key.
+            // The credential is wrong or expired, so the refusal is not kept under the request's
+            // key.
             Some(Err(error)) => (at.zxid, Err(error.into())),
             _ => self.answer(guard, turn, op, &context, effects),
         };
         (zxid, answer, context)
     }
 
-    /// Executes a request, or repeats the answer that is kept under its key. The session, if there
-    /// is one, is proven.
+    /// Executes a request, or repeats the answer that is kept under its key. The caller has checked
+    /// the credential, if there is one.
     fn answer(
         &mut self,
         guard: Option<LockGuard>,
@@ -130,7 +131,8 @@ impl State {
         }
         let full_at = Some(self.state_bytes()).filter(|bytes| self.is_full_of_keys(*bytes));
         if full_at.is_some() && !gives_back(&op) {
-            // An acquire with a forgotten key may have been applied nevertheless.
+            // An acquire may have been applied although its key is forgotten; its ticket still has
+            // the key.
             return match self.counted_under(&op, id, key) {
                 Some(Some(ticket)) => (now, self.acquire_again(&ticket, id, key, attempt)),
                 _ => (now, Err(Error::QuotaExceeded.into())),
@@ -138,14 +140,15 @@ impl State {
         }
         let answer = self.guarded(guard, turn, op, context, effects);
         let answered = RequestRecord { zxid: now, fingerprint, answer: Some(answer.clone()) };
-        // If an operation that was to give something back did not, no answer is kept.
+        // The answer is kept only if the operation freed at least as much memory as the answer
+        // takes.
         if full_at.is_none_or(|before| self.state_bytes() + answered.weight() <= before) {
             self.keep_answer(id, key, answered);
         }
         (now, answer)
     }
 
-    /// Keeps the answer in the session. A session that the request has closed keeps none.
+    /// Keeps the answer in the session, unless the request has closed the session.
     fn keep_answer(&mut self, id: SessionId, key: RequestKey, answered: RequestRecord) {
         let (limits, overweight) = (self.limits.clone(), self.is_overweight());
         self.sessions.edit_requests(id, |requests| {
@@ -168,9 +171,9 @@ impl State {
         let now = self.last_zxid;
         let acquires = matches!(op, Op::Acquire(_) | Op::AcquireAll(_) | Op::Upgrade(_));
         let ticket = match &answered.answer {
-            // The client of a retried acquire wants to know the present standing of its ticket.
+            // A retried acquire is answered with the present state of its ticket.
             Some(Ok(Reply::Acquired { ticket, .. })) if acquires => Some(ticket.clone()),
-            // The znode that the create made sure of may have gone since.
+            // The znode of a create that ensures its existence may have been deleted since.
             Some(Ok(Reply::Created { path, stat })) if self.is_gone_since(op, path, stat) => {
                 return (now, Err(Refusal::at(Error::NoNode, path)));
             }
@@ -183,8 +186,8 @@ impl State {
         }
     }
 
-    /// The ticket that has a hold with this key; `Some(None)` if there is none. `None` for an
-    /// operation that is no acquire.
+    /// The ticket with a hold under this key; `Some(None)` if no ticket has one. `None` for an
+    /// operation that is not an acquire or an upgrade.
     fn counted_under(&self, op: &Op, id: SessionId, key: RequestKey) -> Option<Option<ZPath>> {
         Some(match op {
             Op::Acquire(acquire) => self.ticket_with(id, acquire, key),
@@ -203,7 +206,8 @@ impl State {
         effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
         if let Some(guard) = guard {
-            // A client that may not read the lock can only use a ticket of its own as guard.
+            // A client that may not read the lock can only use the token of its own session's
+            // ticket as guard.
             let LockGuard { lock, token } = &guard;
             let held = match self.may_read(lock, &context.identities) {
                 true => readings::is_held_with(self, lock, *token),
@@ -221,8 +225,8 @@ impl State {
     }
 
     fn execute(&mut self, op: Op, context: &Context, effects: &mut Effects) -> Result<Reply, Refusal> {
-        // Leaders do not propose such an operation, because members at the cluster's level may not
-        // know it.
+        // Leaders do not propose an operation above the cluster's level, because some members may
+        // not know it.
         if op.row().level > self.level() {
             return Err(Error::LevelTooLow.into());
         }
@@ -247,7 +251,7 @@ impl State {
             Op::Revoke { path, deadline_ms } => self.revoke(&path, deadline_ms, context, effects),
             Op::SetLock { lock, settings } => self.set_lock(&lock, settings, context, effects),
             Op::Reap { candidates } => Ok(self.reap(&candidates, context, effects)),
-            // Only leaders propose the operations below; the doors cannot.
+            // Only leaders propose the operations below; clients cannot request them.
             Op::Found(founding) => self.found(founding),
             Op::SetLevel { level } => self.set_level(level),
             Op::NoteRemoved { node_id } => self.note_removed(node_id, context.zxid),
@@ -260,15 +264,16 @@ impl State {
         }
     }
 
-    /// Tells whether a state of `bytes` has no room for another key with its answer, unless the
-    /// request gives something back.
+    /// Tells whether a state of `bytes` bytes is too full to remember another key with its answer.
+    /// The bound is an eighth above `state_bytes_max`.
     fn is_full_of_keys(&self, bytes: u64) -> bool {
         let max = self.limits.state_bytes_max;
         bytes > max.saturating_add(max / 8)
     }
 }
 
-/// Tells whether an operation only gives something back. The kept answer weighs less than that.
+/// Tells whether an operation only frees memory: a release, a withdrawal, a hand-over, the close of
+/// a session, or deletes.
 fn gives_back(op: &Op) -> bool {
     let deletes = |ops: &[ZnodeOp]| ops.iter().all(|op| matches!(op, ZnodeOp::Delete { .. }));
     match op {

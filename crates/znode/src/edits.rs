@@ -1,4 +1,4 @@
-//! Parts of operations: single changes of the state, and questions about it.
+//! Building blocks of the operations: single changes of the state, and checks.
 
 pub(crate) mod actors;
 pub(crate) mod budget;

@@ -1,4 +1,4 @@
-//! Content of an entry of the log, and the answers to it.
+//! Content of log entries (requests), and the results of applying them.
 
 pub(crate) mod codec;
 pub(crate) mod kind;

@@ -60,7 +60,7 @@ impl State {
             (Some(owner), None) => {
                 sums.owned.insert((owner, path.clone()));
             }
-            // The session of a lingering node has ended, and its id is never used again.
+            // A lock node kept for a lock-delay has an ended session, whose id is never used again.
             (Some(owner), Some(_)) if self.session(owner).is_some() => {
                 return Err("it lingers beside its session".into());
             }
@@ -103,7 +103,7 @@ impl State {
         self.check_order_of_names(path, queue)
     }
 
-    /// Checks that either all parts of a multi-lock hold, or none.
+    /// Checks for every multi-lock that either all of its tickets hold, or none.
     fn check_multis(&self) -> Result<(), String> {
         for (czxid, multi) in self.locks.multis() {
             let mut held = 0;
@@ -122,9 +122,9 @@ impl State {
         Ok(())
     }
 
-    /// Checks the holders against the names, because ZooKeeper's clients go by the names. The check
-    /// applies if all numbers were given in order, and every ticket wants the lock alone or for
-    /// reading. Then the holders must be the first ticket, or the readers before the first writer.
+    /// Checks that the holders are those that ZooKeeper's clients would find by the names of lock
+    /// nodes: the first ticket, or all readers before the first writer. Queues in which the two may
+    /// differ are skipped, for example with a multi-lock, an upgrade, or numbers out of order.
     fn check_order_of_names(&self, lock: &ZPath, queue: &Queue) -> Result<(), String> {
         let all: BTreeSet<_> = queue.tickets().cloned().collect();
         let in_turn = all.iter().is_sorted_by_key(|position| position.czxid)
@@ -140,8 +140,8 @@ impl State {
                 && ticket.is_some_and(|ticket| ticket.origin != Origin::MultiLock)
                 && !lingers
         };
-        // The reader of a downgrade was granted the lock out of turn, and may go on holding when
-        // its write ticket has gone.
+        // A downgrade's read ticket was granted the lock out of turn, and may keep holding after
+        // its write ticket has been released.
         let first_waits = queue.waiters().map(|(position, _)| position).min();
         let downgraded = queue.holders().any(|(position, holder)| {
             holder.ticket.demand == Demand::Shared
@@ -203,7 +203,7 @@ impl State {
     }
 }
 
-/// Sums over all znodes, to be compared with the counters.
+/// Sums over all znodes, to be compared with the counters that the state keeps.
 #[derive(Default)]
 struct Sums {
     children: usize,

@@ -1,28 +1,29 @@
-//! The replicated state machine of zlock: znodes, sessions and locks. Pure: values in, values out.
+//! The replicated state machine of zlock: znodes, sessions and locks. It does no
+//! input or output.
 //!
-//! [`State::apply`] takes one entry of the log and gives back a [`TxnOutcome`]: a reply for the one
-//! who asked, events for those who watch. It reads no clock, no random number and no hash order, so
-//! every replica that applies the same log has the same state, byte for byte ([`State::records`]).
+//! [`State::apply`] takes one entry of the log and returns a [`TxnOutcome`]: a reply for the
+//! client, and events for watchers. It reads no clock, no random number and no hash order, so every
+//! replica that applies the same log has the same state, byte for byte ([`State::records`]).
 //!
-//! Folders are layers: a file uses only files of its own folder or of one above it in this list,
-//! and no two use each other. A file's first lines say what it is for.
+//! Folders are layers: a file uses only files of its own folder or of a folder above it in this
+//! list, and no two files use each other. The first lines of a file say what the file is for.
 //!
 //! ```text
-//! words/       names, numbers and bounds that all use
-//! entry/       txn (what is asked)  ops (their table)  codec (their bytes)  applied (answers)  kind
-//! queue/       one lock: who holds and waits (Queue), with what, who held, who is to give up
+//! words/       names, numbers and bounds that all other folders use
+//! entry/       requests (txn), their table (ops) and bytes (codec), answers (txn_outcome), kind
+//! queue/       one lock: holders and waiters (Queue), ended tickets, revocations
 //! tree/        the znodes (Tree): one znode, its ACL, its usage, and Quotas
 //! state/       State, composed of Tree, Quotas, Sessions, Locks and Cluster
-//! edits/       what operations are made of: edits, permissions, positions, histories, events
-//! operations/  what can be asked: acquire, release, create, open a session, and the other operations
+//! edits/       parts of operations: edits, permissions, positions, histories, events
+//! operations/  requests: acquire, release, create, open a session, and the other operations
 //! apply        one entry, from its credential to its answer
 //! snapshot     the state as records · invariants · restore (the first state of a restored cluster)
 //! lock         what can be read of locks, for other crates
 //! ```
 //!
 //! `Tree`, `Sessions`, `Locks` and `Quotas` own their fields, and `State` composes them. An
-//! operation is a method of `State` in a file of its own. It is called without an import, and each
-//! call is a use of that file all the same.
+//! operation is a method of `State` in a file of its own. Calling it needs no import, but
+//! each call counts as a use of that file.
 
 mod apply;
 mod edits;

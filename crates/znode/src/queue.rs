@@ -1,8 +1,8 @@
 //! The queue of a lock: its holders with their tokens, and its waiters in the order of their turns.
 //!
-//! A ticket that enters waits at first. `grant.rs` goes through the waiters in the order of their
-//! turns, and grants the lock as long as the first one fits beside the holders. A holder stays a
-//! holder until its ticket goes, whatever ticket enters in front of it.
+//! A new ticket first waits. `grant.rs` goes through the waiters in the order of their turns, and
+//! grants the lock as long as the first waiter fits beside the holders. A holder keeps holding
+//! until its ticket is removed, whatever ticket enters in front of it.
 //!
 //! Tokens. The token of a holder is its czxid, or the zxid of the granting entry if a token at
 //! least as large was granted before. So of two grants by different entries, the later has the
@@ -29,8 +29,8 @@ use crate::queue::ended::Grant;
 use crate::words::ticket_name::sequence_of;
 use crate::{Contender, FencingToken, LockSettings, SessionId, Zxid};
 
-/// Position of a ticket by its name: the sequence number comes first. The czxid decides between
-/// equal numbers, and the name between znodes that one multi created.
+/// Sort key of a ticket: the sequence number in its name, then its czxid, then its name. The name
+/// decides between znodes that one multi created.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position {
     pub(crate) number: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    /// The position of a child; `None` when the child is no ticket.
+    /// The position of a child; `None` when its name shows that the child is not a ticket.
     pub(crate) fn of(name: &str, czxid: Zxid) -> Option<Position> {
         sequence_of(name).map(|number| Position { number, czxid, name: name.into() })
     }
@@ -49,14 +49,14 @@ impl Position {
     }
 }
 
-/// The turn of a waiter. They are ordered: the upgraded writer, then by priority, then by position.
+/// Sort key of a waiter: first the write ticket of an upgrade, then by priority, then by position.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct QueueTurn {
     rank: Reverse<u64>,
     pub(crate) position: Position,
 }
 
-/// The rank of an upgraded writer, above all priorities.
+/// Rank of the write ticket of an upgrade, above all priorities.
 const UPGRADED: u64 = u64::MAX;
 
 impl QueueTurn {
@@ -66,7 +66,7 @@ impl QueueTurn {
     }
 }
 
-/// A ticket, with the facts that the queue needs.
+/// A ticket (a lock node that holds or waits), as the queue keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub(crate) demand: Demand,
@@ -76,8 +76,8 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// The ticket of a znode with that name. `contender` is `None` for a znode that a client
-    /// created by hand.
+    /// The ticket of a znode with that name. `contender` is `None` for a znode that a plain create
+    /// made.
     pub(crate) fn of(name: &str, session: Option<SessionId>, contender: Option<&Contender>) -> Ticket {
         let origin = match contender {
             None => Origin::Create,
@@ -95,7 +95,7 @@ pub(crate) enum Origin {
     Create,
     /// An acquire or an upgrade of this lock alone.
     Acquire,
-    /// An acquire of several locks, of which this is one.
+    /// An acquire of several locks at once: a multi-lock.
     MultiLock,
 }
 
@@ -106,13 +106,13 @@ pub(crate) struct Holder {
     pub(crate) grant: Grant,
 }
 
-/// The tickets of a reader that became a writer, or wants to. There is one pair in a queue, as long
-/// as the writer's ticket stands.
+/// The two tickets of an upgrade from reading to writing, waiting or granted. A queue has at most
+/// one pair, until the write ticket is removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UpgradePair {
     pub(crate) writer: Position,
-    /// The read ticket, which does not keep the writer from holding. `None` when that ticket has
-    /// gone.
+    /// The read ticket of the upgrade, which does not block the write ticket. `None` when the read
+    /// ticket has been removed.
     pub(crate) reader: Option<Position>,
 }
 
@@ -123,29 +123,29 @@ pub(crate) struct Queue {
     holders: OrdMap<Position, Holder>,
     by_token: OrdSet<(FencingToken, Position)>,
     usage: LockUsage,
-    /// Position of the holder that holds alone; `None` if there is none.
+    /// Position of the holder that has the whole lock; `None` if no holder has.
     alone: Option<Position>,
-    /// Waiters that want a share; `others` has all other waiters. Two maps, so that a reader finds
+    /// Waiters that want to read; `others` has all other waiters. Two maps, so that a reader finds
     /// the last writer before it at once.
     readers: OrdMap<QueueTurn, Ticket>,
     others: OrdMap<QueueTurn, Ticket>,
     /// Priorities of waiters; a waiter that is not listed has 0.
     priorities: OrdMap<Position, u32>,
     upgrade: Option<UpgradePair>,
-    /// The largest token that was granted.
+    /// The largest fencing token that was granted in this queue.
     top_token: FencingToken,
-    /// Readers that wait as parts of multi-locks; they are in `readers`, too.
+    /// The waiters in `readers` that are parts of multi-locks.
     reading_parts: OrdMap<QueueTurn, Ticket>,
 }
 
 /// Changes: entering, leaving, granting.
 impl Queue {
-    /// A queue made from a snapshot, before its tickets enter.
+    /// An empty queue as a snapshot describes it; its tickets enter afterwards.
     pub(crate) fn restored(settings: LockSettings, top_token: FencingToken, upgrade: Option<UpgradePair>) -> Queue {
         Queue { settings, top_token, upgrade, ..Queue::default() }
     }
 
-    /// Tells whether the queue can be dropped: no tickets, and no settings.
+    /// Tells whether the queue can be dropped: it has no tickets, and default settings.
     pub(crate) fn is_over(&self) -> bool {
         self.is_empty() && self.settings == LockSettings::default()
     }
@@ -166,14 +166,14 @@ impl Queue {
         self.enter(position.clone(), ticket);
     }
 
-    /// Announces an upgrade before its write ticket enters. That ticket will go before all waiters,
-    /// and its reader will not keep it from holding.
+    /// Records an upgrade before its write ticket enters. The write ticket will then go before all
+    /// waiters, and will not be blocked by its own reader.
     pub(crate) fn expect_upgraded(&mut self, writer: Position, reader: Position) {
         self.upgrade = Some(UpgradePair { writer, reader: Some(reader) });
     }
 
-    /// Makes a waiter a holder, with the grant's token. Returns its ticket, or `None` if it does
-    /// not wait.
+    /// Makes a waiter a holder, with the grant's token. Returns its ticket, or `None` if no ticket
+    /// waits at the position.
     pub(crate) fn grant(&mut self, position: &Position, grant: Grant) -> Option<Ticket> {
         let ticket = self.take_waiter(position)?;
         self.hold(position.clone(), Holder { ticket, grant });
@@ -191,7 +191,7 @@ impl Queue {
         self.holders.insert(position, holder);
     }
 
-    /// Removes a ticket. Returns the holder if the ticket held.
+    /// Removes a ticket. Returns the holder if the ticket held, and `None` if it waited.
     pub(crate) fn leave(&mut self, position: &Position) -> Option<Holder> {
         let holder = self.holders.remove(position);
         match &holder {
@@ -221,12 +221,14 @@ impl Queue {
         if demand == Demand::Shared { &mut self.readers } else { &mut self.others }
     }
 
-    /// Sets the settings. While there are tickets, a limit may be set or changed, and not be
-    /// removed. A limit below the permits taken lets no waiter hold until enough are given back.
+    /// Sets the settings. While there are tickets, the limit of permits may be set or changed, but
+    /// not removed. Under a limit below the permits taken, no waiter holds until enough permits are
+    /// given back.
     pub(crate) fn set(&mut self, settings: LockSettings) {
         let before = self.settings.limit;
         self.settings = settings;
-        // Only a holder that holds alone can have a demand whose meaning depends on the limit.
+        // Only a holder of the whole lock can take another part under the new limit: a lease by
+        // name takes one permit once the lock is a semaphore.
         let alone = self.alone.as_ref().and_then(|position| self.holders.get(position));
         if let Some(demand) = alone.map(|holder| holder.ticket.demand) {
             self.usage = self.usage.less(LockUsage::by(demand, before)).plus(LockUsage::by(demand, settings.limit));
@@ -235,10 +237,10 @@ impl Queue {
     }
 }
 
-/// Order: room, tokens and turns.
+/// Order of the waiters, room beside the holders, and fencing tokens.
 impl Queue {
-    /// Tells whether a demand has room beside the holders. For the upgraded writer, its reader does
-    /// not count.
+    /// Tells whether a demand fits beside the present holders. For the write ticket of an upgrade,
+    /// its own reader does not count.
     pub(crate) fn fits(&self, position: &Position, demand: Demand) -> bool {
         let upgrade = self.upgrade.as_ref().filter(|upgrade| upgrade.writer == *position);
         self.fits_without(upgrade.and_then(|upgrade| upgrade.reader.as_ref()), position, demand)
@@ -258,24 +260,26 @@ impl Queue {
         usage.has_room(demand, limit)
     }
 
-    /// Tells whether one demand has room beside another one, with no other holders.
+    /// Tells whether a lock can meet two demands at once, without other holders.
     pub(crate) fn fit_together(&self, other: Demand, demand: Demand) -> bool {
         LockUsage::by(other, self.settings.limit).has_room(demand, self.settings.limit)
     }
 
-    /// The token of a ticket that the entry `now` grants the lock to.
+    /// The fencing token that a ticket gets if the entry `now` grants it the lock.
     pub(crate) fn token_at(&self, position: &Position, now: Zxid) -> FencingToken {
         let own = FencingToken::from(position.czxid);
         if own > self.top_token { own } else { FencingToken::from(now) }
     }
 
-    /// Raises the largest token, because tokens up to this one may have been shown to resources.
+    /// Raises the largest token, so that later tokens are above `token`. After a restore from a
+    /// backup, clients may have shown tokens up to `token` to resources.
     pub(crate) fn raise_top_token(&mut self, token: FencingToken) {
         self.top_token = self.top_token.max(token);
     }
 
-    /// Tells whether a grant by the entry `now` would repeat a token: for a ticket that would hold
-    /// alone, any token that was granted; in a semaphore, the token of a present holder.
+    /// Tells whether a grant by the entry `now` would repeat a token. The token of a ticket that
+    /// wants the whole lock must be larger than all before; in a semaphore, it must differ from
+    /// those of the present holders.
     pub(crate) fn repeats_token(&self, position: &Position, demand: Demand, now: Zxid) -> bool {
         let token = self.token_at(position, now);
         let alone = LockUsage::by(demand, self.settings.limit).alone > 0;
@@ -293,7 +297,7 @@ impl Queue {
         QueueTurn { rank: Reverse(self.rank_of(&position)), position }
     }
 
-    /// The turn of a waiter at that position.
+    /// The turn (sort key) of the waiter at a position.
     pub(crate) fn turn(&self, position: &Position) -> QueueTurn {
         self.turn_of(position.clone())
     }
@@ -313,8 +317,8 @@ impl Queue {
         merge(readers, self.others.range((Bound::Unbounded, end())))
     }
 
-    /// The waiters before a turn that can block a reader. Readers that are no parts of multi-locks
-    /// are left out, since a waiter that blocks such a reader blocks the later readers, too.
+    /// The waiters before a turn that can block a reader. Other readers are left out, unless they
+    /// are parts of multi-locks: a waiter that blocks them blocks this reader, too.
     pub(crate) fn blockers_of_reader<'a>(
         &'a self,
         turn: Option<&QueueTurn>,
@@ -331,7 +335,7 @@ impl Queue {
         reader.into_iter().chain(other).map(|(turn, _)| turn).max().map(|turn| &turn.position)
     }
 
-    /// The turn of the last waiter before `turn` that wants more than a share.
+    /// The turn of the last waiter before `turn` that is not a reader.
     pub(crate) fn writer_before(&self, turn: &QueueTurn) -> Option<&QueueTurn> {
         self.others.range((Bound::Unbounded, Bound::Excluded(turn.clone()))).next_back().map(|(turn, _)| turn)
     }
@@ -367,7 +371,7 @@ impl Queue {
         self.readers.len() + self.others.len()
     }
 
-    /// Tells whether the settings let no further ticket wait.
+    /// Tells whether as many tickets wait as the settings allow. False if they set no bound.
     pub(crate) fn is_full(&self) -> bool {
         self.settings.waiters_max.is_some_and(|max| self.waiter_count() >= max as usize)
     }
@@ -390,12 +394,12 @@ impl Queue {
         self.holders.get(position)
     }
 
-    /// Tells whether every holder has only a share, or there is no holder.
+    /// Tells whether all holders are readers; true if there are no holders.
     pub(crate) fn all_share(&self) -> bool {
         self.usage.alone == 0 && self.usage.units == 0
     }
 
-    /// The holder that holds alone.
+    /// The holder that has the whole lock; `None` if no holder has.
     pub(crate) fn alone(&self) -> Option<(&Position, &Holder)> {
         let position = self.alone.as_ref()?;
         Some((position, self.holders.get(position)?))
@@ -415,15 +419,16 @@ impl Queue {
         self.holders.keys().chain(self.waiters().map(|(position, _)| position))
     }
 
-    /// The holders with a token. There are several only if one entry granted the lock to readers.
+    /// The holders with a fencing token. Only readers that one entry granted the lock share a
+    /// token.
     pub(crate) fn holders_with(&self, token: FencingToken) -> impl Iterator<Item = &Position> {
         let from = (token, Position::least());
         self.by_token.range(from..).take_while(move |(other, _)| *other == token).map(|(_, position)| position)
     }
 
-    /// The ticket for which another one waits, as people are told: for a reader the last waiter
-    /// before it that is no reader, for others the waiter just before; without one, the last
-    /// holder.
+    /// The ticket that is shown to people as the one that a waiter waits for. For a reader, the
+    /// last waiter before it that is not a reader; for another ticket, the waiter just before it.
+    /// If there is no such waiter, the last holder.
     pub(crate) fn predecessor(&self, position: &Position) -> Option<&Position> {
         let turn = self.turn(position);
         let writer = self.writer_before(&turn).map(|writer| &writer.position);
@@ -439,7 +444,7 @@ impl Queue {
         self.upgrade.as_ref()
     }
 
-    /// Tells whether the queue has the tickets that its upgrade names.
+    /// Tells whether the queue has the tickets that its upgrade names; true without an upgrade.
     pub(crate) fn has_all_of_upgrade(&self) -> bool {
         let stands = |position: &Position| self.holders.contains_key(position) || self.waits(position);
         let tickets = self.upgrade.iter().flat_map(|upgrade| [Some(&upgrade.writer), upgrade.reader.as_ref()]);
@@ -467,7 +472,7 @@ fn is_reading_part(ticket: &Ticket) -> bool {
     ticket.demand == Demand::Shared && ticket.origin == Origin::MultiLock
 }
 
-/// Merges two sorted rows of waiters into one, by turn.
+/// Merges two sorted iterators of waiters into one, in the order of their turns.
 fn merge<'a>(
     readers: impl Iterator<Item = (&'a QueueTurn, &'a Ticket)>,
     others: impl Iterator<Item = (&'a QueueTurn, &'a Ticket)>,

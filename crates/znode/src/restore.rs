@@ -1,12 +1,12 @@
 //! Restore: making the state of a backup the first state of a new cluster.
 //!
-//! A backup tells of the past: the clients of its sessions may have released their locks since, and
-//! may be running. So all sessions end, and with them go ephemeral znodes, tickets, and answers
-//! kept for idempotency keys. The new cluster has a new uuid. Its zxids begin above all that the
-//! old cluster can have given out, so that no fencing token falls.
+//! A backup is old: the clients of its sessions may have released their locks since, and may be
+//! running. So all sessions end, with their ephemeral znodes, tickets, and answers kept for
+//! idempotency keys. The new cluster has a new uuid. Its zxids begin above all that the old cluster
+//! can have used, so that no fencing token falls.
 //!
-//! The restore has the effect of one entry of index 1, applied before there is a log. No other
-//! entry ends a session at that zxid, so a session's end shows later that the restore caused it
+//! The restore acts as one entry of index 1, applied before there is a log. No other entry ends a
+//! session at that zxid, so the zxid of a session's end shows that the restore caused it
 //! ([`State::ended_by_restore`]).
 
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use crate::{
     ZXID_BASE_MAX, Zxid,
 };
 
-/// Path of a znode that stops grants: while it exists, the leader grants no lock.
+/// Path of a znode that stops grants after a restore: while it exists, the leader grants no lock.
 pub const RESTORING: &str = "/zookeeper/restoring";
-/// The index of the entry that a restore stands for: the first of the new log.
+/// Index of the entry that the restore acts as: the first of the new log.
 pub const RESTORED_INDEX: u64 = 1;
-/// The term of the entry that a restore stands for.
+/// Raft term of the entry that the restore acts as.
 pub const RESTORED_TERM: Term = Term(1);
 
 /// The beginning of the data of [`RESTORING`].
@@ -54,7 +54,7 @@ pub enum RestoreError {
         /// The last zxid of the state.
         zxid: u64,
     },
-    /// The zxid base would bring zxids to 2^53.
+    /// The zxid base is so high that zxids could reach 2^53.
     #[error("zxids would begin at {0}, and {ZXID_BASE_MAX} is the most")]
     BaseTooHigh(u64),
 }
@@ -63,7 +63,7 @@ impl State {
     /// Turns the state into that of a new cluster. Znodes keep their zxids.
     ///
     /// # Errors
-    /// If the zxid base is unfit. The state is unchanged then.
+    /// [`RestoreError`] if the zxid base is too low or too high. The state is unchanged then.
     pub fn restore(&mut self, restore: Restore) -> Result<(), RestoreError> {
         let Restore { founding, time_ms, grace_ms } = restore;
         let (base, zxid) = (founding.zxid_base, self.last_zxid.0);
@@ -73,13 +73,13 @@ impl State {
         if base <= zxid {
             return Err(RestoreError::BaseTooLow { base, zxid });
         }
-        // Ids of members, removed ones included, mean nothing in another cluster.
+        // The new cluster has other members, so ids of members and of removed nodes are dropped.
         let level = self.level();
         self.cluster = Some(Arc::new(Cluster::new(founding, level)));
         let at = LogPosition { term: RESTORED_TERM, zxid: Zxid(base + RESTORED_INDEX) };
         self.skip(at);
         self.time_ms = self.time_ms.max(time_ms);
-        // There is no budget, because no client waits for this entry.
+        // The budget of an entry bounds the wait of clients, and no client waits here.
         let budget = Limits { entry_cost_max: u32::MAX, ..(*self.limits).clone() };
         let limits = std::mem::replace(&mut self.limits, Arc::new(budget));
         let (context, mut effects) = (Context::new(at, self.time_ms), Effects::default());
@@ -92,7 +92,8 @@ impl State {
         Ok(())
     }
 
-    /// Ends all sessions without lock-delays: no holder of the old cluster lingers.
+    /// Ends all sessions without lock-delays, and removes the lock nodes that were kept for a
+    /// lock-delay in the old cluster.
     fn end_all_sessions(&mut self, context: &Context, effects: &mut Effects) {
         effects.end = Some(TicketEnd::Expired);
         let sessions: Vec<SessionId> = self.sessions_from(SessionId(0)).map(|session| session.id).collect();
@@ -109,9 +110,9 @@ impl State {
         }
     }
 
-    /// Raises the largest token of every queue. Tickets of persistent znodes stay. One that waits
-    /// may have been granted its lock after the backup, and others after it, so its czxid may not
-    /// become a token any more.
+    /// Raises the largest token of every queue to `token`. Tickets of persistent znodes stay, and
+    /// one of them may have been granted its lock after the backup was made. Its czxid must not
+    /// become a token again, because other tickets may have had larger tokens since.
     fn raise_tokens(&mut self, token: FencingToken) {
         let locks = self.tree.walk().filter(|(_, node)| node.family.queue.is_some());
         let locks: Vec<ZPath> = locks.map(|(path, _)| path).collect();
@@ -127,7 +128,7 @@ impl State {
             NewNode { kind: Kind::Persistent, data: data.into_bytes().into(), acl, contender: None }
         };
         let restoring = path(RESTORING);
-        // The backup may come from a restored cluster in its grace.
+        // The backup may come from a restored cluster that did not grant locks yet.
         if self.tree.contains(&restoring) {
             self.remove(&restoring, context, effects);
         }
@@ -147,13 +148,14 @@ impl State {
         let node = self.tree.get(RESTORING)?;
         let text = std::str::from_utf8(&node.data).ok();
         let digits = text.and_then(|text| text.strip_prefix(GRACE)?.split(',').next());
-        // Another client wrote a text that cannot be read, so the longest session timeout counts.
+        // A client overwrote the text, and it cannot be read, so the longest session timeout
+        // counts.
         let longest = || u64::from(self.limits.session_timeout_max_ms);
         Some(digits.and_then(|digits| digits.parse().ok()).unwrap_or_else(longest))
     }
 
-    /// Tells whether no lock is granted for now, because clients of the old cluster may still
-    /// believe to hold theirs.
+    /// Tells whether the leader grants no lock for now, because clients of the old cluster may
+    /// still believe that they hold locks.
     pub fn is_restoring(&self) -> bool {
         self.tree.get(RESTORING).is_some()
     }

@@ -1,4 +1,5 @@
-//! The state as a sequence of records, and back. Equal states give equal bytes on every replica.
+//! Conversion of the state into a sequence of records, and back. Equal states give equal bytes on
+//! every replica.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -51,7 +52,7 @@ enum Record {
         client: Arc<ClientInfo>,
         connection: u64,
         turn: u64,
-        /// True if the session is still to be ended.
+        /// True if the session has expired and a later entry will remove it.
         ending: bool,
     },
     Request {
@@ -65,7 +66,7 @@ enum Record {
         policy: Policy,
         tickets: Vec<ZPath>,
     },
-    /// A lock that was left to a later entry.
+    /// A lock whose next grants were left to a later entry.
     Unsettled {
         lock: ZPath,
     },
@@ -82,7 +83,7 @@ enum Record {
     Tail {
         records: u64,
     },
-    /// The cluster's note, after `Cluster`; absent if there is none.
+    /// The cluster's note, after `Cluster`; absent if there is no note.
     #[cfg(feature = "next-level")]
     Note {
         text: String,
@@ -108,7 +109,7 @@ struct ZnodeRecord {
     contender: Option<Contender>,
     /// The queue of a lock, without its tickets; `None` if there is no queue.
     queue: Option<QueueRecord>,
-    /// The standing of a ticket; `None` for other znodes.
+    /// Whether a ticket holds or waits; `None` for other znodes.
     standing: Option<Standing>,
 }
 
@@ -116,15 +117,16 @@ struct ZnodeRecord {
 struct QueueRecord {
     settings: LockSettings,
     top_token: FencingToken,
-    /// Name and czxid of an upgrade's write ticket and, while that stands, of its read ticket.
+    /// Name and czxid of an upgrade's write ticket and, while its read ticket exists, of that
+    /// ticket.
     upgrade: Option<(TicketId, Option<TicketId>)>,
 }
 
 type TicketId = (String, Zxid);
 
 impl Record {
-    /// The level of the format that brought this kind of record. The match has no wildcard, so that
-    /// a new kind must get a level.
+    /// The format level that introduced this kind of record. The match has no wildcard, so that a
+    /// new kind must get a level.
     fn level(&self) -> u16 {
         use Record::*;
         match self {
@@ -247,13 +249,13 @@ pub struct StateBuilder {
     known: Levels,
     state: Option<State>,
     records: u64,
-    /// Locks with an upgrade, to be checked when all tickets are there.
+    /// Locks with an upgrade, which are checked after the last record, when all tickets are there.
     upgraded: BTreeSet<ZPath>,
     finished: bool,
 }
 
 impl StateBuilder {
-    /// A builder that waits for the first record.
+    /// A builder that expects the first record.
     pub fn new() -> StateBuilder {
         StateBuilder::default()
     }
@@ -266,7 +268,7 @@ impl StateBuilder {
     /// Adds the next record.
     ///
     /// # Errors
-    /// [`DecodeError`] if the record cannot be read, or does not fit those before it.
+    /// [`DecodeError`] if the record cannot be read, or does not fit the records before it.
     pub fn push(&mut self, record: &[u8]) -> Result<(), DecodeError> {
         let record = decode(record)?;
         if self.finished {
@@ -437,7 +439,7 @@ fn push_znode(state: &mut State, record: ZnodeRecord) -> Result<(), DecodeError>
     if node.contender().is_some_and(|contender| contender.count() == 0) {
         return Err(damaged("a ticket of nobody"));
     }
-    // Only a lingering lock node may have an ended session.
+    // Only a lock node kept for a lock-delay may have an ended session.
     let owned = node.owner().is_none_or(|owner| state.sessions.contains(owner));
     if !owned && node.lingers_until_ms().is_none() {
         return Err(damaged("an ephemeral znode of no session"));
@@ -464,7 +466,8 @@ fn restored(record: QueueRecord) -> Arc<Queue> {
     Arc::new(Queue::restored(record.settings, record.top_token, upgrade))
 }
 
-/// Gives a ticket its standing back: its grant, or its priority. The ticket was added as a waiter.
+/// Makes a restored ticket a holder with its grant, or gives it its priority. The ticket was added
+/// as a waiter.
 fn stand(state: &mut State, ticket: &ZPath, standing: Option<Standing>) -> Result<(), DecodeError> {
     if state.tree[ticket].number(ticket.name()).is_none() {
         return if standing.is_none() { Ok(()) } else { Err(damaged("no ticket holds a lock")) };

@@ -1,4 +1,4 @@
-//! The replicated state, and questions about all of it.
+//! The replicated state, and reads that concern all of it.
 
 pub(crate) mod cluster;
 pub(crate) mod locks;
@@ -22,7 +22,8 @@ use crate::{
     Znode, Zxid,
 };
 
-/// Everything that is replicated. A clone costs O(1) and does not change with the original.
+/// The replicated state. A clone costs O(1), and later changes of the original leave the clone as
+/// it is.
 #[derive(Clone, Debug)]
 pub struct State {
     pub(crate) cluster: Option<Arc<Cluster>>,
@@ -68,7 +69,7 @@ impl State {
         state
     }
 
-    /// A state without even the root, for a snapshot to be read into.
+    /// An empty state without the root, into which a snapshot is read.
     pub(crate) fn empty(limits: Limits) -> State {
         State {
             cluster: None,
@@ -109,32 +110,33 @@ impl State {
         self.tree.len()
     }
 
-    /// The length of all data, in bytes.
+    /// Sum of the lengths of all znodes' data, in bytes.
     pub fn data_bytes(&self) -> u64 {
         self.tree.data_bytes()
     }
 
-    /// Number of locks that have contenders.
+    /// Number of locks that have tickets: lock nodes that hold or wait.
     pub fn lock_count(&self) -> usize {
         self.locks.directory_count()
     }
 
-    /// Number of contenders of all locks, holders included.
+    /// Number of tickets of all locks: lock nodes that hold or wait.
     pub fn contender_count(&self) -> u64 {
         self.locks.ticket_count()
     }
 
-    /// Number of holders of all locks, of those that an open session owns.
+    /// Number of tickets that hold, over all locks; only tickets of open sessions count.
     pub fn holder_count(&self) -> u64 {
         self.locks.holder_count()
     }
 
-    /// The locks with contenders that do not see each other.
+    /// The locks with clients of different libraries that do not count each other's lock nodes.
     pub fn mixed_locks(&self) -> impl Iterator<Item = &ZPath> {
         self.locks.mixed_clients.mixed()
     }
 
-    /// Number of locks with contenders that do not see each other.
+    /// Number of locks with clients of different libraries that do not count each other's lock
+    /// nodes.
     pub fn mixed_lock_count(&self) -> usize {
         self.locks.mixed_clients.len()
     }
@@ -149,7 +151,8 @@ impl State {
         self.tree.get(path)
     }
 
-    /// The session that owns the znode at a path; `None` also if there is no znode.
+    /// The session that owns the ephemeral znode at a path; `None` if the znode is missing or not
+    /// ephemeral.
     pub fn owner_of(&self, path: &ZPath) -> Option<SessionId> {
         self.node(path).and_then(Znode::owner)
     }
@@ -174,7 +177,7 @@ impl State {
     }
 
     /// Number of znodes below a znode, at any depth; 0 if there is no znode. Costs O(log n),
-    /// because each znode keeps its number.
+    /// because each znode keeps this count.
     pub fn descendant_count(&self, path: &ZPath) -> u64 {
         if path.is_root() {
             return self.tree.len() as u64 - 1;
@@ -187,7 +190,7 @@ impl State {
         self.sessions.get(id)
     }
 
-    /// The open sessions with ids above `after`, by id. `SessionId(0)` begins.
+    /// The open sessions with ids above `after`, by id; all open sessions for `SessionId(0)`.
     pub fn sessions_from(&self, after: SessionId) -> impl Iterator<Item = &Session> {
         self.sessions.from(after)
     }
@@ -195,20 +198,21 @@ impl State {
     /// The session that a credential names, if its secret is right.
     ///
     /// # Errors
-    /// `SessionExpired` if the session is not open, or is being ended; `AuthFailed` if the secret
-    /// is wrong.
+    /// `SessionExpired` if the session has ended, or has expired and will be removed by a later
+    /// entry; `AuthFailed` if the secret is wrong.
     pub fn authenticate(&self, credential: &Credential) -> Result<&Session, Error> {
         let session = self.open(credential.session)?;
         if session.secret_hash == credential.secret_hash { Ok(session) } else { Err(Error::AuthFailed) }
     }
 
-    /// An open session that is not being ended.
+    /// The open session with an id, unless it has expired and only waits for a later entry to
+    /// remove it.
     pub(crate) fn open(&self, id: SessionId) -> Result<&Session, Error> {
         self.session(id).filter(|session| !self.sessions.is_ending(session.id)).ok_or(Error::SessionExpired)
     }
 
-    /// Znodes and revoked tickets that could be collected if it were `now_ms`. At most `max`, of
-    /// each kind the longest overdue first.
+    /// Znodes and revoked tickets that may be deleted at the time `now_ms`, at most `max`. Within
+    /// each kind, the longest overdue come first.
     pub fn reap_candidates(&self, now_ms: u64, max: usize) -> Vec<ReapCandidate> {
         let idle_ms = u64::from(self.limits.container_idle_ms);
         let due = self.tree.due(now_ms, idle_ms).chain(self.locks.revocations.due(now_ms));
@@ -225,22 +229,22 @@ impl State {
     /// Checks that the state may grow by `more` bytes.
     ///
     /// # Errors
-    /// `QuotaExceeded` when there is not.
+    /// `QuotaExceeded` when the state would exceed `state_bytes_max`.
     pub(crate) fn check_bytes(&self, more: u64) -> Result<(), Error> {
         let over = self.state_bytes().saturating_add(more) > self.limits.state_bytes_max;
         if over { Err(Error::QuotaExceeded) } else { Ok(()) }
     }
 
-    /// Checks that the znodes of no session may grow by `more` bytes at a path. They have a lower
-    /// bound than the whole state. The rest is for sessions and their znodes, so that locks can be
-    /// taken also when other znodes have filled their part.
+    /// Checks that znodes without a session may grow by `more` bytes at a path. Their bound is
+    /// lower than that of the whole state. The difference is reserved for sessions and ephemeral
+    /// znodes, so that locks can be taken even when other znodes have filled their part.
     /// # Errors
-    /// `QuotaExceeded`, about the path, or about the subtree that has its share.
+    /// `QuotaExceeded`, about the path, or about the child of the root whose subtree is full.
     pub(crate) fn check_plain_bytes(&self, path: &ZPath, more: u64) -> Result<(), Refusal> {
         if more == 0 {
             return Ok(());
         }
-        // The configuration is written by the nodes.
+        // The nodes write this znode, so only the bound of the whole state applies.
         if path.as_str() == CONFIG {
             return self.check_bytes(more).map_err(|error| Refusal::at(error, path));
         }

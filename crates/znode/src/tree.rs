@@ -1,5 +1,4 @@
-//! The tree of znodes, with the indexes and sums of it. All changes of a znode go through this
-//! file.
+//! The tree of znodes, with its indexes and sums. All changes of a znode go through this file.
 
 pub(crate) mod acls;
 pub(crate) mod quota;
@@ -35,8 +34,8 @@ use crate::words::weight::Weight;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tree {
     nodes: OrdMap<ZPath, Arc<Znode>>,
-    /// Znodes that can be collected, by the time from which they can: TTL znodes without children,
-    /// and lingering lock nodes.
+    /// TTL znodes without children, and lock nodes kept for a lock-delay, by the time from which
+    /// they can be deleted.
     timed: OrdSet<(u64, ZPath)>,
     /// Containers that had children and have none, by the time at which the last child was deleted.
     idle: OrdSet<(u64, ZPath)>,
@@ -76,7 +75,7 @@ impl Tree {
         self.nodes.contains_key(path)
     }
 
-    /// The znode at a path, as it is now, whatever changes later. Panics if there is none.
+    /// The znode at a path, unaffected by later changes of the tree. Panics if there is none.
     pub(crate) fn shared(&self, path: &ZPath) -> Arc<Znode> {
         Arc::clone(&self.nodes[path])
     }
@@ -96,7 +95,7 @@ impl Tree {
         self.nodes.range::<_, str>(range).map(|(path, node)| (path, &**node))
     }
 
-    /// All znodes in the order of [`Tree::iter`], as they are now, whatever changes later.
+    /// All znodes in the order of [`Tree::iter`], unaffected by later changes of the tree.
     pub(crate) fn walk(&self) -> impl Iterator<Item = (ZPath, Arc<Znode>)> + Send + use<> {
         self.nodes.clone().into_iter()
     }
@@ -110,13 +109,13 @@ impl Tree {
         self.get(lock).and_then(|node| node.family.queue.as_deref())
     }
 
-    /// The length of all data, in bytes.
+    /// Sum of the lengths of all znodes' data, in bytes.
     pub(crate) fn data_bytes(&self) -> u64 {
         self.data_bytes
     }
 
-    /// Znodes that can be collected: first TTL znodes and lingering lock nodes, the longest overdue
-    /// first; then containers that have been empty for `idle_ms`.
+    /// Znodes that may be deleted at `now_ms`: first TTL znodes and lock nodes whose lock-delay is
+    /// over, the longest overdue first; then containers that have been empty for `idle_ms`.
     pub(crate) fn due(&self, now_ms: u64, idle_ms: u64) -> impl Iterator<Item = &ZPath> {
         let timed = self.timed.iter().take_while(move |(due_ms, _)| *due_ms <= now_ms);
         let idle = self.idle.iter().take_while(move |(emptied_ms, _)| emptied_ms.saturating_add(idle_ms) <= now_ms);
@@ -130,7 +129,7 @@ impl Tree {
         tree + self.acls.bytes() + self.subtrees.weight()
     }
 
-    /// Weights of the subtrees below the root.
+    /// Estimated memory of the subtrees, one for each child of the root.
     pub(crate) fn subtrees(&self) -> &Subtrees {
         &self.subtrees
     }
@@ -148,9 +147,9 @@ impl Tree {
         self.nodes.insert(ZPath::root(), Arc::new(root));
     }
 
-    /// Adds a znode to the tree, to its parent's list and, if it is a ticket, to the parent's
-    /// queue. `count` updates the counters of the parent. Returns the number of tickets that the
-    /// parent then has.
+    /// Adds a znode to the tree, to its parent's list of children and, if it is a ticket, to the
+    /// parent's queue. `count` updates the parent's counters. Returns the number of tickets in the
+    /// parent's queue afterwards.
     pub(crate) fn link(
         &mut self,
         path: &ZPath,
@@ -184,8 +183,8 @@ impl Tree {
         tickets
     }
 
-    /// Removes a znode without children. Returns the znode, the grant of the ticket if it held, and
-    /// the number of tickets that its parent has left.
+    /// Removes a znode without children. Returns the znode, its grant if it was a ticket that held,
+    /// and the number of tickets left in the parent's queue.
     pub(crate) fn unlink(
         &mut self,
         path: &ZPath,
@@ -239,7 +238,8 @@ impl Tree {
         answer
     }
 
-    /// Changes the contender of a ticket; `None` when the ticket was made by a create and has none.
+    /// Changes the contender (the record of the acquires) of a ticket. `None` for a ticket that a
+    /// plain create made, because it has no contender.
     pub(crate) fn edit_contender<T>(&mut self, ticket: &ZPath, change: impl FnOnce(&mut Contender) -> T) -> Option<T> {
         let changed = self.edit(ticket, |node| {
             let contender = Arc::make_mut(node.contender.as_mut()?);
@@ -255,7 +255,7 @@ impl Tree {
         self.edit(lock, |node| node.family.edit_queue(change))
     }
 
-    /// Replaces a znode's ACL.
+    /// Replaces a znode's ACL, then applies `change` to the znode and returns its result.
     pub(crate) fn set_acl<T>(&mut self, path: &ZPath, acl: Arc<[Acl]>, change: impl FnOnce(&mut Znode) -> T) -> T {
         let acl = self.acls.take(acl);
         let (answer, before) = self.edit(path, |node| {
@@ -276,7 +276,7 @@ impl Tree {
         idle_since(node).map(|emptied_ms| self.idle.remove(&(emptied_ms, path.clone())));
     }
 
-    /// Usage of a subtree, with its root; zero if the root does not exist.
+    /// Usage of the subtree at a path, with its top znode; zero if that znode does not exist.
     pub(crate) fn usage(&self, subtree: &ZPath) -> Usage {
         let Some(node) = self.get(subtree) else {
             return Usage::default();
@@ -285,7 +285,7 @@ impl Tree {
         Usage { count: own.count + below.count, bytes: own.bytes + below.bytes }
     }
 
-    /// Changes the usage that each ancestor of a path keeps, but the root of the tree.
+    /// Applies `change` to the usage that each ancestor of a path keeps. The root keeps none.
     pub(crate) fn change_below(&mut self, path: &ZPath, change: impl Fn(&mut Usage)) {
         let mut above = path.as_str();
         while let Some(slash) = above.rfind('/').filter(|slash| *slash > 0) {
@@ -348,8 +348,8 @@ impl Tree {
     }
 }
 
-/// Time at which a znode can be collected: a TTL znode without children, or a lingering lock node.
-/// `None` for others.
+/// Time from which a TTL znode without children, or a lock node kept for a lock-delay, may be
+/// deleted, in milliseconds since 1970. `None` for other znodes.
 pub(crate) fn timed_at(node: &Znode) -> Option<u64> {
     match node.kind {
         Kind::Ttl { ttl_ms } if node.family.names.is_empty() => Some(node.mtime_ms.saturating_add(ttl_ms)),
@@ -357,8 +357,8 @@ pub(crate) fn timed_at(node: &Znode) -> Option<u64> {
     }
 }
 
-/// Time since which a container has no children, in milliseconds since 1970. `None` if it never had
-/// a child.
+/// Time since which a container has had no children, in milliseconds since 1970. `None` for a
+/// container that never had a child, and for other znodes.
 pub(crate) fn idle_since(node: &Znode) -> Option<u64> {
     let idle = node.kind == Kind::Container && node.creates > 0 && node.family.names.is_empty();
     idle.then_some(node.emptied_ms)

@@ -1,4 +1,4 @@
-//! The client that asks in an entry, as the histories keep it.
+//! The client that sent the request of an entry, as histories record it.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::words::client_info::{TEXT_MAX, short};
 use crate::{Actor, ClientInfo, Identity, SUPER, Session, SessionId, State, user};
 
 impl State {
-    /// The client that asks in this entry.
+    /// The client that sent the request of this entry.
     pub(crate) fn actor(&self, context: &Context, effects: &Effects) -> Actor {
         let session = context.session.and_then(|id| self.session_of(id, effects));
         let mut client = session.map_or_else(ClientInfo::default, |session| (*session.client).clone());
@@ -21,14 +21,14 @@ impl State {
         }
     }
 
-    /// A session that is open or that this entry ends.
+    /// The session with an id, if it is open or if this entry ends it.
     pub(crate) fn session_of<'a>(&'a self, id: SessionId, effects: &'a Effects) -> Option<&'a Session> {
         self.session(id).or_else(|| effects.ended.get(&id).map(|session| &**session))
     }
 }
 
-/// The first identity that is not the super user's, without its proof. Empty if there are no
-/// identities.
+/// The first identity that is not the super user's scheme, without its proof, as in `digest:bob`.
+/// Empty if there are no identities.
 fn shown(identities: &[Identity]) -> String {
     let named = identities.iter().find(|identity| identity.scheme != SUPER).or(identities.first());
     let Some(Identity { scheme, id }) = named else { return String::new() };

@@ -1,38 +1,40 @@
 //! The budget of an entry: how much work one entry may do.
 //!
-//! Applying an entry keeps all readers of the state waiting, so each entry has a budget: it may
-//! make, remove and grant a lock to [`crate::Limits::entry_cost_max`] znodes. Each of these is a
-//! step, counted as it is done. A change of a znode changes all its ancestors, so a znode that is
-//! far down takes several steps. A request that takes more steps is refused (`TooManyOps`) and
-//! undone. But a session can always end and a ticket can always be released, so
+//! Applying an entry makes all readers of the state wait, so each entry has a budget of
+//! [`crate::Limits::entry_cost_max`] steps. Making a znode, removing one, and granting a lock to
+//! one takes a step. A change of a znode changes all its ancestors, so a znode far down in the tree
+//! takes several steps. A request that takes more steps is refused (`TooManyOps`) and undone. But a
+//! session can always end and a ticket can always be released, so
 //!
-//! * the end of one session is one entry, whatever the session owns. `ephemerals_max` bounds that;
-//! * a leader's expiry ends the first of its sessions, and the next ones as long as there is room;
-//!   the leader proposes it again for the rest;
+//! * the end of one session is one entry, however many znodes the session owns: `ephemerals_max`
+//!   bounds their number;
+//! * an expiry of several sessions ends the first one, and the next ones as long as the budget
+//!   lasts; the leader proposes the expiry again for the others;
 //! * waiters whose grant exceeds the budget are granted their lock by later entries. The leader
-//!   makes such entries while locks are unsettled ([`State::is_unsettled`]).
+//!   proposes such entries while grants are left over ([`State::is_unsettled`]).
 //!
-//! Work that only reads has bounds at the places where it is done. docs/znode-model.md lists them
-//! all.
+//! Work that only reads has its own bounds, at the places where it is done. docs/znode-model.md
+//! lists them all.
 
 use crate::edits::effects::Effects;
 use crate::{Error, Limits, Refusal, SessionId, State, ZPath};
 
-/// Most unsettled locks that one entry looks at.
+/// Most locks with left-over grants that one entry looks at.
 const TAKEN_UP_MAX: usize = 1_024;
 
 impl State {
-    /// Tells whether locks are left to later entries. Any entry looks at them.
+    /// Tells whether grants in some locks were left to later entries. Any entry makes such grants.
     pub fn is_unsettled(&self) -> bool {
         !self.locks.unsettled().is_empty()
     }
 
-    /// Cost of ending a session, in steps of an entry's budget. Takes O(n) in its ephemeral znodes.
+    /// Cost of ending a session, in steps of an entry's budget. The computation takes O(n) in the
+    /// session's ephemeral znodes.
     pub fn cost_of_ending(&self, session: SessionId) -> u64 {
         self.session(session).map_or(0, |session| session.ephemerals().map(steps_to).sum::<u64>() + 1)
     }
 
-    /// Steps that are left of the entry's budget.
+    /// Steps of the entry's budget that are not used yet.
     pub(crate) fn steps_left(&self, effects: &Effects) -> u64 {
         u64::from(self.limits.entry_cost_max).saturating_sub(effects.steps)
     }
@@ -40,13 +42,14 @@ impl State {
     /// Checks that the entry is within its budget.
     ///
     /// # Errors
-    /// `TooManyOps` when it is not.
+    /// `TooManyOps` when the entry has used more steps.
     pub(crate) fn check_steps(&self, effects: &Effects) -> Result<(), Refusal> {
         let over = effects.steps > u64::from(self.limits.entry_cost_max);
         if over { Err(Error::TooManyOps.into()) } else { Ok(()) }
     }
 
-    /// The first of the sessions, and those after it for which one entry has room.
+    /// The first of the sessions, and as many of the following ones as one entry can end within its
+    /// budget.
     pub(crate) fn ending_together<'a>(&self, sessions: &'a [SessionId]) -> &'a [SessionId] {
         let mut cost = 0;
         let fits = |id: &&SessionId| {
@@ -57,7 +60,7 @@ impl State {
         &sessions[..sessions.iter().take_while(fits).count()]
     }
 
-    /// Looks again at locks that earlier entries had to leave.
+    /// Marks locks for another look at their waiters, if earlier entries left grants there.
     pub(crate) fn take_up_unsettled(&mut self, effects: &mut Effects) {
         for lock in self.locks.take_unsettled(TAKEN_UP_MAX) {
             effects.queue_changed(&lock);
@@ -70,7 +73,7 @@ pub(crate) fn steps_to(path: &ZPath) -> u64 {
     steps_at(path.depth())
 }
 
-/// Number of ancestors whose change takes about as long as making one znode.
+/// Number of ancestors whose change takes about as long as the creation of one znode.
 const ANCESTORS_A_STEP: usize = 8;
 
 pub(crate) fn steps_at(depth: usize) -> u64 {
@@ -78,8 +81,8 @@ pub(crate) fn steps_at(depth: usize) -> u64 {
 }
 
 impl Limits {
-    /// Steps of [`Limits::entry_cost_max`] that a transaction takes with [`Limits::ops_max`]
-    /// creates at [`Limits::path_depth_max`].
+    /// Steps of [`Limits::entry_cost_max`] that a multi takes with [`Limits::ops_max`] creates at
+    /// the depth [`Limits::path_depth_max`].
     pub fn creates_cost_max(&self) -> u64 {
         steps_at(self.path_depth_max as usize).saturating_mul(u64::from(self.ops_max))
     }

@@ -1,4 +1,4 @@
-//! Quotas while the tree changes: counting usage, and refusing what exceeds a hard limit.
+//! Quotas while the tree changes: counting usage, and refusing writes beyond a hard limit.
 
 use crate::tree::quota::{Growth, QUOTAS, stats_of, subtree_of};
 use crate::tree::system_paths::{LIMITS, STATS};
@@ -10,12 +10,12 @@ impl State {
         self.quotas.iter()
     }
 
-    /// The quotas whose subtrees exceed a limit of either kind.
+    /// The quotas whose subtrees exceed a soft or hard limit.
     pub fn exceeded_quotas(&self) -> impl Iterator<Item = (&ZPath, &Quota)> {
         self.quotas.exceeded()
     }
 
-    /// Tells whether the subtree exceeds a limit of its quota, of either kind.
+    /// Tells whether the subtree exceeds a soft or hard limit of its quota.
     pub fn exceeds_quota(&self, subtree: &ZPath) -> bool {
         self.quotas.is_exceeded(subtree)
     }
@@ -25,11 +25,11 @@ impl State {
         self.quotas.get(subtree).is_some_and(|quota| quota.limits.count_hard.or(quota.limits.bytes_hard).is_some())
     }
 
-    /// Refuses a write that would bring a subtree beyond a hard limit. A write that adds nothing
-    /// always passes, so that a full subtree can be emptied.
+    /// Refuses a write that would take a subtree beyond a hard limit. A write that adds nothing to
+    /// a subtree always passes, so that a full subtree can be emptied.
     ///
     /// # Errors
-    /// `QuotaExceeded`, with the subtree whose quota it is.
+    /// `QuotaExceeded`, with the path of the subtree that is full.
     pub(crate) fn check_quota(&self, path: &ZPath, growth: Growth) -> Result<(), Refusal> {
         for subtree in self.quotas.charged(path) {
             let Quota { limits, usage } = self.quotas[&subtree];
@@ -44,13 +44,13 @@ impl State {
         Ok(())
     }
 
-    /// Checks the data of a znode that sets a quota. Data at other paths always passes.
+    /// Checks the data of a znode that sets a quota. Data at any other path passes.
     pub(crate) fn check_quota_text(&self, path: &ZPath, data: &[u8]) -> Result<(), Error> {
         if subtree_of(path, LIMITS).is_some() { QuotaLimits::parse(data).map(drop) } else { Ok(()) }
     }
 
-    /// Counts a new znode with `bytes` of data. True if the znode belongs to a quota, so that its
-    /// data may have been replaced by the usage.
+    /// Counts a new znode with `bytes` bytes of data. Returns true for a path below
+    /// `/zookeeper/quota`: the usage may have replaced the data there.
     pub(crate) fn quota_created(&mut self, path: &ZPath, bytes: u64) -> bool {
         self.charge(path, |used| Usage { count: used.count + 1, bytes: used.bytes + bytes });
         self.quota_set(path)
@@ -65,13 +65,14 @@ impl State {
         }
     }
 
-    /// Counts a change of data from `before` to `now` bytes. True as in [`State::quota_created`].
+    /// Counts a change of data from `before` to `now` bytes. Returns the same as
+    /// [`State::quota_created`].
     pub(crate) fn quota_changed(&mut self, path: &ZPath, before: u64, now: u64) -> bool {
         self.charge(path, |used| Usage { bytes: used.bytes - before + now, ..used });
         self.quota_set(path)
     }
 
-    /// Finds all quotas in the tree, which came from a snapshot.
+    /// Collects all quotas from the znodes of a tree that was read from a snapshot.
     pub(crate) fn find_quotas(&mut self) {
         let limits = self.tree.between(QUOTAS, "/zookeeper/quota0").filter_map(|(path, node)| {
             // The data may be malformed in a znode that was written before quotas were supported.
@@ -103,8 +104,9 @@ impl State {
         if all { Ok(()) } else { Err(format!("{limits} znodes with limits, {:?}", self.quotas)) }
     }
 
-    /// Takes over the limits that a znode sets, or writes usage anew that a client has overwritten.
-    /// True if the path is below `/zookeeper/quota`.
+    /// Takes over the limits from a znode that sets a quota. For a znode that shows usage, writes
+    /// the usage again, because a client has overwritten it. Returns true if the path is below
+    /// `/zookeeper/quota`.
     fn quota_set(&mut self, path: &ZPath) -> bool {
         if !path.as_str().starts_with(QUOTAS) {
             return false;
@@ -130,8 +132,8 @@ impl State {
         }
     }
 
-    /// Writes the usage of a subtree into its `zookeeper_stats`. As in ZooKeeper, the znode's
-    /// version and zxids stay.
+    /// Writes the usage of a subtree into its `zookeeper_stats` znode, if it exists. As in
+    /// ZooKeeper, the znode's version and zxids do not change.
     fn tell_usage(&mut self, subtree: &ZPath) {
         let stats = stats_of(subtree);
         let Some(quota) = self.quotas.get(subtree).filter(|_| self.tree.contains(&stats)) else {

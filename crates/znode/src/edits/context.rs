@@ -1,42 +1,42 @@
-//! The entry that is being applied: its zxid and term, and the client that asks.
+//! The entry that is being applied: its zxid and term, and the client that sent the request.
 
 use std::net::IpAddr;
 
 use crate::queue::ended::Moment;
 use crate::{Attempt, Error, Hold, Identity, LogPosition, RequestKey, SessionId, Term, Zxid};
 
-/// Facts about an entry. They do not change while the entry is applied.
+/// Facts about an entry, which are fixed while the entry is applied.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) zxid: Zxid,
     pub(crate) term: Term,
     /// The time of the state at this entry, in milliseconds since 1970.
     pub(crate) time_ms: u64,
-    /// The session that asks; `None` for a request without one.
+    /// The session of the request; `None` for a request without a session.
     pub(crate) session: Option<SessionId>,
     /// The identities that the client has proven, beyond `world:anyone`.
     pub(crate) identities: Vec<Identity>,
-    /// The address that the request came from; `None` if the request does not say it.
+    /// The address that the request came from; `None` if the request does not contain it.
     pub(crate) address: Option<IpAddr>,
-    /// The request's idempotency key.
+    /// The request's idempotency key; `None` if the client sent none.
     pub(crate) key: Option<RequestKey>,
-    /// The try of an acquire; 0 for other requests.
+    /// The attempt of an acquire; 0 for other requests.
     pub(crate) attempt: Attempt,
 }
 
 impl Context {
-    /// Facts about an entry without a client.
+    /// Facts about an entry without a client's request.
     pub(crate) fn new(at: LogPosition, time_ms: u64) -> Context {
         let LogPosition { term, zxid } = at;
         let (session, identities, address, key, attempt) = Default::default();
         Context { zxid, term, time_ms, session, identities, address, key, attempt }
     }
 
-    /// The hold that an acquire adds to its lock node. The key also becomes the UUID in the node's
-    /// name.
+    /// The hold that an acquire adds to its ticket. Its key also becomes the UUID in the lock
+    /// node's name.
     ///
     /// # Errors
-    /// `BadArguments` without a key.
+    /// `BadArguments` if the request has no key.
     pub(crate) fn hold(&self) -> Result<Hold, Error> {
         let key = self.key.ok_or(Error::BadArguments)?;
         Ok(Hold { key, attempts: vec![self.attempt] })

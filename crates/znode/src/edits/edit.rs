@@ -1,4 +1,4 @@
-//! Edits of which operations are made: a znode is added, removed or gets other data. Each edit
+//! The edits of which operations consist: adding a znode, removing one, replacing data. Each edit
 //! updates every index and records the events. The bounds that are checked before an edit are here,
 //! too.
 
@@ -12,8 +12,8 @@ use crate::tree::system_paths::is_system;
 use crate::tree::znode::Family;
 use crate::{Acl, Contender, Error, EventKind, Kind, Refusal, Reply, Stat, State, Usage, ZPath, Znode};
 
-/// The number of creates after which a parent has no sequence numbers left. One more would wrap in
-/// ZooKeeper, and clients that compare names would take it for the first.
+/// Number of creates after which a parent has no sequence numbers left. The next number would wrap
+/// in ZooKeeper's 32 bits, and clients that compare names would take its znode for the first.
 pub const SEQUENCE_MAX: u64 = i32::MAX as u64;
 
 /// A znode that passed all checks and is about to be added to the tree.
@@ -62,8 +62,8 @@ impl State {
         if told { self.tree[path].stat() } else { stat }
     }
 
-    /// Adds a znode to the tree, to its lock and to its session. `count` updates the counters of
-    /// the parent.
+    /// Adds a znode to the tree, to its session, and to the queue of its parent if it is a ticket.
+    /// `count` updates the counters of the parent.
     pub(crate) fn link(&mut self, path: &ZPath, parent: &ZPath, node: Znode, count: impl FnOnce(&mut Znode)) {
         if let Some(session) = node.owner().and_then(|owner| self.sessions.get_mut(owner)) {
             session.own(path, parent, node.contender());
@@ -86,7 +86,7 @@ impl State {
         if node.number(path.name()).is_some() {
             effects.queue_changed(&parent);
         }
-        // The owner of a lingering lock node is an ended session.
+        // The owner may have ended already: its lock node was kept for the lock-delay.
         if let Some(session) = node.owner().and_then(|owner| self.sessions.get_mut(owner)) {
             session.disown(path, &parent, node.contender());
         }
@@ -96,7 +96,7 @@ impl State {
         }
     }
 
-    /// Replaces the data of a znode for a client. The caller has checked the permission.
+    /// Replaces the data of a znode for a client. The caller has checked the client's permission.
     pub(crate) fn set_data(
         &mut self,
         path: &ZPath,
@@ -116,7 +116,7 @@ impl State {
         self.replace_data(path, data, context, effects)
     }
 
-    /// Replaces the data of an existing znode without a bound on its length, because the bound may
+    /// Replaces the data of an existing znode without checking its length, because the limit may
     /// have been lowered since the znode was made.
     pub(crate) fn replace_data(
         &mut self,
@@ -145,12 +145,12 @@ impl State {
         }
         self.tell(EventKind::DataChanged, path, context, effects);
         let told = self.quota_changed(path, before, after);
-        // The usage of a subtree may have been written into this znode.
+        // If the znode shows the usage of a quota, the usage has replaced the data.
         Ok(Reply::Set { stat: if told { self.tree[path].stat() } else { stat } })
     }
 
-    /// Checks that a znode at `path` may be made in `parent`, with the directories that are missing
-    /// in between: `count` znodes in all. Their weight is not checked.
+    /// Checks that a znode at `path` may be made below `parent`, with its missing ancestors:
+    /// `count` znodes in all. The memory bound is checked elsewhere.
     pub(crate) fn check_room(&self, parent: &Znode, path: &ZPath, data: usize, count: u64) -> Result<(), Error> {
         let limits = &*self.limits;
         if parent.owner().is_some() {
@@ -168,8 +168,8 @@ impl State {
         }
     }
 
-    /// Checks that there is room for an ACL that perhaps no other znode has. The bound is that for
-    /// znodes of no session, because a client may give each ephemeral znode a long ACL.
+    /// Checks that there is memory for an ACL, as if no other znode had it. The bound for znodes
+    /// without a session applies also to ephemeral znodes, because each may have a long ACL.
     pub(crate) fn check_acl_room(&self, path: &ZPath, acl: &[Acl]) -> Result<(), Refusal> {
         self.check_plain_bytes(path, self.tree.acl_growth(acl))
     }
@@ -194,12 +194,12 @@ impl State {
 }
 
 /// The ACL for a new znode. An ACL equal to the parent's shares its memory, since most trees have
-/// one ACL. An empty ACL stands for the parent's.
+/// only one ACL. An empty ACL stands for the parent's.
 pub(crate) fn shared_acl(acl: Vec<Acl>, parent: &Znode) -> Arc<[Acl]> {
     if acl.is_empty() || *parent.acl == *acl { Arc::clone(&parent.acl) } else { acl.into() }
 }
 
-/// The sequence number of the next sequential child.
+/// The sequence number of the parent's next sequential child.
 pub(crate) fn next_number(parent: &Znode) -> Result<u64, Error> {
     if parent.creates < SEQUENCE_MAX { Ok(parent.creates) } else { Err(Error::SequenceExhausted) }
 }
@@ -208,8 +208,8 @@ pub(crate) fn expect_version(expected: i32, actual: i32) -> Result<(), Error> {
     if expected == -1 || expected == actual { Ok(()) } else { Err(Error::BadVersion) }
 }
 
-/// The version after a change. Versions have 32 bits and wrap, but leave out -1, which means "any"
-/// to a client (ZOOKEEPER-4743).
+/// The version after a change. Versions have 32 bits and wrap, but skip -1, which stands for any
+/// version in a request (ZOOKEEPER-4743).
 pub(crate) fn next_version(version: i32) -> i32 {
     if version == -2 { 0 } else { version.wrapping_add(1) }
 }

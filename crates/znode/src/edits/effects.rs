@@ -1,5 +1,5 @@
-//! Effects of an entry besides the state: events, and queues that are looked at when the operation
-//! is done.
+//! Effects of an entry besides the changed state: its events, and the queues whose waiters must be
+//! examined afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,21 +7,21 @@ use std::sync::Arc;
 use crate::queue::ended::TicketEnd;
 use crate::{Acl, Event, EventKind, EventRecord, Session, SessionId, ZPath, Zxid};
 
-/// Effects of one entry so far. The client that asked is in its
+/// Effects of one entry so far. The client that sent the request is in its
 /// [`Context`](crate::edits::context::Context).
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
     pub(crate) events: Vec<EventRecord>,
-    /// Parents that have their [`EventKind::ChildrenChanged`] already; a transaction has one for
-    /// each parent.
+    /// Parents for which [`EventKind::ChildrenChanged`] is recorded: a transaction has at most one
+    /// such event for each parent.
     parents: BTreeSet<ZPath>,
-    /// Locks whose queues have changed and whose waiters are still to be looked at.
+    /// Locks whose queues have changed and whose waiters are not examined yet.
     queues: BTreeSet<ZPath>,
     /// Steps of the entry's budget taken so far; see `budget.rs`.
     pub(crate) steps: u64,
     /// The sessions that this entry ends.
     pub(crate) ended: BTreeMap<SessionId, Arc<Session>>,
-    /// The reason for which tickets end in this entry. `None` if it depends on the ticket.
+    /// The reason for which tickets end in this entry. `None` if each ticket has its own reason.
     pub(crate) end: Option<TicketEnd>,
 }
 
@@ -34,14 +34,14 @@ impl Effects {
         std::mem::take(&mut self.queues)
     }
 
-    /// Tells whether the transaction has its one event for a parent's children already, and notes
-    /// that it has.
+    /// Tells whether [`EventKind::ChildrenChanged`] was already recorded for a parent, and marks it
+    /// as recorded.
     pub(crate) fn has_told_of_children(&mut self, parent: &ZPath) -> bool {
         !self.parents.insert(parent.clone())
     }
 
-    /// Adds an event. The ACLs are those of the znode and of its parent; `None` where all clients
-    /// may read it.
+    /// Adds an event. The ACLs are those of the znode and of its parent; `None` for a znode that
+    /// all clients may read.
     pub(crate) fn push(
         &mut self,
         zxid: Zxid,
@@ -54,7 +54,7 @@ impl Effects {
         self.events.push(EventRecord { event, acl, parent_acl });
     }
 
-    /// Drops all effects, because the operation was refused.
+    /// Drops events, changed queues and steps, because the operation was refused and undone.
     pub(crate) fn clear(&mut self) {
         self.events.clear();
         self.parents.clear();

@@ -1,4 +1,4 @@
-//! Recording of events, each with the ACLs that say which clients may hear of it.
+//! Recording of events, each with the ACLs that decide which clients receive it.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ impl State {
     }
 
     /// Records that a znode was created or deleted, and that its parent's list of children changed.
-    /// `acl` says which clients may read the znode.
+    /// `acl` decides which clients may read the znode; `None` for all.
     pub(crate) fn tell_with_parent(
         &self,
         kind: EventKind,
@@ -23,7 +23,7 @@ impl State {
         context: &Context,
         effects: &mut Effects,
     ) {
-        // Clients that may read the parent may know the name.
+        // Clients that may read the parent may know the names of its children.
         let parent_acl = self.name_readers(path);
         effects.push(context.zxid, kind, path, acl, parent_acl.clone());
         if !effects.has_told_of_children(parent) {

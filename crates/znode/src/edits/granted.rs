@@ -1,4 +1,4 @@
-//! Grants of a lock to one ticket, at its turn or out of turn.
+//! Grants of a lock to one ticket, in the order of the queue or ahead of it.
 
 use crate::edits::context::Context;
 use crate::edits::effects::Effects;
@@ -8,7 +8,7 @@ use crate::queue::{Origin, Position, Queue, Ticket};
 use crate::{EventKind, State, ZPath};
 
 impl State {
-    /// Grants a waiter the lock, whether or not it is its turn.
+    /// Grants a waiter the lock, whatever waits before it.
     pub(crate) fn grant_out_of_turn(
         &mut self,
         lock: &ZPath,
@@ -26,15 +26,16 @@ impl State {
         if owned {
             self.locks.count_holder();
         }
-        // A ticket that this entry made gets no event: the answer tells of the grant.
+        // A ticket that this entry made gets no event, because the client's answer tells of the
+        // grant.
         if owned && position.czxid < context.zxid {
             self.tell(EventKind::Granted, &self.ticket_at(lock, position), context, effects);
         }
     }
 
-    /// Grants the lock at once to the read ticket of a downgrade: a reader with the number of the
-    /// write ticket that its session holds. A part of a multi-lock is left out, because it holds
-    /// only together with the other parts.
+    /// Grants the lock at once to the read ticket of a downgrade: a reader of the session that
+    /// holds the write ticket, with the number of that ticket. A part of a multi-lock is not
+    /// granted, because it can hold only together with the other parts.
     pub(crate) fn grant_downgraded(&mut self, ticket: &ZPath, context: &Context, effects: &mut Effects) {
         let (lock, position) = self.position_of(ticket);
         let reads = |reader: &&Ticket| reader.demand == Demand::Shared && reader.origin != Origin::MultiLock;

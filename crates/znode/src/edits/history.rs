@@ -1,4 +1,4 @@
-//! Histories: tickets of a lock and sessions that have ended, with the reasons.
+//! Histories: the ended tickets of locks and the ended sessions, with the reasons.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::words::client_info::short;
 use crate::words::ticket_name::mode_of;
 use crate::{Acl, Actor, ClientInfo, Identity, Op, READ, Session, SessionId, State, ZPath, Znode, Zxid, permits};
 
-/// The tickets that a lock remembers, with the newest end first; at most `max`. Empty for a lock
+/// The ended tickets that a lock remembers, the newest end first; at most `max`. Empty for a lock
 /// without a history.
 pub fn history(state: &State, lock: &ZPath, max: usize) -> Vec<Arc<EndedTicket>> {
     let Some(history) = state.locks.histories.of(lock) else {
@@ -24,8 +24,7 @@ pub fn history(state: &State, lock: &ZPath, max: usize) -> Vec<Arc<EndedTicket>>
     tickets
 }
 
-/// Tickets that ended in the entry of this zxid or later, with their locks, as far as these
-/// remember them.
+/// Remembered tickets that ended in the entry `zxid` or later, with their locks.
 pub fn ended_in(state: &State, zxid: Zxid) -> impl Iterator<Item = (&ZPath, &EndedTicket)> {
     let histories = &state.locks.histories;
     let of = move |lock| histories.of(lock).map(|history| (lock, history));
@@ -36,8 +35,8 @@ pub fn ended_in(state: &State, zxid: Zxid) -> impl Iterator<Item = (&ZPath, &End
     })
 }
 
-/// Tells whether a client with these identities may read the history of a lock. It must be able to
-/// read the directory now, and to have read it when a ticket ended last.
+/// Tells whether a client with these identities may read the history of a lock. Its ACL must allow
+/// reading now, and have allowed it when a ticket of the lock ended last.
 pub fn may_read_history(state: &State, lock: &ZPath, reader: &[Identity]) -> bool {
     let then = state.locks.histories.of(lock).and_then(|history| history.readers.as_deref());
     then.is_none_or(|acl| permits(acl, READ, reader)) && state.may_read(lock, reader)
@@ -47,36 +46,36 @@ pub fn may_read_history(state: &State, lock: &ZPath, reader: &[Identity]) -> boo
 const LOOKS_MAX: usize = 512;
 
 /// Tells whether a client with these identities may know about an ended session: whether it may
-/// read a history with a ticket of that session. The search looks at locks in which a ticket ended
-/// with the session or soon after it, and then at locks in which a ticket ended during the
-/// session's life.
+/// read a history with a ticket of that session. The search first looks at locks in which a ticket
+/// ended last with the session or soon after it, then at locks in which a ticket ended last during
+/// the session's life.
 pub fn may_read_of_ended(state: &State, session: &EndedSession, reader: &[Identity]) -> bool {
     let (opened, ended) = (Zxid(session.id.0), session.ended.zxid);
     let histories = &state.locks.histories;
     let since = histories.since(ended).take(LOOKS_MAX);
     let before = histories.between(opened, ended).take(LOOKS_MAX);
-    // A history leaves out the client of a lock node that fewer clients might read.
+    // A history omits the client of a lock node that fewer clients could read than the lock.
     let tells = |past: &EndedTicket| past.session == session.id && !past.client.is_empty();
     let theirs = |history: &History| history.grants.iter().chain(&history.waits).any(|past| tells(past));
     let known = |lock: &ZPath| histories.of(lock).is_some_and(theirs);
     since.chain(before).any(|lock| known(lock) && may_read_history(state, lock, reader))
 }
 
-/// The reason for which tickets end in an entry with this operation; `None` if it depends on the
-/// ticket.
+/// The reason for which tickets end in an entry with this operation; `None` if each ticket has its
+/// own reason.
 pub(crate) fn end_of(op: &Op) -> Option<TicketEnd> {
     match op {
         Op::CloseSession { .. } => Some(TicketEnd::Closed),
         Op::ExpireSessions { .. } => Some(TicketEnd::Expired),
         Op::Withdraw { .. } => Some(TicketEnd::Withdrawn),
         Op::Reap { .. } | Op::Revoke { .. } => Some(TicketEnd::Revoked),
-        // The reason depends on the owner of the ticket.
+        // The reason depends on whether the ticket belongs to the session of the request.
         _ => None,
     }
 }
 
 impl State {
-    /// A session that has ended and is still remembered.
+    /// The record of an ended session; `None` if it is unknown or forgotten.
     pub fn ended_session(&self, id: SessionId) -> Option<&EndedSession> {
         self.locks.histories.session(id, &self.limits, self.time_ms)
     }
@@ -95,8 +94,8 @@ impl State {
         self.locks.histories.add_session(ended, &self.limits);
     }
 
-    /// Notes that a lock node is removed or begins to linger: its revocation is dropped, and the
-    /// lock's history gets the ticket.
+    /// Records the end of a ticket, whose lock node is removed or kept only for its lock-delay.
+    /// Drops its revocation, and adds the ticket to the lock's history.
     pub(crate) fn ticket_ended(
         &mut self,
         path: &ZPath,
@@ -108,7 +107,7 @@ impl State {
         let (Some(session), Some(lock)) = (node.owner(), path.parent()) else {
             return;
         };
-        // A node that lingered has ended already.
+        // For a lock node kept for its lock-delay, the end is recorded already.
         if node.number(path.name()).is_none() || node.lingers_until_ms().is_some() {
             return;
         }
@@ -123,8 +122,8 @@ impl State {
             (false, _) => TicketEnd::Admin,
         });
         let by = match end {
-            // At its deadline the leader removes the ticket on behalf of the client that revoked
-            // it.
+            // The leader removes a revoked ticket at its deadline on behalf of the client that
+            // revoked it.
             TicketEnd::Revoked | TicketEnd::Admin => {
                 let actor = Some(self.actor(context, effects)).filter(|actor| *actor != Actor::default());
                 actor.or(asked.map(|asked| asked.by))
@@ -140,7 +139,7 @@ impl State {
             mode: contender.map_or_else(|| mode_of(path.name()), |contender| contender.mode),
             session,
             owner: contender.map_or_else(String::new, |contender| short(&contender.owner)),
-            // A label that some readers of the history might not read is not remembered.
+            // The label is omitted if some readers of the history could not read it.
             label: if is_open {
                 short(node.label(self.limits.label_bytes_max).unwrap_or_default())
             } else {
@@ -158,14 +157,14 @@ impl State {
         self.remember_ticket(&lock, ticket, readers);
     }
 
-    /// The ACL that guards the history of a lock; `None` if all clients may read it.
+    /// The ACL that guards the history of a lock; `None` if all clients may read the history.
     pub(crate) fn history_readers(&self, lock: &ZPath) -> Option<Arc<[Acl]>> {
         let acl = &self.nearest(lock.as_str()).1.acl;
         (!permits(acl, READ, &[])).then(|| Arc::clone(acl))
     }
 
-    /// Adds a ticket to a lock's history. If the state is above its bound, older histories are
-    /// forgotten.
+    /// Adds a ticket to a lock's history. If the state exceeds its memory bound, older histories
+    /// are forgotten.
     pub(crate) fn remember_ticket(&mut self, lock: &ZPath, ticket: EndedTicket, readers: Option<Arc<[Acl]>>) {
         self.locks.histories.add_ticket(lock, ticket, readers, &self.limits);
         for _ in 0..2 {

@@ -1,5 +1,5 @@
 //! Permissions: the ACL that guards each operation, the rights to tickets of other sessions, and
-//! the clients that may hear of a change.
+//! the clients that may receive an event.
 //!
 //! [`permit`] compares an ACL with a client; the callers choose the ACL.
 
@@ -13,35 +13,35 @@ use crate::{
     Znode, ZnodeOp, permits,
 };
 
-/// Permissions on a lock's directory. Each of them allows to take tickets of the lock away from
-/// other sessions, and to change the lock's settings.
+/// Permissions on a lock's directory, each of which allows a client to take tickets of the lock
+/// away from other sessions, and to change the lock's settings.
 pub(crate) const REVOKE: u32 = DELETE | ADMIN;
 
 impl State {
-    /// The ACL that guards a znode. It is the znode's own; below `/zookeeper/quota` that of the
-    /// subtree with that quota, or of its nearest existing ancestor.
+    /// The ACL that guards a znode: its own, or for a znode below `/zookeeper/quota`, that of the
+    /// subtree whose quota it is, or of the subtree's nearest existing ancestor.
     pub fn acl_of<'a>(&'a self, path: &ZPath, node: &'a Znode) -> &'a Arc<[Acl]> {
         guarding_subtree(path.as_str()).map_or(&node.acl, |subtree| &self.nearest(subtree).1.acl)
     }
 
-    /// Tells whether a client with these identities has one of the permissions on a znode.
+    /// Tells whether a client with these identities has one of the permissions `perms` on a znode.
     pub fn may(&self, path: &ZPath, node: &Znode, perms: u32, identities: &[Identity]) -> bool {
         permits(self.acl_of(path, node), perms, identities)
     }
 
-    /// Tells whether a client with these identities may read a path. True if there is no znode.
+    /// Tells whether a client with these identities may read a path. True if no znode exists there.
     pub fn may_read(&self, path: &ZPath, identities: &[Identity]) -> bool {
         self.node(path).is_none_or(|node| self.may(path, node, READ, identities))
     }
 
-    /// Tells whether a client with these identities may know the name of a znode, which the list of
-    /// its parent's children shows.
+    /// Tells whether a client with these identities may know the name of a znode, because it may
+    /// list the parent's children.
     pub fn may_read_name(&self, path: &ZPath, identities: &[Identity]) -> bool {
         path.parent().is_none_or(|parent| self.may_read(&parent, identities))
     }
 
     /// The heaviest subtree below the root, and its weight. `None` if a client with these
-    /// identities may not know its name. Costs O(log n).
+    /// identities may not know the subtree's name. Costs O(log n).
     pub fn largest_subtree_for(&self, identities: &[Identity]) -> Option<(&ZPath, u64)> {
         self.tree.subtrees().largest().filter(|(path, _)| self.may_read_name(path, identities))
     }
@@ -52,12 +52,13 @@ impl State {
         (!permits(acl, READ, &[])).then(|| Arc::clone(acl))
     }
 
-    /// The ACL that guards the name of a znode, which is its parent's; `None` if all clients may
-    /// read the parent.
+    /// The ACL of the parent, which guards the name of a znode; `None` if all clients may read the
+    /// parent.
     pub(crate) fn name_readers(&self, path: &ZPath) -> Option<Arc<[Acl]>> {
         let parent = path.parent_str()?;
         let acl = &self.tree.get(parent)?.acl;
-        // Names in directories of quotas are names of other directories.
+        // The name of a directory below `/zookeeper/quota` is also the name of a directory
+        // elsewhere.
         if is_system(parent) {
             let parent = path.parent()?;
             return self.readers(&parent, self.node(&parent)?);
@@ -65,7 +66,7 @@ impl State {
         (!permits(acl, READ, &[])).then(|| Arc::clone(acl))
     }
 
-    /// The nearest ancestor that exists, or the znode itself, with its path.
+    /// The nearest existing ancestor of a path, or the znode at the path itself; with its path.
     pub(crate) fn nearest<'a>(&self, path: &'a str) -> (&'a str, &Znode) {
         let mut at = path;
         loop {
@@ -80,8 +81,8 @@ impl State {
     }
 
     /// Checks that a client may replace a znode's data. A ticket that an acquire made belongs to
-    /// its session. Other clients, as Curator's Revoker, may only write data that asks for its
-    /// release, and need the right to revoke.
+    /// its session. Other clients, such as Curator's Revoker, may only write data that asks for the
+    /// ticket's release, and need a permission of [`REVOKE`].
     pub(crate) fn permit_data(&self, path: &ZPath, data: &[u8], context: &Context) -> Result<(), Refusal> {
         let refuse = |error| Refusal::at(error, path);
         let Some(node) = self.node(path) else {
@@ -99,8 +100,8 @@ impl State {
         permit(acl, REVOKE, context).map_err(refuse)
     }
 
-    /// Checks that a client may replace a znode's ACL. Only its session may replace that of a
-    /// ticket that an acquire made.
+    /// Checks that a client may replace a znode's ACL. The ACL of a ticket that an acquire made may
+    /// be replaced by its session only.
     pub(crate) fn permit_acl(&self, path: &ZPath, node: &Znode, context: &Context) -> Result<(), Error> {
         match node.contender() {
             _ if is_system(path.as_str()) => Err(Error::NoAuth),
@@ -112,8 +113,8 @@ impl State {
     }
 }
 
-/// Compares an ACL with the client that asks. Every operation of a client passes here before it
-/// changes or tells anything.
+/// Compares an ACL with the requesting client. Every operation of a client calls this before it
+/// changes or reveals anything.
 ///
 /// # Errors
 /// `NoAuth` when the ACL grants the client none of the permissions.
@@ -121,7 +122,7 @@ pub(crate) fn permit(acl: &[Acl], perms: u32, context: &Context) -> Result<(), E
     if permits(acl, perms, &context.identities) { Ok(()) } else { Err(Error::NoAuth) }
 }
 
-/// Refuses operations on locks for a path of the system.
+/// Refuses operations on locks at a path of the system: `/zookeeper` or below it.
 ///
 /// # Errors
 /// `NoAuth`.
@@ -130,12 +131,12 @@ pub(crate) fn check_client_path(path: &ZPath) -> Result<(), Refusal> {
 }
 
 impl State {
-    /// Checks that a client may write at a path below `/zookeeper`. A create there must be
-    /// persistent, and gets the open ACL. Other paths always pass.
+    /// Checks that a client may write at `/zookeeper` or below it. A create there must be
+    /// persistent, and gets the open ACL. All other paths pass.
     ///
     /// # Errors
-    /// `NoAuth`; `BadArguments` for deleting znodes that always exist, as in ZooKeeper
-    /// (ZKDatabase.isSpecialPath).
+    /// `NoAuth` if the client may not write there; `BadArguments` for deleting a znode that always
+    /// exists, as in ZooKeeper (ZKDatabase.isSpecialPath).
     pub(crate) fn check_system_write(&self, op: &mut ZnodeOp, context: &Context) -> Result<(), Refusal> {
         match op {
             ZnodeOp::Create(create) => self.check_system_create(create, context),
@@ -160,8 +161,8 @@ impl State {
         if !is_itself && !is_system(parent.as_str()) {
             return Ok(());
         }
-        // A create without a parent is refused later. Until then nothing bounds the length of its
-        // path.
+        // A create with a missing parent is refused later, where the length of its path is checked,
+        // too.
         if !self.tree.contains(parent) {
             return Ok(());
         }
@@ -174,10 +175,10 @@ impl State {
         }
         *acl = Acl::open();
         let place = Place::of(path.as_str());
-        // A client that may set the quota of a subtree need not have ADMIN above it. A directory
-        // alone means nothing, so any permission on the znode that it is named after is enough.
-        // There is one directory for each znode, so they cannot fill the state. A directory for a
-        // missing znode needs the permission to create that znode.
+        // A directory below `/zookeeper/quota` without a quota in it has no effect, so any
+        // permission on the znode of the same name is enough. One such directory for each znode
+        // cannot fill the state. If the znode is missing, the client needs the permission to create
+        // it.
         let perms = match place {
             Place::Directory(subtree) if data.is_empty() => {
                 if self.nearest(subtree).0 == subtree {
@@ -204,7 +205,7 @@ impl State {
     }
 }
 
-/// Tells whether a node asks, for the znodes that it writes itself.
+/// Tells whether a node sends the request, to write its own znodes below `/zookeeper`.
 fn is_keeper(context: &Context) -> bool {
     context.identities.iter().any(|identity| identity.scheme == KEEPER)
 }

@@ -1,11 +1,11 @@
-//! The place of a ticket: its lock, its queue and position, its multi-lock.
+//! Finding the parts of a ticket: its lock, queue and position, and its multi-lock.
 
 use crate::queue::{Position, Queue};
 use crate::state::locks::MultiLock;
 use crate::words::ticket_name::sequence_of;
 use crate::{Error, Kind, Refusal, SessionId, State, ZPath, Znode};
 
-/// Most holders that one revocation may ask.
+/// Most holders that one revocation may concern.
 const HOLDERS_MAX: usize = 1000;
 
 impl State {
@@ -14,7 +14,7 @@ impl State {
         self.tree.queue(lock)
     }
 
-    /// The lock of an existing ticket, and the position of the ticket there.
+    /// The lock of an existing ticket, and the position of the ticket in the queue.
     pub(crate) fn position_of(&self, ticket: &ZPath) -> (ZPath, Position) {
         let lock = ticket.parent().expect("a ticket has a parent");
         let position = self.tree[ticket].position(ticket.name());
@@ -26,27 +26,31 @@ impl State {
         lock.child(&position.name).expect("a child has a good name")
     }
 
-    /// The ticket that keeps the holds: the first one of a multi-lock, or else the ticket itself.
+    /// The ticket that keeps the holds: the first ticket of a multi-lock, otherwise the ticket
+    /// itself.
     pub(crate) fn counts_for(&self, ticket: &ZPath) -> ZPath {
         let multi = self.node(ticket).and_then(|node| self.multi_of(ticket, node));
         multi.map_or(ticket, |multi| &multi.tickets[0]).clone()
     }
 
-    /// The multi-lock that a lock node is a part of; `None` if it is no part.
+    /// The multi-lock that a lock node is a part of; `None` if it is not a part of one.
     pub(crate) fn multi_of(&self, ticket: &ZPath, node: &Znode) -> Option<&MultiLock> {
         let multi = self.locks.multi(node.czxid)?;
-        // A directory that this entry made has this czxid, too, and is no part.
+        // A directory that the same entry made has this czxid, too, but is not a part.
         multi.tickets.contains(ticket).then_some(&**multi)
     }
 
-    /// The multi-lock whose part has this position in this lock.
+    /// The multi-lock that has a part at this position of this lock.
     pub(crate) fn multi_at(&self, lock: &ZPath, position: &Position) -> Option<&MultiLock> {
         let multi = self.locks.multi(position.czxid)?;
         let is_part = |ticket: &ZPath| ticket.name() == &*position.name && ticket.parent_str() == Some(lock.as_str());
         multi.tickets.iter().any(is_part).then_some(&**multi)
     }
 
-    /// Tickets that hold a lock and belong to open sessions.
+    /// Tickets that hold a lock and belong to open sessions, for a revocation.
+    ///
+    /// # Errors
+    /// `TooManyHolders` if the lock has more than [`HOLDERS_MAX`] holders.
     pub(crate) fn holders(&self, lock: &ZPath) -> Result<Vec<ZPath>, Error> {
         let Some(queue) = self.queue(lock) else { return Ok(Vec::new()) };
         if queue.holder_count() > HOLDERS_MAX {
@@ -56,25 +60,25 @@ impl State {
         Ok(tickets.into_iter().filter(|ticket| is_ticket(ticket, &self.tree[ticket])).collect())
     }
 
-    /// Tells whether a ticket waits whose session is being ended.
+    /// Tells whether a ticket waits although its session has expired and is only removed later.
     pub(crate) fn waits_in_vain(&self, ticket: &ZPath, node: &Znode) -> bool {
         node.owner().is_some_and(|owner| self.sessions.is_ending(owner)) && !holds_lock(self, ticket)
     }
 
-    /// Tells whether a session holds a lock alone, with a ticket of this number.
+    /// Tells whether a session holds the whole lock, with a ticket of this number.
     pub(crate) fn writes(&self, lock: &ZPath, number: u64, session: SessionId) -> bool {
         let writer = self.queue(lock).and_then(Queue::alone);
         writer.is_some_and(|(at, holder)| at.number == number && holder.ticket.session == Some(session))
     }
 
-    /// Checks that a create may make a znode here: no ticket in a managed lock.
+    /// Checks that a plain create adds no ticket to a managed lock.
     pub(crate) fn check_managed(&self, parent: &ZPath, name: &str, kind: Kind) -> Result<(), Refusal> {
         let managed = || self.queue(parent).is_some_and(|queue| queue.settings().managed);
         if kind.number(name).is_some() && managed() { Err(Refusal::at(Error::LockManaged, parent)) } else { Ok(()) }
     }
 
-    /// Checks that a new ticket may stay. The caller grants first, because only then it is known
-    /// whether the ticket waits.
+    /// Checks that a new ticket may stay in its queue. The caller makes grants first, because only
+    /// then it is known whether the ticket waits.
     ///
     /// # Errors
     /// `TooManyWaiters` if the ticket waits and the queue has too many waiters.
@@ -84,7 +88,7 @@ impl State {
         if over { Err(Refusal::at(Error::TooManyWaiters, &lock)) } else { Ok(()) }
     }
 
-    /// Gives a new waiter its priority, before any grant.
+    /// Gives a new waiter its priority. To be called before any grant.
     pub(crate) fn prioritize(&mut self, ticket: &ZPath, priority: u32) {
         let (lock, position) = self.position_of(ticket);
         self.tree.edit_queue(&lock, |queue| queue.prioritize(&position, priority));
@@ -92,6 +96,9 @@ impl State {
 }
 
 /// The queue, the znode and the position of a ticket.
+///
+/// # Errors
+/// `NoNode` if there is no such lock node; `BadArguments` if the path is not that of a ticket.
 pub(crate) fn find<'a>(state: &'a State, ticket: &ZPath) -> Result<(&'a Queue, &'a Znode, Position), Error> {
     let lock = ticket.parent_str().ok_or(Error::BadArguments)?;
     if sequence_of(ticket.name()).is_none() {
@@ -103,7 +110,7 @@ pub(crate) fn find<'a>(state: &'a State, ticket: &ZPath) -> Result<(&'a Queue, &
     Ok((queue, node, position))
 }
 
-/// Tells whether a ticket holds, or lingers after it held.
+/// Tells whether a ticket holds, or held until its session expired and is kept for its lock-delay.
 pub(crate) fn holds_lock(state: &State, ticket: &ZPath) -> bool {
     find(state, ticket).is_ok_and(|(queue, _, position)| queue.holder(&position).is_some())
 }

@@ -69,7 +69,7 @@ pub fn decode_txn(bytes: &[u8]) -> Result<Txn, DecodeError> {
     decode(bytes)
 }
 
-/// Encodes a request for the way to the leader.
+/// Encodes a request that a node passes on to the leader.
 pub fn encode_request(request: &Request) -> Vec<u8> {
     encode(request)
 }
@@ -82,8 +82,8 @@ pub fn decode_request(bytes: &[u8]) -> Result<Request, DecodeError> {
     decode(bytes)
 }
 
-/// A hash of the operation and its guard. Equal for two requests that ask for the same. SipHash-1-3
-/// with a key of zeros, as it stands in the snapshots.
+/// Hash of the operation and its guard, equal for two requests that ask for the same. SipHash-1-3
+/// with a key of zeros; it is stored in snapshots, so it stays as it is.
 pub fn fingerprint(op: &Op, guard: Option<&LockGuard>) -> u64 {
     let mut hash = Hash(SipHasher13::new());
     bincode::encode_into_writer((op, guard), &mut hash, CONFIG).expect("hashing does not fail");
@@ -137,7 +137,8 @@ const IDENTITIES: u8 = 1 << 3;
 const ADDRESS: u8 = 1 << 4;
 const TURN: u8 = 1 << 5;
 const ATTEMPT: u8 = 1 << 6;
-/// The session alone, in place of the credential: the leader has compared the secret.
+/// Flag: the request has the session's id without the secret's hash, because the leader has
+/// compared the secret.
 const SESSION: u8 = 1 << 7;
 
 fn encode_parts<E: Encoder>(request: &Request, proven: bool, encoder: &mut E) -> Result<(), EncodeError> {
@@ -166,7 +167,7 @@ fn encode_parts<E: Encoder>(request: &Request, proven: bool, encoder: &mut E) ->
     request.op.encode(encoder)
 }
 
-/// Reads a request, and whether the leader has compared its secret.
+/// Reads a request. The flag in the result tells whether the leader has compared the secret.
 fn decode_parts<C, D: Decoder<Context = C>>(decoder: &mut D) -> Result<(Request, bool), bincode::error::DecodeError> {
     let parts = u8::decode(decoder)?;
     if parts & CREDENTIAL != 0 && parts & SESSION != 0 {

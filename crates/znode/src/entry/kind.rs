@@ -15,18 +15,18 @@ pub enum Kind {
         /// The session that owns the znode.
         owner: SessionId,
     },
-    /// Stays until its last child has been gone for a while. A container that never had a child
-    /// stays.
+    /// Stays until its last child has been gone for `container_idle_ms`. A container that never had
+    /// a child stays.
     Container,
-    /// Stays until it has no children and its data was not set for a while.
+    /// Stays until it has no children and its data was not set for `ttl_ms`.
     Ttl {
-        /// The time after which it goes, in milliseconds.
+        /// Time without a change of the data after which the znode is deleted, in milliseconds.
         ttl_ms: u64,
     },
 }
 
 impl Kind {
-    /// The kind of znode that a create mode makes. `owner` is used for ephemeral ones.
+    /// The kind of znode that a create mode makes. `owner` is used for ephemeral znodes only.
     pub(crate) fn of(mode: CreateMode, owner: SessionId) -> Kind {
         match mode {
             CreateMode::Persistent | CreateMode::PersistentSequential => Kind::Persistent,
@@ -43,7 +43,7 @@ impl Kind {
     pub(crate) fn number(self, name: &str) -> Option<u64> {
         let contends = match self {
             Kind::Ephemeral { .. } => true,
-            // kazoo can make locks that outlive their sessions.
+            // kazoo can make persistent lock nodes, which outlive their sessions.
             Kind::Persistent => is_of_recipe(name),
             Kind::Container | Kind::Ttl { .. } => false,
         };

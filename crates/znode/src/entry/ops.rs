@@ -1,5 +1,5 @@
-//! The table of operations: the name of each, the clients that may ask for it, the level of the
-//! format that brought it; and the bytes that a request takes up.
+//! The table of operations: the name of each operation, who may request it, and the format level
+//! that introduced it. Also the memory that a request takes up.
 
 use crate::words::ticket_name::ends_as_recipe;
 use crate::{Acl, Create, CreateMode, Identity, Kind, Op, Request, SessionId, TicketRef, ZPath, ZnodeOp};
@@ -9,21 +9,21 @@ use crate::{Acl, Create, CreateMode, Identity, Kind, Op, Request, SessionId, Tic
 pub struct OpRow {
     /// The name of the operation on pages and in logs.
     pub name: &'static str,
-    /// The kind of client that may ask for it.
+    /// The kind of requester that the operation is allowed for.
     pub asker: Asker,
-    /// The level of the format that brought it.
+    /// The format level that introduced the operation: a cluster at a lower level refuses it.
     pub level: u16,
 }
 
-/// Kinds of askers: each operation names the one that may ask for it.
+/// Kinds of requesters. Each operation is allowed for one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker {
     /// Any client, with or without a session.
     Client,
     /// A client with a session.
     Session,
-    /// The leader alone, on its own behalf. Members pass on requests of clients only, so such a
-    /// request from a peer is forged: it would expire live sessions or lift limits.
+    /// The leader alone, on its own behalf. Nodes pass on requests of clients only, so a request of
+    /// this kind from another node is forged.
     Leader,
 }
 
@@ -60,8 +60,8 @@ impl Op {
     }
 
     /// Tells whether the operation may make a client the holder of a lock, or make a znode that
-    /// clients take for a lock. Such operations are refused while a restored cluster is in its
-    /// grace. The match has no wildcard, so that a new operation must decide this.
+    /// clients take for a lock. Such an operation is refused for the grace time after a cluster is
+    /// restored from a backup. The match has no wildcard, so that a new operation must decide this.
     pub fn may_grant(&self) -> bool {
         match self {
             Op::Acquire(_) | Op::AcquireAll(_) | Op::Upgrade(_) | Op::HandOver { .. } | Op::SetLock { .. } => true,
@@ -76,7 +76,7 @@ impl Op {
         }
     }
 
-    /// Bytes of the parts that a client can make long.
+    /// Bytes of the operation's paths, texts and data, which clients can make long.
     fn bytes(&self) -> usize {
         let path = |path: &ZPath| path.as_str().len();
         match self {
@@ -107,8 +107,8 @@ impl Op {
 }
 
 impl ZnodeOp {
-    /// Tells whether the operation may grant a lock. Curator's clients hold by the order of names,
-    /// and an ephemeral znode is a simple lock.
+    /// Tells whether the operation may make a client the holder of a lock. Curator's clients decide
+    /// this by the order of names, and an ephemeral znode is a simple lock.
     fn may_grant(&self) -> bool {
         match self {
             ZnodeOp::Create(Create { mode: CreateMode::Persistent, name, .. }) => {

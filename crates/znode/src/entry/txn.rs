@@ -15,21 +15,20 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Txn {
     /// The leader's wall clock at the proposal, in milliseconds since 1970. The state's time is the
-    /// maximum of all entries.
+    /// maximum over all entries.
     pub time_ms: u64,
-    /// True if the leader has compared the credential's secret with the session's. The comparison
-    /// changes nothing in the state. The entry then has the session without the secret's hash,
-    /// which reads back as zeros.
+    /// True if the leader has compared the credential's secret with the session's. The entry then
+    /// has only the session's id; the hash of the secret reads back as zeros.
     pub proven: bool,
     /// The request of a client, or of the leader itself.
     pub request: Request,
 }
 
-/// A request as a door makes it, before the leader adds the time.
+/// A request as the HTTP or ZooKeeper server makes it, before the leader adds the time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The session that asks: it owns the znodes that it creates. The state checks its secret
-    /// unless the leader has.
+    /// The requesting session, which will own the ephemeral znodes that the request creates. The
+    /// state machine checks the secret unless the leader has.
     pub credential: Option<Credential>,
     /// The idempotency key, which marks a retry as the same request. Needs a credential.
     pub key: Option<RequestKey>,
@@ -40,9 +39,9 @@ pub struct Request {
     /// The address that the request came from, to be remembered when the request ends tickets of
     /// other clients. `None` for other requests.
     pub address: Option<IpAddr>,
-    /// The turn of a write, for a connection whose writes are applied in order.
+    /// The number of the write on its connection; `None` for a connection without ordered writes.
     pub turn: Option<WriteTurn>,
-    /// The try of an acquire. Every retry gets a new one; 0 for other requests.
+    /// The attempt of an acquire: each retry has a new one. 0 for other requests.
     pub attempt: Attempt,
     /// The operation that is asked for.
     pub op: Op,
@@ -69,16 +68,16 @@ impl Request {
     }
 }
 
-/// The place of a write among the writes of its connection. They are applied in the order of their
-/// turns, whatever their order in the log.
+/// The place of a write among the writes of its connection. The writes are applied in the order of
+/// these numbers, whatever their order in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct WriteTurn {
-    /// The connection of the session. The write is refused with `SessionMoved` if the session is
-    /// attached to another one by now.
+    /// The connection that sent the write. The write is refused with `SessionMoved` if the session
+    /// is attached to another connection by now.
     pub connection: u64,
     /// The number of the write, 1 for the connection's first. The write is refused with
     /// `OutOfTurn`, and may be tried again, until the write before it has been applied. A write
-    /// that is refused for what it asks takes its turn, too.
+    /// that is refused for another reason counts as applied.
     pub number: u64,
 }
 
@@ -95,7 +94,7 @@ pub struct Credential {
 /// easier to guess.
 pub type SecretHash = [u8; 16];
 
-/// Cuts the SHA-256 of a secret to the half that is kept.
+/// Takes the first half of the SHA-256 of a secret.
 pub fn secret_hash(sha256: [u8; 32]) -> SecretHash {
     let (half, _) = sha256.split_first_chunk().expect("a SHA-256 has 32 bytes");
     *half
@@ -112,7 +111,7 @@ impl std::fmt::Debug for Credential {
 pub struct LockGuard {
     /// The lock directory.
     pub lock: ZPath,
-    /// The token of a present holder.
+    /// The fencing token that a present holder of the lock must have.
     pub token: FencingToken,
 }
 
@@ -121,32 +120,33 @@ pub struct LockGuard {
 pub enum Op {
     /// Opens a session; its id is the entry's zxid.
     OpenSession {
-        /// The hash of the secret that the door made.
+        /// The hash of the session's secret.
         secret_hash: SecretHash,
-        /// The timeout that the client asks for, in milliseconds. The reply has the one it got.
+        /// The timeout that the client asks for, in milliseconds. The reply has the timeout that
+        /// the session got.
         timeout_ms: u32,
         /// Free text for people.
         label: String,
-        /// The address that the client comes from; `None` counts among the sessions without
-        /// address. `None` if the door does not know it, or if the operator has said that it stands
-        /// for many clients.
+        /// Address of the client, for the limit of sessions per address. `None` if the server does
+        /// not know it, or if the operator has said that it stands for many clients: such a session
+        /// counts for no address.
         address: Option<IpAddr>,
-        /// The client's facts about itself, for people.
+        /// The client's description of itself, for people.
         client: ClientInfo,
     },
-    /// Closes a session for its client. Its ephemeral znodes are deleted in this entry. The
-    /// credential must be that session's.
+    /// Closes a session for its client, and deletes its ephemeral znodes. The credential must be
+    /// that of the session.
     CloseSession {
         /// Id of the session to close.
         session: SessionId,
     },
-    /// Expires sessions that were silent too long, each with all its ephemeral znodes. Only a
-    /// leader asks for it. Refused unless the entry was written in `term`, so that a deposed leader
-    /// expires nothing.
+    /// Expires sessions that sent no heartbeat for their timeout, each with all its ephemeral
+    /// znodes. Only a leader proposes it. Refused unless the entry was written in `term`, so that a
+    /// deposed leader expires no session.
     ExpireSessions {
-        /// The sessions. Sessions that have ended already are passed over.
+        /// The sessions. Sessions that have ended already are skipped.
         sessions: Vec<SessionId>,
-        /// The term in which the leader decided it.
+        /// The Raft term in which the leader decided the expiry.
         term: Term,
     },
     /// Attaches the credential's session to another connection. Writes of its former connection are
@@ -155,7 +155,8 @@ pub enum Op {
         /// A number for the new connection that no other connection of the session has had. 0 is
         /// the connection that opened the session.
         connection: u64,
-        /// The timeout that the client asks for, in milliseconds. The reply has the one it got.
+        /// The timeout that the client asks for, in milliseconds. The reply has the timeout that
+        /// the session got.
         timeout_ms: u32,
     },
     /// Creates, deletes, sets or checks one znode.
@@ -177,8 +178,8 @@ pub enum Op {
     AcquireAll(AcquireAll),
     /// Puts a ticket for writing into the queue, beside the read ticket of its owner.
     Upgrade(Upgrade),
-    /// Gives one hold of a ticket back. The last one deletes the lock node, whether it holds or
-    /// waits.
+    /// Gives one hold of a ticket back. The release of the last hold deletes the lock node, whether
+    /// the ticket holds or waits.
     Release {
         /// The ticket: its path, or the lock that the session holds with it.
         ticket: TicketRef,
@@ -191,14 +192,15 @@ pub enum Op {
         /// The lock node that waits and gets the lock.
         to: ZPath,
     },
-    /// Ends one attempt of an acquire: its wait is over, or its client has hung up.
+    /// Ends one attempt of an acquire, because its wait has timed out or its client has
+    /// disconnected.
     Withdraw {
         /// Path of the lock node.
         ticket: ZPath,
         /// The attempt to end. If the ticket has a later attempt, it stays.
         attempt: Attempt,
-        /// True if a ticket that holds by now is to stay, because its client is still there to be
-        /// told.
+        /// True to keep a ticket that holds by now, because its client is still connected and will
+        /// be told.
         if_waiting: bool,
     },
     /// Asks the holder of a ticket, or all holders of a lock, to release.
@@ -208,8 +210,8 @@ pub enum Op {
         /// Milliseconds after which the tickets are taken away; 0 is at once, `None` never.
         deadline_ms: Option<u32>,
     },
-    /// Sets what a lock is. While tickets stand in its queue, a lock may not become managed or a
-    /// semaphore, nor cease to be one.
+    /// Sets the settings of a lock. While the queue has tickets, the lock cannot become managed or
+    /// a semaphore, and cannot stop being so.
     SetLock {
         /// The lock directory. A missing one is made as a persistent znode, its parents as
         /// containers.
@@ -217,9 +219,9 @@ pub enum Op {
         /// The new settings, which replace all former ones.
         settings: LockSettings,
     },
-    /// Deletes znodes that the leader found to be collectable: empty containers, TTL znodes whose
-    /// time is over, lock nodes whose lock-delay is over. Each is checked again at apply; a znode
-    /// that no longer qualifies is passed over.
+    /// Deletes znodes whose time is over, as the leader found: empty containers, TTL znodes, lock
+    /// nodes after their lock-delay, revoked tickets after their deadline. Each is checked again at
+    /// apply; a znode that no longer qualifies is skipped.
     Reap {
         /// The znodes, with the czxids that the leader saw.
         candidates: Vec<ReapCandidate>,
@@ -239,8 +241,8 @@ pub enum Op {
         /// Id of the node that was removed.
         node_id: u64,
     },
-    /// Replaces the cluster's note, a text for people. It needs the level after the newest one, for
-    /// tests of upgrades: no released program has it.
+    /// Replaces the cluster's note, a text for people. Only builds for tests of upgrades have this
+    /// operation and the level that it needs.
     #[cfg(feature = "next-level")]
     SetNote {
         /// The new note.
@@ -289,11 +291,11 @@ pub struct Create {
     pub data: Vec<u8>,
     /// The create mode: how long the znode stays, and whether it is sequential.
     pub mode: CreateMode,
-    /// The ACL; [`Acl::open`] if the client named none. An empty list stands for the parent's ACL,
-    /// in creates that a door makes for a client (a missing directory, the member of a group). A
-    /// door refuses an empty list of a client.
+    /// The ACL; [`Acl::open`] if the client named none. An empty list stands for the parent's ACL.
+    /// Only the server itself sends an empty list, for a missing directory or the member of a
+    /// group; it refuses an empty list of a client.
     pub acl: Vec<Acl>,
-    /// The result where ZooKeeper would refuse the create.
+    /// Treatment of missing parents, and of a znode that exists already.
     pub ensure: Ensure,
 }
 
@@ -312,17 +314,18 @@ impl Create {
     }
 }
 
-/// Tells whether a create behaves as in ZooKeeper, or makes sure that the session has the znode.
-/// The latter is for ephemeral znodes that are not sequential, and may not be in a multi.
+/// The treatment of missing parents and of an existing znode in a create: as in ZooKeeper, or
+/// making sure that the session has the znode. Making sure is for ephemeral znodes that are not
+/// sequential, outside a multi.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub enum Ensure {
-    /// As in ZooKeeper: refused without the parent, and if the znode exists.
+    /// As in ZooKeeper: refused if the parent is missing, or if the znode exists.
     #[default]
     New,
-    /// Missing parents are made, as containers. If the session has the znode already, the reply is
-    /// that znode, unchanged.
+    /// Missing parents are made, as containers. If the session owns the znode already, the reply
+    /// describes that znode, unchanged.
     Own,
-    /// As [`Ensure::Own`], but refused, too, if the session's znode has other data.
+    /// As [`Ensure::Own`], but refused if the session's znode has other data.
     OwnWithData,
 }
 
@@ -375,24 +378,24 @@ pub struct Acquire {
     pub lock: ZPath,
     /// The mode in which the lock is wanted.
     pub mode: LockMode,
-    /// The owner within the session. If an equal, non-empty owner has a ticket in this mode, it
-    /// gets one more hold. Without an owner (empty), every acquire gets its own ticket.
+    /// The owner within the session. If the same non-empty owner has a ticket in this mode, that
+    /// ticket gets one more hold. Without an owner (empty), every acquire gets its own ticket.
     pub owner: String,
     /// Free text for people, kept as the lock node's data.
     pub label: String,
     /// Time for which the lock node stays after its session expired while it held, in milliseconds;
     /// 0 for no time.
     pub lock_delay_ms: u32,
-    /// The priority in a managed lock; higher waits less, 0 is the default.
+    /// The priority in a managed lock: a higher priority is granted first, 0 is the default.
     pub priority: u32,
-    /// True if the client gave neither key nor owner, so that a retry cannot be told from a new
-    /// request. Refused (`BlockedByOwnSession`) while the session has such a ticket of the lock.
-    /// The door makes up the key.
+    /// True if the client gave neither key nor owner, so that a retry looks like a new request. The
+    /// HTTP server then made up the key. Refused (`BlockedByOwnSession`) while the session has
+    /// another ticket of the lock without key and owner.
     pub keyless: bool,
 }
 
 impl Acquire {
-    /// An acquire with a key of the client, without owner, label, lock-delay or priority.
+    /// An acquire with a key that the client chose, without owner, label, lock-delay or priority.
     pub fn new(lock: ZPath, mode: LockMode) -> Acquire {
         let (owner, label) = (String::new(), String::new());
         Acquire { lock, mode, owner, label, lock_delay_ms: 0, priority: 0, keyless: false }
@@ -441,7 +444,7 @@ pub struct Upgrade {
     pub label: String,
 }
 
-/// A znode that the leader believes can be collected.
+/// A znode that the leader proposes to delete because its time is over.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct ReapCandidate {
     /// Path of the znode.
@@ -483,7 +486,7 @@ pub enum Policy {
     Backfill,
 }
 
-/// Settings of a lock. They stay while the lock has no tickets.
+/// Settings of a lock, which are kept when its queue is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct LockSettings {
     /// Number of permits of a semaphore; `None` for a lock that is no semaphore.
@@ -491,6 +494,6 @@ pub struct LockSettings {
     /// True for a managed lock: only acquires may enter its queue, so that priorities and
     /// hand-overs are possible.
     pub managed: bool,
-    /// Number of tickets that may wait; `None` for the general limit.
+    /// Number of tickets that may wait; `None` for the bound `waiters_max` of [`Limits`].
     pub waiters_max: Option<u32>,
 }

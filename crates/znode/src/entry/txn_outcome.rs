@@ -31,12 +31,12 @@ pub enum Reply {
     Created {
         /// The path, with the ten digits of a sequential znode.
         path: ZPath,
-        /// Facts about the new znode.
+        /// Facts about the znode.
         stat: Stat,
     },
     /// The data or the ACL was set.
     Set {
-        /// The facts afterwards.
+        /// Facts about the znode after the change.
         stat: Stat,
     },
     /// A session was opened.
@@ -52,7 +52,7 @@ pub enum Reply {
     Acquired {
         /// Path of the lock node.
         ticket: ZPath,
-        /// The hold at this zxid; `None` while the ticket waits.
+        /// Token and number of holds at this zxid; `None` while the ticket waits.
         held: Option<TicketHolds>,
     },
     /// A hold of a ticket was given back.
@@ -60,25 +60,25 @@ pub enum Reply {
         /// Holds that are left on the ticket; 0 when the lock node is deleted.
         holds: u32,
     },
-    /// The attempt was ended; the queue has nothing of it.
+    /// A withdrawal ended the attempt. The attempt has no hold in the queue any more.
     Withdrawn,
     /// The withdrawal came too late: the ticket holds the lock, and keeps it.
     StillHeld(TicketHolds),
-    /// A later attempt uses the ticket, so it stays.
+    /// A withdrawal changed no ticket, because another attempt of the acquire uses the ticket.
     Superseded,
     /// Znodes were collected, or sessions expired.
     Removed {
-        /// Number of candidates that were removed.
+        /// Number of znodes or sessions that were removed.
         count: u32,
     },
-    /// Tickets were asked to give up, or, with a deadline of 0, deleted.
+    /// Tickets were asked to give the lock up, or deleted if the deadline was 0.
     Revoking {
         /// Paths of the lock nodes.
         tickets: Vec<ZPath>,
     },
-    /// An acquire was refused a ticket, because it would have waited for its own owner.
+    /// An acquire or upgrade was refused, because its wait would have closed a cycle of waits.
     Deadlock {
-        /// The waits, in order: from the client that asked back to that client.
+        /// The cycle of waits, in order: from the owner that sent the request back to that owner.
         cycle: Vec<WaitsFor>,
     },
 }
@@ -144,15 +144,15 @@ pub struct Event {
     pub path: ZPath,
 }
 
-/// An event with the ACLs that tell who may hear of it.
+/// An event with the ACLs that decide which clients receive it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventRecord {
-    /// The event itself, as watchers are told it.
+    /// The event itself, as watchers receive it.
     pub event: Event,
     /// The ACL that the znode had at the event; `None` where all clients might read the znode.
     pub acl: Option<Arc<[Acl]>>,
     /// The ACL that the znode's parent had at the event; `None` where all clients might read the
-    /// parent. A reader of the parent may know the znode's name.
+    /// parent. A client that may read the parent may know the znode's name.
     pub parent_acl: Option<Arc<[Acl]>>,
 }
 
@@ -163,13 +163,14 @@ impl From<Event> for EventRecord {
 }
 
 impl EventRecord {
-    /// Tells whether a client that has named the znode may hear of the event. `None` as `reader`
-    /// may hear of everything.
+    /// Tells whether a client that already named the znode may receive the event. `None` as
+    /// `reader` stands for a reader that may receive all events.
     pub fn is_for(&self, reader: Option<&[Identity]>) -> bool {
         may_hear(self.acl.as_deref(), reader)
     }
 
-    /// Tells whether the parent's ACL lets a client know the znode's name that has not named it.
+    /// Tells whether a client may learn the znode's name from the event, because it may read the
+    /// parent.
     pub fn names_it_to(&self, reader: Option<&[Identity]>) -> bool {
         may_hear(self.parent_acl.as_deref(), reader)
     }
@@ -197,7 +198,7 @@ pub enum EventKind {
     Granted,
 }
 
-/// Longest path that a refusal has, in bytes. Refusals are remembered under their idempotency keys,
+/// Longest path that a refusal keeps, in bytes. Refusals are stored under their idempotency keys,
 /// and a path that is refused for its length may have some MiB.
 const PATH_SHOWN_MAX: usize = 8 << 10;
 
@@ -232,7 +233,7 @@ impl Refusal {
 pub struct TicketHolds {
     /// The fencing token, which the client shows to resources.
     pub token: FencingToken,
-    /// Number of times that the owner holds it.
+    /// Number of times that the owner holds the ticket.
     pub holds: u32,
 }
 
@@ -255,7 +256,8 @@ impl Reply {
     pub(crate) fn weight(&self) -> u64 {
         match self {
             Reply::Created { path, .. } => text(path.as_str()),
-            // Doubled, because the predecessor's path may be about as long.
+            // Twice the path, not once: the weight decides about refusals, so it must stay as it is
+            // on all nodes.
             Reply::Acquired { ticket, .. } => 2 * text(ticket.as_str()),
             Reply::Multi(replies) => replies.iter().map(|one| size_of::<Reply>() as u64 + one.weight()).sum(),
             Reply::Revoking { tickets } => tickets.iter().map(|ticket| text(ticket.as_str())).sum(),

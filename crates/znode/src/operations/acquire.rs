@@ -17,7 +17,7 @@ use crate::{
     ZPath,
 };
 
-/// The directories on the way to a lock that the client may enter.
+/// The way to a lock that the client may enter: existing and missing directories.
 pub(crate) struct Way {
     /// The lock, or its nearest existing ancestor.
     base: ZPath,
@@ -25,7 +25,8 @@ pub(crate) struct Way {
     missing: Vec<ZPath>,
 }
 
-/// A new ticket: the acquire, its session and hold, and whether it is a part of a multi-lock.
+/// A new ticket to be made: its acquire, session and hold. `part` tells whether it is a part of a
+/// multi-lock.
 pub(crate) struct NewTicket<'a> {
     pub(crate) acquire: &'a Acquire,
     pub(crate) session: SessionId,
@@ -33,11 +34,11 @@ pub(crate) struct NewTicket<'a> {
     pub(crate) part: bool,
 }
 
-/// Outcome of an acquire's admission to a queue.
+/// Outcome of adding an acquire's ticket to a queue.
 pub(crate) enum QueueAdmission {
     /// The path of the new lock node.
     At(ZPath),
-    /// No ticket, and the answer to give: a deadlock.
+    /// The ticket was not added, because its wait would have closed a cycle: the answer to give.
     NotLetIn(Reply),
 }
 
@@ -59,7 +60,8 @@ impl State {
         if acquire.label.len() > label_bytes_max || acquire.owner.len() > label_bytes_max {
             return Err(refuse(Error::DataTooLarge));
         }
-        // The lock node remembers a retry whose answer and key the session has forgotten.
+        // The answer and the key may be forgotten in the session, but the ticket still has the key
+        // of a retry.
         if let Some(ticket) = self.ticket_with(id, acquire, hold.key) {
             return self.acquire_again(&ticket, id, hold.key, context.attempt);
         }
@@ -72,8 +74,8 @@ impl State {
         }
     }
 
-    /// Enters a queue with a new ticket. A full queue refuses the ticket only after granting, so
-    /// the state is put back then.
+    /// Adds a new ticket to a queue. Only the grants show whether a ticket for a full queue has to
+    /// wait. If so, it is refused and the state is put back.
     fn acquire_anew(&mut self, new: NewTicket<'_>, context: &Context, effects: &mut Effects) -> Result<Reply, Refusal> {
         let is_full = self.queue(&new.acquire.lock).is_some_and(Queue::is_full);
         let before = is_full.then(|| self.clone());
@@ -130,8 +132,8 @@ impl State {
             return Ok(Reply::StillHeld(held));
         }
         if if_waiting {
-            // The client is still there and has waited enough, so its earlier tries are over, too,
-            // also those at nodes that have died.
+            // The client ends its wait, so its earlier attempts are over, too, also those sent to
+            // nodes that have failed.
             hold.attempts.drain(..=at);
         } else {
             hold.attempts.remove(at);
@@ -140,7 +142,7 @@ impl State {
             self.tree.edit_contender(&counting, |contender| contender.holds[index] = hold);
             return Ok(Reply::Superseded);
         }
-        // The key may be used again, as if the acquire had never been made.
+        // After the withdrawal the client may use the key for a new acquire.
         self.sessions.edit_requests(id, |requests| requests.forget(&hold.key));
         if last {
             self.remove(ticket, context, effects);
@@ -150,8 +152,8 @@ impl State {
         Ok(Reply::Withdrawn)
     }
 
-    /// Finds the directories on the way to a lock. Checks the permission before anything is told of
-    /// the lock.
+    /// Finds the directories on the way to a lock. Checks the permission before it reveals anything
+    /// about the lock.
     ///
     /// # Errors
     /// `NoAuth` without CREATE on the lock's directory, or on the nearest existing ancestor.
@@ -163,8 +165,8 @@ impl State {
         Ok(Way { base, missing })
     }
 
-    /// Puts a lock node into the queue, unless its wait would close a cycle. For a part of a
-    /// multi-lock the caller looks for cycles when all parts are there.
+    /// Adds a lock node to the queue, unless its wait would close a cycle. For a part of a
+    /// multi-lock the caller searches for cycles when all parts have been added.
     pub(crate) fn enqueue(
         &mut self,
         new: NewTicket<'_>,
@@ -181,8 +183,8 @@ impl State {
         let parent = &self.tree[&base];
         let written_by = self.written_by(id, acquire);
         let next = if missing.is_empty() { next_number(parent).map_err(refuse)? } else { 0 };
-        // Curator's downgrade: a reader with the number of its owner's write ticket is granted the
-        // lock at once, and stands behind that ticket.
+        // A downgrade as in Curator: a reader with the number of its owner's write ticket is
+        // granted the lock at once, and its position follows that ticket.
         let number = written_by.unwrap_or(next);
         let name = TicketName { shape: Shape::of(acquire.mode), key: hold.key, number };
         let ticket = lock.child(&name.text()).map_err(refuse)?;
@@ -232,8 +234,8 @@ impl State {
         Ok(QueueAdmission::At(ticket))
     }
 
-    /// Checks that the limit of an acquire fits the semaphore. The first acquire sets the limit; 0
-    /// stands for the limit that is set. Returns the mode with the limit that counts.
+    /// Checks that the limit in an acquire is that of the semaphore. The first acquire sets the
+    /// limit; 0 stands for the limit that is set. Returns the mode with the limit in force.
     pub(crate) fn check_limit(&self, lock: &ZPath, mode: LockMode) -> Result<LockMode, Error> {
         let LockMode::Lease { permits, limit: asked } = mode else { return Ok(mode) };
         let settings = self.queue(lock).map(|queue| queue.settings()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Founding of a cluster, and facts that its leaders note later.
+//! Operations on the cluster as a whole: its founding, its level, and removed nodes.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ impl State {
         self.cluster.as_deref()
     }
 
-    /// The level of the format. The effects of an entry depend on this level, and never on the
-    /// version of the program.
+    /// The level of the format; 1 before the founding. The effects of an entry depend on this
+    /// level, and never on the version of the program.
     pub fn level(&self) -> u16 {
         self.cluster().map_or(1, Cluster::level)
     }
 
-    /// The zxid of the next entry, from its index. The zxids count from the base from the founding
-    /// entry on, so `request` is needed to tell whether it is that one.
+    /// The zxid of the next entry, from its index in the log. The founding entry is the first one
+    /// whose zxid includes the zxid base, so `request` must show whether the entry is that one.
     pub fn zxid_of(&self, index: u64, request: Option<&Request>) -> Zxid {
         let founding = match request.map(|request| &request.op) {
             Some(Op::Found(founding)) if founding.zxid_base <= ZXID_BASE_MAX => Some(founding),
@@ -28,7 +28,7 @@ impl State {
     }
 
     /// Founds the cluster. A second founding changes nothing, because two leaders may each have
-    /// proposed one.
+    /// proposed a founding.
     pub(crate) fn found(&mut self, founding: Founding) -> Result<Reply, Refusal> {
         if founding.zxid_base > ZXID_BASE_MAX {
             return Err(Error::BadArguments.into());
@@ -57,8 +57,8 @@ impl State {
         Ok(Reply::Done)
     }
 
-    /// Puts a note from a snapshot back. False if there is no cluster, its level has no notes, or
-    /// there is a note already.
+    /// Restores a note from a snapshot. Returns false if there is no cluster, its level has no
+    /// notes, or there is a note already.
     #[cfg(feature = "next-level")]
     pub(crate) fn restore_note(&mut self, text: &str) -> bool {
         let good = self.level() >= 2 && self.cluster().is_some_and(|cluster| cluster.note().is_none());

@@ -8,8 +8,8 @@ use crate::edits::permissions::permit;
 use crate::{CREATE, DELETE, Error, Op, READ, Refusal, State, WRITE, ZPath, ZnodeOp};
 
 impl State {
-    /// Steps of an entry's budget that a multi or a revocation may take. 0 for other operations,
-    /// which take few.
+    /// Steps of an entry's budget that a multi, or a revocation that takes effect at once, may
+    /// take. 0 for all other operations, which take few steps.
     pub(crate) fn cost_of(&self, op: &Op) -> u64 {
         match op {
             Op::Multi(ops) => self.cost_of_multi(ops),
@@ -30,9 +30,9 @@ impl State {
         }
     }
 
-    /// Refuses a multi that would exceed the entry's budget, before any of it is executed. Undoing
-    /// it would cost as much again, and a client may repeat it. The count ends at an operation that
-    /// is not permitted, since the multi fails there at the latest.
+    /// Refuses a multi that would exceed the entry's budget, before any part of it is executed.
+    /// Undoing it later would double its cost, and a client may repeat the request. The count stops
+    /// at an operation that is not permitted, because the multi fails there at the latest.
     ///
     /// # Errors
     /// `TooManyOps`, with the index of the operation that exceeds the budget.
@@ -56,7 +56,8 @@ impl State {
         Ok(())
     }
 
-    /// Tells whether an operation is not permitted, also after the operations `before` it.
+    /// Tells whether an operation is not permitted, and the operations `before` it cannot change
+    /// that.
     fn is_denied(&self, op: &ZnodeOp, before: &[ZnodeOp], context: &Context) -> bool {
         let (guard, perms) = match op {
             ZnodeOp::Create(create) => (create.parent.as_str(), CREATE),
@@ -69,8 +70,8 @@ impl State {
             ZnodeOp::SetData { path, data, .. } => self.permit_data(path, data, context).is_err(),
             _ => permit(&node.acl, perms, context).is_err(),
         };
-        // An operation before may have deleted the guarding znode, and another made it again with
-        // another ACL.
+        // An earlier operation may delete the guarding znode, and another one may make it again
+        // with another ACL.
         denied && !before.iter().any(|op| matches!(op, ZnodeOp::Delete { path, .. } if path.as_str() == guard))
     }
 
@@ -81,7 +82,8 @@ impl State {
         tickets.iter().map(|ticket| self.cost_of_removing(ticket)).sum()
     }
 
-    /// Steps for removing a znode. With a part of a multi-lock all other parts go.
+    /// Steps for removing a znode. If it is a part of a multi-lock, all other parts are removed,
+    /// too.
     pub(crate) fn cost_of_removing(&self, path: &ZPath) -> u64 {
         let multi = self.node(path).and_then(|node| self.multi_of(path, node));
         multi.map_or_else(|| steps_to(path), |multi| multi.tickets.iter().map(steps_to).sum())

@@ -2,16 +2,15 @@
 //! wait-for graph.
 //!
 //! The nodes of the graph are owners within sessions. A ticket waits for each holder that would
-//! leave it no room even as the only holder, and for each waiter before it that it may not
-//! overtake. If there is room beside such a waiter, the ticket waits only until that waiter is
-//! granted the lock, whatever else the owner of that waiter does. In a managed lock no ticket waits
-//! for waiters, because a holder may hand over to any of them. No ticket waits for a single holder
-//! of a semaphore that leaves it room, since another holder may release first. So every edge is
-//! certain, and no cycle that is found is false.
+//! block it even as the only holder, and for each waiter before it that it may not overtake. If
+//! both fit into the lock together, the ticket waits only until that waiter is granted the lock. In
+//! a managed lock no ticket waits for waiters, because a holder may hand over to any of them. A
+//! semaphore's holder blocks no ticket that fits beside it alone, since another holder may release
+//! first. So every edge is certain, and every cycle found is a deadlock.
 //!
-//! New edges come with new tickets, so the last acquire of a cycle always closes it. It is found
-//! then, unless the search has more to look at than [`crate::Limits::deadlock_looks_max`]. A grant
-//! that overtakes waiters makes new edges, too. It can close a cycle only if an owner waits for two
+//! New edges come with new tickets, so the last acquire of a cycle always closes it, and the search
+//! finds it then. The search stops at [`crate::Limits::deadlock_looks_max`] tickets. A grant that
+//! overtakes waiters makes new edges, too. It can close a cycle only if an owner waits for two
 //! locks at once, and such a cycle is not found.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -31,8 +30,8 @@ use crate::{LockMode, LockSettings, Reply, SessionId, State, ZPath};
 
 type Owner = (SessionId, Arc<str>);
 
-/// A waiter in the search. `None`: the owner, with all tickets that it waits with. `Some`: a single
-/// ticket, where another ticket waits only until that one is granted the lock.
+/// A waiter in the search. With `None`, it is the owner with all tickets that it waits with. With
+/// `Some`, it is a single ticket: another ticket waits only until this one is granted the lock.
 type Waiter = (Owner, Option<ZPath>);
 
 /// A ticket that is about to enter a queue.
@@ -41,28 +40,28 @@ pub(crate) struct Newcomer<'a> {
     pub(crate) session: SessionId,
     pub(crate) owner: &'a str,
     pub(crate) mode: LockMode,
-    /// For an upgrade: the position of the write ticket, and its reader, which does not block it.
-    /// `None` for a ticket that will stand at the end.
+    /// For an upgrade: the position of its write ticket, and that of its read ticket, which does
+    /// not block the write ticket. `None` for a ticket at the end of the queue.
     pub(crate) upgraded: Option<(Position, &'a Position)>,
 }
 
-/// A wait whose blockers are still to be searched.
+/// A wait in one queue, whose blocking tickets are still to be examined.
 struct Wait {
     by: Waiter,
     lock: ZPath,
     demand: Demand,
-    /// The turn in the queue; `None` for the end.
+    /// The turn in the queue; `None` for the end of the queue.
     turn: Option<QueueTurn>,
-    /// The read ticket of an upgraded writer, which does not block it.
+    /// The read ticket of an upgrade, which does not block the write ticket of the same upgrade.
     reader: Option<Position>,
 }
 
-/// The time until which a contender blocks a waiting ticket.
+/// How long a holder or an earlier waiter blocks a waiting ticket.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum InTheWay {
     No,
-    /// The contender waits too. The demands of both fit together, but a ticket is not granted
-    /// before the waiters in front of it.
+    /// Until the earlier waiter is granted the lock. The demands of both fit together, but no
+    /// ticket is granted the lock before the waiters in front of it.
     UntilGranted,
     UntilGone,
 }
@@ -72,15 +71,15 @@ struct Search<'a> {
     asker: Owner,
     looks: u32,
     waits: VecDeque<Wait>,
-    /// The edge that led to each waiter, and the waiter at which that edge begins.
+    /// For each waiter reached: the edge that led to it, and the waiter at which that edge begins.
     reached: BTreeMap<Waiter, (WaitsFor, Waiter)>,
 }
 
 impl State {
-    /// The cycle that the newcomer would close by waiting; `None` if there is none.
+    /// The cycle that the newcomer would close by waiting; `None` if it closes no cycle.
     pub(crate) fn deadlock(&self, newcomer: &Newcomer<'_>) -> Option<Vec<WaitsFor>> {
-        // No ticket can wait for an owner without tickets, as most owners are at their first
-        // acquire.
+        // Most owners have no ticket before their first acquire, and no ticket can wait for such an
+        // owner.
         if !self.has_ticket(newcomer.session, newcomer.owner) {
             return None;
         }
@@ -96,8 +95,8 @@ impl State {
         Search::of(semaphore.as_ref().unwrap_or(self), owner, vec![first]).run()
     }
 
-    /// The state in which the newcomer would wait, if it is the first to set the limit of its lock.
-    /// In a semaphore no ticket may be overtaken.
+    /// The state in which the newcomer would wait if its acquire makes the lock a semaphore, where
+    /// no ticket may be overtaken. `None` if it makes no semaphore.
     fn made_a_semaphore_by(&self, newcomer: &Newcomer<'_>) -> Option<State> {
         let LockMode::Lease { limit, .. } = newcomer.mode else { return None };
         let settings = self.queue(newcomer.lock)?.settings();
@@ -108,8 +107,8 @@ impl State {
         })
     }
 
-    /// The cycle that the tickets of a multi-lock close by waiting. They must be in their queues
-    /// already.
+    /// The cycle that the tickets of a multi-lock close by waiting; `None` if they close no cycle.
+    /// The tickets must be in their queues already.
     pub(crate) fn deadlock_of_all(&self, id: SessionId, owner: &str, tickets: &[ZPath]) -> Option<Vec<WaitsFor>> {
         let owner: Owner = (id, owner.into());
         let by = (owner.clone(), None);
@@ -117,7 +116,8 @@ impl State {
         Search::of(self, owner, waits).run()
     }
 
-    /// The wait of a ticket; `None` if it does not wait.
+    /// The wait of a ticket in its queue; `None` if the ticket does not wait, or its session has
+    /// expired.
     fn wait_of(&self, by: &Waiter, ticket: &ZPath) -> Option<Wait> {
         let node = self.node(ticket).filter(|node| !self.waits_in_vain(ticket, node))?;
         let lock = ticket.parent()?;
@@ -129,13 +129,13 @@ impl State {
         Some(Wait { by: by.clone(), demand, turn: Some(queue.turn(&position)), reader, lock })
     }
 
-    /// The tickets before a wait in its queue, with how long each blocks it.
+    /// The tickets before a waiting one in its queue, each with how long it blocks the wait.
     fn before<'a>(&'a self, wait: &'a Wait) -> Box<dyn Iterator<Item = (&'a Position, InTheWay)> + 'a> {
         let Some(queue) = self.queue(&wait.lock) else {
             return Box::new(std::iter::empty());
         };
         let together = |other| queue.fit_together(other, wait.demand);
-        // Holders that read do not block a reader, however many there are.
+        // If all holders are readers, they do not block a reader, so they need not be examined.
         let all_share = wait.demand == Demand::Shared && queue.all_share();
         let holders = queue.holders().take_while(move |_| !all_share);
         let held = holders.map(move |(position, holder)| {
@@ -159,7 +159,7 @@ impl State {
     }
 
     /// Makes the answer to an acquire that would close a cycle, and adds it to the lock's history.
-    /// The answer leaves out edges at locks that the client may not read.
+    /// The answer omits edges at locks that the client may not read.
     pub(crate) fn refuse_deadlock(
         &mut self,
         newcomer: &Newcomer<'_>,
@@ -185,7 +185,7 @@ impl State {
             by: None,
         };
         self.remember_ticket(newcomer.lock, ticket, self.history_readers(newcomer.lock));
-        // The client must not learn tickets of locks that it may not read.
+        // The client must not learn about tickets of locks that it may not read.
         let shown = cycle.into_iter().filter(|edge| self.may_read(&edge.lock, &context.identities));
         Reply::Deadlock { cycle: shown.collect() }
     }
@@ -213,7 +213,7 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// Looks at one ticket that blocks a wait.
+    /// Examines one ticket that blocks a wait. Returns a cycle if this ticket closes one.
     fn look(&mut self, wait: &Wait, position: &Position, in_the_way: InTheWay) -> Option<Vec<WaitsFor>> {
         let blocker = wait.lock.child(&position.name).ok()?;
         let node = self.state.node(&blocker)?;
@@ -224,7 +224,8 @@ impl<'a> Search<'a> {
         let downgrade = wait.demand == Demand::Shared
             && session == waiting.0
             && wait.turn.as_ref().is_some_and(|own| own.position.number == position.number);
-        // An upgrade does not wait for its own reader, nor does an ended session wait for anything.
+        // An upgrade does not wait for its own reader. A lock node kept for its lock-delay belongs
+        // to an ended session, which waits for no lock.
         if downgrade || wait.reader.as_ref() == Some(position) || node.lingers_until_ms().is_some() {
             return None;
         }
@@ -243,7 +244,7 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// Adds the waits of a waiter.
+    /// Adds the waits of a waiter to the search.
     fn expand(&mut self, waiter: &Waiter) {
         let state = self.state;
         match waiter {
@@ -258,7 +259,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Adds the waits of those tickets whose flag is true. Each ticket costs a look.
+    /// Adds the waits of those tickets whose flag is true. Each examined ticket counts towards the
+    /// limit of the search.
     fn look_at<'b>(&mut self, waiter: &Waiter, tickets: impl Iterator<Item = (&'b ZPath, bool)>) {
         for (ticket, counts) in tickets {
             let Some(looks) = self.looks.checked_sub(1) else {
@@ -269,7 +271,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The edges from the asker to the last one.
+    /// The edges of the cycle, from the requesting owner to the edge `last`.
     fn cycle(&self, last: WaitsFor, by: &Waiter) -> Vec<WaitsFor> {
         let mut cycle = vec![last];
         let mut at = by;

@@ -1,8 +1,8 @@
-//! Granting: finding the next holders in locks whose queues have changed.
+//! Grants: finding the next holders in locks whose queues have changed.
 //!
-//! The rule: look at the first waiter in the order of turns. If it fits, grant it the lock and look
-//! again; otherwise stop. A later ticket may overtake only a `Backfill` multi-lock that waits for
-//! another of its locks.
+//! The rule: if the first waiter in the order of turns fits, grant it the lock and repeat;
+//! otherwise stop. A later ticket may overtake only a `Backfill` multi-lock that waits for another
+//! of its locks.
 
 use std::collections::BTreeMap;
 
@@ -13,16 +13,16 @@ use crate::queue::{Origin, Position, Queue, Ticket};
 use crate::state::locks::MultiLock;
 use crate::{Policy, State, ZPath, Zxid};
 
-/// Most multi-locks that may be overtaken in one queue; the next one blocks the queue. Bounds the
-/// work of a grant.
+/// Most multi-locks that may be overtaken in one queue; the next one blocks the queue. The bound
+/// limits the work of a grant.
 const OVERTAKEN_MAX: usize = 16;
-/// Most parts of those multi-locks, in sum. Bounds the work of a grant by what is in this queue
-/// alone. A bound on the work in other queues would change with these queues, and nothing would
-/// look at this queue again.
+/// Most parts that the overtaken multi-locks of one queue may have, in total. The bound limits the
+/// work of a grant, and depends on this queue only: a bound on work in other queues would change
+/// with them, and this queue would not be examined again then.
 const OVERTAKEN_PARTS_MAX: usize = 128;
 
-/// A ticket that is next in its lock. Sorted by czxid, so that the oldest ticket of all locks comes
-/// first.
+/// A ticket that may be granted its lock next. Sorted by czxid, so that the oldest ticket of all
+/// locks comes first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Next {
     czxid: Zxid,
@@ -35,17 +35,17 @@ enum Look {
     /// The ticket that is granted the lock next.
     Next(Next),
     Nobody,
-    /// The first waiter fits, but this entry's zxid is already the token of another holder. The
-    /// next entry grants it.
+    /// The first waiter fits, but its token would be this entry's zxid, which another holder has
+    /// already. The next entry grants it the lock.
     NextEntry,
 }
 
 impl State {
     /// Grants locks to waiters in all queues that have changed. Costs O(log n) for each grant and
-    /// each lock. Work beyond the entry's budget is left to later entries.
+    /// each lock. Grants beyond the entry's budget are left to later entries.
     pub(crate) fn grant_ready(&mut self, context: &Context, effects: &mut Effects) {
-        // Each ticket is kept with the number of grants when it was found: after another grant it
-        // may not be next any more.
+        // Each ticket is stored with the number of grants made before it was found. After another
+        // grant it must be checked again.
         let mut found: BTreeMap<Next, u64> = BTreeMap::new();
         let mut grants = 0;
         for lock in effects.take_queues() {
@@ -81,7 +81,8 @@ impl State {
         }
     }
 
-    /// Grants a lock, or all locks of a multi-lock. Returns the locks whose queues it changed.
+    /// Grants a lock to a ticket, or all locks of a multi-lock to its parts. Returns the locks
+    /// whose queues have changed.
     fn grant_next(&mut self, next: &Next, context: &Context, effects: &mut Effects) -> Vec<ZPath> {
         let multi = self.multi_at(&next.lock, &next.position).cloned();
         let Some(multi) = multi else {
@@ -97,7 +98,8 @@ impl State {
         locks
     }
 
-    /// The next holder of a lock. A ticket that only the next entry may grant is left to it.
+    /// The ticket to be granted a lock next. If only a later entry may grant it, marks the lock for
+    /// that entry.
     fn look(&mut self, lock: &ZPath, context: &Context) -> Option<Next> {
         match self.next_in(lock, context.zxid) {
             Look::Next(next) => Some(next),
@@ -124,8 +126,8 @@ impl State {
                     }
                     fits
                 }
-                // The client waits for all tickets before its own, also for overtaken ones. A grant
-                // would only keep other tickets out.
+                // The client of this ticket waits for all tickets before its own, even for
+                // overtaken ones, so a grant would be of no use and block other tickets.
                 Origin::Create if overtaken > 0 => false,
                 Origin::Create | Origin::Acquire => queue.fits(position, ticket.demand),
             };
@@ -161,7 +163,7 @@ impl State {
             let Some(queue) = self.queue(&lock) else { return false };
             let Some(part) = queue.waiter(&position) else { return false };
             let turn = queue.turn(&position);
-            // One waiter more than may be overtaken is enough to see that the part is blocked.
+            // One more waiter than may be overtaken is enough to see that the part is blocked.
             let before: Vec<_> = queue.waiters_before(Some(&turn)).take(OVERTAKEN_MAX + 1).collect();
             let overtakes =
                 |at: &Position| self.multi_at(&lock, at).is_some_and(|other| may_be_overtaken(other, queue));
@@ -171,7 +173,7 @@ impl State {
         })
     }
 
-    /// Removes a ticket whose session is being ended, when the ticket would be granted the lock.
+    /// Removes a waiting ticket whose session has expired, when it would be granted the lock.
     fn pass_over(&mut self, ticket: &ZPath, context: &Context, effects: &mut Effects) {
         let end = effects.end.replace(TicketEnd::Expired);
         self.remove(ticket, context, effects);
@@ -184,21 +186,22 @@ impl State {
             && ticket().and_then(|ticket| ticket.session).is_some_and(|id| self.sessions.is_ending(id))
     }
 
-    /// Leaves the lock, and all locks of the ticket's multi-lock, to the next entry. The ticket may
-    /// have gone since it was found.
+    /// Leaves the grant to the next entry, in the lock and in all locks of the ticket's multi-lock.
+    /// The ticket may have been removed since it was found.
     fn leave_to_next_entry(&mut self, next: Next) {
         for lock in self.locks_of(&next).into_iter().chain([next.lock]) {
             self.locks.leave_unsettled(lock);
         }
     }
 
-    /// The locks of the multi-lock that is next; empty for a single ticket.
+    /// The locks of the multi-lock that the ticket is a part of; empty for a single ticket.
     fn locks_of(&self, next: &Next) -> Vec<ZPath> {
         let multi = self.multi_at(&next.lock, &next.position);
         multi.iter().flat_map(|multi| &multi.tickets).filter_map(ZPath::parent).collect()
     }
 
-    /// Checks that no waiter could hold, unless the lock is left to a later entry. For tests.
+    /// Checks that no waiter could hold, unless grants in the lock are left to a later entry. For
+    /// tests.
     pub(crate) fn check_nobody_is_next(&self, lock: &ZPath) -> Result<(), String> {
         let left_over = |lock: &ZPath| self.locks.unsettled().contains(lock);
         match self.next_in(lock, self.last_zxid) {
@@ -210,8 +213,8 @@ impl State {
     }
 }
 
-/// Tells whether later tickets may overtake a waiting part of this multi-lock. In a semaphore they
-/// may not, because acquires of few permits would keep one of many waiting.
+/// Tells whether later tickets may overtake a waiting part of this multi-lock. Not in a semaphore:
+/// acquires of few permits could keep an acquire of many permits waiting.
 pub(crate) fn may_be_overtaken(multi: &MultiLock, queue: &Queue) -> bool {
     multi.policy == Policy::Backfill && queue.settings().limit.is_none()
 }

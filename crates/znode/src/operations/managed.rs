@@ -1,7 +1,8 @@
-//! Managed locks. Only acquires enter their queues, so the order need not be that of the names.
+//! Managed locks: only acquires enter their queues, so the order of grants may differ from that of
+//! the names.
 //!
-//! Priorities and hand-overs to a named waiter need this. A client that takes the first lock node
-//! by name for the holder would be wrong, so its lock nodes are refused.
+//! Priorities and hand-overs to a named waiter need this. A lock node that a client creates by
+//! itself is refused, because its client would take the first lock node by name for the holder.
 
 use std::sync::Arc;
 
@@ -15,8 +16,8 @@ use crate::words::weight;
 use crate::{CREATE, Error, Kind, LockSettings, Refusal, Reply, State, ZPath};
 
 impl State {
-    /// Sets the settings of a lock. Its directory is made or becomes persistent, because settings
-    /// must not vanish with a container or TTL znode.
+    /// Sets the settings of a lock. Its directory is made, or becomes persistent, because the
+    /// deletion of a container or TTL znode would delete the settings, too.
     pub(crate) fn set_lock(
         &mut self,
         lock: &ZPath,
@@ -25,8 +26,8 @@ impl State {
         effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, lock);
-        // The holders of a semaphore are told apart by their tokens. In a managed lock one entry
-        // could grant tickets out of order, and these would all get its zxid as token.
+        // The holders of a semaphore are distinguished by their tokens. In a managed lock one entry
+        // could grant tickets out of order, and all of them would get its zxid as token.
         let both = settings.managed && settings.limit.is_some();
         // A persistent directory with such a name would be a ticket of its parent.
         let named_as_ticket = Kind::Persistent.number(lock.name()).is_some();
@@ -35,7 +36,7 @@ impl State {
         }
         check_client_path(lock)?;
         let (base, missing) = self.missing_on_the_way(lock).map_err(refuse)?;
-        // The ACL of the lock, or of the ancestor whose ACL a new directory gets.
+        // The ACL of the lock, or of the ancestor from which a new directory takes its ACL.
         let acl = Arc::clone(&self.tree[&base].acl);
         permit(&acl, REVOKE, context).map_err(refuse)?;
         if !missing.is_empty() {
@@ -47,8 +48,9 @@ impl State {
                 return Err(refuse(Error::NoChildrenForEphemerals));
             }
             let known = self.queue(lock).map(|queue| queue.settings()).unwrap_or_default();
-            // The limit of a semaphore may change while there are tickets: either more may hold at
-            // once, or none until enough permits are given back.
+            // The limit of a semaphore may change while there are tickets. With a higher limit more
+            // tickets may hold at once; with a lower one no ticket is granted until enough permits
+            // are given back.
             let stays = (settings.managed, settings.limit.is_some()) == (known.managed, known.limit.is_some());
             if !stays && node.family.ticket_count() > 0 {
                 return Err(refuse(Error::NotEmpty));

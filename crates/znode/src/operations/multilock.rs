@@ -1,13 +1,14 @@
 //! Multi-locks: several locks that one acquire holds all together, or none of them.
 //!
-//! A multi-lock has a lock node, its part, in the queue of each of its locks. One entry makes all
-//! parts, so multi-locks stand in one order in every queue and do not wait for each other in a
-//! cycle. Until all parts can hold, none does. When one part is removed, all others go, too.
+//! A multi-lock has one lock node, called a part, in the queue of each of its locks. One entry
+//! makes all parts, so multi-locks are in the same order in every queue and do not wait for each
+//! other in a cycle. No part holds before all parts can. When one part is removed, all others are
+//! removed, too.
 //!
 //! A multi-lock with an owner takes part in the search for cycles (`deadlock.rs`): its owner waits
-//! for everything that blocks any part, and each part may block others. If the owner asks for the
-//! same set again, its first part gets one more hold. Any other set that overlaps with tickets of
-//! the owner is refused. So no owner waits for itself here, and all parts are removed together.
+//! for every ticket that blocks a part, and each part may block others. If the owner requests the
+//! same set again, the first part gets one more hold. Another set that overlaps with tickets of the
+//! owner is refused. So no owner waits for itself here, and all parts are removed together.
 
 use crate::edits::context::Context;
 use crate::edits::effects::Effects;
@@ -53,7 +54,7 @@ impl State {
         }
     }
 
-    /// Puts all parts into their queues, grants what fits, and looks for a cycle.
+    /// Adds all parts to their queues, makes grants, and searches for a cycle.
     fn enter_all(
         &mut self,
         wish: &AcquireAll,
@@ -80,7 +81,7 @@ impl State {
         }
     }
 
-    /// Makes the answer about a deadlock, and adds it to the history of the lock where the cycle
+    /// Makes the answer about a deadlock, and adds it to the history of the lock at which the cycle
     /// begins.
     fn refuse_all(
         &mut self,
@@ -97,7 +98,7 @@ impl State {
     }
 
     /// The first ticket of the owner's multi-lock with exactly these locks and modes, in any order.
-    /// `None` if the owner has no ticket of them.
+    /// `None` if the owner has no ticket of these locks.
     ///
     /// # Errors
     /// `Overlap` if the owner has a ticket of one of these locks, but not this set;
@@ -126,8 +127,7 @@ impl State {
         if wish.owner.is_empty() {
             return self.ticket_with(id, &wish.first(), key);
         }
-        // In the earlier request the locks may have been in another order, with another first
-        // ticket.
+        // The earlier request may have had the locks in another order, and so another first ticket.
         let ticket = self.ticket_of(id, lock, *mode, &wish.owner)?;
         let first = self.multi_of(&ticket, &self.tree[&ticket])?.tickets[0].clone();
         let counted = |contender: &Contender| contender.holds.iter().any(|hold| hold.key == key);
@@ -166,7 +166,7 @@ impl State {
             let way = self.way_into(&acquire.lock, context).map_err(at)?;
             let new = NewTicket { acquire: &acquire, session: id, hold, part: true };
             let QueueAdmission::At(ticket) = self.enqueue(new, way, context, effects).map_err(at)? else {
-                // Not reached: parts are enqueued without a search for deadlocks.
+                // Unreachable: parts are added without a search for deadlocks.
                 return Err(at(Refusal::at(Error::Deadlock, &acquire.lock)));
             };
             tickets.push(ticket);
@@ -178,7 +178,7 @@ impl State {
 }
 
 impl AcquireAll {
-    /// The acquire of one part.
+    /// The acquire of one part, given by its index in the request.
     fn part(&self, index: usize, owner: &str) -> Acquire {
         let (lock, mode) = self.parts[index].clone();
         let (owner, label) = (owner.into(), self.label.clone());

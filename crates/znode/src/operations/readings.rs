@@ -1,4 +1,4 @@
-//! Reads of locks: the standing of a ticket, the queue of a lock, lists of locks.
+//! Reads of locks: whether a ticket holds or waits, the queue of a lock, lists of locks.
 
 use std::sync::Arc;
 
@@ -14,57 +14,58 @@ use crate::{
     Zxid,
 };
 
-/// Standing of a ticket: holding or waiting.
+/// Whether a ticket holds or waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockStatus {
     /// The ticket holds the lock.
     Held {
         /// The fencing token, which the client shows to resources.
         token: FencingToken,
-        /// Number of times that the owner holds it.
+        /// Number of times that the owner holds the ticket.
         holds: u32,
     },
     /// The ticket waits.
     Waiting {
-        /// The ticket for which this one waits, for people: for a reader the last waiter before it
-        /// that is no reader, for others the waiter just before; or else the last holder. The event
-        /// [`crate::EventKind::Granted`] at this ticket's lock node tells when it holds.
+        /// The ticket that is shown to people as the one waited for. For a reader, the last waiter
+        /// before it that is not a reader; for another ticket, the waiter just before it; without
+        /// such a waiter, the last holder. The event [`crate::EventKind::Granted`] at this ticket's
+        /// lock node tells when it holds.
         predecessor: ZPath,
     },
 }
 
-/// One contender of a lock, as people are shown it.
+/// One contender of a lock, as it is shown to people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueEntry {
     /// Path of the lock node.
     pub ticket: ZPath,
     /// Number of contenders before this one.
     pub position: u32,
-    /// True if the ticket holds the lock. False for a lingering node, though no other ticket holds
-    /// meanwhile.
+    /// True if the ticket holds the lock. False for a lock node that is kept for its lock-delay,
+    /// though it still blocks other tickets.
     pub held: bool,
-    /// The mode in which the ticket wants the lock. It is told by the name if a create made the
-    /// ticket.
+    /// The mode in which the ticket wants the lock. For a ticket that a plain create made, the name
+    /// tells the mode.
     pub mode: LockMode,
     /// The session that owns the ticket; `None` for a znode that is not ephemeral.
     pub session: Option<SessionId>,
-    /// The label of the session; empty also if the session has ended and is forgotten.
+    /// The label of the session; empty also if the session has ended and is no longer remembered.
     pub session_label: String,
-    /// The client of the session; empty also if the session has ended and is forgotten.
+    /// The client of the session; empty also if the session has ended and is no longer remembered.
     pub client: Arc<ClientInfo>,
     /// The owner within the session; empty for none.
     pub owner: String,
-    /// The lock node's data if that is text, and no longer than a label may be.
+    /// The lock node's data as text; `None` if it is not text, or longer than a label may be.
     pub label: Option<String>,
     /// Time at which the ticket entered the queue, in milliseconds since 1970 by the leader's
     /// clock.
     pub since_ms: u64,
-    /// The fencing token of a holder. For a waiter its czxid, which is the token that it will have
-    /// unless a token at least as large is granted before.
+    /// The fencing token of a holder. For a waiter its czxid, which becomes its token unless an
+    /// equal or larger token is granted before.
     pub token: FencingToken,
     /// The grant of a holder; `None` for a waiter, and for a znode that no session owns.
     pub grant: Option<Grant>,
-    /// The request to release the ticket; `None` if there is none.
+    /// The request to release the ticket; `None` if no client has asked for it.
     pub revocation: Option<Revocation>,
     /// Number of acquires that share the ticket.
     pub holds: u32,
@@ -72,8 +73,8 @@ pub struct QueueEntry {
     pub permits: Option<u32>,
     /// The priority with which the ticket waits in a managed lock; 0 is the default.
     pub priority: u32,
-    /// Time until which the node of an ended session keeps others out, in milliseconds since 1970.
-    /// `None` if it does not linger.
+    /// Time until which the lock node of an expired session blocks other tickets (its lock-delay),
+    /// in milliseconds since 1970. `None` for other lock nodes.
     pub lingers_until_ms: Option<u64>,
 }
 
@@ -95,7 +96,7 @@ pub struct QueuePage {
 pub struct Permits {
     /// Number of permits that the semaphore has.
     pub limit: u32,
-    /// Number of permits that holders have.
+    /// Number of permits that the holders have taken.
     pub held: u32,
 }
 
@@ -110,12 +111,12 @@ pub struct LockSummary {
     pub first: QueueEntry,
 }
 
-/// The standing of a ticket. Costs O(log n) in the length of the queue.
+/// Tells whether a ticket holds or waits. Costs O(log n) in the length of the queue.
 ///
 /// # Errors
 /// `NoNode` if the lock node is gone: released, withdrawn, or its session ended. `SessionExpired`
-/// if the session expired and the node lingers for its lock-delay, or has not been removed yet; no
-/// client holds with it. `BadArguments` if the path is that of no lock node.
+/// if the session has expired but the lock node still exists, for its lock-delay or until a later
+/// entry removes it. `BadArguments` if the path is not that of a lock node.
 pub fn status(state: &State, ticket: &ZPath) -> Result<LockStatus, Error> {
     let (queue, node, position) = find(state, ticket)?;
     Ok(match held_at(state, ticket, node, queue, &position)? {
@@ -124,7 +125,7 @@ pub fn status(state: &State, ticket: &ZPath) -> Result<LockStatus, Error> {
     })
 }
 
-/// The hold of a ticket; `None` while it waits.
+/// Token and number of holds of a ticket; `None` while it waits.
 ///
 /// # Errors
 /// As [`status`].
@@ -154,8 +155,8 @@ pub fn parts<'a>(state: &'a State, ticket: &ZPath) -> Option<&'a [ZPath]> {
     state.multi_of(ticket, node).map(|multi| &*multi.tickets)
 }
 
-/// The ticket for which another one waits, as people are told. A part that is first in its queue
-/// waits for what another part waits for.
+/// The ticket that is shown to people as the one that a ticket waits for. For a part that is first
+/// in its queue, the ticket that blocks another part of its multi-lock.
 fn predecessor(state: &State, ticket: &ZPath, node: &Znode, queue: &Queue, position: &Position) -> ZPath {
     let at = |ticket: &ZPath, before: Option<&Position>| ticket.parent()?.child(&before?.name).ok();
     if let Some(before) = at(ticket, queue.predecessor(position)) {
@@ -179,7 +180,7 @@ pub fn position(state: &State, ticket: &ZPath) -> Result<u32, Error> {
     Ok(count(queue.place_of(&position)))
 }
 
-/// A page of a lock's queue: at most `max` tickets, without the first `from`.
+/// A page of a lock's queue: at most `max` tickets, after the first `from` tickets.
 ///
 /// # Errors
 /// `NoNode` if there is no znode at the path. A znode without tickets is a free lock.
@@ -195,10 +196,10 @@ pub fn queue(state: &State, lock: &ZPath, from: usize, max: usize) -> Result<Que
     Ok(QueuePage { contenders: count(queue.len()), entries, permits, settings })
 }
 
-/// The first holder of a lock that an open session owns; `None` if there is none.
+/// The first holder of a lock that an open session owns; `None` if there is no such holder.
 ///
 /// # Errors
-/// None in a consistent state. The signature has an error so that nothing here panics.
+/// Only in an inconsistent state, so that the function need not panic.
 pub fn holder(state: &State, lock: &ZPath) -> Result<Option<QueueEntry>, Error> {
     let Some(queue) = state.queue(lock) else { return Ok(None) };
     for (at, (position, _)) in queue.holders().enumerate() {
@@ -210,17 +211,17 @@ pub fn holder(state: &State, lock: &ZPath) -> Result<Option<QueueEntry>, Error> 
     Ok(None)
 }
 
-/// The locks with contenders at and below `prefix`, sorted by path: at most `max`, after the path
-/// `after`.
+/// The locks with contenders at and below `prefix`, sorted by path: at most `max`, beginning after
+/// the path `after`.
 ///
 /// # Errors
-/// None in a consistent state. The signature has an error so that nothing here panics.
+/// Only in an inconsistent state, so that the function need not panic.
 pub fn list(state: &State, prefix: &ZPath, after: Option<&ZPath>, max: usize) -> Result<Vec<LockSummary>, Error> {
     paths(state, prefix, after).take(max).map(|lock| summary(state, lock)).collect()
 }
 
-/// Paths of the locks of [`list`], without a bound: the iterator does work only as it is read. The
-/// root is no lock, whatever its children are named.
+/// Paths of the locks of [`list`], without a bound: the iterator works only as it is read. The root
+/// is never a lock, even if its children are named like tickets.
 pub fn paths<'a>(state: &'a State, prefix: &'a ZPath, after: Option<&'a ZPath>) -> impl Iterator<Item = &'a ZPath> {
     // Paths below "/a" are those from "/a/" to before "/a0", because '0' follows '/'. But "/a-b"
     // sorts between "/a" and "/a/".
@@ -243,14 +244,13 @@ pub fn is_held_with(state: &State, lock: &ZPath, token: FencingToken) -> bool {
     is_held(state, lock, token, None)
 }
 
-/// Tells whether the token is that of a present holder of the lock, and this session owns the
-/// holder.
+/// Tells whether this session owns a present holder of the lock with this token.
 pub fn is_held_by(state: &State, lock: &ZPath, token: FencingToken, session: SessionId) -> bool {
     is_held(state, lock, token, Some(session))
 }
 
-/// Tells whether the token is that of a present holder that the session owns; of any holder for
-/// `None`.
+/// Tells whether the token is that of a present holder that the session owns; with `None` as
+/// session, of any present holder.
 fn is_held(state: &State, lock: &ZPath, token: FencingToken, session: Option<SessionId>) -> bool {
     let Some(parent) = state.node(lock) else {
         return false;
@@ -302,8 +302,8 @@ fn entry(state: &State, lock: &ZPath, queue: &Queue, at: usize, position: &Posit
     })
 }
 
-/// The label and client of the session of a lock node. The session may have ended while the node
-/// lingers.
+/// The label and client of the session of a lock node; empty if unknown. The session may have ended
+/// while its lock node is kept for the lock-delay.
 fn who(state: &State, node: &Znode) -> (String, Arc<ClientInfo>) {
     let Some(id) = node.owner() else { return Default::default() };
     let open = state.session(id).map(|session| (session.label.to_string(), session.client.clone()));
@@ -311,7 +311,7 @@ fn who(state: &State, node: &Znode) -> (String, Arc<ClientInfo>) {
     open.or_else(ended).unwrap_or_default()
 }
 
-/// A lock with contenders: their number, and the first of them.
+/// A lock with contenders: their number, and the first contender.
 ///
 /// # Errors
 /// `NoNode` if the lock has no contenders.
@@ -333,8 +333,8 @@ fn count(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-/// Clients in a lock's queue that do not see others there, so that both may believe to hold the
-/// lock. Empty if all clients see each other.
+/// Clients in a lock's queue that do not see each other's lock nodes, so that both may believe that
+/// they hold the lock. Empty if all clients see each other.
 pub fn mixed_clients(state: &State, lock: &ZPath) -> Vec<MixedPair> {
     let mut mixed = state.locks.mixed_clients.of(lock);
     for pair in mixed.iter_mut().filter(|pair| pair.unseen == Naming::Data) {
@@ -343,8 +343,8 @@ pub fn mixed_clients(state: &State, lock: &ZPath) -> Vec<MixedPair> {
     mixed
 }
 
-/// The first child that is no ticket and that Curator's clients may wait for. `None` if the first
-/// thousand names have none.
+/// The first child that is not a ticket and that Curator's clients may wait for. `None` if there is
+/// no such child among the first thousand.
 fn first_data(state: &State, lock: &ZPath) -> Option<Arc<str>> {
     let mut names = state.node(lock)?.family.names.iter().take(1_000);
     let is_data = |name: &&Arc<str>| {
@@ -354,22 +354,22 @@ fn first_data(state: &State, lock: &ZPath) -> Option<Arc<str>> {
     names.find(is_data).cloned()
 }
 
-/// The grant of a lock node that holds; `None` for a waiter, a lingering node, and a node that no
-/// session owns.
+/// The grant of a lock node that holds. `None` for a waiter, for a lock node kept for its
+/// lock-delay, and for a lock node that no session owns.
 pub fn grant(state: &State, ticket: &ZPath) -> Option<Grant> {
     let node = state.node(ticket).filter(|node| node.owner().is_some() && node.lingers_until_ms().is_none())?;
     let position = node.position(ticket.name())?;
     Some(state.queue(&ticket.parent()?)?.holder(&position)?.grant)
 }
 
-/// The request to release this ticket, by [`crate::Op::Revoke`] or by the lock node's data, which
-/// Curator's and ZooKeeper's recipes set. `None` if there is none.
+/// The request to release this ticket, by [`crate::Op::Revoke`], or by data that a client of
+/// Curator or of ZooKeeper's recipe wrote into the lock node. `None` if no client has asked.
 pub fn revocation(state: &State, ticket: &ZPath) -> Option<Revocation> {
     if let Some(revocation) = state.locks.revocations.get(ticket) {
         return Some(revocation.clone());
     }
     let node = state.node(ticket).filter(|node| is_ticket(ticket, node))?;
-    // Data of version 0 is the label with which the node was made.
+    // At version 0 the data is still the label with which the lock node was made.
     let told = node.version != 0 && asks_to_give_up(&node.data);
     let at = Moment { zxid: node.mzxid, time_ms: node.mtime_ms };
     told.then(|| Revocation { at, by: Actor::default(), due_ms: None })

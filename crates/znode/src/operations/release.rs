@@ -10,7 +10,8 @@ use crate::words::ticket_name::{mode_of, sequence_of};
 use crate::{Error, HeldTicket, Refusal, Reply, SessionId, State, TicketRef, ZPath};
 
 impl State {
-    /// Gives back one hold of a ticket of the session. The last one deletes the lock node.
+    /// Gives back one hold of a ticket of the session. The release of the last hold deletes the
+    /// lock node.
     pub(crate) fn release(
         &mut self,
         ticket: TicketRef,
@@ -23,7 +24,7 @@ impl State {
                 self.held_ticket(&wanted, context).map_err(|error| Refusal::at(error, &wanted.lock))?
             }
         };
-        // The path may also be that of a simple lock or of a group's member.
+        // The path may also be that of a simple lock or of a member of a group.
         self.check_own(&ticket, context).map_err(|error| Refusal::at(error, &ticket))?;
         let holds = self.tree.edit_contender(&self.counts_for(&ticket), |contender| {
             contender.release();
@@ -36,7 +37,7 @@ impl State {
         Ok(Reply::Released { holds })
     }
 
-    /// The only ticket with which the session holds a lock and that fits `wanted`.
+    /// The only ticket with which the session holds a lock and that matches `wanted`.
     fn held_ticket(&self, wanted: &HeldTicket, context: &Context) -> Result<ZPath, Error> {
         let id = context.session.ok_or(Error::SessionRequired)?;
         if self.is_simple_of(id, wanted) {
@@ -49,7 +50,7 @@ impl State {
         }
     }
 
-    /// The tickets with which a session holds a lock and that fit `wanted`; at most two.
+    /// The tickets with which a session holds a lock and that match `wanted`; at most two.
     fn held_by(&self, id: SessionId, wanted: &HeldTicket) -> Vec<ZPath> {
         let Some(session) = self.session(id) else { return Vec::new() };
         let below = format!("{}/", wanted.lock);

@@ -1,4 +1,4 @@
-//! Revoking: asking a holder to release, and taking the lock away at the deadline.
+//! Revocation: asking a holder to release, and taking the lock away at the deadline.
 
 use crate::edits::context::Context;
 use crate::edits::effects::Effects;
@@ -11,7 +11,8 @@ use crate::queue::revocations::word_for;
 use crate::{Error, Refusal, Reply, State, ZPath};
 
 impl State {
-    /// Revokes a ticket, or the tickets of all holders of a lock: all of them, or none.
+    /// Revokes a ticket, or the tickets of all holders of a lock. If one of them cannot be revoked,
+    /// none is.
     pub(crate) fn revoke(
         &mut self,
         path: &ZPath,
@@ -27,7 +28,7 @@ impl State {
         let tickets = match node.owner() {
             None => self.holders(path).map_err(refuse)?,
             Some(_) if is_ticket(path, node) => vec![path.clone()],
-            // The ticket lingers, or is no ticket.
+            // The session of the ticket has expired, or the znode is not a ticket.
             Some(_) => return Err(refuse(Error::NoNode)),
         };
         let cost = |ticket| self.cost_of_removing(ticket);
@@ -61,9 +62,10 @@ impl State {
         let due_ms = deadline_ms.map(|deadline_ms| context.time_ms.saturating_add(deadline_ms.into()));
         let by = self.actor(context, effects);
         let revocation = match self.locks.revocations.get(ticket) {
-            // A later deadline, or none, changes nothing.
+            // The earlier deadline stays in force.
             Some(old) if due_ms.is_none_or(|due_ms| old.due_ms.is_some_and(|old_ms| old_ms <= due_ms)) => old.clone(),
-            // The client with the earliest deadline takes the ticket away, so the history names it.
+            // The history will name the client with the earliest deadline, because its request
+            // takes the lock away.
             Some(old) => Revocation { at: old.at, by, due_ms },
             None => Revocation { at: context.moment(), by, due_ms },
         };
@@ -72,8 +74,8 @@ impl State {
         if more > 0 {
             self.check_bytes(more).map_err(|error| Refusal::at(error, ticket))?;
         }
-        // The holder's client watches the data. A ticket of an acquire keeps its label as data, and
-        // its client is told by the event.
+        // A client that created its lock node itself watches the data. A ticket of an acquire keeps
+        // its label as data, and the event tells its client.
         let word = if node.contender().is_none() { word_for(ticket.name()) } else { None };
         let data = word.map_or_else(|| node.data.to_vec(), |word| word.as_bytes().to_vec());
         self.replace_data(ticket, data, context, effects)?;

@@ -58,12 +58,12 @@ impl State {
         Ok(Reply::SessionOpened { session: id, timeout_ms })
     }
 
-    /// Number of open sessions that count for an address.
+    /// Number of open sessions from an address; for IPv6, from its /64 network.
     pub fn sessions_of(&self, address: IpAddr) -> u32 {
         self.sessions.of_address(address)
     }
 
-    /// Attaches the session to another connection, whose turns begin at 1.
+    /// Attaches the session to another connection. The numbers of its writes begin at 1.
     pub(crate) fn attach_session(
         &mut self,
         connection: u64,
@@ -80,8 +80,8 @@ impl State {
         Ok(Reply::SessionOpened { session, timeout_ms })
     }
 
-    /// Takes the turn of a write of a connection. Only the next turn can be taken; the refusal of
-    /// any other changes nothing.
+    /// Checks the number of a write on a connection, and records it as the last one. Only the next
+    /// number is accepted; the refusal of another number changes nothing.
     pub(crate) fn take_turn(&mut self, turn: WriteTurn, context: &Context) -> Result<(), Error> {
         let id = context.session.ok_or(Error::SessionRequired)?;
         let session = self.sessions.get_mut(id).expect("the credential was checked");
@@ -111,7 +111,7 @@ impl State {
         }
     }
 
-    /// Expires sessions for a leader. Refused if `term` is not the term of the entry.
+    /// Expires sessions for a leader. Refused if `term` is not the Raft term of the entry.
     pub(crate) fn expire_sessions(
         &mut self,
         sessions: &[SessionId],
@@ -124,11 +124,11 @@ impl State {
         }
         let open: Vec<SessionId> = sessions.iter().copied().filter(|id| self.sessions.contains(*id)).collect();
         let sessions = self.ending_together(&open);
-        // The locks that the first ones give up must not be granted to sessions that are left to
-        // later entries.
+        // All of these sessions have expired, so locks of the first ones must not be granted to
+        // those that only later entries remove.
         self.sessions.will_end(open[sessions.len()..].iter().copied());
-        // Found before any session ends: otherwise a waiter of a dead session could be granted the
-        // lock of the session named before it, and linger.
+        // Collected before any session ends: otherwise a waiter of an expired session could be
+        // granted the lock of a session that ends before it, and then keep it for its lock-delay.
         let lingering: BTreeSet<ZPath> = sessions.iter().flat_map(|id| self.lingering(*id)).collect();
         let mut count = 0;
         for &id in sessions {
@@ -140,8 +140,8 @@ impl State {
         Ok(Reply::Removed { count })
     }
 
-    /// The lock nodes of an expiring session that will linger: they hold now, and have a
-    /// lock-delay.
+    /// The lock nodes of an expiring session that are kept for their lock-delay, because their
+    /// tickets hold now.
     fn lingering(&self, id: SessionId) -> Vec<ZPath> {
         let lingers = |path: &&ZPath| {
             let delayed = self.tree[*path].contender().is_some_and(|contender| contender.lock_delay_ms > 0);
@@ -164,7 +164,8 @@ impl State {
             if lingering.contains(path) {
                 self.linger(path, context, effects);
             } else if self.tree.contains(path) {
-                // The node is gone already if another part of its multi-lock was removed.
+                // An earlier removal may have removed the lock node as a part of the same
+                // multi-lock.
                 self.remove(path, context, effects);
             }
         }
@@ -181,8 +182,8 @@ impl State {
     }
 }
 
-/// The timeout within the limits. `clamp()` would panic if the configured minimum is above the
-/// maximum.
+/// The timeout that the client wants, brought within the limits. `clamp()` would panic if the
+/// configured minimum is above the maximum.
 fn agreed_timeout(wish_ms: u32, limits: &Limits) -> u32 {
     wish_ms.max(limits.session_timeout_min_ms).min(limits.session_timeout_max_ms)
 }

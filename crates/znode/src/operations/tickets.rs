@@ -1,4 +1,4 @@
-//! The tickets of a session: finding one, adding a hold to it, answering with it.
+//! The tickets of a session: finding a ticket, adding a hold to it, answering an acquire with it.
 
 use std::ops::Bound;
 
@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl State {
-    /// Answers a retry of an acquire with the present standing of its ticket. Adds no hold.
+    /// Answers a retry of an acquire with the present state of its ticket. Adds no hold.
     pub(crate) fn acquire_again(
         &mut self,
         ticket: &ZPath,
@@ -19,12 +19,12 @@ impl State {
         key: RequestKey,
         attempt: Attempt,
     ) -> Result<Reply, Refusal> {
-        // Another client may have made a znode with this name since.
+        // After the ticket was removed, another client may have made a znode with its name.
         if self.node(ticket).is_none_or(|node| node.owner() != Some(id) || node.contender().is_none()) {
             return Err(Refusal::at(Error::NoNode, ticket));
         }
         self.tree.edit_contender(ticket, |contender| {
-            // The hold is missing if it was released, and other holds keep the ticket.
+            // The hold may have been released while other holds keep the ticket.
             if let Some(hold) = contender.holds.iter_mut().find(|hold| hold.key == key) {
                 hold.retry(attempt);
             }
@@ -39,7 +39,7 @@ impl State {
         self.count_hold(ticket, hold)
     }
 
-    /// Adds a hold to a ticket.
+    /// Adds a hold to a ticket, and answers with the ticket's state.
     pub(crate) fn count_hold(&mut self, ticket: &ZPath, hold: Hold) -> Result<Reply, Refusal> {
         if self.tree[ticket].contender().map_or(0, Contender::count) >= self.limits.holds_max {
             return Err(Refusal::at(Error::TooManyHolds, ticket));
@@ -70,15 +70,15 @@ impl State {
         !owner.is_empty() && own.any(|((_, _, other), _)| **other == *owner)
     }
 
-    /// Tells whether an owner has any ticket. Looks at as many tickets as a search for a deadlock
-    /// may.
+    /// Tells whether an owner has any ticket. Examines at most as many tickets as a search for a
+    /// deadlock may.
     pub(crate) fn has_ticket(&self, id: SessionId, owner: &str) -> bool {
         let looks = self.limits.deadlock_looks();
         let mut tickets = self.sessions[&id].tickets.keys().take(looks as usize);
         !owner.is_empty() && tickets.any(|(_, _, other)| **other == *owner)
     }
 
-    /// The ticket that has a hold with this key, for a retry.
+    /// The ticket that has a hold with this key, for a retry. `None` if the ticket is gone.
     pub(crate) fn ticket_with(&self, id: SessionId, acquire: &Acquire, key: RequestKey) -> Option<ZPath> {
         let Acquire { lock, mode, owner, .. } = acquire;
         let ticket = if owner.is_empty() {
@@ -91,18 +91,18 @@ impl State {
         ticket.filter(|ticket| self.node(ticket).and_then(Znode::contender).is_some_and(counted))
     }
 
-    /// The ticket that has this key in its name.
+    /// The ticket that has this idempotency key in its name.
     pub(crate) fn ticket_named(&self, id: SessionId, lock: &ZPath, mode: LockMode, key: RequestKey) -> Option<ZPath> {
         self.session(id)?.named.get(&(lock.clone(), mode.of_any_limit(), key)).cloned()
     }
 
-    /// Checks that the path is that of a ticket of the session.
+    /// Checks that the path is that of a ticket of the session. Returns the session.
     pub(crate) fn check_ticket(&self, ticket: &ZPath, context: &Context) -> Result<SessionId, Error> {
         let id = self.check_own(ticket, context)?;
         if sequence_of(ticket.name()).is_none() { Err(Error::BadArguments) } else { Ok(id) }
     }
 
-    /// Checks that the session owns the znode.
+    /// Checks that the session owns the znode. Returns the session.
     pub(crate) fn check_own(&self, path: &ZPath, context: &Context) -> Result<SessionId, Error> {
         let id = context.session.ok_or(Error::SessionRequired)?;
         let node = self.node(path).ok_or(Error::NoNode)?;

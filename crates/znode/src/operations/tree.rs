@@ -14,7 +14,7 @@ use crate::{
     Reply, SessionId, Stat, State, ZPath, Znode, ZnodeOp,
 };
 
-/// The longest TTL, as in ZooKeeper: 40 bits of milliseconds.
+/// The longest TTL, as in ZooKeeper, in milliseconds: the largest number of 40 bits.
 const TTL_MS_MAX: u64 = (1 << 40) - 1;
 
 impl State {
@@ -36,8 +36,8 @@ impl State {
         }
     }
 
-    /// Applies several operations, all or none. The state is changed in place; putting back a clone
-    /// costs O(1).
+    /// Applies several operations, all or none. The state is changed in place; if an operation
+    /// fails, a clone made before is put back, which costs O(1).
     pub(crate) fn multi(
         &mut self,
         ops: Vec<ZnodeOp>,
@@ -108,7 +108,8 @@ impl State {
         self.check_room(node, &path, data.len(), count).map_err(refuse)?;
         let queued = if kind.number(path.name()).is_some() { weight::QUEUED } else { 0 };
         let made = weight::made(&path, data.len(), count) + queued;
-        // A lock node of a ZooKeeper client, a simple lock, or the member of a group.
+        // Znodes of this kind and size use the memory reserved for sessions: lock nodes of
+        // ZooKeeper's clients, simple locks, members of groups.
         if mode.is_ephemeral() && data.len() <= self.limits.label_bytes_max as usize {
             self.check_bytes(made).map_err(refuse)?;
         } else {
@@ -173,9 +174,9 @@ impl State {
         expect_version(version, node.aversion).map_err(refuse)?;
         self.check_acl(&acl).map_err(refuse)?;
         self.check_acl_room(path, &acl)?;
-        // The directory becomes persistent. If a container with its own ACL was collected, the next
-        // acquire would make it again with its parent's ACL. With the name of a ticket it stays a
-        // container, because a persistent znode would contend.
+        // A container with its own ACL becomes persistent. If it were collected, the next acquire
+        // would make it again with its parent's ACL. A directory with the name of a ticket stays a
+        // container, because a persistent znode with that name would contend for a lock.
         let own = path.parent_str().is_some_and(|parent| *self.tree[parent].acl != *acl)
             && Kind::Persistent.number(path.name()).is_none();
         let stat = self.tree.set_acl(path, acl.into(), |node| {
@@ -188,16 +189,16 @@ impl State {
         Ok(Reply::Set { stat })
     }
 
-    /// Removes the candidates that still qualify.
+    /// Deletes the candidates whose time is still over. Others are skipped.
     pub(crate) fn reap(&mut self, candidates: &[ReapCandidate], context: &Context, effects: &mut Effects) -> Reply {
         let mut count = 0;
         for candidate in candidates {
-            // The leader finds the remaining ones again.
+            // The leader proposes the remaining candidates again.
             if self.check_steps(effects).is_err() {
                 break;
             }
             let due = self.node(&candidate.path).is_some_and(|node| {
-                // Another znode may have been made at the path since.
+                // Another znode may have been made at the path after the leader looked.
                 node.czxid == candidate.czxid && self.is_due(&candidate.path, node)
             });
             if due {
@@ -215,8 +216,8 @@ impl State {
             || self.locks.revocations.due_ms(path).is_some_and(|due_ms| due_ms <= self.time_ms)
     }
 
-    /// The parent of a sequential child, and the number of its [`crate::SEQUENCE_MAX`] sequence
-    /// numbers that are used. `None` for other replies.
+    /// The parent of the sequential znode in a reply, and how many of the parent's
+    /// [`crate::SEQUENCE_MAX`] sequence numbers are used. `None` for other replies.
     pub fn sequence_used(&self, reply: &Reply) -> Option<(ZPath, u64)> {
         let made = match reply {
             Reply::Created { path, .. } => path,
@@ -232,8 +233,8 @@ impl State {
         Some((parent, used))
     }
 
-    /// Tells whether the znode that a create made sure of ([`Ensure`]) has gone since, or was made
-    /// again.
+    /// Tells whether a znode has been deleted, or made again, since a create with [`Ensure`] was
+    /// answered with it. False for other operations.
     pub(crate) fn is_gone_since(&self, op: &Op, path: &ZPath, stat: &Stat) -> bool {
         let ensured = matches!(op, Op::Znode(op) if op.stands_alone());
         ensured && self.node(path).is_none_or(|node| node.czxid != stat.czxid)
@@ -250,15 +251,15 @@ impl State {
 }
 
 impl ZnodeOp {
-    /// Tells whether the operation may not be part of a multi.
+    /// Tells whether the operation is forbidden in a multi.
     pub(crate) fn stands_alone(&self) -> bool {
         matches!(self, ZnodeOp::Create(create) if create.ensure != Ensure::New)
     }
 }
 
 impl Znode {
-    /// Tells whether the znode is the one that a create with [`Ensure`] wants: owned by the
-    /// session, and with the data if that is compared.
+    /// Tells whether the znode is what a create with [`Ensure`] wants: owned by the session, and,
+    /// for [`Ensure::OwnWithData`], with the same data.
     pub(crate) fn is_ensured(&self, ensure: Ensure, session: Option<SessionId>, data: &[u8]) -> bool {
         match ensure {
             Ensure::New => false,

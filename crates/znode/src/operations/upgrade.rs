@@ -1,9 +1,9 @@
 //! Upgrades from reading to writing without a release in between, and downgrades back.
 //!
-//! An upgrade puts a write ticket into the queue, ahead of all waiters. Its own read ticket does
-//! not block it, so it holds once all other readers have gone. A downgrade is a read ticket of the
-//! session that holds the write ticket, with the number of that ticket, as Curator makes it. It
-//! holds at once, and goes on holding when the write ticket has gone.
+//! An upgrade adds a write ticket to the queue, ahead of all waiters. Its own read ticket does not
+//! block it, so it holds once all other readers have gone. A downgrade is a read ticket of the
+//! session that holds the write ticket. It has the number of that ticket, as Curator makes it,
+//! holds at once, and keeps holding after the write ticket is released.
 
 use std::sync::Arc;
 
@@ -37,7 +37,8 @@ impl State {
         if upgrade.label.len() > self.limits.label_bytes_max as usize {
             return Err(refuse(Error::DataTooLarge));
         }
-        // The retry of an upgrade whose answer and key the session has forgotten.
+        // The answer and the key may be forgotten in the session, but the ticket still has the key
+        // of a retry.
         if let Some(writer) = self.upgraded_with(id, upgrade, key) {
             return self.acquire_again(&writer, id, key, context.attempt);
         }
@@ -79,12 +80,12 @@ impl State {
         self.acquired(&writer)
     }
 
-    /// The path of the write ticket. Its number comes before those of all waiters, for the clients
-    /// that go by the names.
+    /// The path of the write ticket. Its number comes before those of all waiters, for clients that
+    /// decide by the names.
     fn writer_for(&self, reader: &ZPath, lock: &ZPath, key: RequestKey) -> Result<ZPath, Error> {
         let parent = &self.tree[lock];
         let queue = self.queue(lock).ok_or(Error::NoNode)?;
-        // Two upgrades would wait for each other's readers.
+        // Each of two upgrades would wait for the other's reader.
         if queue.upgrade().is_some() {
             return Err(Error::UpgradeConflict);
         }
@@ -96,7 +97,7 @@ impl State {
         lock.child(&TicketName { shape: Shape::Alone, key, number }.text())
     }
 
-    /// Checks the limits, as for any acquire.
+    /// Checks the limits of an acquire for the write ticket.
     fn check_upgrade(
         &self,
         lock: &ZPath,
@@ -121,7 +122,7 @@ impl State {
     }
 
     /// The write ticket that has a hold with this key, for a retry. It is found by the owner of the
-    /// read ticket, or by the key in its name if the read ticket has gone or has no owner.
+    /// read ticket, or by the key in its name if the read ticket is gone or has no owner.
     pub(crate) fn upgraded_with(&self, id: SessionId, upgrade: &Upgrade, key: RequestKey) -> Option<ZPath> {
         let lock = upgrade.ticket.parent()?;
         let reader = self.node(&upgrade.ticket).and_then(Znode::contender);

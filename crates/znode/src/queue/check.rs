@@ -25,12 +25,13 @@ impl Queue {
             return Err(format!("another one holds alone: {self:?}"));
         }
         let shares = usage.alone > 0 && (usage.units > 0 || usage.shared as usize + 1 != self.holders.len());
-        // Holders may have more permits than a limit that was lowered since.
+        // Holders may have more permits than the limit, because the limit may be lowered while they
+        // hold.
         if usage.units > 0 && limit.is_none() || usage.alone > 1 || shares {
             return Err(format!("too many hold: {usage:?} of {:?}", self.settings));
         }
-        // Readers that were granted the lock by one entry keep their common token when the lock
-        // becomes a semaphore.
+        // Readers that one entry granted the lock share a token, and keep it when the lock becomes
+        // a semaphore.
         let reads = |position: &Position| self.holders[position].ticket.demand == Demand::Shared;
         let repeated = self.by_token.iter().find(|(token, at)| !reads(at) && self.holders_with(*token).count() > 1);
         if let Some(repeated) = repeated {

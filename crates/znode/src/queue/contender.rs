@@ -1,29 +1,30 @@
-//! Facts about a lock node beyond ZooKeeper's Stat.
+//! The record of a lock node that an acquire made: mode, owner and holds.
 
 use bincode::{Decode, Encode};
 
 use crate::words::weight::{HOLD, text};
 use crate::{Attempt, LockMode, RequestKey, ZPath};
 
-/// Facts about a lock node beyond ZooKeeper's Stat. The label is the znode's data.
+/// The record of a lock node that an acquire made. ZooKeeper's Stat does not show it. The label is
+/// the znode's data.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Contender {
     /// The mode in which the ticket wants the lock.
     pub mode: LockMode,
     /// The owner within the session; empty for none.
     pub owner: String,
-    /// Time for which the node stays when its session expires while the node holds, in
-    /// milliseconds.
+    /// Lock-delay: time for which the lock node stays if its session expires while the ticket
+    /// holds, in milliseconds.
     pub lock_delay_ms: u32,
-    /// One hold for each acquire that was not given back, oldest first, and [`Contender::released`]
-    /// holds that were.
+    /// The holds, one for each acquire, oldest first: those still held, and [`Contender::released`]
+    /// that were given back.
     pub holds: Vec<Hold>,
     /// Number of holds in the list that were given back. They stay in the list because a release
-    /// does not say which hold it ends, while a withdrawal does, and must find its hold after a
-    /// release by another client of the owner. Always below the number of holds.
+    /// does not say which hold it ends. A withdrawal names its hold, and must find it even after
+    /// such a release. Always below the number of holds.
     pub released: u32,
-    /// Time at which the node may be collected, in milliseconds since 1970. Set when the session
-    /// expired while the node held; `None` before.
+    /// Time at which the lock node may be deleted, in milliseconds since 1970. Set when the session
+    /// expires while the ticket holds; `None` before.
     pub lingers_until_ms: Option<u64>,
     /// True if the ticket was acquired without key and owner.
     pub keyless: bool,
@@ -31,12 +32,13 @@ pub struct Contender {
     pub in_multi_lock: bool,
 }
 
-/// Most released holds in a list of holds, so that it stays short when an owner acquires and
+/// Most released holds in a list of holds. It keeps the list short when an owner acquires and
 /// releases often.
 const RELEASED_MAX: u32 = 64;
 
 impl Contender {
-    /// Number of holds that the owner has, or will have when the waiting ticket holds.
+    /// Number of holds that the owner has, or will have when its waiting ticket is granted the
+    /// lock.
     pub fn count(&self) -> u32 {
         u32::try_from(self.holds.len()).unwrap_or(u32::MAX).saturating_sub(self.released)
     }
@@ -45,30 +47,30 @@ impl Contender {
     pub(crate) fn release(&mut self) {
         self.released += 1;
         if self.released > RELEASED_MAX {
-            // The oldest hold goes, because its acquire was answered first.
+            // The oldest hold is removed, because its acquire was answered first.
             self.holds.remove(0);
             self.released -= 1;
         }
     }
 }
 
-/// One acquire that shares a ticket.
+/// One acquire of a ticket. Several acquires of an owner share one ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Hold {
     /// The idempotency key of the acquire.
     pub key: RequestKey,
-    /// The tries that were not withdrawn, in the order of the log; never empty.
+    /// The attempts that were not withdrawn, in the order of the log; never empty.
     ///
-    /// The client may have made them in another order: a retry may be applied before the try that
-    /// the client gave up. So the hold stays as long as one of its tries does.
+    /// The client may have made them in another order: a retry may be applied before the attempt
+    /// that the client gave up. So the hold stays as long as one of its attempts does.
     pub attempts: Vec<Attempt>,
 }
 
-/// Tries of one acquire that are kept. The oldest is forgotten first.
+/// Most attempts of one acquire that are kept. The oldest is forgotten first.
 const ATTEMPTS_MAX: usize = 16;
 
 impl Hold {
-    /// Adds a try of this acquire.
+    /// Adds an attempt of this acquire.
     pub(crate) fn retry(&mut self, attempt: Attempt) {
         if self.attempts.contains(&attempt) {
             return;
@@ -86,9 +88,9 @@ impl Contender {
         self.holds.len() as u64 * HOLD
     }
 
-    /// Estimated memory of the contender of the lock node at `path`, in bytes.
+    /// The index of tickets without key and owner stores two paths: the lock's and the ticket's.
     pub(crate) fn weight(&self, path: &ZPath) -> u64 {
-        // A ticket without key and owner is in an index of such tickets, too.
+        // The index of tickets without key and owner has the path twice.
         let indexed = if self.keyless { 2 * text(path.as_str()) } else { 0 };
         2 * text(&self.owner) + 2 * text(path.as_str()) + self.holds_weight() + indexed
     }

@@ -1,4 +1,4 @@
-//! The demand of a ticket on its lock, and the usage of the lock by its holders.
+//! The part of a lock that a ticket wants (demand), and the parts that all holders have (usage).
 
 use crate::words::ticket_name::is_shared;
 use crate::{Contender, LockMode};
@@ -13,13 +13,13 @@ pub(crate) enum Demand {
     /// A number of permits of a semaphore.
     Units(u32),
     /// A lock node that a client created with the name of a Curator lease: one permit in a
-    /// semaphore, all of any other lock.
+    /// semaphore, the whole of any other lock.
     LeaseByName,
 }
 
 impl Demand {
-    /// The demand of a ticket. `contender` is `None` for a lock node that a client created, whose
-    /// name tells the demand.
+    /// The demand of a ticket. `contender` is `None` for a lock node that a plain create made: then
+    /// the name tells the demand.
     pub(crate) fn of(name: &str, contender: Option<&Contender>) -> Demand {
         match contender {
             Some(contender) => Demand::of_mode(contender.mode),
@@ -38,7 +38,7 @@ impl Demand {
     }
 }
 
-/// The usage of a lock: the parts of it that its holders have.
+/// The parts of a lock that its holders have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LockUsage {
     pub(crate) alone: u32,
@@ -47,7 +47,8 @@ pub(crate) struct LockUsage {
 }
 
 impl LockUsage {
-    /// The parts that one demand takes, in a lock with `limit` permits (`None`: no semaphore).
+    /// The parts that one demand takes in a lock with `limit` permits (`None` if it is not a
+    /// semaphore).
     pub(crate) fn by(demand: Demand, limit: Option<u32>) -> LockUsage {
         match demand {
             Demand::Shared => LockUsage { shared: 1, ..LockUsage::default() },
@@ -73,7 +74,8 @@ impl LockUsage {
         }
     }
 
-    /// Tells whether one more demand fits, in a lock with `limit` permits (`None`: no semaphore).
+    /// Tells whether one more demand fits into a lock with `limit` permits (`None` if it is not a
+    /// semaphore).
     pub(crate) fn has_room(self, demand: Demand, limit: Option<u32>) -> bool {
         let more = LockUsage::by(demand, limit);
         if more.alone > 0 {

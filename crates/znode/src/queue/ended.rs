@@ -1,5 +1,5 @@
-//! The memory of tickets and sessions that have ended. It has bounds; the oldest entry is forgotten
-//! first.
+//! Histories: records of tickets and sessions that have ended. Their number is bounded; the oldest
+//! record is forgotten first.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ pub enum TicketEnd {
     Released,
     /// The ticket's session was closed.
     Closed,
-    /// The session expired. With a lock-delay the lock node stays for a while; from here on it
-    /// holds for no client.
+    /// The session expired. With a lock-delay, the lock node stays for that time, but the ticket no
+    /// longer counts as held.
     Expired,
-    /// The ticket was revoked, and its deadline passed before the holder released.
+    /// The ticket was revoked, and not released before the deadline.
     Revoked,
-    /// The wait was over, the session gave the ticket up before it held, or the client was gone
-    /// before it had the answer.
+    /// The ticket never held, or its client never learned of it: the wait timed out, the session
+    /// gave the ticket up, or the client disconnected before it had the answer.
     Withdrawn,
     /// Another client deleted the lock node.
     Admin,
@@ -43,14 +43,14 @@ pub struct EndedTicket {
     pub session: SessionId,
     /// The owner within the session; empty for none.
     pub owner: String,
-    /// The lock node's data at its end; empty if that was no text, longer than a label, or not
-    /// readable for all readers of the history.
+    /// The lock node's data at its end, as text. Empty if the data was not text, was longer than a
+    /// label may be, or was not readable for all readers of the history.
     pub label: String,
     /// Time at which the ticket entered the queue.
     pub enqueued: Moment,
-    /// Time at which the ticket became a holder, and its fencing token. `None` if it only waited.
+    /// The grant of the lock to the ticket; `None` if the ticket only waited.
     pub grant: Option<Grant>,
-    /// Time at which the session ended.
+    /// Time at which the ticket ended.
     pub ended: Moment,
     /// The reason for which the ticket ended.
     pub end: TicketEnd,
@@ -58,11 +58,12 @@ pub struct EndedTicket {
     pub session_label: Arc<str>,
     /// The client of the ticket's session.
     pub client: Arc<ClientInfo>,
-    /// The client that ended the ticket; `None` if its own session did, or the session's expiry.
+    /// The client that ended the ticket; `None` if the ticket ended by its own session, or by the
+    /// session's expiry.
     pub by: Option<Arc<Actor>>,
 }
 
-/// An entry of the log, and the time on it.
+/// An entry of the log, with the state's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct Moment {
     /// The zxid of the entry.
@@ -120,29 +121,29 @@ fn weight_of_lock(lock: &ZPath) -> u64 {
     HISTORY + text(lock.as_str())
 }
 
-/// The tickets of one lock that have ended.
+/// The ended tickets of one lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct History {
     /// The zxid of the last entry in which a ticket of the lock ended.
     pub(crate) newest: Zxid,
     pub(crate) grants: VecDeque<Arc<EndedTicket>>,
-    /// Tickets that never held. They have a list apart, so that many short tries do not push the
-    /// grants out.
+    /// Ended tickets that never held. They have a separate list, so that many short waits do not
+    /// displace the grants.
     pub(crate) waits: VecDeque<Arc<EndedTicket>>,
     /// The ACL of the directory when a ticket ended last; `None` if all clients might read the
-    /// directory. It still guards the history when the directory is gone, or has been made again.
+    /// directory. It guards the history even after the directory was deleted or made again.
     pub(crate) readers: Option<Arc<[Acl]>>,
 }
 
 impl History {
-    /// Adds a ticket. Returns the estimated memory of what is forgotten: the oldest tickets, and a
-    /// former ACL.
+    /// Adds a ticket. Returns the estimated memory of all that it displaces: the oldest tickets,
+    /// and a former ACL.
     fn add(&mut self, ticket: EndedTicket, readers: Option<Arc<[Acl]>>, max: usize) -> u64 {
         let mut forgotten = 0;
         if self.readers != readers {
             forgotten += readers_weight(self.readers.as_deref());
-            // The ACL has changed: a client that may read the later tickets might not read the
-            // former ones.
+            // The ACL has changed: a client that may read the new ticket might not have been
+            // allowed to read the former ones.
             if self.readers.is_some() {
                 forgotten += self.tickets_weight();
                 self.grants.clear();
@@ -175,11 +176,11 @@ fn readers_weight(readers: Option<&[Acl]>) -> u64 {
     readers.map_or(0, acl::weight)
 }
 
-/// The memory of ended tickets and sessions, with its bounds kept.
+/// The histories of all locks, and the ended sessions, within their bounds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Histories {
     by_lock: OrdMap<ZPath, Arc<History>>,
-    /// The locks in `by_lock`, by the zxid of their newest end.
+    /// The locks in `by_lock`, by the zxid at which a ticket ended last.
     by_age: OrdSet<(Zxid, ZPath)>,
     sessions: OrdMap<SessionId, Arc<EndedSession>>,
     /// The sessions in `sessions`, by the zxid of their end.
@@ -194,32 +195,32 @@ impl Histories {
         self.bytes
     }
 
-    /// The history of a lock; `None` if it has none.
+    /// The history of a lock; `None` if no ended ticket of it is remembered.
     pub(crate) fn of(&self, lock: &ZPath) -> Option<&History> {
         self.by_lock.get(lock).map(|history| &**history)
     }
 
-    /// Locks whose newest end is in this entry or a later one, oldest first.
+    /// Locks in which a ticket ended last in the entry `zxid` or a later one, oldest first.
     pub(crate) fn since(&self, zxid: Zxid) -> impl Iterator<Item = &ZPath> {
         self.by_age.range((zxid, ZPath::root())..).map(|(_, lock)| lock)
     }
 
-    /// Locks whose newest end is in an entry from `from` to before `to`, newest first.
+    /// Locks in which a ticket ended last in an entry from `from` to before `to`, newest first.
     pub(crate) fn between(&self, from: Zxid, to: Zxid) -> impl Iterator<Item = &ZPath> {
         self.by_age.range((from, ZPath::root())..(to, ZPath::root())).rev().map(|(_, lock)| lock)
     }
 
-    /// A session that has ended, unless the limits let it be forgotten by `now_ms`.
+    /// An ended session; `None` if it is unknown, or older at `now_ms` than the limits allow.
     pub(crate) fn session(&self, id: SessionId, limits: &Limits, now_ms: u64) -> Option<&EndedSession> {
         self.sessions.get(&id).map(|session| &**session).filter(|session| is_remembered(session, limits, now_ms))
     }
 
-    /// The histories of all locks, as they are now, whatever changes later.
+    /// The histories of all locks, unaffected by later changes.
     pub(crate) fn walk(&self) -> impl Iterator<Item = (ZPath, Arc<History>)> + Send + use<> {
         self.by_lock.clone().into_iter()
     }
 
-    /// The sessions that have ended, as they are now, whatever changes later.
+    /// The ended sessions, unaffected by later changes.
     pub(crate) fn walk_sessions(&self) -> impl Iterator<Item = Arc<EndedSession>> + Send + use<> {
         self.sessions.clone().into_iter().map(|(_, session)| session)
     }
@@ -278,14 +279,14 @@ impl Histories {
         }
     }
 
-    /// Puts a history from a snapshot back. False if the lock has one already.
+    /// Adds a history from a snapshot. Returns false if the lock has one already.
     pub(crate) fn restore_history(&mut self, lock: ZPath, history: History) -> bool {
         self.bytes += weight_of_lock(&lock) + history.bytes();
         self.by_age.insert((history.newest, lock.clone()));
         self.by_lock.insert(lock, Arc::new(history)).is_none()
     }
 
-    /// Puts an ended session from a snapshot back. False if it is there already.
+    /// Adds an ended session from a snapshot. Returns false if it exists already.
     pub(crate) fn restore_session(&mut self, session: EndedSession) -> bool {
         self.bytes += session.weight();
         self.by_end.insert((session.ended.zxid, session.id));

@@ -10,12 +10,13 @@ use crate::{Actor, ZPath};
 /// A request to a holder to release its ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Revocation {
-    /// The entry that asked first, and its time.
+    /// The entry of the first request to release the ticket.
     pub at: Moment,
-    /// The client that set the deadline, or that asked first while there is none. Not known when a
-    /// client asked by the lock node's data.
+    /// The client that set the deadline; without a deadline, the client that first asked for the
+    /// release. Unknown if the client asked by writing the lock node's data.
     pub by: Actor,
-    /// Time at which the ticket is taken away, in milliseconds since 1970; `None` for never.
+    /// Deadline at which the leader deletes the ticket, in milliseconds since 1970; `None` for no
+    /// deadline.
     pub due_ms: Option<u64>,
 }
 
@@ -23,7 +24,7 @@ pub struct Revocation {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Revocations {
     by_ticket: OrdMap<ZPath, Revocation>,
-    /// Tickets with a deadline, sorted by it.
+    /// Tickets with a deadline, sorted by the deadline.
     due: OrdSet<(u64, ZPath)>,
     /// Estimated memory of all revocations, in bytes.
     bytes: u64,
@@ -38,7 +39,7 @@ impl Revocations {
         &self.by_ticket
     }
 
-    /// Tickets whose deadline is over, the longest overdue first.
+    /// Tickets whose deadline has passed at `now_ms`, the longest overdue first.
     pub(crate) fn due(&self, now_ms: u64) -> impl Iterator<Item = &ZPath> {
         self.due.iter().take_while(move |(due_ms, _)| *due_ms <= now_ms).map(|(_, ticket)| ticket)
     }
@@ -48,7 +49,7 @@ impl Revocations {
         self.bytes
     }
 
-    /// Compares deadlines and weight with the revocations, for tests.
+    /// Compares the index of deadlines and the weight with the revocations, for tests.
     pub(crate) fn check_invariants(&self) -> Result<(), String> {
         let mut anew = Revocations::default();
         self.by_ticket.iter().for_each(|(ticket, revocation)| anew.put(ticket, revocation.clone()));
@@ -87,16 +88,16 @@ pub(crate) fn weight(ticket: &ZPath, by: &Actor) -> u64 {
 /// The data that Curator's `Revoker` writes into the lock node of a holder to make it release.
 const CURATOR: &str = "__REVOKE__";
 
-/// The data that ZooKeeper's recipe for revocable locks writes there.
+/// The data that ZooKeeper's recipe for revocable locks writes into the lock node of a holder.
 const RECIPE: &str = "unlock";
 
-/// Tells whether this data of a lock node asks its holder to release.
+/// Tells whether this data of a lock node asks its client to release the lock.
 pub(crate) fn asks_to_give_up(data: &[u8]) -> bool {
     [CURATOR, RECIPE].iter().any(|word| *data == *word.as_bytes())
 }
 
-/// The data by which the client of a lock node with that name is asked to release. `None` for most
-/// names: their clients do not look at the data, and keep something else there.
+/// The data that asks the client of a lock node with that name to release. `None` for most names:
+/// their clients do not look at the data, and keep other data there.
 pub(crate) fn word_for(name: &str) -> Option<&'static str> {
     let family = &name[..name.len().saturating_sub(10)];
     let ends = |families: &[&str]| families.iter().any(|end| family.ends_with(end));

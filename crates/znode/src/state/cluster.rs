@@ -1,4 +1,4 @@
-//! The cluster as a whole: its uuid, its zxid base, and its level of the format.
+//! The cluster as a whole: its uuid, its zxid base, and the level of its formats.
 //!
 //! The first leader founds the cluster with its first entry, before anything else is proposed. From
 //! then on the uuid tells the cluster from others, also from those with the same name.
@@ -16,10 +16,10 @@ pub struct Cluster {
     pub(crate) level: u16,
     /// Ids of nodes that were members, with the zxids of the entries that note their removal.
     pub(crate) removed: OrdMap<u64, Zxid>,
-    /// Fields of later programs, each under a number: operations under way, a hash of what was
-    /// applied. A program that does not know a number keeps its field unchanged.
+    /// Fields that only later versions of the program know, each under a number. A program that
+    /// does not know a number keeps the field unchanged.
     pub(crate) more: OrdMap<u16, Arc<[u8]>>,
-    /// A note for people; `None` if none was set.
+    /// A note for people; `None` if there is no note.
     #[cfg(feature = "next-level")]
     pub(crate) note: Option<Arc<str>>,
 }
@@ -41,18 +41,18 @@ impl Cluster {
         &self.founding
     }
 
-    /// The level of the format that the members write.
+    /// The level of the formats that the members write.
     pub fn level(&self) -> u16 {
         self.level
     }
 
-    /// Ids of removed nodes, with the zxids of the entries that note the removal. They are never
+    /// Ids of removed nodes, with the zxids of the entries that note the removal. The ids are never
     /// used again.
     pub fn removed(&self) -> impl Iterator<Item = (u64, Zxid)> {
         self.removed.iter().map(|(id, zxid)| (*id, *zxid))
     }
 
-    /// The note for people; `None` if none was set.
+    /// The note for people; `None` if there is no note.
     #[cfg(feature = "next-level")]
     pub fn note(&self) -> Option<&str> {
         self.note.as_deref()

@@ -1,4 +1,4 @@
-//! Facts about all locks together. The queue of each lock is in the tree, with its directory.
+//! Indexes and counts over all locks. The queue of each lock is in the tree, with its directory.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::state::mixed_clients::MixedClients;
 use crate::words::weight;
 use crate::{Policy, ZPath, Znode, Zxid};
 
-/// Sums and indexes over all locks, and their histories and revocations.
+/// Indexes and counts over all locks, with their histories and revocations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Locks {
     /// Znodes with at least one ticket among their children.
@@ -22,7 +22,7 @@ pub(crate) struct Locks {
     holders: u64,
     /// Multi-locks that wait or hold, by the czxid that all their lock nodes have.
     multis: OrdMap<Zxid, Arc<MultiLock>>,
-    /// Locks whose queues were left to later entries, because an entry's budget was used up; see
+    /// Locks in which an entry left grants to later entries, because its budget was used up; see
     /// `budget.rs`.
     unsettled: OrdSet<ZPath>,
     pub(crate) histories: Histories,
@@ -31,7 +31,8 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    /// Counts a znode that is about to be put into a directory. True if it is a ticket.
+    /// Counts a znode that is about to be added to a directory. Returns whether the znode is a
+    /// ticket.
     pub(crate) fn entered(&mut self, path: &ZPath, directory: &ZPath, node: &Znode) -> bool {
         self.mixed_clients.add(directory, path.name(), node);
         let is_ticket = node.number(path.name()).is_some();
@@ -39,12 +40,12 @@ impl Locks {
         is_ticket
     }
 
-    /// Notes that a directory has its first ticket.
+    /// Adds a directory that got its first ticket.
     pub(crate) fn opened(&mut self, directory: &ZPath) {
         self.directories.insert(directory.clone());
     }
 
-    /// Counts a znode that was removed; its directory has `tickets` tickets left.
+    /// Counts a znode that was removed from a directory, which has `tickets` tickets left.
     pub(crate) fn left(&mut self, path: &ZPath, directory: &ZPath, node: &Znode, tickets: usize) {
         self.mixed_clients.remove(directory, path.name(), node);
         if node.number(path.name()).is_some() {
@@ -55,12 +56,12 @@ impl Locks {
         }
     }
 
-    /// Counts a ticket of a session that became a holder.
+    /// Counts one more ticket that holds and is owned by a session.
     pub(crate) fn count_holder(&mut self) {
         self.holders += 1;
     }
 
-    /// Counts a ticket of a session that is no holder any more.
+    /// Counts one ticket less that holds and is owned by a session.
     pub(crate) fn discount_holder(&mut self) {
         self.holders -= 1;
     }
@@ -82,17 +83,18 @@ impl Locks {
         self.holders
     }
 
-    /// The stored path of a directory; `None` if it has no tickets.
+    /// The directory's path as stored here, to share its memory; `None` if the directory has no
+    /// tickets.
     pub(crate) fn directory(&self, path: &ZPath) -> Option<&ZPath> {
         self.directories.get(path)
     }
 
-    /// The directories with tickets whose paths are `from` or after it.
+    /// The directories with tickets, sorted by path, beginning at `from`.
     pub(crate) fn directories_from(&self, from: &str) -> impl Iterator<Item = &ZPath> + use<'_> {
         self.directories.range::<_, str>((Bound::Included(from), Bound::Unbounded))
     }
 
-    /// The multi-lock that was made at a zxid.
+    /// The multi-lock that the entry with this zxid made.
     pub(crate) fn multi(&self, czxid: Zxid) -> Option<&Arc<MultiLock>> {
         self.multis.get(&czxid)
     }
@@ -101,13 +103,13 @@ impl Locks {
         &self.multis
     }
 
-    /// Adds a multi-lock. False if there is one with that zxid.
+    /// Adds a multi-lock. Returns false if a multi-lock with that zxid exists.
     pub(crate) fn add_multi(&mut self, czxid: Zxid, multi: MultiLock) -> bool {
         self.multis.insert(czxid, Arc::new(multi)).is_none()
     }
 
-    /// Forgets the multi-lock of a lock node that is removed. Returns its other parts, which have
-    /// to be removed, too.
+    /// Forgets the multi-lock of a lock node that is being removed. Returns its other lock nodes,
+    /// which must be removed, too.
     pub(crate) fn take_multi(&mut self, ticket: &ZPath, czxid: Zxid) -> Vec<ZPath> {
         let part = self.multis.get(&czxid).is_some_and(|multi| multi.tickets.contains(ticket));
         let taken = if part { self.multis.remove(&czxid) } else { None };
@@ -120,12 +122,12 @@ impl Locks {
         &self.unsettled
     }
 
-    /// Leaves a lock to a later entry. False if it was left already.
+    /// Leaves grants in a lock to a later entry. Returns false if they were left already.
     pub(crate) fn leave_unsettled(&mut self, lock: ZPath) -> bool {
         self.unsettled.insert(lock).is_none()
     }
 
-    /// Takes the first `max` of the locks that were left to later entries.
+    /// Removes and returns the first `max` locks whose grants were left to later entries.
     pub(crate) fn take_unsettled(&mut self, max: usize) -> Vec<ZPath> {
         if self.unsettled.is_empty() {
             return Vec::new();
@@ -136,11 +138,11 @@ impl Locks {
     }
 }
 
-/// A multi-lock that waits or holds. Its name is the czxid of all its lock nodes.
+/// A multi-lock that waits or holds. It is identified by the czxid that all its lock nodes have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MultiLock {
     pub(crate) policy: Policy,
-    /// The lock nodes, in the order of the request. Requests name the multi-lock by the first of
-    /// them.
+    /// The lock nodes, in the order of the request. The first one identifies the multi-lock in
+    /// requests and answers.
     pub(crate) tickets: Vec<ZPath>,
 }

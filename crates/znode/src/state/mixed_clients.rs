@@ -1,10 +1,10 @@
 //! Mixed clients: clients of different libraries that queue in one directory and do not see each
 //! other's lock nodes.
 //!
-//! zlock counts every contender. Other libraries count only children with names like their own. Two
-//! of them that do not see each other's lock nodes both believe to hold the lock. Curator's clients
-//! also wait for children that do not contend. The rules here follow the comparators in the
-//! libraries.
+//! zlock counts every contender. Other libraries count only children with names like their own. If
+//! clients of two libraries do not see each other's lock nodes, both believe that they hold the
+//! lock. Curator's clients also wait for children that do not contend. The rules here follow the
+//! comparators in the libraries.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use imbl::{OrdMap, OrdSet};
 
 use crate::{LockMode, ZPath, Znode};
 
-/// Kinds of names of lock nodes. The last four are for tickets of acquires, told by their records,
-/// and for children that are no tickets.
+/// Kinds of names of lock nodes. The three kinds `Own...` are for tickets of acquires, whose
+/// records tell the kind. `Data` is for children that are not tickets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Naming {
     /// `...lock-`: Curator's mutex, go-zookeeper.
@@ -35,13 +35,13 @@ pub enum Naming {
     Dash,
     /// Any other name.
     Other,
-    /// A ticket of an acquire that wants the lock alone.
+    /// A ticket of an acquire that wants the whole lock.
     Own,
     /// A ticket of an acquire for reading.
     OwnReader,
     /// A ticket of an acquire for permits.
     OwnLease,
-    /// A child that is no ticket, with a name that sorts before those of tickets.
+    /// A child that is not a ticket, with a name that sorts before those of tickets.
     Data,
 }
 
@@ -61,7 +61,7 @@ const ALL: [Naming; 13] = [
     Naming::Data,
 ];
 
-/// Clients of a library in a directory, and lock nodes there that these clients do not see.
+/// A finding in one directory: the clients of one library do not see certain lock nodes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MixedPair {
     /// The naming of the clients' own lock nodes.
@@ -73,7 +73,7 @@ pub struct MixedPair {
     pub child: Option<Arc<str>>,
 }
 
-/// Writes the name that messages and answers use.
+/// The name of the kind in messages and answers.
 impl fmt::Display for Naming {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -101,7 +101,7 @@ impl fmt::Display for MixedPair {
 }
 
 impl Naming {
-    /// The naming of a lock node that a create made, told by its name.
+    /// The naming of a lock node that a plain create made, told by its name.
     pub fn of(name: &str) -> Naming {
         let family = name.get(..name.len().saturating_sub(10)).unwrap_or_default();
         let ends = |end: &str| family.ends_with(end);
@@ -124,8 +124,8 @@ impl Naming {
         }
     }
 
-    /// The naming of a child: by its record if an acquire made it, and else by its name. `None` for
-    /// a child that no client takes for a ticket.
+    /// The naming of a child: by its record if an acquire made it, otherwise by its name. `None`
+    /// for a child that every client ignores.
     pub(crate) fn of_child(name: &str, node: &Znode) -> Option<Naming> {
         if node.number(name).is_none() {
             let hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
@@ -141,24 +141,24 @@ impl Naming {
         })
     }
 
-    /// Tells whether clients of a library made the lock node, and not an acquire.
+    /// Tells whether a client library, and not an acquire, made the lock node.
     fn is_of_library(self) -> bool {
         !matches!(self, Naming::Own | Naming::OwnReader | Naming::OwnLease | Naming::Data)
     }
 
-    /// Tells whether clients of this library wait for every child with a name that sorts before
-    /// their own.
+    /// Tells whether clients of this library wait for every child whose name sorts before their
+    /// own.
     fn waits_for_data(self) -> bool {
         matches!(self, Naming::Curator | Naming::CuratorReadWrite | Naming::CuratorLatch)
     }
 
-    /// Tells whether the clients with this naming count lock nodes named `other`. True for names of
-    /// no known library, since nothing is known of their clients.
+    /// Tells whether clients with this naming count lock nodes named `other`. True for names of
+    /// unknown libraries, to raise no false alarm.
     fn sees(self, other: Naming) -> bool {
         use Naming as N;
         match self {
-            // Curator sorts by the text after its own marker in a name, or by the whole name if
-            // that has no marker. The name of an acquire's ticket begins with its number.
+            // Curator sorts by the text after its own marker in a name, or by the whole name if the
+            // marker is missing. The name of an acquire's ticket begins with its number.
             N::Curator | N::CuratorReadWrite | N::CuratorLatch => {
                 self == other || matches!(other, N::Own | N::OwnReader)
             }
@@ -167,7 +167,7 @@ impl Naming {
             N::Kazoo => matches!(other, N::Kazoo | N::KazooReader | N::Own),
             N::KazooReader => matches!(other, N::Kazoo | N::KazooReader | N::Own | N::OwnReader),
             // kazoo's Semaphore keeps its permits in the directory beside a lock of its own, and
-            // looks at nothing else there.
+            // ignores all other children.
             N::KazooSemaphore => other != N::OwnLease,
             // ZooKeeper's recipe sorts by the number after the last dash.
             N::Recipe => matches!(other, N::Curator | N::CuratorLatch | N::Recipe | N::Dash | N::OwnLease),
@@ -179,7 +179,7 @@ impl Naming {
 /// Number of children of a directory for each naming.
 type Counts = [u32; ALL.len()];
 
-/// Directories with children that have a naming, and those of them with mixed clients.
+/// Counts of children by naming in each directory, and the directories with mixed clients.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MixedClients {
     by_lock: OrdMap<ZPath, Counts>,
@@ -249,7 +249,7 @@ fn pairs(counts: &Counts) -> impl Iterator<Item = MixedPair> + '_ {
             ALL.into_iter().filter(move |unseen| *unseen != Naming::Data && there(unseen) && !clients.sees(*unseen));
         unseen.map(move |unseen| MixedPair { clients, unseen, child: None })
     });
-    // Curator's clients wait for such a child, and zlock does not.
+    // Curator's clients wait for a child that is not a ticket, and zlock does not.
     let is_data = there(&Naming::Data) && clients.into_iter().any(Naming::waits_for_data);
     let data = MixedPair { clients: Naming::Own, unseen: Naming::Data, child: None };
     between.chain(Some(data).filter(move |_| is_data))

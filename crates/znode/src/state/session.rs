@@ -11,7 +11,7 @@ use crate::words::ticket_name::TicketName;
 use crate::words::weight::{KEY, text};
 use crate::{ClientInfo, Contender, Limits, LockMode, Refusal, Reply, RequestKey, SecretHash, SessionId, ZPath, Zxid};
 
-/// A session. Its deadline is known to the leader only, and is no part of the state.
+/// A session. Only the leader knows its deadline, which is not part of the state.
 #[derive(Clone, Debug)]
 pub struct Session {
     /// The id: the zxid of the entry that opened the session.
@@ -24,20 +24,22 @@ pub struct Session {
     pub label: Arc<str>,
     /// Time at which the session was opened, in milliseconds since 1970.
     pub opened_ms: u64,
-    /// The address of the client that opened the session; `None` if it counts for no bound.
+    /// The address of the client that opened the session; `None` if it does not count for the limit
+    /// of sessions per address.
     pub address: Option<IpAddr>,
     /// The client that opened the session.
     pub client: Arc<ClientInfo>,
-    /// The connection whose writes are taken in turn; 0 for the one that opened the session.
+    /// The connection whose writes are applied in order; 0 for the connection that opened the
+    /// session.
     pub connection: u64,
-    /// The last turn that was taken; 0 for none.
+    /// The number of the connection's last applied write; 0 if there was none.
     pub turn: u64,
     pub(crate) ephemerals: OrdSet<ZPath>,
-    /// The ticket of each owner that is not empty, so that an acquire by the owner adds a hold.
+    /// The ticket of each non-empty owner, so that another acquire by the owner adds a hold.
     pub(crate) tickets: OrdMap<TicketKey, ZPath>,
-    /// The ticket of each acquire, by the key in the ticket's name.
+    /// The tickets made by acquires, by the idempotency key in the name.
     pub(crate) named: OrdMap<NamedKey, ZPath>,
-    /// The ticket that was acquired without key and owner, by its lock.
+    /// The tickets that were acquired without key and owner, by their locks.
     pub(crate) keyless: OrdMap<ZPath, ZPath>,
     pub(crate) requests: Requests,
 }
@@ -54,7 +56,8 @@ impl Session {
         self.ephemerals.iter()
     }
 
-    /// The ephemeral znodes after `after`, or all for `None`. For reading page by page.
+    /// The ephemeral znodes after `after`, or all for `None`, sorted by path. For reading page by
+    /// page.
     pub fn ephemerals_from<'a>(&'a self, after: Option<&'a ZPath>) -> impl Iterator<Item = &'a ZPath> {
         let after = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.ephemerals.range::<_, ZPath>((after, Bound::Unbounded))
@@ -98,13 +101,12 @@ impl Session {
     }
 }
 
-/// The key of the ticket in [`Session::tickets`].
+/// The key of a ticket in [`Session::tickets`].
 fn ticket_key(lock: &ZPath, contender: &Contender) -> TicketKey {
     (lock.clone(), contender.mode.of_any_limit(), (*contender.owner).into())
 }
 
-/// The key of the ticket in [`Session::named`]. It is there for every ticket with a contender,
-/// because only acquires make them.
+/// The key of a ticket in [`Session::named`]; `Some` for every ticket that an acquire made.
 fn named_key(ticket: &ZPath, lock: &ZPath, contender: &Contender) -> Option<NamedKey> {
     TicketName::parse(ticket.name()).map(|name| (lock.clone(), contender.mode.of_any_limit(), name.key))
 }
@@ -113,15 +115,15 @@ fn named_key(ticket: &ZPath, lock: &ZPath, contender: &Contender) -> Option<Name
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct RequestRecord {
     pub(crate) zxid: Zxid,
-    /// The fingerprint of the operation and its guard. It tells whether a key is used again for
+    /// The fingerprint of the operation and its guard. It shows whether the key is used again for
     /// another request.
     pub(crate) fingerprint: u64,
     /// The answer; `None` if it was dropped and only the key is remembered.
     pub(crate) answer: Option<Result<Reply, Refusal>>,
 }
 
-/// The idempotency window of a session: the last answers, and the keys of some requests before
-/// them.
+/// The remembered requests of a session: the last ones with their answers, and the keys of some
+/// earlier ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Requests {
     pub(crate) by_key: OrdMap<RequestKey, Arc<RequestRecord>>,
@@ -173,7 +175,7 @@ impl Requests {
         self.used.insert(zxid, key);
     }
 
-    /// Puts a record from a snapshot back. False if its key or its zxid is there already.
+    /// Adds a record from a snapshot. Returns false if its key or its zxid exists already.
     pub(crate) fn restore(&mut self, key: RequestKey, answered: RequestRecord) -> bool {
         let zxid = &answered.zxid;
         if self.by_key.contains_key(&key) || self.kept.contains_key(zxid) || self.used.contains_key(zxid) {

@@ -11,13 +11,15 @@ use crate::state::session::Requests;
 use crate::words::weight::{SESSION, text};
 use crate::{ClientInfo, Session, SessionId};
 
-/// All open sessions, their number for each address, and those that are being ended.
+/// All open sessions, their number for each address, and the expired ones that later entries will
+/// remove.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sessions {
     open: OrdMap<SessionId, Arc<Session>>,
     by_source: OrdMap<IpAddr, u32>,
-    /// Sessions that expired, but for which the entry had no room. They accept no requests, and
-    /// their waiting tickets are granted nothing.
+    /// Sessions that have expired and are not removed yet, because their removal did not fit into
+    /// the budget of the expiring entry. They accept no requests, and their waiting tickets are
+    /// granted no lock.
     ending: OrdSet<SessionId>,
     /// Estimated memory of all open sessions, in bytes.
     bytes: u64,
@@ -37,8 +39,8 @@ impl Sessions {
         self.open.get(&id).map(|session| &**session)
     }
 
-    /// A session to change. Its requests must be changed by [`Sessions::edit_requests`], which
-    /// counts their weight.
+    /// A session to change. Changes of its remembered requests must go through
+    /// [`Sessions::edit_requests`], which counts their weight.
     pub(crate) fn get_mut(&mut self, id: SessionId) -> Option<&mut Session> {
         self.open.get_mut(&id).map(Arc::make_mut)
     }
@@ -56,14 +58,14 @@ impl Sessions {
         self.open.range((Bound::Excluded(after), Bound::Unbounded)).map(|(_, session)| &**session)
     }
 
-    /// All open sessions as they are now, whatever changes later; with each, whether it is being
-    /// ended.
+    /// All open sessions, unaffected by later changes. The flag is true for a session that has
+    /// expired and is not removed yet.
     pub(crate) fn walk(&self) -> impl Iterator<Item = (Arc<Session>, bool)> + Send + use<> {
         let ending = self.ending.clone();
         self.open.clone().into_iter().map(move |(id, session)| (session, ending.contains(&id)))
     }
 
-    /// Number of sessions that count for an address: for IPv6, for its /64 network.
+    /// Number of open sessions from an address; for IPv6, from its /64 network.
     pub(crate) fn of_address(&self, address: IpAddr) -> u32 {
         self.by_source.get(&source(address)).copied().unwrap_or(0)
     }
@@ -73,7 +75,7 @@ impl Sessions {
         self.bytes
     }
 
-    /// Adds a session. False if there is one with that id.
+    /// Adds a session. Returns false if a session with that id exists.
     pub(crate) fn add(&mut self, session: Session) -> bool {
         self.bytes += weight(&session);
         if let Some(address) = session.address {
@@ -97,7 +99,7 @@ impl Sessions {
         Some(session)
     }
 
-    /// Changes the remembered requests of a session; `None` if it is not open.
+    /// Changes the remembered requests of a session. Returns `None` if the session is not open.
     pub(crate) fn edit_requests<T>(&mut self, id: SessionId, change: impl FnOnce(&mut Requests) -> T) -> Option<T> {
         let requests = &mut self.get_mut(id)?.requests;
         let before = requests.bytes;
@@ -107,7 +109,7 @@ impl Sessions {
         Some(answer)
     }
 
-    /// Leaves sessions to later entries, which end them.
+    /// Marks expired sessions that later entries will remove.
     pub(crate) fn will_end(&mut self, sessions: impl IntoIterator<Item = SessionId>) {
         self.ending.extend(sessions);
     }
@@ -116,7 +118,7 @@ impl Sessions {
         !self.ending.is_empty() && self.ending.contains(&id)
     }
 
-    /// Tells whether any session is still to be ended.
+    /// Tells whether expired sessions are still to be removed.
     pub(crate) fn are_ending(&self) -> bool {
         !self.ending.is_empty()
     }
@@ -156,8 +158,8 @@ pub(crate) fn weight_of_new(label: &str, client: &ClientInfo) -> u64 {
     SESSION + text(label) + client.weight()
 }
 
-/// The address under which sessions are counted: for IPv6 that of the /64 network, because one
-/// machine has a whole such network.
+/// The address under which sessions are counted: for IPv6 the /64 network, because one machine
+/// often has a whole /64 network.
 fn source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),

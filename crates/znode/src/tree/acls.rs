@@ -39,7 +39,7 @@ impl Acls {
         acl
     }
 
-    /// Counts one znode less with this ACL.
+    /// Counts one znode less with this ACL, and forgets the ACL when no znode has it.
     pub(crate) fn release(&mut self, acl: &Arc<[Acl]>) {
         if self.is_open(acl) {
             return;
@@ -63,7 +63,7 @@ impl Acls {
         self.bytes
     }
 
-    /// Compares the counts with those that were made anew, for tests.
+    /// Compares the counts with counts made anew from the znodes, for tests.
     pub(crate) fn check(&self, anew: &Acls) -> Result<(), String> {
         let same = anew.used == self.used && anew.bytes == self.bytes;
         if same { Ok(()) } else { Err(format!("ACLs are {anew:?} and kept as {self:?}")) }

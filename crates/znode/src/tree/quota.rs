@@ -16,16 +16,16 @@ use crate::{Error, Usage, ZPath};
 /// Directory of the quotas, with a slash at the end.
 pub(crate) const QUOTAS: &str = "/zookeeper/quota/";
 
-/// Limits of a subtree; `None` for no limit.
+/// Limits of a subtree; in each field, `None` stands for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaLimits {
-    /// Most znodes. More are only reported in the leader's log.
+    /// Soft limit of znodes: the leader only reports in its log that it is exceeded.
     pub count: Option<u64>,
-    /// Most bytes. More are only reported in the leader's log.
+    /// Soft limit of bytes of data: the leader only reports in its log that it is exceeded.
     pub bytes: Option<u64>,
-    /// Most znodes. More are refused.
+    /// Hard limit of znodes: a write beyond it is refused.
     pub count_hard: Option<u64>,
-    /// Most bytes. More are refused.
+    /// Hard limit of bytes of data: a write beyond it is refused.
     pub bytes_hard: Option<u64>,
 }
 
@@ -34,13 +34,12 @@ impl QuotaLimits {
     /// missing number stands for no limit, an empty text for no limits.
     ///
     /// # Errors
-    /// `BadArguments` for a malformed number or pair. Unknown names are passed over, as in
-    /// ZooKeeper.
+    /// `BadArguments` for a malformed number or pair. Unknown names are ignored, as in ZooKeeper.
     pub(crate) fn parse(text: &[u8]) -> Result<QuotaLimits, Error> {
         let text = std::str::from_utf8(text).map_err(|_| Error::BadArguments)?;
         let mut limits = QuotaLimits::default();
         for pair in text.split([',', ';']).filter(|pair| !pair.is_empty()) {
-            // After the bytes comes another `=`, at which old clients stop reading.
+            // The number of bytes is followed by another `=`, at which old clients stop reading.
             let (word, rest) = pair.split_once('=').ok_or(Error::BadArguments)?;
             let digits = rest.split('=').next().unwrap_or_default();
             let number: i64 = if digits.is_empty() { -1 } else { digits.parse().map_err(|_| Error::BadArguments)? };
@@ -62,7 +61,7 @@ impl QuotaLimits {
     }
 }
 
-/// The quota of one subtree.
+/// The quota of one subtree, with the usage that it bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quota {
     /// Limits of the subtree.
@@ -75,7 +74,7 @@ pub struct Quota {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Quotas {
     by_path: OrdMap<ZPath, Quota>,
-    /// Subtrees that exceed a limit of their quota, of either kind.
+    /// Subtrees that exceed a soft or hard limit of their quota.
     exceeded: OrdSet<ZPath>,
 }
 
@@ -101,17 +100,17 @@ impl Quotas {
         self.by_path.iter()
     }
 
-    /// Quotas of subtrees that exceed a limit of either kind.
+    /// Quotas of subtrees that exceed a soft or hard limit.
     pub(crate) fn exceeded(&self) -> impl Iterator<Item = (&ZPath, &Quota)> {
         self.exceeded.iter().filter_map(|path| self.by_path.get_key_value(path))
     }
 
-    /// Tells whether the subtree exceeds a limit of its quota.
+    /// Tells whether the subtree exceeds a soft or hard limit of its quota.
     pub(crate) fn is_exceeded(&self, path: &ZPath) -> bool {
         self.exceeded.contains(path)
     }
 
-    /// The subtrees with a quota that contain a path.
+    /// The subtrees with a quota that contain a path, from the top down.
     pub(crate) fn charged(&self, path: &ZPath) -> Vec<ZPath> {
         if self.by_path.is_empty() {
             return Vec::new();
@@ -136,20 +135,20 @@ impl Quotas {
     }
 }
 
-/// Growth of the subtrees around a path by a write.
+/// Growth by a write of the subtrees that contain a path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Growth {
-    /// Znodes that are made: the one at the path, and those missing above it, each the parent of
-    /// the next.
+    /// Number of znodes made: the one at the path, and its missing ancestors.
     pub(crate) count: u64,
     pub(crate) bytes: u64,
 }
 
-/// The subtree of which `/zookeeper/quota<subtree>/<name>` is the quota. `None` for other paths.
+/// The subtree whose quota is at `/zookeeper/quota<subtree>/<name>`. `None` for other paths.
 pub(crate) fn subtree_of(path: &ZPath, name: &str) -> Option<ZPath> {
     let subtree = path.as_str().strip_prefix("/zookeeper/quota")?.strip_suffix(name)?.strip_suffix('/')?;
     let subtree = ZPath::parse(subtree).ok().filter(|subtree| !subtree.is_root())?;
-    // Znodes below `/zookeeper` have no quota, because the usage there would count itself.
+    // Subtrees of `/zookeeper` have no quota, because a quota's own znodes would count in their
+    // usage.
     (!is_system(subtree.as_str())).then_some(subtree)
 }
 

@@ -1,7 +1,7 @@
-//! Weights of the subtrees below the root, one for each child of the root. They count znodes that
-//! no session owns, and nothing below `/zookeeper`.
+//! Weights (estimated memory) of the subtrees below the root, one for each child of the root.
+//! Ephemeral znodes and the subtree `/zookeeper` are not counted.
 //!
-//! Snapshots do not contain them: they are computed anew as the znodes come back.
+//! Snapshots do not contain the weights, which are computed anew as the znodes are read.
 
 use imbl::{OrdMap, OrdSet};
 
@@ -9,7 +9,7 @@ use crate::ZPath;
 use crate::tree::system_paths::is_system;
 use crate::words::weight::SUBTREE;
 
-/// The weight of each subtree, and an index of the heaviest.
+/// The weight of each subtree below the root, with an index that is sorted by weight.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Subtrees {
     by_path: OrdMap<ZPath, u64>,
@@ -48,7 +48,8 @@ impl Subtrees {
     }
 }
 
-/// The child of the root above a path. `None` for the root and for paths of the system.
+/// The child of the root that is the path or an ancestor of it. `None` for the root, and for
+/// `/zookeeper` and paths below it.
 pub(crate) fn top(path: &ZPath) -> Option<&str> {
     let text = path.as_str();
     let end = text.match_indices('/').nth(1).map_or(text.len(), |(at, _)| at);

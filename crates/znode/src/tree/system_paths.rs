@@ -1,7 +1,8 @@
 //! `/zookeeper` and the paths below it: their meaning, and what clients may do there.
 //!
-//! The nodes write the configuration. Clients may set quotas. The znodes of a quota have no ACL of
-//! their own: that of the subtree counts. Everything else is refused here, so that no door has to.
+//! The nodes write the configuration. Clients may set quotas. The ACL of a subtree also guards the
+//! znodes of its quota. All other writes are refused here, so that the servers for clients need no
+//! checks of their own.
 
 pub(crate) const SYSTEM: &str = "/zookeeper";
 pub(crate) const CONFIG: &str = "/zookeeper/config";
@@ -9,14 +10,14 @@ pub(crate) const QUOTA: &str = "/zookeeper/quota";
 pub(crate) const LIMITS: &str = "zookeeper_limits";
 pub(crate) const STATS: &str = "zookeeper_stats";
 
-/// Meaning of a path, as far as `/zookeeper` goes.
+/// Meaning of a path with respect to `/zookeeper`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place<'a> {
     /// A path outside `/zookeeper`, for clients.
     Client,
     /// A path below `/zookeeper` that only the nodes write.
     System,
-    /// The directory of a subtree's quota, or a directory above it, with the path of its subtree.
+    /// A directory under `/zookeeper/quota`, with the path of the subtree that it stands for.
     Directory(&'a str),
     /// A znode of a subtree's quota (limits or usage), with the path of the subtree.
     Quota(&'a str),
@@ -33,7 +34,7 @@ impl Place<'_> {
         let (above, name) = subtree.rsplit_once('/').unwrap_or_default();
         let is_quota = matches!(name, LIMITS | STATS);
         let subtree = if is_quota { above } else { subtree };
-        // The znodes that the system keeps have no quota.
+        // Subtrees of `/zookeeper` have no quota.
         if is_system(subtree) {
             return Place::System;
         }
@@ -90,7 +91,8 @@ mod tests {
         check("/zookeeper/quota/a/zookeeper_limits/b", Place::Directory("/a/zookeeper_limits/b"));
     }
 
-    /// A client may send such a path, and it is examined before its length is checked.
+    /// The server examines the path of a request before it checks its length, so a path of some MiB
+    /// must not cost much.
     #[test]
     fn a_path_that_repeats_the_name_of_the_quotas_is_looked_at_once() {
         let path = QUOTA.repeat(65_000);

@@ -1,4 +1,5 @@
-//! Cases that only an odd state shows.
+//! Tests that set fields of the tree directly, to values that requests would take too long to
+//! reach.
 
 use crate::edits::edit::SEQUENCE_MAX;
 use crate::{
@@ -34,7 +35,7 @@ fn sequence_numbers_run_out_and_never_wrap() {
     assert_eq!(used, Some((ZPath::root(), SEQUENCE_MAX)));
     let beyond = apply(&mut state, create("s-", CreateMode::PersistentSequential)).unwrap_err();
     assert_eq!(beyond, Refusal::at(Error::SequenceExhausted, &ZPath::root()));
-    // Only the digits have run out.
+    // Names without a sequence number can still be created.
     let plain = apply(&mut state, create("plain", CreateMode::Persistent));
     assert_eq!(state.sequence_used(&plain.unwrap()), None);
     let root = state.node(&ZPath::root()).unwrap().stat();
@@ -60,7 +61,7 @@ fn setting_quotas_64_times_in_one_entry_walks_no_subtree() {
         apply(&mut state, Op::Znode(create_at(at))).unwrap();
     }
     let big = ZPath::parse("/big").unwrap();
-    // A usage that a walk over the subtree would not find.
+    // This usage differs from the result of a walk over the subtree.
     state.tree.edit(&big, |node| node.below = Usage { count: 500_000, bytes: 7 });
     let limits = "/zookeeper/quota/big/zookeeper_limits";
     let delete = || ZnodeOp::Delete { path: ZPath::parse(limits).unwrap(), version: -1 };

@@ -1,11 +1,10 @@
 //! Usage of the znodes below each znode: their number, and the length of their data.
 //!
 //! A create, a delete and a change of data update every ancestor, so that reading a usage costs
-//! O(log n). Neither setting a quota nor ZooKeeper's `getAllChildrenNumber` walks a subtree,
-//! however large it is. The root keeps no usage, because it contains everything. Bytes below
-//! `/zookeeper` are not counted: no quota can be there, and the texts of quotas would have to be
-//! counted for each of them. Snapshots do not contain usages: they are computed anew as the znodes
-//! come back.
+//! O(log n). Neither setting a quota nor ZooKeeper's `getAllChildrenNumber` walks a subtree. The
+//! root keeps no usage, because it contains all znodes. Bytes below `/zookeeper` are not counted:
+//! no quota applies there, and writing the text of a quota would change usages again. Snapshots do
+//! not contain usages, which are computed anew as the znodes are read.
 
 use std::fmt;
 
@@ -30,7 +29,7 @@ impl Usage {
     }
 }
 
-/// The text that `zookeeper_stats` has (StatsTrack.toString).
+/// The text of a `zookeeper_stats` znode, as ZooKeeper's StatsTrack.toString writes it.
 impl fmt::Display for Usage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "count={},bytes={}", self.count, self.bytes)

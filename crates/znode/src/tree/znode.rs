@@ -1,4 +1,4 @@
-//! One znode with its children, and the contender of a lock node.
+//! One znode with the names of its children, and the record of a lock node.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::tree::system_paths::is_system;
 use crate::words::weight::{ZNODE, text};
 use crate::{Acl, Contender, Kind, SessionId, Stat, Usage, ZPath, Zxid};
 
-/// A znode. It contains values only, so a reader that keeps one sees one moment.
+/// A znode. It contains values only, so a clone stays as it is when the tree changes.
 #[derive(Clone, Debug)]
 pub struct Znode {
     pub(crate) kind: Kind,
@@ -20,8 +20,8 @@ pub struct Znode {
     pub(crate) pzxid: Zxid,
     pub(crate) ctime_ms: u64,
     pub(crate) mtime_ms: u64,
-    /// Time at which the last child was deleted, or else the creation. It matters only while there
-    /// are no children.
+    /// Time at which the last child was deleted, or at which the znode was created, in milliseconds
+    /// since 1970. It matters only while the znode has no children.
     pub(crate) emptied_ms: u64,
     pub(crate) version: i32,
     pub(crate) aversion: i32,
@@ -57,7 +57,7 @@ impl Znode {
         self.contender.as_deref()
     }
 
-    /// The facts, as ZooKeeper's clients see them.
+    /// The Stat of the znode, as ZooKeeper's clients see it.
     pub fn stat(&self) -> Stat {
         Stat {
             czxid: self.czxid,
@@ -74,7 +74,8 @@ impl Znode {
         }
     }
 
-    /// The session that owns the znode. A lingering lock node still has its ended session.
+    /// The session that owns the znode; `None` if it is not ephemeral. A lock node kept for a
+    /// lock-delay still has its ended session.
     pub fn owner(&self) -> Option<SessionId> {
         match self.kind {
             Kind::Ephemeral { owner } => Some(owner),
@@ -87,21 +88,21 @@ impl Znode {
         session.is_some() && self.owner() == session
     }
 
-    /// The data if it is text of at most `max` bytes; `None` for other data, which a create may
-    /// have put there.
+    /// The data as text; `None` if it is not text or longer than `max` bytes, as a plain create may
+    /// have made it.
     pub(crate) fn label(&self, max: u32) -> Option<&str> {
         let short = self.data.len() <= max as usize;
         short.then(|| std::str::from_utf8(&self.data).ok()).flatten()
     }
 
-    /// Time until which a lock node outlives its session, in milliseconds since 1970. `None` for
-    /// others.
+    /// Time until which a lock node outlives its session because of its lock-delay, in milliseconds
+    /// since 1970. `None` for other znodes.
     pub(crate) fn lingers_until_ms(&self) -> Option<u64> {
         self.contender.as_ref().and_then(|contender| contender.lingers_until_ms)
     }
 }
 
-/// A count as ZooKeeper's counters show it: they are 32 bits wide and wrap.
+/// A count as ZooKeeper's counters show it, which have 32 bits and wrap.
 fn wrapped(count: u64) -> i32 {
     (count & u64::from(u32::MAX)) as u32 as i32
 }
@@ -130,7 +131,7 @@ impl Family {
         self.queue.as_ref().map_or(0, |queue| queue.len())
     }
 
-    /// Changes the queue. A missing queue is made before, and an empty one is dropped afterwards.
+    /// Changes the queue, which is created if it is missing, and dropped if it is empty afterwards.
     pub(crate) fn edit_queue<T>(&mut self, change: impl FnOnce(&mut Queue) -> T) -> T {
         let answer = change(Arc::make_mut(self.queue.get_or_insert_default()));
         self.queue.take_if(|queue| queue.is_over());
@@ -138,20 +139,20 @@ impl Family {
     }
 }
 
-/// Facts that the parent, the ancestors and the weights need.
+/// Values derived from a znode for its parent, its ancestors and the weights.
 impl Znode {
-    /// The sequence number in the parent's queue; `None` if a znode with this name and kind is no
+    /// The sequence number in the parent's queue; `None` if the name and kind are not those of a
     /// ticket.
     pub(crate) fn number(&self, name: &str) -> Option<u64> {
         self.kind.number(name)
     }
 
-    /// The position in the parent's queue; `None` if the znode is no ticket.
+    /// The position in the parent's queue; `None` if the znode is not a ticket.
     pub(crate) fn position(&self, name: &str) -> Option<Position> {
         self.number(name).map(|number| Position { number, czxid: self.czxid, name: name.into() })
     }
 
-    /// The entry for the parent's queue, for a znode that is a ticket.
+    /// The entry for the parent's queue. To be called only for a ticket.
     pub(crate) fn ticket(&self, name: &str) -> Ticket {
         Ticket::of(name, self.owner(), self.contender())
     }
@@ -161,7 +162,7 @@ impl Znode {
         Usage { count: 1, bytes: self.data.len() as u64 }
     }
 
-    /// Usage that the ancestors count for this znode: below `/zookeeper` without bytes.
+    /// Usage that the ancestors count for this znode. Below `/zookeeper` its bytes do not count.
     pub(crate) fn usage_at(&self, path: &ZPath) -> Usage {
         if is_system(path.as_str()) { Usage { count: 1, bytes: 0 } } else { self.usage() }
     }
@@ -176,8 +177,8 @@ impl Znode {
         if self.owner().is_some() { 0 } else { ZNODE + self.weight(path) + self.data.len() as u64 }
     }
 
-    /// Estimated memory of the path and the contender, in bytes. The path of a lock node is counted
-    /// more often, because more indexes have it.
+    /// Estimated memory of the path and the contender, in bytes. The path of a lock node counts
+    /// twice as much, because more indexes store it.
     pub(crate) fn weight(&self, path: &ZPath) -> u64 {
         let places = if self.number(path.name()).is_some() { 4 } else { 2 };
         places * text(path.as_str()) + self.contender().map_or(0, |contender| contender.weight(path))

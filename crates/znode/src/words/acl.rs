@@ -19,9 +19,9 @@ pub struct Acl {
     pub id: String,
 }
 
-/// The longest scheme, and the longest id, of an identity, in bytes. Doors refuse a longer one,
-/// because each write of the client would carry it. An ACL may name every identity that a client
-/// can have.
+/// Longest scheme and longest id of an identity, in bytes. The HTTP and ZooKeeper servers refuse a
+/// longer one, because each write of the client would carry it. An entry of an ACL has the same
+/// bounds.
 pub const IDENTITY_BYTES_MAX: usize = 1_024;
 
 /// Permission to read data and list children.
@@ -65,10 +65,9 @@ pub fn user(id: &str) -> &str {
     id.split(':').next().unwrap_or_default()
 }
 
-/// An ACL as a client wrote it, without repetitions, and with `auth` replaced by the identities
-/// that the client has proven. `None` when the ACL is empty or malformed
-/// (PrepRequestProcessor.fixupACL, which looks at no permissions), or has more than `max` entries:
-/// one `auth` may become many.
+/// An ACL as a client wrote it, without duplicates, and with `auth` replaced by the identities that
+/// the client has proven. `None` when the ACL is empty or malformed by the rules of ZooKeeper's
+/// PrepRequestProcessor.fixupACL, or has more than `max` entries after the replacement.
 pub fn fixed_acl(acl: impl IntoIterator<Item = Acl>, identities: &[Identity], max: usize) -> Option<Vec<Acl>> {
     let mut fixed: Vec<Acl> = Vec::new();
     for mut entry in acl {
@@ -102,21 +101,21 @@ pub fn fixed_acl(acl: impl IntoIterator<Item = Acl>, identities: &[Identity], ma
     if fixed.is_empty() { None } else { Some(fixed) }
 }
 
-/// Tells whether the id looks like an X.509 subject in the form of RFC 2253. Attribute types are
-/// not looked up.
+/// Tells whether the id looks like an X.509 subject in the form of RFC 2253. The types of
+/// attributes are not checked.
 fn is_subject(id: &str) -> bool {
     id.split_once('=').is_some_and(|(kind, _)| {
         !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.')
     })
 }
 
-/// Number of leading bits of an IPv6 address that say that it stands for an IPv4 address:
-/// `::ffff:0:0/96`.
+/// Length in bits of the prefix `::ffff:0:0/96`, which marks an IPv6 address that stands for an
+/// IPv4 address.
 const MAPPED_BITS: u32 = 96;
 
-/// Reads `address/bits`, or an address alone: the address, and the number of its bits that count. A
-/// mapped IPv6 network (`::ffff:0:0/96`) becomes the IPv4 network, because an IPv4 client is known
-/// by its IPv4 address.
+/// Reads `address/bits` or a plain address. Returns the address and the length of its prefix in
+/// bits; `None` if the text is malformed. A network of IPv4 addresses mapped to IPv6 becomes the
+/// IPv4 network, because an IPv4 client is known by its IPv4 address.
 fn network(id: &str) -> Option<(IpAddr, u32)> {
     let (addr, bits) = id.split_once('/').map_or((id, None), |(addr, bits)| (addr, Some(bits)));
     let addr: IpAddr = addr.parse().ok()?;
@@ -131,27 +130,28 @@ fn network(id: &str) -> Option<(IpAddr, u32)> {
 /// An identity that a client has proven.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct Identity {
-    /// The way in which the client has proven it: `digest`, `ip`, `x509`, or [`SUPER`].
+    /// The scheme by which the client has proven the identity: `digest`, `ip`, `x509`, or
+    /// [`SUPER`].
     pub scheme: String,
     /// The identity as the scheme writes it: `user:base64(sha1(user:password))` for `digest`, an
     /// address for `ip`.
     pub id: String,
 }
 
-/// The scheme of the super user, who may do everything, whatever an ACL says. A door proves it; no
-/// ACL can name it.
+/// The scheme of the super user, who may do everything, whatever an ACL says. The server that the
+/// client connects to checks the proof; no ACL can name the scheme.
 pub const SUPER: &str = "super";
 
 /// Identities of a client that has proven the digest of the super user: [`SUPER`], and the user
-/// name without the digest. Identities of a request get into the log, and by `auth` into ACLs, so
-/// the digest is left out. No password proves the name alone.
+/// name without the digest. Identities of a request are stored in the log, and by `auth` in ACLs,
+/// so the digest is left out. No password proves an identity without a digest.
 pub fn super_user(digest: &str) -> [Identity; 2] {
     let name = Identity { scheme: "digest".into(), id: format!("{}:", user(digest)) };
     [Identity { scheme: SUPER.into(), id: String::new() }, name]
 }
 
-/// The scheme of a node itself, which keeps the znodes below `/zookeeper`. No door proves it, and
-/// no ACL can name it.
+/// The scheme of a node that writes znodes below `/zookeeper`. No client can prove it, and no ACL
+/// can name it.
 pub const KEEPER: &str = "keeper";
 
 /// Tells whether an ACL grants one of the permissions in `perms` to a client with these identities.

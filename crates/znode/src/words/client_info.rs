@@ -1,5 +1,5 @@
-//! Records of a session's client, and of the client that did something to a ticket. They are shown
-//! to people, and no decision depends on them.
+//! Descriptions of clients: of those that open sessions, and of those that end or revoke tickets.
+//! They are shown to people, and no decision depends on them.
 
 use std::net::IpAddr;
 
@@ -8,33 +8,37 @@ use bincode::{Decode, Encode};
 use crate::words::weight::{CLIENT, text};
 use crate::{Error, Limits, SessionId};
 
-/// Facts that a client tells of itself when it opens its session, and its address as the door saw
-/// it.
+/// Description that a client gives of itself when it opens its session, with its address as the
+/// server saw it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct ClientInfo {
     /// Name of the client's machine; empty when the client names none.
     pub host: String,
-    /// The number of the client's process.
+    /// Process id of the client's program; `None` when the client gives none.
     pub pid: Option<u32>,
     /// Name of the client's program; empty when the client names none.
     pub program: String,
-    /// The address of the client's end of the connection, as the door saw it. It is there also for
-    /// an address that counts for no bound: see [`crate::Op::OpenSession`].
+    /// Address of the client's end of the connection, as the server saw it; `None` if unknown. It
+    /// is kept also if it does not count for the limit of sessions per address: see
+    /// [`crate::Op::OpenSession`].
     pub address: Option<IpAddr>,
 }
 
 impl ClientInfo {
-    /// A record with the address alone.
+    /// A description with the address alone.
     pub fn at(address: Option<IpAddr>) -> ClientInfo {
         ClientInfo { address, ..ClientInfo::default() }
     }
 
-    /// Tells whether nothing is known of the client.
+    /// Tells whether all fields are empty.
     pub fn is_empty(&self) -> bool {
         *self == ClientInfo::default()
     }
 
+    /// Checks the length of the texts.
+    ///
     /// # Errors
+    /// `DataTooLarge` when a text is longer than a label may be.
     /// `DataTooLarge` when a text is longer than a label may be.
     pub(crate) fn check(&self, limits: &Limits) -> Result<(), Error> {
         let max = TEXT_MAX.min(limits.label_bytes_max as usize);
@@ -42,22 +46,22 @@ impl ClientInfo {
     }
 }
 
-/// The client that asked for a ticket, took it away, or deleted it.
+/// The client that deleted a ticket, revoked it, or set its deadline.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Actor {
-    /// The session that asked; `None` for a request without one.
+    /// The session of the request; `None` for a request without a session.
     pub session: Option<SessionId>,
     /// The session's label.
     pub label: String,
-    /// The identity that the request had proven: the scheme and the name without its proof, as
-    /// `digest:bob`. Empty if the request had none.
+    /// The first identity that the request had proven, without its proof, as in `digest:bob`. Empty
+    /// if the request had no identity.
     pub identity: String,
-    /// The client of the session, with the address that the request came from if that is known.
+    /// The client of the session, with the address of the request if that is known.
     pub client: ClientInfo,
 }
 
-/// The longest text of a client or actor that is kept, in bytes, whatever the limits: the history
-/// of a lock must fit into one record of a snapshot.
+/// Longest text that is kept of a client or an actor, in bytes, whatever the limits are: the
+/// history of a lock must fit into one record of a snapshot.
 pub(crate) const TEXT_MAX: usize = 1024;
 
 /// The beginning of a text: at most [`TEXT_MAX`] bytes, cut between characters.
@@ -67,8 +71,8 @@ pub(crate) fn short(text: &str) -> String {
 }
 
 impl ClientInfo {
-    /// Estimated memory of the record, in bytes. It is counted at each place that has the record,
-    /// also where several share one in memory: a snapshot repeats it.
+    /// Estimated memory of the record, in bytes. Each place that has the record counts it, even if
+    /// places share it in memory, because a snapshot repeats it.
     pub(crate) fn weight(&self) -> u64 {
         CLIENT + text(&self.host) + text(&self.program)
     }

@@ -10,11 +10,11 @@ pub struct ErrorRow {
     pub name: &'static str,
     /// ZooKeeper's number of the error, or a number of zlock from -1001 down.
     pub code: i32,
-    /// The number that ZooKeeper's clients are sent. For an error of zlock it is one that they
-    /// know. `None` where the door closes the connection instead (the session is gone, or at
-    /// another connection), and for errors that cannot come from a proposal of that door.
+    /// The number sent to ZooKeeper's clients, who know only ZooKeeper's own numbers. `None` where
+    /// the server closes the connection instead (the session is gone, or at another connection),
+    /// and for errors that requests of ZooKeeper's clients cannot cause.
     pub zookeeper: Option<i32>,
-    /// The type of problem over HTTP. Each type has one HTTP status.
+    /// The problem type in an HTTP answer (RFC 9457). Each type has one HTTP status.
     pub problem: &'static str,
     /// The message of the error.
     pub text: &'static str,
@@ -22,8 +22,9 @@ pub struct ErrorRow {
 
 macro_rules! errors {
     ($($(#[$doc:meta])* $variant:ident $name:literal: $code:literal, $zookeeper:expr, $problem:literal, $text:literal;)*) => {
-        /// A refusal: the state is as it was. Doors add the path and the zxid. The order of the
-        /// variants is the format on disk, so new ones go to the end.
+        /// Reason of a refusal, which changes no znode, session or lock. The servers for clients
+        /// add the path and the zxid. The order of the variants is the format on disk, so new
+        /// variants go to the end.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode, thiserror::Error)]
         pub enum Error {
             $($(#[$doc])* #[error($text)] $variant,)*
@@ -71,11 +72,11 @@ errors! {
     InvalidAcl "InvalidACL": -114, Some(-114), "invalid-acl", "invalid ACL";
     /// The session's secret is wrong.
     AuthFailed "AuthFailed": -115, None, "auth-failed", "the session's secret is wrong";
-    /// The state, or a part of it with a quota, has as many znodes or bytes as it may.
+    /// The state, or a part of it with a quota, would exceed its limit of znodes or bytes.
     QuotaExceeded "QuotaExceeded": -125, Some(-125), "quota-exceeded", "quota exceeded";
     /// The operation needs a session and the request names none.
     SessionRequired "SessionRequired": -1001, None, "session-required", "the operation needs a session";
-    /// The lock that the request is guarded by is not held with the given token.
+    /// The guard of the request fails: its lock is not held with the given token.
     LockNotHeld "LockNotHeld": -1002, None, "lock-not-held", "the lock is not held with that token";
     /// The idempotency key was used before, for another operation or guard.
     RequestKeyReused "RequestKeyReused": -1003, None, "idempotency-key-reused", "the idempotency key was used with another request";
@@ -87,32 +88,33 @@ errors! {
     TooManyChildren "TooManyChildren": -1006, Some(-1), "limit-reached", "too many children";
     /// The lock's queue is full.
     TooManyWaiters "TooManyWaiters": -1007, Some(-1), "too-many", "too many waiters";
-    /// As many sessions are open as may be, in all or from the client's address.
+    /// The number of open sessions is at its limit, in total or for the client's address.
     TooManySessions "TooManySessions": -1008, Some(-1), "too-many", "too many sessions";
     /// The session owns as many ephemeral znodes as it may.
     TooManyEphemerals "TooManyEphemerals": -1009, Some(-1), "limit-reached", "too many ephemeral znodes in one session";
     /// The owner has as many holds of the lock as it may.
     TooManyHolds "TooManyHolds": -1010, Some(-1), "limit-reached", "too many holds of one lock by one owner";
-    /// The transaction has more operations than it may, or would do more than one entry may:
+    /// The transaction has more operations than `ops_max`, or would change more znodes than
     /// `entry_cost_max`.
     TooManyOps "TooManyOps": -1011, Some(-8), "too-many-operations", "too many operations in one transaction";
     /// A text is longer than it may be: the data of a znode, an owner, a label, or a client's name
     /// for itself.
     DataTooLarge "DataTooLarge": -1012, Some(-8), "body-too-large", "data too large";
-    /// The path is longer or deeper than it may be, or a name in it is longer.
+    /// The path is too long or too deep, or has a name that is too long.
     PathTooLong "PathTooLong": -1013, Some(-8), "uri-too-long", "path too long";
-    /// The entry names another term than that of the leader that wrote it, so it is ignored.
+    /// An expiry of sessions names another Raft term than that of its entry: it comes from a
+    /// deposed leader.
     StaleTerm "StaleTerm": -1014, None, "unavailable", "the leader that proposed this was deposed";
-    /// Waiting would close a cycle. Doors make it of [`crate::Reply::Deadlock`]; the state machine
-    /// never refuses with it.
+    /// Waiting for the lock would close a cycle of waits. The state machine answers
+    /// [`crate::Reply::Deadlock`], from which the HTTP server makes this error.
     Deadlock "Deadlock": -1030, None, "deadlock", "waiting for the lock would close a cycle of waits";
     /// Another reader of the lock is being upgraded: the two would wait for each other.
     UpgradeConflict "UpgradeConflict": -1031, None, "upgrade-conflict", "the read lock cannot be upgraded now: another reader of it is being upgraded";
-    /// The session has been attached to another connection since.
+    /// The session has been attached to another connection than the one that sent the write.
     SessionMoved "SessionMoved": -118, None, "unavailable", "the session has moved to another connection";
-    /// The connection's write before this one has not been applied yet.
+    /// The previous write of the same connection has not been applied yet.
     OutOfTurn "OutOfTurn": -1015, None, "unavailable", "a write of the same connection comes before this one";
-    /// The semaphore has another number of permits than the acquire gives.
+    /// The acquire gives another number of permits than the semaphore has.
     PermitsMaxDiffers "PermitsMaxDiffers": -1020, None, "permits-max-differs", "the semaphore has another number of permits";
     /// The lock is managed: a plain create puts no lock node into its queue.
     LockManaged "LockManaged": -1021, Some(-102), "lock-managed", "the lock is managed: only acquires enter its queue";
@@ -121,7 +123,7 @@ errors! {
     /// The named ticket does not wait for this lock, or could not hold it beside the holders that
     /// stay.
     HandOverRefused "HandOverRefused": -1023, None, "hand-over-refused", "the lock cannot be handed over to that ticket";
-    /// The owner has a ticket of some of these locks already, and not one multi-lock of the same
+    /// The owner already has a ticket of one of these locks, outside a multi-lock of exactly these
     /// locks.
     Overlap "Overlap": -1024, None, "overlap", "the owner has some of these locks already, and not the same set of them";
     /// The znode belongs to another session.
@@ -130,9 +132,10 @@ errors! {
     NotHolder "NotHolder": -1027, None, "not-holder", "this session does not hold the lock";
     /// The session holds the lock with several tickets, and the request does not choose one.
     SeveralHeld "SeveralHeld": -1028, None, "several-held", "this session holds the lock with several tickets";
-    /// An acquire without key and owner would wait for a ticket of its own session.
+    /// Another acquire of this session without key and owner has a ticket of the lock. The new
+    /// acquire may be a retry of it.
     BlockedByOwnSession "BlockedByOwnSession": -1029, None, "blocked-by-own-session", "this session has a ticket of the lock that was acquired without Idempotency-Key and owner, too";
-    /// The operation needs a higher level of the format than the cluster is at.
+    /// The operation needs a higher level of the format than the cluster has.
     LevelTooLow "LevelTooLow": -1032, Some(-6), "level-too-low", "the cluster is at a lower level of the format than this needs; an operator raises it, once every member runs a zlock that knows it: `zlock upgrade finalize`";
     /// The lock has more holders than one revocation may name.
     TooManyHolders "TooManyHolders": -1033, None, "limit-reached", "too many holders for one revocation";

@@ -6,7 +6,7 @@ use bincode::{Decode, Encode};
 
 use crate::words::ids::write_uuid;
 
-/// The highest zxid base. It keeps zxids below 2^53.
+/// The highest zxid base, which keeps zxids below 2^53: a JSON number holds those exactly.
 pub const ZXID_BASE_MAX: u64 = 1 << 52;
 
 /// An id that tells the cluster from all others, drawn at random when the cluster is founded.
@@ -34,7 +34,7 @@ pub struct Founding {
     /// The number that is added to the index of an entry to make it a zxid; at most
     /// [`ZXID_BASE_MAX`].
     pub zxid_base: u64,
-    /// The number of this cluster's group, for a later division into several groups; 0 is the only
-    /// one in use.
+    /// Number of the Raft group within the cluster, reserved for a later division into several
+    /// groups. Always 0 now.
     pub group: u32,
 }

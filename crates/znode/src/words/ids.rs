@@ -88,8 +88,8 @@ impl fmt::Display for RequestKey {
 
 /// Writes a UUID with dashes, in lower case.
 pub(crate) fn write_uuid(uuid: &[u8; 16], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    // Every acquire writes one on every node, so the text is made at once and not formatted byte by
-    // byte.
+    // Every node writes a UUID for every acquire, so the text is built at once and not formatted
+    // byte by byte.
     let mut text = [b'-'; 36];
     let mut at = 0;
     for (i, byte) in uuid.iter().enumerate() {
@@ -109,7 +109,8 @@ impl fmt::Debug for RequestKey {
     }
 }
 
-/// Position of a transaction in the log. The log gives it; the transaction does not contain it.
+/// Position of a transaction in the log. It comes from the Raft log and is not stored in the
+/// transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogPosition {
     /// The term of the leader that wrote the entry.
@@ -149,7 +150,7 @@ impl<C> Decode<C> for Compact {
         decoder.claim_bytes_read(length)?;
         decoder.reader().read(&mut bytes[..length])?;
         let number = u64::from_le_bytes(bytes);
-        // One number has one form, so that equal states have equal bytes.
+        // Each number has one encoding, so that equal states have equal bytes.
         let shortest = number >= u64::from(ONE_BYTE) && bytes[length - 1] != 0;
         if shortest { Ok(Compact(number)) } else { Err(bincode::error::DecodeError::Other("a number too long")) }
     }

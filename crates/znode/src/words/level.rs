@@ -1,16 +1,16 @@
-//! Levels of the format: those that a program knows, and the error for a level that it does not
-//! know.
+//! Levels of the format of the log and of snapshots: those that a program knows, and the error for
+//! a level that it does not know.
 
 use std::fmt;
 
-/// The lowest level that this program can be a member at.
+/// The lowest cluster level at which this program can be a member.
 pub const LEVEL_MIN: u16 = 1;
 
 /// The highest level that this program knows. Every change of an entry's bytes, or of what an entry
 /// does, is a new level.
 #[cfg(not(feature = "next-level"))]
 pub const LEVEL_MAX: u16 = 1;
-/// The highest level in a build for tests of upgrades: one more than the real one.
+/// The highest level in a build for tests of upgrades: one more than in a released program.
 #[cfg(feature = "next-level")]
 pub const LEVEL_MAX: u16 = 2;
 

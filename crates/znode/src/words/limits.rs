@@ -12,7 +12,7 @@ pub struct LimitRow {
     pub unit: Unit,
     /// The result when the bound is reached: the name of an error, or a text.
     pub at_the_bound: &'static str,
-    /// Reads the value.
+    /// Function that reads the limit's value.
     pub get: fn(&Limits) -> u64,
 }
 
@@ -23,14 +23,14 @@ pub enum Unit {
     Bytes,
     /// A time in milliseconds.
     Millis,
-    /// A number of things.
+    /// A number of items, for example of znodes or sessions.
     Count,
 }
 
 macro_rules! limits {
     ($($(#[$doc:meta])* $name:ident: $kind:ty = $default:expr, $unit:ident, $at_the_bound:literal;)*) => {
         /// Every bound that `State::apply` enforces. A new leader proposes its configured limits
-        /// when they differ.
+        /// when they differ from those in the state.
         #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
         pub struct Limits {
             $($(#[$doc])* pub $name: $kind,)*
@@ -85,8 +85,8 @@ limits! {
     ephemerals_max: u32 = 10_000, Count, "TooManyEphemerals";
     /// Most operations of one multi.
     ops_max: u32 = 128, Count, "TooManyOps";
-    /// Most znodes that one entry may make, remove and grant a lock to, in sum. The end of one
-    /// session may take more.
+    /// Most znodes that one entry may make, remove or grant a lock to, in total. The end of one
+    /// session may exceed it.
     entry_cost_max: u32 = 16_384, Count, "TooManyOps";
     /// Most entries of one ACL.
     acl_entries_max: u32 = 64, Count, "InvalidAcl";
@@ -100,44 +100,45 @@ limits! {
     session_timeout_min_ms: u32 = 2_000, Millis, "the wish is brought into bounds";
     /// The longest session timeout, in milliseconds. A client that asks for more gets this.
     session_timeout_max_ms: u32 = 300_000, Millis, "the wish is brought into bounds";
-    /// The longest lock-delay, in milliseconds. The HTTP door refuses a longer one; the state cuts
-    /// it.
+    /// The longest lock-delay, in milliseconds. The HTTP server refuses a longer one, and the state
+    /// machine shortens it.
     lock_delay_max_ms: u32 = 60_000, Millis, "the wish is cut; the door refuses it";
     /// Time for which a container stays after its last child was deleted, in milliseconds. So a
     /// busy lock keeps its directory, and its sequence numbers go on.
     container_idle_ms: u32 = 60_000, Millis, "it is collected";
-    /// Past grants that each lock remembers, and as many past waits. More than
-    /// [`Limits::HISTORY_MOST`] counts as that.
+    /// Number of ended tickets that held, and number of ended tickets that only waited, in the
+    /// history of a lock. A value above [`Limits::HISTORY_MOST`] counts as `HISTORY_MOST`.
     history_max: u32 = 16, Count, "the oldest goes";
-    /// Locks that have a history. The lock in which no ticket has ended for the longest time is
-    /// forgotten first.
+    /// Most locks that have a history. The lock in which no ticket has ended for the longest time
+    /// is forgotten first.
     histories_max: u32 = 10_000, Count, "the oldest goes";
     /// Most ended sessions that are remembered.
     ended_sessions_max: u32 = 10_000, Count, "the oldest goes";
-    /// Time for which ended sessions are remembered, in milliseconds by the time on entries.
+    /// Time for which ended sessions are remembered, in milliseconds, by the leader's clock in the
+    /// entries.
     ended_sessions_ms: u32 = 3_600_000, Millis, "the oldest goes";
-    /// Tickets that one acquire looks at to find a deadlock. An acquire that would have to look at
-    /// more is let in. More than [`Limits::LOOKS_MOST`] counts as that.
+    /// Most tickets that one acquire examines to find a deadlock. If these show none, the acquire
+    /// enters the queue. A value above [`Limits::LOOKS_MOST`] counts as `LOOKS_MOST`.
     deadlock_looks_max: u32 = 256, Count, "it is let in";
-    /// Most weight of one child of the root with all znodes below it, in bytes; znodes of sessions
-    /// do not count. The default is a quarter of the part of `state_bytes_max` that is for znodes
-    /// without a session.
+    /// Most estimated memory of one child of the root with all znodes below it, in bytes; ephemeral
+    /// znodes do not count. The default is a quarter of the part of `state_bytes_max` that is for
+    /// znodes without a session.
     subtree_bytes_max: u64 = ((1 << 30) - (1 << 30) / 5) / 4, Bytes, "QuotaExceeded";
 }
 
 impl Limits {
-    /// The highest `history_max` that counts, because the history of a lock must fit into one
-    /// record of a snapshot.
+    /// The highest effective `history_max`: the history of a lock must fit into one record of a
+    /// snapshot.
     pub const HISTORY_MOST: u32 = 512;
 
-    /// The highest `deadlock_looks_max` that counts, because the cycle that is found must fit into
-    /// an answer that is kept.
+    /// The highest effective `deadlock_looks_max`: the cycle that is found must fit into an answer
+    /// that is kept.
     pub const LOOKS_MOST: u32 = 1024;
 
     /// Divisor of `state_bytes_max`: one fifth is reserved for sessions and what they own.
     pub const RESERVE_PART: u64 = 5;
 
-    /// Bytes of the state up to which znodes without a session are made.
+    /// Size of the state up to which znodes without a session may be made, in bytes.
     pub fn plain_bytes_max(&self) -> u64 {
         self.state_bytes_max - self.state_bytes_max / Self::RESERVE_PART
     }

@@ -5,14 +5,14 @@ use bincode::{Decode, Encode};
 /// Mode in which a contender wants a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub enum LockMode {
-    /// The lock alone.
+    /// The whole lock for one holder.
     Exclusive,
-    /// The lock together with other readers.
+    /// The lock shared with other readers.
     Read,
-    /// The lock alone, but for read tickets of the writer's own session: an upgrade's or a
-    /// downgrade's.
+    /// The whole lock, beside at most a read ticket of the same session from an upgrade or a
+    /// downgrade.
     Write,
-    /// The lock alone, as the leader of an election.
+    /// The whole lock, for the leader of an election.
     Latch,
     /// A number of permits of a semaphore.
     Lease {
@@ -25,8 +25,8 @@ pub enum LockMode {
 }
 
 impl LockMode {
-    /// The mode with a semaphore's limit set to 0, because the limit may change while a ticket
-    /// stands.
+    /// The mode with a semaphore's limit set to 0, for comparisons: the limit may change while a
+    /// ticket exists.
     pub(crate) fn of_any_limit(self) -> LockMode {
         match self {
             LockMode::Lease { permits, .. } => LockMode::Lease { permits, limit: 0 },

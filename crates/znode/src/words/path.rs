@@ -101,8 +101,8 @@ impl ZPath {
 
 /// Checks one name between two slashes.
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {
-    // Nearly all names are plain ASCII, so bytes are tried before characters. Every node checks
-    // every path in the log.
+    // Nearly all names are plain ASCII, so bytes are tried before characters. Speed matters: every
+    // node checks every path in the log.
     let plain = |byte: &u8| matches!(byte, b' '..=b'.' | b'0'..=b'~');
     let good = name.as_bytes().iter().all(plain) || !name.chars().any(is_forbidden);
     if good && !matches!(name, "" | "." | "..") { Ok(()) } else { Err(Error::BadArguments) }
@@ -158,7 +158,7 @@ impl<C> Decode<C> for ZPath {
         let path = String::from_utf8(bytes).ok().and_then(|text| ZPath::parse(&text).ok()).ok_or_else(bad)?;
         let is_ticket = head % 2 == 1;
         if !is_ticket {
-            // One path has one form, so that equal states have equal bytes.
+            // Each path has one encoding, so that equal states have equal bytes.
             return if TicketName::parse(path.name()).is_none() { Ok(path) } else { Err(bad()) };
         }
         let (code, key, number) = <(u8, RequestKey, u64)>::decode(decoder)?;

@@ -17,7 +17,7 @@
 use crate::{LockMode, RequestKey};
 
 const DIGITS: usize = 10;
-/// Hex digits of a key.
+/// Number of hex digits of an idempotency key in a name.
 const HEX: usize = 32;
 const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
 
@@ -95,7 +95,7 @@ impl TicketName {
         (parsed.text() == name).then_some(parsed)
     }
 
-    /// The name as text. It is put together by hand, because formatting would cost more than all
+    /// The name as text. It is built without the formatting macros, which would cost more than all
     /// else that an acquire does with the name.
     pub(crate) fn text(&self) -> String {
         let TicketName { shape, key, number } = self;
@@ -175,13 +175,13 @@ pub(crate) fn sequence_of(name: &str) -> Option<u64> {
     Some(number)
 }
 
-/// Tells whether the name is that of a ticket that shares the lock, as ZooKeeper's clients name it:
+/// Tells whether the name is that of a ticket for reading, as ZooKeeper's clients name it:
 /// Curator's `__READ__`, kazoo's `__rlock__`, the recipe's `read-` and `-R-`.
 pub(crate) fn is_shared(name: &str) -> bool {
     name.contains("__READ__") || name.contains("__rlock__") || name.starts_with("read-") || name.contains("-R-")
 }
 
-/// The mode of a ticket that a client created by hand, told by its name.
+/// The mode of a ticket that a plain create made, told by its name.
 pub(crate) fn mode_of(name: &str) -> LockMode {
     if is_shared(name) {
         LockMode::Read

@@ -7,11 +7,11 @@
 //! thing after the other, and compares the sum with the memory of the process.
 //!
 //! At the bound, a request that would make the state grow is refused (`QuotaExceeded`). A request
-//! that gives something back is never refused for its weight. To make room, the state forgets the
-//! past: first the histories of locks, then the answers kept for idempotency keys, of which the
-//! keys stay. An eighth above the bound is left for the answers to requests that are refused or
-//! give something back. When that is full, too, a request with a new key that gives nothing back is
-//! refused and not remembered.
+//! that frees memory is never refused for its weight. To make room, the state first forgets
+//! histories of locks, then answers kept for idempotency keys, but not the keys. An eighth above
+//! the bound is reserved for the answers to requests that are refused or free memory. When that
+//! eighth is full, too, a request with a new key that frees no memory is refused, and its key is
+//! not remembered.
 
 use crate::ZPath;
 
@@ -30,9 +30,9 @@ pub(crate) const HOLD: u64 = 200;
 pub(crate) const MULTI: u64 = 160;
 /// A quota, with its path.
 pub(crate) const QUOTA: u64 = 1_300;
-/// A child of the root, in the index of the weights of such subtrees.
+/// A child of the root: its entry in the index of subtrees' weights.
 pub(crate) const SUBTREE: u64 = 160;
-/// A znode that can be collected, in the index by time.
+/// A znode that may be deleted later: its entry in the index by time.
 pub(crate) const TIMED: u64 = 80;
 /// A session, with the first entries of its maps, and the counter of its address.
 pub(crate) const SESSION: u64 = 1_540;
@@ -46,12 +46,12 @@ pub(crate) const REVOCATION: u64 = 240;
 pub(crate) const HISTORY: u64 = 360;
 /// A ticket that has ended, in a history.
 pub(crate) const PAST_TICKET: u64 = 300;
-/// A session that has ended, in the memory of such sessions.
+/// The record of a session that has ended.
 pub(crate) const ENDED: u64 = 280;
 /// A text with an allocation of its own, without its bytes.
 pub(crate) const TEXT: u64 = 24;
 
-/// Sums that are updated as things come and go; see [`crate::State::state_bytes`].
+/// Sums that are updated as znodes and sessions come and go; see [`crate::State::state_bytes`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Weight {
     /// Bytes of texts, and of things that the other counters do not count.
@@ -63,13 +63,13 @@ pub(crate) struct Weight {
 }
 
 impl Weight {
-    /// Weight of a tree with `nodes` znodes, of which `timed` are in the index by time.
+    /// Weight of a tree with `nodes` znodes; `timed` of them are in the index by time.
     pub(crate) fn of_tree(&self, nodes: usize, timed: usize) -> u64 {
         self.bytes + self.families * FAMILY + self.queues * QUEUE + nodes as u64 * ZNODE + timed as u64 * TIMED
     }
 
-    /// Counts a znode whose children or queue came or went. A pair says whether it has children and
-    /// whether it has a queue.
+    /// Counts a znode that got or lost its children or its queue. Each pair says whether the znode
+    /// has children, and whether it has a queue.
     pub(crate) fn change(&mut self, before: (bool, bool), now: (bool, bool)) {
         self.families = self.families + u64::from(now.0) - u64::from(before.0);
         self.queues = self.queues + u64::from(now.1) - u64::from(before.1);
@@ -80,7 +80,8 @@ pub(crate) fn text(text: &str) -> u64 {
     text.len() as u64 + TEXT
 }
 
-/// Weight to be expected when a path is made for which `count` znodes are missing.
+/// Estimated weight of making a znode with `data` bytes and its missing ancestors: `count` znodes
+/// in all.
 pub(crate) fn made(path: &ZPath, data: usize, count: u64) -> u64 {
     data as u64 + count * (ZNODE + FAMILY + 4 * text(path.as_str()))
 }
@@ -88,7 +89,7 @@ pub(crate) fn made(path: &ZPath, data: usize, count: u64) -> u64 {
 /// Weight that a ticket adds to that of its path ([`made`]), at most.
 pub(crate) const QUEUED: u64 = QUEUE + CONTENDER + HOLD;
 
-/// Weight of tickets and multi-locks, without the history of them.
+/// Weight of tickets and multi-locks, without their history.
 pub(crate) fn locks(tickets: u64, multis: usize) -> u64 {
     tickets * CONTENDER + multis as u64 * MULTI
 }

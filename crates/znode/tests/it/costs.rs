@@ -7,7 +7,7 @@ use znode::{
     ZnodeOp, Zxid,
 };
 
-/// Znodes that one entry may make, remove and grant in these tests.
+/// Bound on the znodes that one entry may make, remove or grant a lock to, in these tests.
 const COST_MAX: u32 = 100;
 
 struct World {
@@ -25,7 +25,7 @@ impl World {
         self.apply_request(request)
     }
 
-    /// Gives a session this many ephemeral znodes.
+    /// Makes this number of ephemeral znodes for a session.
     fn give(&mut self, session: SessionId, ephemerals: u32) {
         for number in 0..ephemerals {
             let op = create(&format!("{session}-{number}"), CreateMode::Ephemeral);
@@ -33,7 +33,7 @@ impl World {
         }
     }
 
-    /// Makes a request, under a key of its own if it is in a session.
+    /// Makes a request, with a new key if it is in a session.
     fn request(&mut self, session: Option<SessionId>, op: Op) -> Request {
         self.keys += 1;
         let key = session.map(|_| RequestKey(self.keys.to_be_bytes()));
@@ -70,7 +70,7 @@ impl World {
         }
     }
 
-    /// Acquires a multi-lock of this many new locks.
+    /// Acquires a multi-lock of this number of new locks.
     fn acquire_all(&mut self, session: SessionId, name: &str, parts: u32) -> ZPath {
         let parts = (0..parts).map(|part| (path(&format!("/{name}/{part}")), LockMode::Exclusive)).collect();
         self.acquire_parts(session, parts)
@@ -85,7 +85,7 @@ impl World {
 
     fn check(&self) {
         self.state.check_invariants().unwrap();
-        // A replica that starts from a snapshot here goes on the same way.
+        // A replica that is read from a snapshot must give the same answers from here on.
         let mut builder = StateBuilder::new();
         let records: Vec<_> = self.state.records().collect();
         records.iter().for_each(|record| builder.push(record).unwrap());
@@ -112,7 +112,7 @@ fn create(name: &str, mode: CreateMode) -> ZnodeOp {
     ZnodeOp::Create(Create { mode, ..Create::new(ZPath::root(), name) })
 }
 
-/// Counts the znodes that an entry touched, by its events.
+/// Number of znodes that an entry changed, counted by its events.
 fn touched(applied: &TxnOutcome) -> usize {
     applied.events.iter().filter(|event| event.kind != EventKind::ChildrenChanged).count()
 }
@@ -134,7 +134,7 @@ fn sessions_with_many_ephemerals_expire_in_several_entries() {
     while world.state.session_count() > 0 {
         let applied = world.apply(None, Op::ExpireSessions { sessions: sessions.clone(), term: Term(1) });
         let Ok(Reply::Removed { count }) = applied.reply else { panic!("{applied:?}") };
-        // The end of one session is never divided.
+        // The end of one session is never divided between entries, so it may exceed the bound.
         assert!(touched(&applied) <= COST_MAX as usize || count == 1, "{count}");
         ended.push(count);
         sessions.retain(|session| world.state.session(*session).is_some());
@@ -164,8 +164,8 @@ fn a_multi_that_would_remove_too_much_is_refused_whole_and_before_it_is_proposed
     world.check();
 }
 
-/// A refused request uses nothing up, so it can be sent again and again. It must not be done first
-/// and then undone.
+/// A refused request changes nothing, so a client can send it again and again. So it must be
+/// refused before its work is done, not done and then undone.
 #[test]
 fn a_multi_is_refused_for_its_cost_before_any_of_it_is_done() {
     let mut world = World::new();
@@ -179,8 +179,8 @@ fn a_multi_is_refused_for_its_cost_before_any_of_it_is_done() {
         (error, op_index)
     };
     assert_eq!(reply(&mut world, vec![delete(&path("/absent"))]), (Error::TooManyOps, Some(3)), "not tried");
-    // A missing permission is told in place of the cost, because the later operations would not be
-    // executed anyway.
+    // A missing permission is reported instead of the cost, because the operations after it would
+    // not be executed anyway.
     let acl = vec![Acl { perms: znode::READ, scheme: "world".into(), id: "anyone".into() }];
     let made = |name: &str, acl| {
         let path = path(name);
@@ -233,7 +233,7 @@ fn readers_that_a_writer_lets_in_are_granted_entry_by_entry() {
         entries += 1;
     }
     assert_eq!((entries, world.held(&readers), world.written_down(&readers)), (3, 350, 350));
-    // Each lock was granted in turn, so each token is the czxid.
+    // Each reader was granted the lock in the order of the queue, so its token is its czxid.
     let czxids = readers.iter().map(|reader| world.state.node(reader).unwrap().stat().czxid.0);
     let tokens = readers.iter().map(|reader| lock::grant(&world.state, reader).unwrap().token.0);
     assert!(czxids.eq(tokens));
@@ -284,7 +284,8 @@ fn a_reader_is_upgraded_while_others_are_still_to_be_granted() {
     let upgrade = Op::Upgrade(znode::Upgrade { ticket, label });
     let applied = world.apply(Some(session), upgrade);
     let Ok(Reply::Acquired { ticket: upgraded, held: None }) = applied.reply else { panic!("{applied:?}") };
-    // The writer stands before the waiting readers, which are granted the lock after its end.
+    // The write ticket stands before the waiting readers, which are granted the lock after it is
+    // released.
     let held = world.held(&readers);
     assert!(held < 250, "{held}");
     for reader in &readers[1..held] {
@@ -295,8 +296,8 @@ fn a_reader_is_upgraded_while_others_are_still_to_be_granted() {
     world.check();
 }
 
-/// Makes a lock with an upgrade in its past. All these readers come to hold in the last entry, and
-/// each gets its token from its grant.
+/// Makes a lock in which an upgrade has raised the tokens. One last entry grants the lock to all
+/// these readers, each with a token of its own grant.
 fn readers_behind_an_upgrade(world: &mut World, session: SessionId, count: usize) -> (Vec<ZPath>, TxnOutcome) {
     let reader = world.acquire(session, "/l", LockMode::Read);
     let writer = world.acquire(session, "/l", LockMode::Write);
@@ -320,7 +321,7 @@ fn readers_behind_an_upgrade_are_granted_entry_by_entry() {
         assert!(touched(&applied) <= COST_MAX as usize, "{}", touched(&applied));
         assert_eq!((world.held(&readers), world.written_down(&readers)), (granted, granted));
         for (ticket, known) in readers.iter().zip(&mut tokens) {
-            // A token that was told does not change and is valid.
+            // A token that a client has seen must not change, and must be valid.
             match lock::status(&world.state, ticket).unwrap() {
                 LockStatus::Held { token, .. } => {
                     assert_eq!(*known.get_or_insert(token), token);
@@ -337,8 +338,8 @@ fn readers_behind_an_upgrade_are_granted_entry_by_entry() {
     }
 }
 
-/// The holder dies with a waiter before the readers, and its entry has no room to record any
-/// reader.
+/// The holder's session expires together with a waiter before the readers, and the budget of this
+/// entry is used up before any reader is granted the lock.
 #[test]
 fn a_reader_that_was_told_its_token_keeps_it_although_others_get_theirs_later() {
     let mut world = World::new();
@@ -353,7 +354,8 @@ fn a_reader_that_was_told_its_token_keeps_it_although_others_get_theirs_later() 
     for ticket in [upgraded, reader] {
         world.apply(Some(own), Op::Release { ticket: ticket.into() });
     }
-    // These readers entered after the grant of the other readers, so their tokens are their czxids.
+    // These readers entered after the grants to the first readers, so their tokens are their
+    // czxids.
     readers.extend((0..50).map(|_| world.acquire(own, "/l", LockMode::Read)));
     world.give(first, COST_MAX - 1);
     world.give(second, 2 * COST_MAX);
@@ -368,7 +370,7 @@ fn a_reader_that_was_told_its_token_keeps_it_although_others_get_theirs_later() 
             }
         }
         world.check();
-        // A reader that enters meanwhile is granted the lock by later entries, too.
+        // A reader that enters in between is granted the lock by later entries, too.
         if readers.len() < 205 {
             readers.push(world.acquire(own, "/l", LockMode::Read));
             tokens.push(None);
@@ -405,7 +407,7 @@ fn what_is_far_down_costs_more() {
     }
     let many =
         |count: u32| Op::Multi((0..count).map(|n| at(&parent, format!("n{n}"), CreateMode::Persistent)).collect());
-    // Each znode changes all its ancestors, and eight of these count for one znode.
+    // Making a znode changes all its ancestors, and eight changed ancestors count as one znode.
     assert_eq!(world.state.check_cost(&Request::new(many(13))), Err(Error::TooManyOps));
     assert!(too_many(&world.apply(None, many(13))));
     assert_eq!(world.state.check_cost(&Request::new(many(12))), Ok(()));
@@ -447,7 +449,8 @@ fn a_retry_and_a_request_that_is_not_permitted_are_answered_as_such_whatever_the
     assert_eq!(world.apply_request(all).reply.unwrap_err().error, Error::NoAuth);
 }
 
-/// Writes behind this one wait for its turn, which its entry takes.
+/// Later writes of the connection wait for this one, so its entry must count it although it is
+/// refused.
 #[test]
 fn a_write_in_its_turn_that_costs_too_much_is_refused_by_its_entry() {
     let mut world = World::new();
@@ -479,8 +482,8 @@ fn a_waiter_that_expires_with_the_holder_is_not_granted_the_lock_between_the_ent
     let first = world.apply(None, expire.clone());
     assert_eq!(first.reply, Ok(Reply::Removed { count: 1 }), "there is no room for both");
     world.check();
-    // The holder's tickets linger. The client of the other session is told of its end, even while
-    // tickets of it remain.
+    // The holder's lock nodes are kept for their lock-delay. The client of the other session learns
+    // that it has expired, even while its lock nodes are not all removed.
     let credential = Credential { session: waiter, secret_hash: [0; 16] };
     assert_eq!(world.state.authenticate(&credential).map(drop), Err(Error::SessionExpired));
     for [held, ..] in &tickets {

@@ -1,4 +1,4 @@
-//! docs/znode-model.md against the code.
+//! Comparison of docs/znode-model.md with the code.
 
 use std::path::Path;
 
@@ -32,7 +32,7 @@ fn every_limit_stands_in_the_table_with_what_happens_at_it() {
 #[test]
 fn every_script_that_a_rule_names_exists() {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
-    // A rule goes on in indented lines, and may have a list.
+    // A rule continues in indented lines, and may contain a list.
     let rules = MODEL.replace("\n    * ", "\n").replace("\n    ", " ");
     let names = rules.lines().flat_map(|line| line.split('*').skip(1).step_by(2)).flat_map(|names| names.split(", "));
     for name in names.filter(|name| name.contains('/')) {

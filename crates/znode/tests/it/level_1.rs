@@ -1,8 +1,8 @@
 //! Logs of level 1, applied again: each reply, event and state must be as it was when the level was
 //! frozen.
 //!
-//! From the first release on the files are never written anew: a later level has files of its own
-//! beside them.
+//! From the first release on these files must never be written again: a later level has files of
+//! its own beside them.
 
 use std::collections::BTreeSet;
 use std::hash::Hasher as _;
@@ -10,14 +10,14 @@ use std::hash::Hasher as _;
 use siphasher::sip::SipHasher13;
 use znode::{LogPosition, Op, State, StateBuilder, Term, TxnOutcome, decode_txn, encode_txn};
 
-/// Logs. A line has the entry's term and index, its bytes, and the hash of its result.
+/// Files of logs. A line has an entry's term and index, its bytes, and the hash of its result.
 const LOGS: [&str; 4] = [
     include_str!("../golden/level-1/log-1.txt"),
     include_str!("../golden/level-1/log-2.txt"),
     include_str!("../golden/level-1/log-3.txt"),
     include_str!("../golden/level-1/log-4.txt"),
 ];
-/// Records of the state at the end of each log.
+/// Files with the records of the state at the end of each log.
 const SNAPSHOTS: [&str; 4] = [
     include_str!("../golden/level-1/snapshot-1.hex"),
     include_str!("../golden/level-1/snapshot-2.hex"),
@@ -29,7 +29,7 @@ fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(|index| u8::from_str_radix(&hex[index..index + 2], 16).unwrap()).collect()
 }
 
-/// Hashes the reply, the events and the state behind an entry.
+/// Hash of the reply, the events, and the state after an entry.
 fn hash(applied: &TxnOutcome, state: &State) -> u64 {
     let mut hash = SipHasher13::new();
     let outcome = bincode::encode_to_vec(applied, bincode::config::standard()).unwrap();
@@ -41,7 +41,8 @@ fn hash(applied: &TxnOutcome, state: &State) -> u64 {
     hash.finish()
 }
 
-/// Writes the hashes and the snapshot of a log anew, which is allowed until the first release.
+/// Writes the hashes and the snapshot of a log again, which is allowed only until the first
+/// release.
 fn freeze(number: usize, log: &str) {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let mut state = State::default();
@@ -61,7 +62,7 @@ fn freeze(number: usize, log: &str) {
     std::fs::write(format!("{directory}/snapshot-{number}.hex"), records).unwrap();
 }
 
-/// Applies a log from its beginning, or from the entry after the last one of `state`.
+/// Applies a log from its first entry, or from the entry after the last one that `state` has.
 fn replay(log: &str, mut state: State, each: impl Fn(&State), names: &mut BTreeSet<&'static str>) -> State {
     for line in log.lines() {
         let words: Vec<&str> = line.split(' ').collect();

@@ -1,5 +1,5 @@
-//! Promises of a lock to clients that come, wait, give up, die and release at random; and the cost
-//! of its operations.
+//! Promises of a lock to clients that arrive, wait, give up, fail and release at random; and the
+//! cost of its operations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use znode::{
     SessionId, State, Term, Txn, ZPath, Zxid,
 };
 
-/// A state, and the memory of its clients.
+/// A state, with the clock and the counter of keys of its clients.
 struct World {
     state: State,
     time_ms: u64,
@@ -102,7 +102,7 @@ fn every_waiter_gets_the_lock_once_and_alone() {
         let mut sessions: Vec<SessionId> = (0..4).map(|_| world.open()).collect();
         let mut tickets = BTreeMap::new();
         let (mut granted, mut last) = (BTreeSet::new(), 0);
-        // The last steps only release, until the queue is empty.
+        // The last steps only release holders, until the queue is empty.
         for step in 0.. {
             world.time_ms += rng.u64(0..500);
             let draining = step > 80;
@@ -189,8 +189,8 @@ fn a_release_wakes_one_waiter() {
     assert_eq!((woken, changed), (1, 1));
 }
 
-/// Cost of the cheapest try, in nanoseconds of this thread's processor time, so that other load on
-/// the machine counts little.
+/// Lowest cost of several runs, in nanoseconds of this thread's processor time, so that other load
+/// on the machine has little effect.
 fn cost(tries: usize, mut work: impl FnMut()) -> u128 {
     let now = || {
         let time = clock_gettime(ClockId::ThreadCPUTime);
@@ -205,7 +205,7 @@ fn cost(tries: usize, mut work: impl FnMut()) -> u128 {
 }
 
 /// Checks that the cost grows less than half as much as the number of waiters, and less than
-/// tenfold: only a deeper tree and colder caches may cost more.
+/// tenfold: a larger tree may only be deeper and less in the cache.
 #[track_caller]
 fn check_growth(what: &str, times: u128, (small, large): (u128, u128)) {
     let most = small * (times / 2).min(10);
@@ -237,7 +237,7 @@ fn a_queue_of_100_000_costs_little_more_than_one_of_1_000() {
         };
         let mut tickets: std::collections::VecDeque<_> = (0..waiters).map(|index| take(&mut world, index)).collect();
         let cycle = cost(40, || {
-            // A ticket comes, the holder goes, and a waiter in the middle gives up.
+            // A new ticket enters, the holder releases, and a waiter in the middle gives up.
             tickets.push_back(take(&mut world, tickets.len()));
             let (session, holder) = tickets.pop_front().unwrap();
             world.release(session, &holder);
@@ -252,7 +252,8 @@ fn a_queue_of_100_000_costs_little_more_than_one_of_1_000() {
                 let token = znode::FencingToken(state.node(ticket).unwrap().stat().czxid.0);
                 lock::is_held_with(&state, &lock_path(), token);
             }
-            // A ticket is told its position after it has joined, and so is the one next in line.
+            // Positions are asked for most by a ticket that has just entered, and by the next one
+            // to be granted the lock.
             for (_, ticket) in [tickets.back(), tickets.get(1)].into_iter().flatten() {
                 lock::position(&state, ticket).unwrap();
             }
@@ -262,7 +263,8 @@ fn a_queue_of_100_000_costs_little_more_than_one_of_1_000() {
         (cycle, looks)
     };
     let small = measure(1_000);
-    // Ten times come first: a test that walks the queue would never end with a hundred times.
+    // Tenfold comes before hundredfold, so that code that walks the whole queue fails before it
+    // takes too long.
     for times in [10, 100] {
         let large = measure(1_000 * times);
         check_growth("enqueue and release", times as u128, (small.0, large.0));
@@ -270,8 +272,8 @@ fn a_queue_of_100_000_costs_little_more_than_one_of_1_000() {
     }
 }
 
-/// The path of a lock may stand in a body of some MiB. Every replica pays the cost of its entry, at
-/// each start.
+/// The body of a request may contain the path of a lock with some MiB. Every replica pays the cost
+/// of such an entry, again at each start.
 #[test]
 fn a_lock_that_is_too_deep_is_refused_before_its_way_is_walked() {
     let measure = |depth: usize| {
@@ -313,7 +315,7 @@ fn a_dying_session_costs_as_much_for_each_lock_however_many_it_holds() {
     assert!(large < 10 * small, "{small} ns for each of 100 locks, {large} ns for each of 10,000");
 }
 
-/// In a managed lock, the predecessor of an ordinary waiter may have come long before it.
+/// In a managed lock, the predecessor of a waiter with priority 0 may have entered long before it.
 #[test]
 fn where_an_ordinary_waiter_stands_costs_little_more_behind_many_urgent_ones() {
     let measure = |urgent: usize| {
@@ -335,7 +337,8 @@ fn where_an_ordinary_waiter_stands_costs_little_more_behind_many_urgent_ones() {
     check_growth("status behind urgent waiters", 30, (small, measure(30_000)));
 }
 
-/// One reader may be the holder's own, which reads at once.
+/// One of the readers may be of the holder's session, and is granted the lock at once as a
+/// downgrade.
 #[test]
 fn readers_by_hand_under_a_holders_number_cost_little() {
     let measure = |readers: usize| {
@@ -358,8 +361,8 @@ fn readers_by_hand_under_a_holders_number_cost_little() {
     check_growth("a cycle beside readers by hand", 10, (small, measure(10_000)));
 }
 
-/// An owner that holds elsewhere asks to read. The search for its blockers looks at the parts of
-/// multi-locks, not at all waiting readers.
+/// An owner that holds another lock asks to read. The search for its blockers must look at the
+/// parts of multi-locks, but not at all waiting readers.
 #[test]
 fn a_search_for_a_deadlock_costs_little_more_behind_many_readers() {
     let measure = |readers: usize| {
@@ -377,7 +380,7 @@ fn a_search_for_a_deadlock_costs_little_more_behind_many_readers() {
             ..Request::new(Op::AcquireAll(wish))
         };
         world.state.apply(at, Txn { proven: false, time_ms: 0, request }).reply.unwrap();
-        // A session may own at most 10,000 ephemerals.
+        // A session may own at most 10,000 ephemeral znodes.
         let sessions: Vec<SessionId> = (0..=readers / 9_000).map(|_| world.open()).collect();
         (0..readers).for_each(|number| drop(world.acquire(sessions[number / 9_000], LockMode::Read, 0)));
         world.apply(Some(asker), acquire(other)).unwrap();

@@ -1,5 +1,5 @@
-//! The state machine at its boundary: stories, bytes, permissions, costs, and random histories
-//! against a model.
+//! Tests of the state machine through its public interface: scripts, bytes, permissions, costs, and
+//! random histories against a model.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,8 +1,8 @@
-//! Memory bound of a state: a state filled with one kind of thing until it refuses more takes at
+//! Memory bound of a state: a state filled with items of one kind, until it refuses more, takes at
 //! most twice the memory that `state_bytes_max` allows.
 //!
-//! Each kind of thing fills a separate process, because a process does not give freed memory back.
-//! So this program starts itself again.
+//! Each kind fills a separate process, because a process does not return freed memory to the
+//! system. So this program starts itself again.
 
 use std::net::Ipv4Addr;
 use std::process::Command;
@@ -15,7 +15,7 @@ use znode::{
 
 /// Bound of the state, in bytes.
 const BOUND: u64 = 8 << 20;
-/// Environment variable of the processes that fill a state.
+/// Environment variable that tells a started process which kind to fill a state with.
 const FILL: &str = "ZLOCK_TEST_FILL";
 
 struct World {
@@ -42,7 +42,7 @@ impl World {
         self.state.apply(at, Txn { proven: false, time_ms: 1, request })
     }
 
-    /// Sends an operation, with a key if it is in a session.
+    /// Sends an operation, with a new key if it is in a session.
     fn send(&mut self, session: Option<SessionId>, op: Op) -> TxnOutcome {
         self.keys += 1;
         let key = session.map(|_| RequestKey(self.keys.to_be_bytes()));
@@ -61,8 +61,8 @@ impl World {
     }
 
     fn try_open_of(&mut self, label: &str, client: ClientInfo) -> Result<SessionId, Refusal> {
-        // Each session has another address, as the count of an address is part of a session's
-        // weight.
+        // Each session has a different address, because the count of sessions of an address is part
+        // of a session's weight.
         let address = Some(Ipv4Addr::from_bits(u32::try_from(self.state.last_zxid().0).unwrap()).into());
         let open = Op::OpenSession { secret_hash: [0; 16], timeout_ms: 10_000, label: label.into(), address, client };
         self.write(None, open).reply.map(|reply| match reply {
@@ -93,16 +93,16 @@ fn acquire(lock: &str, mode: LockMode, owner: String, label: String) -> Op {
     Op::Acquire(Acquire { owner, label, ..Acquire::new(path(lock), mode) })
 }
 
-/// A client that describes itself with as much text as it may.
+/// A client whose description of itself is as long as allowed.
 fn client() -> ClientInfo {
     let (host, program) = ("h".repeat(256), "p".repeat(256));
     ClientInfo { host, pid: Some(71), program, address: Some(Ipv4Addr::LOCALHOST.into()) }
 }
 
-/// Adds one more thing of a kind. `Err` when it was refused.
+/// Adds one more item of a kind. `Err` when it was refused.
 type More = fn(&mut World, u64) -> Result<(), Refusal>;
 
-/// Makes a name of 240 bytes.
+/// A name of 240 bytes with this number.
 fn long(number: u64) -> String {
     format!("{number:0>240}x")
 }
@@ -112,7 +112,7 @@ fn owner_of(world: &mut World) -> SessionId {
     first.unwrap_or_else(|| world.open())
 }
 
-/// Every kind of thing that a client can make many or long.
+/// Every kind of item that a client can make in large number or size, with its name.
 const KINDS: &[(&str, More)] = &[
     ("small znodes", |world, number| world.create("/", &number.to_string(), 0, Acl::open()).map(drop)),
     ("znodes with long paths", |world, number| world.create("/", &long(number), 0, Acl::open()).map(drop)),
@@ -229,13 +229,15 @@ const KINDS: &[(&str, More)] = &[
             panic!("it is free")
         };
         world.write(Some(session), Op::Release { ticket: ticket.into() }).reply.map(drop)?;
-        // The past is never refused: the oldest is forgotten.
+        // Histories are never refused: the oldest are forgotten, so this kind has a bound of its
+        // own.
         if number > 20_000 { Err(Error::QuotaExceeded.into()) } else { Ok(()) }
     }),
 ];
 
 impl World {
-    /// Sends an acquire, whose answer is soon forgotten: the session keeps a bounded number.
+    /// Sends an acquire. Its answer takes little memory, because the session keeps a bounded number
+    /// of answers.
     fn write_as(&mut self, session: SessionId, op: Op) -> Result<Reply, Refusal> {
         self.send(Some(session), op).reply
     }
@@ -248,7 +250,7 @@ fn resident() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// Fills a state with one kind, and then a state that is read from its snapshot.
+/// Fills a state with items of one kind, and then another state that is read from its snapshot.
 fn fill(more: More) -> String {
     let mut world = World::new();
     let before = resident();

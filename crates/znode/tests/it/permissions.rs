@@ -1,5 +1,5 @@
-//! The table of permissions: every operation, sent by the session that owns the ticket, by another
-//! identity with rights, by one without, and by the super user.
+//! The table of permissions: every operation, sent by the session that owns the ticket, by an
+//! identity with permissions, by an identity without, and by the super user.
 //!
 //! The rows are made from the lists of operations, of create modes and of lock modes themselves:
 //! each list is a chain of exhaustive matches, so a new variant does not compile until it has its
@@ -12,8 +12,8 @@ use znode::{
     WriteTurn, ZPath, ZnodeOp, Zxid,
 };
 
-/// The columns. The owner has proven nothing but its session; each of the others has a session of
-/// its own.
+/// The columns of the table: a name, and an identity as scheme and id. The owner has no identity,
+/// only its session; each of the other clients has a session of its own.
 const WHO: [(&str, Option<(&str, &str)>); 4] = [
     ("owner", None),
     ("other", Some(("digest", "bob"))),
@@ -29,15 +29,15 @@ const NO: Result<(), Error> = Err(Error::NoAuth);
 const BY_ACL: Cells = [NO, YES, NO, YES];
 /// Row of an operation for the session and the super user.
 const OWN: Cells = [YES, NO, NO, YES];
-/// Row of an operation for the session alone: no other client holds the ticket.
+/// Row of an operation for the session alone: the other clients do not hold the ticket.
 const SESSION: Cells = [YES, Err(Error::NotOwner), Err(Error::NotOwner), Err(Error::NotOwner)];
-/// Row of the leader's own operations, which no door proposes, and of operations that concern only
-/// the asker.
+/// Row of operations that are not guarded by an ACL: those that only a leader proposes, and those
+/// that concern only the requesting client.
 const ANY: Cells = [YES; 4];
 const NOBODY: Cells = [NO; 4];
 const MALFORMED: Cells = [Err(Error::BadArguments); 4];
 
-/// A directory that only bob may use, and in it a lock that the first session holds.
+/// A directory that only the identity bob may use, and in it a lock that the first session holds.
 struct World {
     state: State,
     zxid: u64,
@@ -66,7 +66,7 @@ fn acquire(lock: &str, mode: LockMode) -> Acquire {
 }
 
 fn all_of(mode: LockMode) -> AcquireAll {
-    // A multi-lock has no part in an election, so it has no latch.
+    // An election cannot be a part of a multi-lock, so exclusive replaces the mode latch.
     let mode = if mode == LockMode::Latch { LockMode::Exclusive } else { mode };
     AcquireAll::new(vec![(path("/vault/l"), mode), (path("/vault/m"), LockMode::Exclusive)])
 }
@@ -107,7 +107,8 @@ impl World {
         ticket
     }
 
-    /// Applies an operation with all rights, in a session.
+    /// Applies an operation with the identities of the super user and of a node, in a session. It
+    /// must succeed.
     fn must(&mut self, session: u64, op: Op) -> Reply {
         let all = vec![identity("super", ""), identity("keeper", "")];
         let reply = self.apply(session, all, None, op.clone());
@@ -134,7 +135,7 @@ impl World {
         applied.reply.map_err(|refusal| refusal.error)
     }
 
-    /// The results of an operation for each of the askers.
+    /// The results of an operation for each of the clients in the table.
     fn ask(&self, turn: Option<WriteTurn>, op: &Op) -> Cells {
         let mut sessions = 1..;
         WHO.map(|(_, proven)| {
@@ -155,7 +156,7 @@ impl World {
     }
 }
 
-/// The lock modes, one after another.
+/// The mode after `mode` in the chain of all lock modes.
 fn mode_after(mode: LockMode) -> Option<LockMode> {
     match mode {
         LockMode::Exclusive => Some(LockMode::Read),
@@ -178,7 +179,7 @@ fn create_mode_after(mode: CreateMode) -> Option<CreateMode> {
     }
 }
 
-/// Operations of one kind, one for each thing that it can be about, with their rows.
+/// Operations of one kind, one for each target that it may have, with their rows.
 type Rows<T> = Vec<(T, Cells)>;
 
 /// The rows of the kind that follows this one; `None` asks for the first kind.
@@ -207,7 +208,7 @@ fn znode_rows_after(world: &World, op: Option<&ZnodeOp>) -> Rows<ZnodeOp> {
         }
         Some(ZnodeOp::Create(_)) => vec![
             (delete(&plain), BY_ACL),
-            // The ticket's session releases it.
+            // Its own session may not delete the ticket either: it releases the ticket instead.
             (delete(ticket), BY_ACL),
             (delete(&path("/vault/member")), BY_ACL),
             (delete(&limits), BY_ACL),
@@ -268,7 +269,7 @@ fn open(secret: u8, timeout_ms: u32) -> Op {
     Op::OpenSession { secret_hash: [secret; 16], timeout_ms, label, address: None, client }
 }
 
-/// Operations about locks and sessions, each followed by the next kind.
+/// The rows of operations about locks and sessions, for the kind that follows this one.
 fn rows_after(world: &World, op: Option<&Op>) -> Rows<Op> {
     let (ticket, mode) = (world.ticket.clone(), world.mode);
     match op {
@@ -298,7 +299,7 @@ fn rows_after(world: &World, op: Option<&Op>) -> Rows<Op> {
         Some(Op::Acquire(_)) => {
             let no = Err(Error::NotHolder);
             let held = HeldTicket { lock: path("/vault/l"), mode: None, token: None, owner: None };
-            // This is a simple lock, or the member of a group.
+            // This znode is a simple lock, or the member of a group.
             let member = path("/vault/member").into();
             let rows = [(ticket.into(), SESSION), (member, SESSION), (TicketRef::Held(held), [YES, no, no, no])];
             rows.map(|(ticket, cells)| (Op::Release { ticket }, cells)).into()
@@ -310,15 +311,17 @@ fn rows_after(world: &World, op: Option<&Op>) -> Rows<Op> {
             let founding = znode::Founding { uuid: znode::ClusterUuid([7; 16]), zxid_base: 0, group: 0 };
             vec![(Op::Found(founding), ANY)]
         }
-        // The cluster is not founded here; the door checks the asker.
+        // The cluster is not founded here. The server for clients checks the requester, not the
+        // state machine.
         Some(Op::Found(_)) => vec![(Op::SetLevel { level: 2 }, MALFORMED)],
         Some(Op::SetLevel { .. }) => vec![(Op::NoteRemoved { node_id: 1 }, MALFORMED)],
         Some(Op::NoteRemoved { .. }) => revoke_rows(ticket),
-        // Level 1 refuses it for any asker.
+        // At level 1 the operation is refused for any client.
         #[cfg(feature = "next-level")]
         Some(Op::SetNote { .. }) => Vec::new(),
         Some(Op::Revoke { .. }) => {
-            // The owner may not enter any queue here, so the upgrade of its own reader is refused.
+            // The owner may not enter a queue here, so the upgrade of its own read ticket is
+            // refused.
             let own = if mode == LockMode::Read { NO } else { Err(Error::BadArguments) };
             let cells = [own, SESSION[1], SESSION[2], SESSION[3]];
             vec![(Op::Upgrade(Upgrade { ticket, label: String::new() }), cells)]
@@ -343,8 +346,8 @@ fn check(world: &World) -> usize {
     let mut cells = 0;
     while let Some((last, _)) = rows.last().cloned() {
         for (op, expected) in rows {
-            // The turns are that of any connection, and that of the first write of a connection
-            // that keeps its writes in order.
+            // Once without ordered writes, and once as the first write of a connection with ordered
+            // writes.
             for turn in [None, Some(WriteTurn { connection: 0, number: 1 })] {
                 let found = world.ask(turn, &op);
                 for ((who, _), (found, expected)) in WHO.iter().zip(found.iter().zip(&expected)) {
@@ -364,7 +367,7 @@ fn every_operation_is_for_those_whom_the_table_names() {
     let mut cells = 0;
     for mode in modes {
         for multi in [false, true] {
-            // A multi-lock has no part in an election.
+            // An election cannot be a part of a multi-lock.
             if !(multi && mode == LockMode::Latch) {
                 cells += check(&World::new(mode, multi));
             }
@@ -373,7 +376,7 @@ fn every_operation_is_for_those_whom_the_table_names() {
     assert!(cells > 5_000, "only {cells} cells");
 }
 
-/// The state's reads by which the doors filter.
+/// Covers the reads with which the servers filter their answers to clients.
 #[test]
 fn every_reading_is_for_those_whom_the_table_names() {
     let mut world = World::new(LockMode::Exclusive, false);
@@ -400,7 +403,7 @@ fn every_reading_is_for_those_whom_the_table_names() {
     assert!(world.state.may_read(&path("/zookeeper/config"), &[]));
 }
 
-// The data that Curator, or ZooKeeper's recipe, writes into a lock node asks its holder to release.
+// Data that Curator or ZooKeeper's recipe writes into a lock node asks its holder to release.
 #[test]
 fn one_permission_each_asks_a_holder_to_give_up_or_does_not() {
     let [read, write, create, delete, admin] = [0, 1, 2, 3, 4].map(|bit| 1 << bit);

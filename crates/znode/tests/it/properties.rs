@@ -1,5 +1,4 @@
-//! Random histories against a model that is obviously right, with the properties that each must
-//! have.
+//! Random histories against a simple model, with properties that each history must have.
 //!
 //! Every failure names its seed. `ZNODE_SEED=17 cargo test -p znode --test it properties` runs that
 //! history alone; `ZNODE_SEEDS=100000` runs that many.
@@ -18,7 +17,8 @@ use znode::{
 const SEEDS: u64 = 600;
 const STEPS: usize = 80;
 
-/// Runs a property for every seed, or for the one that the environment names.
+/// Runs a property for every seed, or for the seed that the environment variable `ZNODE_SEED`
+/// names.
 fn for_seeds(count: u64, property: impl Fn(u64)) {
     match (variable("ZNODE_SEED"), variable("ZNODE_SEEDS")) {
         (Some(seed), _) => property(seed),
@@ -26,12 +26,12 @@ fn for_seeds(count: u64, property: impl Fn(u64)) {
     }
 }
 
-/// A history for a seed. Every third is about locks only.
+/// A history for a seed. Every third history is about locks only.
 fn any_history(seed: u64) -> History {
     if seed.is_multiple_of(3) { History::busy(seed) } else { History::new(seed) }
 }
 
-/// Tells whether one seed runs alone, to be looked at closely.
+/// Tells whether only one seed runs, chosen by `ZNODE_SEED` for a closer look.
 fn alone() -> bool {
     variable("ZNODE_SEED").is_some()
 }
@@ -53,7 +53,7 @@ fn the_state_does_what_the_model_does() {
             let (keyed, in_turn) = (txn.request.key.is_some(), txn.request.turn.is_some());
             let applied = state.apply(at, txn.clone());
             assert_eq!(applied, model.apply(at, txn), "{what}");
-            // Grants that an earlier entry left over come with any entry.
+            // Any entry also makes the grants that an earlier entry left over.
             let left_over = model.holders_of_all() != held_before;
             let took_its_turn =
                 |refusal: &Refusal| in_turn && !matches!(refusal.error, Error::OutOfTurn | Error::SessionMoved);
@@ -64,8 +64,8 @@ fn the_state_does_what_the_model_does() {
                     "{what} was refused and changed something"
                 );
             }
-            // Comparing everything takes longest, so it is done every few steps. A lasting
-            // difference is still noticed.
+            // Comparing the whole state takes most of the time, so it is done every few steps. A
+            // lasting difference is still found.
             let often = if seed.is_multiple_of(3) { 10 } else { 4 };
             if (seed + step as u64).is_multiple_of(often) || alone() {
                 state.check_invariants().unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -80,7 +80,8 @@ fn every_step_is_as_the_specification_says() {
     for_seeds(SEEDS, |seed| {
         let mut history = any_history(seed);
         let limits = history.limits();
-        // Every fourth history grants a few locks at a time and leaves the others to later entries.
+        // In every fourth history an entry grants a few locks, and leaves other grants to later
+        // entries.
         let cost_max = if seed % 4 == 1 { 3 } else { limits.entry_cost_max };
         let narrow = Limits { entry_cost_max: cost_max, ..limits.clone() };
         let (mut state, mut model) = (State::new(narrow), Model::new(limits));
@@ -118,7 +119,7 @@ fn histories_meet_every_answer() {
             met.extend(model.sights().into_iter().map(String::from));
         }
     }
-    // SequenceExhausted is missing, as it needs 2^31 creates.
+    // SequenceExhausted is missing, because it needs 2^31 creates.
     let all = "Acquired AuthFailed BadArguments BadVersion Created DataTooLarge Deadlock Done InvalidAcl LockNotHeld Multi \
                NoAuth NoChildrenForEphemerals NoNode NodeExists NotEmpty OutOfTurn PathTooLong QuotaExceeded Released Removed \
                RequestKeyEvicted RequestKeyReused Revoking SessionExpired SessionMoved SessionOpened SessionRequired Set StaleTerm StillHeld \
@@ -225,14 +226,15 @@ fn a_gone_ticket_never_holds_again() {
 
 #[test]
 fn no_lock_is_granted_to_a_session_whose_end_has_begun() {
-    // An entry with this cost cannot end more than one session that has anything.
+    // An entry with this budget cannot end more than one session that owns a znode.
     const COST_MAX: u32 = 3;
     for_seeds(SEEDS, |seed| {
         let mut history = any_history(seed);
         let limits = history.limits();
         let narrow = Limits { entry_cost_max: COST_MAX, ..limits.clone() };
         let (mut state, mut model) = (State::new(narrow), Model::new(limits));
-        // Sessions about to end, each with the tickets that it held.
+        // Sessions that have expired and are not removed yet, each with the tickets that it held
+        // when it expired.
         let mut ending: BTreeMap<SessionId, BTreeSet<ZPath>> = BTreeMap::new();
         for step in 0..STEPS {
             let (at, mut txn) = history.next(&model);
@@ -269,7 +271,7 @@ fn no_lock_is_granted_to_a_session_whose_end_has_begun() {
     });
 }
 
-/// Tickets of a session that hold, or have a grant on record.
+/// Tickets of a session that hold, or held according to the history.
 fn held_by(state: &State, session: SessionId) -> BTreeSet<ZPath> {
     let holds = |ticket: &&ZPath| {
         matches!(lock::status(state, ticket), Ok(LockStatus::Held { .. })) || lock::grant(state, ticket).is_some()
@@ -278,14 +280,14 @@ fn held_by(state: &State, session: SessionId) -> BTreeSet<ZPath> {
     open.flat_map(|session| session.ephemerals()).filter(holds).cloned().collect()
 }
 
-/// Lock nodes of holders whose sessions have ended.
+/// Lock nodes that are kept for the lock-delay of ended sessions.
 fn lingering(state: &State) -> Vec<QueueEntry> {
     let locks = lock::list(state, &ZPath::root(), None, usize::MAX).unwrap();
     let entries = locks.iter().flat_map(|one| lock::queue(state, &one.lock, 0, usize::MAX).unwrap().entries);
     entries.filter(|entry| entry.lingers_until_ms.is_some()).collect()
 }
 
-/// Compares everything that can be read of the state with the model.
+/// Compares all that can be read of the state with the model.
 #[track_caller]
 fn same(state: &State, model: &Model, what: &str) {
     assert_eq!(state.znode_count(), model.nodes.len(), "{what}");
@@ -326,7 +328,7 @@ fn same(state: &State, model: &Model, what: &str) {
     }
 }
 
-/// Compares the memory of ended sessions and tickets, and the grants of holders.
+/// Compares the histories of ended sessions and tickets, and the grants of holders.
 #[track_caller]
 fn same_past(state: &State, model: &Model, what: &str) {
     for path in model.nodes.keys() {
@@ -381,9 +383,9 @@ fn same_queue(state: &State, model: &Model, lock: &str, what: &str) {
     assert!(listed.iter().map(|entry| entry.lock.as_str()).eq(expected), "{what}: locks under {lock}");
 }
 
-/// Checks that at most one ticket holds alone, beside its own session's readers only. The
-/// specification checks the bound of permits, as it knows of limits that were set below the number
-/// held.
+/// Checks that at most one ticket holds the whole lock, beside read tickets of its own session
+/// only. The specification checks the bound of permits, because it knows when a limit was set below
+/// the permits taken.
 #[track_caller]
 fn holders_have_room(model: &Model, lock: &str, what: &str) {
     let [alone, shared] = model.alone_and_shared(lock);

@@ -20,7 +20,7 @@ struct World {
     zxid: u64,
 }
 
-/// Znodes and bytes of a subtree.
+/// Number of znodes, and bytes of data, of a subtree.
 type CountAndBytes = (u64, u64);
 
 impl World {
@@ -74,7 +74,7 @@ impl World {
         }
     }
 
-    /// Makes, sets or takes away the limits of one subtree.
+    /// An operation that sets, changes or deletes the limits of one subtree.
     fn quota_op(&mut self) -> ZnodeOp {
         let (subtree, name) = (self.pick(&SUBTREES), self.pick(&["zookeeper_limits", "zookeeper_stats"]));
         let at = format!("/zookeeper/quota{subtree}/{name}");
@@ -109,7 +109,7 @@ impl World {
         Request { key: Some(key), attempt: Attempt(1), ..Request::of(credential, op) }
     }
 
-    /// Counts of the subtrees with limits, and their hard limits, found by walking and reading.
+    /// Counts of the subtrees with limits, and their hard limits, found by a walk over the tree.
     fn recount(&self) -> BTreeMap<&'static str, (CountAndBytes, [i64; 2])> {
         let mut found = BTreeMap::new();
         for subtree in SUBTREES {
@@ -148,7 +148,7 @@ fn restore(state: &State) -> State {
     builder.finish().unwrap()
 }
 
-/// Tells whether a change breaks a hard limit: the new count is beyond it, and more than before.
+/// Tells whether a change breaks a hard limit: the new count exceeds it, and has grown.
 fn grew_beyond(before: u64, now: u64, limit: i64) -> bool {
     limit >= 0 && now > before && now > limit as u64
 }

@@ -1,5 +1,5 @@
-//! A state from a backup as the first one of a new cluster: it ends sessions, keeps znodes, and its
-//! fencing tokens rise across any chain of restores.
+//! Restores of a backup as the first state of a new cluster: sessions end, znodes stay, and fencing
+//! tokens rise across any chain of restores.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ impl TestCluster {
         cluster
     }
 
-    /// Applies a request as a leader does; each one advances the time a little.
+    /// Applies a request as a leader does. Each request advances the time a little.
     fn apply(&mut self, request: Request) -> Result<Reply, Error> {
         (self.index, self.now_ms) = (self.index + 1, self.now_ms + 1);
         let at = LogPosition { term: Term(2), zxid: self.state.zxid_of(self.index, Some(&request)) };
@@ -46,7 +46,7 @@ impl TestCluster {
         Credential { session, secret_hash: SECRET }
     }
 
-    /// Acquires a lock. Returns the token when the lock is held at once.
+    /// Acquires a lock. Returns the token if the lock is held at once, `None` if the ticket waits.
     fn acquire(&mut self, who: Credential, name: &str, delay_ms: u32) -> Option<u64> {
         let key = RequestKey(u128::from(self.index).to_le_bytes());
         let acquire = Acquire { lock_delay_ms: delay_ms, ..Acquire::new(path(name), LockMode::Exclusive) };
@@ -57,7 +57,7 @@ impl TestCluster {
         }
     }
 
-    /// Restores a backup of the cluster, at a later time.
+    /// A new cluster from a backup of this one, restored at the time `now_ms`.
     fn restored(&self, now_ms: u64, grace_ms: u64) -> TestCluster {
         let mut builder = StateBuilder::new();
         self.state.records().for_each(|record| builder.push(&record).unwrap());
@@ -72,7 +72,8 @@ fn path(text: &str) -> ZPath {
     ZPath::parse(text).unwrap()
 }
 
-/// Two clusters cannot run at once: the clock of the second begins at the end of the first.
+/// The two clusters never run at the same time: the clock of the second begins at the end of the
+/// first.
 #[test]
 fn tokens_rise_across_any_chain_of_backups_and_restores() {
     for seed in 0..50 {
@@ -85,7 +86,7 @@ fn tokens_rise_across_any_chain_of_backups_and_restores() {
                 0 => backups.push(cluster.clone()),
                 1 => {
                     let from = rng.usize(..backups.len());
-                    // The holders of the backup go on holding.
+                    // Tickets without a session hold in the restored cluster as in the backup.
                     shown = grants_of_no_session(&backups[from].state).collect();
                     cluster = backups[from].restored(cluster.now_ms + 1, 0);
                     assert_eq!(cluster.state.session_count(), 0, "seed {seed} step {step}");
@@ -123,7 +124,7 @@ fn tokens_rise_across_any_chain_of_backups_and_restores() {
     }
 }
 
-/// Tickets without a session that hold, with their tokens.
+/// Tickets that hold and belong to no session, with their tokens.
 fn grants_of_no_session(state: &State) -> impl Iterator<Item = (ZPath, u64)> {
     let tickets = tickets_of_no_session(state).into_iter();
     tickets.filter_map(|ticket| match lock::status(state, &ticket) {
@@ -132,7 +133,7 @@ fn grants_of_no_session(state: &State) -> impl Iterator<Item = (ZPath, u64)> {
     })
 }
 
-/// Creates a ticket that no client's session owns.
+/// A create of a persistent lock node, which belongs to no session.
 fn of_no_session(lock: &str) -> ZnodeOp {
     ZnodeOp::Create(Create { mode: CreateMode::PersistentSequential, ..Create::new(path(lock), "x-lock-") })
 }
@@ -152,7 +153,7 @@ fn sessions_end_with_all_that_is_theirs_and_the_past_says_why() {
     let (holder, waiter) = (cluster.open(), cluster.open());
     let token = cluster.acquire(holder, "/l", 60_000).unwrap();
     assert_eq!(cluster.acquire(waiter, "/l", 0), None);
-    // A ticket that lingers for its lock-delay goes as well.
+    // A lock node that is kept for its lock-delay is removed as well.
     let lingering = cluster.open();
     cluster.acquire(lingering, "/m", 60_000).unwrap();
     cluster.apply(Request::new(Op::ExpireSessions { sessions: vec![lingering.session], term: Term(2) })).unwrap();
@@ -190,7 +191,7 @@ fn the_znode_of_the_grace_is_the_leaders_to_remove_and_no_clients() {
     let delete = || ZnodeOp::Delete { path: restoring.clone(), version: -1 };
     let set = ZnodeOp::SetData { path: restoring.clone(), data: Vec::new(), version: -1 };
     let below = ZnodeOp::Create(Create::new(restoring.clone(), "x"));
-    // Clients are refused, and so is the super user.
+    // Clients may not remove it, and the super user may not either.
     for op in [delete(), set, below] {
         for who in [&[][..], &[SUPER]] {
             let request = Request { identities: identities(who), ..Request::new(Op::Znode(op.clone())) };
@@ -201,7 +202,7 @@ fn the_znode_of_the_grace_is_the_leaders_to_remove_and_no_clients() {
     assert_eq!(cluster.apply(by_leader), Ok(Reply::Done));
     assert!(!cluster.state.is_restoring());
     cluster.state.check_invariants().unwrap();
-    // A backup of a cluster in its grace has a grace of its own, or none.
+    // A backup of a cluster in its grace time gets the grace time of the new restore, or none.
     let again = TestCluster::founded(1_000).restored(9_000, 300_000).restored(19_000, 0);
     assert!(!again.state.is_restoring());
 }

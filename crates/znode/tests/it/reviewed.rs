@@ -1,4 +1,4 @@
-//! Faults found by a review and by none of the tests: each with the requests that show it.
+//! Faults that a review found and no other test did: each with the requests that show it.
 
 use znode::lock::{self, LockStatus};
 use znode::{
@@ -80,7 +80,7 @@ fn where_memory_is_full_a_request_that_gives_nothing_back_leaves_no_trace() {
             assert_eq!(world.state.state_bytes(), before);
         }
     }
-    // An operation that frees space is done, and its answer is kept.
+    // An operation that frees memory is executed, and its answer is kept.
     let delete = Op::Znode(ZnodeOp::Delete { path: path("/n0"), version: -1 });
     assert_eq!(world.apply(Some(session), delete), Ok(Reply::Done));
     let key = RequestKey(world.keys.to_be_bytes());
@@ -90,7 +90,7 @@ fn where_memory_is_full_a_request_that_gives_nothing_back_leaves_no_trace() {
     assert_eq!(world.apply(Some(session), again), Ok(Reply::Done));
 }
 
-/// A bound on the names of znodes does not bound identities.
+/// The limit for names of znodes does not apply to identities in an ACL.
 #[test]
 fn an_acl_has_entries_as_long_as_identities_may_be_whatever_a_name_may() {
     let mut world = World::default();
@@ -123,8 +123,8 @@ fn whether_a_waiter_may_overtake_depends_on_its_own_queue_alone() {
     let waiter = world.acquire(session, "/l", LockMode::Exclusive, 0);
     let before = world.token(&waiter);
     assert!(before.is_none(), "before it stand more parts than may be overtaken");
-    // The first multi-lock is found not to fit, as early as before. The world checks that no waiter
-    // could hold.
+    // The first multi-lock does not fit, as before. The world of this test checks after each entry
+    // that no waiter could hold.
     world.acquire(session, "/f0-0", LockMode::Exclusive, 0);
     assert_eq!(world.token(&waiter), before);
 }

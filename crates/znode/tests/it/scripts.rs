@@ -1,20 +1,19 @@
-//! Golden scripts: what each transaction answers, which events it makes, and what can be read
-//! afterwards.
+//! Golden scripts: the answer to each transaction, its events, and all that can be read afterwards.
 //!
-//! The scripts in `scripts/` are stories. The first sentence is the claim; then come blocks of one
+//! Each script in `scripts/` shows one claim, which is its first sentence. Then come blocks of one
 //! command, or of at most three that belong together, with their output below. A comment before a
-//! block says what it shows where that is not plain. After every command the invariants are
-//! checked, and a second replica, read back from a snapshot after every single command, must answer
-//! alike and have the same records.
+//! block explains the block where that is needed. After every command the invariants are checked.
+//! A second replica, which is read back from a snapshot after every command, must give the same
+//! answers and have the same records.
 //!
 //! ```text
-//! cargo test -p znode --test it scripts                              every script; names those that fail
-//! ZLOCK_SCRIPT=upgrade cargo test -p znode --test it scripts         those with `upgrade` in their path
-//! UPDATE_GOLDENFILES=1 cargo test -p znode --test it scripts         writes the output anew; read the diff
+//! cargo test -p znode --test it scripts                       every script; names the failed ones
+//! ZLOCK_SCRIPT=upgrade cargo test -p znode --test it scripts  scripts with `upgrade` in the path
+//! UPDATE_GOLDENFILES=1 cargo test -p znode --test it scripts  writes the output; read the diff
 //! ```
 //!
 //! Lock nodes are shown by the key of the acquire that made them, and can be named so in arguments.
-//! Number 0 of key 6:
+//! For number 0 of key 6:
 //!
 //! ```text
 //! k6 lock 0      0000000000_00000000000000000000000000000006__WRIT__0000000000__lock__0000000000
@@ -42,7 +41,7 @@ fn every_script_gives_its_golden_output() {
     assert!(failed.is_empty(), "{} of {count} scripts failed:\n{}", failed.len(), failed.join("\n"));
 }
 
-/// Runs a script. Returns its name and the reason if it failed.
+/// Runs a script. Returns its name and the reason if it failed, `None` if it passed.
 fn failure(path: &Path) -> Option<String> {
     let run = catch_unwind(AssertUnwindSafe(|| goldenscript::run(&mut Script::default(), path)));
     let why = match run {
@@ -68,7 +67,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts")
 }
 
-/// Name of a script in rules: `upgrade/tokens`.
+/// Name of a script as rules in docs/znode-model.md have it: `upgrade/tokens`.
 fn name(path: &Path) -> String {
     path.strip_prefix(root()).unwrap().display().to_string()
 }

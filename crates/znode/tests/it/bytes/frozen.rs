@@ -1,4 +1,4 @@
-//! Golden files of bytes: comparing with them, and the parts that several of them share.
+//! Golden files of bytes: the comparison with them, and code that several of these tests share.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -55,8 +55,8 @@ pub(crate) fn ticket(lock: &str, key: u8, mode: LockMode, number: u64) -> ZPath 
     path(&format!("{lock}/{}", ticket_name(mode, RequestKey([key; 16]), number)))
 }
 
-/// Golden records of the parts of the state that are not znodes, and the operations that make them.
-/// Each operation stands with its session, 0 for none; its zxid is its key.
+/// Golden records of one part of the state that is not znodes, and the operations that make them.
+/// Each operation has its session, or 0 for none. Its zxid is also its idempotency key.
 pub(crate) struct Beside {
     pub(crate) operations: Vec<(u64, Op)>,
     pub(crate) golden: &'static str,
@@ -79,7 +79,7 @@ impl Beside {
         state
     }
 
-    /// Golden records without the head: its limits have defaults that may change.
+    /// The golden records without the head, whose limits have defaults that may change.
     fn frozen(&self) -> Vec<Vec<u8>> {
         self.golden.lines().map(bytes).collect()
     }
@@ -88,8 +88,8 @@ impl Beside {
         self.state().records().next().unwrap()
     }
 
-    /// Checks that the operations make the golden records, that these have all kinds of this part
-    /// of the state, and that they can be read.
+    /// Checks that the operations make the golden records, that these include all the given kinds
+    /// of record, and that they can be read.
     #[track_caller]
     pub(crate) fn check_bytes(&self, kinds: &[u8]) {
         let made: Vec<Vec<u8>> = self.state().records().skip(1).collect();
@@ -102,8 +102,8 @@ impl Beside {
         assert!(state.records().skip(1).eq(self.frozen()));
     }
 
-    /// Checks that missing, doubled, cut and damaged records are refused, or make another state
-    /// that takes entries like any other.
+    /// Checks that missing, doubled and cut records are refused. A damaged record must be refused,
+    /// or give a state that can apply an entry.
     #[track_caller]
     pub(crate) fn check_damage(&self, flips: u32) {
         let (head, frozen) = (self.head(), self.frozen());
@@ -115,7 +115,8 @@ impl Beside {
             let mut records = frozen.clone();
             records.insert(index, frozen[index].clone());
             assert!(build_on(&head, &records).is_err(), "record {index} twice");
-            // The damage may be in the count of the last record.
+            // The push of the doubled record itself must fail, not only the count in the last
+            // record.
             let mut builder = StateBuilder::new();
             [&head].into_iter().chain(&frozen[..=index]).for_each(|record| builder.push(record).unwrap());
             assert!(builder.push(&frozen[index]).is_err(), "record {index} twice in a row");

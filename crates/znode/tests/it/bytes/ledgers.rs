@@ -9,8 +9,8 @@ const RECORDS: &str = include_str!("../../golden/level-1/ledger-records.hex");
 const OWNED_TXNS: &str = include_str!("../../golden/level-1/owned-multilock-txns.hex");
 const OWNED_RECORDS: &str = include_str!("../../golden/level-1/owned-multilock-records.hex");
 
-/// Operations that leave a record of every kind. Each stands with its session, 0 for none; its zxid
-/// is its key.
+/// Operations that leave a record of every kind. Each has its session, or 0 for none. Its zxid is
+/// also its idempotency key.
 fn operations() -> Vec<(u64, Op)> {
     let open = Op::OpenSession {
         secret_hash: [1; 16],
@@ -50,7 +50,8 @@ fn operations() -> Vec<(u64, Op)> {
     ]
 }
 
-/// Operations that make multi-locks with owners: one held twice, one waiting in a managed lock.
+/// Operations that make multi-locks with owners: one with two holds, and one that waits in a
+/// managed lock.
 fn owned() -> Vec<(u64, Op)> {
     let all = |owner: &str, policy, parts: &[(&str, LockMode)]| {
         let parts = parts.iter().map(|(lock, mode)| (path(lock), *mode)).collect();

@@ -1,4 +1,4 @@
-//! The bytes of the records that are not znodes.
+//! The bytes of snapshot records that are not znodes.
 
 use znode::{Limits, LockMode, Op, SessionId, Term, Upgrade};
 
@@ -6,8 +6,8 @@ use crate::bytes::frozen::{Beside, acquire, path, ticket};
 
 const RECORDS: &str = include_str!("../../golden/level-1/lock-records.hex");
 
-/// Operations that leave a record of every kind. Each stands with its session, 0 for none; its zxid
-/// is its key.
+/// Operations that leave a record of every kind. Each has its session, or 0 for none. Its zxid is
+/// also its idempotency key.
 fn operations() -> Vec<(u64, Op)> {
     let open = |label: &str| Op::OpenSession {
         secret_hash: [1; 16],

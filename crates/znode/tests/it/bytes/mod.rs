@@ -1,7 +1,7 @@
 //! The bytes of transactions and snapshot records: frozen, and safe to read when they are damaged.
 //!
-//! The files of a level are never written anew: the additions of a later level stand in files of
-//! their own, see docs/dev/formats.md.
+//! The files of a level are never written again: a later level has additional files of its own, see
+//! docs/dev/formats.md.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -59,7 +59,7 @@ fn snapshots_keep_their_bytes() {
     assert_eq!(written, RECORDS.lines().collect::<Vec<_>>());
 }
 
-/// The session has moved to another connection, and written there.
+/// The session has been attached to another connection, and has written over it.
 #[test]
 fn an_attached_session_keeps_its_bytes() {
     let mut state = State::new(limits());
@@ -100,7 +100,7 @@ fn the_state_that_is_frozen_can_be_made_today() {
     assert_frozen(&made, RECORDS, "records.hex");
 }
 
-/// Only a leader leaves the secret out, and only in an entry.
+/// Only a leader may leave the secret out, and only in an entry of the log.
 #[test]
 fn a_request_without_its_secret_is_refused() {
     let (_, proven) = samples().pop().unwrap();
@@ -155,7 +155,8 @@ fn flipped_bits_never_panic() {
     for _ in 0..20_000 {
         let mut damaged = bytes[rng.usize(..bytes.len())].clone();
         damage(&mut damaged, &mut rng);
-        // Bytes that can still be read are another transaction, which must apply like any other.
+        // Damaged bytes that can still be read are another transaction, which must apply without a
+        // panic.
         if let Ok(txn) = decode_txn(&damaged) {
             assert_eq!(decode_txn(&encode_txn(&txn)).as_ref(), Ok(&txn));
             everything_once().apply(LogPosition { term: Term(1), zxid: Zxid(1000) }, txn);
@@ -195,7 +196,7 @@ fn lengths_beyond_all_bounds_are_refused_unread() {
     // A transaction is: version, time, no credential, no key, no guard, then the operation.
     let start = [1, 0, 0, 0, 0];
     for length in [[253, 255, 255, 255, 255, 255, 255, 255, 255].as_slice(), &[252, 255, 255, 255, 255]] {
-        // This is a multi of that many operations, or an expiry of that many sessions.
+        // These bytes are a multi of that many operations, or an expiry of that many sessions.
         for variant in [4, 2] {
             let bytes = [&start, [variant].as_slice(), length].concat();
             assert!(matches!(decode_txn(&bytes), Err(DecodeError::Damaged(_))), "{bytes:?}");
@@ -254,7 +255,8 @@ fn acquire(lock: &str, mode: LockMode, owner: &str) -> Op {
     Op::Acquire(Acquire { owner, label, lock_delay_ms: 1500, ..Acquire::new(path(lock), mode) })
 }
 
-/// Limits as they were when the bytes were frozen: defaults may change, formats may not.
+/// Limits as they were when the bytes were frozen. Defaults may change, but the golden bytes must
+/// not.
 fn limits() -> Limits {
     Limits {
         data_bytes_max: 1_047_552,
@@ -288,7 +290,7 @@ fn limits() -> Limits {
     }
 }
 
-/// Every operation.
+/// A sample of every operation, with its name.
 fn ops(ticket: &ZPath) -> Vec<(&'static str, Op)> {
     let all_modes = vec![
         create("/", "p", CreateMode::Persistent),
@@ -354,7 +356,7 @@ fn founding() -> Founding {
     Founding { uuid: ClusterUuid([3; 16]), zxid_base: 70_000, group: 300 }
 }
 
-/// A sample of every operation, and of every part of a request.
+/// A transaction for every operation, and for every part of a request, with a name.
 fn samples() -> Vec<(&'static str, Txn)> {
     let ticket = path("/l/0000000000_00000000000000000000000000000007__WRIT__0000000000__lock__0000000000");
     let txn = |op| Txn { proven: false, time_ms: 1_763_700_000_000, request: Request::new(op) };
@@ -403,8 +405,8 @@ fn open(timeout_ms: u32, label: &str, address: Option<std::net::IpAddr>) -> Op {
     }
 }
 
-/// Operations that leave a state with everything that a record can hold. Each stands with its
-/// session, 0 for none, and its idempotency key.
+/// Operations that leave a state with all that a record can contain. Each has its session, or 0 for
+/// none, and its idempotency key.
 fn operations() -> Vec<(u64, u8, Op)> {
     vec![
         (0, 0, open(10_000, "one", None)),
@@ -455,7 +457,7 @@ fn operations() -> Vec<(u64, u8, Op)> {
     ]
 }
 
-/// A state with everything that a record can hold.
+/// A state with all that a record can contain.
 fn everything() -> State {
     let mut state = State::new(limits());
     for ((session, key, op), zxid) in operations().into_iter().zip(1..) {
@@ -470,7 +472,7 @@ fn everything() -> State {
     state
 }
 
-/// The state of [`everything`], made once: a clone costs nothing.
+/// A clone of the state of [`everything`], which is made only once.
 fn everything_once() -> State {
     static STATE: std::sync::OnceLock<State> = std::sync::OnceLock::new();
     STATE.get_or_init(everything).clone()

@@ -1,4 +1,5 @@
-//! Random histories in a small world: with few paths, sessions and keys, the requests meet often.
+//! Random histories in a small world: because paths, sessions and keys are few, requests often
+//! concern the same ones.
 
 mod rare;
 
@@ -41,9 +42,9 @@ pub(crate) struct History {
     attempts: u64,
     /// Every session so far, open or ended.
     sessions: Vec<SessionId>,
-    /// The requests that carried a key, to retry.
+    /// The requests that had an idempotency key, for retries.
     keyed: Vec<Request>,
-    /// True for a history that is mostly of locks, as clients use them.
+    /// True for a history that is mostly about locks, as clients use them.
     busy: bool,
 }
 
@@ -54,12 +55,12 @@ impl History {
         History { rng, at, time_ms: 1000, attempts: 0, sessions: Vec::new(), keyed: Vec::new(), busy: false }
     }
 
-    /// A history of clients that contend for few locks and seldom do anything else.
+    /// A history of clients that contend for a few locks and seldom do other things.
     pub(crate) fn busy(seed: u64) -> History {
         History { busy: true, ..History::new(seed) }
     }
 
-    /// Limits that are often reached, or the ordinary ones.
+    /// Limits that are often reached, or the defaults.
     pub(crate) fn limits(&mut self) -> Limits {
         let small = |rng: &mut Rng, range: std::ops::Range<u32>| rng.u32(range);
         let rng = &mut self.rng;
@@ -81,7 +82,8 @@ impl History {
                 sessions_per_address_max: 1,
                 ephemerals_max: small(rng, 0..5),
                 ops_max: small(rng, 0..5),
-                // The cost and weight of things is the state's own matter, and the model has none.
+                // The model computes neither cost nor weight, so the limits on them are never
+                // reached.
                 entry_cost_max: u32::MAX,
                 acl_entries_max: small(rng, 0..3),
                 holds_max: small(rng, 0..3),
@@ -106,14 +108,14 @@ impl History {
     pub(crate) fn next(&mut self, model: &Model) -> (LogPosition, Txn) {
         self.at.zxid.0 += self.rng.u64(1..3);
         self.at.term.0 += u64::from(self.rng.u8(..30) == 0);
-        // Leaders' clocks differ: time on entries goes back now and then.
+        // The clocks of leaders differ, so the time of entries sometimes goes back.
         self.time_ms = (self.time_ms + self.rng.u64(0..900)).saturating_sub(u64::from(self.rng.u8(..10) == 0) * 2000);
         let request = if !self.keyed.is_empty() && self.rng.u8(..8) == 0 { self.retry() } else { self.fresh(model) };
         let txn = self.proven(Txn { proven: false, time_ms: self.time_ms, request });
         (self.at, txn)
     }
 
-    /// Repeats a request, perhaps with another body.
+    /// Repeats an earlier request that had a key, sometimes with another guard.
     fn retry(&mut self) -> Request {
         let index = self.rng.usize(..self.keyed.len());
         let mut request = self.keyed[index].clone();
@@ -130,7 +132,8 @@ impl History {
         if self.sessions.is_empty() || self.rng.u8(..25) == 0 {
             self.sessions.push(SessionId(self.at.zxid.0));
             let label = self.word();
-            // About half of the sessions have no address that counts.
+            // About half of the sessions have no address, and count for no limit of sessions per
+            // address.
             let zxid = self.at.zxid.0;
             let address = zxid.is_multiple_of(2).then(|| [192, 0, 2, (zxid % 3) as u8].into());
             let timeout_ms = self.rng.u32(0..6000);
@@ -209,7 +212,7 @@ impl History {
         }
     }
 
-    /// An operation on the cluster itself; at level 1 there is one kind.
+    /// An operation on the cluster itself.
     fn of_cluster(&mut self) -> Op {
         match self.rng.u8(..4) {
             0 => {
@@ -221,7 +224,7 @@ impl History {
         }
     }
 
-    /// Makes an operation one of a connection's writes, mostly in its turn.
+    /// Makes an operation one of a connection's ordered writes, mostly with the next number.
     fn in_turn(&mut self, op: Op, model: &Model, session: Option<SessionId>) -> (Op, Option<WriteTurn>) {
         if matches!(op, Op::Reap { .. }) {
             let (connection, timeout_ms) = (self.rng.u64(0..4), self.rng.u32(0..6000));
@@ -238,12 +241,13 @@ impl History {
         Op::Acquire(Acquire { priority: self.rng.u32(0..3), ..self.acquire() })
     }
 
-    /// The address of a request, if it names one.
+    /// The address of a request, in one of four; `None` in others.
     fn from(&mut self) -> Option<IpAddr> {
         (self.rng.u8(..4) == 0).then(|| [192, 0, 2, self.rng.u8(..3)].into())
     }
 
-    /// Releases a held ticket. Most releases that could name a key or owner name neither.
+    /// Releases a ticket that is named by its lock. Mode, token and owner are each given in one of
+    /// three requests.
     fn release_held(&mut self, model: &Model) -> Op {
         let mode = (self.rng.u8(..3) == 0).then(|| self.mode());
         let token = (self.rng.u8(..3) == 0).then(|| self.guard(model).token);
@@ -263,7 +267,7 @@ impl History {
     }
 
     fn lock_op(&mut self, model: &Model) -> Op {
-        // Settings need an empty queue, so they come first.
+        // Some settings need an empty queue, so settings come early in a history.
         if self.at.zxid.0 < 20 && self.rng.u8(..4) == 0 {
             return self.set_lock();
         }
@@ -370,8 +374,8 @@ impl History {
         }
     }
 
-    /// Acquires a multi-lock, often for an owner, and then often of two locks, so that the same set
-    /// is asked for again.
+    /// Acquires a multi-lock, often with an owner, and then often of the same two locks, so that
+    /// the same set is requested again.
     fn acquire_all_as(&mut self) -> Op {
         let mut wish = self.acquire_all();
         wish.owner = self.pick(&["", "o", "o", "p"]).into();
@@ -440,7 +444,7 @@ impl History {
         }
     }
 
-    /// Hands a managed lock over, if one is in use.
+    /// Hands a lock over: mostly a managed lock in use, if there is one; otherwise any lock.
     fn hand_over(&mut self, model: &Model) -> Op {
         let tickets: Vec<&String> = model.nodes.keys().filter(|path| model.is_of_managed(path)).collect();
         if tickets.is_empty() || self.rng.u8(..8) == 0 {
@@ -477,7 +481,7 @@ impl History {
         "word".repeat(self.rng.usize(..4))
     }
 
-    /// Data: a word, or a request to the holder to give up.
+    /// Data for a znode: a random word, or a word that asks the holder to release.
     fn data(&mut self) -> Vec<u8> {
         let word = if self.rng.u8(..6) == 0 { self.pick(&["unlock", "__REVOKE__"]).into() } else { self.word() };
         word.into_bytes()

@@ -1,5 +1,5 @@
-//! Rare mixtures that must be sought: upgrades, downgrades and tickets made by hand, together with
-//! other kinds.
+//! Rare mixtures that random requests would seldom make: upgrades, downgrades and lock nodes of
+//! plain creates, together with tickets of other kinds.
 
 use znode::{Acquire, Create, CreateMode, Ensure, HeldTicket, LockMode, Op, Txn, Upgrade, ZPath, ZnodeOp};
 
@@ -23,7 +23,7 @@ impl History {
         Op::Upgrade(Upgrade { ticket, label })
     }
 
-    /// Acquires a read for an owner that holds the write lock, if there is one.
+    /// Acquires a read lock for an owner that holds the write lock, if there is such an owner.
     fn downgrade(&mut self, model: &Model) -> Op {
         let mut acquire = self.acquire();
         let mut writers = Vec::new();
@@ -38,7 +38,8 @@ impl History {
         Op::Acquire(acquire)
     }
 
-    /// Leaves the secret out of many transactions, as a leader does that knows the session.
+    /// Leaves the secret out of many transactions, as a leader does after it has compared the
+    /// secret.
     pub(super) fn proven(&mut self, mut txn: Txn) -> Txn {
         if let Some(credential) = txn.request.credential.as_mut().filter(|it| it.secret_hash == [1; 16])
             && self.rng.bool()
@@ -48,8 +49,8 @@ impl History {
         txn
     }
 
-    /// Creates a ticket by hand with a small number, often in front of the holders, or with a
-    /// holder's number.
+    /// Creates a lock node with a chosen number: often a small one in front of the holders, or that
+    /// of a holder.
     fn numbered(&mut self, model: &Model) -> Create {
         let family = self.pick(&["n-", "_c_1-lock-", "_c_2-lease-", "r-__READ__", "w-__WRIT__", "read-"]);
         let name = format!("{family}{:010}", self.rng.u8(..5));
@@ -57,7 +58,7 @@ impl History {
         Create { mode, acl: Vec::new(), ..Create::new(self.lock_in_use(model), name) }
     }
 
-    /// Makes a create ensure an ephemeral znode, often an existing one.
+    /// Adds `Ensure` to a create of an ephemeral znode, often one that exists.
     pub(super) fn ensured(&mut self, model: &Model, new: Create) -> Create {
         let ensure = if self.rng.bool() { Ensure::Own } else { Ensure::OwnWithData };
         let mode = if self.rng.u8(..8) > 0 { CreateMode::Ephemeral } else { new.mode };
@@ -71,7 +72,7 @@ impl History {
         Create { parent, name, data, mode, ensure, ..new }
     }
 
-    /// Names a simple lock in place of a queue, if there is one.
+    /// Makes a release name a simple lock instead of a ticket, if there is a simple lock.
     pub(super) fn simple(&mut self, model: &Model, of: HeldTicket) -> HeldTicket {
         let there = self.simple_znodes(model);
         let Some(&(path, data)) = self.one_of(&there) else { return of };
@@ -80,14 +81,15 @@ impl History {
         HeldTicket { lock: zpath(path), mode, token, owner: Some(owner) }
     }
 
-    /// Ephemeral znodes outside of queues, with their data.
+    /// Ephemeral znodes that are not lock nodes, with their data.
     fn simple_znodes<'a>(&self, model: &'a Model) -> Vec<(&'a String, &'a Vec<u8>)> {
         let ephemeral = |node: &Node| matches!(node.stay, Stay::Session(_));
         let there = model.nodes.iter().filter(|(path, node)| ephemeral(node) && number(path).is_none());
         there.map(|(path, node)| (path, &node.data)).collect()
     }
 
-    /// Creates several tickets in one entry, and so with one czxid, most of them in a semaphore.
+    /// Creates several lock nodes in one entry, and so with the same czxid, most of them in a
+    /// semaphore.
     fn several_permits(&mut self, model: &Model) -> Op {
         let semaphores: Vec<&str> = LOCKS.into_iter().filter(|lock| model.settings(lock).limit.is_some()).collect();
         let parent = match self.one_of(&semaphores) {
@@ -100,7 +102,7 @@ impl History {
         Op::Multi(vec![ZnodeOp::Create(create); self.rng.usize(2..4)])
     }
 
-    /// The reader of a present upgrade, if there is one.
+    /// The read ticket of an upgrade that is in a queue, if there is one.
     fn upgraded_reader(&mut self, model: &Model) -> ZPath {
         let upgrades = LOCKS.into_iter().filter_map(|lock| model.upgrade_in(lock));
         let readers: Vec<&String> = upgrades.filter_map(|(_, reader)| reader.as_ref()).collect();
@@ -110,13 +112,13 @@ impl History {
         }
     }
 
-    /// Acquires a lease of a semaphore that others hold.
+    /// Acquires permits in a lock that has contenders.
     fn lease_beside_others(&mut self, model: &Model) -> Op {
         let mode = LockMode::Lease { permits: self.rng.u32(1..3), limit: 3 };
         Op::Acquire(Acquire { lock: self.lock_in_use(model), mode, ..self.acquire() })
     }
 
-    /// A reader's lock node, mostly one that holds.
+    /// The lock node of a reader, mostly of one that holds.
     fn reader(&mut self, model: &Model) -> ZPath {
         let readers = model.nodes.iter().filter(|(path, node)| reads(path) && node.held.is_some());
         let readers: Vec<&String> = readers.map(|(path, _)| path).collect();

@@ -6,12 +6,12 @@ use znode::{Acquire, LockMode, READ, Reply, SessionId};
 use super::queue::{Demand, QueueTurn};
 use super::{Model, Stay, number, parent_of, zpath};
 
-/// Waiting party: an owner, for all that it waits for; or one ticket, for which another waits until
-/// it holds.
+/// A party that waits: an owner with all its tickets, or a single ticket. For a single ticket
+/// another one waits only until it holds.
 type Waiter = ((SessionId, String), Option<String>);
 
-/// A wait, present or wanted: the party, the lock, and the blockers in the order of the queue. The
-/// flag of a blocker says whether it is in the way only until it holds.
+/// A wait that exists or would begin: the party, the lock, and the blockers in the order of the
+/// queue. The flag of a blocker tells whether it blocks only until it holds.
 struct Waiting {
     by: Waiter,
     lock: String,
@@ -19,8 +19,8 @@ struct Waiting {
 }
 
 impl Model {
-    /// The cycle that an acquire would close, whose ticket has its turn at a place in an existing
-    /// queue.
+    /// The cycle that an acquire would close by waiting at the turn `turn` of an existing queue;
+    /// `None` if it closes no cycle.
     pub(super) fn cycle_of_newcomer(
         &self,
         acquire: &Acquire,
@@ -37,7 +37,7 @@ impl Model {
         self.cycle(who.clone(), vec![Waiting { by: (who, None), lock: lock.into(), blockers }])
     }
 
-    /// The cycle that an upgrade would close: its writer would stand in front of all others.
+    /// The cycle that an upgrade would close, if its write ticket waited in front of all others.
     pub(super) fn cycle_of_upgrade(&self, reader: &str, who: (SessionId, String)) -> Option<Vec<WaitsFor>> {
         let lock = parent_of(reader).unwrap();
         let mut blockers = self.in_the_way(lock, Demand::Alone, &[]);
@@ -45,15 +45,15 @@ impl Model {
         self.cycle(who.clone(), vec![Waiting { by: (who, None), lock: lock.into(), blockers }])
     }
 
-    /// The cycle that a multi-lock closes after it has entered its queues.
+    /// The cycle that a multi-lock closes, after its tickets have entered their queues.
     pub(super) fn cycle_of_parts(&self, who: (SessionId, String), first: &str) -> Option<Vec<WaitsFor>> {
         let tickets = self.parts(first).unwrap().1.clone();
         self.cycle(who.clone(), self.waiting(&(who, None), &tickets))
     }
 
-    /// The blockers of a wait. A holder blocks until it is gone, if beside it alone there is no
-    /// room. A contender with an earlier turn blocks until it is gone or, if there is room beside
-    /// it, until it holds.
+    /// The blockers of a wait. A holder blocks until it is gone, if the demand would not fit beside
+    /// it alone. An earlier waiter blocks until it is gone or, if both fit together, until it
+    /// holds.
     fn in_the_way(&self, lock: &str, demand: Demand, in_front: &[String]) -> Vec<(String, bool)> {
         let room = |other: &String| self.room_beside(lock, demand, std::slice::from_ref(other));
         let mut blockers = Vec::new();
@@ -74,12 +74,12 @@ impl Model {
         blockers
     }
 
-    /// Tells whether a ticket belongs to a reader's own session and has its number.
+    /// Tells whether the ticket has the number of a reader and belongs to the same session.
     fn is_twin(&self, other: &str, number_of_reader: Option<u64>, stay: Stay) -> bool {
         number(other) == number_of_reader && self.nodes[other].stay == stay
     }
 
-    /// The waits of those of these tickets that wait.
+    /// The waits of those among these tickets that wait.
     fn waiting(&self, by: &Waiter, tickets: &[String]) -> Vec<Waiting> {
         let waits = |path: &&String| matches!(self.status(path), Ok(LockStatus::Waiting { .. }));
         let waiting = |path: &String| {
@@ -94,13 +94,13 @@ impl Model {
         tickets.iter().filter(waits).map(waiting).collect()
     }
 
-    /// Tells whether an owner has a ticket: otherwise no wait can be for it.
+    /// Tells whether an owner has a ticket. No wait can be for an owner without one.
     pub(super) fn has_ticket(&self, who: &(SessionId, String)) -> bool {
         let any = self.nodes.keys().any(|path| self.named(path).as_ref() == Some(who));
         any && !who.1.is_empty() && self.limits.deadlock_looks_max > 0
     }
 
-    /// Searches all waits breadth first; each path is kept as the list of its edges.
+    /// Searches all waits breadth-first; each path is kept as the list of its edges.
     fn cycle(&self, asker: (SessionId, String), first: Vec<Waiting>) -> Option<Vec<WaitsFor>> {
         if !self.has_ticket(&asker) {
             return None;
@@ -129,7 +129,7 @@ impl Model {
         None
     }
 
-    /// The owner of a ticket, if it has a name and its session lives.
+    /// The owner of a ticket; `None` if the owner is empty or the session has ended.
     fn named(&self, ticket: &str) -> Option<(SessionId, String)> {
         let node = &self.nodes[ticket];
         let lock = node.lock.as_ref().filter(|lock| !lock.owner.is_empty() && lock.lingers_until_ms.is_none())?;
@@ -139,8 +139,8 @@ impl Model {
         }
     }
 
-    /// The waits of an owner, by lock and mode; or the waits of one ticket, with the others of its
-    /// multi-lock.
+    /// The waits of an owner, by lock and mode; or those of a single ticket with the other parts of
+    /// its multi-lock.
     fn waits_of(&self, waiter: &Waiter) -> Vec<Waiting> {
         let tickets = match waiter {
             (who, None) => {
@@ -155,13 +155,13 @@ impl Model {
         self.waiting(waiter, &tickets)
     }
 
-    /// Drops the locks from a cycle that the asker may not read.
+    /// Removes the edges at locks that the client may not read.
     pub(super) fn shown(&self, mut cycle: Vec<WaitsFor>) -> Reply {
         cycle.retain(|edge| !self.nodes.contains_key(edge.lock.as_str()) || self.may(edge.lock.as_str(), READ));
         Reply::Deadlock { cycle }
     }
 
-    /// Remembers a refused request as a wait without a ticket.
+    /// Adds a refused request to the history, as an ended ticket that had no lock node.
     pub(super) fn note_cycle(&mut self, lock: &str, mode: LockMode, session: SessionId, owner: &str, label: &str) {
         let now = Moment { zxid: self.last_zxid, time_ms: self.time_ms };
         let (name, owner, label) = (String::new(), owner.into(), label.into());

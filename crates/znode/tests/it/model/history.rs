@@ -1,4 +1,5 @@
-//! The model's memory: every ended ticket in one list, thinned out by counting.
+//! The model's histories: every ended ticket in one list, from which the oldest are removed by
+//! counting.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use znode::{Acl, Actor, ClientInfo, Identity, LockMode, Op, READ, SessionId};
 use super::{Model, Session, Stay, name_of, number, parent_of};
 
 impl Model {
-    /// Notes the reason of an entry for the end of tickets, of whatever session.
+    /// Records the session of a request, and the reason for which its operation ends tickets.
     pub(super) fn note_asking(&mut self, op: &Op, session: Option<SessionId>) {
         self.asking = session;
         self.end = match op {
@@ -21,7 +22,7 @@ impl Model {
         };
     }
 
-    /// Notes that a ticket ends: its node goes, or begins to linger.
+    /// Records that a ticket ends: its lock node is removed, or kept only for its lock-delay.
     pub(super) fn note_end(&mut self, path: &str) {
         let node = self.nodes[path].clone();
         let lingers = node.lock.as_ref().is_some_and(|lock| lock.lingers_until_ms.is_some());
@@ -59,7 +60,8 @@ impl Model {
             end,
             session_label: session_label.into(),
             client: if readable { client.into() } else { Arc::default() },
-            // A request that may not read the ticket learns the actor, but not its client.
+            // If fewer clients could read the lock node than the lock, the client of the actor is
+            // left out.
             by: by.map(|by: Arc<Actor>| {
                 let client = if readable { by.client.clone() } else { ClientInfo::default() };
                 Arc::new(Actor { client, ..(*by).clone() })
@@ -68,13 +70,14 @@ impl Model {
         self.remember(parent_of(path).unwrap(), ticket);
     }
 
-    /// The label and the client of a session that is open, or ends at this moment.
+    /// The label and the client of a session that is open or that this entry ends.
     pub(super) fn who(&self, id: SessionId) -> (String, ClientInfo) {
         let session = self.sessions.iter().chain(&self.ending).find(|session| session.id == id).unwrap();
         (session.label.clone(), session.client.clone())
     }
 
-    /// The label and the client of a session with a lock node in a queue, which may linger.
+    /// The label and the client of a session with a lock node in a queue. The session may have
+    /// ended.
     pub(crate) fn who_in_queue(&self, id: SessionId) -> (String, ClientInfo) {
         match (self.session(id), self.ended_session(id)) {
             (Some(open), _) => (open.label.clone(), open.client.clone()),
@@ -83,7 +86,7 @@ impl Model {
         }
     }
 
-    /// The actor of the present request.
+    /// The client of the present request.
     pub(super) fn actor(&self) -> Actor {
         let (label, mut client) = self.asking.map(|id| self.who(id)).unwrap_or_default();
         if self.from.is_some() {
@@ -116,7 +119,7 @@ impl Model {
             }
         }
         loop {
-            // Locks are ordered by their newest end, then by name.
+            // Locks are ordered by the newest end of a ticket, then by name.
             let mut locks: Vec<(Moment, String)> = Vec::new();
             for (lock, ticket) in self.past.iter().rev() {
                 if !locks.iter().any(|(_, other)| other == lock) {
@@ -132,22 +135,23 @@ impl Model {
         }
     }
 
-    /// The ACL of a directory, or of the nearest one above it, unless all clients may read it.
+    /// The ACL of a directory, or of its nearest existing ancestor; `None` if all clients may read
+    /// it.
     fn readers(&self, lock: &str) -> Option<Vec<Acl>> {
         let (base, _) = self.nearest(lock);
         Some(self.nodes[&base].acl.clone()).filter(|acl| !znode::permits(acl, READ, &[]))
     }
 
-    /// Tells whether all clients may read a lock's past.
+    /// Tells whether all clients may read a lock's history.
     pub(crate) fn past_is_open(&self, lock: &str) -> bool {
         let then = self.history_readers.get(lock).is_none_or(Option::is_none);
         then && self.nodes.get(lock).is_none_or(|node| znode::permits(&node.acl, READ, &[]))
     }
 
-    /// A lock's past, the newest end first.
+    /// A lock's history, the newest end first.
     pub(crate) fn history(&self, lock: &str) -> Vec<EndedTicket> {
         let of_it = self.past.iter().filter(|(other, _)| other == lock).map(|(_, ticket)| ticket.clone());
-        // In one entry, waits ended before grants.
+        // Within one entry, ended waiters count as older than ended holders.
         let (held, waited): (Vec<_>, Vec<_>) = of_it.partition(|ticket| ticket.grant.is_some());
         let mut all: Vec<_> = waited.into_iter().rev().chain(held.into_iter().rev()).collect();
         all.sort_by_key(|ticket| Reverse(ticket.ended));
@@ -166,9 +170,9 @@ impl Model {
             client: session.client.clone().into(),
         };
         self.ended.push(ended);
-        // Sessions of one entry end at one time, and so are ordered by id.
+        // Sessions that one entry ended have the same time, so they are ordered by id.
         self.ended.sort_by_key(|session| (session.ended.zxid, session.id));
-        // The oldest sessions are forgotten, by number or by time. A session that is young enough
+        // The oldest sessions are forgotten, by number or by age. A session that is young enough
         // keeps all sessions that ended after it.
         while let Some(oldest) = self.ended.first() {
             let number = self.ended.len() > self.limits.ended_sessions_max as usize;
@@ -192,7 +196,7 @@ impl Model {
     }
 }
 
-/// Mode of a lock node that a client made by hand.
+/// Mode of a lock node that a plain create made, told by its name.
 pub(super) fn mode(path: &str) -> LockMode {
     let name = name_of(path);
     if super::reads(path) {

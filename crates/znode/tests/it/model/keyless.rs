@@ -7,7 +7,7 @@ use super::locks::Kind;
 use super::{Answer, Model, Stay, refused};
 
 impl Model {
-    /// Acquires. The caller takes a refused acquire back.
+    /// Puts a new ticket into a queue. The caller undoes a refused acquire.
     pub(super) fn acquire_anew(&mut self, acquire: &Acquire, priority: u32, id: SessionId, key: RequestKey) -> Answer {
         let lock = acquire.lock.as_str();
         self.way_into(lock)?;

@@ -7,11 +7,11 @@ use znode::{Acquire, Attempt, Error, LockMode, Refusal, Reply, RequestKey, Sessi
 
 use super::{Answer, LockNode, Model, Stay, join, name_of, parent_of, refused, zpath};
 
-/// Released holds that a ticket remembers at most.
+/// Most released holds that a ticket remembers.
 const RELEASED_MAX: usize = 64;
 const ATTEMPTS_MAX: usize = 16;
 
-/// Kind of a ticket: one by itself, or a part of a multi-lock.
+/// Kind of a ticket: single, or a part of a multi-lock.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Kind {
     Single { priority: u32 },
@@ -60,7 +60,7 @@ impl Model {
         self.once_more(&ticket, key)
     }
 
-    /// The mode with the limit that counts; `Err` where the mode names another limit.
+    /// The mode with the semaphore's limit in force; `Err` if the mode has another limit.
     pub(super) fn with_limit(&self, lock: &ZPath, mode: LockMode) -> Result<LockMode, Refusal> {
         let LockMode::Lease { permits, limit } = mode else { return Ok(mode) };
         let known = self.settings(lock.as_str());
@@ -91,8 +91,8 @@ impl Model {
         self.acquired(ticket)
     }
 
-    /// Enqueues a ticket, and sets the limit of a semaphore first; or gives the cycle that the
-    /// ticket would close.
+    /// Puts a ticket into a queue, after setting the limit of a semaphore. Returns the cycle
+    /// instead, if the ticket would close one.
     pub(super) fn enqueue(
         &mut self,
         acquire: &Acquire,
@@ -174,7 +174,8 @@ impl Model {
         Ok(Ok(ticket))
     }
 
-    /// The number of the write lock that the owner of a read holds at this moment.
+    /// The number of the write ticket with which the owner of this read acquire holds the lock;
+    /// `None` if it does not.
     fn downgrade_number(&self, acquire: &Acquire, id: SessionId) -> Option<u64> {
         if acquire.mode != LockMode::Read || acquire.owner.is_empty() {
             return None;
@@ -184,7 +185,7 @@ impl Model {
         matches!(self.status(&writer), Ok(LockStatus::Held { .. })).then(|| number(&writer).unwrap())
     }
 
-    /// The tickets that a session has for an owner, in a mode, on a lock.
+    /// The tickets of a session in a lock, with the owner and mode of this acquire.
     fn tickets(&self, id: SessionId, acquire: &Acquire) -> Vec<String> {
         let fits = |path: &&String| {
             let node = &self.nodes[*path];
@@ -198,7 +199,7 @@ impl Model {
         self.nodes.keys().filter(fits).cloned().collect()
     }
 
-    /// The ticket that counts an acquire with this key already.
+    /// The ticket that already has a hold under this key.
     pub(super) fn counted_on(&self, id: SessionId, acquire: &Acquire, key: RequestKey) -> Option<String> {
         let counts = |path: &String| {
             let lock = self.nodes[path].lock.as_ref().unwrap();
@@ -207,7 +208,7 @@ impl Model {
         self.tickets(id, acquire).into_iter().find(counts)
     }
 
-    /// The reply to a retried acquire: the position of its ticket.
+    /// The reply to a retried acquire: the present state of its ticket.
     pub(super) fn stands(&mut self, id: SessionId, ticket: &str, key: RequestKey) -> Answer {
         let attempt = self.attempt;
         match self.nodes.get_mut(ticket) {
@@ -227,7 +228,7 @@ impl Model {
     }
 
     pub(super) fn release(&mut self, ticket: &str, session: Option<SessionId>) -> Answer {
-        // A node that does not contend can be given back, too.
+        // An ephemeral znode that is not a ticket can be released, too.
         match self.may_give_back(ticket, session) {
             Ok(()) => {}
             Err(Error::BadArguments) => {
@@ -317,7 +318,7 @@ impl Model {
     }
 }
 
-/// Name of the ticket that an acquire makes.
+/// Name of the lock node that an acquire makes.
 pub(crate) fn ticket_name(mode: LockMode, key: RequestKey, number: u64) -> String {
     let plain = key.to_string().replace('-', "");
     match mode {
@@ -327,14 +328,14 @@ pub(crate) fn ticket_name(mode: LockMode, key: RequestKey, number: u64) -> Strin
     }
 }
 
-/// Number in the ten digits at the end of a name.
+/// Number in the last ten digits of a name; `None` if there are no ten digits.
 pub(crate) fn number(path: &str) -> Option<u64> {
     let name = name_of(path);
     let digits = name.get(name.len().checked_sub(10)?..)?;
     if digits.chars().all(|c| c.is_ascii_digit()) { digits.parse().ok() } else { None }
 }
 
-/// Tells whether a child queues for its parent.
+/// Tells whether a child queues for its parent, by its name and kind.
 pub(crate) fn contends(path: &str, stay: Stay) -> bool {
     let recipes = ["__lock__", "__rlock__", "lock-", "latch-", "__READ__", "__WRIT__"];
     let named = || recipes.iter().any(|word| path[..path.len() - 10].ends_with(word));

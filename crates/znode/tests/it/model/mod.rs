@@ -1,6 +1,6 @@
-//! A second state machine, written only to be obviously right: one sorted map of znodes by path,
-//! one list of sessions, and no index; each question is answered by looking at everything. It
-//! shares the types of the crate and none of its code.
+//! A second state machine, written to be as simple as possible: one sorted map of znodes by path,
+//! one list of sessions, and no index. Each question is answered by a look at all znodes. It shares
+//! the types of the crate and none of its code.
 
 mod deadlock;
 mod history;
@@ -42,14 +42,14 @@ pub(crate) struct Model {
     pub(crate) nodes: BTreeMap<String, Node>,
     pub(crate) sessions: Vec<Session>,
     pub(crate) past: Vec<(String, EndedTicket)>,
-    /// The ACL of each directory with a past, as of its last entry. `None` where all clients could
-    /// read it.
+    /// The ACL of each directory with a history, at the newest end of a ticket. `None` where all
+    /// clients could read it.
     history_readers: BTreeMap<String, Option<Vec<Acl>>>,
     pub(crate) ended: Vec<EndedSession>,
     revocations: BTreeMap<String, Revocation>,
     asking: Option<SessionId>,
     from: Option<IpAddr>,
-    /// Sessions that the present request ends or speaks for.
+    /// Sessions that the present entry has ended.
     ending: Vec<Session>,
     end: Option<TicketEnd>,
     events: Vec<Event>,
@@ -67,9 +67,9 @@ pub(crate) struct Model {
 #[derive(Clone, Default)]
 pub(crate) struct Queue {
     pub(crate) settings: LockSettings,
-    /// The largest token that was granted.
+    /// The largest fencing token that was granted.
     pub(crate) top_token: u64,
-    /// The writer, and the reader that it was, for as long as the reader's ticket stands.
+    /// The write ticket of an upgrade and, while it exists, its read ticket.
     pub(crate) upgrade: Option<(String, Option<String>)>,
 }
 
@@ -124,7 +124,7 @@ pub(crate) struct Session {
     pub(crate) client: ClientInfo,
     pub(crate) connection: u64,
     pub(crate) turns: u64,
-    /// Requests for the ticket, oldest first.
+    /// Remembered requests with an idempotency key, oldest first.
     pub(crate) requests: Vec<RequestRecord>,
 }
 
@@ -240,7 +240,7 @@ impl Model {
             Op::NoteRemoved { node_id } if self.founding.is_some() => {
                 self.removed.entry(*node_id).or_insert(self.last_zxid);
             }
-            // There is only one level.
+            // Level 1 is the only level here.
             _ => return Err(Error::BadArguments.into()),
         }
         Ok(Reply::Done)
@@ -249,7 +249,7 @@ impl Model {
     fn guarded(&mut self, request: &Request, session: Option<SessionId>) -> Answer {
         if let Some(guard) = &request.guard {
             let lock = guard.lock.as_str();
-            // A request that may not read the lock learns of its own ticket only.
+            // A client that may not read the lock can use only its own ticket as guard.
             let seen = |node: &Node| {
                 let own = matches!(node.stay, Stay::Session(owner) if Some(owner) == session);
                 own || self.nodes.get(lock).is_none_or(|_| self.may(lock, READ))
@@ -258,7 +258,7 @@ impl Model {
                 let held = matches!(self.status(path), Ok(LockStatus::Held { token, .. }) if token == guard.token);
                 held && seen(&self.nodes[path])
             };
-            // A lock without a queue is an ephemeral znode that is not a lock node itself.
+            // A simple lock is an ephemeral znode that is not a lock node itself.
             let alone = |node: &Node| {
                 let ephemeral = matches!(node.stay, Stay::Session(_)) && number(lock).is_none();
                 ephemeral && node.created.0.0 == guard.token.0 && seen(node)
@@ -364,7 +364,7 @@ impl Model {
         let owned: Vec<String> = self.nodes.iter().filter_map(owned).collect();
         for path in owned {
             let time_ms = self.time_ms;
-            // The node was removed with another part of its multi-lock.
+            // The lock node may already be removed with another part of its multi-lock.
             if !self.nodes.contains_key(&path) {
                 continue;
             }
@@ -409,7 +409,7 @@ impl Node {
         }
     }
 
-    /// Tells whether the node stands for a session that has ended.
+    /// Tells whether the lock node is kept for its lock-delay, after its session has expired.
     pub(crate) fn lingers(&self) -> bool {
         self.lock.as_ref().is_some_and(|lock| lock.lingers_until_ms.is_some())
     }
@@ -444,7 +444,7 @@ fn refused(error: Error, path: &str) -> Answer {
     Err(Refusal::at(error, &zpath(path)))
 }
 
-/// Path of the parent; the root has none.
+/// Path of the parent; `None` for the root.
 pub(crate) fn parent_of(path: &str) -> Option<&str> {
     match path.rfind('/') {
         _ if path == "/" => None,

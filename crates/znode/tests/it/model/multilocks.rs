@@ -76,7 +76,7 @@ impl Model {
         self.acquired(&first)
     }
 
-    /// The first ticket of an owner's multi-lock of exactly these locks and modes.
+    /// The first ticket of an owner's multi-lock with exactly these locks and modes.
     fn same_set(&self, id: SessionId, wish: &AcquireAll) -> Option<String> {
         let owner = &*wish.owner;
         let own = |ticket: &String| self.nodes[ticket].stay == Stay::Session(id) && self.owner_on(ticket) == owner;
@@ -94,7 +94,7 @@ impl Model {
         found.filter(|_| !owner.is_empty()).map(|tickets| tickets[0].clone())
     }
 
-    /// All tickets of an owner on a lock.
+    /// All tickets of an owner in a lock.
     fn tickets_of(&self, id: SessionId, lock: &str, owner: &str) -> Vec<String> {
         let own = |path: &String| self.nodes[path].stay == Stay::Session(id) && self.owner_on(path) == owner;
         self.contenders(lock).into_iter().filter(|path| !owner.is_empty() && own(path)).collect()
@@ -104,7 +104,7 @@ impl Model {
         self.nodes[ticket].lock.as_ref().map_or("", |lock| &lock.owner)
     }
 
-    /// The ticket of a multi-lock that counts an acquire with this key already.
+    /// The first ticket of a multi-lock that already has a hold under this key.
     pub(super) fn counted_on_all(&self, id: SessionId, wish: &AcquireAll, key: RequestKey) -> Option<String> {
         let owner = &*wish.owner;
         if wish.parts.is_empty() {
@@ -121,7 +121,7 @@ impl Model {
         counted.then(|| first.clone())
     }
 
-    /// The ticket with the counts: the first of a multi-lock.
+    /// The ticket that keeps the holds: the first one of a multi-lock, otherwise the ticket itself.
     pub(super) fn counting<'a>(&'a self, ticket: &'a str) -> &'a str {
         self.parts(ticket).map_or(ticket, |(_, tickets)| &tickets[0])
     }

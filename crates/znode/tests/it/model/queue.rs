@@ -7,11 +7,11 @@ use znode::{Error, EventKind, FencingToken, LockMode, LockSettings, Policy, Zxid
 
 use super::{Model, Queue, Stay, contends, name_of, number, parent_of, reads, zpath};
 
-/// Waiting parts of multi-locks that are overtaken in one queue at most.
+/// Most multi-locks that may be overtaken in one queue.
 const OVERTAKEN_MAX: usize = 16;
 
-/// Demand of a ticket: the lock alone, the lock shared with others of its kind, or a number of
-/// permits.
+/// Part of a lock that a ticket wants: the whole lock, a share of it with other readers, or a
+/// number of permits.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Demand {
     Alone,
@@ -29,11 +29,11 @@ impl From<LockMode> for Demand {
     }
 }
 
-/// Place in the order of turns, smaller is sooner: the upgraded writer first, then by priority,
+/// Sort key of a waiter, smaller comes first: the write ticket of an upgrade, then by priority,
 /// then by position.
 pub(super) type QueueTurn = (bool, Reverse<u32>, (u64, Zxid, String));
 
-/// Rules of the queue.
+/// Order of the queue, and grants.
 impl Model {
     pub(super) fn demand(&self, ticket: &str) -> Demand {
         match &self.nodes[ticket].lock {
@@ -44,7 +44,7 @@ impl Model {
         }
     }
 
-    /// Tells whether there is room for a demand beside some of a lock's tickets.
+    /// Tells whether a demand fits beside the given tickets of a lock.
     pub(super) fn room_beside(&self, lock: &str, demand: Demand, others: &[String]) -> bool {
         let mut demands = others.iter().map(|other| self.demand(other));
         match demand {
@@ -83,15 +83,15 @@ impl Model {
         waiters.into_iter().take_while(|other| other != ticket).collect()
     }
 
-    /// Tells whether a ticket may be overtaken: a part of a backfill multi-lock, unless of a
-    /// semaphore.
+    /// Tells whether a ticket may be overtaken: a part of a backfill multi-lock, outside
+    /// semaphores.
     pub(super) fn may_be_overtaken(&self, ticket: &str) -> bool {
         let backfill = self.parts(ticket).is_some_and(|(policy, _)| *policy == Policy::Backfill);
         backfill && self.limit_over(ticket).is_none()
     }
 
-    /// Tells whether a ticket has room beside the holders. An upgraded writer has room beside its
-    /// reader.
+    /// Tells whether a ticket fits beside the holders. The write ticket of an upgrade fits beside
+    /// its own reader.
     pub(super) fn has_room(&self, ticket: &str) -> bool {
         let lock = parent_of(ticket).unwrap();
         let mut holders = self.holders(lock);
@@ -99,7 +99,8 @@ impl Model {
         self.room_beside(lock, self.demand(ticket), &holders)
     }
 
-    /// Tells whether a ticket, or the multi-lock that it is a part of, could hold at this moment.
+    /// Tells whether a ticket could be granted the lock now; for a part, whether the whole
+    /// multi-lock could.
     fn could_hold(&self, ticket: &str) -> bool {
         let could = |part: &String| self.has_room(part) && !self.token_is_taken(part);
         let Some((_, parts)) = self.parts(ticket) else {
@@ -112,7 +113,7 @@ impl Model {
         })
     }
 
-    /// The waiter that has its turn in a lock.
+    /// The waiter to be granted a lock next.
     pub(super) fn next(&self, lock: &str) -> Option<String> {
         for (passed, ticket) in self.waiters(lock).into_iter().enumerate() {
             let by_hand = self.nodes[&ticket].lock.is_none();
@@ -129,8 +130,8 @@ impl Model {
         None
     }
 
-    /// Grants the oldest waiter that has its turn in one of these locks, and repeats until there is
-    /// no such waiter.
+    /// Grants the oldest of the next waiters in these locks, and repeats until no waiter can be
+    /// granted a lock.
     fn look(&mut self, mut locks: Vec<String>) {
         let age = |model: &Model, ticket: &String| {
             let lock = parent_of(ticket).unwrap().to_string();
@@ -145,13 +146,13 @@ impl Model {
         }
     }
 
-    /// Grants in the locks whose queues this entry has changed so far.
+    /// Makes grants in the locks whose queues this entry has changed so far.
     pub(super) fn look_at_changed(&mut self) {
         self.look(self.changed.iter().cloned().collect());
     }
 
-    /// Grants in all locks. A lock that did not change, and was not left over, has no waiter with a
-    /// turn.
+    /// Makes grants in all locks. In a lock that this entry did not change, no waiter can be
+    /// granted it, unless an earlier entry left grants over.
     pub(super) fn look_at_all(&mut self) {
         self.look(self.nodes.keys().cloned().collect());
         self.changed.clear();
@@ -164,8 +165,8 @@ impl Model {
         if made > top { made } else { self.last_zxid.0 }
     }
 
-    /// Tells whether a holder of the same semaphore has the token or, for a ticket that would hold
-    /// alone, whether any holder had it.
+    /// Tells whether a grant would repeat a token: that of a holder in the same semaphore or, for a
+    /// ticket that wants the whole lock, any earlier one.
     pub(super) fn token_is_taken(&self, ticket: &str) -> bool {
         let holders = self.holders(parent_of(ticket).unwrap());
         let next = self.next_token(ticket);
@@ -186,8 +187,8 @@ impl Model {
         }
     }
 
-    /// The ticket of the same session that holds alone under this number: a reader beside it is its
-    /// downgrade.
+    /// The ticket of the same session that has the whole lock under this number. A reader with the
+    /// number is its downgrade.
     pub(super) fn twin(&self, lock: &str, number_of_reader: u64, stay: Stay) -> Option<String> {
         let twin = |holder: &String| {
             let own = matches!(stay, Stay::Session(_)) && self.nodes[holder].stay == stay;
@@ -196,7 +197,8 @@ impl Model {
         self.holders(lock).into_iter().find(twin)
     }
 
-    /// Grants at once to a reader that has entered under the number of its own session's holder.
+    /// Grants the lock at once to a reader that has entered with the number of its own session's
+    /// holder.
     pub(super) fn downgrade(&mut self, ticket: &str) {
         let (lock, stay) = (parent_of(ticket).unwrap(), self.nodes[ticket].stay);
         let Some(digits) = self.queued(ticket).filter(|_| self.demand(ticket) == Demand::Shared) else {
@@ -208,9 +210,9 @@ impl Model {
     }
 }
 
-/// Queries of a queue.
+/// Reads of the queue.
 impl Model {
-    /// Status of a ticket.
+    /// Tells whether a ticket holds or waits.
     pub(crate) fn status(&self, ticket: &str) -> Result<LockStatus, Error> {
         if number(ticket).is_none() {
             return Err(Error::BadArguments);
@@ -239,7 +241,7 @@ impl Model {
         own.or_else(|| parts.iter().find_map(before)).unwrap_or_else(|| ticket.to_string())
     }
 
-    /// Lists a queue.
+    /// The tickets of a queue as clients see them listed.
     pub(crate) fn listing(&self, lock: &str) -> Vec<String> {
         self.holders(lock).into_iter().chain(self.waiters(lock)).collect()
     }
@@ -252,7 +254,7 @@ impl Model {
         contenders
     }
 
-    /// The number of a child that contends.
+    /// The number of a child that queues for its parent; `None` for another child.
     fn queued(&self, path: &str) -> Option<u64> {
         number(path).filter(|_| contends(path, self.nodes[path].stay))
     }
@@ -266,20 +268,20 @@ impl Model {
         (number(ticket).unwrap(), self.nodes[ticket].created.0, name_of(ticket).to_string())
     }
 
-    /// The token of a holder, or the first one that a waiter may get.
+    /// The token of a holder; for a waiter its czxid, the smallest token that it may get.
     pub(crate) fn token(&self, ticket: &str) -> FencingToken {
         let node = &self.nodes[ticket];
         node.held.map_or(FencingToken(node.created.0.0), |held| held.token)
     }
 
-    /// The grant of a ticket whose session lives.
+    /// The grant of a ticket that holds and whose session is open.
     pub(crate) fn grant_of(&self, ticket: &str) -> Option<Grant> {
         let node = &self.nodes[ticket];
         let told = matches!(node.stay, Stay::Session(_)) && !node.lingers();
         node.held.filter(|_| told).map(|held| Grant { at: held.at, token: held.token })
     }
 
-    /// Tells whether a ticket waits beyond the bound for waiters.
+    /// Tells whether a ticket waits although the queue has more waiters than its settings allow.
     pub(super) fn is_one_too_many(&self, ticket: &str) -> bool {
         let lock = parent_of(ticket).unwrap();
         let waiters = self.waiters(lock);
@@ -300,12 +302,12 @@ impl Model {
         self.nodes[parent_of(ticket)?].queue.as_ref()
     }
 
-    /// The present upgrade: the writer, and the reader as long as it stands.
+    /// The upgrade in a queue: the write ticket and, while it exists, the read ticket.
     pub(crate) fn upgrade_in(&self, lock: &str) -> Option<&(String, Option<String>)> {
         self.nodes.get(lock)?.queue.as_ref()?.upgrade.as_ref()
     }
 
-    /// The reader that an upgraded writer was.
+    /// The read ticket of the upgrade with this write ticket.
     pub(super) fn reader_of(&self, ticket: &str) -> Option<&String> {
         let upgrade = self.upgrade_in(parent_of(ticket)?);
         upgrade.filter(|(writer, _)| writer == ticket).and_then(|(_, reader)| reader.as_ref())
@@ -316,7 +318,7 @@ impl Model {
         self.multis.iter().find(|(_, tickets)| tickets.iter().any(|part| part == ticket))
     }
 
-    /// Updates the queue after a ticket has come or gone: it begins, goes on, or ends.
+    /// Updates the queue after a ticket was added or removed: it is made, kept or dropped.
     pub(super) fn queue_changed(&mut self, ticket: &str, stay: Stay) {
         if !contends(ticket, stay) {
             return;
@@ -337,7 +339,7 @@ impl Model {
         self.end_queue(lock);
     }
 
-    /// Ends a queue without tickets, unless it has settings.
+    /// Drops a queue without tickets, unless it has settings.
     pub(super) fn end_queue(&mut self, lock: &str) {
         let deserted = self.contenders(lock).is_empty();
         let node = self.nodes.get_mut(lock).unwrap();

@@ -1,4 +1,4 @@
-//! The model's requests for tickets.
+//! The model's revocations: requests to release tickets.
 
 use znode::lock::{LockStatus, Moment, Revocation};
 use znode::{ADMIN, Actor, DELETE, Error, Reply};
@@ -64,7 +64,7 @@ impl Model {
         Ok(answer)
     }
 
-    /// The request for a ticket, if a client wants it back.
+    /// The request to release a ticket; `None` if no client asked for it.
     pub(crate) fn revocation(&self, ticket: &str) -> Option<Revocation> {
         let node = &self.nodes[ticket];
         let told = [&b"__REVOKE__"[..], b"unlock"].contains(&&*node.data) && node.version != 0 && self.is_alive(ticket);

@@ -1,4 +1,4 @@
-//! Sights: rare situations that the histories should meet.
+//! Rare situations ("sights") that the random histories must meet.
 
 use znode::lock::WaitsFor;
 
@@ -6,7 +6,7 @@ use super::queue::Demand;
 use super::{Model, number, parent_of};
 
 impl Model {
-    /// The sights of this moment.
+    /// Names of the rare situations in the present state.
     pub(crate) fn sights(&self) -> Vec<&'static str> {
         let mut sights = self.sights_of_multilocks();
         for (lock, node) in &self.nodes {
@@ -56,8 +56,8 @@ impl Model {
         sights.into_iter().filter(|(met, _)| *met).map(|(_, word)| word).collect()
     }
 
-    /// Tells whether the only token that the present entry could give the waiter is that of a
-    /// holder.
+    /// Tells whether a grant by the present entry would give the waiter a token that is already
+    /// taken.
     fn token_of_past(&self, waiter: &str) -> bool {
         self.parts(waiter).is_none() && self.token_is_taken(waiter)
     }
@@ -81,9 +81,9 @@ impl Model {
         sights.into_iter().filter(|(met, _)| *met).map(|(_, word)| word).collect()
     }
 
-    /// The rare properties of a cycle: the kinds of tickets on it.
+    /// Names of the kinds of tickets on a cycle that are rare.
     pub(crate) fn kinds_of_cycle(&self, cycle: &[WaitsFor]) -> Vec<&'static str> {
-        // A cycle may be told again when its tickets have gone.
+        // An answer with a cycle may be repeated after the tickets of the cycle are removed.
         let blockers = || cycle.iter().map(|edge| edge.blocker.as_str()).filter(|path| self.nodes.contains_key(*path));
         let lock = |path: &str| parent_of(path).unwrap().to_string();
         let upgraded = |path: &str| self.upgrade_in(&lock(path)).is_some();
@@ -108,7 +108,7 @@ impl Model {
         self.nodes.keys().flat_map(|lock| self.holders(lock)).collect()
     }
 
-    /// The holders of a lock that want it alone, and those that share it.
+    /// The holders of a lock that have the whole lock, and those that share it.
     pub(crate) fn alone_and_shared(&self, lock: &str) -> [Vec<String>; 2] {
         let of = |demand: Demand| {
             let mut holders = self.holders(lock);

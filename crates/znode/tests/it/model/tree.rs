@@ -117,7 +117,8 @@ impl Model {
         Ok(Reply::Created { stat: self.stat(path), path: zpath(path) })
     }
 
-    /// The answer to the retry of an ensuring create, if its znode has gone since.
+    /// The answer to a retried create with `Ensure`, if its znode has been deleted since; otherwise
+    /// `None`.
     pub(super) fn gone_since(&self, create: &Create, answer: &Answer) -> Option<Answer> {
         let Ok(Reply::Created { path, stat }) = answer else { return None };
         let there = self.nodes.get(path.as_str()).is_some_and(|node| node.created.0 == stat.czxid);
@@ -138,8 +139,8 @@ impl Model {
         }
     }
 
-    /// Tells whether the asker may write data. A ticket's data is its session's, except for data
-    /// that asks for the ticket's release.
+    /// Tells whether the client may write data. Only its session may write a ticket's data, except
+    /// for data that asks for the ticket's release.
     fn may_write(&self, path: &str, data: &[u8]) -> bool {
         let over = parent_of(path).unwrap_or("/");
         match self.nodes[path].lock {
@@ -153,7 +154,7 @@ impl Model {
         self.proven.iter().any(|who| who.scheme == "super")
     }
 
-    /// Tells whether the asker has a permission on a znode.
+    /// Tells whether the client has a permission on a znode.
     pub(crate) fn may(&self, path: &str, perm: u32) -> bool {
         if self.is_super() {
             return true;
@@ -236,7 +237,7 @@ impl Model {
         Ok(Reply::Removed { count })
     }
 
-    /// Tells whether a znode could be collected at a time.
+    /// Tells whether a znode may be deleted at a time, because its own time is over.
     pub(crate) fn due(&self, path: &str, now_ms: u64) -> bool {
         let node = &self.nodes[path];
         let childless = self.children(path).is_empty();
@@ -286,8 +287,8 @@ impl Model {
             || path.split('/').any(|name| name.len() > limits.name_bytes_max as usize)
     }
 
-    /// The nearest existing znode on the way to a lock, and the directories that have to be made
-    /// below it, topmost first. A path that is too long is refused before the way is walked.
+    /// The nearest existing znode on the way to a lock, and the directories to be made below it,
+    /// topmost first. A path that is too long is refused before the walk.
     pub(super) fn way_to(&self, lock: &str) -> Result<(String, Vec<String>), Error> {
         if !self.nodes.contains_key(lock) && self.is_too_long(lock) {
             return Err(Error::PathTooLong);
@@ -295,7 +296,8 @@ impl Model {
         Ok(self.nearest(lock))
     }
 
-    /// The way to a lock of any length.
+    /// The nearest existing znode on the way to a lock, and the missing directories, without a
+    /// check of the length.
     pub(super) fn nearest(&self, lock: &str) -> (String, Vec<String>) {
         let mut to_make = Vec::new();
         let mut base = lock.to_string();
@@ -306,7 +308,7 @@ impl Model {
         (base, to_make)
     }
 
-    /// The way to a lock for a request that may enter its queue.
+    /// The way to a lock, for a client that may enter its queue.
     pub(super) fn way_into(&self, lock: &str) -> Result<(String, Vec<String>), Refusal> {
         let refuse = |error| Refusal::at(error, &zpath(lock));
         let (base, to_make) = self.way_to(lock).map_err(refuse)?;
@@ -369,7 +371,7 @@ impl Model {
         self.nodes.values().map(|node| node.data.len() as u64).sum()
     }
 
-    /// The paths that a session owns, sorted.
+    /// The paths of the znodes that a session owns, sorted.
     pub(crate) fn owned_by(&self, id: SessionId) -> Vec<ZPath> {
         self.nodes.iter().filter(|(_, node)| node.stay == Stay::Session(id)).map(|(path, _)| zpath(path)).collect()
     }

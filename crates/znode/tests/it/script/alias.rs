@@ -9,7 +9,7 @@ use znode::{LockMode, RequestKey};
 use super::request_key;
 use crate::model::{number, ticket_name};
 
-/// The text in an alias, and a mode whose names have this alias.
+/// The text in an alias, and a lock mode for the names that it stands for.
 const KINDS: [(&str, LockMode); 3] =
     [("lock", LockMode::Exclusive), ("reader", LockMode::Read), ("lease", LockMode::Lease { permits: 1, limit: 1 })];
 
@@ -22,7 +22,7 @@ pub(crate) struct Aliases {
 }
 
 impl Aliases {
-    /// Gives a key aliases, from its first use on.
+    /// Adds aliases for the lock nodes of a key, when a command first uses the key.
     pub(crate) fn learn(&mut self, command: &Command) {
         for argument in &command.args {
             if let Argument::KeyValue(name, value) = argument
@@ -33,7 +33,8 @@ impl Aliases {
         }
     }
 
-    /// Shortens output. Refuses output that would not give back the full names.
+    /// Replaces full names by aliases. Refuses output from which the full names could not be
+    /// restored.
     pub(crate) fn shorten(&self, full: &str) -> Result<String, Box<dyn Error>> {
         let words = full.split_inclusive(|c| !is_of_name(c)).map(|piece| {
             let (word, end) = piece.split_at(piece.trim_end_matches(|c| !is_of_name(c)).len());
@@ -53,7 +54,7 @@ impl Aliases {
         }
     }
 
-    /// Expands an argument. Refuses an alias of a key that was not used yet.
+    /// Replaces aliases by full names. Refuses an alias of a key that was not used yet.
     pub(crate) fn expand(&self, text: &str) -> Result<String, Box<dyn Error>> {
         let full = self.lengthen(text);
         let words: Vec<&str> = full.split_whitespace().collect();
@@ -77,14 +78,14 @@ impl Aliases {
         text
     }
 
-    /// Text of each alias before the number, with the mode and key of its names.
+    /// Text of each alias before its number, with the mode and the key of the names.
     fn aliases(&self) -> impl Iterator<Item = (String, LockMode, RequestKey)> {
         let keys = self.keys.iter().filter(|_| !self.off);
         keys.flat_map(|key| KINDS.map(|(word, mode)| (format!("k{key} {word} "), mode, request_key(*key))))
     }
 }
 
-/// Replaces the names that are a prefix and a number.
+/// Replaces each name that consists of the prefix and a number.
 fn replace(text: &str, prefix: &str, with: impl Fn(u64) -> String) -> String {
     let mut pieces = text.split(prefix);
     let mut replaced = pieces.next().unwrap_or_default().to_owned();
@@ -100,7 +101,7 @@ fn replace(text: &str, prefix: &str, with: impl Fn(u64) -> String) -> String {
     replaced
 }
 
-/// Tells whether a character may follow in a name.
+/// Tells whether a character may be part of a name.
 fn is_of_name(c: char) -> bool {
     c.is_alphanumeric() || "_-.".contains(c)
 }

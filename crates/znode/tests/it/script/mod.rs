@@ -16,7 +16,7 @@ use znode::{
 use alias::Aliases;
 use parse::Words;
 
-/// Largest number of commands before their output, for a readable story.
+/// Most commands in a block before their output, so that a script stays readable.
 const BLOCK_COMMANDS_MAX: usize = 3;
 
 /// The world of one script.
@@ -28,7 +28,7 @@ pub(crate) struct Script {
     term: Term,
     zxid: Zxid,
     secrets: BTreeMap<SessionId, u8>,
-    /// The ticket that each key got, so that scripts name tickets by key.
+    /// The ticket of each key's acquire, so that a script can name the ticket by the key.
     tickets: BTreeMap<u64, ZPath>,
     aliases: Aliases,
     attempts: u64,
@@ -77,7 +77,8 @@ impl Runner for Script {
 }
 
 impl Script {
-    /// Runs a command that sets a part of the next entries, or the display of names.
+    /// Runs a command that sets a value for the next entries, such as the time, or how names are
+    /// shown.
     fn setting(&mut self, name: &str, words: &mut Words) -> Result<Option<String>, Box<dyn Error>> {
         match name {
             "tick" => self.time_ms += words.duration()?,
@@ -97,7 +98,7 @@ impl Script {
         Ok(Some(String::new()))
     }
 
-    /// Runs a command that looks and changes nothing.
+    /// Runs a command that only shows a part of the state.
     fn look(&mut self, name: &str, words: &mut Words) -> Result<Option<String>, Box<dyn Error>> {
         let state = &self.state;
         let output = match name {
@@ -235,7 +236,7 @@ impl Script {
         })
     }
 
-    /// Attempt of an acquire: a new one unless the command names it.
+    /// The attempt of an acquire: a new number unless the command gives one.
     fn attempt(&mut self, name: &str, words: &mut Words) -> Result<Attempt, Box<dyn Error>> {
         if !matches!(name, "acquire" | "acquireall" | "upgrade") {
             return Ok(Attempt(0));
@@ -244,8 +245,8 @@ impl Script {
         Ok(Attempt(words.key_number("attempt", self.attempts)?))
     }
 
-    /// The candidates named by path, with their own czxid or the given one; without paths, all that
-    /// are due.
+    /// The candidates that the command names by path, with their own czxid or the given one;
+    /// without paths, all that are due.
     fn to_reap(&self, words: &mut Words) -> Result<Vec<znode::ReapCandidate>, Box<dyn Error>> {
         let czxid = words.key("czxid").map(|czxid| czxid.parse().map(Zxid)).transpose()?;
         let paths = words.rest_paths()?;
@@ -257,7 +258,7 @@ impl Script {
         Ok(paths.into_iter().map(candidate).collect())
     }
 
-    /// Takes a ticket, by its path or by the key of its acquire.
+    /// Takes a ticket from the words, named by its path or by the key of its acquire.
     fn ticket(&self, words: &mut Words) -> Result<ZPath, Box<dyn Error>> {
         let word = words.next()?;
         match word.parse::<u64>() {

@@ -13,7 +13,7 @@ use super::alias::Aliases;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// The words after a command's name; each may be taken once.
+/// The words after a command's name; each may be taken only once.
 pub(crate) struct Words {
     positional: VecDeque<String>,
     keys: BTreeMap<String, String>,
@@ -34,7 +34,7 @@ impl Words {
         Ok(words)
     }
 
-    /// Parses one operation of a multi: words with blanks between them.
+    /// Parses one operation of a multi, which is a text of words with blanks between them.
     fn of_text(text: &str) -> Words {
         let mut words = Words { positional: VecDeque::new(), keys: BTreeMap::new() };
         for word in text.split_whitespace() {
@@ -100,7 +100,7 @@ impl Words {
         Ok(self.key("version").map_or(Ok(-1), |version| version.parse())?)
     }
 
-    /// Takes `guard=/lock;token`.
+    /// Takes a guard, as in `guard=/lock;token`.
     pub(crate) fn guard(&mut self) -> Result<Option<LockGuard>> {
         let Some(guard) = self.key("guard") else {
             return Ok(None);
@@ -122,8 +122,8 @@ impl Words {
         Ok(Op::OpenSession { secret_hash: [secret; 16], timeout_ms, label, address, client })
     }
 
-    /// Takes `acl=world:anyone:rw,digest:bob:cdrwa`; `acl=` is an empty list, and the open ACL is
-    /// the default.
+    /// Takes an ACL, as in `acl=world:anyone:rw,digest:bob:cdrwa`. `acl=` is an empty list; without
+    /// the word the ACL is open.
     pub(crate) fn acl(&mut self) -> Result<Vec<Acl>> {
         let Some(text) = self.key("acl") else {
             return Ok(Acl::open());
@@ -131,7 +131,7 @@ impl Words {
         text.split(',').filter(|entry| !entry.is_empty()).map(acl_entry).collect()
     }
 
-    /// Takes the identities of the asker, `as=digest:bob`.
+    /// Takes the identities of the client, as in `as=digest:bob`.
     pub(crate) fn identities(&mut self) -> Vec<Identity> {
         let text = self.key("as").unwrap_or_default();
         let known = |word: &str| word.split_once(':').map(|(scheme, id)| (scheme.to_owned(), id.to_owned()));
@@ -154,7 +154,7 @@ impl Words {
         })
     }
 
-    /// Takes `/l mode=read token=7 owner=o` of `releaseheld`.
+    /// Takes the arguments of `releaseheld`, as in `/l mode=read token=7 owner=o`.
     pub(crate) fn held_ticket(&mut self) -> Result<HeldTicket> {
         Ok(HeldTicket {
             lock: self.path()?,
@@ -164,7 +164,7 @@ impl Words {
         })
     }
 
-    /// Takes `/a:read /b` of `acquireall`, perhaps with `owner=`.
+    /// Takes the arguments of `acquireall`, as in `/a:read /b`, perhaps with `owner=`.
     pub(crate) fn acquire_all(&mut self) -> Result<AcquireAll> {
         let mut parts = Vec::new();
         for word in self.positional.drain(..) {
@@ -230,13 +230,13 @@ impl Words {
         Ok(Create { data: self.data()?, mode, acl: self.acl()?, ensure, ..Create::new(parent, name) })
     }
 
-    /// Takes the next word, or as many bytes as `size=` says, or no bytes.
+    /// Takes the data of a znode: the next word, or the number of bytes in `size=`, or no data.
     fn data(&mut self) -> Result<Vec<u8>> {
         let size = self.key_number("size", 0)? as usize;
         Ok(self.positional.pop_front().map_or_else(|| vec![b'x'; size], String::into_bytes))
     }
 
-    /// Takes a word, or `name*length`, which stands for a long text.
+    /// Takes a word, or `name*length`, which stands for a long text of that length.
     fn text(&mut self, key: &str) -> Result<String> {
         let text = self.key(key).unwrap_or_default();
         match text.split_once('*') {
@@ -245,7 +245,7 @@ impl Words {
         }
     }
 
-    /// Takes the changed limits.
+    /// Takes limits as words with new values; the others stay as in `old`.
     pub(crate) fn limits(&mut self, old: &Limits) -> Result<Limits> {
         let mut limits = old.clone();
         for (key, value) in std::mem::take(&mut self.keys) {
@@ -296,7 +296,7 @@ impl Words {
     }
 }
 
-/// Parses `read`, or `2/5` for two of five permits.
+/// Parses a lock mode: `read`, for example, or `2/5` for two of five permits.
 fn lock_mode(word: &str) -> Result<LockMode> {
     Ok(match word {
         "exclusive" => LockMode::Exclusive,
@@ -320,7 +320,7 @@ fn acl_entry(entry: &str) -> Result<Acl> {
     Ok(Acl { perms, scheme: scheme.into(), id: id.into() })
 }
 
-/// Parses `5s`, `250ms` or a plain number.
+/// Parses a time: `5s`, `250ms` or a plain number of milliseconds.
 fn milliseconds(text: &str) -> Result<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let number: u64 = digits.parse()?;

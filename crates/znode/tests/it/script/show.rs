@@ -11,7 +11,7 @@ use znode::{
     SessionId, Stat, State, TxnOutcome, ZPath,
 };
 
-/// Shows the answer and the events. An event that not all clients may hear of is shown with its
+/// Shows the answer and the events. An event that not all clients may receive is shown with its
 /// ACL.
 pub(crate) fn applied(applied: &TxnOutcome, events: &[EventRecord], state: &State) -> String {
     let answer = match &applied.reply {
@@ -161,7 +161,7 @@ fn past(ticket: &EndedTicket) -> String {
     line + &actor(ticket.by.as_deref())
 }
 
-/// Shows the label and the client of a session, where they are set.
+/// Shows the label and the client of a session, if they are not empty.
 fn who(label: &str, client: &ClientInfo) -> String {
     let ClientInfo { host, pid, program, address } = client;
     let known = [
@@ -276,7 +276,7 @@ pub(crate) fn sessions(state: &State, after: SessionId) -> String {
     some(lines.collect())
 }
 
-/// Shows the subtrees with a quota, and marks those beyond it.
+/// Shows the subtrees with a quota, and marks those that exceed it.
 pub(crate) fn quotas(state: &State) -> String {
     let exceeded: Vec<_> = state.exceeded_quotas().map(|(path, _)| path).collect();
     let number = |limit: Option<u64>| limit.map_or("-".into(), |limit| limit.to_string());

@@ -1,8 +1,8 @@
-//! The promises of every step, in terms of what clients can see before and after it.
+//! The promises that each step must keep, in terms of what clients can see before and after it.
 //!
-//! The specification predicts nothing and copies no state: it looks at two states from outside, and
-//! reports a step that must not be. So it can disagree with the code and with the model, which both
-//! compute the holders.
+//! The specification predicts no result and copies no state: it compares two states as clients see
+//! them, and reports a step that is forbidden. So it can disagree with the code and with the model,
+//! which both compute the holders.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,13 +27,14 @@ struct SeenContender {
     token: u64,
     session: Option<u64>,
     born: u64,
-    /// True for a ticket that a client made by a create.
+    /// True for a ticket that a client made with a plain create.
     by_hand: bool,
-    /// Place in the order of turns: upgraded writers, then higher priorities, then smaller numbers.
+    /// Sort key for the order of turns: upgraded writers, then higher priorities, then smaller
+    /// numbers.
     place: (bool, Reverse<u32>, String, u64),
 }
 
-/// A lock, as it is seen from outside.
+/// A lock as its clients see it.
 #[derive(Clone, Debug, Default)]
 struct Sight {
     permits: Option<u32>,
@@ -45,7 +46,7 @@ impl Sight {
         self.contenders.iter().filter(|seen| seen.has_it).collect()
     }
 
-    /// Tells whether more permits are held than there are.
+    /// Tells whether the holders have more permits than the semaphore has.
     fn is_over_full(&self) -> bool {
         let permits = |seen: &&SeenContender| if let Share::Permits(count) = seen.share { count } else { 0 };
         self.permits.is_some_and(|limit| self.holders().iter().map(permits).sum::<u32>() > limit)
@@ -72,15 +73,15 @@ impl Sight {
     }
 }
 
-/// The specification, with the parts of the log that it has to remember.
+/// The specification, with the facts that it must remember from earlier steps.
 #[derive(Default)]
 pub(crate) struct Specification {
-    /// Tickets of waiting multi-locks that later tickets may overtake, with their czxids, because a
-    /// path can be used again.
+    /// Tickets of waiting multi-locks that later tickets may overtake, with their czxids, because
+    /// another ticket may get the path later.
     backfill: BTreeSet<(ZPath, u64)>,
-    /// Writers that were readers, with their czxids, each with its reader.
+    /// Write tickets of upgrades, with their czxids, each with its read ticket.
     upgraded: BTreeMap<(ZPath, u64), ZPath>,
-    /// Largest token that each lock has shown.
+    /// Largest token of each lock that was seen.
     tokens: BTreeMap<ZPath, u64>,
     before: BTreeMap<ZPath, Sight>,
     versions: BTreeMap<ZPath, (u64, i32, u64)>,
@@ -95,7 +96,8 @@ impl Specification {
         for (lock, sight) in &after {
             let before = self.before.remove(lock).unwrap_or_default();
             let tell = |what: String| Err(format!("{lock}: {what}\nbefore: {before:#?}\nafter: {sight:#?}"));
-            // Where a limit was lowered, holders go on, and no waiter comes to hold meanwhile.
+            // When a limit is lowered, holders keep their permits, and no waiter is granted the
+            // lock until it fits.
             let lowered = sight.permits < before.permits || before.is_over_full();
             if !lowered || has_new_holder(&before, sight) {
                 self.holders_fit(sight).or_else(tell)?;
@@ -114,7 +116,8 @@ impl Specification {
         self.tree_is_whole(state, &paths)
     }
 
-    /// Notes facts that no queue shows: tickets that may be passed, and writers that were readers.
+    /// Records facts that no queue shows: tickets that may be overtaken, and the pairs of tickets
+    /// in upgrades.
     fn remember(&mut self, txn: &Txn, applied: &TxnOutcome, state: &State) {
         let Ok(Reply::Acquired { ticket, .. }) = &applied.reply else { return };
         match &txn.request.op {
@@ -158,9 +161,9 @@ impl Specification {
         }
     }
 
-    /// Checks that the holders fit together: one alone, or many with a share, or as many as there
-    /// are permits. A writer may hold beside the readers of its own session: an upgrade or a
-    /// downgrade is under way.
+    /// Checks that the holders fit together: one with the whole lock, or many readers, or tickets
+    /// within the number of permits. A writer may hold beside readers of its own session, in an
+    /// upgrade or a downgrade.
     fn holders_fit(&self, sight: &Sight) -> Result<(), String> {
         let holders = sight.holders();
         let alone = holders.iter().find(|seen| seen.share == Share::All);
@@ -169,8 +172,8 @@ impl Specification {
             let mut strangers = holders.iter().filter(|seen| seen.path != alone.path && !own(seen));
             return strangers.try_for_each(|seen| Err(format!("{} holds beside {}", seen.path, alone.path)));
         }
-        // A ticket that held alone may have become a permit, when its lock became a semaphore. Its
-        // holder goes on, and so does a reader beside it.
+        // A ticket with the whole lock may have become one with a permit, when its lock became a
+        // semaphore. It keeps holding, and so does a reader beside it.
         let permit_of = |seen: &SeenContender| {
             holders.iter().any(|one| one.share != Share::OneOfMany && one.session == seen.session)
         };
@@ -184,8 +187,9 @@ impl Specification {
         Ok(())
     }
 
-    /// Checks that a new holder has passed no waiting contender. Exceptions are contenders that may
-    /// be passed, and grants out of turn: a hand-over, and a reader beside its own writer.
+    /// Checks that a new holder has overtaken no waiter. Exceptions are waiters that may be
+    /// overtaken, and grants ahead of the order: a hand-over, and a reader beside the writer of its
+    /// own session.
     fn grants_are_in_turn(&self, before: &Sight, after: &Sight, txn: &Txn) -> Result<(), String> {
         let named = match &txn.request.op {
             Op::HandOver { to, .. } => Some(to),
@@ -193,7 +197,7 @@ impl Specification {
         };
         let held = |seen: &&SeenContender| before.contenders.iter().any(|old| is_same(old, seen) && old.has_it);
         for new in after.holders().into_iter().filter(|seen| !held(seen) && Some(&seen.path) != named) {
-            // A queue shows the priorities of its waiters.
+            // A queue shows priorities only for waiters, so the priority is that before the grant.
             let waited = before.contenders.iter().find(|old| is_same(old, new)).map(|old| old.place.clone());
             let place = waited.unwrap_or_else(|| match &txn.request.op {
                 Op::Acquire(acquire) => (new.place.0, Reverse(acquire.priority), new.place.2.clone(), new.place.3),
@@ -218,7 +222,7 @@ impl Specification {
         self.backfill.contains(&(seen.path.clone(), seen.born)) && sight.permits.is_none()
     }
 
-    /// Checks that no grant is lost: a contender with its turn and with room does not wait.
+    /// Checks that no grant is missing: the first waiter does not wait if it fits.
     fn nobody_waits_in_vain(&self, state: &State, lock: &ZPath, all: &BTreeMap<ZPath, Sight>) -> Result<(), String> {
         let mut passed = false;
         for next in all[lock].queue() {
@@ -233,8 +237,8 @@ impl Specification {
         Ok(())
     }
 
-    /// Tells whether there is room for a ticket, or for all tickets of a multi-lock, without
-    /// passing a contender that must not be passed.
+    /// Tells whether a ticket, or all tickets of a multi-lock, could hold without overtaking a
+    /// waiter that must not be overtaken.
     fn could_hold(&self, state: &State, ticket: &ZPath, all: &BTreeMap<ZPath, Sight>) -> bool {
         let parts = lock::parts(state, ticket).map_or_else(|| vec![ticket.clone()], <[ZPath]>::to_vec);
         parts.iter().all(|part| {
@@ -244,8 +248,8 @@ impl Specification {
             beside.retain(|seen| self.upgraded.get(&(part.clone(), own.born)) != Some(&seen.path));
             let blocked =
                 sight.queue().into_iter().any(|seen| seen.place < own.place && !self.may_be_passed(seen, sight));
-            // In a semaphore a token tells holders apart, so an entry grants only one of the
-            // tickets that would get its zxid.
+            // In a semaphore the holders must have different tokens, so an entry grants only one of
+            // the tickets that would get its zxid as token.
             let now = state.last_zxid().0;
             let largest = sight.contenders.iter().map(|seen| if seen.has_it { seen.token } else { 0 }).max();
             let token_is_taken = sight.permits.is_some() && own.born <= largest.unwrap_or(0) && largest == Some(now);
@@ -253,8 +257,8 @@ impl Specification {
         })
     }
 
-    /// Checks that each znode has its parent, that each ephemeral has its session or time to
-    /// linger, and that no version of a znode falls.
+    /// Checks that each znode has its parent, that each ephemeral znode has an open session or is
+    /// kept for its lock-delay, and that no version of a znode falls.
     fn tree_is_whole(&mut self, state: &State, paths: &[ZPath]) -> Result<(), String> {
         let mut versions = BTreeMap::new();
         for path in paths {
@@ -284,7 +288,7 @@ fn has_new_holder(before: &Sight, after: &Sight) -> bool {
     after.holders().iter().any(|seen| !held(&seen))
 }
 
-/// Checks that a holder keeps the lock and its token until its ticket goes.
+/// Checks that a holder keeps the lock and its token until its ticket is removed.
 fn holders_stay(before: &Sight, after: &Sight) -> Result<(), String> {
     for old in before.holders() {
         if let Some(new) = after.contenders.iter().find(|seen| is_same(seen, old))
@@ -296,8 +300,8 @@ fn holders_stay(before: &Sight, after: &Sight) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that a grant has a larger token than the grants of earlier entries, and one of its own
-/// unless it is a share.
+/// Checks that a grant has a larger token than grants of earlier entries, and, unless it is a
+/// reader's, a token that no other holder has.
 fn tokens_rise(before: &Sight, after: &Sight, largest: u64) -> Result<(), String> {
     let held = |seen: &SeenContender| before.contenders.iter().any(|old| is_same(old, seen) && old.has_it);
     for new in after.holders().into_iter().filter(|seen| !held(seen)) {
@@ -309,7 +313,7 @@ fn tokens_rise(before: &Sight, after: &Sight, largest: u64) -> Result<(), String
     Ok(())
 }
 
-/// Every znode, the root first.
+/// Paths of all znodes, the root first.
 fn all_paths(state: &State) -> Vec<ZPath> {
     let mut paths = vec![ZPath::root()];
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! Recorder of the history while it happens.
+//! Recorder of a run's history, in memory and in `history.jsonl`.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
@@ -27,7 +27,7 @@ struct Tape {
     file: BufWriter<File>,
     counts: Counts,
     next_process: u64,
-    /// The first failure to write the file.
+    /// First error in writing the file; [`Recorder::finish`] returns it.
     error: Option<io::Error>,
 }
 
@@ -58,14 +58,14 @@ impl Recorder {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Returns a process that was never used.
+    /// Returns the number of a process that the history does not have yet.
     pub fn new_process(&self) -> u64 {
         let mut tape = self.tape();
         tape.next_process += 1;
         tape.next_process - 1
     }
 
-    /// Adds an entry to the history.
+    /// Adds an entry to the history, with the next index and the present time.
     pub fn record(&self, mut entry: Entry) {
         let mut tape = self.tape();
         entry.index = tape.entries.len() as u64;

@@ -1,4 +1,4 @@
-//! `jepsen all`: every workload under every fault, and a table.
+//! The command `jepsen all`: runs every workload under every fault and writes a table.
 
 mod one;
 mod table;
@@ -38,8 +38,8 @@ pub(crate) async fn run(all: &All) -> Result<Validity, String> {
     done.map(|()| table.worst())
 }
 
-/// Returns the table so far, and the runs that are missing in it. Everything that can be refused is
-/// refused here.
+/// Returns the table so far, and the runs that are missing in it. Options that cannot work are
+/// refused here, before the first run.
 fn prepare(all: &All, seed: u64) -> Result<(Table, Vec<Planned>), String> {
     std::fs::create_dir_all(&all.common.store).map_err(|error| format!("the store: {error}"))?;
     let mut planned = Vec::new();
@@ -114,7 +114,7 @@ async fn run_all(planned: Vec<Planned>, table: &mut Table, parallel: usize, limi
         let left = began.elapsed().mul_f64((count - done) as f64 / done as f64).as_secs().div_ceil(60);
         say(&format!("[{done}/{count}, {left} min left] {}", row.told()));
         table.add(row);
-        // Written after every run: a matrix takes hours, and a part of it is worth something.
+        // The table is written after every run, because a matrix takes hours and may be cut off.
         table.write()?;
     }
 }

@@ -7,7 +7,7 @@
 //! | a problem with `outcome: unknown` | info | fail |
 //! | no connection: nothing was sent | fail | fail |
 //! | the connection broke after sending, or no answer in time | info | fail |
-//! | anything else: no problem+json, a body that cannot be read, an undocumented status | info | fail |
+//! | anything else: no problem+json, an unreadable body, an undocumented status | info | fail |
 //!
 //! A read that has no answer changed nothing, so it counts as failed. A write in doubt is always
 //! `info`.

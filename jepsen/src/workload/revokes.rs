@@ -97,8 +97,8 @@ impl Revokes {
     }
 
     /// Revokes a random lock in use: without a deadline, with a deadline of 0.2 to 1.5 s, or (for
-    /// every second lock) with a deadline of 0. On the other locks a stubborn holder has time to
-    /// act after its deadline, which the checker judges.
+    /// every second lock) with a deadline of 0. The other locks are never taken away at once, so
+    /// that the checker can judge holders that act after their deadline.
     async fn ask(&self, client: &mut Client) {
         let (epoch, number) = self.pool.place(client);
         let (lock, at_once) = (self.pool.lock((epoch, number)), (epoch + number) % 2 == 1);

@@ -20,8 +20,8 @@ const SUPER: &str = "Basic c3VwZXI6dGVzdA==";
 
 /// Checks by digests that all nodes come to one state at one zxid.
 ///
-/// Ends at once when two digests at one zxid differ. Restarts a node that ended because of a disk
-/// fault.
+/// Ends at once when two digests at one zxid differ. Restarts a node that ended because of a broken
+/// disk or a lack of memory.
 pub async fn check(cluster: &mut Cluster) -> Verdict {
     let mut verdict = Verdict::default();
     let deadline = Instant::now() + AGREE_MAX;

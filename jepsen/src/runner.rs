@@ -106,7 +106,7 @@ pub struct Options {
     pub settings: String,
     /// Means by which links are broken.
     pub network: NetworkKind,
-    /// Number of znodes of 24 KiB that are written before clients begin: see [`crate::ballast`].
+    /// Number of znodes of 24 KiB that are written before clients begin, to make snapshots larger.
     pub ballast: u64,
     /// Leaves out the part of the client's protocol that the promise needs, to see that the checker
     /// finds the broken promise: see [`has_negative`].

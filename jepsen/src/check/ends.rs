@@ -12,7 +12,7 @@ const LOSSES: [&str; 2] = ["session-expired", "auth-failed"];
 const TICKET_LOSSES: [&str; 2] = ["ticket-gone", "lock-not-held"];
 /// Operations that ask for a lock, or for another hold of it.
 pub(super) const TAKES: [&str; 4] = ["acquire", "enqueue", "upgrade", "downgrade"];
-/// Operations that an answer may grant a lock to.
+/// Operations that may be answered with a granted lock.
 pub(super) const GRANTS: [&str; 5] = ["acquire", "enqueue", "await", "upgrade", "downgrade"];
 /// Operations that succeed only while their session lives, so that a success proves it.
 const DONE_IN_SESSION: [&str; 5] = ["acquire", "enqueue", "upgrade", "downgrade", "release"];

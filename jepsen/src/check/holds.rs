@@ -52,7 +52,7 @@ impl Hold<'_> {
         self.shared && other.shared || self.permits.is_some() && other.permits.is_some()
     }
 
-    /// Tells whether a reader or an owner of permits has the hold, and not an exclusive holder.
+    /// Tells whether the hold is of a reader or of permits, and not exclusive.
     fn is_together(&self) -> bool {
         self.shared || self.permits.is_some()
     }

@@ -215,7 +215,7 @@ impl Node {
     /// [`Node::ends`].
     ///
     /// # Errors
-    /// When the process cannot be started, or still runs after [`STOP_MAX`].
+    /// When the process cannot be started, or still runs after 30 s.
     pub async fn start_to_the_end(&mut self) -> io::Result<Refused> {
         self.start()?;
         let deadline = Instant::now() + STOP_MAX;

@@ -76,8 +76,8 @@ impl HeldAnswers {
                 let others = scene.others(self.leader);
                 let leader = scene.cluster.leader_seen_by(&others).await;
                 if leader.is_some_and(|leader| leader != self.leader) {
-                    // Time for the new leader to acknowledge a write. Within a second, because then
-                    // connections without an answer are closed.
+                    // Time for the new leader to acknowledge a write. It is short, because the old
+                    // leader closes a connection a second after its last message.
                     (Stage::Deposed, between(scene.rng, 20, 150))
                 } else if since.elapsed() > DEPOSED_MAX {
                     scene.set_links(Rules::new())?;

@@ -18,8 +18,8 @@ pub(super) const SUPER: &str = "Basic c3VwZXI6dGVzdA==";
 const REFUSED: i32 = 1;
 /// Text in the last lines of a node that does not know the cluster's level.
 const WORDS: &str = "start a newer zlock";
-/// Number of requests to raise the level before it counts as refused. A new leader refuses until it
-/// knows the versions of all members.
+/// Number of requests to raise the level before that counts as refused. A new leader refuses until
+/// it has been in contact with all members.
 const TRIES: u32 = 40;
 
 /// Step of the operator who upgrades the cluster.

@@ -14,7 +14,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use zlock_client::api::{Outcome, ProblemType};
 
-/// Requests that the test refuses: the first `count` ones that contain `word`.
+/// Requests that the test refuses: on each connection the first `count` requests that begin with
+/// `word`.
 #[derive(Clone, Copy)]
 struct Refusals {
     word: &'static str,

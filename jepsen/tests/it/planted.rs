@@ -464,7 +464,7 @@ fn a_run_in_which_nothing_was_judged_is_in_doubt() {
         assert_eq!(verdict.valid, Validity::Unknown, "{workload:?}: {verdict:#?}");
         assert!(verdict.doubts.iter().any(|doubt| doubt.contains("nothing was judged")), "{workload:?}: {verdict:#?}");
     }
-    // A node that tells watchers no events.
+    // A run in which a watcher was told no event is in doubt, too.
     let history = |poll: &str| {
         format!(
             r#"

@@ -65,12 +65,12 @@ impl Client {
         self.http.send(node, call).await
     }
 
-    /// Begins an operation.
+    /// Records the invocation of an operation.
     pub fn invoke(&mut self, f: &str, value: Value) {
         self.note(Kind::Invoke, f, value, None, None, None);
     }
 
-    /// Ends an operation.
+    /// Records the completion of an operation. After `Info` the client goes on as a new process.
     pub fn end(&mut self, outcome: Kind, f: &str, value: Value, error: Option<String>, answer: Option<&Answer>) {
         let node = answer.map(|answer| answer.node);
         let zxid = answer.and_then(|answer| answer.zxid).filter(|_| outcome == Kind::Ok);
@@ -81,7 +81,7 @@ impl Client {
         }
     }
 
-    /// Ends an operation with the outcome of its answer.
+    /// Records the completion of an operation with the outcome, error, node and zxid of its answer.
     pub fn end_as(&mut self, answer: &Answer, f: &str, value: Value) {
         self.end(answer.outcome, f, value, answer.error.clone(), Some(answer));
     }

@@ -17,7 +17,7 @@ pub enum Kind {
     Ok,
     /// The operation did not happen, and never will.
     Fail,
-    /// The operation may have happened, or may yet.
+    /// The outcome is unknown: the operation may have happened, or may still happen.
     Info,
 }
 
@@ -51,7 +51,7 @@ pub struct Entry {
     /// Type of the entry: an invocation, or a completion with its outcome.
     #[serde(rename = "type")]
     pub kind: Kind,
-    /// The function: `read`, `write`, `acquire`, ...
+    /// Name of the operation: `read`, `write`, `acquire`, ...
     pub f: String,
     /// Argument at the invocation, result at the completion. The workload says its shape.
     pub value: Value,
@@ -61,7 +61,7 @@ pub struct Entry {
     /// Number of the node that was asked, from 1; `None` at an invocation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<u64>,
-    /// `Zlock-Zxid` of the answer, where the workload's checker may rely on it.
+    /// Zxid of an `ok` answer; `None` where the workload's checker must not rely on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zxid: Option<u64>,
 }
@@ -72,7 +72,7 @@ pub struct Entry {
 pub struct Operation {
     /// Number of the client.
     pub process: u64,
-    /// The function.
+    /// Name of the operation: `read`, `write`, `acquire`, ...
     pub f: String,
     /// Value of the invocation.
     pub argument: Value,

@@ -31,8 +31,8 @@ struct Tape {
     error: Option<io::Error>,
 }
 
-/// The history of a run. An entry gets its index and its time under one lock, so both rise
-/// together.
+/// Recorder of the history of a run. An entry gets its index and its time while one mutex is held,
+/// so both rise together.
 pub struct Recorder {
     began: Instant,
     tape: Mutex<Tape>,
@@ -106,10 +106,10 @@ impl Recorder {
         self.tape().counts
     }
 
-    /// Returns the whole history.
+    /// Returns the whole history, after writing the rest of the file.
     ///
     /// # Errors
-    /// When the file could not be written.
+    /// When a write to the file has failed, now or before.
     pub fn finish(&self) -> io::Result<Vec<Entry>> {
         let mut tape = self.tape();
         tape.file.flush()?;

@@ -90,7 +90,7 @@ pub struct Options {
     pub store: PathBuf,
     /// Empty directory for the results, instead of a new one below `store`.
     pub dir: Option<PathBuf>,
-    /// The program `zlock`; `None` is the one beside this program.
+    /// Path of the program `zlock`; `None` for the one in the directory of this program.
     pub zlock: Option<PathBuf>,
     /// A program `zlock` that knows one level (version of the data format) more, for the nemesis
     /// `upgrade`.
@@ -134,11 +134,11 @@ pub struct Progress {
 pub struct Results {
     /// Verdict of the whole run.
     pub valid: Validity,
-    /// The workload.
+    /// Name of the workload.
     pub workload: String,
     /// Command that repeats the run.
     pub command: String,
-    /// The seed.
+    /// Seed of the run's random choices.
     pub seed: u64,
     /// Operations that happened.
     pub ok: u64,
@@ -343,7 +343,8 @@ impl Run {
                         return Ok((worker, client));
                     }
                     tokio::time::sleep_until(slot.into()).await;
-                    // Setting up may fail while the cluster is down; the next step tries again.
+                    // A step may fail to open a session or to create a znode while the cluster is
+                    // down. The next step tries again, so the error counts only at the end.
                     if let Err(why) = work.step(&mut worker, &mut client).await
                         && end.get().is_some_and(|end| Instant::now() >= *end)
                     {

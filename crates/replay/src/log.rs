@@ -30,7 +30,7 @@ pub enum Error {
     /// The directory has no data of a node.
     #[error("{0} is no data directory of a node: it has no file `node`")]
     NoData(PathBuf),
-    /// The storage does not open.
+    /// The storage in the directory cannot be opened.
     #[error(transparent)]
     Storage(#[from] storage::Error),
     /// The log or the snapshot cannot be read.

@@ -46,8 +46,8 @@ impl Disk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Cuts the power, which comes back at once. A hanging fsync fails. The seed decides which
-    /// unsynced changes survive.
+    /// Simulates a loss of power, after which the disk works at once. A hanging fsync fails. The
+    /// seed decides which unsynced changes survive.
     pub fn cut(&self, seed: u64) -> Cut {
         self.go_on();
         self.state().tree.cut(seed)

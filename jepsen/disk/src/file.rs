@@ -32,7 +32,7 @@ impl Content {
     }
 }
 
-/// A file with both of its contents.
+/// A file with its present content and its durable content.
 #[derive(Debug, Default)]
 pub(crate) struct File {
     now: Content,

@@ -196,7 +196,7 @@ fn an_fsync_fails_and_forgets_what_it_should_have_written() {
     file.sync_data().unwrap();
     drop(file);
     assert_eq!(fs::read_to_string(dir.path().join("a")).unwrap(), "lost");
-    // A process that is started later reads it from the disk.
+    // An fsync through a read-only handle drops the cache, so that reads come from the disk.
     File::open(dir.path().join("a")).unwrap().sync_all().unwrap();
     assert_eq!(fs::read(dir.path().join("a")).unwrap(), [0; 4]);
     mounted.cut(1);

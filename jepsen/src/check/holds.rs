@@ -22,7 +22,7 @@ use crate::verdict::Verdict;
 #[derive(Clone, Debug)]
 pub(super) struct Hold<'a> {
     pub(super) lock: &'a str,
-    /// The session.
+    /// Id of the session that holds the lock.
     pub(super) owner: u64,
     /// The fencing token.
     pub(super) token: u64,
@@ -36,7 +36,8 @@ pub(super) struct Hold<'a> {
     pub(super) until: u64,
     /// Operations that prove the hold, for a finding.
     pub(super) shown: Vec<&'a Operation>,
-    /// Operation that was answered with the lock.
+    /// Operation that was answered with the grant; for a proven hold, the first operation that
+    /// proves it.
     pub(super) grant: &'a Operation,
     /// Index at which the lock was first asked for.
     asked: u64,

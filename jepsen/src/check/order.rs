@@ -8,7 +8,7 @@ use crate::verdict::Verdict;
 pub(super) struct Numbered<'a> {
     /// The operation.
     pub(super) operation: &'a Operation,
-    /// Index at which the number was asked for.
+    /// Index in the history at which the number was asked for.
     pub(super) call: u64,
     /// Number in the answer.
     pub(super) number: u64,

@@ -12,7 +12,7 @@ use crate::verdict::Verdict;
 /// Facts from the data of one node.
 #[derive(Clone, Debug)]
 pub struct NodeFacts {
-    /// The node.
+    /// Number of the node, from 1.
     pub node: u64,
     facts: Vec<Fact>,
     began: u64,
@@ -123,7 +123,7 @@ pub fn check(workload: Workload, nodes: &[NodeFacts], operations: &[Operation]) 
     let facts: usize = nodes.iter().map(|node| node.facts.len()).sum();
     verdict.figure("replayed-facts", facts);
     verdict.figure("replayed-grants-told", told);
-    // A log that begins behind a snapshot may have nothing left to compare.
+    // A log that begins after a snapshot may have no grant that could be compared.
     if workload.has_locks() && told == 0 && nodes.iter().any(|node| node.began == 0) {
         verdict.doubt("no grant that a client was told of was looked for in the log");
     }

@@ -10,9 +10,9 @@ use crate::verdict::Verdict;
 /// answer that says that the client still waits.
 #[derive(Clone, Debug)]
 pub(super) struct Wait<'a> {
-    /// The lock.
+    /// Path of the lock.
     pub(super) lock: &'a str,
-    /// The session.
+    /// Id of the session that waits.
     pub(super) owner: u64,
     /// Token of the grant that ended the wait; `None` if no answer has it.
     pub(super) token: Option<u64>,

@@ -14,9 +14,10 @@ type Change = (String, String);
 /// Events that one watcher was told, and the ranges of zxids that its polls covered.
 #[derive(Default)]
 struct Stream<'a> {
-    /// Zxid at which the last answer ended, and at which the next one must begin.
+    /// Zxid up to which the last answer told events, and that answer. The next poll must begin
+    /// there.
     upto: Option<(u64, &'a Operation)>,
-    /// The last event.
+    /// Zxid of the last event, and the poll that told it.
     last: Option<(u64, &'a Operation)>,
     /// Ranges of zxids that polls covered, as (exclusive start, inclusive end, poll). The watcher
     /// must have been told all events in them.

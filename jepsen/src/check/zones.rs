@@ -24,7 +24,7 @@ pub enum ZoneVerdict {
     Linearizable,
     /// No order of the operations explains every answer.
     NotLinearizable {
-        /// Kind of the contradiction.
+        /// Kind of the contradiction, such as `stale-read`.
         kind: &'static str,
         /// Positions of the operations that contradict each other.
         part: Vec<usize>,

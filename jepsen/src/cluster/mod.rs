@@ -78,7 +78,8 @@ pub struct Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // A process that waits for its disk cannot die before the disk answers.
+        // A process that waits for an fsync ends only after that returns. So SIGKILL is sent first,
+        // and then the disks are freed.
         for node in &mut self.nodes {
             node.condemn();
         }

@@ -51,8 +51,8 @@ pub struct Ended {
     pub for_its_disk: bool,
     /// True when the kernel killed the process because its control group had no memory left.
     pub for_its_memory: bool,
-    /// True when the node found its data damaged and refused to start; its message says to move the
-    /// data away.
+    /// True when the node found its data damaged and refused to start. Its message then says that
+    /// the data must be moved away.
     pub refused_damage: bool,
     /// The end of the node's log.
     pub last_lines: Vec<String>,
@@ -466,7 +466,7 @@ impl Node {
         let names: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         let being_written = names.iter().any(|path| path.extension().is_some_and(|end| end == "new"));
         let finished = names.iter().filter(|path| path.extension().is_none()).count();
-        // There is a finished snapshot besides the current one.
+        // A second finished snapshot beside the current one was just to be installed.
         being_written || finished > usize::from(self.data_dir.join("snapshot").exists())
     }
 

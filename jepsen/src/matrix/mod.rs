@@ -19,7 +19,8 @@ use crate::say;
 
 use table::{Cell, Table};
 
-/// Faults that are not run by themselves: parts of `partition`, and those that need an operator.
+/// Faults that `jepsen all` leaves out unless `--nemeses` names them: the parts of `partition`,
+/// which runs as a whole, `stop`, and faults that need an operator.
 const LEFT_OUT: [&str; 7] = ["halves", "isolate-leader", "ring", "one-way", "stop", "transfer", "upgrade"];
 
 /// One run that is still to be made.
@@ -77,7 +78,7 @@ fn cells(all: &All) -> Vec<(Workload, Cell)> {
     cells
 }
 
-/// The faults that are run when none is named: each alone, and some together.
+/// Returns the faults that are run without `--nemeses`: each alone, and three together.
 fn nemeses() -> Vec<String> {
     let alone = Fault::all().map(Fault::name).filter(|name| !LEFT_OUT.contains(name));
     let all = ["none", "partition"].into_iter().chain(alone).chain(["kill+pause-leader+partition"]);

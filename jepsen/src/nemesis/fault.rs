@@ -70,7 +70,7 @@ pub enum Fault {
     Asymmetric,
     /// Wall clocks of single nodes step by up to five seconds, again and again.
     ClockSteps,
-    /// Wall clocks of single nodes go at another rate.
+    /// Wall clocks of single nodes run at half to double their rate.
     ClockRates,
     /// Every fsync of some nodes takes long.
     SlowDisk,
@@ -94,12 +94,12 @@ pub enum Need {
     Nothing,
     /// Links that can delay messages: proxies, not namespaces.
     Delays,
-    /// Connections to nodes from this machine's loopback address (proxies, not namespaces), because
-    /// an operator's password is sent.
+    /// Connections to nodes over this machine's loopback address (proxies, not namespaces), because
+    /// the fault sends an operator's password.
     Operator,
     /// A second, newer program, and the same as [`Need::Operator`].
     NextProgram,
-    /// libfaketime.
+    /// The library libfaketime, which changes a process's wall clock.
     Faketime,
     /// Control groups for this resource.
     Group(Resource),

@@ -84,7 +84,7 @@ impl Scene<'_> {
         (1..=self.cluster.endpoints.len() as u64).collect()
     }
 
-    /// All nodes but one.
+    /// Returns the ids of all nodes except `than`.
     pub(super) fn others(&self, than: u64) -> Vec<u64> {
         self.all().into_iter().filter(|id| *id != than).collect()
     }
@@ -131,7 +131,7 @@ impl Scene<'_> {
     }
 }
 
-/// Combines the rules of all faults.
+/// Combines the rules of all faults: a link gets the effects of all its rules.
 fn together(links: &BTreeMap<&'static str, Rules>) -> Rules {
     let mut all = Rules::new();
     for (link, rule) in links.values().flatten() {

@@ -8,7 +8,8 @@ use super::kind::{Doing, Kind, Scene, rules};
 /// Directed links, and the value that describes them in the history.
 type Links = (Vec<(u64, u64)>, Value);
 
-/// Fault that cuts the links which this function chooses, given the leader's id.
+/// Fault that cuts links. The function chooses them, and gets the leader's id as its second
+/// argument.
 pub(super) struct Cut(pub(super) fn(&mut Scene<'_>, u64) -> Links);
 
 impl Kind for Cut {
@@ -43,7 +44,8 @@ pub(super) fn isolate_leader(scene: &mut Scene<'_>, leader: u64) -> Links {
 pub(super) fn ring(scene: &mut Scene<'_>, _leader: u64) -> Links {
     let mut ring = scene.all();
     scene.rng.shuffle(&mut ring);
-    // On a ring each node sees its neighbours: itself and half of the others, rounded up.
+    // Each node sees itself and its nearest neighbours on the ring: half of the others,
+    // rounded up.
     let reach = ring.len().div_ceil(2) / 2;
     let place = |node: u64| ring.iter().position(|other| *other == node).unwrap_or(0);
     // Three nodes on a ring all see each other, so one link is cut.

@@ -20,7 +20,7 @@ pub(super) struct RestartInLease {
     /// Leader that is paused or cut off at present; `None` without one.
     silenced: Option<u64>,
     restarts: u64,
-    /// Number of nodes whose restart took less than the lease.
+    /// Number of restarts that took less time than the lease.
     in_lease: u64,
     slowest: Duration,
 }

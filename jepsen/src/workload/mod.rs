@@ -63,7 +63,7 @@ pub trait Work: Send + Sync + Sized + 'static {
     /// State that one worker keeps from step to step.
     type Worker: Send + 'static;
 
-    /// Name of the workload. All its znodes lie below a znode of that name.
+    /// Returns the name of the workload, which is also the name of its znode below `/jepsen`.
     fn name(&self) -> &'static str;
 
     /// Creates the znodes that all workers need, before the first step.

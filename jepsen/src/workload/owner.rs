@@ -39,7 +39,7 @@ impl Owner {
 }
 
 impl Owner {
-    /// Returns an owner whose sessions are opened at this door.
+    /// Returns an owner that opens its sessions at this door (HTTP or ZooKeeper's protocol).
     pub(super) fn new(door: Door) -> Owner {
         Owner { door, timeout_ms: SESSION_TIMEOUT_MS, session: None, to_close: Vec::new() }
     }
@@ -59,7 +59,7 @@ impl Owner {
         }
     }
 
-    /// Tells whether there is a session.
+    /// Tells whether the owner has a session for the next operation.
     pub(super) fn has_session(&self) -> bool {
         self.session.is_some()
     }

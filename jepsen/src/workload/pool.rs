@@ -45,7 +45,7 @@ impl Pool {
         Pool { name, count, next: AtomicU64::new(0), used: Mutex::default(), guarded: Made::default() }
     }
 
-    /// The path of a lock.
+    /// Returns the path of the lock with this period and number.
     pub(super) fn lock(&self, (epoch, number): (u64, u64)) -> String {
         format!("{ROOT}/{}/{epoch}-{number}", self.name)
     }
@@ -165,7 +165,7 @@ pub(super) async fn again(session: &Session, tickets: Tickets, value: Value, cal
             return client.end(Kind::Ok, "again", value, None, Some(&answer));
         }
         if Instant::now() > deadline {
-            // The outcome is known: the lock was not granted in time.
+            // `Fail` even if the last try is in doubt: the lock was not granted in time.
             return client.end(Kind::Fail, "again", value, answer.error.clone(), Some(&answer));
         }
         tokio::time::sleep(Duration::from_millis(50)).await;

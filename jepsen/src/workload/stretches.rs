@@ -10,7 +10,7 @@ use crate::client::Client;
 
 /// Number of keys in use at the same time.
 const KEYS: u64 = 5;
-/// Time for which a key is in use.
+/// Length of a period, after which clients change to new keys.
 const EPOCH: Duration = Duration::from_secs(5);
 
 /// Periods of a run of which all keys exist.

@@ -78,7 +78,7 @@ pub(crate) struct Wish<'a> {
 /// Result of a request that was granted the lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Taken {
-    /// Ticket or path by which the lock is released.
+    /// Ticket over HTTP, or path of the client's node over ZooKeeper's protocol. Releases the lock.
     pub(crate) ticket: String,
     /// The fencing token.
     pub(crate) token: u64,

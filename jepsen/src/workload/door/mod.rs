@@ -41,7 +41,7 @@ pub(crate) type Told<T> = Result<(T, Answer), Answer>;
 pub struct Doors {
     /// Doors that workers use.
     pub which: crate::runner::Door,
-    /// `host:port` of each node's ZooKeeper door.
+    /// Address (`host:port`) of each node for ZooKeeper's protocol.
     pub zookeeper: Arc<[String]>,
 }
 

@@ -7,9 +7,9 @@
 //! | a problem with `outcome: unknown` | info | fail |
 //! | no connection: nothing was sent | fail | fail |
 //! | the connection broke after sending, or no answer in time | info | fail |
-//! | anything else: no problem+json, a body that cannot be read, a status nobody promised | info | fail |
+//! | anything else: no problem+json, an unreadable body, an undocumented status | info | fail |
 //!
-//! A read that has no answer changed nothing, so it counts as failed. For a write doubt is always
+//! A read that has no answer changed nothing, so it counts as failed. A write in doubt is always
 //! `info`.
 
 use bytes::Bytes;
@@ -47,7 +47,7 @@ pub struct Answer {
     pub error: Option<String>,
     /// The HTTP status; 0 when there was no answer.
     pub status: u16,
-    /// The body of an answer that is `Ok`.
+    /// Body of the answer; empty when there was no answer.
     pub body: Bytes,
     /// The answer's header `Zlock-Zxid`; `None` without it.
     pub zxid: Option<u64>,
@@ -55,7 +55,7 @@ pub struct Answer {
     pub node: u64,
 }
 
-/// Judges the end of a request by the table above.
+/// Judges the answer to a request, or its absence, by the table in the module's documentation.
 pub fn judge(effect: Effect, ended: Result<testkit::http::Answer, NoAnswer>, node: u64) -> Answer {
     let (zxid, status, body) = match &ended {
         Ok(answer) => (answer.zxid(), answer.status, answer.body.clone()),
@@ -84,11 +84,11 @@ fn problem(status: u16, body: &Bytes) -> (Kind, Option<String>) {
     (outcome, Some(name))
 }
 
-/// Beginning of the errors for which a node broke ZooKeeper's protocol, which no client should see:
-/// see [`Failure::Wrong`].
+/// Prefix of an error that reports a breach of ZooKeeper's protocol by a node: see
+/// [`Failure::Wrong`].
 pub const WRONG: &str = "protocol: ";
 
-/// Judges a failed request over ZooKeeper's protocol by the table above.
+/// Judges a failed request over ZooKeeper's protocol by the same table as [`judge`].
 pub fn judge_failure(failure: &Failure, effect: Effect, node: u64) -> Answer {
     let refused = |error: String| Answer { node, ..Answer::refused(error) };
     match failure {
@@ -101,7 +101,7 @@ pub fn judge_failure(failure: &Failure, effect: Effect, node: u64) -> Answer {
     }
 }
 
-/// Returns the name of an error code in HTTP, for the codes that workloads meet.
+/// Returns the name that HTTP answers have for an error code of ZooKeeper's protocol.
 fn name(code: i32) -> String {
     match code {
         error::NO_NODE => "no-node".into(),
@@ -123,7 +123,7 @@ impl Answer {
         self.outcome == Kind::Ok
     }
 
-    /// Tells whether the answer is the problem of that name.
+    /// Tells whether the answer is the problem (RFC 9457) with this name, such as `node-exists`.
     pub fn is_problem(&self, name: &str) -> bool {
         self.error.as_deref() == Some(name)
     }

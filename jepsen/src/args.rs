@@ -1,4 +1,4 @@
-//! The command line.
+//! Command line of the program `jepsen`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
-/// What to do.
+/// Command to run.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Runs one workload under faults. Exit code: 0 valid, 1 invalid, 2 unknown or the harness
@@ -39,16 +39,16 @@ pub(crate) enum Command {
     All(All),
 }
 
-/// How to run.
+/// Options that `test` and `all` share.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Common {
     /// Nodes of the cluster that is started.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=9))]
     pub(crate) nodes: u64,
-    /// How long clients work, such as 60s or 5m.
+    /// Time for which clients work, such as 60s or 5m.
     #[arg(long, default_value = "60s", value_parser = duration)]
     pub(crate) time: Duration,
-    /// Clients at the same time.
+    /// Number of clients that work at the same time.
     #[arg(long, default_value_t = 10)]
     pub(crate) concurrency: usize,
     /// Steps a second, of all clients together.
@@ -57,14 +57,14 @@ pub(crate) struct Common {
     /// Seed of every random choice, taken from the clock if not given, and printed.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Where results go.
+    /// Directory for the results of all runs.
     #[arg(long, default_value = "store")]
     pub(crate) store: PathBuf,
     /// The program `zlock`. The default is the one in the directory of this program.
     #[arg(long)]
     pub(crate) zlock: Option<PathBuf>,
-    /// A program `zlock` that knows one level more than the other, for the nemesis `upgrade`:
-    /// `cargo build -p zlock --features next-level` makes one.
+    /// A program `zlock` that knows one level (version of the data format) more than `--zlock`, for
+    /// the nemesis `upgrade`. `cargo build -p zlock --features next-level` builds it.
     #[arg(long)]
     pub(crate) zlock_next: Option<PathBuf>,
     /// The program `replay`, which reads the logs of stopped nodes, so that they are judged, too.
@@ -73,20 +73,21 @@ pub(crate) struct Common {
     /// Time between faults.
     #[arg(long, default_value = "5s", value_parser = duration)]
     pub(crate) calm: Duration,
-    /// How long a fault lasts, more or less.
+    /// Approximate time for which a fault lasts.
     #[arg(long, default_value = "5s", value_parser = duration)]
     pub(crate) fault: Duration,
-    /// How links are broken. The default is the best way that this machine has.
+    /// Means by which links between nodes are broken. The default is the best that this machine
+    /// has.
     #[arg(long, value_enum)]
     pub(crate) network: Option<NetworkKind>,
-    /// The door that clients use. Doors other than http are for register, lock, watch and multi.
+    /// Protocol of the clients. zookeeper and both are only for register, lock, watch and multi.
     #[arg(long, value_enum, default_value_t = Door::Http)]
     pub(crate) door: Door,
     /// Number of znodes of 24 KiB created before clients begin. With them snapshots take longer.
     #[arg(long, default_value_t = 0)]
     pub(crate) ballast: u64,
-    /// How far apart snapshots are: small (every 200 entries, 20 kept in the log), large (as
-    /// configured), or half: small in runs with an odd seed.
+    /// Distance between snapshots: small (one every 200 log entries, 20 entries kept in the log),
+    /// large (as configured), or half (small in runs with an odd seed, large in others).
     #[arg(long, default_value = "half")]
     pub(crate) snapshots: String,
     /// A line for the configuration of every node, such as 'disk.snapshot_log_entries = 500'. May
@@ -110,16 +111,17 @@ pub(crate) struct Test {
     /// transfer; separated by commas.
     #[arg(long, default_value = "none", value_delimiter = ',')]
     nemesis: Vec<String>,
-    /// `host:port` of a cluster that runs already. Nothing of it is broken, so only `--nemesis
-    /// none` fits.
+    /// `host:port` of each node of a cluster that runs already. Faults cannot be made in it, so
+    /// `--nemesis` must be none.
     #[arg(long, value_delimiter = ',')]
     endpoints: Vec<String>,
-    /// Leaves out what makes the promise hold (linearizable reads, keys, zxids, resuming, tokens),
-    /// to see that the checker finds it: the verdict must be invalid. For register, exactly-once,
-    /// session, watch and fenced-lock.
+    /// Negative control of the checker: clients leave out a part of their protocol (linearizable
+    /// reads, idempotency keys, zxids, resuming of watches, or tokens), and the verdict must be
+    /// invalid. For register, exactly-once, session, watch and fenced-lock.
     #[arg(long)]
     negative: bool,
-    /// Writes into this directory and ends when stdin does; `jepsen all` starts its runs so.
+    /// Directory for the results of a run that `jepsen all` started. The run ends when its stdin
+    /// ends.
     #[arg(long, hide = true)]
     pub(crate) supervised: Option<PathBuf>,
     #[command(flatten)]
@@ -135,17 +137,16 @@ pub(crate) struct All {
     /// Only these faults, each by itself; `a+b` is both in one run.
     #[arg(long, value_delimiter = ',')]
     pub(crate) nemeses: Vec<String>,
-    /// Number of runs of each cell, with another seed each time.
+    /// Number of runs of each workload under each fault, with another seed each time.
     #[arg(long, default_value_t = 1)]
     pub(crate) rounds: u64,
     /// Runs at the same time, each in a process and a network of its own.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
     pub(crate) parallel: u64,
-    /// A run that is not over this long after its `--time` is cut off and counts as unknown.
+    /// Time that a run may take beyond its `--time`. Then it is stopped and counts as unknown.
     #[arg(long, default_value = "6m", value_parser = duration)]
     pub(crate) grace: Duration,
-    /// Goes on with the matrix that the store has: what was judged valid or invalid is not run
-    /// again.
+    /// Continues the matrix in the store: runs that were judged valid or invalid are not repeated.
     #[arg(long)]
     pub(crate) resume: bool,
     #[command(flatten)]
@@ -202,8 +203,8 @@ impl Common {
         })
     }
 
-    /// Returns further configuration lines for every node of the run with this seed. Keys that
-    /// `--set` gives are left as they are.
+    /// Returns the additional configuration lines for every node of the run with this seed: those
+    /// of `--set`, and those for small snapshots that `--set` does not give.
     fn settings(&self, seed: u64) -> Result<String, String> {
         let small = match self.snapshots.as_str() {
             "small" => true,
@@ -219,7 +220,7 @@ impl Common {
         Ok(lines.join("\n"))
     }
 
-    /// Returns the given seed, or a fresh one.
+    /// Returns the seed of the command line, or else a random one.
     pub(crate) fn seed(&self) -> u64 {
         self.seed.unwrap_or_else(|| fastrand::u64(1..1_000_000_000))
     }

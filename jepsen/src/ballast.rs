@@ -1,5 +1,5 @@
-//! Ballast: znodes that no client uses. They make snapshots long, so that faults meet snapshots
-//! more often.
+//! Ballast: znodes that no client uses. They make snapshots take longer, so that faults happen
+//! during a snapshot more often.
 
 use std::time::{Duration, Instant};
 
@@ -8,14 +8,14 @@ use crate::workload::ROOT;
 
 /// Bytes of one znode's data. Random, because snapshots are compressed.
 const BYTES_EACH: usize = 24 << 10;
-/// Longest time to write one znode; nothing is broken yet.
+/// Longest time to write one znode. No fault is made before all are written.
 const WRITTEN_MAX: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Writes this number of znodes.
+/// Creates this number of ballast znodes, one after the other.
 ///
 /// # Errors
-/// When the cluster does not accept one.
+/// When the cluster does not accept a znode in time.
 pub(crate) async fn load(endpoints: &[String], znodes: u64, seed: u64) -> Result<(), String> {
     let (mut http, mut rng) = (Http::new(endpoints), fastrand::Rng::with_seed(seed));
     let mut node = 1;
@@ -25,7 +25,7 @@ pub(crate) async fn load(endpoints: &[String], znodes: u64, seed: u64) -> Result
         let deadline = Instant::now() + WRITTEN_MAX;
         loop {
             let answer = http.send(node, Call::post(format!("/v1/znodes{ROOT}/ballast-{i}")).body(bytes.clone())).await;
-            // A znode whose earlier request was applied without an answer exists.
+            // The znode exists when an earlier request was applied and its answer was lost.
             if answer.is_ok() || answer.is_problem("node-exists") {
                 break;
             }

@@ -15,7 +15,7 @@ use crate::history::{Entry, Kind, Process};
 use crate::http::{Call, Http};
 use crate::recorder::Recorder;
 
-/// Longest time to set something up before the run is given up.
+/// Longest time for which a request outside of the history is repeated.
 const SETUP_MAX: Duration = Duration::from_secs(60);
 
 /// A client. It is one process of the history. After an operation of unknown outcome it goes on as
@@ -44,7 +44,7 @@ impl Client {
         }
     }
 
-    /// Tells whether the last operation was of unknown outcome, and forgets it.
+    /// Tells whether an operation since the previous call had an unknown outcome.
     pub fn take_crashed(&mut self) -> bool {
         std::mem::take(&mut self.crashed)
     }
@@ -54,23 +54,23 @@ impl Client {
         self.recorder.now_ns()
     }
 
-    /// A node at random, from 1.
+    /// Returns the number of a random node, from 1.
     pub fn any_node(&mut self) -> u64 {
         self.rng.u64(1..=self.http.node_count())
     }
 
-    /// Sends a request to any node, once.
+    /// Sends a request once, to a random node.
     pub async fn send(&mut self, call: Call) -> Answer {
         let node = self.any_node();
         self.http.send(node, call).await
     }
 
-    /// Begins an operation.
+    /// Records the invocation of an operation.
     pub fn invoke(&mut self, f: &str, value: Value) {
         self.note(Kind::Invoke, f, value, None, None, None);
     }
 
-    /// Ends an operation.
+    /// Records the completion of an operation. After `Info` the client goes on as a new process.
     pub fn end(&mut self, outcome: Kind, f: &str, value: Value, error: Option<String>, answer: Option<&Answer>) {
         let node = answer.map(|answer| answer.node);
         let zxid = answer.and_then(|answer| answer.zxid).filter(|_| outcome == Kind::Ok);
@@ -81,13 +81,16 @@ impl Client {
         }
     }
 
-    /// Ends an operation with the outcome of its answer.
+    /// Records the completion of an operation with the outcome, error, node and zxid of its answer.
     pub fn end_as(&mut self, answer: &Answer, f: &str, value: Value) {
         self.end(answer.outcome, f, value, answer.error.clone(), Some(answer));
     }
 
-    /// Makes an operation of one request to any node. `result` returns the history's value for an
-    /// `Ok`; `None` if the answer cannot be read.
+    /// Performs an operation that is one request to a random node. Returns the answer and the
+    /// recorded value.
+    ///
+    /// `result` makes the recorded value from an `Ok` answer. With `None`, for an answer that
+    /// cannot be read, the argument is recorded.
     pub async fn operate(
         &mut self,
         f: &str,
@@ -111,10 +114,11 @@ impl Client {
     /// Sends a request to random nodes until it is answered. The request is not part of the
     /// history.
     ///
-    /// `settled` accepts answers, refusals among them, that count like `Ok`.
+    /// `settled` tells which answers other than `Ok` also end the repetition, such as a refusal
+    /// that was expected.
     ///
     /// # Errors
-    /// The last answer's error, when a minute was not enough.
+    /// The last answer's error, after a minute without success.
     pub async fn insist(&mut self, call: Call, settled: impl Fn(&Answer) -> bool) -> Result<Answer, String> {
         let deadline = Instant::now() + SETUP_MAX;
         loop {
@@ -129,19 +133,19 @@ impl Client {
         }
     }
 
-    /// Makes a persistent znode with this data unless it is there.
+    /// Creates a persistent znode with this data unless the znode exists.
     ///
     /// # Errors
-    /// When a minute was not enough.
+    /// When no request succeeded within a minute.
     pub async fn ensure(&mut self, path: &str, data: &str) -> Result<(), String> {
         let call = Call::post(format!("/v1/znodes{path}")).body(data.to_owned());
         self.insist(call, |answer| answer.is_problem("node-exists")).await.map(|_| ())
     }
 
-    /// Opens a session. A task keeps it alive until the session is dropped or made quiet.
+    /// Opens a session over HTTP. A task keeps the session alive until it is dropped or made quiet.
     ///
     /// # Errors
-    /// When a minute was not enough.
+    /// When no request succeeded within a minute.
     pub async fn open_session(&mut self, timeout_ms: u64) -> Result<Session, String> {
         let wish = OpenSession { timeout: Some(Millis(timeout_ms)), label: "jepsen".into(), client: None };
         let mut answer = self.insist(Call::post("/v1/sessions").json(&wish), |_| false).await?;
@@ -155,11 +159,11 @@ impl Client {
 pub struct Session {
     /// Id of the session: the owner in histories.
     pub id: u64,
-    /// Value of the session header.
+    /// Session key, the value of the session header in HTTP; empty over ZooKeeper's protocol.
     pub key: String,
-    /// The agreed timeout.
+    /// Session timeout as the cluster granted it; zero over ZooKeeper's protocol.
     pub timeout: Duration,
-    /// Client of the ZooKeeper door at which the session was opened, if it was.
+    /// Client of ZooKeeper's protocol that opened the session; `None` for a session over HTTP.
     pub zk: Option<Zk>,
     quiet: Arc<AtomicBool>,
     keeper: Option<AbortHandle>,
@@ -193,7 +197,7 @@ impl Session {
         Session { id, key, timeout: Duration::ZERO, zk: Some(zk), quiet, keeper: None }
     }
 
-    /// Stops or resumes the heartbeats: a client that is paused sends none.
+    /// Stops or resumes the heartbeats, because a paused client sends none.
     pub fn set_quiet(&self, quiet: bool) {
         self.quiet.store(quiet, Ordering::SeqCst);
     }

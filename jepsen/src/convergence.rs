@@ -1,4 +1,4 @@
-//! Check that all nodes hold the same state after everything is healed.
+//! Check that all nodes hold the same state after all faults are healed.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use crate::cluster::Cluster;
 use crate::http::{Call, Http};
 use crate::verdict::Verdict;
 
-/// Longest time for the nodes to agree.
+/// Time within which all nodes must report equal digests at one zxid.
 const AGREE_MAX: Duration = Duration::from_secs(30);
-/// Longest time for a node to walk over its state.
+/// Time limit of a request for a digest, for which a node reads its whole state.
 const DIGEST_MAX: Duration = Duration::from_secs(20);
 
-/// `super:test`, as whom the nodes know their super user.
+/// HTTP basic authentication as `super:test`, the super user in the nodes' configuration.
 const SUPER: &str = "Basic c3VwZXI6dGVzdA==";
 
-/// Compares digests of all that the nodes have applied, at one zxid.
+/// Checks by digests that all nodes come to one state at one zxid.
 ///
-/// Two digests at one zxid that differ are proof enough, at once. A node that has ended for its
-/// disk after the last heal is started again.
+/// Ends at once when two digests at one zxid differ. Restarts a node that ended because of a broken
+/// disk or a lack of memory.
 pub async fn check(cluster: &mut Cluster) -> Verdict {
     let mut verdict = Verdict::default();
     let deadline = Instant::now() + AGREE_MAX;
@@ -47,7 +47,8 @@ pub async fn check(cluster: &mut Cluster) -> Verdict {
             Err(problem) => problem,
         };
         if Instant::now() > deadline {
-            // Other clients may write without end to a cluster that the harness did not start.
+            // A cluster that the harness did not start may have other clients. While they write,
+            // its nodes need not meet at one zxid.
             match cluster.network {
                 Some(_) => verdict.found("not-converged", problem, &[]),
                 None => verdict.doubt(problem),
@@ -58,7 +59,7 @@ pub async fn check(cluster: &mut Cluster) -> Verdict {
     }
 }
 
-/// The digest of the state that each node has applied.
+/// Returns the digest of each node's applied state, in the order of the nodes.
 async fn states(http: &mut Http) -> Result<Vec<StateDigest>, String> {
     let mut states = Vec::new();
     for node in 1..=http.node_count() {
@@ -71,7 +72,7 @@ async fn states(http: &mut Http) -> Result<Vec<StateDigest>, String> {
     Ok(states)
 }
 
-/// Two nodes, from 1, whose digests differ at one zxid.
+/// Returns the numbers, from 1, of two nodes with different digests at one zxid.
 fn diverged(states: &[StateDigest]) -> Option<(usize, usize)> {
     let pairs = (0..states.len()).flat_map(|one| (one + 1..states.len()).map(move |other| (one, other)));
     let differ = |(one, other): &(usize, usize)| {

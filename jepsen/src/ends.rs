@@ -1,4 +1,5 @@
-//! Ends of nodes with their reasons, and losses of power. The history does not contain them.
+//! Judgement of node processes that ended by themselves and of losses of power. The history does
+//! not contain them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +9,15 @@ use crate::cluster::Ended;
 use crate::cluster::disk::Losses;
 use crate::verdict::Verdict;
 
-/// Reports nodes that ended without a reason. A broken disk or a lack of memory is a reason.
+/// Reports nodes that ended without an excuse. A broken disk or a lack of memory is an excuse, if
+/// the nemesis made it.
 pub(crate) fn judge(ends: &[Ended], verdict: &mut Verdict) {
     let mut times = BTreeMap::<u64, u64>::new();
     for end in ends.iter().filter(|end| !end.is_excused()) {
         *times.entry(end.node).or_default() += 1;
     }
     for (node, times) in times {
-        // The first end tells most.
+        // Only a node's first end is shown; the other ones are counted.
         let Some(end) = ends.iter().find(|end| end.node == node && !end.is_excused()) else { continue };
         let detail = format!("node {node} ended unexpectedly ({times}x): {}", end.how);
         verdict.found_outside("node-ended", detail, end.last_lines.clone());
@@ -34,7 +36,8 @@ pub(crate) fn judge(ends: &[Ended], verdict: &mut Verdict) {
     }
 }
 
-/// Notes the losses of power, and the nodes that refused their data after one.
+/// Adds figures on losses of power and on nodes that refused their damaged data afterwards. Notes
+/// a doubt when the losses of power destroyed no unsynced data.
 pub(crate) fn judge_losses(losses: Losses, ends: &[Ended], verdict: &mut Verdict) {
     let refused: BTreeSet<u64> = ends.iter().filter(|end| end.says_damaged()).map(|end| end.node).collect();
     verdict.figure("node-power-losses", losses.nodes);

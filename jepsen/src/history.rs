@@ -1,8 +1,8 @@
 //! Histories in Jepsen's format: what was asked, what was answered, when.
 //!
 //! An operation is two entries, an invocation and a completion by the same process. A completion is
-//! `ok` (it happened), `fail` (it did not happen) or `info` (nobody knows). A process whose
-//! operation ended as `info` never invokes again: the worker goes on as a new process.
+//! `ok` (it happened), `fail` (it did not happen) or `info` (the outcome is unknown). A process
+//! with an operation that ended as `info` never invokes again: its worker goes on as a new process.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -17,7 +17,7 @@ pub enum Kind {
     Ok,
     /// The operation did not happen, and never will.
     Fail,
-    /// The operation may have happened, or may yet.
+    /// The outcome is unknown: the operation may have happened, or may still happen.
     Info,
 }
 
@@ -48,38 +48,38 @@ pub struct Entry {
     pub time: u64,
     /// Author of the operation.
     pub process: Process,
-    /// Side of the operation: its invocation, or one of its ends.
+    /// Type of the entry: an invocation, or a completion with its outcome.
     #[serde(rename = "type")]
     pub kind: Kind,
-    /// The function: `read`, `write`, `acquire`, ...
+    /// Name of the operation: `read`, `write`, `acquire`, ...
     pub f: String,
     /// Argument at the invocation, result at the completion. The workload says its shape.
     pub value: Value,
     /// Reason for which the operation failed or is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The node that answered, or was asked.
+    /// Number of the node that was asked, from 1; `None` at an invocation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<u64>,
-    /// `Zlock-Zxid` of the answer, where the workload's checker may rely on it.
+    /// Zxid of an `ok` answer; `None` where the workload's checker must not rely on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zxid: Option<u64>,
 }
 
-/// An operation: an invocation with its completion. Times are indexes into the history, so they
-/// never tie.
+/// An operation: an invocation with its completion. `call` and `complete` are indexes into the
+/// history, so no two of them are equal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {
     /// Number of the client.
     pub process: u64,
-    /// The function.
+    /// Name of the operation: `read`, `write`, `acquire`, ...
     pub f: String,
     /// Value of the invocation.
     pub argument: Value,
     /// Outcome; `Info` when there is no completion.
     pub outcome: Kind,
-    /// Value of the answer; null when the operation failed. With `Info`, the value that the client
-    /// had worked out before.
+    /// Value of the completion: the result after `Ok`, and what the client recorded after `Info`.
+    /// Null when the operation failed or has no completion.
     pub result: Value,
     /// The index of the invocation.
     pub call: u64,
@@ -98,8 +98,8 @@ pub struct Operation {
 /// out.
 ///
 /// # Errors
-/// When a process does two things at once, completes what it did not begin, or goes on after an
-/// unknown outcome.
+/// When a process has two operations at once, completes one that it did not invoke, or goes on
+/// after an unknown outcome.
 pub fn operations(entries: &[Entry]) -> Result<Vec<Operation>, String> {
     let mut operations: Vec<Operation> = Vec::new();
     let mut open = std::collections::BTreeMap::<u64, usize>::new();
@@ -180,7 +180,7 @@ impl Operation {
         self.field(name)?.as_str()
     }
 
-    /// The operation in one line for people.
+    /// Describes the operation in one line of a report.
     pub fn describe(&self) -> String {
         let ended = match self.outcome {
             Kind::Ok => format!("ok {}", shortened(&self.result)),
@@ -193,7 +193,7 @@ impl Operation {
     }
 }
 
-/// A value as text, without the middle of a long one.
+/// Returns a value as text. A long text is shortened in the middle.
 fn shortened(value: &Value) -> String {
     let text = value.to_string();
     let count = text.chars().count();
@@ -204,7 +204,7 @@ fn shortened(value: &Value) -> String {
     head.chain(" ... ".chars()).chain(tail).collect()
 }
 
-/// Characters of a value in a line for people.
+/// Largest number of characters of a value in a line of a report.
 const DESCRIBED_MAX: usize = 300;
 
 /// Reads `history.jsonl`: one entry a line.

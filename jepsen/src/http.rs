@@ -1,4 +1,4 @@
-//! A client of all nodes that never retries, and judges each answer.
+//! HTTP client of all nodes. It sends each request once and judges the answer.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use testkit::http::{Client, NoAnswer, Patience};
 
 use crate::answer::{Answer, Effect, judge};
 
-/// Time limits. Every answer but that to a long-poll comes within 1.5 s, or it is late. A node on
-/// this machine, or near, answers a connection attempt at once. It closes idle connections after
-/// some seconds, so a connection that has rested long is not used again.
+/// Time limits of a request. An answer counts as missing after 1.5 s, except that of a long-poll.
+/// A node on this machine or near it accepts a connection at once. Nodes close idle connections
+/// after some seconds, so a connection that was idle for 2 s is not used again.
 const PATIENCE: Patience = Patience {
     answer: Duration::from_millis(1_500),
     connect: Duration::from_millis(1_000),
@@ -22,7 +22,7 @@ pub struct Http {
 }
 
 impl Http {
-    /// A client of these nodes, `host:port` each. Nodes are numbered from 1.
+    /// Returns a client of these nodes (`host:port` each). Nodes are numbered from 1.
     pub fn new(endpoints: &[String]) -> Http {
         Http { clients: endpoints.iter().map(|endpoint| Client::with_patience(endpoint, PATIENCE)).collect() }
     }
@@ -32,13 +32,13 @@ impl Http {
         self.clients.len() as u64
     }
 
-    /// Sends a request to a node, once, and judges the answer.
+    /// Sends a request once, to this node, and judges the answer.
     pub async fn send(&mut self, node: u64, call: Call) -> Answer {
         let effect = if call.only_looks() { Effect::Read } else { Effect::Write };
         judge(effect, self.client(node).send(call).await, node)
     }
 
-    /// Sends a request and cuts the connection without waiting for the answer.
+    /// Sends a request and closes the connection a time `after` that, without reading the answer.
     pub async fn send_and_hang_up(&mut self, node: u64, call: Call, after: Duration) -> Answer {
         let effect = if call.only_looks() { Effect::Read } else { Effect::Write };
         let sent = self.client(node).send_and_hang_up(call, after).await;

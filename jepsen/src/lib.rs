@@ -1,15 +1,15 @@
 //! The Jepsen-style harness: real processes, real faults, checked histories. docs/jepsen.md says
 //! how to use it.
 //!
-//! A run goes through `runner.rs`: `cluster/` starts nodes, `workload/` lets clients act through
-//! `client.rs` and `http.rs` or `testkit`'s client of the ZooKeeper door, `nemesis/` breaks
-//! things meanwhile, and `recorder.rs` takes the history down. `answer.rs` is the one table that
-//! says which answer is ok, fail or info. Then `check/` judges the history and `report/` writes it
-//! up.
+//! A run goes through `runner.rs`: `cluster/` starts nodes, and `workload/` lets clients act
+//! through `client.rs`, with HTTP (`http.rs`) or `testkit`'s client of ZooKeeper's protocol.
+//! `nemesis/` makes faults meanwhile, and `recorder.rs` records the history. `answer.rs` is the one
+//! table that says which answer is ok, fail or info. Then `check/` judges the history and
+//! `report.rs` writes the report.
 //!
-//! The judges are pure: `history.rs` is Jepsen's format, `wgl.rs` decides linearizability by
-//! search, `check/zones.rs` decides registers in linear time, `models/` says what operations mean
-//! without a line of zlock's own code.
+//! The judging modules do no I/O: `history.rs` is Jepsen's format, `wgl.rs` decides linearizability
+//! by search, `check/zones.rs` decides registers in linear time, and `models/` says what operations
+//! mean, without zlock's code.
 
 pub mod answer;
 mod ballast;

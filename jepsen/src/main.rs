@@ -1,4 +1,4 @@
-//! `jepsen test`, `jepsen check`, `jepsen all`.
+//! The program `jepsen` with its commands `test`, `check` and `all`.
 
 mod args;
 mod matrix;
@@ -34,12 +34,12 @@ fn main() -> ExitCode {
         Command::All(all) => runtime.block_on(matrix::run(&all)),
     };
     let code = judged.map_or_else(|why| harness_failed(&why), exit_code);
-    // Tasks that still run are dropped, and nodes, mounts and namespaces go with them.
+    // Dropping the tasks that still run also ends their nodes, mounts and network namespaces.
     runtime.shutdown_timeout(Duration::from_secs(5));
     code
 }
 
-/// Valid is 0, invalid is 1, anything else is 2.
+/// Returns the exit code for a verdict: 0 for valid, 1 for invalid, 2 for unknown.
 fn exit_code(valid: Validity) -> ExitCode {
     match valid {
         Validity::Valid => ExitCode::SUCCESS,
@@ -69,8 +69,8 @@ fn show_progress(progress: Progress, of_s: u64, terminal: bool) {
     }
 }
 
-/// Runs with a progress line. Ctrl-C, SIGTERM, and the end of stdin for one that is supervised, end
-/// the nodes and the run.
+/// Makes one run and shows its progress. Ctrl-C and SIGTERM end the run and its nodes. A supervised
+/// run (one that `jepsen all` started) also ends when its stdin ends.
 async fn run_one(options: &Options, supervised: bool) -> Result<Validity, String> {
     say(&jepsen::store::command(options));
     let (of_s, terminal) = (options.time.as_secs(), std::io::stderr().is_terminal());
@@ -88,7 +88,7 @@ async fn run_one(options: &Options, supervised: bool) -> Result<Validity, String
 
 async fn told_to_stop(supervised: bool) {
     let mut terminate = signal(SignalKind::terminate()).expect("the runtime has signals");
-    // Stdin is read on a separate thread, which is not joined.
+    // A separate thread reads stdin. It is not joined, because a blocked read cannot be ended.
     let (ended, stdin_ended) = oneshot::channel();
     if supervised {
         std::thread::spawn(move || {
@@ -103,8 +103,8 @@ async fn told_to_stop(supervised: bool) {
     }
 }
 
-/// Judges a stored history again. The workload is that of `results.json`, or of the directory's
-/// parent.
+/// Judges a stored history again. Without a given workload, `results.json` names it, or else the
+/// directory's parent.
 fn check_stored(dir: &Path, workload: Option<Workload>) -> Result<Validity, String> {
     let (workload, entries) = stored(dir, workload)?;
     let facts = replay::stored(dir)?;
@@ -116,7 +116,7 @@ fn check_stored(dir: &Path, workload: Option<Workload>) -> Result<Validity, Stri
     Ok(verdict.valid)
 }
 
-/// The history of a run, and its workload.
+/// Reads the history of a run and finds its workload.
 fn stored(dir: &Path, workload: Option<Workload>) -> Result<(Workload, Vec<Entry>), String> {
     let path = dir.join("history.jsonl");
     let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;

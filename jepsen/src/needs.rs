@@ -1,4 +1,4 @@
-//! Requirements that faults have of this machine. They are checked before anything is started, so
+//! Requirements of faults on the machine that runs them. They are checked before a run starts, so
 //! that no fault is left out silently.
 
 use std::io;
@@ -9,14 +9,14 @@ use crate::cluster::disk::{self, DiskKind};
 use crate::cluster::{NetworkKind, namespaces_available};
 use crate::nemesis::{Fault, Need};
 
-/// Directories in which distributions put the library.
+/// Directories in which Linux distributions install libfaketime.
 const FAKETIME_DIRS: [&str; 5] =
     ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib", "/usr/lib64", "/usr/local/lib"];
 
-/// The library that makes wall clocks jump.
+/// Returns the path of libfaketime, a library that lets the nemesis set a node's wall clock.
 ///
 /// # Errors
-/// When it is not installed.
+/// When the library is not installed.
 pub fn faketime() -> io::Result<PathBuf> {
     let mut places = FAKETIME_DIRS.iter().map(|dir| Path::new(dir).join("faketime/libfaketimeMT.so.1"));
     places.find(|path| path.is_file()).ok_or_else(|| {
@@ -25,7 +25,7 @@ pub fn faketime() -> io::Result<PathBuf> {
     })
 }
 
-/// Checks that these faults can be made here.
+/// Checks that these faults can be made on this machine.
 ///
 /// # Errors
 /// The requirement that is not met.
@@ -65,10 +65,10 @@ pub fn best_network(faults: &[Fault]) -> NetworkKind {
     )
 }
 
-/// The disks that the faults need. None when any disk will do.
+/// Returns the kind of disk that the faults need; `None` when they work on any disk.
 ///
 /// # Errors
-/// When they need two kinds.
+/// When two faults need kinds of disk that cannot be combined.
 pub fn disk_kind(faults: &[Fault]) -> Result<Option<DiskKind>, String> {
     let mut needed: Option<(Fault, DiskKind)> = None;
     for fault in faults {

@@ -1,5 +1,5 @@
-//! Regular writes beside the clients' operations. They show that there is a quorum, even if all
-//! clients wait.
+//! Regular writes beside the clients' operations. They show that there is a quorum, even while all
+//! clients wait for locks or events.
 
 use std::time::Duration;
 
@@ -11,10 +11,11 @@ use crate::workload::ROOT;
 
 /// Name of a pulse in the history. A pulse is not counted as an operation of the workload.
 pub(crate) const PULSE: &str = "pulse";
-/// Pause between two pulses. Two of them fall into each interval in which the checker needs one.
+/// Pause between two pulses. It is so short that two pulses fall into each interval for which
+/// [`crate::check`] needs an acknowledged write.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Writes at random nodes, until the task is dropped.
+/// Sends pulses to random nodes, until the task is dropped.
 pub(crate) async fn beat(mut client: Client) {
     let path = format!("{ROOT}/{PULSE}");
     while client.ensure(&path, "").await.is_err() {}

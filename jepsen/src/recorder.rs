@@ -1,4 +1,4 @@
-//! Recorder of the history while it happens.
+//! Recorder of a run's history, in memory and in `history.jsonl`.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
@@ -27,12 +27,12 @@ struct Tape {
     file: BufWriter<File>,
     counts: Counts,
     next_process: u64,
-    /// The first failure to write the file.
+    /// First error in writing the file; [`Recorder::finish`] returns it.
     error: Option<io::Error>,
 }
 
-/// The history of a run. An entry gets its index and its time under one lock, so both rise
-/// together.
+/// Recorder of the history of a run. An entry gets its index and its time while one mutex is held,
+/// so both rise together.
 pub struct Recorder {
     began: Instant,
     tape: Mutex<Tape>,
@@ -58,14 +58,14 @@ impl Recorder {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Returns a process that was never used.
+    /// Returns the number of a process that the history does not have yet.
     pub fn new_process(&self) -> u64 {
         let mut tape = self.tape();
         tape.next_process += 1;
         tape.next_process - 1
     }
 
-    /// Adds an entry to the history.
+    /// Adds an entry to the history, with the next index and the present time.
     pub fn record(&self, mut entry: Entry) {
         let mut tape = self.tape();
         entry.index = tape.entries.len() as u64;
@@ -106,10 +106,10 @@ impl Recorder {
         self.tape().counts
     }
 
-    /// Returns the whole history.
+    /// Returns the whole history, after writing the rest of the file.
     ///
     /// # Errors
-    /// When the file could not be written.
+    /// When a write to the file has failed, now or before.
     pub fn finish(&self) -> io::Result<Vec<Entry>> {
         let mut tape = self.tape();
         tape.file.flush()?;

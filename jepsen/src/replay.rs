@@ -1,5 +1,5 @@
-//! Facts of the stopped nodes' logs. The program `replay` prints them, which shares no code with
-//! this one.
+//! Facts from the logs of stopped nodes. They are printed by the program `replay`, which shares no
+//! code with `jepsen`.
 
 use std::path::{Path, PathBuf};
 
@@ -36,10 +36,10 @@ pub async fn run(program: &Path, data_dirs: &[PathBuf], dir: &Path) -> Result<Ve
     Ok(nodes)
 }
 
-/// Reads the stored facts of a run; none if the run did not use `replay`.
+/// Reads the stored facts of a run; empty if the run did not use `replay`.
 ///
 /// # Errors
-/// When they are not understood.
+/// When a stored line is not understood.
 pub fn stored(dir: &Path) -> Result<Vec<NodeFacts>, String> {
     let there = (1..).map_while(|node| Some((node, std::fs::read(kept(dir, node)).ok()?)));
     there.map(|(node, bytes)| read(node, &bytes)).collect()
@@ -49,7 +49,7 @@ fn read(node: u64, bytes: &[u8]) -> Result<NodeFacts, String> {
     NodeFacts::read(node, &String::from_utf8_lossy(bytes)).map_err(|why| format!("facts of node {node}: {why}"))
 }
 
-/// Adds the verdict on the facts to another verdict.
+/// Judges the facts of all nodes, and adds the result to `verdict`.
 pub fn judge(workload: Workload, entries: &[Entry], facts: &[NodeFacts], verdict: &mut Verdict) {
     if facts.is_empty() {
         return;

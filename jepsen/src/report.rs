@@ -8,9 +8,9 @@ use crate::history::{Entry, Process};
 use crate::runner::Results;
 use crate::verdict::Verdict;
 
-/// Largest number of entries of the history in the text.
+/// Largest number of history entries in `report.txt`.
 const ENTRIES_MAX: usize = 3_000;
-/// Number of entries in the text before the first finding.
+/// Number of history entries in `report.txt` before the first finding.
 const ENTRIES_BEFORE: u64 = 300;
 
 /// Writes `results.json` and `report.txt`.

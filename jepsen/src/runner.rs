@@ -33,14 +33,15 @@ use crate::workload::{
     Revokes, Sequences, Sessions, Watchers, Work,
 };
 
-/// Longest time for the workers to settle and the last reads to be answered.
+/// Longest time for the workers' last requests and for the reads of the final state.
 const SETTLE_MAX: Duration = Duration::from_secs(120);
 
-/// Time for which clients go on when all is mended, so that grants and events are judged without
-/// faults: the time to settle, twice the longest time of a grant, and three seconds more.
+/// Time for which clients go on after the last fault is mended, so that grants and events are
+/// judged without faults. It is the time to settle, twice the longest time of a grant, and three
+/// seconds more.
 const LAST_CALM: Duration = Duration::from_nanos(check::SETTLE_NS + 2 * check::GRANT_MAX_NS + 3_000_000_000);
 
-/// Door that clients use.
+/// Protocols that the clients of a run use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Door {
     /// HTTP.
@@ -48,17 +49,18 @@ pub enum Door {
     Http,
     /// ZooKeeper's protocol.
     Zookeeper,
-    /// HTTP for every other client and ZooKeeper's protocol for the rest, on the same znodes.
+    /// HTTP for every second client and ZooKeeper's protocol for the other ones, on the same
+    /// znodes.
     Both,
 }
 
 impl Door {
-    /// Name of the door on the command line.
+    /// Value of `--door` on the command line.
     pub fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Tells whether the workload can be run through the door.
+    /// Tells whether the workload can be run over these protocols.
     pub fn has(self, workload: Workload) -> bool {
         let of_either = [Workload::Register, Workload::Lock, Workload::Watch, Workload::Multi];
         self == Door::Http || of_either.contains(&workload)
@@ -68,13 +70,13 @@ impl Door {
 /// Options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Work of the clients.
+    /// Workload of the clients.
     pub workload: Workload,
-    /// Door that the clients use.
+    /// Protocols that the clients use.
     pub door: Door,
     /// Faults that are made.
     pub faults: Vec<Fault>,
-    /// Number of nodes of the cluster that is started.
+    /// Number of nodes of the cluster, if the run starts one.
     pub nodes: u64,
     /// Time for which clients work.
     pub time: Duration,
@@ -84,32 +86,35 @@ pub struct Options {
     pub rate: f64,
     /// Seed of every random choice.
     pub seed: u64,
-    /// Directory for results: each run makes a new one below.
+    /// Directory for the results of all runs; each run creates a new directory in it.
     pub store: PathBuf,
     /// Empty directory for the results, instead of a new one below `store`.
     pub dir: Option<PathBuf>,
-    /// The program `zlock`; `None` is the one beside this program.
+    /// Path of the program `zlock`; `None` for the one in the directory of this program.
     pub zlock: Option<PathBuf>,
-    /// A program `zlock` that knows one level more, for the nemesis `upgrade`.
+    /// A program `zlock` that knows one level (version of the data format) more, for the nemesis
+    /// `upgrade`.
     pub zlock_next: Option<PathBuf>,
-    /// The program `replay`, which tells what the nodes' logs have: see [`crate::replay`].
+    /// The program `replay`, which prints facts from the nodes' logs: see [`crate::replay`]. With
+    /// `None` the logs are not judged.
     pub replay: Option<PathBuf>,
     /// `host:port` of each node of a cluster that runs already; empty to start one.
     pub endpoints: Vec<String>,
-    /// The pace of faults.
+    /// Lengths of faults and of the calm between them.
     pub pace: Pace,
-    /// More keys for the nodes' configuration.
+    /// Additional lines for the configuration of every node.
     pub settings: String,
     /// Means by which links are broken.
     pub network: NetworkKind,
-    /// Znodes of 24 KiB that are written before clients begin: they make snapshots long.
+    /// Number of znodes of 24 KiB that are written before clients begin, to make snapshots larger.
     pub ballast: u64,
     /// Leaves out the part of the client's protocol that the promise needs, to see that the checker
     /// finds the broken promise: see [`has_negative`].
     pub negative: bool,
 }
 
-/// Tells whether a workload has a negative control.
+/// Tells whether a workload has a negative control: a mode in which clients leave out a part of
+/// their protocol, so that the checker must find a broken promise.
 pub fn has_negative(workload: Workload) -> bool {
     use Workload::{ExactlyOnce, FencedLock, Register, Session, Watch};
     matches!(workload, Register | FencedLock | ExactlyOnce | Session | Watch)
@@ -129,11 +134,11 @@ pub struct Progress {
 pub struct Results {
     /// Verdict of the whole run.
     pub valid: Validity,
-    /// The workload.
+    /// Name of the workload.
     pub workload: String,
     /// Command that repeats the run.
     pub command: String,
-    /// The seed.
+    /// Seed of the run's random choices.
     pub seed: u64,
     /// Operations that happened.
     pub ok: u64,
@@ -285,7 +290,7 @@ impl Run {
             self.recorder.clone(),
             self.cluster.clone(),
         );
-        // A set of one task each. The tasks end with this function, however it ends.
+        // A `JoinSet` aborts its tasks when this function returns, also with an error.
         let (mut breaking, mut ticking) = (JoinSet::new(), JoinSet::new());
         breaking.spawn(nemesis.run(stopped));
         ticking.spawn(tick(self.recorder.clone(), began, progress));
@@ -338,7 +343,8 @@ impl Run {
                         return Ok((worker, client));
                     }
                     tokio::time::sleep_until(slot.into()).await;
-                    // Setting up may fail while the cluster is down; the next step tries again.
+                    // A step may fail to open a session or to create a znode while the cluster is
+                    // down. The next step tries again, so the error counts only at the end.
                     if let Err(why) = work.step(&mut worker, &mut client).await
                         && end.get().is_some_and(|end| Instant::now() >= *end)
                     {
@@ -354,7 +360,8 @@ impl Run {
         Ok(done)
     }
 
-    /// Judges the nodes and the nemesis, apart from the clients' history.
+    /// Judges what the clients' history does not show: the nodes' final states, ends of nodes,
+    /// disks, snapshots and the nemesis.
     async fn judge_cluster(&self, cluster: &mut Cluster, broken: Broken, entries: &[Entry]) -> (Injected, Verdict) {
         let Broken { injected: faults, figures, wrong, trouble } = broken;
         let mut convergence = convergence::check(cluster).await;
@@ -386,7 +393,7 @@ impl Run {
         let mut cluster = self.cluster.lock().await;
         let (faults, convergence) = self.judge_cluster(&mut cluster, broken, &entries).await;
         let alarms: Vec<String> = cluster.nodes.iter().flat_map(|node| node.alarms()).collect();
-        // The processes are not needed any more; the checkers may need the memory.
+        // The nodes are ended before the check, because the checkers may need the memory.
         let data_dirs: Vec<PathBuf> = cluster.nodes.drain(..).map(|node| node.data_dir.clone()).collect();
         let facts = match &self.options.replay {
             Some(program) => replay::run(program, &data_dirs, &self.dir).await?,
@@ -421,7 +428,7 @@ impl Run {
             dir: self.dir,
         };
         if valid == Validity::Valid {
-            // The data of a valid run answers no question, and a matrix has hundreds of runs.
+            // Nodes' data is kept for invalid and unknown runs only: a matrix has hundreds of runs.
             data_dirs.iter().for_each(|dir| _ = std::fs::remove_dir_all(dir));
         } else {
             cluster.disks.save().map_err(|error| told("what the disks hold", &error))?;
@@ -430,7 +437,7 @@ impl Run {
         Ok(results)
     }
 
-    /// Doubts the verdict on a run in which hardly anything happened.
+    /// Notes a doubt when too few operations were acknowledged or a fault was never made.
     fn check_worth(&self, faults: &Injected, counts: Counts, checker: &mut Verdict) {
         check::check_worth(self.options.workload, checker);
         let wanted = self.options.time.as_secs().min(20);

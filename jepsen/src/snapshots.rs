@@ -1,4 +1,4 @@
-//! Snapshots and purged logs: their number in a run, and whether it was enough.
+//! Counts of snapshots and of purged logs in a run, and the check that a run had enough of them.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use crate::history::{Entry, Process};
 use crate::http::{Call, Http};
 use crate::verdict::Verdict;
 
-/// Settings for small snapshots: one every 200 entries, with only 20 earlier entries kept in the
-/// log.
+/// Settings for small snapshots: one snapshot every 200 log entries, and only 20 entries before it
+/// kept in the log.
 pub const SMALL: [(&str, &str); 2] = [("disk.snapshot_log_entries", "200"), ("disk.kept_log_entries", "20")];
 
-/// Number of missed entries after which a node lacks some that others have purged, because they
-/// have built two snapshots meanwhile.
+/// Number of log entries that a node must miss to need a snapshot: meanwhile the other nodes have
+/// built two snapshots, and purged some of the missed entries.
 const MISSED_MIN: u64 = 400;
 
 /// Faults under which a node misses entries, because it does not run or cannot be reached.
@@ -29,7 +29,7 @@ const KEEP_AWAY: [&str; 10] = [
     "wipe",
 ];
 
-/// Names of figures, and the messages in the nodes' logs that they count.
+/// Names of figures, each with the message in the nodes' output that it counts.
 const TOLD: [(&str, &str); 3] = [
     ("snapshots-built", "snapshot built"),
     ("snapshots-sent", "snapshot sent"),
@@ -60,7 +60,7 @@ fn has_purged(metrics: &str) -> bool {
     zxid.is_some_and(|zxid| zxid.trim() != "0")
 }
 
-/// Number of entries that the log got during the longest of the faults that keep nodes away.
+/// Returns the largest number of log entries that were written during one fault of [`KEEP_AWAY`].
 pub(crate) fn missed(entries: &[Entry]) -> u64 {
     let mut longest = 0;
     let mut from: Option<u64> = None;
@@ -80,7 +80,8 @@ pub(crate) fn missed(entries: &[Entry]) -> u64 {
     longest
 }
 
-/// Doubts the verdict on a run that was to have small snapshots and had none.
+/// Notes a doubt when a run was configured for small snapshots and had too few of them. `missed` is
+/// the result of [`missed`].
 pub(crate) fn judge(settings: &str, missed: u64, verdict: &mut Verdict) {
     if !settings.contains(SMALL[0].0) {
         return;

@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::runner::{Door, Options};
 
-/// Makes the directory of a new run and points `store/<workload>/latest` to it.
+/// Creates the directory of a new run and points `store/<workload>/latest` to it.
 ///
 /// # Errors
-/// When it cannot be made.
+/// When the directory cannot be created.
 pub fn new_run(store: &Path, workload: &str) -> io::Result<PathBuf> {
     let parent = store.join(workload);
     std::fs::create_dir_all(&parent)?;
@@ -35,7 +35,7 @@ fn timestamp(seconds: u64) -> String {
     date(seconds).replace(['-', ':'], "")
 }
 
-/// Formats a minute as `2026-01-02T03:04`, with which a node's log lines of that minute begin.
+/// Formats a time as `2026-01-02T03:04`, the beginning of a node's log lines in that minute.
 pub(crate) fn log_minute(seconds: u64) -> String {
     date(seconds)[..16].to_owned()
 }
@@ -52,7 +52,7 @@ pub fn command(options: &Options) -> String {
     format!("cargo run --release -p jepsen -- {}", words.join(" "))
 }
 
-/// Arguments with which `jepsen` makes this run.
+/// Returns the arguments of `jepsen` that repeat this run.
 pub fn arguments(options: &Options) -> Vec<String> {
     let faults: Vec<&str> = options.faults.iter().map(|fault| fault.name()).collect();
     let mut words = vec!["test".to_owned()];

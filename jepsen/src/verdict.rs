@@ -17,7 +17,7 @@ const FINDINGS_MAX: usize = 20;
 pub enum Validity {
     /// The promise was kept in this history.
     Valid,
-    /// The checker gave up.
+    /// The checker could not decide, or too little happened in the history.
     #[default]
     Unknown,
     /// The promise was broken.
@@ -60,7 +60,7 @@ impl From<Value> for Validity {
 pub struct Finding {
     /// Kind of the finding: `stale-read`, `two-holders`, ...
     pub kind: String,
-    /// The case in words.
+    /// Description of the case, for people.
     pub detail: String,
     /// The operations that show the finding, one a line, in order of invocation.
     pub part: Vec<String>,
@@ -95,7 +95,7 @@ impl Default for Verdict {
 }
 
 impl Verdict {
-    /// Notes a broken promise.
+    /// Adds a finding: a broken promise, with the operations that show it.
     pub fn found(&mut self, kind: &str, detail: impl Into<String>, part: &[&Operation]) {
         self.valid = Validity::Invalid;
         self.finding_count += 1;
@@ -108,7 +108,7 @@ impl Verdict {
         }
     }
 
-    /// Notes something that was found outside the history, with lines that show it.
+    /// Adds a finding that the history does not show, with lines of text as proof.
     pub fn found_outside(&mut self, kind: &str, detail: impl Into<String>, lines: Vec<String>) {
         self.found(kind, detail, &[]);
         if let Some(finding) =
@@ -118,7 +118,7 @@ impl Verdict {
         }
     }
 
-    /// Notes that something could not be judged.
+    /// Notes why something could not be judged. A valid verdict becomes unknown.
     pub fn doubt(&mut self, why: impl Into<String>) {
         self.valid = self.valid.max(Validity::Unknown);
         if self.doubts.len() < FINDINGS_MAX {
@@ -126,7 +126,7 @@ impl Verdict {
         }
     }
 
-    /// Notes a figure.
+    /// Sets a figure of the report.
     pub fn figure(&mut self, name: &str, value: impl Into<Value>) {
         self.figures.insert(name.to_owned(), value.into());
     }

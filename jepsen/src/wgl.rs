@@ -2,7 +2,7 @@
 //!
 //! The search keeps a list of calls and returns in real-time order. It takes any pending call whose
 //! effect the model permits, removes the operation from the list and goes on from the front. At the
-//! return of an operation that was not taken it goes back. A configuration is the set of taken
+//! return of an operation that was not taken it backtracks. A configuration is the set of taken
 //! operations with the model's state. It is visited once.
 //!
 //! An operation of unknown outcome has no return: it may be taken at any time after its call, or
@@ -21,7 +21,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Meaning of the operations when they run one after the other.
+/// Sequential specification of an object: what its operations do when they run one after the other.
 pub trait Model {
     /// State between two operations.
     type State: Clone + Eq + Hash;
@@ -32,7 +32,8 @@ pub trait Model {
     /// The state before the first operation.
     fn initial(&self) -> Self::State;
 
-    /// The state after the operation, or `None` when it cannot have had this answer here.
+    /// Returns the state after the operation, or `None` when the operation cannot have this answer
+    /// in this state.
     fn step(&self, state: &Self::State, op: &Self::Op) -> Option<Self::State>;
 }
 
@@ -50,17 +51,16 @@ pub struct Call<O> {
 /// Result of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// There is an order that explains every answer.
+    /// Some order of the operations explains every answer.
     Linearizable,
-    /// There is no such order. The positions of the operations in the longest prefix that could be
-    /// explained, and of the first completed operation that no explanation reached.
+    /// No order of the operations explains every answer.
     NotLinearizable {
-        /// Positions of operations, in the order in which the deepest attempt took them.
+        /// Positions of the operations in the longest partial order, in that order.
         explained: Vec<usize>,
-        /// The position of the operation whose return could not be passed.
+        /// Position of the completed operation that could not be taken next before its return.
         stuck_at: usize,
     },
-    /// The search gave up.
+    /// The search reached its limit of configurations.
     Unknown {
         /// Number of configurations that the search had looked at.
         configurations: usize,
@@ -99,7 +99,7 @@ impl EventList {
         list
     }
 
-    /// Returns the operation whose return comes first in the list. It must be taken before that
+    /// Returns the operation with the first return in the list. The search must take it before that
     /// return.
     fn first_return(&self) -> usize {
         let mut node = self.head;
@@ -120,7 +120,7 @@ impl EventList {
         }
     }
 
-    /// Undoes the last `unlink` that was not undone.
+    /// Undoes `unlink`. Nodes must be relinked in the reverse order of unlinking.
     fn relink(&mut self, node: usize) {
         let (prev, next) = (self.prev[node], self.next[node]);
         match prev {
@@ -133,7 +133,7 @@ impl EventList {
     }
 }
 
-/// A set of small numbers.
+/// A set of positions of operations, one bit each.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Bits(Box<[u64]>);
 
@@ -159,7 +159,7 @@ impl Bits {
 struct Unknowns {
     /// Positions of the operations in the history, by the time of their calls.
     positions: Vec<usize>,
-    /// For each of these operations the last earlier one that is equal.
+    /// For each of these operations, the index of the last earlier equal operation.
     same_before: Vec<Option<usize>>,
 }
 
@@ -173,8 +173,8 @@ impl Unknowns {
     }
 }
 
-/// Number of sets that are kept for each of [`Seen`]'s keys. When there are more, the oldest set is
-/// forgotten; its configurations may then be visited and counted again.
+/// Largest number of sets for each key of [`Seen`]. Then the oldest set is forgotten, and its
+/// configurations may be visited and counted again.
 const SMALLEST_MAX: usize = 128;
 
 /// Visited configurations. For each set of completed operations and state, the smallest sets of
@@ -185,7 +185,8 @@ struct Seen<S> {
 }
 
 impl<S: Eq + Hash> Seen<S> {
-    /// Notes a configuration. Returns false if a visited one covers it.
+    /// Adds a configuration to the visited ones. Returns false if a visited configuration covers
+    /// it: the same operations with a subset of the operations of unknown outcome.
     fn is_new(&mut self, completed: &Bits, state: S, unknown: &Bits) -> bool {
         let smallest = self.smallest.entry((completed.clone(), state)).or_default();
         if smallest.iter().any(|fewer| fewer.is_subset(unknown)) {
@@ -331,8 +332,8 @@ pub fn check<M: Model>(model: &M, calls: &[Call<M::Op>], configurations_max: usi
         if search.take(place) {
             place = Place::Node(search.events.head);
         } else {
-            // The operation that returns first had to be taken before, and no order that was tried
-            // allows that.
+            // The operation that returns first must be taken before its return, but no choice from
+            // here on allows that.
             if search.stack.len() >= deepest.0 {
                 deepest = (search.stack.len(), search.explained(), search.events.first_return());
             }

@@ -1,15 +1,15 @@
-//! Facts: the lines that a replay prints.
+//! Facts about locks and sessions: the lines that a replay prints.
 
 use serde::Serialize;
 use znode::LockMode;
 use znode::lock::TicketEnd;
 
-/// An effect of an entry of the log, or the beginning or end of the log.
+/// An effect of a log entry, or the beginning or end of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "fact", rename_all = "kebab-case")]
 pub enum Fact {
-    /// The beginning of the replay. Entries up to this zxid are known only by the snapshot's state;
-    /// the locks that are held in it follow as `Granted`.
+    /// The beginning of the replay. Entries up to this zxid are in the snapshot, so their effects
+    /// are not printed; locks that are held in the snapshot follow as `Granted`.
     Began {
         /// The zxid of the snapshot; 0 without a snapshot.
         zxid: u64,
@@ -56,11 +56,11 @@ pub enum Fact {
         session: u64,
         /// The fencing token of the grant.
         token: u64,
-        /// The reason for the end, if the lock remembers it.
+        /// The reason for the end; `None` if the lock's history does not have it.
         #[serde(skip_serializing_if = "Option::is_none")]
         end: Option<&'static str>,
     },
-    /// The last entry that is known to be committed.
+    /// The end of the replay: the last entry that the node knows to be committed.
     Applied {
         /// The zxid of the entry.
         zxid: u64,
@@ -77,15 +77,15 @@ pub enum Fact {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "mode", rename_all = "kebab-case")]
 pub enum Mode {
-    /// One holder, and no other.
+    /// The only holder of an exclusive lock.
     Exclusive,
-    /// Several holders, all of them readers.
+    /// A reader of a read/write lock, which other readers may hold as well.
     Read,
-    /// One holder of a read/write lock.
+    /// The only holder of a read/write lock.
     Write,
-    /// One holder, as the leader of an election.
+    /// The leader of an election.
     Latch,
-    /// Permits of a semaphore.
+    /// A holder of permits of a semaphore.
     Lease {
         /// The number of permits that the ticket has.
         permits: u32,
@@ -106,7 +106,7 @@ impl From<LockMode> for Mode {
     }
 }
 
-/// Returns the word for the reason of an end.
+/// Returns the word that a fact has for the reason of an end.
 pub(crate) fn word(end: TicketEnd) -> &'static str {
     match end {
         TicketEnd::Released => "released",

@@ -1,4 +1,4 @@
-//! Holders of all locks after each entry.
+//! Holders of all locks, and the grants and ends that follow from a change of the holders.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,9 +8,10 @@ use znode::{Error, SessionId, State, ZPath};
 use crate::Fact;
 use crate::facts::{Mode, word};
 
-/// Tickets that are read from a queue at a time. Holders stand before waiters.
+/// Number of tickets (lock nodes) that are read from a queue at a time. Holders stand before
+/// waiters.
 const PAGE: usize = 64;
-/// Ended tickets in a lock's history that are searched for the reason of an end.
+/// Number of ended tickets in a lock's history that are searched for the reason of an end.
 const PAST: usize = 256;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,20 +21,20 @@ struct Held {
     grant: Grant,
 }
 
-/// The holders of all locks after the last entry.
+/// Holders of all locks as of the last call of [`Holders::look`].
 #[derive(Debug, Default)]
 pub struct Holders {
     locks: BTreeMap<ZPath, BTreeMap<String, Held>>,
 }
 
 impl Holders {
-    /// Returns all locks that are held.
+    /// Returns all locks that are known to be held.
     pub fn known(&self) -> Vec<ZPath> {
         self.locks.keys().cloned().collect()
     }
 
-    /// Compares the holders of these locks after the entry `zxid` with those before it. Returns the
-    /// holds that ended and the grants.
+    /// Compares the holders of these locks in `state`, after the entry `zxid`, with the known
+    /// holders before it. Returns the ends of holds and the grants, and keeps the new holders.
     pub fn look(&mut self, state: &State, locks: impl IntoIterator<Item = ZPath>, zxid: u64) -> Vec<Fact> {
         let mut facts = Vec::new();
         for lock in locks.into_iter().collect::<BTreeSet<_>>() {
@@ -64,7 +65,7 @@ impl Holders {
         facts
     }
 
-    /// Returns the locks whose holders in `state` differ from the known ones.
+    /// Returns the locks whose holders in `state` differ from the known holders.
     pub fn differences(&self, state: &State) -> Vec<ZPath> {
         let root = ZPath::root();
         let all: BTreeSet<ZPath> = lock::paths(state, &root, None).cloned().chain(self.known()).collect();

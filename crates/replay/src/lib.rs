@@ -1,4 +1,4 @@
-//! Replay of a stopped node's log, which tells the facts about its locks and sessions.
+//! Replay of a stopped node's log, which finds the facts about its locks and sessions.
 //!
 //! The newest snapshot and the committed entries behind it are applied again by a plain loop
 //! ([`replay`]). Grants and ends are found by comparing the holders of each touched lock before and

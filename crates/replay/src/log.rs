@@ -1,4 +1,4 @@
-//! Snapshot and log of a node, applied again.
+//! Replay: applies the snapshot and the log of a stopped node again.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,14 +9,14 @@ use znode::{EventKind, LogPosition, Op, SessionId, State, StateBuilder, Term, ZP
 
 use crate::{Fact, Holders};
 
-/// Entries that are read at a time.
+/// Number of log entries that are read at a time.
 const BATCH: u64 = 512;
 
 /// The node whose data is read.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// The node's data directory. It is opened as by the node itself, so steps that a crash
-    /// interrupted are completed.
+    /// The node's data directory. It is opened as the node itself does, which completes steps that
+    /// a crash interrupted.
     pub data_dir: PathBuf,
     /// The cluster's name.
     pub cluster_id: String,
@@ -24,13 +24,13 @@ pub struct Node {
     pub node_id: u64,
 }
 
-/// Reason for which data cannot be replayed.
+/// Reason why data cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The directory has no data of a node.
     #[error("{0} is no data directory of a node: it has no file `node`")]
     NoData(PathBuf),
-    /// The storage does not open.
+    /// The storage in the directory cannot be opened.
     #[error(transparent)]
     Storage(#[from] storage::Error),
     /// The log or the snapshot cannot be read.
@@ -39,19 +39,19 @@ pub enum Error {
     /// An entry of the log or a record of the snapshot cannot be decoded.
     #[error("{0} cannot be decoded: {1}")]
     Decode(String, znode::DecodeError),
-    /// The facts do not lead to the final state.
+    /// The holders by the facts differ from the holders in the final state, for this lock.
     #[error("the holders of {0} are not those of whom the facts tell")]
     Disagree(ZPath),
 }
 
-/// Tells every fact in the data of a stopped node, up to the last entry that it knows to be
-/// committed.
+/// Calls `tell` with every fact in the data of a stopped node, up to the last entry that the node
+/// knows to be committed.
 ///
 /// # Errors
-/// When the data cannot be read, or the facts do not lead to the final state.
+/// When the data cannot be read, or the holders by the facts are not those of the final state.
 pub async fn replay(node: Node, mut tell: impl FnMut(Fact)) -> Result<(), Error> {
     let Node { data_dir, cluster_id, node_id } = node;
-    // Without this check the storage would begin a new directory.
+    // Without this check, the storage would create a new data directory here.
     if !data_dir.join("node").is_file() {
         return Err(Error::NoData(data_dir));
     }
@@ -61,8 +61,8 @@ pub async fn replay(node: Node, mut tell: impl FnMut(Fact)) -> Result<(), Error>
         node_id,
         free_disk_min_bytes: 0,
         ballast_bytes: 0,
-        // A damaged node without peers is refused, because here no leader could send the state
-        // again.
+        // As for a node without peers, damaged data is refused, because no leader can send the
+        // state again.
         has_peers: false,
     })?;
     let (mut state, mut next) = begin(&storage)?;
@@ -88,7 +88,8 @@ pub async fn replay(node: Node, mut tell: impl FnMut(Fact)) -> Result<(), Error>
     Ok(())
 }
 
-/// Returns the state of the newest snapshot, and the index of the entry behind it.
+/// Returns the state of the newest snapshot, and the index of the next log entry. Without a
+/// snapshot the state is empty and the index 0.
 fn begin(storage: &Storage) -> Result<(State, u64), Error> {
     let Some(snapshot) = storage.snapshots.current() else { return Ok((State::default(), 0)) };
     let mut builder = StateBuilder::new();
@@ -126,7 +127,8 @@ fn apply(state: &mut State, holders: &mut Holders, entry: Entry, tell: &mut impl
     }
     let changed = applied.events.iter().filter(|event| event.kind != EventKind::ChildrenChanged);
     let touched = changed.filter_map(|event| event.path.parent());
-    // A lock node that stays for its lock-delay causes no event, so all held locks are compared.
+    // A lock node of an expired session may stay for its lock-delay, which causes no event. So
+    // after an expiry all held locks are compared.
     let lingering = if expires { holders.known() } else { Vec::new() };
     holders.look(state, touched.chain(lingering), zxid).into_iter().for_each(tell);
     Ok(())

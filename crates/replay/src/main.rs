@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use replay::{Node, replay};
 
-/// Tells what happened to locks and sessions, from the snapshot and the log of a stopped node: one
+/// Prints what happened to locks and sessions, from the snapshot and the log of a stopped node: one
 /// line of JSON for each fact.
 #[derive(Debug, Parser)]
 #[command(name = "replay", version)]

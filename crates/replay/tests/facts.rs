@@ -1,4 +1,4 @@
-//! Facts of logs that the tests write.
+//! Tests of the facts that a replay finds in logs, which the tests write.
 
 // clippy's exception covers the test functions, but not the functions that they call.
 #![allow(clippy::unwrap_used)]
@@ -26,7 +26,7 @@ fn open(session: u8) -> Request {
     })
 }
 
-/// Returns a request in the session that the entry with this index has opened.
+/// Returns a request of the session that the log entry with this index has opened.
 fn of(session: u8, op: Op) -> Request {
     Request::of(Credential { session: SessionId(u64::from(session)), secret_hash: [session; 16] }, op)
 }
@@ -45,8 +45,8 @@ fn expire(session: u8) -> Request {
     Request::new(Op::ExpireSessions { sessions: vec![SessionId(u64::from(session))], term: Term(1) })
 }
 
-/// Returns the facts of a log with these requests from entry 1 on, all committed but the last
-/// `uncommitted` ones.
+/// Returns the facts of a log with these requests from entry 1 on. The last `uncommitted` entries
+/// are not committed.
 async fn told(requests: Vec<Request>, uncommitted: u64) -> Vec<Fact> {
     let parent = tempfile::tempdir().unwrap();
     let data_dir = parent.path().join("data");

@@ -1,4 +1,4 @@
-//! A disk, with the calls that break it and the requests of the kernel that change it.
+//! The disk: calls of tests that break or mend it, and the kernel's requests that change it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -23,14 +23,14 @@ type Waiting = (u64, ReplyEmpty);
 pub(crate) struct State {
     pub(crate) tree: Tree,
     pub(crate) faults: Faults,
-    /// Handles that were opened for reading only.
+    /// File handles that were opened read-only.
     pub(crate) readers: BTreeSet<u64>,
-    /// Waiting fsyncs, by numbers that are never used again.
+    /// Waiting fsyncs, by their number in `delayed`.
     waiting: BTreeMap<u64, Waiting>,
-    /// Number of fsyncs that have ever waited.
+    /// Number of fsyncs that have waited, since the beginning.
     delayed: u64,
-    /// Entries of a directory when it was opened, by handle: entries are removed while others are
-    /// still being listed.
+    /// Entries of each opened directory as they were when it was opened, by handle. A process may
+    /// remove entries while it still lists the directory.
     pub(crate) listings: BTreeMap<u64, Vec<(u64, FileType, OsString)>>,
     next_handle: u64,
 }
@@ -46,26 +46,26 @@ impl Disk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Cuts the power, which comes back at once. A hanging fsync fails. The seed decides which
-    /// unsynced changes survive.
+    /// Simulates a loss of power, after which the disk works at once. A hanging fsync fails. The
+    /// seed decides which unsynced changes survive.
     pub fn cut(&self, seed: u64) -> Cut {
         self.go_on();
         self.state().tree.cut(seed)
     }
 
-    /// Stops the disk after `changes` more changes, so that further ones fail with EIO. The
-    /// receiver gets a message then. If the disk is made to go on before, the receiver is
+    /// Stops the disk after `changes` more changes: further changes fail with EIO. The receiver
+    /// gets a message at the first of these. If [`Disk::go_on`] is called before, the receiver is
     /// disconnected instead.
     pub fn stop_after(&self, changes: u64) -> Receiver<()> {
         self.state().faults.stop_after(changes)
     }
 
-    /// Makes every fsync fail after `changes` more changes, and forget its bytes.
+    /// Makes every fsync fail after `changes` more changes, as [`Disk::fail`] does.
     pub fn fail_after(&self, changes: u64) {
         self.state().faults.fail_after(changes);
     }
 
-    /// Makes the disk work again, with all that it had before. A hanging fsync fails.
+    /// Ends all faults, present and planned. The disk keeps its data. A hanging fsync fails.
     pub fn go_on(&self) {
         self.drop_hung();
         self.state().faults = Faults::default();
@@ -77,17 +77,19 @@ impl Disk {
         self.state().faults.syncs = Syncs::Hang;
     }
 
-    /// Delays every fsync from now on. Bytes written during the delay become durable, too.
+    /// Delays every fsync by this time from now on. Bytes written during the delay become durable,
+    /// too.
     pub fn slow(&self, delay: Duration) {
         self.state().faults.syncs = Syncs::Slow(delay);
     }
 
-    /// Makes every fsync fail from now on, and forget its bytes.
+    /// Makes every fsync fail from now on. The bytes of a failed fsync do not become durable,
+    /// unless they are written again.
     pub fn fail(&self) {
         self.state().faults.syncs = Syncs::Fail;
     }
 
-    /// Makes every fsync work from now on; the hanging ones complete now.
+    /// Makes every fsync work from now on. Hanging fsyncs complete now.
     pub fn mend(&self) {
         let mut state = self.state();
         state.faults.syncs = Syncs::Work;
@@ -96,20 +98,20 @@ impl Disk {
         }
     }
 
-    /// Makes every fsync work from now on; the hanging ones fail, and make nothing durable. A
-    /// process in a hanging fsync cannot even be killed.
+    /// Makes every fsync work from now on. Hanging fsyncs fail, and make nothing durable. This is
+    /// for processes that are to end: a process in a hanging fsync cannot be killed.
     pub fn drop_hung(&self) {
         let mut state = self.state();
         state.faults.syncs = Syncs::Work;
         std::mem::take(&mut state.waiting).into_values().for_each(|(_, reply)| reply.error(Errno::EIO));
     }
 
-    /// Number of fsyncs that have not returned: hanging and slow ones.
+    /// Returns the number of fsyncs that have not returned yet, hanging and slow ones.
     pub fn hung(&self) -> usize {
         self.state().waiting.len()
     }
 
-    /// Number of fsyncs that have hung or been slow, since the beginning.
+    /// Returns the number of fsyncs that have hung or been slow, since the beginning.
     pub fn delayed(&self) -> u64 {
         self.state().delayed
     }
@@ -138,7 +140,7 @@ impl Disk {
             Syncs::Hang => _ = state.wait(inode, reply),
             Syncs::Slow(delay) => {
                 let (number, disk) = (state.wait(inode, reply), self.clone());
-                // Each slow fsync has a thread, as few wait at a time.
+                // Each slow fsync gets a thread, because only few wait at the same time.
                 std::thread::spawn(move || {
                     std::thread::sleep(delay);
                     disk.let_go(number);

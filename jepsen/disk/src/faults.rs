@@ -24,9 +24,10 @@ pub(crate) enum Syncs {
 pub(crate) struct Faults {
     pub(crate) syncs: Syncs,
     stopped: bool,
-    /// Number of changes until the planned stop, and the sender of the message about it.
+    /// Number of changes until the planned stop, and the sender that reports it; `None` without a
+    /// planned stop.
     stop: Option<(u64, Sender<()>)>,
-    /// Number of changes until every fsync fails, as planned.
+    /// Number of changes until every fsync fails; `None` if that is not planned.
     fail: Option<u64>,
 }
 
@@ -41,8 +42,8 @@ impl Faults {
         self.fail = Some(changes);
     }
 
-    /// Counts a change of the disk (a write, a change of a name, an fsync), and begins the planned
-    /// fault when it is due.
+    /// Counts a change of the disk (a write, a change of a name, an fsync), and begins a planned
+    /// fault when it is due. Fails with EIO if the disk is stopped.
     pub(crate) fn change(&mut self) -> Result<(), Errno> {
         self.stop = match self.stop.take() {
             Some((0, waits)) => {
@@ -59,7 +60,7 @@ impl Faults {
         if self.fail == Some(0) {
             self.syncs = Syncs::Fail;
         }
-        // A fault that has begun is planned no more: it may be mended.
+        // The plan ends when the fault begins, so that the fault does not begin again after a mend.
         self.fail = self.fail.and_then(|left| left.checked_sub(1));
         Ok(())
     }

@@ -1,11 +1,11 @@
-//! Content of one file: as processes see it now, and as the medium has it.
+//! Content of one file, twice: as processes see it now, and as it is on the medium (durable).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fastrand::Rng;
 
-/// Size of the unit that survives or is lost as a whole.
+/// Size of a page in bytes. At a loss of power, a page survives or is lost as a whole.
 pub const PAGE_BYTES: usize = 4096;
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -20,8 +20,8 @@ struct Content {
 }
 
 impl Content {
-    /// Cuts or grows to `size`. Bytes behind the end are cleared, as they must be zero when the
-    /// file grows again. Returns the page whose end was cleared.
+    /// Truncates or grows the content to `size`. Bytes behind the end are cleared, because they
+    /// must be zero when the file grows again. Returns the page whose end was cleared, if any.
     fn resize(&mut self, size: u64) -> Option<u64> {
         self.size = size;
         drop(self.pages.split_off(&size.div_ceil(PAGE)));
@@ -32,27 +32,28 @@ impl Content {
     }
 }
 
-/// A file with both of its contents.
+/// A file with its present content and its durable content.
 #[derive(Debug, Default)]
 pub(crate) struct File {
     now: Content,
     durable: Content,
-    /// Pages that the medium may not have yet.
+    /// Pages that were changed after their last fsync.
     unsynced: BTreeSet<u64>,
-    /// Pages whose write-back failed. The next fsync skips them, because Linux marks them as clean.
+    /// Pages of a failed fsync. The next fsync skips them, as on Linux, which marks such pages as
+    /// clean.
     forgotten: BTreeSet<u64>,
 }
 
-/// Numbers of unsynced changes that a cut kept and lost.
+/// Numbers of unsynced changes that a loss of power kept and lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
-    /// Pages that were not fsynced and survived.
+    /// Number of unsynced pages that survived.
     pub pages_kept: u64,
-    /// Pages that were not fsynced and are lost: as the last fsync left them.
+    /// Number of unsynced pages that were lost. They are as the last fsync left them.
     pub pages_lost: u64,
-    /// Changes of directories that were not fsynced and survived.
+    /// Number of unsynced changes of directories that survived.
     pub names_kept: u64,
-    /// Changes of directories that were not fsynced and are lost.
+    /// Number of unsynced changes of directories that were lost.
     pub names_lost: u64,
 }
 
@@ -62,12 +63,12 @@ impl File {
         self.now.size
     }
 
-    /// Number of allocated bytes: holes take none.
+    /// Number of allocated bytes. Holes take no space.
     pub(crate) fn allocated(&self) -> u64 {
         self.now.pages.len() as u64 * PAGE
     }
 
-    /// Reads at most `length` bytes from `offset`; fewer at the end.
+    /// Reads `length` bytes from `offset`; fewer at the end of the file.
     pub(crate) fn read(&self, offset: u64, length: usize) -> Vec<u8> {
         let end = offset.saturating_add(length as u64).min(self.now.size);
         let mut bytes = Vec::with_capacity(end.saturating_sub(offset) as usize);
@@ -84,7 +85,7 @@ impl File {
         bytes
     }
 
-    /// Writes; grows the file when the bytes go beyond its end.
+    /// Writes `bytes` at `offset`. The file grows if they go beyond its end.
     pub(crate) fn write(&mut self, offset: u64, mut bytes: &[u8]) {
         self.now.size = self.now.size.max(offset + bytes.len() as u64);
         let mut at = offset;
@@ -99,7 +100,7 @@ impl File {
         }
     }
 
-    /// Cuts or grows the file; a new part is a hole.
+    /// Truncates or grows the file. A new part is a hole.
     pub(crate) fn resize(&mut self, size: u64) {
         let gone: Vec<u64> = self.now.pages.range(size.div_ceil(PAGE)..).map(|(number, _)| *number).collect();
         gone.into_iter().for_each(|number| self.touched(number));
@@ -141,7 +142,8 @@ impl File {
         self.forgotten.append(&mut self.unsynced);
     }
 
-    /// Drops the pages that fsync has forgotten: reads get them from the medium from now on.
+    /// Drops the pages of failed fsyncs from the cache: from now on, reads return them as they are
+    /// on the medium.
     pub(crate) fn drop_forgotten(&mut self) {
         for number in std::mem::take(&mut self.forgotten) {
             match self.durable.pages.get(&number) {
@@ -159,8 +161,8 @@ impl File {
         };
     }
 
-    /// Cuts the power: of the unsynced pages some survive. The size is that of the last sync, the
-    /// present one, or any between.
+    /// Cuts the power. Some of the unsynced pages survive. The size becomes that of the last sync,
+    /// the present size, or a size between.
     pub(crate) fn cut(&mut self, rng: &mut Rng, cut: &mut Cut) {
         let (low, high) = (self.durable.size.min(self.now.size), self.durable.size.max(self.now.size));
         let size = match rng.u8(..4) {

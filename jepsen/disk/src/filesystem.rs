@@ -1,9 +1,10 @@
-//! The kernel's requests, answered from a [`Tree`].
+//! The FUSE requests of the kernel, answered from a [`Tree`].
 //!
-//! The kernel keeps nothing: its write-back cache is off, files are opened for direct IO, and names
-//! and attributes expire at once. So every write is in the tree when the system call returns, and
-//! after a cut a process never sees a lost page. The kernel does not pass `sync_file_range` on, so
-//! it makes nothing durable, as POSIX allows. The kernel itself keeps advisory locks.
+//! The kernel caches nothing: its write-back cache is off, files are opened for direct IO, and
+//! names and attributes expire at once. So every write is in the tree when the system call returns,
+//! and after a loss of power a process never sees a lost page. The kernel does not pass
+//! `sync_file_range` on, so that call makes nothing durable, as POSIX allows. Advisory locks are
+//! handled by the kernel itself.
 //!
 //! The kernel does not pass on `posix_fadvise` either, by which a process drops the page cache of a
 //! file. So an fsync through a read-only handle drops the cache as well: a process that has written

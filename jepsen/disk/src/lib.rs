@@ -4,21 +4,23 @@
 //! node ── write ──> now ── fsync ──> durable        file: 4 KiB page by page, and the size
 //!      ── rename ─> now ── fsync of the directory ──> durable
 //!
-//! cut:  each unsynced page and each unsynced change of a directory survives or is lost, from a seed;
+//! cut:  each unsynced page and each unsynced change of a directory survives or is lost, from a
+//! seed;
 //!       the result becomes both, and the next process finds it
 //! ```
 //!
-//! The disk is as bad as POSIX lets a disk be, so that software which works on it relies on nothing
-//! else: a file that has grown may have holes that read as zeros, a new page may survive where the
-//! page before it is lost, a created file may be gone though it was fsynced, and an unlinked one
-//! may be back. The disk does not tear pages, flip bits or lie about an fsync. Unsynced bytes are
-//! lost at a cut only, and a rename is kept or lost in both of its directories.
+//! The disk is as bad as POSIX lets a disk be, so software that works on it relies only on POSIX.
+//! After a loss of power, a file that has grown may have holes that read as zeros, a new page may
+//! survive where the page before it is lost, a created file may be gone although it was fsynced,
+//! and an unlinked file may be back. The disk does not tear pages, flip bits or lie about an fsync.
+//! Unsynced bytes are lost only at a loss of power, and a rename is kept or lost in both of its
+//! directories.
 //!
-//! - `file`: the content of one file, twice
+//! - `file`: the content of one file, as processes see it and as it is durable
 //! - `tree`: names and inodes, and the changes between two syncs
 //! - `faults`: faults of the disk, present and planned
 //! - `disk`: the whole disk, and the calls that break it
-//! - `filesystem`: the kernel's requests
+//! - `filesystem`: the FUSE requests of the kernel
 //! - `mount`: the disk in a directory, served by threads of this process
 
 mod disk;

@@ -22,8 +22,8 @@ pub fn available() -> io::Result<()> {
     opened.map(drop).map_err(|error| io::Error::new(error.kind(), format!("/dev/fuse: {error}")))
 }
 
-/// A disk that threads of this process serve. Dropping it fails a hanging fsync and unmounts the
-/// disk: processes with open files get errors from then on.
+/// A mounted disk, which threads of this process serve. The drop fails hanging fsyncs and unmounts
+/// the disk.
 #[derive(Debug)]
 pub struct Mounted {
     disk: Disk,
@@ -61,7 +61,8 @@ impl Deref for Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         self.disk.drop_hung();
-        // The unmount is lazy; the thread ends with the last open file, or with the process.
+        // The unmount is lazy: the serving thread ends when the last file is closed, or with the
+        // process.
         let _gone = unmount(&self.dir, UnmountFlags::DETACH);
         std::mem::forget(self.session.take());
     }

@@ -1,5 +1,5 @@
-//! Inodes and directories: the names that processes see now, those on the medium, and the changes
-//! between the two.
+//! Inodes and directories: the names that processes see now, the names on the medium (durable), and
+//! the changes between the two.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -22,15 +22,15 @@ pub(crate) enum Body {
     Directory(Directory),
 }
 
-/// Names and their inodes.
+/// Names of a directory and their inodes, as processes see them now and as they are durable.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
     now: BTreeMap<OsString, u64>,
     durable: BTreeMap<OsString, u64>,
 }
 
-/// A file or a directory. A cut loses contents and names alone: mode, owner and times are always
-/// the last ones.
+/// A file or a directory. A loss of power affects only contents and names: mode, owner and time are
+/// always kept.
 #[derive(Debug)]
 pub(crate) struct Inode {
     /// Content of the inode.
@@ -53,8 +53,8 @@ struct Slot {
     inode: Option<u64>,
 }
 
-/// Directory entries that one system call changes. They survive as a whole or not at all, so a
-/// rename never leaves a file without a name.
+/// Directory entries that one system call changes. They survive together or not at all, so a rename
+/// never leaves a file without a name.
 type Change = Vec<Slot>;
 
 /// All inodes of a disk.
@@ -123,13 +123,13 @@ impl Tree {
         Ok(self.directory(directory)?.now.iter().map(|(name, inode)| (name.clone(), *inode)).collect())
     }
 
-    /// Number of bytes that all files take.
+    /// Number of bytes that all files occupy.
     pub(crate) fn allocated(&self) -> u64 {
         let allocated = |inode: &Inode| if let Body::File(file) = &inode.body { file.allocated() } else { 0 };
         self.inodes.values().map(allocated).sum()
     }
 
-    /// Gives a new inode a name.
+    /// Adds an inode under a new name, and returns its number.
     ///
     /// # Errors
     /// `EEXIST` when the name is taken.
@@ -144,7 +144,7 @@ impl Tree {
         Ok(number)
     }
 
-    /// Takes a file's name away. The file goes with its last name and its last handle.
+    /// Removes a file's name. The file is removed with its last name and its last handle.
     ///
     /// # Errors
     /// `ENOENT`; `EISDIR` for a directory.
@@ -198,22 +198,22 @@ impl Tree {
         Ok(())
     }
 
-    /// Notes that a process has opened an inode.
+    /// Counts a handle by which a process has opened an inode.
     pub(crate) fn open(&mut self, number: u64) {
         if let Some(inode) = self.inodes.get_mut(&number) {
             inode.opened += 1;
         }
     }
 
-    /// Notes that a process has closed an inode.
+    /// Stops counting a handle that a process has closed.
     pub(crate) fn close(&mut self, number: u64) {
         if let Some(inode) = self.inodes.get_mut(&number) {
             inode.opened = inode.opened.saturating_sub(1);
         }
     }
 
-    /// Makes the names of a directory durable, as fsync does. A rename from another directory
-    /// becomes durable as a whole, together with earlier changes of its two names.
+    /// Makes the names of a directory durable, as fsync does. A rename from or to another directory
+    /// becomes durable in both, together with earlier changes of its two names.
     ///
     /// # Errors
     /// `ENOTDIR`, `ESTALE`.
@@ -239,7 +239,7 @@ impl Tree {
 
     fn make_durable(&mut self, change: &Change) {
         for slot in change {
-            // A directory that is gone for good has no names to keep.
+            // A directory that was removed durably keeps no names.
             if let Ok(directory) = self.directory(slot.directory) {
                 put(&mut directory.durable, slot);
             }
@@ -247,7 +247,7 @@ impl Tree {
     }
 
     /// Cuts the power. POSIX promises nothing about unsynced names, so each change survives or is
-    /// lost by itself.
+    /// lost independently, as the seed decides.
     pub(crate) fn cut(&mut self, seed: u64) -> Cut {
         let (mut rng, mut cut) = (Rng::with_seed(seed), Cut::default());
         let survive = rng.f64();
@@ -269,7 +269,7 @@ impl Tree {
         cut
     }
 
-    /// Removes inodes that have no name, no name that may come back, and no open handle.
+    /// Removes inodes that no name can reach (present, durable or pending) and no handle has open.
     fn collect(&mut self) {
         let mut reached = BTreeSet::from([ROOT]);
         reached.extend(self.pending.iter().flatten().filter_map(|slot| slot.inode));
@@ -322,7 +322,7 @@ mod tests {
         told.join(" ")
     }
 
-    /// Lists the root after cuts with many seeds.
+    /// Returns the different listings of the root after a loss of power, over many seeds.
     fn outcomes(build: impl Fn(&mut Tree)) -> Vec<String> {
         let left = (0..200).map(|seed| {
             let mut tree = Tree::default();

@@ -1,5 +1,5 @@
-//! The disk as the kernel and a process see it. The tests need root and /dev/fuse, and say so where
-//! they have not run.
+//! Tests of a mounted disk, through the kernel. They need root and /dev/fuse; otherwise each prints
+//! that it was not run.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 /// Mounts an empty disk in a new directory; `None` where the machine cannot mount one.
 fn disk(test: &str) -> Option<(TempDir, Mounted)> {
     if let Err(why) = power_disk::available() {
-        // This bypasses the harness's capture, so that a skipped test is seen.
+        // Written to stderr directly, because the test harness captures the output of `eprintln!`.
         let _ = writeln!(io::stderr(), "NOT RUN: {test}: no FUSE disk here: {why}");
         return None;
     }
@@ -133,7 +133,7 @@ fn an_fsync_hangs_until_it_is_let_go() {
         while mounted.hung() == 0 {
             thread::yield_now();
         }
-        // The kernel blocks writes to that file meanwhile; other files go on.
+        // During a hanging fsync the kernel blocks writes to its file, but not to other files.
         fs::write(dir.path().join("b"), "y").unwrap();
         assert!(!waiting.is_finished());
         if mends {
@@ -196,7 +196,7 @@ fn an_fsync_fails_and_forgets_what_it_should_have_written() {
     file.sync_data().unwrap();
     drop(file);
     assert_eq!(fs::read_to_string(dir.path().join("a")).unwrap(), "lost");
-    // A process that is started later reads it from the disk.
+    // An fsync through a read-only handle drops the cache, so that reads come from the disk.
     File::open(dir.path().join("a")).unwrap().sync_all().unwrap();
     assert_eq!(fs::read(dir.path().join("a")).unwrap(), [0; 4]);
     mounted.cut(1);

@@ -1,10 +1,11 @@
-//! The locks in the calm at the end of a run: each must be granted once more, by `again`.
+//! Check of the operations `again`: in the calm at the end of a run, each used lock must be granted
+//! once more.
 
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Reports each lock that no client could acquire at the end. If none was tried, the verdict is in
-/// doubt.
+/// Reports each lock that no client could acquire at the end. Notes a doubt when the history has no
+/// `again`.
 pub(super) fn check(operations: &[Operation], verdict: &mut Verdict) {
     let asked: Vec<&Operation> = operations.iter().filter(|operation| operation.f == "again").collect();
     for operation in asked.iter().filter(|operation| !operation.is_ok()) {

@@ -1,26 +1,25 @@
-//! Calm times, in which nothing is broken and the cluster shows that it works. A checker can call
-//! something late only in these.
+//! Calm times: intervals without a fault, in which acknowledged writes show that the cluster works.
+//! A checker may call an answer late only in a calm time.
 
 use crate::history::{Entry, Operation, Process};
 
-/// Time after the last mend in which a cluster may still be busy with the damage: three of the
-/// shortest session timeouts (2 s), in which nodes start, elect and catch up, and lost sessions
-/// expire.
+/// Time that a cluster gets to recover after a fault is mended: three times the shortest session
+/// timeout (2 s), in which nodes start, elect and catch up, and lost sessions expire.
 pub const SETTLE_NS: u64 = 6_000_000_000;
-/// Length of the intervals of a judged time. In each, an acknowledged write must have shown that
-/// there is a quorum.
+/// Length of the intervals into which a judged time is divided. In each of them, an acknowledged
+/// write must have shown that there is a quorum.
 const WORKS_NS: u64 = 500_000_000;
 
-/// Functions that are acknowledged only when a quorum has the entry.
+/// Operations that are acknowledged only when a quorum has their log entry.
 const WRITES: [&str; 10] =
     ["pulse", "acquire", "enqueue", "upgrade", "downgrade", "release", "close", "append", "proclaim", "revoke"];
 
-/// The calm of a history, in nanoseconds since the run began.
+/// Calm times of a history. All times are nanoseconds since the run began.
 pub(super) struct Calm {
     windows: Vec<(u64, u64)>,
-    /// Beginnings and ends of acknowledged writes.
+    /// Times of invocation and completion of the acknowledged writes.
     writes: Vec<(u64, u64)>,
-    /// Nodes, and the times at which they answered.
+    /// Node and time of each answer.
     answers: Vec<(u64, u64)>,
 }
 
@@ -35,12 +34,12 @@ impl Calm {
         Calm { windows: windows(entries), writes, answers }
     }
 
-    /// The beginning of the calm that `at` lies in; `None` outside of the calm.
+    /// Returns the beginning of the calm time that contains `at`; `None` if no calm time does.
     pub(super) fn since(&self, at: u64) -> Option<u64> {
         self.windows.iter().find(|(from, to)| *from <= at && at <= *to).map(|(from, _)| *from)
     }
 
-    /// Tells whether nothing was broken between two times, and a quorum was there throughout.
+    /// Tells whether one calm time contains both times, with a quorum in each interval between.
     pub(super) fn covers(&self, from: u64, to: u64) -> bool {
         let calm = self.windows.iter().any(|(begin, end)| *begin <= from && to <= *end);
         calm && steps(from, to).all(|step| self.works(step))
@@ -61,21 +60,21 @@ impl Calm {
     }
 }
 
-/// The beginnings of the whole intervals between two times.
+/// Returns the beginning of each interval of [`WORKS_NS`] that lies wholly between two times.
 fn steps(from: u64, to: u64) -> impl Iterator<Item = u64> {
     (0..to.saturating_sub(from) / WORKS_NS).map(move |step| from + step * WORKS_NS)
 }
 
-/// Returns the calm times, each up to the next fault. A calm begins with the run or [`SETTLE_NS`]
-/// after a mend. Where the run waited for the nodes after a mend, the calm begins [`SETTLE_NS`]
-/// after all were ready.
+/// Returns the calm times, each up to the next fault. A calm time begins with the run, or
+/// [`SETTLE_NS`] after a mend. Where the run waited for the nodes after a mend, it begins
+/// [`SETTLE_NS`] after all nodes were ready.
 fn windows(entries: &[Entry]) -> Vec<(u64, u64)> {
     let end = entries.last().map_or(0, |entry| entry.time);
     let mut windows = Vec::new();
     let mut calm = Some(0);
     for entry in entries.iter().filter(|entry| matches!(entry.process, Process::Nemesis(_))) {
         match entry.f.as_str() {
-            // A mend without damage changes nothing.
+            // A mend while nothing is broken does not end the calm.
             "heal" | "final-heal" | "recovered" if calm.is_some() && !has_ended(&entry.value) => {}
             "heal" | "final-heal" | "recovered" => {
                 windows.extend(calm.take().map(|from| (from, entry.time)));
@@ -90,12 +89,13 @@ fn windows(entries: &[Entry]) -> Vec<(u64, u64)> {
     windows
 }
 
-/// Tells whether the run waits for the nodes after a mend, and then notes `recovered`.
+/// Tells by the value of a mend whether the run then waits until all nodes are ready, which it
+/// notes as `recovered`.
 fn waits_for_nodes(value: &serde_json::Value) -> bool {
     value["waits_for_nodes"] == true
 }
 
-/// Tells whether a node was found to have ended by itself.
+/// Tells by the value of a mend whether a node had ended by itself.
 fn has_ended(value: &serde_json::Value) -> bool {
     value["ended_by_themselves"].as_array().is_some_and(|ended| !ended.is_empty())
 }

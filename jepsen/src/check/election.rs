@@ -1,5 +1,5 @@
-//! `election`: one leader at a time, tokens that rise, and observers that see leaders and their
-//! proclamations in order.
+//! Checker of the workload `election`: one leader at a time, rising tokens, and observers that see
+//! leaders and their proclamations in order.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ struct Observed<'a> {
     holds: Vec<&'a Hold<'a>>,
 }
 
-/// Returns the leader's token, and the zxid of its last proclamation.
+/// Returns the leader's token and the zxid of its last proclamation, as an observation shows them.
 fn seen(look: &Operation) -> Option<(u64, u64)> {
     let (_, spoke) = look.text("upto")?.split_once('.')?;
     Some((look.number("leads_with")?, spoke.parse().ok()?))
@@ -93,7 +93,7 @@ impl<'a> Observed<'a> {
             let detail = format!("{lock}: an answer at zxid {at} has not what the leader had said before");
             verdict.found("missed-proclamation", detail, &[words, look]);
         }
-        // Before its first proclamation a leader is shown with its label, which is no number.
+        // Before its first proclamation, a leader's data is its label, and not a number.
         let Ok(element) = said.parse::<u64>() else { return };
         let begun = |words: &&Operation| words.number("element") == Some(element) && words.call < look.complete;
         if !self.said.iter().copied().filter(|words| words.number("token") == Some(token)).any(|words| begun(&words)) {

@@ -1,23 +1,24 @@
-//! Ends of holds and places: releases, closes, and sessions that were lost.
+//! Ends of holds and of places in queues: releases, closes, and losses of sessions.
 
 use std::collections::BTreeMap;
 
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Problems that say that the session, and with it the lock, was lost before.
+/// Errors that say that the session, and with it the lock, was lost before.
 const LOSSES: [&str; 2] = ["session-expired", "auth-failed"];
-/// Problems that say that the ticket is gone. The session may still live.
+/// Errors that say that the ticket (the session's node in the lock's queue) is gone. The session
+/// may still live.
 const TICKET_LOSSES: [&str; 2] = ["ticket-gone", "lock-not-held"];
-/// Functions that ask for a lock, or for another hold of it.
+/// Operations that ask for a lock, or for another hold of it.
 pub(super) const TAKES: [&str; 4] = ["acquire", "enqueue", "upgrade", "downgrade"];
-/// Functions that may be answered with a lock.
+/// Operations that may be answered with a granted lock.
 pub(super) const GRANTS: [&str; 5] = ["acquire", "enqueue", "await", "upgrade", "downgrade"];
-/// Functions that are logged only while the session lives.
+/// Operations that succeed only while their session lives, so that a success proves it.
 const DONE_IN_SESSION: [&str; 5] = ["acquire", "enqueue", "upgrade", "downgrade", "release"];
 
-/// Checks that a session that lives loses a lock only by an operation that may have given the lock
-/// back.
+/// Checks that a living session loses a lock only by an operation of its client that may have given
+/// the lock back.
 pub(super) fn check_kept(operations: &[Operation], verdict: &mut Verdict) {
     let ends = Ends::new(operations);
     let mut taken: BTreeMap<(u64, &str), u64> = BTreeMap::new();
@@ -39,7 +40,7 @@ pub(super) fn check_kept(operations: &[Operation], verdict: &mut Verdict) {
     }
 }
 
-/// Operations that may end holds.
+/// Operations that may end holds, by session.
 #[derive(Default)]
 pub(super) struct Ends<'a> {
     releases: BTreeMap<(u64, &'a str), Vec<&'a Operation>>,
@@ -47,12 +48,12 @@ pub(super) struct Ends<'a> {
     /// Lost sessions, with the first operation that reported the loss. A session that its client
     /// closed is not lost.
     pub(super) lost: BTreeMap<u64, &'a Operation>,
-    /// Last invocation of each session that succeeded, which shows that the session lived then.
+    /// Index of the last successful invocation of each session. The session lived at that index.
     lived: BTreeMap<u64, u64>,
 }
 
 impl<'a> Ends<'a> {
-    /// Looks through a history.
+    /// Collects the operations of a history that may end holds.
     pub(super) fn new(operations: &'a [Operation]) -> Ends<'a> {
         let mut ends = Ends::default();
         for operation in operations {
@@ -76,14 +77,14 @@ impl<'a> Ends<'a> {
         ends
     }
 
-    /// The index from which on a lost session may have been over: its last successful invocation.
-    /// `None` if it had none.
+    /// Returns the index from which on a lost session may have been over: that of its last
+    /// successful invocation. `None` if no invocation succeeded.
     pub(super) fn over_from(&self, owner: u64) -> Option<u64> {
         self.lived.get(&owner).copied()
     }
 
-    /// The index from which on the owner may have lost its grant, by the operation `end` or by the
-    /// loss of its session.
+    /// Returns the index from which on the owner may have lost its grant, by the operation `end` or
+    /// by the loss of its session; `u64::MAX` without either.
     pub(super) fn until(&self, owner: u64, grant: &Operation, end: Option<&Operation>) -> u64 {
         let given_back = end.map_or(u64::MAX, |end| end.call);
         if !self.lost.contains_key(&owner) {
@@ -98,23 +99,24 @@ impl<'a> Ends<'a> {
         self.first_after(owner, lock, None, since).is_some_and(|end| end.call < at)
     }
 
-    /// The first operation, invoked after `after`, that may have taken the lock from the owner. A
-    /// release that names a mode ends no hold of another mode, because a client may read and write
-    /// at once.
+    /// Returns the first operation, invoked after `after`, that may have ended the owner's hold. A
+    /// release that names a mode ends only a hold of that mode, because a client may hold a lock
+    /// for reading and for writing at once.
     pub(super) fn first_after(&self, owner: u64, lock: &str, mode: Option<&str>, after: u64) -> Option<&'a Operation> {
         let release = later(self.releases.get(&(owner, lock)), mode, after).next();
         let close = later(self.closes.get(&owner), mode, after).next();
         release.into_iter().chain(close).min_by_key(|end| end.call)
     }
 
-    /// The first release, invoked after `after`, that left nothing of the lock to the owner.
+    /// Returns the first acknowledged release, invoked after `after`, that left the owner no hold.
     pub(super) fn given_back(&self, owner: u64, lock: &str, mode: Option<&str>, after: u64) -> Option<&'a Operation> {
         let whole = |end: &&Operation| end.is_ok() && end.number("holds").is_none_or(|holds| holds == 0);
         later(self.releases.get(&(owner, lock)), mode, after).find(whole)
     }
 }
 
-/// Operations of `ends` that were invoked after `after` and do not name another mode.
+/// Returns the operations of `ends` that were invoked after `after`, except releases of another
+/// mode.
 fn later<'a>(ends: Option<&Vec<&'a Operation>>, mode: Option<&str>, after: u64) -> impl Iterator<Item = &'a Operation> {
     let ends = ends.map(Vec::as_slice).unwrap_or_default();
     let other = move |end: &Operation| mode.is_some() && end.text("mode").is_some_and(|its| Some(its) != mode);

@@ -1,4 +1,5 @@
-//! `ephemeral`: a znode lives exactly as long as its session, and no session ends early.
+//! Checker of the workload `ephemeral`: an ephemeral znode lives exactly as long as its session,
+//! and no session expires early.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +9,23 @@ use crate::verdict::Verdict;
 /// Nanoseconds in a millisecond.
 const MS: u64 = 1_000_000;
 
-/// Facts about one session.
+/// Facts about the life of one session.
 #[derive(Default)]
 struct Life<'a> {
-    /// Time on the harness's clock before which the session cannot have ended, and the operation
-    /// whose answer promised that.
+    /// Time on the harness's clock before which the session must not expire, and the operation that
+    /// was answered with that promise.
     safe_until: (u64, Option<&'a Operation>),
     /// The first request to close the session.
     close_asked: Option<&'a Operation>,
-    /// The first sure sign that the session is over.
+    /// First operation that proves that the session is over.
     over: Option<&'a Operation>,
     /// True once the client has stopped to use the session, without closing it.
     abandoned: bool,
 }
 
-/// Judges `open`, `keepalive`, `create`, `look`, `delete`, `close`, `abandon` and `final-look`.
-/// Before the final looks every session was closed, abandoned or lost, and had enough time to
-/// expire.
+/// Judges `open`, `keepalive`, `create`, `look`, `delete`, `close`, `abandon` and `final-look`. The
+/// workload makes the final looks when every session is closed, abandoned or lost, and had enough
+/// time to expire.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let lives = lives(operations, &mut verdict);
@@ -88,7 +89,7 @@ fn check_node(path: &str, operations: &[&Operation], life: &Life<'_>, verdict: &
     let Some(create) = operations.iter().find(|op| op.f == "create") else { return };
     let delete = operations.iter().find(|op| op.f == "delete" && op.is_possible());
     let asked_away = [delete.copied(), life.close_asked].into_iter().flatten().map(|op| op.call).min();
-    // A znode that a look has seen was created, whatever became of the answer.
+    // A znode that a look has seen was created, even if its create was not acknowledged.
     let mut created = Some(*create).filter(|create| create.is_ok());
     let mut gone: Option<&Operation> = None;
     for look in operations.iter().copied().filter(is_look) {

@@ -1,4 +1,4 @@
-//! `fenced-lock`: what a lock with tokens can promise.
+//! Checker of the workload `fenced-lock`: promises of a lock with fencing tokens.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use super::{holds, set};
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Judges the guarded workload: tokens rise, the resource took no old token, and nothing
-/// acknowledged was lost, at the resource or in znodes written under `If-Lock`.
+/// Judges the workload: tokens rise, old tokens were refused, and no acknowledged write was lost,
+/// in the resource or in the znodes that were written with the header `If-Lock`.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let holds = holds::lasting(operations);
@@ -17,8 +17,9 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     verdict
 }
 
-/// Judges what is written under a lock, a znode (`append` and at the end `read-all`) or a resource
-/// (`use`, `resource-read`): no write is lost, and none is taken under an older token.
+/// Judges writes under a lock, to a znode (`append`, at the end `read-all`) or to a resource
+/// (`use`, at the end `resource-read`): no write is lost, and no write with an older token is
+/// accepted.
 pub(super) fn check_updates(operations: &[Operation], verdict: &mut Verdict) {
     for (f, last_f, name) in [("append", "read-all", "znode"), ("use", "resource-read", "resource")] {
         let mut added: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
@@ -49,8 +50,8 @@ fn is_stale(error: &str) -> bool {
     matches!(error, "stale-token" | "lock-not-held")
 }
 
-/// Checks that accepted tokens never fall, in the order in which the guarded thing counted its
-/// writes. The count is the field `count` of an acknowledged `f`.
+/// Checks that accepted tokens never fall, in the order in which the znode or resource counted its
+/// writes. `count` names the field of an acknowledged `f` that has this number.
 fn check_accepted(operations: &[Operation], f: &str, count: &str, verdict: &mut Verdict) {
     let mut accepted: BTreeMap<&str, Vec<(u64, u64, &Operation)>> = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.f == f && operation.is_ok()) {

@@ -1,13 +1,15 @@
-//! Holds of locks that are certain, with their begin and end. All checks of locks build on them.
+//! Certain holds of locks, with their begin and end. All checks of locks build on them.
 //!
-//! A client holds a lock from the answer that grants it. The end is known in two ways. `lasting`: a
-//! holder whose session lives has the lock until the request that gave it back, or may have.
-//! `proven`: each acknowledged operation that names lock, owner and token shows the owner as the
-//! holder at that time. Such are a grant, a write under the token, and a look at the ticket; a
-//! release shows it until just before. A lost token never comes back, so its owner held the lock
-//! from the first of these moments to the last: on the clients' clock from the end of the first
-//! operation to the beginning of the last, in the log from the first zxid to the last. Nothing is
-//! known of the time after.
+//! A client holds a lock from the answer that grants it. The end of a hold is known in two ways.
+//!
+//! * `lasting`: a holder with a living session has the lock until the first request that may have
+//!   given the lock back.
+//! * `proven`: an acknowledged operation that names lock, owner and token proves that the owner
+//!   held the lock at that time. Examples are a grant, a write under the token, and a look at the
+//!   ticket. A release proves it for the time just before. A lost token never comes back, so its
+//!   owner held the lock from the first proof to the last: on the clients' clock from the end of
+//!   the first operation to the beginning of the last, in the log from the first zxid to the last.
+//!   The proofs say nothing about the time after the last.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +18,11 @@ use super::order::{self, Numbered};
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// A stretch in which a lock was held for sure, both ends included.
+/// An interval in which a lock was certainly held, both ends included.
 #[derive(Clone, Debug)]
 pub(super) struct Hold<'a> {
     pub(super) lock: &'a str,
-    /// The session.
+    /// Id of the session that holds the lock.
     pub(super) owner: u64,
     /// The fencing token.
     pub(super) token: u64,
@@ -30,26 +32,28 @@ pub(super) struct Hold<'a> {
     permits: Option<(u64, u64)>,
     /// First moment of the hold, an index of the history or a zxid.
     pub(super) begin: u64,
-    /// Last moment of the hold, of the same kind.
+    /// Last moment of the hold, in the same unit as `begin`.
     pub(super) until: u64,
-    /// Operations that prove the hold.
+    /// Operations that prove the hold, for a finding.
     pub(super) shown: Vec<&'a Operation>,
-    /// Operation that was answered with the lock.
+    /// Operation that was answered with the grant; for a proven hold, the first operation that
+    /// proves it.
     pub(super) grant: &'a Operation,
     /// Index at which the lock was first asked for.
     asked: u64,
-    /// The release that gave the lock back for sure; `None` where none is known.
+    /// First acknowledged release that left the owner no hold; `None` if there is none, and for
+    /// proven holds.
     given_back: Option<&'a Operation>,
 }
 
 impl Hold<'_> {
-    /// Tells whether two holds may exist at once, if there are enough permits: both of readers, or
-    /// both of permits.
+    /// Tells whether two holds may exist at once: both are of readers, or both are of permits. The
+    /// number of permits is not checked.
     fn fits_beside(&self, other: &Hold<'_>) -> bool {
         self.shared && other.shared || self.permits.is_some() && other.permits.is_some()
     }
 
-    /// Tells whether the hold may exist beside others of its kind.
+    /// Tells whether the hold is of a reader or of permits, and not exclusive.
     fn is_together(&self) -> bool {
         self.shared || self.permits.is_some()
     }
@@ -91,13 +95,13 @@ pub(super) fn lasting(operations: &[Operation]) -> Vec<Hold<'_>> {
     holds
 }
 
-/// Returns the holds that acknowledged operations prove.
+/// Returns the holds that acknowledged operations prove, in the time of `clock`.
 pub(super) fn proven(operations: &[Operation], clock: Clock) -> Vec<Hold<'_>> {
     proven_by("token", operations, clock)
 }
 
-/// Returns the proven holds of something whose owners the field `name` tells apart, as tokens tell
-/// holders apart.
+/// Returns the proven holds as [`proven`] does, with the number in the field `name` in place of the
+/// token.
 pub(super) fn proven_by<'a>(name: &str, operations: &'a [Operation], clock: Clock) -> Vec<Hold<'a>> {
     let mut proofs: BTreeMap<(&str, u64, u64), Vec<&Operation>> = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.is_ok()) {
@@ -147,7 +151,7 @@ pub(super) fn check_room(kind: &str, holds: &[Hold<'_>], clock: Clock, verdict: 
         Clock::Log => format!("at zxid {at}"),
     };
     for (lock, holds) in by_lock(holds) {
-        // Holds that began before and last when the next one begins.
+        // Earlier holds that last until `hold` begins, or longer.
         let mut there: Vec<&Hold<'_>> = Vec::new();
         for hold in holds {
             there.retain(|other| other.until >= hold.begin);
@@ -168,7 +172,7 @@ pub(super) fn check_room(kind: &str, holds: &[Hold<'_>], clock: Clock, verdict: 
     }
 }
 
-/// Returns the holds by lock, in the order in which they begin.
+/// Groups the holds by lock, in the order in which they begin.
 pub(super) fn by_lock<'h, 'a>(holds: &'h [Hold<'a>]) -> BTreeMap<&'a str, Vec<&'h Hold<'a>>> {
     let mut locks: BTreeMap<&str, Vec<&Hold<'a>>> = BTreeMap::new();
     for hold in holds {
@@ -181,10 +185,11 @@ pub(super) fn by_lock<'h, 'a>(holds: &'h [Hold<'a>]) -> BTreeMap<&'a str, Vec<&'
 }
 
 /// Checks that tokens rise from holder to holder in the order of the log. Holds of readers and of
-/// permits are compared with exclusive holds only, because several of one grant may share a token.
+/// permits are compared with exclusive holds only, because readers or leases that are granted
+/// together may share a token.
 fn check_tokens_rise(holds: &[Hold<'_>], verdict: &mut Verdict) {
     for (lock, holds) in by_lock(holds) {
-        // The holds with the highest tokens so far: of exclusive ones, and of all.
+        // The holds with the highest token so far, among exclusive holds and among all holds.
         let (mut alone, mut all): (Option<&Hold<'_>>, Option<&Hold<'_>>) = (None, None);
         for hold in holds {
             let before = if hold.is_together() { alone } else { all };
@@ -203,8 +208,8 @@ fn check_tokens_rise(holds: &[Hold<'_>], verdict: &mut Verdict) {
     }
 }
 
-/// Checks that tokens of one lock do not fall from grant to later grant, and that a session that
-/// gave a lock back is not granted it again with the same token. Readers may be.
+/// Checks that a later grant of a lock has no smaller token, and that a session that gave a lock
+/// back gets another token when it is granted the lock again. Readers may get the same token again.
 pub(super) fn check_tokens(holds: &[Hold<'_>], verdict: &mut Verdict) {
     for (lock, holds) in by_lock(holds) {
         let mut tokens = Vec::new();
@@ -226,7 +231,7 @@ pub(super) fn check_tokens(holds: &[Hold<'_>], verdict: &mut Verdict) {
     }
 }
 
-/// Checks tokens as [`check_tokens`] does, and that no two sessions were granted the same token.
+/// Checks tokens as [`check_tokens`] does, and also that no two sessions got the same token.
 pub(super) fn check_own_tokens(holds: &[Hold<'_>], verdict: &mut Verdict) {
     check_tokens(holds, verdict);
     for (lock, holds) in by_lock(holds) {

@@ -1,9 +1,10 @@
-//! A free lock is granted in time, and a wait ends in time: the promise of all workloads with a
-//! lock while nothing is broken.
+//! Check that a free lock is granted in time and that a wait ends in time. All workloads with locks
+//! promise this for times without a fault.
 //!
-//! A lost grant leaves a client waiting that holds the lock without knowing it, and all clients
-//! behind it. So a waiting client is due as soon as no other one can be in its way: all that may
-//! stand before it have given back what they had, or wait themselves and have not heard of a grant.
+//! After a lost grant, a client waits although it holds the lock, and all clients behind it wait as
+//! well. So a waiting client must be granted the lock as soon as no other client can be in its way:
+//! each client that may stand before it has released the lock, or is itself waiting without having
+//! been told of a grant.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +13,16 @@ use super::places::{Place, places};
 use crate::history::{Entry, Kind, Operation};
 use crate::verdict::Verdict;
 
-/// Longest time in which a free lock must be granted, and a wait whose time is over must end. While
-/// nothing is broken, no session has to expire for that and no leader is elected: a commit, an
-/// event and an answer are left, some milliseconds. Three seconds are three elections (0.8 s each)
-/// more than that, for a machine on which several clusters run at once.
+/// Time within which a free lock must be granted, and a wait must end after its time is over.
+/// Without a fault this takes a commit, an event and an answer, some milliseconds: no session has
+/// to expire first, and no leader is elected. Three seconds allow for three elections (0.8 s each),
+/// because several clusters may run on one machine.
 pub const GRANT_MAX_NS: u64 = 3_000_000_000;
 
-/// Problems after which a client no longer waits, because its ticket or its session is gone.
+/// Errors after which a client no longer waits, because its ticket or its session is gone.
 const OVER: [&str; 5] = ["ticket-gone", "lock-not-held", "no-node", "session-expired", "auth-failed"];
 
-/// Judges `acquire` and `await` by what all clients did with the same locks.
+/// Judges `acquire` and `await` against the operations of all clients on the same locks.
 pub(super) fn check(entries: &[Entry], operations: &[Operation], verdict: &mut Verdict) {
     let calm = Calm::new(entries, operations);
     let places = places(operations);
@@ -49,14 +50,14 @@ pub(super) fn check(entries: &[Entry], operations: &[Operation], verdict: &mut V
 }
 
 enum Judged<'a> {
-    /// The place was due at `due`, and was not granted in time; `in_the_way` has the requests that
-    /// waited as well.
+    /// The lock had to be granted at `due` and was not granted in time. `in_the_way` has the last
+    /// requests of the other places in the queue, for the finding.
     Lost { due: u64, in_the_way: Vec<&'a Operation> },
     /// The lock became free while the place waited, and its client was told after `took_ns`.
     InTime { took_ns: u64 },
 }
 
-/// Returns all places that may stand before a place at any time.
+/// Returns all places that may at any time stand before this one in a queue.
 fn others<'p, 'a>(place: &Place<'a>, by_lock: &BTreeMap<&'a str, Vec<&'p Place<'a>>>) -> Vec<&'p Place<'a>> {
     let of = place.parts.iter().flat_map(|part| &by_lock[part.lock]).copied();
     let mut others: Vec<&Place<'_>> = of.filter(|other| place.may_wait_for(other)).collect();
@@ -65,13 +66,14 @@ fn others<'p, 'a>(place: &Place<'a>, by_lock: &BTreeMap<&'a str, Vec<&'p Place<'
     others
 }
 
-/// Judges a request that waited; `None` when it was not due, or something was broken.
+/// Judges a request that waited for a place. Returns `None` if the lock was not free for it, or if
+/// the time was not calm.
 fn judge<'a>(place: &Place<'a>, request: &'a Operation, others: &[&Place<'a>], calm: &Calm) -> Option<Judged<'a>> {
     let (call, end) = request.time;
     if request.error.as_deref().is_some_and(|error| OVER.contains(&error)) {
         return None;
     }
-    // A client that asks again has been in the queue since it was told its place.
+    // A client that sends an `await` has been in the queue since the answer to its `enqueue`.
     let queued = if request.f == "await" { place.told } else { call };
     let free = free_since(place, others, queued.min(call), end)?;
     let granted = place.held() == Some(end);
@@ -79,7 +81,7 @@ fn judge<'a>(place: &Place<'a>, request: &'a Operation, others: &[&Place<'a>], c
     if granted {
         due = due.max(call);
     }
-    // A grant that was due before the calm is due when the calm begins.
+    // If the grant was due before the calm time, it counts as due when that begins.
     let late = |due: u64| end > due.saturating_add(GRANT_MAX_NS);
     let due = if calm.covers(due, due) { due } else { due.max(calm.since(end).unwrap_or(u64::MAX)) };
     if late(due) && calm.covers(due, due + GRANT_MAX_NS) {
@@ -91,8 +93,8 @@ fn judge<'a>(place: &Place<'a>, request: &'a Operation, others: &[&Place<'a>], c
     became_free.then(|| Judged::InTime { took_ns: end - due })
 }
 
-/// The time from which on nothing is in the way of a place, as of the end of `from..end`; `None`
-/// when something still is.
+/// Returns the earliest time in `from..end` from which on, until `end`, no other place was in the
+/// way of this one. `None` if one was in the way until `end`.
 fn free_since(place: &Place<'_>, others: &[&Place<'_>], from: u64, end: u64) -> Option<u64> {
     let there: Vec<&Place<'_>> = others.iter().copied().filter(|other| other.from < end && other.gone > from).collect();
     let mut moments: Vec<u64> = there.iter().flat_map(|other| other.moments()).collect();
@@ -120,8 +122,9 @@ fn found(place: &Place<'_>, request: &Operation, due: u64, others: &[&Operation]
     verdict.found("lost-grant", detail, &part);
 }
 
-/// Checks that a wait ends when its time, `wait_ms`, is over. A client that gives up later ends
-/// with `timed-out`. That is a fault only if the node answered other requests meanwhile.
+/// Checks that a node ends a wait when its time `wait_ms` is over. Otherwise the client gives up
+/// later, and the operation ends with `timed-out`. The node is to blame only if it answered other
+/// requests meanwhile.
 fn check_ends(entries: &[Entry], operations: &[Operation], calm: &Calm, verdict: &mut Verdict) {
     let ends = entries.iter().filter(|entry| entry.kind != Kind::Invoke).map(|entry| (entry.time, entry));
     let ends: BTreeMap<u64, &Entry> = ends.collect();

@@ -1,5 +1,5 @@
-//! `lock`, `reentrant-lock`, `rw-lock`: each lock is a linearizable mutex, reentrant mutex or
-//! read/write lock.
+//! Checker of the workloads `lock`, `reentrant-lock` and `rw-lock`: each lock is a linearizable
+//! mutex, reentrant mutex or read/write lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::wgl::{self, Call};
 
 /// Largest number of configurations that one search may visit.
 const CONFIGURATIONS_MAX: usize = 200_000;
-/// Operations that are shown before the one that no order explains.
+/// Number of operations that a finding shows before the one that no order explains.
 const SHOWN_BEFORE: usize = 8;
 
 /// Judges a lock that its owner takes once: alone, or together with other readers.
@@ -30,8 +30,8 @@ pub(super) fn check_reentrant(operations: &[Operation]) -> Verdict {
 fn check(operations: &[Operation], model: LockModel) -> Verdict {
     let mut verdict = Verdict::default();
     let holds = holds::lasting(operations);
-    // A reentrant holder gives back one hold at a time. Only the search can tell which release ends
-    // the last.
+    // A reentrant holder gives back one hold at a time. Only the search can tell which release
+    // gives back its last hold.
     if !model.reentrant {
         holds::check_room("two-holders", &holds, Clock::History, &mut verdict);
     }
@@ -47,7 +47,8 @@ fn check(operations: &[Operation], model: LockModel) -> Verdict {
     verdict
 }
 
-/// Returns the operations on one lock that count, each with its meaning in the model.
+/// Returns the operations on one lock that affect the model, and their calls in the model, in the
+/// same order.
 fn calls<'a>(part: &[&'a Operation], ends: &Ends<'a>, model: LockModel) -> (Vec<&'a Operation>, Vec<Call<LockOp>>) {
     let mut subjects: Vec<&'a Operation> = Vec::new();
     let mut calls = Vec::new();
@@ -86,11 +87,10 @@ fn calls<'a>(part: &[&'a Operation], ends: &Ends<'a>, model: LockModel) -> (Vec<
     (subjects, spread(calls))
 }
 
-/// Returns the last time at which each owner had an answer that shows that it held the lock.
+/// Returns, for each owner, the index of the last answer that shows the owner as the holder.
 ///
-/// An acquire of unknown outcome after that explains nothing, because it can only keep other
-/// clients out: if an order with it is possible, so is the order without it. The search need not
-/// try it.
+/// A later acquire of unknown outcome need not be searched. It can only keep other clients out: if
+/// an order with the acquire is possible, so is the order without it.
 fn last_of_use(operations: &[&Operation]) -> BTreeMap<u64, u64> {
     let mut last = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.is_ok() && operation.f != "close") {
@@ -105,14 +105,15 @@ fn last_of_use(operations: &[&Operation]) -> BTreeMap<u64, u64> {
 /// Returns the model's operation for an uncertain end of a session: the session was lost, or the
 /// outcome of its close is unknown.
 ///
-/// The search takes such an end only when it frees the lock. If a client holds the lock at most
-/// once, that is a release of unknown outcome. It is given as one, because the search tries equal
-/// operations once.
+/// The search takes an uncertain end only when that frees the lock. For a client that holds the
+/// lock at most once, this is the same as a release of unknown outcome. It is returned as a
+/// release, because the search tries equal operations only once.
 fn unsure_end(model: LockModel, owner: u64) -> LockOp {
     if model.reentrant { LockOp::Close(owner) } else { LockOp::Release(owner, None) }
 }
 
-/// Doubles all times, so that an added call can stand right behind the call whose time it copies.
+/// Doubles all times, so that an added call (the end of a lost session) can stand right behind the
+/// call at the same time.
 fn spread(calls: Vec<Call<LockOp>>) -> Vec<Call<LockOp>> {
     let mut taken = BTreeSet::new();
     let spread = |call: Call<LockOp>| {
@@ -122,7 +123,7 @@ fn spread(calls: Vec<Call<LockOp>>) -> Vec<Call<LockOp>> {
     calls.into_iter().map(spread).collect()
 }
 
-/// Returns the operations by lock. A `close` belongs to every lock that its session asked for.
+/// Groups the operations by lock. A `close` belongs to every lock that its session asked for.
 fn partition(operations: &[Operation]) -> BTreeMap<&str, Vec<&Operation>> {
     let mut locks: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
     let mut of_owner: BTreeMap<u64, BTreeSet<&str>> = BTreeMap::new();

@@ -1,4 +1,5 @@
-//! `lock-delay`: while the delay of an expired holder runs, no other session holds the lock.
+//! Checker of the workload `lock-delay`. A lock-delay is the time for which a lock stays blocked
+//! after its holder's session has expired; meanwhile no other session may hold the lock.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +12,8 @@ const MS: u64 = 1_000_000;
 /// Tolerance, because the log counts whole milliseconds of the leader's wall clock.
 const ROUNDING_NS: u64 = 5 * MS;
 
-/// Judges `open` and `keepalive` (until when the session lives for sure: `safe_for_ms`), `acquire`
-/// with `delay_ms`, `release` and `close`.
+/// Judges `open` and `keepalive` (with `safe_for_ms`, the time for which the session certainly
+/// lives), `acquire` with `delay_ms`, `release` and `close`.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let lasting = holds::lasting(operations);
@@ -23,9 +24,9 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     verdict
 }
 
-/// Checks delays. A holder that has not given its lock back has it until its session expires, and
-/// then for its delay. A session does not expire while its client may rely on it. Delays are
-/// counted by the leader's wall clock, so a run in which clocks were set is not judged.
+/// Checks delays. A lock that was not released stays with its holder until the session expires, and
+/// then stays blocked for its delay. A session must not expire within its `safe_for_ms`. The leader
+/// measures delays by its wall clock, so a run in which clocks were set is not judged.
 pub(super) fn check_delays(entries: &[Entry], operations: &[Operation], verdict: &mut Verdict) {
     let clocks = |entry: &Entry| matches!(entry.process, Process::Nemesis(_)) && entry.f.contains("clock");
     if entries.iter().any(clocks) {
@@ -36,7 +37,7 @@ pub(super) fn check_delays(entries: &[Entry], operations: &[Operation], verdict:
     let lasting = holds::lasting(operations);
     let mut kept = 0;
     for (lock, holds) in holds::by_lock(&lasting) {
-        // Only holds without a known end are judged; a known end is in `shown` beside the grant.
+        // Only holds that no operation ended are judged. Others have two operations in `shown`.
         for hold in holds.iter().filter(|hold| hold.shown.len() == 1) {
             let delay_ms = hold.grant.number("delay_ms").unwrap_or(0);
             let Some((safe_ns, promise)) = safe.get(&hold.owner) else { continue };
@@ -58,8 +59,8 @@ pub(super) fn check_delays(entries: &[Entry], operations: &[Operation], verdict:
     verdict.figure("delays-kept", kept);
 }
 
-/// Returns the time on the harness's clock before which each session cannot have expired, and the
-/// operation whose answer promised that.
+/// Returns the time on the harness's clock before which each session must not expire, and the
+/// operation that was answered with that promise.
 fn safe_until(operations: &[Operation]) -> BTreeMap<u64, (u64, &Operation)> {
     let mut safe: BTreeMap<u64, (u64, &Operation)> = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.is_ok()) {

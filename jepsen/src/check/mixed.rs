@@ -1,5 +1,6 @@
-//! `mixed`: readers, writers, permits and multi-locks on the same locks, and changes from reading
-//! to writing and back without another writer in between.
+//! Checker of the workload `mixed`: readers, writers, permits and multi-locks (several locks, all
+//! or none) on the same locks, and upgrades from reading to writing without another writer in
+//! between.
 
 use super::ends::Ends;
 use super::holds::{self, Clock};
@@ -9,13 +10,13 @@ use crate::verdict::Verdict;
 
 /// Judges these operations in one history:
 ///
-/// * `enqueue` of one lock, to read, to write or for `permits` of `limit`; or of several locks in
-///   the field `locks`, with lock, mode and, while they are held, token of each; `await` and
-///   `release`
-/// * `upgrade`, with a unique number in the field `upgrade`, which all operations under it repeat
-/// * `downgrade`, which must hold at once
+/// * `enqueue`, `await` and `release` of one lock, to read, to write or for `permits` of `limit`;
+///   or of several locks in the field `locks`, with lock, mode and (while held) token of each
+/// * `upgrade` of a reader to a writer, with a unique number in the field `upgrade` that all later
+///   operations of this writer repeat
+/// * `downgrade` of a writer to a reader, which must be granted at once
 /// * `append` of an element to the list that was read before the upgrade
-/// * `look`
+/// * `look`, which reads the queue
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     several::check_whole(operations, &mut verdict);
@@ -36,7 +37,7 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     verdict
 }
 
-/// Checks that no two sessions have an upgrade of one lock at the same time.
+/// Checks that no two sessions hold one lock by an upgrade at the same time.
 fn check_one_at_a_time(operations: &[Operation], verdict: &mut Verdict) {
     for clock in [Clock::History, Clock::Log] {
         let upgrades = holds::proven_by("upgrade", operations, clock);
@@ -47,7 +48,8 @@ fn check_one_at_a_time(operations: &[Operation], verdict: &mut Verdict) {
     verdict.figure("upgrades", operations.iter().filter(granted).filter(held).count());
 }
 
-/// Checks that each upgrade that was refused as a conflict had another client's upgrade in its way.
+/// Checks that an upgrade was refused as a conflict only while another client's upgrade of the lock
+/// may have been waiting or holding.
 fn check_refusals(operations: &[Operation], verdict: &mut Verdict) {
     let upgrades: Vec<&Operation> = operations.iter().filter(|operation| operation.f == "upgrade").collect();
     let ends = Ends::new(operations);
@@ -55,8 +57,8 @@ fn check_refusals(operations: &[Operation], verdict: &mut Verdict) {
     for refusal in upgrades.iter().filter(|operation| operation.error.as_deref() == Some("upgrade-conflict")) {
         refused += 1;
         let (lock, owner) = (refusal.text("lock"), refusal.number("owner"));
-        // Only a known end that came first counts. The end after a lost session or an unknown
-        // outcome may have come at any time.
+        // The other upgrade is over only if an acknowledged operation ended it before the refused
+        // one was sent. A lost session or an operation of unknown outcome may have ended it later.
         let over = |other: &Operation| {
             let owner = other.number("owner").unwrap_or(0);
             let end = ends.first_after(owner, lock.unwrap_or_default(), Some("write"), other.call);
@@ -77,7 +79,7 @@ fn check_refusals(operations: &[Operation], verdict: &mut Verdict) {
     verdict.figure("second-upgrades-refused", refused);
 }
 
-/// Checks that a writer that downgrades reads at once, even if other clients wait.
+/// Checks that a downgrade is granted at once, even if other clients wait.
 fn check_downgrades(operations: &[Operation], verdict: &mut Verdict) {
     let downgrades = operations.iter().filter(|operation| operation.f == "downgrade" && operation.is_ok());
     let mut count = 0;

@@ -1,4 +1,4 @@
-//! The checkers: one for each workload, each with the promise that it judges.
+//! Checkers of histories: one for each workload, which judges the promise of the workload.
 
 mod again;
 mod calm;
@@ -37,14 +37,14 @@ pub use calm::SETTLE_NS;
 pub use in_time::GRANT_MAX_NS;
 pub use worth::check_worth;
 
-/// Workload that the harness can put on a cluster, and judge.
+/// Workload that the harness can run on a cluster, and judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Workload {
     /// Linearizable read, write and compare-and-set on many keys.
     Register,
-    /// A linearizable mutex that knows its owner.
+    /// A linearizable mutex that only its owner can release.
     Lock,
-    /// Tokens rise, and nothing written under them is lost.
+    /// Fencing tokens rise, and no write under a token is lost.
     FencedLock,
     /// A linearizable mutex that its owner may take again.
     ReentrantLock,
@@ -56,24 +56,25 @@ pub enum Workload {
     Sequential,
     /// Znodes live exactly as long as their sessions.
     Ephemeral,
-    /// No event is lost, none comes twice or out of order.
+    /// Every event of a watch comes exactly once and in order.
     Watch,
     /// Transfers between accounts are strictly serializable.
     Multi,
     /// Reads never go back in time for one client.
     Session,
-    /// A request that is sent again with its key happens once.
+    /// A request that is sent again with its idempotency key is applied once.
     ExactlyOnce,
-    /// At most as many permits held as there are, granted in the order of the queue.
+    /// A semaphore never grants more permits than it has, and grants them in the order of the
+    /// queue.
     Semaphore,
-    /// One leader at a time, seen in order.
+    /// An election has one leader at a time, and observers see the leaders in order.
     Election,
-    /// All kinds of claims to the same locks: several locks all or none, upgrades without another
-    /// writer in between, and permits up to their number.
+    /// All kinds of requests for the same locks: several locks (all or none), upgrades without
+    /// another writer in between, and permits up to their number.
     Mixed,
     /// A revoked lock is lost, and its token is refused.
     Revoke,
-    /// The lock-delay after the session of a holder expires.
+    /// A lock stays blocked for its lock-delay after the session of its holder expires.
     LockDelay,
 }
 
@@ -83,10 +84,11 @@ struct Row {
     name: &'static str,
     /// Judges the promise of the workload.
     check: fn(&[Operation]) -> Verdict,
-    /// Functions whose acknowledged operations are judged by their zxid. An answer without a zxid
-    /// could not be judged.
+    /// Operations that are judged by the zxid of their answer. An `ok` answer without a zxid makes
+    /// the verdict unknown.
     by_zxid: &'static [&'static str],
-    /// Figures that must all be above zero, or else a part of the promise was not judged.
+    /// Figures of the verdict. If one is missing or 0, a part of the promise was not judged, and
+    /// the verdict is unknown.
     needed: &'static [&'static str],
 }
 
@@ -100,8 +102,8 @@ const fn row(
     Row { workload, name, check, by_zxid, needed }
 }
 
-/// Functions on places in queues, and under the locks, that are judged by zxid. The other workloads
-/// with locks are judged by the clients' clock and by the content of answers alone.
+/// Operations on queues of locks, and under their locks, that are judged by zxid. Workloads with
+/// locks that do not use this list are judged by the clients' clock and the content of answers.
 const QUEUED: &[&str] = &[
     "acquire",
     "again",
@@ -159,14 +161,14 @@ impl Workload {
         self.row().name
     }
 
-    /// Tells whether clients of the workload wait for each other's locks. Each client of
-    /// `exactly-once` has a lock of its own.
+    /// Tells whether clients of the workload compete for locks. Each client of `exactly-once` has
+    /// its own lock.
     pub fn has_locks(self) -> bool {
         use Workload::{Ephemeral, ExactlyOnce, Multi, Register, Sequential, Session, Watch};
         !matches!(self, Register | Sequential | Ephemeral | Watch | Multi | Session | ExactlyOnce)
     }
 
-    /// Tells whether grants or events must come in time while nothing is broken.
+    /// Tells whether the checker measures how soon grants or events come in calm times.
     pub fn is_timed(self) -> bool {
         self.has_locks() || self == Workload::Watch
     }
@@ -204,7 +206,8 @@ pub fn check(workload: Workload, entries: &[Entry]) -> Verdict {
     verdict
 }
 
-/// Judges operations that are paired already, by the check of the workload and by their zxids.
+/// Judges operations by the check of the workload, and checks that they have the zxids that the
+/// check needs.
 pub fn check_operations(workload: Workload, operations: &[Operation]) -> Verdict {
     let mut verdict = (workload.row().check)(operations);
     worth::check_zxids(workload, operations, &mut verdict);

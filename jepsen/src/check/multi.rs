@@ -1,5 +1,5 @@
-//! `multi`: transfers between accounts are strictly serializable, with the zxid as the witness of
-//! the order.
+//! Checker of the workload `multi`: transfers between accounts are strictly serializable, in the
+//! order of their zxids.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,8 +9,8 @@ use super::order;
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Largest number of steps of the search for an order of the transfers of unknown outcome. Runs
-/// need a few more steps than they have operations.
+/// Largest number of steps of the search for an order of the transfers of unknown outcome. A usual
+/// run needs a few more steps than it has operations.
 const STEPS_MAX: u64 = 1_000_000;
 
 /// Balance and version of every account.
@@ -24,7 +24,7 @@ struct Side {
     version: i64,
 }
 
-/// A transfer, with both accounts after it.
+/// A transfer, with the state of both accounts after it.
 #[derive(Clone, Copy)]
 struct Transfer<'a> {
     operation: &'a Operation,
@@ -78,8 +78,8 @@ fn transfer(operation: &Operation) -> Option<Transfer<'_>> {
     Some(Transfer { operation, sides: [side(0)?, side(1)?] })
 }
 
-/// Doubts the verdict when no read of all accounts follows the last acknowledged transfer, because
-/// a loss of that transfer would not be seen.
+/// Notes a doubt when no read of all accounts follows the last acknowledged transfer, because a
+/// loss of that transfer would then stay unseen.
 fn check_last(operations: &[Operation], verdict: &mut Verdict) {
     let acknowledged = |f: &'static str| operations.iter().filter(move |op| op.f == f && op.is_ok());
     let Some(last) = acknowledged("transfer").max_by_key(|transfer| transfer.complete) else { return };
@@ -88,7 +88,7 @@ fn check_last(operations: &[Operation], verdict: &mut Verdict) {
     }
 }
 
-/// Checks that each version of an account was made once.
+/// Checks that no two acknowledged transfers made the same version of an account.
 fn check_versions(transfers: &[Transfer<'_>], verdict: &mut Verdict) {
     let mut made: BTreeMap<(usize, i64), &Operation> = BTreeMap::new();
     for transfer in transfers.iter().filter(|transfer| transfer.operation.is_ok()) {
@@ -104,8 +104,9 @@ fn check_versions(transfers: &[Transfer<'_>], verdict: &mut Verdict) {
 /// Replays all acknowledged operations in the order of zxids. A transfer of unknown outcome is
 /// inserted where its effect is seen.
 ///
-/// Several such transfers may have tried to make one version, and it may show only later which of
-/// them did. Then the search goes back, and tries the next one.
+/// Several transfers of unknown outcome may have tried to make the same version of an account, and
+/// only a later answer may show which of them succeeded. So the search tries them one by one, and
+/// backtracks.
 fn replay(operations: &[Operation], transfers: &[Transfer<'_>], accounts: Accounts, verdict: &mut Verdict) {
     let unknown: Vec<[Side; 2]> = transfers.iter().filter(|one| !one.operation.is_ok()).map(|one| one.sides).collect();
     let sides: BTreeMap<u64, Transfer<'_>> = transfers.iter().map(|one| (one.operation.call, *one)).collect();
@@ -152,14 +153,15 @@ struct Way {
     used: BTreeSet<usize>,
 }
 
-/// Version and balance of the accounts that an operation has seen.
+/// Accounts that an operation has seen, each with version and balance.
 type View = BTreeMap<usize, (i64, i64)>;
 
 fn seen_by_read(read: &Operation) -> View {
     numbers(read, "versions").into_iter().zip(numbers(read, "balances")).enumerate().collect()
 }
 
-/// Returns the accounts before a transfer, which sets values that it has computed from them.
+/// Returns both accounts as the client of a transfer had read them before, computed from the state
+/// after the transfer.
 fn seen_by_transfer(transfer: &Transfer<'_>) -> View {
     let amount = transfer.operation.argument.get("amount").and_then(Value::as_i64).unwrap_or(0);
     let [from, to] = transfer.sides;
@@ -169,7 +171,8 @@ fn seen_by_transfer(transfer: &Transfer<'_>) -> View {
     ])
 }
 
-/// Finds every way to bring the accounts to what was seen, with transfers of unknown outcome.
+/// Finds every way to bring the accounts to the state that was seen, by applying transfers of
+/// unknown outcome.
 fn recover(way: &Way, unknown: &[[Side; 2]], seen: &View, found: &mut Vec<Way>, steps: &mut u64) {
     *steps = steps.saturating_sub(1);
     if *steps == 0 {
@@ -188,8 +191,9 @@ fn recover(way: &Way, unknown: &[[Side; 2]], seen: &View, found: &mut Vec<Way>, 
     raise(way, unknown, *account, &BTreeSet::new(), &mut |next| recover(&next, unknown, seen, found, steps));
 }
 
-/// Finds every way to make the next version of an account. The version that a transfer needs of its
-/// other account is made first.
+/// Finds every way to make the next version of an account by transfers of unknown outcome. If such
+/// a transfer needs a later version of its other account, that version is made first. `wanted` has
+/// the transfers that wait for this.
 fn raise(way: &Way, unknown: &[[Side; 2]], account: usize, wanted: &BTreeSet<usize>, then: &mut dyn FnMut(Way)) {
     for (i, sides) in unknown.iter().enumerate().filter(|(i, _)| !way.used.contains(i) && !wanted.contains(i)) {
         let lacks = |side: &Side| way.accounts.get(side.account).map_or(-1, |(_, version)| side.version - version - 1);
@@ -235,8 +239,9 @@ mod tests {
         }
     }
 
-    /// Three transfers of unknown outcome, and one that has seen that account 0 was set once. Only
-    /// the read behind it tells by which of them.
+    /// Judges three transfers of unknown outcome, one acknowledged transfer that has seen account 0
+    /// at version 1, and a read of all accounts. Only the read shows which of the three set account
+    /// 0.
     fn judged(balances: [i64; 4], versions: [i64; 4]) -> Validity {
         let transfer = |from: u64, to: u64, sides: Value| json!({"from": from, "to": to, "amount": 2, "sides": sides});
         let history = [

@@ -1,30 +1,30 @@
-//! Numbers that must follow real time: zxids, sequence numbers, tokens.
+//! Check of numbers that must rise in real time: zxids, sequence numbers, tokens.
 
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// An operation with the number that it was answered.
+/// An operation with the number in its answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Numbered<'a> {
     /// The operation.
     pub(super) operation: &'a Operation,
-    /// Index at which the number was asked for.
+    /// Index in the history at which the number was asked for.
     pub(super) call: u64,
-    /// Number that the operation was answered.
+    /// Number in the answer.
     pub(super) number: u64,
-    /// Whether a later operation may be answered the same number: reads may, writes may not.
+    /// Whether the number may equal that of an earlier operation: true for reads, false for writes.
     pub(super) may_repeat: bool,
 }
 
 impl Numbered<'_> {
-    /// The number of an operation.
+    /// Returns an operation with its number, which was asked for at its invocation.
     pub(super) fn of(operation: &Operation, number: u64, may_repeat: bool) -> Numbered<'_> {
         Numbered { operation, call: operation.call, number, may_repeat }
     }
 }
 
-/// Finds operations that were answered a number not above one that had been answered before they
-/// were invoked.
+/// Reports each operation with a number that is not above all numbers answered before its
+/// invocation. If `may_repeat` is set, an equal number is accepted.
 pub(super) fn check_rising(kind: &str, what: &str, items: &[Numbered<'_>], verdict: &mut Verdict) {
     let mut by_call = items.to_vec();
     by_call.sort_by_key(|item| item.call);
@@ -47,7 +47,7 @@ pub(super) fn check_rising(kind: &str, what: &str, items: &[Numbered<'_>], verdi
     }
 }
 
-/// Checks that the zxids of writes and linearizable reads follow real time.
+/// Checks that the zxids of writes and linearizable reads rise in real time.
 ///
 /// `is_read` says which functions are linearizable reads; `None` leaves an operation out.
 pub(super) fn check_zxids(operations: &[Operation], is_read: impl Fn(&str) -> Option<bool>, verdict: &mut Verdict) {

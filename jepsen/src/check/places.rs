@@ -1,5 +1,5 @@
-//! Places in the queues of locks: when a session may stand in a queue, and when its client asks for
-//! the lock.
+//! Places in the queues of locks: the times at which a session may stand in a queue, and at which
+//! its client asks for the lock.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use crate::history::{Kind, Operation};
 
-/// Problems that say that the session, and with it everything that it had, has ended.
+/// Errors that say that the session has ended, and all its places with it.
 const SESSION_OVER: [&str; 2] = ["session-expired", "auth-failed"];
-/// Problems that say that a ticket is gone. The session may still live.
+/// Errors that say that a ticket (a node in the queue) is gone. The session may still live.
 const TICKET_OVER: [&str; 3] = ["ticket-gone", "lock-not-held", "no-node"];
 
 /// One lock that a place queues for.
@@ -18,7 +18,7 @@ pub(super) struct Part<'a> {
     pub(super) lock: &'a str,
     /// Whether the lock may be held together with other readers.
     shared: bool,
-    /// Permits of the part and of the whole semaphore; `None` for other locks.
+    /// Permits that the place asks for, and all permits of the semaphore; `None` for other locks.
     permits: Option<(u64, u64)>,
 }
 
@@ -31,48 +31,48 @@ pub(super) struct Place<'a> {
     mode: Option<&'a str>,
     /// Time at which the place was asked for.
     pub(super) from: u64,
-    /// Time from which on all later requests stand behind the place; `u64::MAX` when its client
-    /// never heard that the place is in the queue.
+    /// Time of the answer that said that the place is in the queue; later requests stand behind it.
+    /// `u64::MAX` without such an answer.
     pub(super) told: u64,
-    /// Time from which on the place is gone for sure.
+    /// Time from which on the place is certainly gone; `u64::MAX` if no answer shows that.
     pub(super) gone: u64,
     /// Whether the place may overtake places that were asked for earlier.
     passes: bool,
     /// Whether places that were asked for later may overtake this one.
     may_be_passed: bool,
-    /// Requests that waited for the place, or may have. While one of them is under way, the client
-    /// does not know whether it holds.
+    /// Requests that waited for the place, or may have. While such a request is under way, the
+    /// client does not know whether it holds the lock.
     pub(super) requests: Vec<&'a Operation>,
-    /// Last time at which the client was told that it waits. Until then it had not held, because a
-    /// holder keeps holding.
+    /// Time of the last answer that said that the place still waits; 0 without one. The place was
+    /// not granted before that time, because a granted place would have stayed granted.
     waits_until: u64,
-    /// The answer that told the client that it holds.
+    /// First operation that was answered with the granted lock.
     pub(super) grant: Option<&'a Operation>,
 }
 
 impl<'a> Place<'a> {
-    /// Time at which the client was told that it holds.
+    /// Returns the time of the answer that told the client of the grant.
     pub(super) fn held(&self) -> Option<u64> {
         self.grant.map(|grant| grant.time.1)
     }
 
-    /// The token that the client was told; `None` for several locks.
+    /// Returns the token in that answer; `None` without a grant and for several locks.
     pub(super) fn token(&self) -> Option<u64> {
         self.grant?.result.get("token")?.as_u64()
     }
 
-    /// Tells whether the client of this place heard of it before the other place was asked for, and
-    /// neither place may overtake the other.
+    /// Tells whether this place certainly stands before the other one: its client was told of it
+    /// before the other place was asked for, and the other place may not overtake it.
     pub(super) fn is_before(&self, other: &Place<'_>) -> bool {
         self.told < other.from && !other.passes && !self.may_be_passed
     }
 
-    /// Tells whether the other place may ever stand before this one.
+    /// Tells whether the other place may at some time stand before this one.
     pub(super) fn may_wait_for(&self, other: &Place<'_>) -> bool {
         other.owner != self.owner && !self.is_before(other) && other.gone > self.from
     }
 
-    /// Times at which the knowledge about the place changes.
+    /// Returns the times at which [`Place::is_blocked`] may change because of this place.
     pub(super) fn moments(&self) -> impl Iterator<Item = u64> {
         let asks = self.requests.iter().flat_map(|request| [request.time.0, request.time.1]);
         asks.chain([self.from, self.waits_until, self.gone])
@@ -83,7 +83,7 @@ impl<'a> Place<'a> {
     }
 
     /// Tells whether the place certainly waits at this time, or its client waits for an answer that
-    /// may be the grant.
+    /// may grant the lock.
     fn asks(&self, at: u64) -> bool {
         if at < self.waits_until {
             return true;
@@ -92,27 +92,29 @@ impl<'a> Place<'a> {
         after.checked_sub(1).is_some_and(|last| at < self.requests[last].time.1)
     }
 
-    /// Tells whether other places may be in the way of the grant, from this time to the next moment
-    /// of one of them.
+    /// Tells whether other places may keep this one from its grant, from this time until the next
+    /// of [`Place::moments`].
     pub(super) fn is_blocked(&self, others: &[&Place<'_>], at: u64) -> bool {
         let there = || others.iter().filter(|other| other.is_there(at));
         if there().all(|other| self.fits_beside(other)) && self.has_room(others, at) {
             return false;
         }
-        // Places for several locks may block each other in ways that are not followed here, so they
-        // count as in the way.
+        // Places for several locks may block each other in ways that are not modelled here, so
+        // such a place counts as in the way.
         let several = self.parts.len() > 1 || there().any(|other| other.parts.len() > 1);
         several || there().any(|other| !other.asks(at))
     }
 
-    /// Tells whether two places may hold at the same time, as far as there is room.
+    /// Tells whether both places may hold at the same time: on each common lock both read, or both
+    /// use permits. The number of permits is not checked.
     pub(super) fn fits_beside(&self, other: &Place<'_>) -> bool {
         let pairs = self.parts.iter().flat_map(|own| other.parts.iter().map(move |part| (own, part)));
         let mut meeting = pairs.filter(|(own, part)| own.lock == part.lock);
         meeting.all(|(own, part)| own.shared && part.shared || own.permits.is_some() && part.permits.is_some())
     }
 
-    /// Tells whether the permits that other places have or ask for leave enough for this one.
+    /// Tells whether the permits of the semaphore suffice for this place and for all places that
+    /// are there at this time.
     fn has_room(&self, others: &[&Place<'_>], at: u64) -> bool {
         self.parts.iter().all(|own| {
             let Some((permits, limit)) = own.permits else { return true };
@@ -142,8 +144,8 @@ fn is_granted(operation: &Operation) -> bool {
     operation.is_ok() && operation.result.get("token").and_then(Value::as_u64).or_else(several).is_some()
 }
 
-/// Finds the places in `acquire`, `enqueue`, `upgrade` and `downgrade`; `await` asks for one again;
-/// `release` and `close` give them back.
+/// Finds the places in a history. `acquire`, `enqueue`, `upgrade` and `downgrade` ask for a place,
+/// `await` waits for an existing place, and `release` and `close` give places back.
 pub(super) fn places(operations: &[Operation]) -> Vec<Place<'_>> {
     let mut places = Vec::new();
     let mut open: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
@@ -167,8 +169,9 @@ pub(super) fn places(operations: &[Operation]) -> Vec<Place<'_>> {
     places
 }
 
-/// Ends places by grants. A grant proves that earlier holders that cannot hold beside it are gone.
-/// The client of a holder whose session expired may hear of that later, or never.
+/// Ends places that a later grant proves to be gone: earlier holders that cannot hold beside the
+/// new one. Otherwise a holder with an expired session would count as present until its client is
+/// told of the expiry, which may be never.
 fn displace(places: &mut [Place<'_>]) {
     let mut by_lock: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (i, place) in places.iter().enumerate() {
@@ -196,7 +199,7 @@ fn displace(places: &mut [Place<'_>]) {
 fn take<'a>(operation: &'a Operation, owner: u64, open: &mut Vec<usize>, places: &mut Vec<Place<'a>>) {
     let (parts, mode) = (parts(operation), operation.argument.get("mode").and_then(Value::as_str));
     let again = |i: &usize| places[*i].parts == parts && places[*i].mode == mode;
-    // The request adds a hold to a place that the session has.
+    // A place that the session already has only gets another hold.
     if parts.is_empty() || open.iter().any(again) {
         return;
     }
@@ -235,7 +238,7 @@ fn ask_again<'a>(operation: &'a Operation, open: &[usize], places: &mut [Place<'
     }
 }
 
-/// Tells whether a place of the operation's owner is gone when the operation has ended.
+/// Tells whether the end of an operation shows that this place of its session is gone.
 fn ends(operation: &Operation, place: &Place<'_>) -> bool {
     let error = operation.error.as_deref().unwrap_or_default();
     if SESSION_OVER.contains(&error) || operation.f == "close" && operation.is_ok() {

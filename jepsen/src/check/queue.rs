@@ -1,5 +1,5 @@
-//! Locks with queues: granted in the order of the queue, and to one holder, except where holders
-//! may hold together.
+//! Checks of locks with queues: a lock is granted in the order of its queue, and to one holder at a
+//! time, except readers together and permits together.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use super::{again, fenced, waits};
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Judges `queue`: `enqueue` (answers a ticket, with a token when it holds at once), `await`
-/// (answers the token) and `release`.
+/// Judges the workload `queue`: `enqueue` (answered with a ticket, and with a token if the lock is
+/// granted at once), `await` (answered with the token) and `release`.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let holds = check_lasting(operations, &mut verdict);
@@ -21,7 +21,7 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     verdict
 }
 
-/// Judges locks whose holders lose nothing while their sessions live.
+/// Judges locks that are never taken away from a holder with a living session. Returns the holds.
 pub(super) fn check_lasting<'a>(operations: &'a [Operation], verdict: &mut Verdict) -> Vec<Hold<'a>> {
     let holds = holds::lasting(operations);
     holds::check_room("two-holders", &holds, Clock::History, verdict);
@@ -29,11 +29,12 @@ pub(super) fn check_lasting<'a>(operations: &'a [Operation], verdict: &mut Verdi
     holds
 }
 
-/// Judges a lock that is held alone and granted in the order of its queue, and the znode that it
-/// guards. Counts the grants as the figure `grants`. Returns the holds that the log proves.
+/// Judges exclusive locks, granted in the order of their queues, and the znodes that they guard.
+/// The parameter `grants` is the name of the figure that counts the grants. Returns the holds that
+/// the log proves.
 ///
-/// A holder may lose the lock at any time, so only proven holds count, and not the time of a
-/// release.
+/// A holder may lose its lock at any time (its session expires, or the lock is revoked). So only
+/// proven holds count, and a hold does not last until its release.
 pub(super) fn check_guarded<'a>(operations: &'a [Operation], grants: &str, verdict: &mut Verdict) -> Vec<Hold<'a>> {
     let lasting = holds::lasting(operations);
     holds::check_own_tokens(&lasting, verdict);
@@ -45,9 +46,9 @@ pub(super) fn check_guarded<'a>(operations: &'a [Operation], grants: &str, verdi
     holds
 }
 
-/// Finds clients that asked after another client had been told its place, and were granted before
-/// that place was gone from the queue. With `by_token` the order of the tokens counts as well,
-/// which are the czxids of the lock nodes.
+/// Finds places that overtook an earlier place: they were asked for after the earlier place had
+/// been told to its client, and were granted before it left the queue. With `by_token`, a place
+/// with a smaller token is earlier, too, because tokens are the czxids of the lock nodes.
 ///
 /// A place with the policy `backfill` may be overtaken. Readers hold beside readers, and permits
 /// beside permits.
@@ -59,7 +60,7 @@ pub(super) fn check_places(operations: &[Operation], by_token: bool, verdict: &m
     for place in all.iter().filter(asked) {
         let (lock, enqueue) = (place.parts[0].lock, place.requests[0]);
         let end = ends.first_after(place.owner, lock, enqueue.text("mode"), enqueue.call);
-        // The number is the index from which on the place may have left the queue.
+        // The number in the pair is the index from which on the place may have left the queue.
         locks.entry(lock).or_default().push((place, ends.until(place.owner, enqueue, end)));
     }
     verdict.figure("enqueued", locks.values().map(Vec::len).sum::<usize>());

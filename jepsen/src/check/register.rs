@@ -1,4 +1,4 @@
-//! `register`: every key is a linearizable register.
+//! Checker of the workload `register`: every key is a linearizable register.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use crate::models::{RegisterModel, RegisterOp};
 use crate::verdict::Verdict;
 use crate::wgl::{self, Call};
 
-/// Largest number of configurations in a search for a second opinion.
+/// Largest number of configurations that the search of [`second_opinion`] may visit.
 const SECOND_OPINION_MAX: usize = 20_000;
-/// Partitions up to this length get a second opinion.
+/// Largest number of operations on a key for which [`second_opinion`] searches.
 const SECOND_OPINION_OPS: usize = 300;
 
-/// Judges reads, writes and compare-and-sets of many keys, each key by itself: registers are
-/// linearizable together when each of them is.
+/// Judges reads, writes and compare-and-sets of many keys, each key by itself: linearizability is
+/// compositional.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     for operation in operations.iter().filter(|operation| operation.argument.get(0).is_none()) {
@@ -63,7 +63,7 @@ fn check_key(key: &str, operations: &[&Operation], verdict: &mut Verdict) {
     }
 }
 
-/// Returns the operations that count, each with its meaning in the model.
+/// Returns the operations that affect the model, and their calls in the model, in the same order.
 fn calls<'a>(
     key: &str,
     operations: &[&'a Operation],
@@ -86,7 +86,8 @@ fn calls<'a>(
     (subjects, calls)
 }
 
-/// Checks that two checkers without common code agree.
+/// Checks the verdict `good` of [`zones::decide`] by the search of [`wgl::check`], which shares no
+/// code with it. Notes a doubt if the two disagree.
 fn second_opinion(key: &str, calls: &[Call<RegisterOp>], good: bool, verdict: &mut Verdict) {
     if calls.len() > SECOND_OPINION_OPS {
         return;

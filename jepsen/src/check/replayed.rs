@@ -1,5 +1,5 @@
-//! The logs as a second opinion. The program `replay` prints facts of each node, which are judged
-//! by themselves, against each other, and against what clients were told.
+//! Check of the nodes' logs. The program `replay` prints facts from the log of each node. They are
+//! judged for each node, compared between nodes, and compared with the answers to clients.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,10 @@ use super::Workload;
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Facts that one node's data tells.
+/// Facts from the data of one node.
 #[derive(Clone, Debug)]
 pub struct NodeFacts {
-    /// The node.
+    /// Number of the node, from 1.
     pub node: u64,
     facts: Vec<Fact>,
     began: u64,
@@ -79,10 +79,10 @@ impl Fact {
 }
 
 impl NodeFacts {
-    /// Reads what the program printed.
+    /// Parses the output of the program `replay`, one fact a line.
     ///
     /// # Errors
-    /// When a line is not understood, or the first or the last one is missing.
+    /// When a line is not understood, or the first line is not `began` or the last not `applied`.
     pub fn read(node: u64, text: &str) -> Result<NodeFacts, String> {
         let line = |line: &str| serde_json::from_str(line).map_err(|error| format!("{line}: {error}"));
         let facts = text.lines().map(line).collect::<Result<Vec<Fact>, _>>()?;
@@ -95,14 +95,14 @@ impl NodeFacts {
         }
     }
 
-    /// Facts of the node's entries between two zxids, the first one excluded.
+    /// Returns the facts of entries after zxid `from` and up to zxid `to`.
     fn between(&self, from: u64, to: u64) -> BTreeSet<&Fact> {
         let inner = self.facts.iter().filter(|fact| !matches!(fact, Fact::Began { .. } | Fact::Applied { .. }));
         inner.filter(|fact| fact.zxid() > from && fact.zxid() <= to).collect()
     }
 }
 
-/// A hold by the log.
+/// Zxids of the grant and of the end of a hold in the log.
 #[derive(Clone, Copy, Debug)]
 struct Hold {
     granted: u64,
@@ -123,7 +123,7 @@ pub fn check(workload: Workload, nodes: &[NodeFacts], operations: &[Operation]) 
     let facts: usize = nodes.iter().map(|node| node.facts.len()).sum();
     verdict.figure("replayed-facts", facts);
     verdict.figure("replayed-grants-told", told);
-    // A log that begins behind a snapshot may have nothing left to compare.
+    // A log that begins after a snapshot may have no grant that could be compared.
     if workload.has_locks() && told == 0 && nodes.iter().any(|node| node.began == 0) {
         verdict.doubt("no grant that a client was told of was looked for in the log");
     }
@@ -186,7 +186,7 @@ fn told(granted: &Granted) -> String {
     format!("at {zxid} {mode:?} to session {session} with token {token}: {ticket}")
 }
 
-/// Compares two nodes: entries that both have applied must have done the same.
+/// Compares two nodes: the entries that both have applied must give equal facts.
 fn compare(one: &NodeFacts, other: &NodeFacts, verdict: &mut Verdict) {
     let (from, to) = (one.began.max(other.began), one.applied.min(other.applied));
     let (left, right) = (one.between(from, to), other.between(from, to));
@@ -201,15 +201,15 @@ fn compare(one: &NodeFacts, other: &NodeFacts, verdict: &mut Verdict) {
     }
 }
 
-/// Checks that each hold that a client was told of is in the log at that time. Returns the number
-/// of such holds.
+/// Checks that each hold in an answer to a client is in the log at the zxid of the answer. Returns
+/// the number of holds that were compared.
 fn against(
     nodes: &[NodeFacts],
     holds: &BTreeMap<(String, u64, u64), Hold>,
     operations: &[Operation],
     verdict: &mut Verdict,
 ) -> u64 {
-    // A hold that ended before the oldest of the snapshots is in no log any more.
+    // Logs lack holds that ended before the oldest snapshot, so earlier answers are not judged.
     let from = nodes.iter().map(|node| node.began).min().unwrap_or(0);
     let to = nodes.iter().map(|node| node.applied).max().unwrap_or(0);
     let mut judged = 0;
@@ -220,7 +220,7 @@ fn against(
             _ => continue,
         };
         for (lock, session, token) in parts(operation) {
-            // An answer without a zxid is judged only if a log goes back to the beginning.
+            // An answer without a zxid is judged only if some log begins with the first entry.
             if operation.zxid.map_or(from > 0 || token > to, |at| at <= from || at > to) {
                 continue;
             }
@@ -255,7 +255,7 @@ enum What {
     Released,
 }
 
-/// Lock, session and token of each lock that an operation is about.
+/// Returns lock, session and token of each lock of an operation.
 fn parts(operation: &Operation) -> Vec<(String, u64, u64)> {
     let Some(session) = operation.number("owner") else { return Vec::new() };
     let part = |value: &serde_json::Value| {

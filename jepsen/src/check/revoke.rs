@@ -1,5 +1,5 @@
-//! `revoke`: a revoked lock is lost, its token is refused, its holder is told, and the next waiter
-//! gets the lock.
+//! Checker of the workload `revoke`: a revoked lock is lost, its token is refused, its holder is
+//! told, and the next waiter gets the lock.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use super::queue;
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Tolerance for a deadline, in nanoseconds.
+/// Nanoseconds after its deadline within which a revocation must take effect.
 const SLACK_NS: u64 = 2_000_000_000;
-/// Length of the intervals of that tolerance. In each, an acknowledged write must have shown that
-/// the cluster works.
+/// Length of the intervals into which [`SLACK_NS`] is divided. In each of them, an acknowledged
+/// write must have shown that the cluster works.
 const WORKS_NS: u64 = 500_000_000;
 
 /// Judges holders (`enqueue`, `await`, `append` under the token, `listen` with `asked` and the
 /// deadline `due_ms`, `release`), clients that `revoke` with or without `deadline_ms` and are
-/// answered with `tickets`, and `past`, which shows what the lock remembers of a lost ticket.
+/// answered with `tickets`, and `past`, which reads a lost ticket in the history of its lock.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let holds = queue::check_guarded(operations, "grants", &mut verdict);
@@ -33,8 +33,8 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     verdict
 }
 
-/// Checks that nothing is done with a token after its holder was told that the lock is lost, or the
-/// log says so.
+/// Checks that no operation with a token succeeds after its holder was told that the lock is lost,
+/// or at a later zxid than the end of the hold.
 fn check_dead_tokens(operations: &[Operation], verdict: &mut Verdict) {
     let key = |operation: &Operation, name| Some((operation.text("lock")?.to_owned(), operation.number(name)?));
     let told = |operation: &&Operation| {
@@ -70,12 +70,12 @@ fn names(revoke: &Operation, ticket: &str) -> bool {
     tickets.into_iter().flatten().any(|name| name.as_str() == Some(ticket))
 }
 
-/// Checks that a revoke asks the holder, and that the holder hears of it in every answer from the
-/// revoke's zxid on.
+/// Checks that a revoke names the holder's ticket, and that each `listen` of this holder shows the
+/// revoke from its zxid on.
 fn check_asked(operations: &[Operation], revokes: &[&Operation], holds: &[Hold<'_>], verdict: &mut Verdict) {
     for revoke in revokes.iter().filter(|revoke| revoke.is_ok()) {
         let (Some(lock), Some(at)) = (revoke.text("lock"), revoke.zxid) else { continue };
-        // A holder that is removed at once is gone at that zxid.
+        // A holder that the revoke itself removes holds only until just before its zxid.
         let held = |hold: &&Hold<'_>| hold.lock == lock && hold.begin < at && at <= hold.until;
         for hold in holds.iter().filter(held) {
             let ticket = hold.shown.iter().find_map(|operation| operation.text("ticket"));
@@ -93,11 +93,11 @@ fn check_asked(operations: &[Operation], revokes: &[&Operation], holds: &[Hold<'
     }
 }
 
-/// Checks that a ticket that was lost and not revoked was given back by its holder, or lost with
-/// its session.
+/// Checks that a ticket that ended otherwise than by a revoke was given back by its holder, or lost
+/// with its session.
 fn check_ends(operations: &[Operation], verdict: &mut Verdict) {
     let ends = Ends::new(operations);
-    // The owner of each ticket, and the index from which on it had the ticket.
+    // The session of each ticket, and the index of the operation that asked for the ticket.
     let mut owners: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for operation in operations {
         if let (Some(ticket), Some(owner)) = (operation.text("ticket"), operation.number("owner")) {
@@ -140,8 +140,8 @@ fn check_pasts(operations: &[Operation], revokes: &[&Operation], verdict: &mut V
                 &[past],
             );
         }
-        // The deadline that a holder was told of counts, unless a client may have set an earlier
-        // one since.
+        // The deadline that the holder was told is used, unless another client may have set an
+        // earlier deadline afterwards.
         let listened = |op: &&Operation| op.f == "listen" && op.is_ok() && op.text("ticket") == Some(ticket);
         let due = |op: &&Operation| {
             let since = |asked: &&Operation| !(asked.is_ok() && asked.zxid <= op.zxid);
@@ -156,7 +156,7 @@ fn check_pasts(operations: &[Operation], revokes: &[&Operation], verdict: &mut V
     verdict.figure("taken-away", taken);
 }
 
-/// Checks that a deadline acts in time: a token is not accepted long after it.
+/// Checks that a deadline takes effect in time: a token is refused from [`SLACK_NS`] after it.
 ///
 /// The leader counts deadlines from the latest time in the log, at the rate of its monotonic clock,
 /// so a wall clock that jumps can make deadlines act sooner, but never later. Without a leader no

@@ -1,4 +1,5 @@
-//! `semaphore`: never more permits than there are, in the order of the queue.
+//! Checker of the workload `semaphore`: never more permits are held than the semaphore has, and
+//! permits are granted in the order of the queue.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +7,8 @@ use super::{again, holds, queue, waits};
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Judges `enqueue` and `await` (a token when it holds), with `permits` of `limit`, `release`,
-/// `look`, and `acquire`, which asks for another limit than the semaphore has.
+/// Judges `enqueue` and `await` for `permits` of `limit` (answered with a token when granted),
+/// `release`, `look`, and `acquire`, which asks for another limit than the semaphore has.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let lasting = queue::check_lasting(operations, &mut verdict);
@@ -23,7 +24,8 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     verdict
 }
 
-/// Checks that the limit of the first acquire stays: another limit is refused, and the same is not.
+/// Checks that a semaphore keeps the limit of its first acquire: a request with another limit is
+/// refused, and a request with that limit is not refused.
 fn check_limits(operations: &[Operation], verdict: &mut Verdict) {
     let asks = |operation: &&Operation| matches!(operation.f.as_str(), "acquire" | "enqueue" | "again");
     let mut taken: BTreeMap<&str, (u64, &Operation)> = BTreeMap::new();

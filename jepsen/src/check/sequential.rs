@@ -1,5 +1,5 @@
-//! `sequential` and `exactly-once`: names are unique and rise, and each create, set and acquire
-//! happened as often as it was acknowledged.
+//! Checker of the workloads `sequential` and `exactly-once`: sequence numbers are unique and rise,
+//! and each acknowledged create, set and acquire was applied exactly once.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,8 @@ use super::order::{self, Numbered};
 use crate::history::{Kind, Operation};
 use crate::verdict::Verdict;
 
-/// Judges sequential creates: numbers unique and rising in real time, and the children at the end.
+/// Judges sequential creates: their numbers are unique and rise in real time, and the children at
+/// the end are the acknowledged ones.
 pub(super) fn check_sequential(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     check_creates(operations, &mut verdict);
@@ -62,8 +63,8 @@ fn check_creates(operations: &[Operation], verdict: &mut Verdict) {
     verdict.figure("children", children);
 }
 
-/// Compares the creates of a parent with its children at the end. Returns the number of elements
-/// with a child.
+/// Compares the creates below a parent with its children at the end. Returns the number of elements
+/// that have a child.
 fn check_children(parent: &str, operations: &[&Operation], list: &Operation, verdict: &mut Verdict) -> usize {
     let names = list.result.get("names").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let mut there: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
@@ -137,11 +138,11 @@ fn check_counters(operations: &[Operation], verdict: &mut Verdict) {
     verdict.figure("adds", acknowledged);
 }
 
-/// Checks that versions are given once and follow real time, and that none is higher than the
-/// number of sets that can have made it.
+/// Checks that versions are unique and rise in real time, and that no version is higher than the
+/// number of sets that had begun before its answer.
 ///
-/// The check of the final version may excuse a set that happened twice by a set of unknown outcome.
-/// This check allows that only for sets that had begun before the answer.
+/// The check of the final version is weaker: there any set of unknown outcome can hide a set that
+/// was applied twice.
 fn check_versions(counter: &str, adds: &[&Operation], count: Option<&Operation>, verdict: &mut Verdict) {
     let mut versions: BTreeMap<u64, &Operation> = BTreeMap::new();
     let mut rising = Vec::new();
@@ -165,7 +166,7 @@ fn check_versions(counter: &str, adds: &[&Operation], count: Option<&Operation>,
             surplus.get_or_insert((add, version, possible));
         }
     }
-    // Later versions are too high as well, so only the first is reported.
+    // After one surplus set all later versions are too high, so only the first is reported.
     if let Some((add, version, possible)) = surplus {
         let detail = format!("{counter}: {possible} sets had begun when version {version} was answered");
         verdict.found("applied-twice", detail, &[add]);
@@ -175,8 +176,8 @@ fn check_versions(counter: &str, adds: &[&Operation], count: Option<&Operation>,
     order::check_rising("falling-version", &format!("{counter}: version"), &rising, verdict);
 }
 
-/// Checks that an acquire that was sent several times holds once, and that a release that was sent
-/// several times gets the answer of the first.
+/// Checks that an acquire that was sent several times counts as one hold, and that a release that
+/// was sent several times gets the answer of its first application.
 fn check_cycles(operations: &[Operation], verdict: &mut Verdict) {
     let lost = Ends::new(operations).lost;
     let acquires = operations.iter().filter(|operation| operation.f == "acquire" && operation.is_ok());

@@ -1,5 +1,5 @@
-//! `session`: a client that shows the last zxid it saw never goes back in time, whichever node it
-//! asks.
+//! Checker of the workload `session`: a client that sends the last zxid it saw never reads an older
+//! state, at any node.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use serde_json::Value;
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Judges `write`s with their zxid and `local-read`s, which answer the `element` with the `mzxid`
-/// of its write.
+/// Judges `write`s by their zxid, and `local-read`s, which are answered with the `element` and the
+/// `mzxid` of its write.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let mut writes: BTreeMap<&str, BTreeMap<u64, &Operation>> = BTreeMap::new();
@@ -37,7 +37,7 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
                 }
             }
         }
-        // Operations of one process are in the order of its program.
+        // The operations of one process come one after the other, so their zxids must not fall.
         if let Some((before, earlier)) = highest.insert(operation.process, (zxid, operation))
             && zxid < before
         {

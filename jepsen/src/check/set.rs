@@ -1,4 +1,4 @@
-//! Elements that were added, compared with the elements at the end.
+//! Comparison of the elements that clients added to a set with the elements at the end of the run.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ pub(super) fn elements(operation: &Operation) -> Vec<u64> {
     items.into_iter().flatten().filter_map(Value::as_u64).collect()
 }
 
-/// Compares additions with the elements at the end. Returns the number of acknowledged additions
-/// that are there.
+/// Compares additions with the elements that the final read `last` shows. Returns the number of
+/// acknowledged additions among these.
 pub(super) fn check(what: &str, additions: &[&Operation], last: &Operation, verdict: &mut Verdict) -> usize {
     let mut kept = 0;
     let mut there: BTreeMap<u64, usize> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Multi-locks: several locks at once, all or none.
+//! Checks of multi-locks, which are several locks acquired at once, all or none.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ fn locks(value: &Value) -> impl Iterator<Item = &Value> {
     value.get("locks").and_then(Value::as_array).into_iter().flatten()
 }
 
-/// Checks that an answer has tokens of all the locks that were asked for, or of none.
+/// Checks that an answer has tokens for all the locks that were asked for, or for none of them.
 pub(super) fn check_whole(operations: &[Operation], verdict: &mut Verdict) {
     let mut granted = [0, 0];
     for operation in operations.iter().filter(|operation| operation.is_ok()) {

@@ -1,8 +1,8 @@
-//! A watcher that polls is told of a change in time: the promise of the workload `watch` while
-//! nothing is broken.
+//! Check that a polling watcher is told of a change in time. The workload `watch` promises this for
+//! times without a fault.
 //!
-//! A poll that finds nothing waits. So a watcher that polls all the time hears of a change soon
-//! after it was acknowledged, by the poll that was under way or by the next one.
+//! A poll without events waits for one. So a watcher that polls all the time is told of a change
+//! soon after its acknowledgement, by the poll that was under way or by the next poll.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,10 @@ use super::in_time::GRANT_MAX_NS;
 use crate::history::{Entry, Operation};
 use crate::verdict::Verdict;
 
-/// Longest time for a watcher to wait for an event: that for a grant, for the same reasons.
+/// Longest time for a watcher to wait for an event: the same as for a grant, for the same reasons.
 const TOLD_MAX_NS: u64 = GRANT_MAX_NS;
 
-/// Judges the polls of each watcher by the changes (`write`, `create`, `delete`) that were
-/// acknowledged.
+/// Judges the polls of each watcher against the acknowledged changes (`write`, `create`, `delete`).
 pub(super) fn check(entries: &[Entry], operations: &[Operation], verdict: &mut Verdict) {
     let calm = Calm::new(entries, operations);
     let mut polls: BTreeMap<u64, Vec<&Operation>> = BTreeMap::new();
@@ -50,12 +49,13 @@ pub(super) fn check(entries: &[Entry], operations: &[Operation], verdict: &mut V
 enum Judged<'a> {
     /// A poll told the watcher of the change after `took_ns`.
     InTime { took_ns: u64 },
-    /// This poll ended too late after the watcher had begun to poll.
+    /// This poll ended too late after `due`, the time from which on the watcher polled and the
+    /// change was acknowledged.
     Late { due: u64, poll: &'a Operation },
 }
 
-/// Judges a watcher by a change that was acknowledged `at`; `None` when the watcher knew of the
-/// change, did not ask, or something was broken.
+/// Judges the polls of a watcher against a change that was acknowledged at time `at`. Returns
+/// `None` when the watcher already knew of the change, did not poll, or the time was not calm.
 fn judge<'a>(at: u64, zxid: u64, polls: &[&'a Operation], calm: &Calm) -> Option<Judged<'a>> {
     let first = polls.partition_point(|poll| poll.time.1 <= at);
     let due = polls.get(first)?.time.0.max(at);
@@ -68,7 +68,8 @@ fn judge<'a>(at: u64, zxid: u64, polls: &[&'a Operation], calm: &Calm) -> Option
             return None;
         }
         let tells = poll.is_ok() && poll.number("upto").is_some_and(|upto| zxid <= upto);
-        // A poll that tells of the change may have been sent late, because its client rested.
+        // A client may rest between polls. If it sent the poll that tells of the change later than
+        // `due`, the time counts from then.
         let took_ns = end - if tells { due.max(call) } else { due };
         if took_ns > TOLD_MAX_NS {
             return Some(Judged::Late { due, poll });

@@ -1,4 +1,4 @@
-//! Certain waits, and the check of queues against them.
+//! Times at which a client certainly waited in a queue, and checks of queues against them.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,15 @@ use super::holds::{Hold, by_lock};
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// A certain wait: from the zxid at which the client was told its place to the last zxid at which
-/// it was told that it waits.
+/// A certain wait in a queue, from the zxid of the answer to `enqueue` to the last zxid of an
+/// answer that says that the client still waits.
 #[derive(Clone, Debug)]
 pub(super) struct Wait<'a> {
-    /// The lock.
+    /// Path of the lock.
     pub(super) lock: &'a str,
-    /// The session.
+    /// Id of the session that waits.
     pub(super) owner: u64,
-    /// The token that the waiter got in the end; `None` if it got none.
+    /// Token of the grant that ended the wait; `None` if no answer has it.
     pub(super) token: Option<u64>,
     /// First zxid of the wait.
     pub(super) begin: u64,
@@ -24,8 +24,8 @@ pub(super) struct Wait<'a> {
     pub(super) shown: Vec<&'a Operation>,
 }
 
-/// Returns the waits that answers prove: an acknowledged `enqueue` without a token, and every
-/// `await` without one.
+/// Returns the waits that answers prove: an acknowledged `enqueue` without a token begins a wait,
+/// and each `await` without a token prolongs it.
 pub(super) fn waits(operations: &[Operation]) -> Vec<Wait<'_>> {
     let mut waits: Vec<Wait<'_>> = Vec::new();
     let mut open: BTreeMap<(&str, u64), usize> = BTreeMap::new();
@@ -58,8 +58,9 @@ pub(super) fn waits(operations: &[Operation]) -> Vec<Wait<'_>> {
 /// Checks that locks are granted in the order of the queue: no session holds while a session with
 /// an earlier place waits.
 ///
-/// A place is the czxid of the lock node, which is the token if no place is ever overtaken. The
-/// place of a waiter that never held is at most the zxid of the answer that told the place.
+/// A place in the queue is the czxid of the lock node, which becomes the token, if no place is ever
+/// overtaken. For a waiter without a token, the zxid of the answer to `enqueue` is used: its place
+/// is at most that.
 pub(super) fn check_order(waits: &[Wait<'_>], holds: &[Hold<'_>], verdict: &mut Verdict) {
     let locks = by_lock(holds);
     for wait in waits {
@@ -75,10 +76,11 @@ pub(super) fn check_order(waits: &[Wait<'_>], holds: &[Hold<'_>], verdict: &mut 
     }
 }
 
-/// Checks that the queue as `look` shows it agrees with what clients were told. The field `holders`
-/// has the sessions that hold.
+/// Checks that the queue as `look` shows it agrees with the answers to clients. The field `holders`
+/// of a look has the sessions that hold the lock.
 ///
-/// A look names every certain holder of its zxid, and no certain waiter.
+/// A look must name every session that certainly held at its zxid, and no session that certainly
+/// waited.
 pub(super) fn check_looks(operations: &[Operation], holds: &[Hold<'_>], waits: &[Wait<'_>], verdict: &mut Verdict) {
     let locks = by_lock(holds);
     let mut looks = 0;

@@ -1,5 +1,5 @@
-//! `watch`: every watcher sees every change once and in order, across nodes and restarts. A watcher
-//! of children is told each time that they change.
+//! Checker of the workload `watch`: every watcher is told every change once and in order, across
+//! nodes and restarts. A watcher of children is also told each time that they change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,27 +11,28 @@ use crate::verdict::Verdict;
 /// Kind of a change, and its path.
 type Change = (String, String);
 
-/// Events that one watcher was told, and the ranges of zxids that they cover.
+/// Events that one watcher was told, and the ranges of zxids that its polls covered.
 #[derive(Default)]
 struct Stream<'a> {
-    /// Zxid at which the last answer ended, and at which the next one must begin.
+    /// Zxid up to which the last answer told events, and that answer. The next poll must begin
+    /// there.
     upto: Option<(u64, &'a Operation)>,
-    /// The last event.
+    /// Zxid of the last event, and the poll that told it.
     last: Option<(u64, &'a Operation)>,
-    /// Ranges of zxids, first exclusive and last inclusive, that the watcher was told everything
-    /// about.
+    /// Ranges of zxids that polls covered, as (exclusive start, inclusive end, poll). The watcher
+    /// must have been told all events in them.
     covered: Vec<(u64, u64, &'a Operation)>,
     events: BTreeMap<u64, BTreeSet<Change>>,
-    /// True for a watcher that is told when the children of a znode change.
+    /// True for a watcher that is also told when the children of a znode change.
     children: bool,
     resets: usize,
 }
 
-/// The event of a parent whose children have changed.
+/// Kind of the event that a parent gets when its children have changed.
 const CHILDREN: &str = "children_changed";
 
-/// Judges changes (`write`, `create`, `delete`, each with its zxid) and `poll`s, which answer
-/// `events` and `upto`.
+/// Judges changes (`write`, `create`, `delete`, each with its zxid) and `poll`s, which are answered
+/// with `events` up to the zxid `upto`.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let mut streams: BTreeMap<u64, Stream<'_>> = BTreeMap::new();
@@ -121,11 +122,11 @@ fn kind_of(f: &str) -> Option<&'static str> {
     }
 }
 
-/// Checks that every event has a change behind it that was made, or may have been. Adds
-/// acknowledged changes to the expected events.
+/// Checks that every event comes from a change that some client made, or may have made. Adds the
+/// acknowledged changes to `all`, the events that watchers must be told.
 fn check_sources(operations: &[Operation], all: &mut BTreeMap<u64, BTreeSet<Change>>, verdict: &mut Verdict) {
     let mut known: BTreeSet<(u64, Change)> = BTreeSet::new();
-    // Number of times that each change may have been made without a known answer.
+    // Number of requests for each change that had no answer with a zxid.
     let mut possible: BTreeMap<Change, usize> = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.is_possible()) {
         let (Some(kind), Some(path)) = (kind_of(&operation.f), operation.text("path")) else { continue };
@@ -154,8 +155,7 @@ fn check_sources(operations: &[Operation], all: &mut BTreeMap<u64, BTreeSet<Chan
     }
 }
 
-/// Returns the events that are due to parents: the children of a znode have changed where one was
-/// created or deleted.
+/// Returns the events [`CHILDREN`] that parents must get: one for each created or deleted child.
 fn parents(all: &BTreeMap<u64, BTreeSet<Change>>) -> BTreeMap<u64, BTreeSet<Change>> {
     let parent = |(kind, path): &Change| {
         let comes_or_goes = kind == "created" || kind == "deleted";
@@ -165,7 +165,7 @@ fn parents(all: &BTreeMap<u64, BTreeSet<Change>>) -> BTreeMap<u64, BTreeSet<Chan
     all.iter().map(|(zxid, changes)| (*zxid, changes.iter().filter_map(parent).collect())).collect()
 }
 
-/// Checks that a watcher was told of changed children only where a child came or went.
+/// Checks that a watcher got [`CHILDREN`] only at zxids at which a child was created or deleted.
 fn check_parents(watcher: u64, stream: &Stream<'_>, parents: &BTreeMap<u64, BTreeSet<Change>>, verdict: &mut Verdict) {
     for (zxid, changes) in &stream.events {
         for change in changes.iter().filter(|(kind, _)| kind == CHILDREN) {
@@ -177,7 +177,7 @@ fn check_parents(watcher: u64, stream: &Stream<'_>, parents: &BTreeMap<u64, BTre
     }
 }
 
-/// Checks that a watcher was told all changes in its ranges.
+/// Checks that a watcher was told all changes of `all` in the ranges of its polls.
 fn check_complete(watcher: u64, stream: &Stream<'_>, all: &BTreeMap<u64, BTreeSet<Change>>, verdict: &mut Verdict) {
     let none = BTreeSet::new();
     for (since, upto, poll) in stream.covered.iter().filter(|(since, upto, _)| since < upto) {

@@ -1,5 +1,5 @@
-//! Contents that a history must have for its verdict to mean something: a check that judged nothing
-//! finds nothing wrong.
+//! Minimum contents of a history. A check that had nothing to judge finds nothing wrong, so such a
+//! verdict becomes unknown.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use super::Workload;
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Doubts the verdict when acknowledged operations that are judged by their zxid have none.
+/// Notes a doubt when acknowledged operations that are judged by zxid have no zxid.
 pub(super) fn check_zxids(workload: Workload, operations: &[Operation], verdict: &mut Verdict) {
     let judged =
         operations.iter().filter(|operation| operation.is_ok() && workload.row().by_zxid.contains(&&*operation.f));
@@ -18,15 +18,15 @@ pub(super) fn check_zxids(workload: Workload, operations: &[Operation], verdict:
     }
 }
 
-/// Doubts the verdict on a whole run that lacks a figure of its workload. A part of a run may lack
-/// some.
+/// Notes a doubt when the verdict on a whole run lacks a figure that its workload needs. This is
+/// not for the verdict on a part of a run.
 pub fn check_worth(workload: Workload, verdict: &mut Verdict) {
     let in_time = ["granted-in-time"].into_iter().filter(|_| workload.has_locks());
-    // Over ZooKeeper's protocol no node is asked to wait.
+    // The figure is missing over ZooKeeper's protocol, which has no requests that wait.
     let waits = ["waits-ended"].into_iter().filter(|name| verdict.figures.contains_key(*name));
     let needed: Vec<&str> = workload.row().needed.iter().copied().chain(in_time).chain(waits).collect();
     for name in needed {
-        // A figure that is a text says why it was not judged.
+        // A figure that is a text is accepted: it says why nothing was judged.
         let judged = |figure: &Value| figure.is_string() || figure.as_u64().is_some_and(|count| count > 0);
         if !verdict.figures.get(name).is_some_and(judged) {
             verdict.doubt(format!("nothing was judged: {name} 0"));

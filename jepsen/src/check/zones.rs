@@ -1,15 +1,16 @@
 //! Linearizability of one register whose written values are all different, decided in O(n log n).
 //!
-//! Every read and every successful compare-and-set names the write it saw, so the operations fall
-//! into clusters, one for each value: its write and its readers. A compare-and-set from u to v ties
-//! the cluster of v right behind that of u; clusters tied together are a block. Blocks must follow
-//! each other without overlap. A block has a zone, from its first completion to its last
-//! invocation. Two blocks cannot be ordered exactly when each has an operation that completed
-//! before one of the other was invoked (Gibbons and Korach, Testing Shared Memories, 1997); any
-//! longer cycle of blocks contains such a pair.
+//! Every read and every successful compare-and-set shows which write it saw. So the operations fall
+//! into clusters, one for each value: its write and its readers. A compare-and-set from u to v puts
+//! the cluster of v right behind that of u; clusters joined in this way are a block. Blocks must
+//! follow each other without overlap. The zone of a block goes from its first completion to its
+//! last invocation. Two blocks cannot be ordered exactly when each has an operation that completed
+//! before an operation of the other block was invoked (Gibbons and Korach, Testing Shared Memories,
+//! 1997). Any longer cycle of blocks contains such a pair.
 //!
-//! A write of unknown outcome whose value nobody saw may be left out: taking it out of an order
-//! leaves an order. One whose value was seen took effect before the first reader returned.
+//! A write of unknown outcome may be left out if no operation saw its value: an order with the
+//! write is still an order without it. If its value was seen, the write took effect before the
+//! first reader returned.
 
 use std::collections::BTreeMap;
 
@@ -19,11 +20,11 @@ use crate::wgl::Call;
 /// Result of the decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ZoneVerdict {
-    /// There is an order that explains every answer.
+    /// Some order of the operations explains every answer.
     Linearizable,
-    /// There is no order that explains every answer.
+    /// No order of the operations explains every answer.
     NotLinearizable {
-        /// Kind of the contradiction.
+        /// Kind of the contradiction, such as `stale-read`.
         kind: &'static str,
         /// Positions of the operations that contradict each other.
         part: Vec<usize>,
@@ -32,7 +33,7 @@ pub enum ZoneVerdict {
     NotApplicable,
 }
 
-/// A time in a history, or -1 for the beginning.
+/// A time of [`Call`], or -1 for the time before the first operation.
 type Time = i128;
 
 /// The cluster of one value.
@@ -40,7 +41,7 @@ type Time = i128;
 struct Cluster {
     writer: Option<usize>,
     readers: Vec<usize>,
-    /// The value that a compare-and-set made out of this one.
+    /// Value that a compare-and-set wrote in place of this cluster's value; `None` without one.
     next: Option<i64>,
 }
 
@@ -68,7 +69,8 @@ impl Zone {
     }
 }
 
-/// Decides one register. Failed operations and reads of unknown outcome must have been left out.
+/// Decides whether the operations on one register are linearizable. `calls` must not contain failed
+/// operations or reads of unknown outcome.
 pub fn decide(calls: &[Call<RegisterOp>]) -> ZoneVerdict {
     let Some(completes) = resolve(calls) else { return ZoneVerdict::NotApplicable };
     let clusters = match clusters(calls, &completes) {
@@ -107,8 +109,9 @@ fn seen(op: &RegisterOp) -> Option<Option<i64>> {
     }
 }
 
-/// Returns the time before which each operation must have taken effect; `None` for one that need
-/// not have. Returns `None` altogether when a value was written twice.
+/// Returns the time before which each operation must have taken effect; the time is `None` for a
+/// write of unknown outcome that no operation saw. The whole result is `None` when a value was
+/// written twice.
 fn resolve(calls: &[Call<RegisterOp>]) -> Option<Vec<Option<Time>>> {
     let mut writers = BTreeMap::new();
     for (i, call) in calls.iter().enumerate() {
@@ -206,7 +209,8 @@ fn zone(calls: &[Call<RegisterOp>], completes: &[Option<Time>], initial: bool, c
     zone
 }
 
-/// Returns the zone of a chain, if its clusters can follow each other.
+/// Returns the zone of a chain of clusters. The error is the contradiction if the clusters cannot
+/// follow each other in this order.
 fn join(chain: &[Zone]) -> Result<Zone, ZoneVerdict> {
     let mut later = vec![Zone::empty(); chain.len()];
     for k in (0..chain.len().saturating_sub(1)).rev() {
@@ -224,7 +228,7 @@ fn join(chain: &[Zone]) -> Result<Zone, ZoneVerdict> {
     Ok(block)
 }
 
-/// Finds two blocks of which each would have to come before the other.
+/// Finds two blocks that would each have to come before the other.
 fn conflict(zones: Vec<Zone>) -> Option<(Zone, Zone)> {
     let (mut forward, backward): (Vec<Zone>, Vec<Zone>) =
         zones.into_iter().partition(|zone| zone.first_complete.0 <= zone.last_call.0);

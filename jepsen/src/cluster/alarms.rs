@@ -1,11 +1,12 @@
-//! Lines of a node's log that show a bug.
+//! Search for lines of a node's log that show a bug.
 
-/// Sources that may panic when a process ends because its disk or its memory failed: sled
-/// (docs/storage-trouble.md), openraft when its task has ended, and the standard library when a
+/// Source files that may panic when a process ends because its disk or its memory failed: sled
+/// (docs/storage-trouble.md), openraft after its task has ended, and the standard library when a
 /// thread has no memory for its signal stack.
 const AT_AN_END: [&str; 3] = ["/sled-0.", "/raft_inner.rs", "/stack_overflow.rs"];
 
-/// Returns the lines that show a bug, at most 20. One panic is left out for each excused end.
+/// Returns the lines that show a bug, at most 20. `excused` is the number of ends that a broken
+/// disk or a lack of memory explains; for each of them one panic in [`AT_AN_END`] is left out.
 pub(super) fn alarms(log: &str, excused: usize) -> Vec<&str> {
     let mut excused = excused;
     let alarm = |line: &&str| {

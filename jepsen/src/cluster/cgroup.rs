@@ -1,4 +1,4 @@
-//! Control groups: a process that gets less memory or processor time than it wants.
+//! Control groups of Linux, by which a process gets less memory or processor time than it needs.
 
 use std::fs;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// Resource that can be made scarce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource {
-    /// Memory, with the files that are read and written.
+    /// Memory, including the page cache of files.
     Memory,
     /// Processor time.
     Cpu,
@@ -16,8 +16,8 @@ pub enum Resource {
 /// Amount of a scarce resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scarcity {
-    /// Bytes that the process may use in addition. Its present memory stays charged to its earlier
-    /// group.
+    /// Bytes of memory that the process may use in addition. Its present memory stays charged to
+    /// its earlier control group.
     MemoryLeft(u64),
     /// Microseconds of processor time in every 100,000.
     CpuQuota(u64),
@@ -32,12 +32,12 @@ impl Scarcity {
     }
 }
 
-/// Directory in which a kernel shows its control groups.
+/// Directory in which the kernel shows its control groups.
 const ROOT: &str = "/sys/fs/cgroup";
 /// The period of processor time, in microseconds.
 const PERIOD_US: u64 = 100_000;
 
-/// The names of files, which differ between the two versions.
+/// Names of the files of a control group, which differ between versions 1 and 2.
 struct Files {
     limit: &'static str,
     met: (&'static str, &'static str),
@@ -49,12 +49,12 @@ const MEMORY_1: Files =
 const MEMORY_2: Files =
     Files { limit: "memory.max", met: ("memory.events", "max "), killed: ("memory.events", "oom_kill ") };
 
-/// Version of control groups, with the directory of one resource's groups.
+/// Version of the kernel's control groups, with the parent directory for groups of one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Hierarchy {
-    /// One tree of groups for each resource.
+    /// Version 1: one tree of groups for each resource.
     One(PathBuf),
-    /// One tree of groups for all resources.
+    /// Version 2: one tree of groups for all resources.
     Two(PathBuf),
 }
 
@@ -84,10 +84,10 @@ impl Hierarchy {
     }
 }
 
-/// Checks that groups can be made here.
+/// Checks that control groups for this resource can be created on this machine.
 ///
 /// # Errors
-/// The reason why not: groups take root and a kernel that has them.
+/// The reason why not: groups need root, and a kernel that has them.
 pub fn available(resource: Resource) -> io::Result<()> {
     let hierarchy = Hierarchy::of(resource)?;
     if let Hierarchy::Two(dir) = &hierarchy {
@@ -146,10 +146,10 @@ impl Group {
         }
     }
 
-    /// Number of times that the process needed more than its limit.
+    /// Returns the number of times that the process reached its limit.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// When the kernel's files cannot be read.
     pub fn bound_met(&self) -> io::Result<u64> {
         match self.resource {
             Resource::Memory => self.count(self.files().met),
@@ -162,10 +162,10 @@ impl Group {
         self.resource == Resource::Memory && self.count(self.files().killed).is_ok_and(|killed| killed > 0)
     }
 
-    /// Moves the processes of the group back, and removes the group.
+    /// Moves the processes of the group to the parent group, and removes the group.
     ///
     /// # Errors
-    /// When the kernel does not let it go.
+    /// When the kernel does not remove the group.
     pub fn remove(self) -> io::Result<()> {
         for process in self.read("cgroup.procs")?.lines() {
             // The process may have ended meanwhile.
@@ -190,7 +190,8 @@ impl Group {
         fs::write(&path, text).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
     }
 
-    /// Returns the number behind a word at the beginning of a line of a file.
+    /// Returns the number after `word` in the first line of the file that begins with it; 0 without
+    /// such a line.
     fn count(&self, (name, word): (&str, &str)) -> io::Result<u64> {
         Ok(number(&self.read(name)?, word))
     }

@@ -1,10 +1,11 @@
-//! Small disks that can be broken: a tmpfs for each node, and on it an ext4 image where that is
-//! what it takes.
+//! Small disks that the nemesis can break: a tmpfs for each node, and on it an ext4 image if fsyncs
+//! are to fail.
 //!
 //! Needs root. A filled filesystem answers writes with "no space". When the tmpfs below the image
-//! is full, the image's filesystem has space that is not there: writes succeed and the fsync behind
-//! them fails, as on a dying disk. What is deleted in that image is given back (`discard`), or it
-//! would soon have all the space that it promises.
+//! is full, the image's filesystem believes that it still has space: writes succeed and the
+//! following fsync fails, as on a dying disk. The image is mounted with `discard`, so that deleted
+//! files free space in the tmpfs. Otherwise the image would soon occupy its full size, and no write
+//! would fail.
 //!
 //! For losses of power, and for fsyncs that are slow or hang, a node has a FUSE disk
 //! (`power-disk`), which this program serves.
@@ -20,13 +21,13 @@ use power_disk::{Cut, Disk, Mounted};
 
 /// Size of the tmpfs.
 const DISK_BYTES: u64 = 512 << 20;
-/// Size of the image, as its filesystem sees it. The image fits into the tmpfs, so that it can be
-/// full without the tmpfs being so.
+/// Size of the image, as its filesystem sees it. It is smaller than the tmpfs, so that the image
+/// can be full while the tmpfs is not.
 const IMAGE_BYTES: u64 = 384 << 20;
-/// The name of the file that takes the space.
+/// Name of the file that fills a filesystem.
 const FILLER: &str = ".jepsen-filler";
 
-/// Tells whether this process may mount tmpfs and images.
+/// Tells whether this process can make disks: it needs root and the tool `mkfs.ext4`.
 pub fn available() -> bool {
     rustix::process::geteuid().is_root() && Command::new("mkfs.ext4").arg("-V").output().is_ok()
 }
@@ -38,12 +39,12 @@ pub enum DiskKind {
     Full,
     /// A disk whose fsync can fail.
     FailingFsync,
-    /// A disk that can lose what was not fsynced, and whose fsync can be slow or hang.
+    /// A FUSE disk that can lose unsynced data, and whose fsync can be slow or hang.
     Powered,
 }
 
 impl DiskKind {
-    /// Returns the kind that can break in both ways; `None` if there is none.
+    /// Returns the kind of disk that can break in both ways; `None` if no kind can.
     pub fn with(self, other: DiskKind) -> Option<DiskKind> {
         match (self, other) {
             (one, other) if one == other => Some(one),
@@ -55,14 +56,14 @@ impl DiskKind {
     }
 }
 
-/// Mounts that are undone when this is dropped.
+/// Disks of all nodes. The drop unmounts them.
 #[derive(Default)]
 pub struct Disks {
     mounted: Vec<PathBuf>,
     powered: Vec<Mounted>,
-    /// The data on disks whose fsyncs are slow or hang.
+    /// Data directories on disks with slow or hanging fsyncs.
     impaired: BTreeSet<PathBuf>,
-    /// Time at which the fsyncs of a disk were last slow, or hung.
+    /// Time at which slow or hanging fsyncs of a disk were last mended, by data directory.
     mended: BTreeMap<PathBuf, Instant>,
     losses: Losses,
 }
@@ -70,9 +71,9 @@ pub struct Disks {
 /// Losses of power so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// Number of times that the power of a node went.
+    /// Number of times that a node lost power.
     pub nodes: u64,
-    /// Unsynced pages and names that the FUSE disks have lost and kept, in all.
+    /// Sums of the unsynced pages and names that the FUSE disks have lost and kept.
     pub cut: Cut,
 }
 
@@ -80,7 +81,7 @@ impl Drop for Disks {
     fn drop(&mut self) {
         self.powered.clear();
         while let Some(dir) = self.mounted.pop() {
-            // Lazily: a node that is just being killed may still have files open.
+            // `-l` unmounts lazily, because a node that is being killed may still have open files.
             let _ = run(Command::new("umount").arg("-l").arg(&dir));
         }
     }
@@ -119,17 +120,17 @@ impl Disks {
         Ok(data)
     }
 
-    /// Makes every fsync on that disk slow, or hang.
+    /// Makes every fsync on the disk of `data_dir` slow, or hang, as `how` says.
     ///
     /// # Errors
-    /// When the disk is none whose fsyncs can be delayed.
+    /// When the disk is not of the kind [`DiskKind::Powered`].
     pub fn impair(&mut self, data_dir: &Path, how: impl FnOnce(&Disk)) -> io::Result<()> {
         how(self.powered(data_dir)?);
         self.impaired.insert(data_dir.to_owned());
         Ok(())
     }
 
-    /// Number of fsyncs of a disk that have been kept waiting, since the beginning.
+    /// Returns the number of fsyncs that were slow or hung on the disk since it was mounted.
     ///
     /// # Errors
     /// As for `impair`.
@@ -137,27 +138,28 @@ impl Disks {
         self.powered(data_dir).map(|disk| disk.delayed())
     }
 
-    /// Mends all disks: fsyncs work, and those that wait succeed.
+    /// Mends all disks: new fsyncs work, and waiting fsyncs succeed.
     pub fn mend(&mut self) {
         self.impaired.clone().iter().for_each(|data_dir| self.mend_one(data_dir));
     }
 
-    /// Mends one disk, as [`Disks::mend`] does, if anything is wrong with it.
+    /// Mends one disk, as [`Disks::mend`] does, if its fsyncs are slow or hang.
     pub fn mend_one(&mut self, data_dir: &Path) {
         self.recover(data_dir, Disk::mend);
     }
 
-    /// Frees all disks: fsyncs work, and those that wait fail, so their processes are to end.
+    /// Frees all disks: new fsyncs work, and waiting fsyncs fail. This is for processes that are
+    /// being ended.
     pub fn let_go(&mut self) {
         self.impaired.clone().iter().for_each(|data_dir| self.let_go_of(data_dir));
     }
 
-    /// Frees one disk, as [`Disks::let_go`] does, if anything is wrong with it.
+    /// Frees one disk, as [`Disks::let_go`] does, if its fsyncs are slow or hang.
     pub fn let_go_of(&mut self, data_dir: &Path) {
         self.recover(data_dir, Disk::drop_hung);
     }
 
-    /// Tells whether the fsyncs of a disk have been sound for longer than `time`.
+    /// Tells whether the fsyncs of a disk have worked at full speed for longer than `time`.
     pub fn rested(&self, data_dir: &Path, time: Duration) -> bool {
         !self.impaired.contains(data_dir) && self.mended.get(data_dir).is_none_or(|mended| mended.elapsed() > time)
     }
@@ -174,11 +176,11 @@ impl Disks {
         disk.ok_or_else(|| io::Error::other("it is no FUSE disk"))
     }
 
-    /// Cuts the power of the disk that `data_dir` lies on. The node must have been killed. The seed
-    /// decides which unsynced changes survive.
+    /// Cuts the power of the disk that `data_dir` lies on. The node must have been killed before.
+    /// The seed decides which unsynced changes survive.
     ///
     /// # Errors
-    /// When the disk is none that loses power.
+    /// When the disk is not of the kind [`DiskKind::Powered`].
     pub fn lose_power(&mut self, data_dir: &Path, seed: u64) -> io::Result<Cut> {
         let cut = self.powered(data_dir)?.cut(seed);
         self.losses.nodes += 1;
@@ -190,16 +192,16 @@ impl Disks {
         Ok(cut)
     }
 
-    /// The losses of power so far.
+    /// Returns the losses of power so far.
     pub fn losses(&self) -> Losses {
         self.losses
     }
 
-    /// Copies the files of FUSE disks to `saved-data` beside them, because the disks end with this
-    /// process.
+    /// Copies the data of each FUSE disk to `saved-data` beside the disk, because the disk exists
+    /// only in the memory of this process.
     ///
     /// # Errors
-    /// When something cannot be copied.
+    /// When a file cannot be copied.
     pub fn save(&self) -> io::Result<()> {
         for disk in &self.powered {
             let beside = disk.dir().with_file_name("saved-data");
@@ -209,13 +211,13 @@ impl Disks {
     }
 }
 
-/// Unmounts what an interrupted run left mounted below `dir`.
+/// Unmounts the disks that an interrupted run left mounted below `dir`.
 pub fn unmount_below(dir: &Path) {
     let Ok(dir) = fs::canonicalize(dir) else { return };
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let points = mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(PathBuf::from);
     let below: Vec<PathBuf> = points.filter(|point| point.starts_with(&dir)).collect();
-    // Undone from the last to the first: the image before the tmpfs that it lies on.
+    // The drop unmounts from the last to the first: the image before the tmpfs that it lies on.
     let mut disks = Disks::default();
     disks.mounted = below;
     drop(disks);
@@ -224,7 +226,7 @@ pub fn unmount_below(dir: &Path) {
 /// Fills the disk that `data_dir` lies on.
 ///
 /// # Errors
-/// When the filler cannot be written for another reason than that the disk is full.
+/// When writing the filler fails before the disk is full.
 pub fn fill(data_dir: &Path) -> io::Result<()> {
     fill_file(&data_dir.parent().unwrap_or(data_dir).join(FILLER))
 }
@@ -238,7 +240,7 @@ pub fn fill_below(data_dir: &Path) -> io::Result<()> {
     fill_file(&disk.join(FILLER))
 }
 
-/// Frees the space again.
+/// Removes the fillers of [`fill`] and [`fill_below`], if there are any.
 ///
 /// # Errors
 /// When the filler cannot be removed.

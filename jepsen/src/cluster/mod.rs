@@ -1,5 +1,5 @@
-//! The cluster under test: `zlock serve` processes on this machine, or a cluster that runs already
-//! and is not broken.
+//! The cluster under test: `zlock serve` processes on this machine, or a cluster that runs already,
+//! in which no faults are made.
 
 mod alarms;
 pub mod cgroup;
@@ -24,16 +24,16 @@ pub use process::{Breakage, Ended, Node, Which};
 use crate::answer::Effect;
 use crate::http::{Call, Http};
 
-/// The name of every cluster that is started.
+/// Cluster id of every cluster that the harness starts.
 pub(crate) const CLUSTER_ID: &str = "jepsen";
 
-/// Longest time until every node of a cluster is ready.
+/// Time within which every node of a cluster must become ready.
 const READY_MAX: Duration = Duration::from_secs(60);
 
-/// Number of ends of one node in a recovery beyond which the node will not recover.
+/// Largest number of ends of one node in a recovery. With more ends the recovery fails.
 const ENDS_IN_RECOVERY_MAX: usize = 3;
 
-/// Znode that is written to see whether a node writes.
+/// Znode that the harness writes to make every node write to its disk.
 const PROBE: &str = "/jepsen-probe";
 
 /// Plan of a cluster that the harness starts.
@@ -41,17 +41,17 @@ const PROBE: &str = "/jepsen-probe";
 pub struct Plan {
     /// Number of nodes.
     pub nodes: u64,
-    /// The program `zlock`.
+    /// Path of the program `zlock`.
     pub program: PathBuf,
     /// Another program `zlock`, for upgrades.
     pub next: Option<PathBuf>,
     /// Directory for configurations, data and logs.
     pub dir: PathBuf,
-    /// `libfaketime`, when wall clocks are to jump.
+    /// Path of the library libfaketime; `None` if no fault changes wall clocks.
     pub faketime: Option<PathBuf>,
-    /// Directory of each node's data on a small disk; `None` for the default place.
+    /// Directory of each node's data on a disk that can break; `None` for the default directory.
     pub data_dirs: Vec<Option<PathBuf>>,
-    /// More keys for the nodes' configuration: `key = value` lines.
+    /// Additional `key = value` lines for the configuration of every node.
     pub settings: String,
     /// Means by which links are broken.
     pub network: NetworkKind,
@@ -59,24 +59,27 @@ pub struct Plan {
 
 /// Nodes and the links between them.
 pub struct Cluster {
-    /// `host:port` of every node's HTTP door, in the order of ids from 1.
+    /// HTTP address (`host:port`) of every node, in the order of ids from 1.
     pub endpoints: Vec<String>,
-    /// `host:port` of every node's ZooKeeper door; none for a cluster that was there before.
+    /// Address (`host:port`) of every node for ZooKeeper's protocol; empty for a cluster that the
+    /// harness did not start.
     pub zookeeper: Vec<String>,
-    /// The processes; none for a cluster that was there before.
+    /// Processes of the nodes; empty for a cluster that the harness did not start.
     pub nodes: Vec<Node>,
-    /// True once the cluster's level was raised beyond what the first program knows.
+    /// True once the cluster's level (version of the data format) was raised beyond the highest
+    /// level of the first program.
     pub raised: bool,
-    /// The links between the nodes; none for a cluster that was there before.
+    /// Links between the nodes; `None` for a cluster that the harness did not start.
     pub network: Option<Network>,
-    /// The nodes' disks, where faults need them. They drop after the nodes, whose processes must
-    /// end first.
+    /// Disks of the nodes, if faults need them. The field is after `nodes`, so that the processes
+    /// end before their disks are unmounted.
     pub disks: disk::Disks,
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // A process that waits for its disk cannot die before the disk answers.
+        // A process that waits for an fsync ends only after that returns. So SIGKILL is sent first,
+        // and then the disks are freed.
         for node in &mut self.nodes {
             node.condemn();
         }
@@ -114,15 +117,15 @@ impl Cluster {
         }
     }
 
-    /// Returns a cluster that runs already.
+    /// Returns a cluster that runs already at these HTTP addresses.
     pub fn of(endpoints: Vec<String>) -> Cluster {
         let (zookeeper, nodes, disks) = (Vec::new(), Vec::new(), disk::Disks::default());
         Cluster { endpoints, zookeeper, nodes, raised: false, network: None, disks }
     }
 
-    /// Starts a node unless it runs. A node that refused to start on damaged data of a broken disk
-    /// gets an empty one, as its message says. That is safe, because only one disk breaks at a
-    /// time, and the next only after recovery.
+    /// Starts a node unless it runs. If the node last refused to start on data that a broken disk
+    /// damaged, its data directory is emptied first, as the node's message says. This is safe,
+    /// because only one disk breaks at a time, and the next disk only after recovery.
     ///
     /// # Errors
     /// When the program cannot be started.
@@ -137,12 +140,13 @@ impl Cluster {
         node.start()
     }
 
-    /// A node, from 1.
+    /// Returns the node with this id, from 1.
     pub fn node(&mut self, id: u64) -> &mut Node {
         &mut self.nodes[(id - 1) as usize]
     }
 
-    /// Kills a node with SIGKILL, and returns when the process is gone. Its disk answers again.
+    /// Kills a node with SIGKILL, and returns when the process is gone. Hanging fsyncs of its disk
+    /// fail, so that the process can end.
     pub fn kill(&mut self, id: u64) {
         let node = &mut self.nodes[(id - 1) as usize];
         node.condemn();
@@ -150,14 +154,14 @@ impl Cluster {
         node.kill();
     }
 
-    /// Stops a node with SIGTERM, and waits for the end. Its disk answers again.
+    /// Stops a node with SIGTERM, and waits for its end. Its slow or hanging disk is mended before.
     pub async fn stop(&mut self, id: u64) {
         let node = &mut self.nodes[(id - 1) as usize];
         self.disks.mend_one(&node.data_dir);
         node.stop().await;
     }
 
-    /// The reason for which a node is not ready: its own words, or that it does not answer. `None`
+    /// Returns why a node is not ready: its answer to `/readyz`, or why it has not answered. `None`
     /// when it is ready.
     pub async fn not_ready(&self, id: u64) -> Option<String> {
         let answer = Http::new(&self.endpoints).send(id, Call::get("/readyz")).await;
@@ -168,16 +172,16 @@ impl Cluster {
     /// Makes every fsync of a node slow or hang.
     ///
     /// # Errors
-    /// When its disk cannot do that.
+    /// As [`disk::Disks::impair`].
     pub fn impair_disk(&mut self, id: u64, how: impl FnOnce(&power_disk::Disk)) -> Result<(), String> {
         let data_dir = &self.nodes[(id - 1) as usize].data_dir;
         self.disks.impair(data_dir, how).map_err(|error| format!("disk of node {id}: {error}"))
     }
 
-    /// Number of fsyncs of these nodes that have been kept waiting, since the beginning.
+    /// Returns the number of fsyncs of these nodes that were slow or hung, since the beginning.
     ///
     /// # Errors
-    /// When their disks cannot say.
+    /// As [`disk::Disks::delayed`].
     pub fn delayed_fsyncs(&mut self, ids: &[u64]) -> Result<u64, String> {
         let mut sum = 0;
         for id in ids {
@@ -187,17 +191,17 @@ impl Cluster {
         Ok(sum)
     }
 
-    /// Tells whether the fsyncs of a node have been sound for longer than `time`.
+    /// Tells whether the fsyncs of a node have worked at full speed for longer than `time`.
     pub fn disk_rested(&self, id: u64, time: Duration) -> bool {
         self.disks.rested(&self.nodes[(id - 1) as usize].data_dir, time)
     }
 
-    /// Bytes between nodes that have come late, because a link had held them.
+    /// Returns the number of bytes between nodes that a link has held back and delivered later.
     pub fn late_bytes(&self) -> u64 {
         self.network.as_ref().map_or(0, Network::late_bytes)
     }
 
-    /// Takes the power of a node that was killed.
+    /// Cuts the power of the disk of a node that was killed.
     ///
     /// # Errors
     /// As [`disk::Disks::lose_power`].
@@ -205,7 +209,7 @@ impl Cluster {
         self.disks.lose_power(&self.nodes[(id - 1) as usize].data_dir, seed)
     }
 
-    /// Starts every node again that has ended because of its disk or its memory.
+    /// Starts again every node that has ended because of a broken disk or a lack of memory.
     ///
     /// # Errors
     /// When the program cannot be started.
@@ -219,12 +223,13 @@ impl Cluster {
         Ok(())
     }
 
-    /// Starts every node that does not run, whatever the reason, and waits until all are ready and
-    /// those that have lived through a broken disk have either proven that they go on or ended.
+    /// Starts every node that does not run, and waits until all nodes are ready. A node that has
+    /// lived through a broken disk must also write, to prove that it goes on; if it ends instead,
+    /// it is started again.
     ///
     /// # Errors
-    /// When a node cannot be started, ends again and again, or a minute was not enough; names the
-    /// nodes and why.
+    /// When a node cannot be started, ends again and again, or is not ready after a minute. The
+    /// message names the nodes and the reasons.
     pub async fn recover(&mut self) -> io::Result<()> {
         let deadline = Instant::now() + READY_MAX;
         let ends_before: Vec<usize> = self.nodes.iter().map(|node| node.ends().len()).collect();
@@ -250,7 +255,7 @@ impl Cluster {
         }
     }
 
-    /// Returns the reasons for which nodes have not recovered.
+    /// Returns for each node that has not recovered the reason.
     async fn late(&self, http: &mut Http) -> Vec<String> {
         let mut late = Vec::new();
         for id in 1..=self.endpoints.len() as u64 {
@@ -264,8 +269,8 @@ impl Cluster {
         if !late.is_empty() || unproven.is_empty() {
             return late;
         }
-        // A ready node may not have written yet, and its next fsync may be the one that fails. If
-        // an fsync fails even later, the next recovery starts the node again.
+        // A ready node may not have written yet since its disk was broken, and its next fsync may
+        // fail. If an fsync fails even later, the next recovery starts the node again.
         let Some(zxid) = probe(http).await else { return vec!["a write was not acknowledged".to_owned()] };
         for id in unproven {
             let view: Option<View> = http.send(id, Call::get("/v1/cluster")).await.read(Effect::Read);
@@ -276,13 +281,14 @@ impl Cluster {
         late
     }
 
-    /// The leader, as most nodes that answer see it.
+    /// Returns the leader that most nodes name, of those that answer.
     pub async fn leader(&self) -> Option<u64> {
         let all: Vec<u64> = (1..=self.endpoints.len() as u64).collect();
         self.leader_seen_by(&all).await
     }
 
-    /// The leader, as most of these nodes see it.
+    /// Returns the leader that most of these nodes name. The word of a node that does not lead
+    /// counts twice, because a deposed leader may still name itself.
     pub async fn leader_seen_by(&self, nodes: &[u64]) -> Option<u64> {
         let mut votes = std::collections::BTreeMap::<u64, usize>::new();
         for view in views(&self.endpoints, nodes).await.into_iter().flatten() {
@@ -293,7 +299,7 @@ impl Cluster {
         votes.into_iter().max_by_key(|(_, votes)| *votes).map(|(leader, _)| leader)
     }
 
-    /// Ends of nodes that the harness did not ask for, since the beginning.
+    /// Returns the ends of nodes that the harness did not ask for, since the start of the cluster.
     pub fn ends(&mut self) -> Vec<Ended> {
         self.nodes.iter_mut().for_each(|node| _ = node.runs());
         self.nodes.iter().flat_map(|node| node.ends().to_vec()).collect()
@@ -305,7 +311,7 @@ impl Cluster {
 async fn probe(http: &mut Http) -> Option<u64> {
     let target = format!("/v1/znodes{PROBE}");
     for node in 1..=http.node_count() {
-        // The znode may be there; the write behind the create tells.
+        // The create fails if the znode exists; only the following write counts.
         let _ = http.send(node, Call::post(target.clone())).await;
         let answer = http.send(node, Call::put(target.clone())).await;
         if answer.is_ok() {
@@ -315,7 +321,7 @@ async fn probe(http: &mut Http) -> Option<u64> {
     None
 }
 
-/// The views that these nodes have of the cluster; `None` for a node that does not answer.
+/// Returns each node's view of the cluster; `None` for a node that does not answer.
 async fn views(endpoints: &[String], nodes: &[u64]) -> Vec<Option<View>> {
     let mut http = Http::new(endpoints);
     let mut views = Vec::new();
@@ -325,10 +331,10 @@ async fn views(endpoints: &[String], nodes: &[u64]) -> Vec<Option<View>> {
     views
 }
 
-/// Returns the program `zlock` of the same build as this one.
+/// Returns the program `zlock` in the directory of this program, or in the directory above.
 ///
 /// # Errors
-/// When it is not there.
+/// When it is in neither directory.
 pub fn program_beside() -> io::Result<PathBuf> {
     let own = std::env::current_exe()?;
     let beside = own.with_file_name("zlock");

@@ -1,9 +1,9 @@
-//! Network namespaces: one for each node, and one with the bridge between them. The kernel makes
-//! the partitions.
+//! Network namespaces of Linux: one for each node, and one with the bridge between them. Packet
+//! filters of the kernel make the partitions.
 //!
 //! Needs root, `ip` and `nft`. A set of address pairs on the bridge says which packets are dropped,
-//! so every direction of every link is cut by itself and in one step. Connections stay open and go
-//! on when the link heals, unless they gave up before.
+//! so each direction of each link is cut separately, and all of them in one step. Connections stay
+//! open, and go on when the link heals unless they have timed out.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -15,18 +15,18 @@ use testkit::LinkRule;
 /// Number of runs on this machine that can have namespaces at the same time.
 const SLOTS: u32 = 1_000;
 
-/// Most nodes that a run can have.
+/// Largest number of nodes of a run.
 const NODES_MAX: u64 = 9;
 
-/// Packets in a hundred that a lossy link drops.
+/// Percentage of packets that a lossy link drops.
 pub(crate) const LOSS_PERCENT: u32 = 20;
 
-/// Namespaces for nodes and their bridge. The drop removes them.
+/// Namespaces for the nodes and the bridge of a run. The drop removes them.
 pub struct Namespaces {
     prefix: String,
     subnet: String,
     nodes: u64,
-    /// Lock of the run's number, which its names and addresses contain.
+    /// Lock file of the run's number, which its names and addresses contain.
     _slot: File,
 }
 
@@ -38,8 +38,8 @@ impl Drop for Namespaces {
 
 /// Removes all namespaces and links of a run.
 fn remove(prefix: &str, nodes: u64) {
-    // The kernel takes its time with namespaces; the address of this side must be free for the next
-    // run at once.
+    // The kernel removes namespaces only after a while. The link on this side is removed by itself,
+    // because its address must be free for the next run at once.
     let _ = ip(&format!("link del {prefix}h"));
     let names = (1..=nodes).map(|node| format!("{prefix}n{node}")).chain([format!("{prefix}sw")]);
     for name in names {
@@ -47,15 +47,16 @@ fn remove(prefix: &str, nodes: u64) {
     }
 }
 
-/// Checks that this process may make namespaces and has the tools, by making one.
+/// Checks that this process may make namespaces and has the tools, by making a namespace for one
+/// node.
 pub(crate) fn available() -> io::Result<()> {
     Namespaces::make(1).map(|_| ())
 }
 
-/// Reserves a number that no other run on this machine has while the file is open.
+/// Reserves a number for the run. No other run on this machine gets it while the file is open.
 fn take_slot() -> io::Result<(u32, File)> {
     for slot in 0..SLOTS {
-        // Only root may write here, and only root can make namespaces.
+        // Only root may write to this directory, which is enough: only root can make namespaces.
         let path = format!("/run/zlock-jepsen-net-{slot}.lock");
         let file = File::options().create(true).truncate(false).write(true).open(path)?;
         match file.try_lock() {
@@ -71,11 +72,11 @@ impl Namespaces {
     /// Makes a namespace for each node, and one with a bridge by which this process reaches them.
     ///
     /// # Errors
-    /// When that is not permitted, or a tool is missing.
+    /// When the process is not permitted to do that, or a tool is missing.
     pub fn make(nodes: u64) -> io::Result<Namespaces> {
         let (slot, file) = take_slot()?;
         let (prefix, subnet) = (format!("jp{slot}"), format!("10.{}.{}", 90 + slot / 250, slot % 250));
-        // A run that was killed may have left some.
+        // A killed run may have left namespaces with this number.
         if ip(&format!("netns pids {prefix}sw")).is_ok() {
             remove(&prefix, NODES_MAX);
         }
@@ -112,20 +113,20 @@ impl Namespaces {
         format!("{}sw", self.prefix)
     }
 
-    /// A node's address.
+    /// Returns the IP address of a node.
     pub fn addr(&self, node: u64) -> String {
         format!("{}.{node}", self.subnet)
     }
 
-    /// Beginning of a command that runs in the node's namespace.
+    /// Returns the beginning of a command line that runs in the node's namespace.
     pub fn enter(&self, node: u64) -> Vec<String> {
         ["ip", "netns", "exec"].into_iter().map(str::to_owned).chain([self.name(node)]).collect()
     }
 
-    /// Gives every directed link its rule; links that are not named pass everything.
+    /// Gives every directed link its rule. Links without a rule pass all packets.
     ///
     /// # Errors
-    /// When a rule delays or holds: there is no tool for that here.
+    /// When a rule delays or holds packets, which namespaces cannot do.
     pub fn set(&self, rules: &BTreeMap<(u64, u64), LinkRule>) -> io::Result<()> {
         if rules.values().any(|rule| rule.hold || !rule.delay.is_zero()) {
             return Err(io::Error::other("namespaces cannot delay packets: use --network proxy"));

@@ -1,4 +1,4 @@
-//! Links between the nodes, and the ways to break them.
+//! Links between the nodes, and the means to break them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,10 +9,10 @@ use testkit::{LinkRule, Links, Ports};
 use super::CLUSTER_ID;
 use super::namespaces::{self, Namespaces};
 
-/// Way to break links.
+/// Means by which links are broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum NetworkKind {
-    /// A user-space TCP proxy for each link. Needs nothing.
+    /// A user-space TCP proxy for each link. Works on every machine.
     #[value(name = "proxy")]
     Proxies,
     /// Network namespaces on a bridge. Needs root.
@@ -20,29 +20,30 @@ pub enum NetworkKind {
 }
 
 impl NetworkKind {
-    /// Returns namespaces where they are available and links need not be slow, else proxies.
+    /// Returns namespaces where they are available, else proxies. With `with_delay`, a fault needs
+    /// a feature that only proxies have, so proxies are returned.
     pub fn best(with_delay: bool) -> NetworkKind {
         if !with_delay && namespaces::available().is_ok() { NetworkKind::Namespaces } else { NetworkKind::Proxies }
     }
 
-    /// Name of the way on the command line.
+    /// Value of `--network` on the command line.
     pub fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 
-/// Addresses of one node, and the way into its namespace.
+/// Addresses of one node, and the command that enters its namespace.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// `host:port` of the node's HTTP door.
+    /// Address (`host:port`) of the node for HTTP.
     pub http: String,
-    /// `ip:port` of the node's ZooKeeper door.
+    /// Address (`ip:port`) of the node for ZooKeeper's protocol.
     pub zookeeper: String,
     /// `ip:port` on which the node listens for peers.
     pub peer_listen: String,
-    /// `host:port` that peers connect to.
+    /// Address (`host:port`) that peers connect to; with proxies, that of the node's proxy.
     pub peer: String,
-    /// Beginning of the node's command.
+    /// Beginning of the node's command line, which enters its namespace; empty with proxies.
     pub enter: Vec<String>,
 }
 
@@ -88,10 +89,10 @@ impl Network {
         Ok((Network::Proxies(links, ports), places))
     }
 
-    /// Gives every directed link its rule; links that are not named pass everything.
+    /// Gives every directed link its rule. Links without a rule pass all messages.
     ///
     /// # Errors
-    /// When this network cannot do that.
+    /// When a rule needs a feature that this kind of network does not have.
     pub fn set(&self, rules: BTreeMap<(u64, u64), LinkRule>) -> io::Result<()> {
         match self {
             Network::Proxies(links, _) => links.set(rules),
@@ -100,7 +101,7 @@ impl Network {
         Ok(())
     }
 
-    /// Bytes that a link has held back and then delivered.
+    /// Returns the number of bytes that links have held back and then delivered; 0 with namespaces.
     pub fn late_bytes(&self) -> u64 {
         match self {
             Network::Proxies(links, _) => links.late_bytes(),

@@ -16,26 +16,27 @@ use super::clock::Clock;
 use super::{CLUSTER_ID, Place, Plan};
 use crate::store::log_minute;
 
-/// The super user of every node: `super:test`, as in the documentation of ZooKeeper. The nodes show
-/// the digest of their state to this user alone.
+/// Credentials (`super:test`, hashed) of the super user in every node's configuration, as in the
+/// documentation of ZooKeeper. The nodes show the digest of their state only to this user.
 const SUPER_DIGEST: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
 
-/// Lines of a node's log that are shown when it ended.
+/// Number of lines at the end of a node's log that the report of its end shows.
 const LAST_LINES: usize = 8;
-/// Seconds by which a movable wall clock is behind at first. A node's first log lines must show
-/// that time, which proves that libfaketime works.
+/// Seconds by which a node's wall clock is behind at its first start, if faults change clocks. The
+/// times in its first log lines must be behind as well, which proves that libfaketime works.
 const START_OFFSET_S: u64 = 3_600;
-/// Largest number of ends of one node that are remembered. The first ones tell most.
+/// Largest number of ends of one node that are kept. Later ends are dropped.
 const ENDS_MAX: usize = 50;
 
-/// Longest time of a clean stop: more than a node gives itself before it cuts the stop short.
+/// Time within which a node must stop after SIGTERM: longer than the node's own limit for a clean
+/// stop.
 const STOP_MAX: Duration = Duration::from_secs(30);
-/// Pause between two looks whether a node has stopped.
+/// Pause between two checks whether a node has stopped.
 const STOP_PAUSE: Duration = Duration::from_millis(20);
 
-/// Words of a node that does not start on the data that it has.
+/// Text in the last log line of a node that refuses to start on damaged data.
 const DAMAGED: &str = "is damaged: ";
-/// Status of a process that the kernel has killed.
+/// Text in the exit status of a process that was killed by SIGKILL.
 const KILLED: &str = "signal: 9";
 
 /// An end of a node that the harness did not ask for.
@@ -45,13 +46,13 @@ pub struct Ended {
     pub node: u64,
     /// Exit status of the process.
     pub how: String,
-    /// True when the node's disk was broken during the process's life, or has left damaged data:
-    /// the process has to end then.
+    /// True when the node's disk was broken while the process ran, or has left damaged data. In
+    /// both cases the process is right to end.
     pub for_its_disk: bool,
     /// True when the kernel killed the process because its control group had no memory left.
     pub for_its_memory: bool,
-    /// True when the node found its data damaged and refused to start; its message says to move the
-    /// data away.
+    /// True when the node found its data damaged and refused to start. Its message then says that
+    /// the data must be moved away.
     pub refused_damage: bool,
     /// The end of the node's log.
     pub last_lines: Vec<String>,
@@ -70,19 +71,19 @@ impl Ended {
     }
 }
 
-/// Program that a node runs.
+/// Choice of the program that a node runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     /// The program that the node was first started with.
     First,
-    /// The program that knows one level more.
+    /// The program that knows one level (version of the data format) more.
     Next,
 }
 
-/// End of a process that was expected to end by itself.
+/// End of a process that had to end by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Exit code of the process, unless a signal ended it.
+    /// Exit code of the process; `None` if a signal ended it.
     pub code: Option<i32>,
     /// The end of the node's log.
     pub last_lines: Vec<String>,
@@ -91,46 +92,46 @@ pub struct Refused {
 /// Way in which a disk breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Breakage {
-    /// The disk takes no more bytes, and keeps what it has.
+    /// The disk accepts no more bytes, and keeps its data.
     Full,
     /// An fsync fails, and a part of a file may be lost.
     LosesWrites,
 }
 
-/// State of a node's data.
+/// Trust in a node's data, which says whether damage of it is excused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Data {
-    /// Sound data: damage that a process finds is a bug.
+    /// Sound data: if a process finds damage, that is a bug.
     Sound,
-    /// Data that was on a disk that loses writes.
+    /// Data from a disk that lost writes. No process has opened it since the disk was mended.
     Suspect,
-    /// Data that was suspect. The present process is the first to open it since, so it finds any
-    /// damage.
+    /// Data that was suspect. The present process is the first that opened it after the mend, so
+    /// this process finds any damage.
     OnTrial,
 }
 
-/// State of a disk during the life of the present process.
+/// State of a node's disk while the present process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Disk {
     /// The disk was not broken.
     Sound,
     /// The disk is broken now.
     Broken,
-    /// The disk was broken, and a write that failed then may end the process yet.
+    /// The disk was broken earlier, and a write that failed then may still end the process.
     Mended,
 }
 
-/// A node of an own cluster.
+/// A node of a cluster that the harness started.
 pub struct Node {
     /// Id of the node, from 1.
     pub id: u64,
     /// Directory of the node's data.
     pub data_dir: PathBuf,
-    /// The program that the node runs; then both programs that it may run.
+    /// Program that the node runs from its next start on. `programs` has the two choices.
     program: PathBuf,
     programs: (PathBuf, Option<PathBuf>),
     config: PathBuf,
-    /// Beginning of the command: the way into the node's network namespace.
+    /// Beginning of the command line, which enters the node's network namespace; may be empty.
     enter: Vec<String>,
     log: PathBuf,
     faketime: Option<(PathBuf, PathBuf)>,
@@ -138,17 +139,17 @@ pub struct Node {
     /// Time at which the process was started.
     started: Instant,
     paused: bool,
-    /// Whether SIGKILL was sent, and the process is still to end.
+    /// True after SIGKILL was sent, until the process has ended.
     condemned: bool,
     disk: Disk,
     data: Data,
-    /// The control group that bounds the node's memory or processor time.
+    /// Control group that limits the node's memory or processor time; `None` without a limit.
     group: Option<Group>,
     ends: Vec<Ended>,
 }
 
 impl Node {
-    /// Writes the configuration.
+    /// Returns a node that is not started yet, after writing its configuration file.
     ///
     /// # Errors
     /// When files cannot be written.
@@ -210,10 +211,11 @@ impl Node {
         Ok(())
     }
 
-    /// Starts the process, which has to end by itself soon. This end is not among [`Node::ends`].
+    /// Starts the process and waits for its end: it must end by itself. This end is not added to
+    /// [`Node::ends`].
     ///
     /// # Errors
-    /// When the process cannot be started, or goes on.
+    /// When the process cannot be started, or still runs after 30 s.
     pub async fn start_to_the_end(&mut self) -> io::Result<Refused> {
         self.start()?;
         let deadline = Instant::now() + STOP_MAX;
@@ -231,7 +233,7 @@ impl Node {
         }
     }
 
-    /// Starts the process; its log goes on in the same file.
+    /// Starts the process. Its log is appended to the file of earlier starts.
     ///
     /// # Errors
     /// When the program cannot be started.
@@ -262,7 +264,7 @@ impl Node {
         Ok(())
     }
 
-    /// Tells whether the node runs. One that has ended by itself is remembered in [`Node::ends`].
+    /// Tells whether the node runs. An end that is noticed here is added to [`Node::ends`].
     pub fn runs(&mut self) -> bool {
         let Some(process) = &mut self.process else { return false };
         let Ok(Some(status)) = process.ended() else { return true };
@@ -284,12 +286,12 @@ impl Node {
         }
     }
 
-    /// Ends of the node that the harness did not ask for, since the beginning.
+    /// Returns the ends of the node that the harness did not ask for, since its first start.
     pub fn ends(&self) -> &[Ended] {
         &self.ends
     }
 
-    /// Notes that the node's disk is broken from now on.
+    /// Marks the node's disk as broken from now on. The caller breaks it.
     pub fn break_disk(&mut self, breakage: Breakage) {
         self.disk = Disk::Broken;
         if breakage == Breakage::LosesWrites {
@@ -297,7 +299,7 @@ impl Node {
         }
     }
 
-    /// Notes that the node's disk is whole again.
+    /// Marks the node's disk as whole again. The caller mends it.
     pub fn mend_disk(&mut self) {
         if self.disk == Disk::Broken {
             self.disk = if self.runs() { Disk::Mended } else { Disk::Sound };
@@ -305,24 +307,24 @@ impl Node {
     }
 
     /// Tells whether the process has lived through a broken disk, so that it may still end because
-    /// of it.
+    /// of a write that failed then.
     pub fn must_prove_itself(&self) -> bool {
         self.process.is_some() && self.disk == Disk::Mended
     }
 
     /// Kills the process with SIGKILL, and returns when it is gone.
     pub fn kill(&mut self) {
-        // A node that has ended by itself before is not excused by the kill.
+        // A node that ended by itself before the kill is added to the ends.
         if !std::mem::take(&mut self.condemned) {
             self.runs();
         }
-        // A stopped process dies of SIGKILL too.
+        // The drop of `Process` kills it, even if it is paused.
         self.process = None;
         self.paused = false;
     }
 
-    /// Sends SIGKILL without waiting, because a disk may keep the process from ending.
-    /// [`Node::kill`] waits for the end.
+    /// Sends SIGKILL and does not wait for the end, because a hanging disk may delay it.
+    /// [`Node::kill`] waits.
     pub fn condemn(&mut self) {
         if self.runs()
             && let Some(process) = &self.process
@@ -332,8 +334,8 @@ impl Node {
         }
     }
 
-    /// Sends SIGTERM, and waits for the end. A process that does not stop cleanly counts as ended
-    /// by itself.
+    /// Sends SIGTERM and waits for the end. A process that does not stop cleanly in time is added
+    /// to [`Node::ends`].
     pub async fn stop(&mut self) {
         self.pause(false);
         let told = self.runs() && self.process.as_ref().is_some_and(|process| process.signal(Signal::TERM).is_ok());
@@ -357,7 +359,7 @@ impl Node {
         }
     }
 
-    /// Sends SIGSTOP, and returns when the process stands still, or SIGCONT.
+    /// Pauses the process with SIGSTOP and waits until it is paused, or resumes it with SIGCONT.
     pub fn pause(&mut self, pause: bool) {
         let Some(process) = &self.process else { return };
         if (if pause { process.pause() } else { process.resume() }).is_ok() {
@@ -365,7 +367,7 @@ impl Node {
         }
     }
 
-    /// Tells whether the process stands still.
+    /// Tells whether the process is paused by SIGSTOP.
     pub fn is_paused(&self) -> bool {
         self.paused
     }
@@ -381,15 +383,15 @@ impl Node {
         Ok(())
     }
 
-    /// Number of times that the process has reached its limit.
+    /// Returns the number of times that the process has reached its limit; 0 without a limit.
     ///
     /// # Errors
-    /// When the control group cannot say.
+    /// When the files of the control group cannot be read.
     pub fn bound_met(&self) -> io::Result<u64> {
         self.group.as_ref().map_or(Ok(0), Group::bound_met)
     }
 
-    /// Lifts the limit of the process's resources.
+    /// Lifts the limit that [`Node::starve`] set.
     ///
     /// # Errors
     /// When the control group cannot be removed.
@@ -399,10 +401,10 @@ impl Node {
         self.group.take().map_or(Ok(()), Group::remove)
     }
 
-    /// Throws the data of a stopped node away.
+    /// Kills the node if it runs, and empties its data directory.
     ///
     /// # Errors
-    /// When something cannot be removed.
+    /// When a file cannot be removed.
     pub fn wipe(&mut self) -> io::Result<()> {
         self.kill();
         self.data = Data::Sound;
@@ -410,16 +412,15 @@ impl Node {
             return Ok(());
         }
         remove_inside(&self.data_dir)?;
-        // The removal is synced, so that a loss of power brings nothing back.
+        // The removal is synced, so that no file comes back after a loss of power.
         fs::File::open(&self.data_dir)?.sync_all()
     }
 
-    /// Sets the wall clock. Nothing happens to a node that runs without libfaketime, which has the
-    /// right time.
+    /// Sets the node's wall clock, by the file that libfaketime reads.
     ///
     /// # Errors
-    /// When the file that libfaketime reads cannot be written, or the node runs without libfaketime
-    /// and is to have another time.
+    /// When the file cannot be written, or when a node without libfaketime is to get another clock
+    /// than [`Clock::RIGHT`].
     pub fn set_clock(&mut self, clock: Clock) -> io::Result<()> {
         match &self.faketime {
             Some((_, file)) => {
@@ -432,11 +433,11 @@ impl Node {
         }
     }
 
-    /// Checks in the log of a node that has just started that libfaketime works, and sets the clock
-    /// right.
+    /// Checks in the log of a node that has just started that libfaketime works, and then sets the
+    /// clock right. Does nothing without libfaketime.
     ///
     /// # Errors
-    /// When libfaketime does not work: no jump would have any effect.
+    /// When libfaketime does not work, so that faults of clocks would have no effect.
     pub fn check_clock(&mut self) -> io::Result<()> {
         if self.faketime.is_none() {
             return Ok(());
@@ -451,25 +452,25 @@ impl Node {
         self.set_clock(Clock::RIGHT)
     }
 
-    /// Number of lines of the log that contain this text.
+    /// Returns the number of lines of the node's log that contain this text.
     pub fn told(&self, message: &str) -> u64 {
         let log = fs::read(&self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
         log.lines().filter(|line| line.contains(message)).count() as u64
     }
 
-    /// Tells whether a node that was killed was writing, receiving or swapping a snapshot, by the
-    /// files of its data directory (docs/dev/storage-format.md).
+    /// Tells by the files in the data directory (docs/dev/storage-format.md) whether a node that
+    /// was killed had just been writing, receiving or installing a snapshot.
     pub fn has_unfinished_snapshot(&self) -> bool {
         let Ok(entries) = fs::read_dir(self.data_dir.join("sled")) else { return false };
         let names: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         let being_written = names.iter().any(|path| path.extension().is_some_and(|end| end == "new"));
         let finished = names.iter().filter(|path| path.extension().is_none()).count();
-        // There is a finished snapshot besides the current one.
+        // A second finished snapshot beside the current one was just to be installed.
         being_written || finished > usize::from(self.data_dir.join("snapshot").exists())
     }
 
-    /// Lines of the log that show a bug.
+    /// Returns the lines of the node's log that show a bug.
     pub fn alarms(&self) -> Vec<String> {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let excused = self.ends.iter().filter(|end| end.is_excused()).count();

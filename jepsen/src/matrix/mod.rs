@@ -1,4 +1,4 @@
-//! `jepsen all`: every workload under every fault, and a table.
+//! The command `jepsen all`: runs every workload under every fault and writes a table.
 
 mod one;
 mod table;
@@ -19,7 +19,8 @@ use crate::say;
 
 use table::{Cell, Table};
 
-/// Faults that are not run by themselves: parts of `partition`, and those that need an operator.
+/// Faults that `jepsen all` leaves out unless `--nemeses` names them: the parts of `partition`,
+/// which runs as a whole, `stop`, and faults that need an operator.
 const LEFT_OUT: [&str; 7] = ["halves", "isolate-leader", "ring", "one-way", "stop", "transfer", "upgrade"];
 
 /// One run that is still to be made.
@@ -38,8 +39,8 @@ pub(crate) async fn run(all: &All) -> Result<Validity, String> {
     done.map(|()| table.worst())
 }
 
-/// Returns the table so far, and the runs that are missing in it. Everything that can be refused is
-/// refused here.
+/// Returns the table so far, and the runs that are missing in it. Options that cannot work are
+/// refused here, before the first run.
 fn prepare(all: &All, seed: u64) -> Result<(Table, Vec<Planned>), String> {
     std::fs::create_dir_all(&all.common.store).map_err(|error| format!("the store: {error}"))?;
     let mut planned = Vec::new();
@@ -77,7 +78,7 @@ fn cells(all: &All) -> Vec<(Workload, Cell)> {
     cells
 }
 
-/// The faults that are run when none is named: each alone, and some together.
+/// Returns the faults that are run without `--nemeses`: each alone, and three together.
 fn nemeses() -> Vec<String> {
     let alone = Fault::all().map(Fault::name).filter(|name| !LEFT_OUT.contains(name));
     let all = ["none", "partition"].into_iter().chain(alone).chain(["kill+pause-leader+partition"]);
@@ -114,7 +115,7 @@ async fn run_all(planned: Vec<Planned>, table: &mut Table, parallel: usize, limi
         let left = began.elapsed().mul_f64((count - done) as f64 / done as f64).as_secs().div_ceil(60);
         say(&format!("[{done}/{count}, {left} min left] {}", row.told()));
         table.add(row);
-        // Written after every run: a matrix takes hours, and a part of it is worth something.
+        // The table is written after every run, because a matrix takes hours and may be cut off.
         table.write()?;
     }
 }

@@ -1,4 +1,4 @@
-//! One run of the matrix, in a separate process: whatever becomes of it, the other runs go on.
+//! One run of the matrix, in a separate process, so that its failure does not end the other runs.
 
 use std::fs::File;
 use std::path::Path;
@@ -16,10 +16,11 @@ use tokio::time::timeout;
 use super::Planned;
 use super::table::Row;
 
-/// Longest time for a run to end its nodes and take its networks down when it is told to.
+/// Longest time for a run to end its nodes and remove its networks after it was told to stop.
 const END_MAX: Duration = Duration::from_secs(20);
 
-/// Makes the run. It is cut off at the limit, or when all runs are to stop.
+/// Makes the run. The run is stopped when it takes longer than `limit`, or when `stopped` becomes
+/// true.
 pub(super) async fn run(planned: Planned, limit: Duration, stopped: watch::Receiver<bool>) -> Row {
     let Planned { cell, options } = planned;
     let result = match store::new_run(&options.store, options.workload.name()) {
@@ -41,7 +42,7 @@ async fn supervise(
     command.args(arguments).arg("--supervised").arg(dir).stdin(Stdio::piped());
     command.stdout(log.try_clone().map_err(failed)?).stderr(log).process_group(0).kill_on_drop(true);
     let mut child = command.spawn().map_err(failed)?;
-    // Waiting would close the run's stdin, and the run ends with it.
+    // Taken out because `Child::wait` closes stdin, and a supervised run ends when stdin ends.
     let stdin = child.stdin.take();
     let ended = tokio::select! {
         ended = timeout(limit, child.wait()) => ended.map_err(|_| format!("cut off after {} s", limit.as_secs())),
@@ -58,13 +59,13 @@ async fn supervise(
     }
 }
 
-/// Lets a run whose stdin was closed clean up, and ends it by force if it does not.
+/// Waits for a run to clean up after its stdin was closed, and kills it if it takes too long.
 async fn cut(child: &mut Child, dir: &Path) {
     let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     if timeout(END_MAX, child.wait()).await.is_ok() {
         return;
     }
-    // Nodes that are stopped do not notice that their stdin has ended.
+    // A node that is paused by SIGSTOP cannot notice that its stdin has ended.
     if let Some(group) = group {
         let _ = kill_process_group(group, Signal::KILL);
     }

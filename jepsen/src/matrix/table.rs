@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::Common;
 
-/// Coordinates of a run.
+/// Cell of the matrix: the workload, faults and round of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Cell {
     /// The workload.
@@ -31,7 +31,7 @@ impl Row {
         self.results.faults.values().sum()
     }
 
-    /// The line of the table.
+    /// Returns the row of the run in the Markdown table.
     pub(crate) fn told(&self) -> String {
         let (Cell { workload, nemesis, .. }, Results { ok, fail, info, seed, .. }) = (&self.cell, &self.results);
         let (verdict, why) = (self.results.valid.word(), self.results.why().join("; ").replace('|', "/"));
@@ -58,7 +58,7 @@ impl Table {
         Table { settings: settings(common), seed, runs: Vec::new(), store: common.store.clone() }
     }
 
-    /// Reads the table of the store, without runs that could not be judged.
+    /// Reads the table of the store, without runs of unknown verdict, which are to be repeated.
     pub(crate) fn resume(common: &Common, seed: u64) -> Result<Table, String> {
         let path = common.store.join("matrix.json");
         let text = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -88,14 +88,14 @@ impl Table {
         self.store.join("matrix.json")
     }
 
-    /// Writes both files.
+    /// Writes `matrix.json` and `matrix.md`.
     pub(crate) fn write(&self) -> Result<(), String> {
         let json = serde_json::to_string_pretty(self).map_err(|error| error.to_string())? + "\n";
         replace(&self.path(), &json)?;
         replace(&self.store.join("matrix.md"), &self.markdown())
     }
 
-    /// The table for people.
+    /// Returns the table in Markdown.
     pub(crate) fn markdown(&self) -> String {
         let count = |valid| self.runs.iter().filter(|row| row.results.valid == valid).count();
         let sum = |of: fn(&Row) -> u64| -> u64 { self.runs.iter().map(of).sum() };
@@ -117,7 +117,7 @@ impl Table {
     }
 }
 
-/// Replaces a file as a whole, so that a matrix that is cut off can be read.
+/// Replaces a file atomically, so that the table can be read after an interruption.
 fn replace(path: &Path, text: &str) -> Result<(), String> {
     let next = path.with_extension("next");
     let written = std::fs::write(&next, text).and_then(|()| std::fs::rename(&next, path));

@@ -1,4 +1,4 @@
-//! A lock that one client holds, once or several times, or several readers.
+//! Model of a lock that one client holds, once or several times, or several readers hold together.
 
 use crate::wgl::Model;
 

@@ -1,4 +1,4 @@
-//! One register: read, write, compare-and-set.
+//! Model of one register with read, write and compare-and-set.
 
 use crate::wgl::Model;
 

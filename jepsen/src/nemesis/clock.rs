@@ -1,4 +1,4 @@
-//! Faults of wall clocks: far jumps of all clocks, and small steps or wrong rates of single ones.
+//! Faults of wall clocks: large jumps of all clocks, and small steps or wrong rates of one clock.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::kind::{Doing, Kind, Outcome, Scene, between};
 use crate::cluster::Clock;
 
-/// Jumps of all wall clocks by up to an hour, forwards and backwards.
+/// Fault that sets each node's wall clock up to an hour forwards or backwards.
 pub(super) struct Jumps;
 
 impl Kind for Jumps {
@@ -24,16 +24,17 @@ impl Kind for Jumps {
     }
 }
 
-/// Way in which a clock goes wrong.
+/// Kind of error that [`ClockSteps`] gives a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// The clocks step by 200 ms to 5 s, both ways.
+    /// A step of 200 ms to 5 s, forwards or backwards.
     Steps,
-    /// The clocks go at half to double their rate.
+    /// A rate from half to double the true rate.
     Rates,
 }
 
-/// Repeated changes of one node's clock; in half of the faults it is always the leader's.
+/// Fault that changes the clock of one node again and again. In half of the faults that is always
+/// the leader, in the others a random node each time.
 pub(super) struct ClockSteps {
     change: Change,
     leader_only: bool,

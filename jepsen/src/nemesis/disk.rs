@@ -1,11 +1,11 @@
-//! Disks that are full, or that lose writes.
+//! Fault of a disk that is full or that loses writes.
 
 use serde_json::{Value, json};
 
 use super::kind::{Doing, Kind, Scene};
 use crate::cluster::{Breakage, disk};
 
-/// Fault that breaks one node's disk in this way.
+/// Fault that breaks the disk of a random node in this way, until everything is mended.
 pub(super) struct BrokenDisk(pub(super) Breakage);
 
 impl Kind for BrokenDisk {

@@ -1,4 +1,4 @@
-//! A disk of the leader that does not answer for longer than a node tolerates.
+//! Fault of the leader's disk: it does not answer for longer than a node tolerates.
 
 use std::time::Duration;
 
@@ -8,29 +8,29 @@ use tokio::time::Instant;
 
 use super::kind::{Doing, Kind, Outcome, Scene};
 
-/// Pause between two looks at who leads.
+/// Pause between two requests that ask which node leads.
 const LOOK: Duration = Duration::from_millis(100);
-/// Longest time from a leader's report of a stalled disk to the hand-over: the leader asks its
+/// Time within which a leader that reports a stalled disk must hand leadership over: it asks its
 /// followers for up to a second, and again half a second later.
 const HAND_OVER_MAX: Duration = Duration::from_secs(3);
-/// Shortest length of the fault: `disk.stall_max` is 2 s, a write comes soon, and then the leader
-/// needs time to hand over.
+/// Shortest length of the fault: a write to the disk comes soon, after 2 s (`disk.stall_max`) the
+/// leader reports the stall, and then it needs time to hand over.
 const LEAST: Duration = Duration::from_secs(6);
-/// Time for which a follower's disk must have answered: ten times `disk.stall_max`, and some
-/// seconds for the writes that waited.
+/// Time for which a follower's disk must have been sound before the follower must be able to take
+/// over: ten times `disk.stall_max`, and some seconds for the writes that waited.
 const RESTED: Duration = Duration::from_secs(25);
 
-/// Every fsync of the leader hangs until everything is mended.
+/// Fault by which every fsync of the leader hangs until everything is mended.
 #[derive(Default)]
 pub(super) struct DiskStall {
     leader: u64,
     began: Option<Instant>,
-    /// Time at which the leader said first that its disk stalls.
+    /// Time at which the leader's `/readyz` first reported a stalled disk.
     stalls: Option<Instant>,
-    /// Time at which another node was first seen to lead.
+    /// Time at which the other nodes first reported another leader.
     handed_over: Option<Instant>,
-    /// Whether the other nodes must be able to take over: no other fault is under way, and their
-    /// disks have been sound for [`RESTED`].
+    /// Whether the other nodes must be able to take leadership over: no other fault is under way,
+    /// and their disks have been sound for [`RESTED`].
     able: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Kinds of faults, with their names, their requirements, and the functions that make them.
+//! List of all faults, with their names, their requirements, and the functions that create them.
 
 use super::clock::{Change, ClockSteps, Jumps};
 use super::disk::BrokenDisk;
@@ -38,67 +38,68 @@ pub enum Fault {
     Pause,
     /// SIGSTOP of the leader.
     PauseLeader,
-    /// The network falls into two parts.
+    /// The network is cut into two parts, one of which has a majority.
     Halves,
-    /// The leader is cut off from all others.
+    /// The leader is cut off from all other nodes.
     IsolateLeader,
-    /// Every node sees a majority, but no two the same.
+    /// Every node is connected to a majority, but no two nodes to the same majority.
     Ring,
-    /// One node is heard by none but hears all, or hears none but is heard.
+    /// All links from one node to the others are cut, or all links from the others to it.
     OneWay,
-    /// All links are slow, by tens of milliseconds that vary.
+    /// All links have a delay of tens of milliseconds, which varies.
     Slow,
-    /// Packets between nodes are lost, or, with proxies, connections break again and again.
+    /// Packets between nodes are lost; with proxies, connections break again and again.
     Loss,
-    /// A node loses its data and comes back.
+    /// A node is killed and restarted with an empty data directory.
     Wipe,
     /// Wall clocks jump by up to an hour, forwards and backwards.
     Clock,
     /// One node's disk is full.
     DiskFull,
-    /// One node's fsync fails, and what it had not written is lost.
+    /// One node's fsync fails, and the data that it should have written is lost.
     Fsync,
-    /// One node or all at once lose power, and with it what they had not fsynced.
+    /// One node or all nodes at once lose power, and with it data that they had not fsynced.
     PowerLoss,
-    /// Messages of followers to a leader are held until it is deposed, and come late.
+    /// Messages of followers to a leader are held back until another node leads, and come late.
     HeldAnswers,
     /// A follower or the leader is restarted before the leader's lease is over.
     RestartInLease,
     /// A link goes up and down again and again.
     Flapping,
-    /// One node hears another and is not heard by it.
+    /// One direction of one link is cut.
     Asymmetric,
     /// Wall clocks of single nodes step by up to five seconds, again and again.
     ClockSteps,
-    /// Wall clocks of single nodes go at another rate.
+    /// Wall clocks of single nodes run at half to double their rate.
     ClockRates,
-    /// An fsync takes long.
+    /// Every fsync of some nodes takes long.
     SlowDisk,
-    /// The leader's fsync does not return.
+    /// Every fsync of the leader hangs.
     DiskStall,
-    /// A node has hardly any memory more than it uses.
+    /// A node gets hardly more memory than it already uses.
     Memory,
-    /// A node gets a few percent of a processor.
+    /// A node gets a few percent of the time of one processor.
     Cpu,
-    /// Nodes are restarted one at a time with another program, and the level is raised.
+    /// Nodes are restarted one at a time with a newer program, and the cluster's level (version of
+    /// the data format) is raised.
     Upgrade,
     /// Leadership is transferred again and again.
     Transfer,
 }
 
-/// Requirement that a fault has of this machine.
+/// Requirement of a fault on this machine and on the kind of network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Nothing.
+    /// No requirement.
     Nothing,
-    /// Links that can be late: proxies.
+    /// Links that can delay messages: proxies, not namespaces.
     Delays,
-    /// Links over which callers keep this machine's address, because the password of an operator is
-    /// not sent elsewhere.
+    /// Connections to nodes over this machine's loopback address (proxies, not namespaces), because
+    /// the fault sends an operator's password.
     Operator,
-    /// A second program, and links over which callers keep this machine's address.
+    /// A second, newer program, and the same as [`Need::Operator`].
     NextProgram,
-    /// libfaketime.
+    /// The library libfaketime, which changes a process's wall clock.
     Faketime,
     /// Control groups for this resource.
     Group(Resource),
@@ -169,18 +170,18 @@ impl Fault {
         self.row().name
     }
 
-    /// Requirement that the fault has of this machine.
+    /// Requirement of the fault on this machine.
     pub fn need(self) -> Need {
         self.row().need
     }
 
-    /// Makes a new fault of this kind.
+    /// Creates a new fault of this kind, which has not begun.
     pub(super) fn make(self) -> Box<dyn Kind> {
         (self.row().make)()
     }
 
-    /// The faults that a name on the command line stands for; `partition` stands for four, `none`
-    /// for none.
+    /// Returns the faults that a name on the command line stands for: four for `partition`, an
+    /// empty list for `none`. Returns `None` for an unknown name.
     pub fn from_name(name: &str) -> Option<Vec<Fault>> {
         match name {
             "none" => Some(Vec::new()),

@@ -1,4 +1,4 @@
-//! Links that go up and down.
+//! Fault of links that go down and up again and again.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use testkit::LinkRule;
 
 use super::kind::{Doing, Kind, Outcome, Scene, between, rules};
 
-/// Every 10 to 500 ms a link goes down or up: one direction of it, both, or all links of a node.
+/// Fault by which links go down or up every 10 to 500 ms: one direction of a link, both directions,
+/// or all links of a node.
 #[derive(Default)]
 pub(super) struct Flapping {
     links: Vec<(u64, u64)>,

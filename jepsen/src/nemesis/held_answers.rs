@@ -1,4 +1,4 @@
-//! Answers of followers that reach a deposed leader late.
+//! Fault by which answers of followers reach a leader late, after another node leads.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use tokio::time::Instant;
 
 use super::kind::{Doing, Kind, Outcome, Rules, Scene, between, rules};
 
-/// Pause between two looks at who leads.
+/// Pause between two requests that ask which node leads.
 const LOOK: Duration = Duration::from_millis(20);
-/// Time without another leader after which the links are freed, and the fault begins again.
+/// Time after which the links are freed if no other node leads. Then the fault begins again.
 const DEPOSED_MAX: Duration = Duration::from_secs(3);
-/// Additional time for which requests stay held, so that the first message of the new leader does
-/// not come before the old answers.
+/// Additional time for which messages from the old leader stay held, so that the followers' answers
+/// reach it before a message of the new leader.
 const ANSWERS_FIRST: Duration = Duration::from_millis(150);
-/// Longest time of one holding, with all its stages.
+/// Shortest length of the fault: enough for all its stages once.
 const LEAST: Duration = Duration::from_millis(4_500);
 
 /// Stage of the fault.
@@ -24,18 +24,18 @@ enum Stage {
     /// Nothing is held.
     #[default]
     Apart,
-    /// Messages of followers to the leader are held, and followers still hear it.
+    /// Messages of followers to the leader are held; its messages still reach them.
     Answers,
-    /// Everything from and to the leader has been held since this moment.
+    /// All messages from and to the leader have been held since this time.
     CutOff(Instant),
-    /// Another node leads. The followers' answers will reach the old leader in a moment.
+    /// Another node leads. The next step delivers the followers' answers to the old leader.
     Deposed,
-    /// The followers' answers have gone on. Messages of the old leader are still held.
+    /// The followers' answers were delivered. Messages of the old leader are still held.
     Late,
 }
 
 /// Fault that holds back messages of followers to their leader, cuts the leader off until another
-/// leads, and then delivers all held messages at once. It repeats this.
+/// node leads, and then delivers the held messages. It repeats this.
 #[derive(Default)]
 pub(super) struct HeldAnswers {
     stage: Stage,
@@ -76,8 +76,8 @@ impl HeldAnswers {
                 let others = scene.others(self.leader);
                 let leader = scene.cluster.leader_seen_by(&others).await;
                 if leader.is_some_and(|leader| leader != self.leader) {
-                    // Time for the new leader to acknowledge something. The old one gives its
-                    // connections up a second after it was heard last.
+                    // Time for the new leader to acknowledge a write. It is short, because the old
+                    // leader closes a connection a second after its last message.
                     (Stage::Deposed, between(scene.rng, 20, 150))
                 } else if since.elapsed() > DEPOSED_MAX {
                     scene.set_links(Rules::new())?;

@@ -1,4 +1,4 @@
-//! Kinds of faults, and the parts of a run that they act on.
+//! Interface of a kind of fault, and the parts of a run that a fault acts on.
 
 use std::collections::BTreeMap;
 use std::future::{Future, ready};
@@ -10,29 +10,29 @@ use testkit::LinkRule;
 
 use crate::cluster::Cluster;
 
-/// Directed links and their rules.
+/// Rules of directed links, by (sender, receiver).
 pub(super) type Rules = BTreeMap<(u64, u64), LinkRule>;
 
-/// A step of a fault. It fails when the fault could not be made.
+/// Future of a step of a fault. The error says why the fault could not be made.
 pub(super) type Doing<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
 
-/// One fault, from its beginning to its end. The nemesis undoes its effects on links, disks, clocks
-/// and processes.
+/// One fault, from its beginning to its end. After its end the nemesis undoes the effects on links,
+/// disks, clocks and processes.
 pub(super) trait Kind: Send {
     /// Begins the fault. Returns its description for the history.
     fn begin<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Value>;
 
-    /// Continues the fault. Returns the time until the next such step; `None` when there is none.
+    /// Continues the fault. Returns the time until the next call; `None` for no further call.
     fn go_on<'a>(&'a mut self, _scene: Scene<'a>) -> Doing<'a, Option<Duration>> {
         Box::pin(ready(Ok(None)))
     }
 
-    /// Returns the outcome of the fault, just before everything is mended.
+    /// Returns the outcome of the fault. Called just before the nemesis mends everything.
     fn end<'a>(&'a mut self, _scene: Scene<'a>) -> Doing<'a, Outcome> {
         Box::pin(ready(Ok(Outcome::default())))
     }
 
-    /// Shortest time in which the fault comes to anything.
+    /// Returns the shortest time in which the fault can have an effect.
     fn least(&self) -> Duration {
         Duration::ZERO
     }
@@ -41,13 +41,13 @@ pub(super) trait Kind: Send {
 /// Outcome of a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
-    /// False when the fault had no effect, so that it does not count.
+    /// False when the fault had no effect and is not counted.
     pub(super) made: bool,
-    /// Value for the history, if any.
+    /// Value of the entry `end-<fault>` in the history; null for no entry.
     pub(super) told: Value,
-    /// Figures of the run, summed over faults.
+    /// Figures for the report; the nemesis sums them over all faults of the run.
     pub(super) figures: Vec<(&'static str, u64)>,
-    /// A duty that the cluster has not done under the fault; `None` if it has done all.
+    /// Description of a promise that the cluster broke under the fault; `None` without one.
     pub(super) wrong: Option<String>,
 }
 
@@ -57,7 +57,7 @@ impl Default for Outcome {
     }
 }
 
-/// Nodes that a fault meets.
+/// Choice of the nodes that a fault acts on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whom {
     One,
@@ -66,11 +66,11 @@ pub(super) enum Whom {
     All,
 }
 
-/// Cluster that a fault works on, with the state of the nemesis.
+/// Cluster that a fault acts on, with the state of the nemesis that it needs.
 pub(super) struct Scene<'a> {
     pub(super) cluster: &'a mut Cluster,
     pub(super) rng: &'a mut fastrand::Rng,
-    /// Rules that each fault that is under way has set for links.
+    /// Rules of links that the present faults have set, by name of the fault.
     pub(super) links: &'a mut BTreeMap<&'static str, Rules>,
     /// The fault's name.
     pub(super) name: &'static str,
@@ -84,23 +84,23 @@ impl Scene<'_> {
         (1..=self.cluster.endpoints.len() as u64).collect()
     }
 
-    /// All nodes but one.
+    /// Returns the ids of all nodes except `than`.
     pub(super) fn others(&self, than: u64) -> Vec<u64> {
         self.all().into_iter().filter(|id| *id != than).collect()
     }
 
-    /// A random node.
+    /// Returns the id of a random node.
     pub(super) fn one(&mut self) -> u64 {
         self.rng.u64(1..=self.cluster.endpoints.len() as u64)
     }
 
-    /// The leader; any node when there is none.
+    /// Returns the id of the leader; of a random node when no leader is known.
     pub(super) async fn leader(&mut self) -> u64 {
         let one = self.one();
         self.cluster.leader().await.unwrap_or(one)
     }
 
-    /// The nodes that `whom` stands for.
+    /// Returns the ids of the nodes that `whom` stands for.
     pub(super) async fn choose(&mut self, whom: Whom) -> Vec<u64> {
         match whom {
             Whom::One => vec![self.one()],
@@ -115,13 +115,13 @@ impl Scene<'_> {
         }
     }
 
-    /// All directed links.
+    /// Returns all directed links, as (sender, receiver).
     pub(super) fn pairs(&self) -> Vec<(u64, u64)> {
         let all = self.all();
         all.iter().flat_map(|a| all.iter().map(move |b| (*a, *b))).filter(|(a, b)| a != b).collect()
     }
 
-    /// Sets the rules of this fault for links, in place of its earlier ones. The rules of other
+    /// Sets the rules of this fault for links, in place of its earlier rules. The rules of other
     /// faults stay in force.
     pub(super) fn set_links(&mut self, rules: Rules) -> Result<(), String> {
         self.links.insert(self.name, rules);
@@ -131,7 +131,7 @@ impl Scene<'_> {
     }
 }
 
-/// Combines the rules of all faults.
+/// Combines the rules of all faults: a link gets the effects of all its rules.
 fn together(links: &BTreeMap<&'static str, Rules>) -> Rules {
     let mut all = Rules::new();
     for (link, rule) in links.values().flatten() {
@@ -146,7 +146,7 @@ pub(super) fn rules(links: impl IntoIterator<Item = (u64, u64)>, rule: LinkRule)
     links.into_iter().map(|link| (link, rule)).collect()
 }
 
-/// Returns a random time between two.
+/// Returns a random time between two bounds, both included.
 pub(super) fn between(rng: &mut fastrand::Rng, low_ms: u64, high_ms: u64) -> Duration {
     Duration::from_millis(rng.u64(low_ms..=high_ms))
 }

@@ -8,7 +8,7 @@ use testkit::LinkRule;
 use super::kind::{Doing, Kind, Scene, rules};
 use crate::cluster::{LOSS_PERCENT, Network};
 
-/// Delays of all links by tens of milliseconds that vary.
+/// Fault that delays messages on all links by tens of milliseconds, which vary.
 pub(super) struct Slow;
 
 impl Kind for Slow {
@@ -22,7 +22,7 @@ impl Kind for Slow {
     }
 }
 
-/// Loss of packets on all links, or, with proxies, connections that break again and again.
+/// Fault by which packets on all links are lost; with proxies, connections break again and again.
 pub(super) struct Loss;
 
 impl Kind for Loss {

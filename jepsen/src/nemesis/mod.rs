@@ -1,13 +1,13 @@
-//! The nemesis, which breaks a cluster and mends it.
+//! The nemesis, which makes faults in a cluster and mends them.
 //!
 //! ```text
-//!  kind.rs      what a kind of fault is, and the scene that it works on
+//!  kind.rs      the interface of a fault, and the scene that it acts on
 //!  strike.rs, restart_in_lease.rs, upgrade.rs, transfer.rs   processes and data
 //!  partition.rs, flapping.rs, links.rs, held_answers.rs          links between nodes
 //!  clock.rs                                                      wall clocks
 //!  disk.rs, slow_disk.rs, disk_stall.rs, power_loss.rs               disks
-//!  fault.rs     the list of them all: name, need, how one is made
-//!  mod.rs       whose turn it is, and how everything is mended
+//!  fault.rs     the list of all faults: name, requirement, constructor
+//!  mod.rs       the choice of the next fault, and the mending
 //! ```
 
 mod clock;
@@ -51,38 +51,38 @@ pub struct Broken {
     pub injected: Injected,
     /// Sums of the faults' figures.
     pub figures: BTreeMap<&'static str, u64>,
-    /// Duties that the cluster has not done under a fault.
+    /// Descriptions of promises that the cluster broke under a fault.
     pub wrong: Vec<String>,
-    /// Reason for which the nemesis did not finish; `None` if it did.
+    /// Reason why the nemesis did not finish; `None` if it did.
     pub trouble: Option<Trouble>,
 }
 
-/// Reason for which a nemesis did not finish.
+/// Reason why a nemesis did not finish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// A fault could not be made or mended: nothing can be said about the cluster.
+    /// A fault could not be made or mended, which says nothing about the cluster.
     Harness(String),
-    /// Everything was mended and the cluster did not recover.
+    /// The cluster did not recover after everything was mended.
     NotRecovered(String),
 }
 
-/// The pace of faults.
+/// Lengths of faults and of the calm between them.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// Time between the end of a fault and the next.
+    /// Time between the end of a fault and the beginning of the next.
     pub calm: Duration,
-    /// Length of a fault.
+    /// Approximate length of a fault.
     pub fault: Duration,
 }
 
-/// A fault that is under way, and the time of its next step; `None` when it has none.
+/// A fault that is under way, and the time of its next step; `None` when it has no further step.
 struct UnderWay {
     fault: Fault,
     kind: Box<dyn Kind>,
     next: Option<Instant>,
 }
 
-/// Breaks a cluster again and again, and mends it.
+/// State of the nemesis, which makes faults in a cluster again and again, and mends them.
 pub struct Nemesis {
     faults: Vec<Fault>,
     pace: Pace,
@@ -90,11 +90,11 @@ pub struct Nemesis {
     recorder: Arc<Recorder>,
     cluster: Arc<Mutex<Cluster>>,
     broken: Broken,
-    /// Number of nodes' ends that the history has already.
+    /// Number of ends of nodes that the history already has.
     ends_told: usize,
-    /// Faults that are still to come before any fault is repeated.
+    /// Faults that are still to be made before any fault is repeated, in random order.
     bag: Vec<Fault>,
-    /// Rules that hold for links just now, by fault.
+    /// Present rules of links, by name of the fault that set them.
     links: BTreeMap<&'static str, Rules>,
 }
 
@@ -121,7 +121,7 @@ impl Nemesis {
         }
     }
 
-    /// Breaks and mends until told to stop, then mends.
+    /// Makes and mends faults until `stop` is true, and then mends a last time.
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) -> Broken {
         let mut result = Ok(());
         while !self.faults.is_empty() && result.is_ok() {
@@ -221,9 +221,9 @@ impl Nemesis {
         let ended: Vec<Value> =
             cluster.ends().into_iter().map(|end| json!({"node": end.node, "how": end.how})).collect();
         let (_, ended) = ended.split_at(std::mem::replace(&mut self.ends_told, ended.len()));
-        // A second disk must not be lost before the first node has its data back.
+        // The next fault may make another node lose its data, so the cluster must recover first.
         let careful = self.faults.iter().any(|fault| matches!(fault, Fault::Wipe | Fault::Fsync | Fault::DiskFull));
-        // In a quarter of the rounds the power may go again while a node still recovers.
+        // In a quarter of the rounds, power may be lost again while a node still recovers.
         let patient = self.faults.contains(&Fault::PowerLoss) && self.rng.u8(..4) > 0;
         let waits = careful || patient || f == "final-heal";
         self.recorder.nemesis(f, json!({"ended_by_themselves": ended, "waits_for_nodes": waits}));
@@ -248,7 +248,7 @@ fn scene<'a>(
     Scene { cluster, rng, links, name: fault.name(), alone }
 }
 
-/// Undoes faults of links, disks, clocks, processes that are stopped, and control groups.
+/// Undoes the faults of links, disks, clocks and control groups, and resumes paused processes.
 fn mend(cluster: &mut Cluster) -> Result<(), String> {
     if let Some(network) = &cluster.network {
         network.set(BTreeMap::new()).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! Partitions: links are cut until everything is mended.
+//! Partitions: faults by which links are cut until everything is mended.
 
 use serde_json::{Value, json};
 use testkit::LinkRule;
@@ -8,7 +8,8 @@ use super::kind::{Doing, Kind, Scene, rules};
 /// Directed links, and the value that describes them in the history.
 type Links = (Vec<(u64, u64)>, Value);
 
-/// Fault that cuts the links which this function chooses, given the leader's id.
+/// Fault that cuts links. The function chooses them, and gets the leader's id as its second
+/// argument.
 pub(super) struct Cut(pub(super) fn(&mut Scene<'_>, u64) -> Links);
 
 impl Kind for Cut {
@@ -26,7 +27,7 @@ fn links(scene: &Scene<'_>, cut: impl Fn(u64, u64) -> bool) -> Vec<(u64, u64)> {
     scene.pairs().into_iter().filter(|(a, b)| cut(*a, *b)).collect()
 }
 
-/// Cuts the cluster into two parts, of which one has a majority.
+/// Cuts the cluster into two parts, one of which has a majority.
 pub(super) fn halves(scene: &mut Scene<'_>, _leader: u64) -> Links {
     let mut all = scene.all();
     scene.rng.shuffle(&mut all);
@@ -34,19 +35,20 @@ pub(super) fn halves(scene: &mut Scene<'_>, _leader: u64) -> Links {
     (links(scene, |a, b| one.contains(&a) != one.contains(&b)), json!({"parts": [one, other]}))
 }
 
-/// Cuts the leader off from all others.
+/// Cuts the leader off from all other nodes.
 pub(super) fn isolate_leader(scene: &mut Scene<'_>, leader: u64) -> Links {
     (links(scene, |a, b| a == leader || b == leader), json!({"leader": leader}))
 }
 
-/// Lets every node see a majority, but no two nodes the same one.
+/// Lets every node see a majority, but no two nodes the same majority.
 pub(super) fn ring(scene: &mut Scene<'_>, _leader: u64) -> Links {
     let mut ring = scene.all();
     scene.rng.shuffle(&mut ring);
-    // On a ring each node sees its neighbours: itself and half of the others, rounded up.
+    // Each node sees itself and its nearest neighbours on the ring: half of the others,
+    // rounded up.
     let reach = ring.len().div_ceil(2) / 2;
     let place = |node: u64| ring.iter().position(|other| *other == node).unwrap_or(0);
-    // Three nodes on a ring all see each other: one link goes.
+    // Three nodes on a ring all see each other, so one link is cut.
     let lone = |gap: usize| ring.len() <= 3 && gap == ring.len() - 1;
     let apart = |a, b| {
         let gap = place(a).abs_diff(place(b));
@@ -55,15 +57,15 @@ pub(super) fn ring(scene: &mut Scene<'_>, _leader: u64) -> Links {
     (links(scene, apart), json!({"ring": ring}))
 }
 
-/// Cuts one node off in one direction: it hears none, or is heard by none.
+/// Cuts one node off in one direction: all links to it, or all links from it.
 pub(super) fn one_way(scene: &mut Scene<'_>, _leader: u64) -> Links {
     let (node, deaf) = (scene.one(), scene.rng.bool());
     let cut = links(scene, |a, b| node == if deaf { b } else { a });
     (cut, json!({"node": node, "is": if deaf { "deaf" } else { "dumb" }}))
 }
 
-/// Cuts one direction of one link: from the leader to a follower, back, or between two followers.
-/// `one-way` cuts one direction between one node and all others.
+/// Cuts one direction of one link: from the leader to a follower, from a follower to the leader, or
+/// between two followers. [`one_way`] cuts one direction of all links of a node.
 pub(super) fn asymmetric(scene: &mut Scene<'_>, leader: u64) -> Links {
     let mut followers = scene.others(leader);
     scene.rng.shuffle(&mut followers);

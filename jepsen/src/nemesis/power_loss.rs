@@ -1,13 +1,13 @@
-//! Losses of power.
+//! Fault of losses of power.
 
 use serde_json::{Value, json};
 
 use super::kind::{Doing, Kind, Outcome, Scene};
 
-/// Fault by which one node or all nodes lose power, and with it what they had not fsynced.
+/// Fault by which one node or all nodes lose power, and with it data that they had not fsynced.
 #[derive(Default)]
 pub(super) struct PowerLoss {
-    /// Number of nodes that had an unfinished snapshot.
+    /// Number of nodes that lost power while they had an unfinished snapshot.
     among_snapshots: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Nodes that are restarted before the lease of their leader is over.
+//! Fault by which nodes are restarted before the lease of their leader is over.
 
 use std::time::{Duration, Instant};
 
@@ -7,19 +7,20 @@ use testkit::LinkRule;
 
 use super::kind::{Doing, Kind, Outcome, Scene, between, rules};
 
-/// Half of `raft.election_timeout_min`: for this time after the last message of its leader a node
-/// votes for no other.
+/// Half of `raft.election_timeout_min`. For this time after the last message of its leader, a node
+/// votes for no other candidate.
 const LEASE: Duration = Duration::from_millis(250);
 
-/// Fault that kills a follower and starts it again at once, while the leader is stopped or cut off
-/// for a moment. The follower must not help to elect another leader within the lease that it has
-/// granted. In a third of the cases the leader itself is killed and started again at once.
+/// Fault that kills a follower and starts it again at once, while the leader is paused or cut off
+/// for a moment. The follower must not help to elect another leader within the lease that it
+/// granted before its restart. In a third of the cases the leader itself is killed and started
+/// again at once.
 #[derive(Default)]
 pub(super) struct RestartInLease {
-    /// The leader that is stopped or cut off at present.
+    /// Leader that is paused or cut off at present; `None` without one.
     silenced: Option<u64>,
     restarts: u64,
-    /// Number of nodes whose restart took less than the lease.
+    /// Number of restarts that took less time than the lease.
     in_lease: u64,
     slowest: Duration,
 }
@@ -52,7 +53,7 @@ impl RestartInLease {
         Ok(json!({"leader": leader, "was": how, "restarted": restarted, "took_ms": took.as_millis() as u64}))
     }
 
-    /// Ends the silence of the leader.
+    /// Resumes the paused leader, or restores its links.
     fn release(&mut self, scene: &mut Scene<'_>) -> Result<(), String> {
         if let Some(leader) = self.silenced.take() {
             scene.cluster.node(leader).pause(false);

@@ -1,4 +1,4 @@
-//! Nodes with too little memory or processor time.
+//! Fault of nodes with too little memory or processor time.
 
 use serde_json::{Value, json};
 
@@ -12,13 +12,13 @@ pub(super) enum Kept {
     Cpu,
 }
 
-/// Bytes that a node may use in addition. File pages must be evicted to make room, and in the end
-/// the kernel kills the node.
+/// Bytes of memory that a node may use in addition. The kernel first evicts cached file pages, and
+/// in the end kills the node.
 const MEMORY_LEFT: std::ops::RangeInclusive<u64> = 32 << 10..=768 << 10;
-/// Microseconds of processor time in every 100 ms.
+/// Microseconds of processor time that a node gets in every 100 ms.
 const CPU_QUOTA: std::ops::RangeInclusive<u64> = 1_000..=4_000;
 
-/// Fault by which one node or the leader is short of a resource until everything is mended.
+/// Fault by which the leader or a random node is short of a resource until everything is mended.
 pub(super) struct Scarce {
     of: Kept,
     node: u64,

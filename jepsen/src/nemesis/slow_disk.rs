@@ -1,4 +1,4 @@
-//! Disks whose fsync takes long.
+//! Fault of disks with slow fsyncs.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use super::kind::{Doing, Kind, Outcome, Scene, Whom};
 
-/// Range of fsync times: from a good spinning disk to one that is slower than the bound of a stall.
+/// Bounds of the time of an fsync: from that of a good spinning disk to one above `disk.stall_max`.
 const SHORTEST_MS: f64 = 50.0;
 const LONGEST_MS: f64 = 3_000.0;
 
-/// Fault by which an fsync takes 50 ms to 3 s: on the leader, on one follower, or on a majority.
+/// Fault by which each fsync takes 50 ms to 3 s: on the leader, on one follower, or on a majority.
 #[derive(Default)]
 pub(super) struct SlowDisk {
     ids: Vec<u64>,

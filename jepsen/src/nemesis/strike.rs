@@ -1,15 +1,15 @@
-//! Nodes that are killed or stopped, that stand still, or that lose their data.
+//! Faults of processes: nodes that are killed, stopped or paused, or that lose their data.
 
 use serde_json::{Value, json};
 
 use super::kind::{Doing, Kind, Scene, Whom};
 
-/// Strike against one node.
+/// Action against one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
     /// SIGKILL.
     Kill,
-    /// SIGTERM: the node has to stop cleanly.
+    /// SIGTERM, after which the node must stop cleanly.
     Stop,
     /// SIGSTOP, until everything is mended.
     Pause,
@@ -17,7 +17,7 @@ pub(super) enum How {
     Wipe,
 }
 
-/// A strike against some nodes at once.
+/// Fault that takes an action against some nodes at once.
 pub(super) struct Strike(pub(super) How, pub(super) Whom);
 
 impl Kind for Strike {

@@ -1,4 +1,4 @@
-//! Transfers of leadership while clients write.
+//! Fault of repeated transfers of leadership while clients write.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::kind::{Doing, Kind, Outcome, Scene, between};
 use super::upgrade::SUPER;
 use crate::http::Http;
 
-/// Longest time for an answer: two elections, on a busy machine.
+/// Longest time for the answer to a transfer: two elections on a busy machine.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 
 /// Fault by which an operator transfers leadership from node to node.
@@ -43,8 +43,8 @@ impl Kind for Transfer {
 }
 
 impl Transfer {
-    /// Asks a random node to transfer leadership to a random one. The order is refused if that node
-    /// is behind or away.
+    /// Asks a random node to transfer leadership to a random node. The request is refused if the
+    /// new leader would be behind in its log or is not reachable.
     async fn once(&mut self, scene: &mut Scene<'_>) {
         let (asked, to) = (scene.one(), scene.one());
         let call = Call::put(format!("/v1/admin/leader?to={to}")).header("authorization", SUPER).within(ANSWER_MAX);

@@ -1,5 +1,6 @@
-//! A rolling upgrade under load: half of the nodes forth and back again, then all forth, the
-//! finalisation, and a node with the old program, which must end.
+//! Fault of a rolling upgrade under load. More than half of the nodes get the new program and then
+//! the old one again. Then all nodes get the new program, the cluster's level (version of the data
+//! format) is raised, and a node that is started with the old program must end.
 
 use std::time::Duration;
 
@@ -17,24 +18,25 @@ pub(super) const SUPER: &str = "Basic c3VwZXI6dGVzdA==";
 const REFUSED: i32 = 1;
 /// Text in the last lines of a node that does not know the cluster's level.
 const WORDS: &str = "start a newer zlock";
-/// Number of tries at a finalisation before it counts as refused. A new leader refuses until it has
-/// met all members.
+/// Number of requests to raise the level before that counts as refused. A new leader refuses until
+/// it has been in contact with all members.
 const TRIES: u32 = 40;
 
-/// Step of an operator.
+/// Step of the operator who upgrades the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// Restarts a node with this program.
     Restart(u64, Which),
-    /// Raises the level. With `refused`, a node does not know the next level yet, and the order
-    /// must be refused.
+    /// Requests the next level. With `refused`, some nodes do not know the next level yet, and the
+    /// request must be refused.
     Finalize { refused: bool },
     /// Starts a node with the old program, which must end.
     TurnedAway(u64),
 }
 
-/// Returns the steps of an upgrade. If an earlier fault of the same run has raised the level, only
-/// the last steps are returned.
+/// Returns the steps of an upgrade. `strange` is the node that is started with the old program at
+/// the end. If an earlier fault of the run has raised the level, steps that need the old level are
+/// left out.
 fn steps(nodes: u64, raised: bool, strange: u64) -> Vec<Step> {
     let half = nodes / 2 + 1;
     let roll = |to, count| (1..=count).map(move |id| Step::Restart(id, to));
@@ -95,7 +97,7 @@ impl Upgrade {
     }
 }
 
-/// Asks for the next level until the expected answer comes.
+/// Requests the next level until the expected answer comes: a refusal if `refused` is true.
 async fn finalize(endpoints: &[String], node: u64, refused: bool) -> Result<(), String> {
     let mut http = Http::new(endpoints);
     let mut last = String::new();
@@ -134,7 +136,7 @@ impl Kind for Upgrade {
     }
 
     fn end<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Outcome> {
-        // An upgrade that is cut short leaves the cluster with both programs, which is allowed.
+        // An upgrade that is cut off leaves some nodes with each program, which is allowed.
         let made = self.done == self.steps.len();
         let told = json!({"steps": self.done, "of": self.steps.len(), "level_raised": scene.cluster.raised});
         let figures = vec![("program-restarts", self.restarts)];

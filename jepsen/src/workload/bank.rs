@@ -1,5 +1,5 @@
-//! `multi`: transfers between accounts in one transaction, and reads of all accounts in one
-//! transaction.
+//! Clients of the workload `multi`: they transfer money between two accounts in one transaction,
+//! and read all accounts in one transaction.
 
 use serde_json::json;
 
@@ -13,7 +13,7 @@ use crate::history::Kind;
 const ACCOUNTS: u64 = 5;
 const INITIAL: i64 = 100;
 
-/// Accounts, each in a znode.
+/// The workload `multi`, with the accounts in one znode each.
 pub struct Bank {
     doors: Doors,
 }
@@ -22,14 +22,14 @@ fn path(account: u64) -> String {
     format!("{ROOT}/multi/a{account}")
 }
 
-/// Znode that a transaction of checks sets over ZooKeeper's protocol, so that its answer has a
-/// zxid.
+/// Returns the path of a znode that a transaction of checks also sets over ZooKeeper's protocol,
+/// because the results of checks have no zxid.
 fn marker() -> String {
     format!("{ROOT}/multi/marker")
 }
 
 impl Bank {
-    /// Returns accounts that workers use through these doors.
+    /// Returns the workload for workers that use these doors (HTTP or ZooKeeper's protocol).
     pub fn new(doors: Doors) -> Bank {
         Bank { doors }
     }
@@ -46,7 +46,7 @@ impl Bank {
             Ok((seen, _)) => {
                 let after = |i: usize, by: i64| Seen { balance: seen[i].balance + by, ..seen[i] };
                 let (paid, got) = (after(0, -amount), after(1, amount));
-                // Effect of the transfer, for the case that it happens without an answer.
+                // The effect is recorded for the checker, in case the transfer has no answer.
                 let version = |side: Seen| i64::from(side.version) + 1;
                 value["sides"] = json!([[from, paid.balance, version(paid)], [to, got.balance, version(got)]]);
                 door.set_all(client, &[(path(from), paid), (path(to), got)]).await
@@ -56,8 +56,9 @@ impl Bank {
         answer
     }
 
-    /// Reads all accounts. A transaction of checks then tells whether all values hold at once. A
-    /// read that shows one moment is an operation by itself.
+    /// Reads all accounts, and then checks by a transaction whether all values hold at the same
+    /// time. If the door reads all accounts at one moment, that read is also recorded, as a
+    /// `snapshot`.
     async fn read(&self, door: &Door, client: &mut Client) -> Answer {
         let look = if door.looks_at_once() { "snapshot" } else { "read" };
         client.invoke(look, json!({}));

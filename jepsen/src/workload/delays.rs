@@ -1,5 +1,5 @@
-//! `lock-delay`: clients take a lock with a lock-delay, and release it or abandon the session that
-//! holds it.
+//! Clients of the workload `lock-delay`: they take a lock with a lock-delay, and then release the
+//! lock or abandon the session that holds it.
 
 use std::time::Duration;
 
@@ -13,31 +13,31 @@ use crate::answer::Answer;
 use crate::client::Client;
 use crate::http::Call;
 
-/// Timeout of these sessions: the shortest that a node agrees to.
+/// Timeout of the sessions, in milliseconds: the shortest that a node accepts.
 const TIMEOUT_MS: u64 = 2_000;
 /// Pause between two heartbeats.
 const HEARTBEAT: Duration = Duration::from_millis(TIMEOUT_MS / 5);
 /// Longest wait of an acquire in the queue: shorter than the time between two heartbeats.
 const WAIT: Duration = Duration::from_millis(300);
-/// The delays that are asked for, in milliseconds.
+/// Lock-delays that clients ask for, in milliseconds.
 const DELAYS_MS: [u64; 3] = [0, 1_000, 2_000];
 
-/// Locks that are held by sessions that may expire.
+/// The workload `lock-delay`: locks of sessions that may expire.
 pub struct Delays {
     pool: Pool,
 }
 
-/// A worker and its session, which it keeps alive itself.
+/// A worker, which keeps its session alive itself.
 #[derive(Default)]
 pub struct Holder {
     session: Option<OwnSession>,
-    /// Lock and ticket.
+    /// Lock that the worker holds, and its ticket (the path of the lock node).
     held: Option<(String, String)>,
 }
 
 impl Delays {
-    /// Returns locks for this number of workers: enough that some are free while others are in
-    /// their delay.
+    /// Returns the workload for this number of workers. It has enough locks that some are free
+    /// while others are blocked by their delay.
     pub fn new(concurrency: usize) -> Delays {
         Delays { pool: Pool::new("lock-delay", concurrency / 2) }
     }
@@ -102,7 +102,7 @@ impl Work for Delays {
         } else {
             self.acquire(holder, &session, client).await
         };
-        // A session in which an outcome is unknown is left to expire.
+        // After an operation of unknown outcome the session is left to expire.
         if client.take_crashed() || answer.is_problem("session-expired") {
             holder.held = None;
         } else {

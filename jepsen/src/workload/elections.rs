@@ -1,5 +1,6 @@
-//! `election`: candidates campaign, proclaim and write under the token, pause for longer than their
-//! session's timeout, and resign; observers watch.
+//! Clients of the workload `election`. Candidates campaign, proclaim values, write to a znode under
+//! their token, pause for longer than their session's timeout, and resign. Observers follow the
+//! leader and its proclamations.
 
 use std::time::Duration;
 
@@ -13,23 +14,24 @@ use crate::answer::Effect;
 use crate::client::{Client, Session};
 use crate::http::Call;
 
-/// Timeout of a leader's session: the shortest that zlock allows, so that pauses are longer.
+/// Timeout of a candidate's session, in milliseconds: the shortest that zlock allows, so that
+/// pauses are longer.
 const LEADER_TIMEOUT_MS: u64 = 2_000;
-/// Time that an observer's request waits for a change.
+/// Longest time that an observer's request waits for a change.
 const WAIT: Duration = Duration::from_millis(1_000);
 /// Number of actions of a leader before it resigns.
 const DEEDS: u32 = 4;
-/// Rate of actions that a pause interrupts: one in this many.
+/// Share of a leader's actions with a pause of the client: one in this many.
 const PAUSE_ONE_IN: u32 = 40;
 /// Share of observers among the workers: one in this many.
 const OBSERVER_ONE_IN: usize = 4;
 
-/// Elections that many workers stand for.
+/// The workload `election`, with the elections in use.
 pub struct Elections {
     pool: Pool,
 }
 
-/// A worker that stands for election, or observes.
+/// A worker: a candidate or an observer.
 pub enum Participant {
     /// A candidate.
     Candidate(Box<Candidate>),
@@ -51,7 +53,8 @@ pub struct Observer {
 }
 
 impl Elections {
-    /// Returns elections for this number of workers: few enough that each has candidates.
+    /// Returns the workload for this number of workers, with so few elections that each has several
+    /// candidates.
     pub fn new(concurrency: usize) -> Elections {
         Elections { pool: Pool::new("election", concurrency / 4) }
     }
@@ -64,8 +67,8 @@ impl Elections {
         Ok(())
     }
 
-    /// Proclaims an element, or writes it to the guarded znode. A candidate that is told that it no
-    /// longer leads stands again.
+    /// Takes one action of a leader: proclaims an element, or writes it to the guarded znode. A
+    /// candidate that is told that it does not lead gives up its place, to campaign again.
     async fn lead(&self, candidate: &mut Candidate, session: Session, place: Place, client: &mut Client) {
         candidate.deeds_left -= 1;
         let element = self.pool.fresh();
@@ -87,10 +90,10 @@ impl Elections {
         candidate.waiter.after(session, &answer, client);
     }
 
-    /// Asks a random node for the leader, waiting for a change since the last answer.
+    /// Asks a random node for the leader, and waits there for a change since the last answer.
     async fn observe(&self, observer: &mut Observer, client: &mut Client) {
         let election = self.pool.any(client);
-        // An observer stays with an election while it is in use.
+        // An observer stays with one election until the period ends in which that is used.
         let of_epoch = |name: &str| name.rsplit_once('-').map(|(epoch, _)| epoch.to_owned());
         if of_epoch(&election) != of_epoch(&observer.election) {
             *observer = Observer { election, upto: None };

@@ -1,5 +1,5 @@
-//! `ephemeral`: sessions that are kept alive, closed or abandoned, and znodes that must follow
-//! them.
+//! Clients of the workload `ephemeral`: they keep sessions alive, close or abandon them, create
+//! ephemeral znodes, and look whether znodes exist.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,21 +14,21 @@ use crate::history::Kind;
 use crate::http::Call;
 
 const SESSION_TIMEOUT_MS: u64 = 3_000;
-/// Time after the last fault in which every session must end: an abandoned one may live for two
-/// timeouts and an election. A session whose close was refused or not answered is abandoned as
-/// well.
+/// Time after the last fault within which every session must end: an abandoned session may live for
+/// two timeouts and an election. A session counts as abandoned, too, if its close was refused or
+/// not answered.
 const GONE_WITHIN: Duration = Duration::from_millis(2 * SESSION_TIMEOUT_MS + 4_000);
-/// Number of the newest znodes that are looked at again.
+/// Number of the newest znodes among which a worker chooses one to look at.
 const RECENT: usize = 40;
 
-/// Sessions and their znodes.
+/// The workload `ephemeral`, with the znodes of all sessions.
 #[derive(Default)]
 pub struct Ephemerals {
     /// Path and owner of every create that was not refused.
     nodes: Mutex<Vec<(String, u64)>>,
 }
 
-/// A worker and its session, which it keeps alive itself.
+/// A worker, which keeps its session alive itself.
 #[derive(Default)]
 pub struct Owner {
     session: Option<OwnSession>,
@@ -53,7 +53,7 @@ impl Ephemerals {
         answer
     }
 
-    /// Asks any node whether a znode exists.
+    /// Asks a random node whether a znode exists; `None` without an answer.
     async fn look(&self, f: &str, path: &str, owner: u64, client: &mut Client) -> Option<bool> {
         let mut value = json!({"owner": owner, "path": path});
         client.invoke(f, value.clone());
@@ -120,8 +120,8 @@ impl Work for Ephemerals {
     }
 
     async fn finish(&self, client: &mut Client) -> Result<(), String> {
-        // No worker keeps a session alive any more, so a znode that is there after this time has
-        // outlived its session.
+        // All workers have settled and keep no session alive. So a znode that exists after this
+        // time has outlived its session.
         tokio::time::sleep(GONE_WITHIN).await;
         let nodes = self.nodes().clone();
         for (path, owner) in nodes {

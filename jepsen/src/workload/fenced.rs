@@ -1,9 +1,9 @@
-//! `fenced-lock`: clients read, wait and write back under a lock whose holder may pause for too
-//! long.
+//! Clients of the workload `fenced-lock`: they read a list and write it back under a lock, and
+//! sometimes pause in between for longer than their session's timeout.
 //!
-//! Two things are written under the lock: a resource outside of zlock, here in memory, and a znode.
-//! The resource refuses tokens below the highest it has seen, and the znode is written with
-//! `If-Lock`. The negative control does neither.
+//! Clients write two lists under the lock: a resource outside of zlock, here in memory, and a
+//! znode. The resource refuses tokens below the highest token that it has seen, and the znode is
+//! written with the header `If-Lock`. The negative control writes both without this protection.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,12 +18,13 @@ use crate::client::{Client, Session};
 use crate::history::Kind;
 use crate::http::Call;
 
-/// Timeout of the sessions: the shortest that zlock allows, so that pauses are longer.
+/// Timeout of the sessions, in milliseconds: the shortest that zlock allows, so that pauses are
+/// longer.
 const SESSION_TIMEOUT_MS: u64 = 2_000;
 const WAIT: Duration = Duration::from_millis(500);
-/// Number of writes under one hold.
+/// Number of times that a holder writes both lists before it releases the lock.
 const USES: u32 = 3;
-/// Rate of writes that a pause interrupts: one in this many.
+/// Share of writes with a pause of the client between read and write: one in this many.
 const PAUSE_ONE_IN: u32 = 30;
 
 /// Resource outside of zlock that the lock protects.
@@ -34,14 +35,14 @@ struct Resource {
     writes: u64,
 }
 
-/// Locks, each with a guarded znode and a guarded resource.
+/// The workload `fenced-lock`: locks that guard a znode and a resource each.
 pub struct Fenced {
     guarded: bool,
     pool: Pool,
     resources: Mutex<BTreeMap<String, Resource>>,
 }
 
-/// A worker, its session and the lock that it believes to hold.
+/// A worker with its session, and the lock that it believes it holds.
 #[derive(Default)]
 pub struct User {
     session: Option<Session>,
@@ -56,7 +57,8 @@ struct Held {
 }
 
 impl Fenced {
-    /// Returns locks for this number of workers. The negative control writes without the guard.
+    /// Returns the workload for this number of workers. With `negative`, writes are not protected
+    /// by the token.
     pub fn new(concurrency: usize, negative: bool) -> Fenced {
         let pool = Pool::new("fenced-lock", concurrency / 4);
         Fenced { guarded: !negative, pool, resources: Mutex::default() }
@@ -109,8 +111,8 @@ impl Fenced {
         }
     }
 
-    /// Reads or changes the resource. With the guard, a token below the highest seen is refused:
-    /// `None`.
+    /// Reads or changes the resource. Returns `None` if the resource refuses the token, because it
+    /// has seen a higher one.
     fn with_resource<T>(&self, held: &Held, work: impl FnOnce(&mut Resource) -> T) -> Option<T> {
         let mut resources = self.resources();
         let resource = resources.entry(held.lock.clone()).or_default();
@@ -163,7 +165,7 @@ impl Work for Fenced {
                 user.held = Some(held);
             }
         }
-        // A session in which an outcome is unknown is left to expire.
+        // After an operation of unknown outcome the session is left to expire.
         if !client.take_crashed() && keep && !(user.held.is_none() && client.rng.u8(..10) == 0) {
             user.session = Some(session);
         } else {

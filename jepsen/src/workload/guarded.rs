@@ -1,4 +1,4 @@
-//! A znode beside a lock, with a list that the lock's holders write.
+//! Guarded znodes: the znode beside a lock that has a list, which the lock's holders write.
 
 use serde_json::{Value, json};
 use zlock_client::api::{ChangedZnode, ZnodeInfo, headers};
@@ -8,10 +8,10 @@ use crate::answer::{Answer, Effect};
 use crate::client::{Client, Session};
 use crate::http::Call;
 
-/// Ending of the znode's name behind the name of the lock.
+/// Suffix that makes the znode's path from the path of its lock.
 const SUFFIX: &str = "-data";
 
-/// Path of the znode beside a lock.
+/// Returns the path of the guarded znode of a lock.
 pub(super) fn path(lock: &str) -> String {
     format!("{lock}{SUFFIX}")
 }
@@ -20,7 +20,8 @@ fn url(lock: &str) -> String {
     format!("/v1/znodes{}", path(lock))
 }
 
-/// Reads the list. Returns the answer if the list could not be read.
+/// Reads the list of a lock, numbers separated by commas. The error is the answer of the failed
+/// read.
 pub(super) async fn read(lock: &str, client: &mut Client) -> Result<String, Answer> {
     let mut answer = client.send(Call::get(url(lock))).await;
     match answer.read::<ZnodeInfo>(Effect::Read) {
@@ -29,8 +30,8 @@ pub(super) async fn read(lock: &str, client: &mut Client) -> Result<String, Answ
     }
 }
 
-/// Writes the list back with one more element. With a `guard`, the write succeeds only while that
-/// token holds. An `Ok` adds the znode's `version` to the value.
+/// Writes the list back with one more element. With a `guard`, the write succeeds only while the
+/// lock is held with that token. After success, `value` gets the znode's `version`.
 pub(super) async fn write(
     lock: &str,
     guard: Option<u64>,
@@ -53,7 +54,8 @@ pub(super) async fn write(
     answer
 }
 
-/// Reads the list, may pause, and writes the list back with one more element: `append`.
+/// Makes the operation `append`: reads the list, may pause, and writes the list back with one more
+/// element.
 pub(super) async fn append(
     mut value: Value,
     guard: Option<u64>,
@@ -76,8 +78,8 @@ pub(super) async fn append(
     answer
 }
 
-/// Pauses the client with a probability of 1 in `one_in`: it sends no heartbeats and does nothing,
-/// for longer than its session's timeout.
+/// Pauses the client with a probability of 1 in `one_in`: for longer than its session's timeout it
+/// sends neither heartbeats nor requests.
 pub(super) async fn maybe_pause(session: &Session, one_in: u32, client: &mut Client) {
     if client.rng.u32(..one_in) == 0 {
         session.set_quiet(true);
@@ -86,7 +88,7 @@ pub(super) async fn maybe_pause(session: &Session, one_in: u32, client: &mut Cli
     }
 }
 
-/// Reads the list in a znode at the end of a run: `read-all`.
+/// Records the operation `read-all`: a read of the list in a guarded znode at the end of a run.
 pub(super) async fn read_at_the_end(path: &str, client: &mut Client) -> Result<(), String> {
     let lock = path.strip_suffix(SUFFIX).unwrap_or(path);
     final_read(client, "read-all", json!({"lock": lock}), Call::get(url(lock)), |answer| {

@@ -1,4 +1,5 @@
-//! `lock`, `reentrant-lock`, `rw-lock`: clients take a lock, use it for a moment, and release it.
+//! Clients of the workloads `lock`, `reentrant-lock` and `rw-lock`: they acquire a lock, hold it
+//! for a moment, and release it.
 
 use std::time::Duration;
 
@@ -12,9 +13,9 @@ use crate::client::{Client, Session};
 
 /// Longest wait of an acquire in the queue.
 const WAIT: Duration = Duration::from_millis(400);
-/// Time for which a lock is in use.
+/// Period after which clients change to new locks, so that each lock has a short history.
 const EPOCH: Duration = Duration::from_secs(10);
-/// Largest number of holds that an owner takes of a reentrant lock.
+/// Largest number of holds that an owner acquires of a reentrant lock.
 const HOLDS_MAX: u64 = 3;
 
 /// Kind of the locks.
@@ -28,7 +29,7 @@ pub enum LockKind {
     ReadWrite,
 }
 
-/// Locks that many workers compete for.
+/// The workload, with locks that many workers compete for.
 pub struct Locks {
     doors: Doors,
     kind: LockKind,
@@ -59,12 +60,12 @@ impl Holder {
 }
 
 impl Locks {
-    /// Returns locks for this number of workers: few enough that the workers compete.
+    /// Returns the workload for this number of workers, with so few locks that workers compete.
     pub fn new(doors: Doors, kind: LockKind, concurrency: usize) -> Locks {
         Locks { doors, kind, count: (concurrency as u64 / 4).max(1) }
     }
 
-    /// Tells whether answers have the number of holds.
+    /// Tells whether the history records the number of holds, as for a reentrant lock.
     fn counts_holds(&self) -> bool {
         self.kind == LockKind::Reentrant
     }
@@ -87,7 +88,7 @@ impl Locks {
         };
         let wait = waits::next(WAIT, &mut client.rng);
         let mut value = json!({"lock": lock, "owner": session.id, "mode": mode});
-        // Over HTTP the node itself ends the wait, so the end is judged.
+        // Over HTTP the node must end the wait in time, which the checker judges by `wait_ms`.
         if session.zk.is_none() {
             value["wait_ms"] = (wait.as_millis() as u64).into();
         }

@@ -1,7 +1,8 @@
-//! `mixed`: readers, writers, upgrades, downgrades, permits of a semaphore and multi-locks, all on
-//! the same few locks. Beside each lock is a list that its writers write.
+//! Clients of the workload `mixed`: readers, writers, upgrades, downgrades, permits of a semaphore
+//! and multi-locks, all on the same few locks. Beside each lock is a znode with a list, which the
+//! writers of the lock write.
 //!
-//! A reader may read the list, upgrade, and write the list back with one more element.
+//! A reader may read the list, upgrade to a writer, and write the list back with one more element.
 
 use zlock_client::api::{LockMode, LockWish};
 
@@ -13,7 +14,7 @@ use crate::answer::Answer;
 use crate::client::{Client, Session};
 use crate::http::Call;
 
-/// Locks that are asked for in every mode.
+/// The workload `mixed`: locks that clients ask for in every mode.
 pub struct Mixed {
     pool: Pool,
 }
@@ -22,8 +23,8 @@ pub struct Mixed {
 #[derive(Default)]
 pub struct Mixer {
     waiter: Waiter,
-    /// The place as a writer, beside the waiter's place as a reader. A reader gets it by an
-    /// upgrade; a writer keeps it in a downgrade.
+    /// Place as a writer, while `waiter` has a place as a reader of the same lock. A reader gets it
+    /// by an upgrade; a writer keeps it after a downgrade.
     writer: Option<Place>,
     /// List that was read under the lock and not yet written back.
     list: Option<String>,
@@ -32,14 +33,15 @@ pub struct Mixer {
 }
 
 impl Mixer {
-    /// Makes the waiter's new place the writer's. The reader's place stays beside it, unless the
-    /// session is over.
+    /// Moves the place that an operation has left in `waiter` to `writer`, and puts the reader's
+    /// place back into `waiter`, unless the session is over.
     fn writer_was_used(&mut self, reader: Place) {
         self.writer = self.waiter.place.take();
         self.waiter.place = self.waiter.owner.has_session().then_some(reader);
     }
 
-    /// Downgrades a writer, which reads on and then releases the write lock.
+    /// Downgrades a writer: it acquires the lock for reading, and releases its hold as a writer in
+    /// a later step.
     async fn downgrade(&mut self, session: Session, place: Place, client: &mut Client) {
         let call = Call::post(format!("/v1/locks{}?mode=read&owner=worker", place.lock()));
         let asked = (Tickets::One, told(&wish(place.lock().to_owned(), LockMode::Read)), call);
@@ -55,12 +57,13 @@ impl Mixer {
 }
 
 impl Mixed {
-    /// Returns locks for this number of workers: few enough that all kinds of requests meet.
+    /// Returns the workload for this number of workers, with so few locks that all kinds of
+    /// requests meet.
     pub fn new(concurrency: usize) -> Mixed {
         Mixed { pool: Pool::new("mixed", (concurrency / 3).max(PARTS_MAX)) }
     }
 
-    /// Asks for a random kind of place.
+    /// Asks for a place in the queue of one lock or of several, in a random mode.
     async fn enqueue(&self, worker: &mut Mixer, session: Session, client: &mut Client) -> Result<(), String> {
         (worker.list, worker.done) = (None, false);
         let mut names = self.pool.take_all(client);
@@ -78,8 +81,8 @@ impl Mixed {
         Ok(())
     }
 
-    /// Reads the list under the read lock, and asks for an upgrade. Of two readers that ask for it,
-    /// one is refused.
+    /// Reads the list under the read lock, and asks for an upgrade. If two readers of a lock ask
+    /// for an upgrade, the second is refused.
     async fn upgrade(&self, worker: &mut Mixer, session: Session, place: Place, client: &mut Client) {
         let Ok(list) = guarded::read(place.lock(), client).await else {
             worker.waiter.place = Some(place);
@@ -88,7 +91,7 @@ impl Mixed {
         worker.list = Some(list);
         let call = Call::post(format!("/v1/locks{}?upgrade={}", place.lock(), place.ticket));
         let mut value = told(&wish(place.lock().to_owned(), LockMode::Write));
-        // Identifies this upgrade among all others.
+        // The number identifies this upgrade in the history.
         value["upgrade"] = self.pool.fresh().into();
         let answer = worker.waiter.ask("upgrade", session, (Tickets::One, value, call), client).await;
         worker.writer_was_used(place);

@@ -1,8 +1,8 @@
-//! Work of the clients, with a file for each kind of promise.
+//! Workloads: the operations of the clients, with a file for each kind of promise.
 //!
-//! A workload is prepared once. Then its workers take steps of one operation or a few, at the pace
-//! of the run. After the last fault is mended each worker settles, and the workload reads the final
-//! state.
+//! A workload is prepared once. Then its workers take steps of one operation or a few, at the rate
+//! of the run. After the last fault is mended each worker settles (sends its last requests), and
+//! the workload reads the final state.
 
 mod bank;
 mod delays;
@@ -55,29 +55,29 @@ pub use sequences::Sequences;
 pub use sessions::Sessions;
 pub use watchers::Watchers;
 
-/// Path of the znode below which the harness makes all znodes.
+/// Path of the znode below which the workloads create their znodes.
 pub const ROOT: &str = "/jepsen";
 
-/// Work of the clients under one workload.
+/// A workload: what its clients do.
 pub trait Work: Send + Sync + Sized + 'static {
     /// State that one worker keeps from step to step.
     type Worker: Send + 'static;
 
-    /// Name of the workload. All its znodes lie below a znode of that name.
+    /// Returns the name of the workload, which is also the name of its znode below `/jepsen`.
     fn name(&self) -> &'static str;
 
-    /// Makes what all workers need.
+    /// Creates the znodes that all workers need, before the first step.
     fn prepare(&self, client: &mut Client) -> impl Future<Output = Result<(), String>> + Send {
         make_root(client, self.name())
     }
 
-    /// Returns a new worker.
+    /// Returns the first state of the worker with this index, from 0.
     fn worker(&self, index: usize) -> Self::Worker;
 
     /// Takes the worker's next step.
     fn step(&self, worker: &mut Self::Worker, client: &mut Client) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// Ends the work of one worker after everything is mended.
+    /// Sends the last requests of one worker, after its last step and the last mend.
     fn settle(&self, _worker: Self::Worker, _client: &mut Client) -> impl Future<Output = Result<(), String>> + Send {
         async { Ok(()) }
     }
@@ -88,14 +88,14 @@ pub trait Work: Send + Sync + Sized + 'static {
     }
 }
 
-/// Znodes that are known to exist, so that each is made once.
+/// Znodes that are known to exist, so that each is created only once.
 #[derive(Default)]
 pub(crate) struct Made {
     paths: Mutex<BTreeSet<String>>,
 }
 
 impl Made {
-    /// Makes the znode unless that was done before.
+    /// Creates the znode unless it is known to exist.
     pub(crate) async fn ensure(&self, client: &mut Client, path: &str, data: &str) -> Result<(), String> {
         if self.paths.lock().await.contains(path) {
             return Ok(());
@@ -105,20 +105,20 @@ impl Made {
         Ok(())
     }
 
-    /// All znodes that were made.
+    /// Returns the paths of all these znodes.
     pub(crate) async fn all(&self) -> BTreeSet<String> {
         self.paths.lock().await.clone()
     }
 }
 
-/// Makes `/jepsen` and a znode below it.
+/// Creates `/jepsen` and the znode of a workload below it.
 pub(crate) async fn make_root(client: &mut Client, name: &str) -> Result<(), String> {
     client.ensure(ROOT, "").await?;
     client.ensure(&format!("{ROOT}/{name}"), "").await
 }
 
-/// Returns the number of the present period of the run. Names contain it, so that the parts of a
-/// history that a checker judges together stay small.
+/// Returns the number of the present period of the run, from 0. Names of keys and locks contain it:
+/// new keys in each period keep the parts of a history small that a checker judges together.
 pub(crate) fn epoch(client: &Client, length: Duration) -> u64 {
     Duration::from_nanos(client.now_ns()).as_secs() / length.as_secs().max(1)
 }

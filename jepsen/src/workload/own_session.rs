@@ -1,4 +1,4 @@
-//! A session that its worker keeps alive, closes or abandons itself.
+//! Sessions that a worker itself keeps alive, closes or abandons, with recorded operations.
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -9,16 +9,16 @@ use crate::client::Client;
 use crate::history::Kind;
 use crate::http::Call;
 
-/// One session.
+/// One session. No task sends its heartbeats in the background.
 pub(super) struct OwnSession {
     pub(super) id: u64,
     pub(super) key: String,
-    /// Time at which the last successful heartbeat or open was sent.
+    /// Time at which the last successful request was sent that opened the session or kept it alive.
     pub(super) heard: Instant,
 }
 
 impl OwnSession {
-    /// Opens a session in one try; `None` if it was not opened.
+    /// Opens a session by one request; `None` if the request failed or was not answered.
     pub(super) async fn open(timeout_ms: u64, client: &mut Client) -> Option<OwnSession> {
         let wish = OpenSession { timeout: Some(Millis(timeout_ms)), label: "jepsen".into(), client: None };
         let (mut opened, heard) = (None, Instant::now());
@@ -47,7 +47,7 @@ impl OwnSession {
         answer
     }
 
-    /// Abandons the session, which is then left to expire.
+    /// Records that the worker abandons the session, which is then left to expire.
     pub(super) fn abandon(self, client: &mut Client) {
         client.invoke("abandon", json!({"owner": self.id}));
         client.end(Kind::Ok, "abandon", json!({"owner": self.id}), None, None);

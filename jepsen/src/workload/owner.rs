@@ -1,4 +1,4 @@
-//! A worker's session, from one operation to the next.
+//! Sessions of a worker that holds locks, from one operation to the next.
 
 use std::time::Duration;
 
@@ -9,17 +9,19 @@ use super::door::{Door, is_over};
 use crate::answer::Answer;
 use crate::client::{Client, Session};
 
-/// Timeout of sessions, longer than any fault, so that they do not expire.
+/// Timeout of sessions, in milliseconds. It is longer than any fault, so that sessions do not
+/// expire.
 pub(super) const SESSION_TIMEOUT_MS: u64 = 60_000;
-/// Longest time for closing sessions when everything is mended.
+/// Longest time in which [`Owner::settle`] tries to close all sessions.
 const SETTLE_MAX: Duration = Duration::from_secs(60);
 
-/// Owner of locks: one session at a time.
+/// Owner of locks, with one session at a time.
 pub(super) struct Owner {
     door: Door,
     timeout_ms: u64,
     session: Option<Session>,
-    /// Sessions in which an outcome is unknown. Closing them ends the doubt.
+    /// Sessions with an operation of unknown outcome. They are closed, because after the close they
+    /// certainly hold no lock.
     to_close: Vec<Session>,
 }
 
@@ -37,13 +39,13 @@ impl Owner {
 }
 
 impl Owner {
-    /// Returns an owner whose sessions are opened at this door.
+    /// Returns an owner that opens its sessions at this door (HTTP or ZooKeeper's protocol).
     pub(super) fn new(door: Door) -> Owner {
         Owner { door, timeout_ms: SESSION_TIMEOUT_MS, session: None, to_close: Vec::new() }
     }
 
-    /// Returns the session to act in. Returns `None` when this step was used to close a doubtful
-    /// one.
+    /// Takes the session for the next operation, or opens one. Returns `None` when this step was
+    /// used to close a session of `to_close`.
     pub(crate) async fn session(&mut self, client: &mut Client) -> Result<Option<Session>, String> {
         if let Some(session) = self.to_close.pop() {
             if !close(&session, client).await {
@@ -57,23 +59,24 @@ impl Owner {
         }
     }
 
-    /// Tells whether there is a session.
+    /// Tells whether the owner has a session for the next operation.
     pub(super) fn has_session(&self) -> bool {
         self.session.is_some()
     }
 
-    /// Takes the session from the owner, which will not close it.
+    /// Takes the session away from the owner, so that [`Owner::settle`] does not close it.
     pub(super) fn take_session(&mut self) -> Option<Session> {
         self.session.take()
     }
 
-    /// Keeps the session unchanged.
+    /// Gives the session back, for the next operation.
     pub(crate) fn keep(&mut self, session: Session) {
         self.session = Some(session);
     }
 
-    /// Keeps the session after an operation, or drops it when it has ended or an outcome is
-    /// unknown. Returns false if it is dropped: its locks are not held any more, or will not be.
+    /// Gives the session back after an operation. Drops it if it has ended; a session with an
+    /// unknown outcome is closed in a later step. Returns false in both cases: the worker must
+    /// forget the locks of the session.
     pub(crate) fn after(&mut self, session: Session, answer: &Answer, client: &mut Client) -> bool {
         if client.take_crashed() {
             self.to_close.push(session);
@@ -86,10 +89,10 @@ impl Owner {
         !ended
     }
 
-    /// Closes all sessions of the owner, so that nothing is held or waits any more.
+    /// Closes all sessions of the owner, so that it has no locks and no places in queues.
     ///
     /// # Errors
-    /// When a minute was not enough.
+    /// When a session was not closed within a minute.
     pub(crate) async fn settle(mut self, client: &mut Client) -> Result<(), String> {
         self.to_close.extend(self.session.take());
         let deadline = Instant::now() + SETTLE_MAX;
@@ -105,8 +108,9 @@ impl Owner {
         Ok(())
     }
 
-    /// Goes on as [`Owner::after`] does, after an operation that was retried. After a refusal the
-    /// session may have ended as well, so it is closed.
+    /// Gives the session back after an operation that was sent several times. After a refusal or an
+    /// unknown outcome the session is closed in a later step, because the refusal may mean that it
+    /// has ended. Returns false then.
     pub(crate) fn after_tries(&mut self, session: Session, answer: &Answer, client: &mut Client) -> bool {
         let doubtful = client.take_crashed() || !answer.is_ok();
         if doubtful {
@@ -118,7 +122,7 @@ impl Owner {
     }
 }
 
-/// Closes a doubtful session. Returns true when it is over.
+/// Records a `close` of the session. Returns true if the answer shows that the session is over.
 async fn close(session: &Session, client: &mut Client) -> bool {
     let value = json!({"owner": session.id});
     client.invoke("close", value.clone());

@@ -1,4 +1,4 @@
-//! Limit of the retries of reads at the end of a run.
+//! Time limit for repeated reads at the end of a run.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use tokio::time::Instant;
 
 use crate::answer::Answer;
 
-/// Longest time for the tries of one read, as in [`crate::client::Client::insist`].
+/// Longest time for which one read is repeated, as in [`crate::client::Client::insist`].
 const TRIED_MAX: Duration = Duration::from_secs(60);
 /// Pause between two tries.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Remaining time for the tries of one read. Each try is an operation of the history.
+/// Deadline for the tries of one read. Each try is a separate operation of the history.
 pub(super) struct Patience {
     deadline: Instant,
 }
@@ -21,10 +21,10 @@ impl Patience {
         Patience { deadline: Instant::now() + TRIED_MAX }
     }
 
-    /// Waits before the next try, after an answer that was no success.
+    /// Waits before the next try, after a failed one. `what` names what is read.
     ///
     /// # Errors
-    /// The try's error, when a minute was not enough.
+    /// The error of the failed try, if the deadline is over.
     pub(super) async fn after(&self, what: &str, answer: &Answer) -> Result<(), String> {
         if Instant::now() > self.deadline {
             return Err(format!("{what} was not read at the end: {}", answer.error.as_deref().unwrap_or_default()));

@@ -1,5 +1,5 @@
-//! Locks of a workload: a few at a time, each for a while. In the calm at the end every lock that
-//! was used must be granted again.
+//! Locks of a workload: a few are in use at a time, each for one period. In the calm at the end of
+//! a run, every lock that was used must be granted again.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,13 +18,13 @@ use crate::client::{Client, Session};
 use crate::history::Kind;
 use crate::http::Call;
 
-/// Time for which a lock is in use.
+/// Period after which clients change to new locks.
 const EPOCH: Duration = Duration::from_secs(15);
-/// Longest time in which a lock must be granted when everything is mended and no other client asks
-/// for it. The sessions' timeout is longer, so that a lock is not free only because its holder has
-/// expired.
+/// Time within which a lock must be granted at the end of a run, when all faults are mended and no
+/// other client asks for it. The sessions' timeout is longer, so that a lost grant is not hidden by
+/// the expiry of its holder.
 const AGAIN_MAX: Duration = Duration::from_secs(30);
-/// Time that one try waits in the queue.
+/// Longest time that one request of [`again`] waits in the queue.
 const WAIT: Duration = Duration::from_secs(2);
 
 /// Locks that many workers compete for, some with a guarded znode beside them.
@@ -34,7 +34,7 @@ pub(super) struct Pool {
     count: u64,
     next: AtomicU64,
     used: Mutex<BTreeSet<(u64, u64)>>,
-    /// Znodes beside locks that exist.
+    /// Guarded znodes that exist.
     guarded: Made,
 }
 
@@ -45,7 +45,7 @@ impl Pool {
         Pool { name, count, next: AtomicU64::new(0), used: Mutex::default(), guarded: Made::default() }
     }
 
-    /// The path of a lock.
+    /// Returns the path of the lock with this period and number.
     pub(super) fn lock(&self, (epoch, number): (u64, u64)) -> String {
         format!("{ROOT}/{}/{epoch}-{number}", self.name)
     }
@@ -68,14 +68,14 @@ impl Pool {
         self.lock(self.place(client))
     }
 
-    /// Returns a random lock in use, and notes that it is asked for.
+    /// Returns the path of a random lock in use, and records that it was used.
     pub(super) fn take(&self, client: &mut Client) -> String {
         let place = self.place(client);
         self.note(place);
         self.lock(place)
     }
 
-    /// Returns a lock like [`Pool::take`], after its guarded znode was made.
+    /// Returns a lock as [`Pool::take`] does, after creating its guarded znode.
     pub(super) async fn take_guarded(&self, client: &mut Client) -> Result<String, String> {
         let place = self.place(client);
         let lock = self.lock(place);
@@ -84,7 +84,7 @@ impl Pool {
         Ok(lock)
     }
 
-    /// Makes a lock's znode.
+    /// Creates the guarded znode of a lock unless it exists.
     pub(super) async fn guard(&self, client: &mut Client, lock: &str) -> Result<(), String> {
         self.guarded.ensure(client, &guarded::path(lock), "").await
     }
@@ -97,7 +97,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Returns all locks in use, in random order.
+    /// Returns the paths of all locks in use, in random order, and records that they were used.
     pub(super) fn take_all(&self, client: &mut Client) -> Vec<String> {
         let (epoch, _) = self.place(client);
         self.note((epoch, 0));
@@ -111,18 +111,18 @@ impl Pool {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Returns every lock that was ever taken.
+    /// Returns the path of every lock that was used in the run.
     pub(super) fn all_used(&self) -> Vec<String> {
         self.used().into_iter().map(|place| self.lock(place)).collect()
     }
 
-    /// Returns the sets of locks that were in use together.
+    /// Returns the sets of locks that were in use at the same time.
     pub(super) fn all_sets(&self) -> Vec<Vec<String>> {
         let set = |(epoch, _)| (0..self.count).map(|number| self.lock((epoch, number))).collect();
         self.used().into_iter().map(set).collect()
     }
 
-    /// Acquires each used lock once more, with the call that `target` makes for it.
+    /// Acquires each used lock once more. `target` makes the value and the request for a lock.
     pub(super) async fn acquire_again(
         &self,
         client: &mut Client,
@@ -136,7 +136,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Reads the guarded znodes a last time, and then acquires each lock once more.
+    /// Reads the guarded znodes at the end of a run, and then acquires each lock once more.
     pub(super) async fn read_and_acquire_again(
         &self,
         client: &mut Client,
@@ -149,12 +149,13 @@ impl Pool {
     }
 }
 
-/// Acquires a lock once more: `again`. The operation fails if the lock is not granted in time.
+/// Makes the operation `again`, which acquires a lock once more. It fails if the lock is not
+/// granted within [`AGAIN_MAX`].
 pub(super) async fn again(session: &Session, tickets: Tickets, value: Value, call: &Call, client: &mut Client) {
     let mut value = owned(&value, session);
     client.invoke("again", value.clone());
     let deadline = Instant::now() + AGAIN_MAX;
-    // All tries have one idempotency key, so that a try continues an earlier one without an answer.
+    // All tries have the same idempotency key, so that a try continues an unanswered earlier one.
     let key = format!("{:032x}", client.rng.u128(..));
     let call = call.clone().query(&format!("wait={}s", WAIT.as_secs())).waiting(WAIT);
     let call = call.header(headers::IDEMPOTENCY_KEY, &key).session(&session.key);
@@ -164,7 +165,7 @@ pub(super) async fn again(session: &Session, tickets: Tickets, value: Value, cal
             return client.end(Kind::Ok, "again", value, None, Some(&answer));
         }
         if Instant::now() > deadline {
-            // The outcome is known: the lock was not granted in time.
+            // `Fail` even if the last try is in doubt: the lock was not granted in time.
             return client.end(Kind::Fail, "again", value, answer.error.clone(), Some(&answer));
         }
         tokio::time::sleep(Duration::from_millis(50)).await;

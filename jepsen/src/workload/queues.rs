@@ -1,4 +1,5 @@
-//! `queue`, `semaphore`: clients ask for a place, wait for it at any node, and release it.
+//! Clients of the workloads `queue` and `semaphore`: they ask for a place in a queue, wait for the
+//! grant at any node, and release the place.
 
 use zlock_client::api::LockMode;
 
@@ -9,23 +10,24 @@ use super::wishes::{Asked, LIMIT, PERMITS_MAX, lease, one, wish};
 use crate::answer::Effect;
 use crate::client::{Client, Session};
 
-/// Kind of the places that are asked for.
+/// Kind of the places that clients ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueKind {
     /// Places in queues of exclusive locks.
     Plain,
-    /// Places for some permits, now and then with another limit than the semaphore has.
+    /// Places for some permits of a semaphore. Some requests name another limit than the semaphore
+    /// has.
     Semaphore,
 }
 
-/// Queues that many workers stand in.
+/// The workload, with queues that many workers stand in.
 pub struct Queues {
     kind: QueueKind,
     pool: Pool,
 }
 
 impl Queues {
-    /// Returns queues for this number of workers: few enough that queues are long.
+    /// Returns the workload for this number of workers, with so few queues that queues are long.
     pub fn new(kind: QueueKind, concurrency: usize) -> Queues {
         let pool = match kind {
             QueueKind::Plain => Pool::new("queue", concurrency / 6),
@@ -41,7 +43,8 @@ impl Queues {
         }
     }
 
-    /// Asks for a permit with another limit, which must be refused while permits are held.
+    /// Asks for a permit with another limit than the semaphore has. The request must be refused
+    /// while permits are held.
     async fn ask_with_other_limit(&self, worker: &mut Waiter, session: Session, lock: String, client: &mut Client) {
         let (_, mut value, call) = one(&lease(lock, 1, LIMIT + client.rng.u32(1..=2)));
         value["owner"] = session.id.into();

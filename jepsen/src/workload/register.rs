@@ -1,4 +1,4 @@
-//! `register`: reads, writes and compare-and-sets of znode data on many keys.
+//! Clients of the workload `register`: reads, writes and compare-and-sets of the data of znodes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,23 +13,23 @@ use super::{ROOT, Work, make_root};
 use crate::answer::Answer;
 use crate::client::Client;
 
-/// Registers that are empty at first. Every value is written once.
+/// The workload `register`. Registers are empty at first, and every value is written only once.
 pub struct Registers {
     doors: Doors,
     /// True for the negative control, whose reads may be old.
     local_reads: bool,
     next_value: AtomicU64,
-    /// Last known value of each key, so that compare-and-sets have a chance.
+    /// Last known value of each key, which a compare-and-set uses as the old value.
     last: Mutex<BTreeMap<String, i64>>,
     stretches: Stretches,
-    /// Lock of the one worker that makes the next keys.
+    /// Lock of the one worker that creates the next keys.
     making: tokio::sync::Mutex<()>,
 }
 
 impl Registers {
-    /// Returns registers that were never written.
+    /// Returns the workload, with registers that were never written.
     ///
-    /// With `negative`, reads are local, so stale ones must be found.
+    /// With `negative`, reads are local, so the checker must find stale reads.
     pub fn new(doors: Doors, negative: bool) -> Registers {
         Registers {
             doors,
@@ -49,7 +49,8 @@ impl Registers {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).get(key).copied()
     }
 
-    /// Makes the keys of a new period, in one try. If that fails, the old keys stay in use.
+    /// Creates the keys of a new period, with one request each. If a request fails, the old keys
+    /// stay in use.
     async fn renew(&self, stretch: u64, door: &Door, client: &mut Client) {
         let Ok(_making) = self.making.try_lock() else { return };
         for key in keys(stretch) {
@@ -151,7 +152,8 @@ impl Work for Registers {
         Ok(())
     }
 
-    /// Reads every key once more, because an acknowledged write may be lost long after its period.
+    /// Reads every key once more, because an acknowledged write may be lost long after the period
+    /// in which its key was used.
     async fn finish(&self, client: &mut Client) -> Result<(), String> {
         let mut door = self.doors.of_worker(0);
         for key in self.stretches.all_keys() {
@@ -160,7 +162,7 @@ impl Work for Registers {
                 door.enter(client).await?;
                 let answer = self.read(&door, client, &key).await;
                 door.after(&answer);
-                // A missing key is an answer, too, which the checker judges.
+                // An answer that the key is missing is recorded as well; the checker judges it.
                 if answer.is_ok() || answer.is_problem("no-node") {
                     break;
                 }

@@ -1,4 +1,5 @@
-//! `exactly-once`: a request whose answer is lost is sent again with the same key, to any node.
+//! Clients of the workload `exactly-once`: after a lost answer they send the request again, with
+//! the same idempotency key, to any node.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,10 +17,10 @@ use crate::history::Kind;
 use crate::http::Call;
 
 const WAIT: Duration = Duration::from_millis(300);
-/// Number of tries after which an outcome stays unknown.
+/// Number of tries after which a client gives up. An outcome that is in doubt then stays unknown.
 const TRIES_MAX: u64 = 12;
 
-/// Znodes that are changed by clients that retry.
+/// The workload `exactly-once`.
 #[derive(Default)]
 pub struct Retries {
     /// True for the negative control, whose retries have no idempotency key.
@@ -27,7 +28,7 @@ pub struct Retries {
     next_element: AtomicU64,
 }
 
-/// A worker with its session, and what it holds.
+/// A worker with its session, and the ticket of the lock that it holds.
 #[derive(Default)]
 pub struct Insistent {
     index: usize,
@@ -36,8 +37,8 @@ pub struct Insistent {
 }
 
 impl Retries {
-    /// Returns a new workload. With `negative`, requests are sent again without a key, so that
-    /// doubles must be found.
+    /// Returns the workload. With `negative`, requests are repeated without a key, so the checker
+    /// must find requests that were applied twice.
     pub fn new(negative: bool) -> Retries {
         Retries { keyless: negative, ..Retries::default() }
     }
@@ -51,11 +52,11 @@ fn counter() -> String {
     format!("{}/exactly-once/counter", super::ROOT)
 }
 
-/// Sends a request until its outcome is known. Half of the tries are cut off before the answer
-/// comes.
+/// Sends a request until its outcome is known, or up to [`TRIES_MAX`] times. Returns the answer and
+/// the number of tries. For half of the tries the client closes the connection before the answer.
 ///
-/// A refusal is final when no earlier try is in doubt, or when `is_last_word` accepts it for all
-/// tries.
+/// A refusal is final when no earlier try is in doubt, or when `is_last_word` says that the refusal
+/// settles all tries.
 async fn insist(client: &mut Client, call: Call, is_last_word: impl Fn(&Answer) -> bool) -> (Answer, u64) {
     let mut in_doubt = false;
     let mut tries = 0;

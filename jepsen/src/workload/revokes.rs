@@ -1,5 +1,6 @@
-//! `revoke`: clients hold a lock and write under it; other clients revoke it, with a deadline or
-//! without. Some holders release the lock when they are asked, others go on until they are refused.
+//! Clients of the workload `revoke`: some hold a lock and write under it, others revoke the lock,
+//! with a deadline or without. Some holders release the lock when they are asked to; stubborn
+//! holders go on until their requests are refused.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,20 +15,21 @@ use crate::answer::Effect;
 use crate::client::{Client, Session};
 use crate::http::Call;
 
-/// Time that one request of a holder waits for a revocation.
+/// Longest time that one request of a holder waits for a revocation.
 const WAIT: Duration = Duration::from_millis(500);
 /// Number of actions of a holder before it releases the lock by itself.
 const DEEDS: u32 = 4;
-/// Time for which a stubborn holder goes on: longer than the longest deadline and the checker's
-/// tolerance together.
+/// Time for which a stubborn holder keeps the lock: longer than the longest deadline and the
+/// checker's tolerance together.
 const STUBBORN: Duration = Duration::from_secs(6);
-/// Share of the workers that revoke: one in this many.
+/// Share of workers that revoke locks: one in this many.
 const REVOKER_ONE_IN: usize = 5;
 
-/// Locks that are revoked.
+/// The workload `revoke`.
 pub struct Revokes {
     pool: Pool,
-    /// Sessions of stubborn holders, which never release a lock.
+    /// Sessions of workers that held a lock at the end of the run. They stay open, so that only a
+    /// revocation ends these holds.
     stubborn: Mutex<Vec<Session>>,
 }
 
@@ -36,15 +38,16 @@ pub struct Holder {
     asks: bool,
     waiter: Waiter,
     stubborn: bool,
-    /// Time at which the worker first did something as a holder.
+    /// Time of the worker's first action under the present hold.
     holds_since: Option<Instant>,
     deeds_left: u32,
-    /// Value of a lost ticket, whose past is to be read; `None` without one.
+    /// History value of a lost ticket; the next step reads in the lock's history how it ended.
+    /// `None` without a lost ticket.
     lost: Option<Value>,
 }
 
 impl Revokes {
-    /// Returns locks for this number of workers: few enough that each has waiters.
+    /// Returns the workload for this number of workers, with so few locks that each has waiters.
     pub fn new(concurrency: usize) -> Revokes {
         Revokes { pool: Pool::new("revoke", concurrency / 4), stubborn: Mutex::default() }
     }
@@ -58,7 +61,7 @@ impl Revokes {
         Ok(())
     }
 
-    /// Writes under the lock, or listens for a revocation.
+    /// Takes one action of a holder: writes under the lock, or waits for a revocation (`listen`).
     async fn hold(&self, holder: &mut Holder, session: Session, place: Place, client: &mut Client) {
         let held_for = holder.holds_since.get_or_insert_with(Instant::now).elapsed();
         if !holder.stubborn || held_for > STUBBORN {
@@ -93,8 +96,9 @@ impl Revokes {
         holder.waiter.after(session, &answer, client);
     }
 
-    /// Revokes a lock in use: without a deadline, after 0.2 to 1.5 s, or, for every second lock, at
-    /// once. The other locks are never taken at once, so that holders that act late can be judged.
+    /// Revokes a random lock in use: without a deadline, with a deadline of 0.2 to 1.5 s, or (for
+    /// every second lock) with a deadline of 0. The other locks are never taken away at once, so
+    /// that the checker can judge holders that act after their deadline.
     async fn ask(&self, client: &mut Client) {
         let (epoch, number) = self.pool.place(client);
         let (lock, at_once) = (self.pool.lock((epoch, number)), (epoch + number) % 2 == 1);
@@ -107,7 +111,8 @@ impl Revokes {
     }
 }
 
-/// Revokes a lock: `revoke`, answered with the tickets that were asked.
+/// Makes the operation `revoke`, answered with the tickets of the holders that were asked to
+/// release. Returns true if the revocation was accepted or the lock has no holder.
 async fn revoke(lock: &str, deadline_ms: Option<u64>, client: &mut Client) -> bool {
     let mut value = json!({"lock": lock, "deadline_ms": deadline_ms});
     let mut call = Call::post(format!("/v1/revocations{lock}"));
@@ -125,7 +130,7 @@ async fn revoke(lock: &str, deadline_ms: Option<u64>, client: &mut Client) -> bo
     answer.is_ok() || answer.is_problem("no-node") || answer.is_problem("ticket-gone")
 }
 
-/// Records what the lock remembers of a lost ticket: `past`, with the way and the time of its end.
+/// Makes the operation `past`: reads in the lock's history how and when a lost ticket ended.
 async fn past(lost: &Value, client: &mut Client) {
     let (lock, ticket) = (lost["lock"].as_str().unwrap_or_default(), &lost["ticket"]);
     let mut value = json!({"lock": lock, "ticket": ticket, "dead_token": lost["token"]});
@@ -157,7 +162,7 @@ impl Work for Revokes {
 
     async fn step(&self, holder: &mut Holder, client: &mut Client) -> Result<(), String> {
         if holder.asks {
-            // Revocations come less often than locks change hands.
+            // Revocations are made less often than locks change their holders.
             if client.rng.u8(..4) == 0 {
                 self.ask(client).await;
             }
@@ -182,7 +187,7 @@ impl Work for Revokes {
         if holder.waiter.holds()
             && let Some(session) = holder.waiter.owner.take_session()
         {
-            // A stubborn holder releases its lock only when it is told to.
+            // The session stays open: `finish` revokes the lock.
             self.stubborn.lock().unwrap_or_else(PoisonError::into_inner).push(session);
         }
         holder.waiter.owner.settle(client).await

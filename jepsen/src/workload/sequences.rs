@@ -1,4 +1,5 @@
-//! `sequential`: sequential creates below one parent, and some deletes.
+//! Clients of the workload `sequential`: they create sequential children below a few parents, and
+//! delete some of them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,16 +12,16 @@ use crate::client::Client;
 use crate::history::Kind;
 use crate::http::Call;
 
-/// Number of parents. There are several, so that mixed-up counters are found.
+/// Number of parents. There are several, so that a mix-up of their counters is found.
 const PARENTS: u64 = 3;
 
-/// Parents whose children are numbered.
+/// The workload `sequential`.
 #[derive(Default)]
 pub struct Sequences {
     next_element: AtomicU64,
 }
 
-/// A child that the worker made: parent, element and path.
+/// A child that the worker created: path of the parent, element, and path of the child.
 type Child = (String, u64, String);
 
 /// Returns the ten digits at the end of a sequential child's path as a number.

@@ -1,4 +1,5 @@
-//! `session`: local reads at any node by clients that show the last zxid they saw.
+//! Clients of the workload `session`: writes, and local reads at any node that name the last zxid
+//! the client saw.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +13,7 @@ use crate::http::Call;
 
 const KEYS: u64 = 5;
 
-/// Znodes that are read locally.
+/// The workload `session`.
 #[derive(Default)]
 pub struct Sessions {
     /// True for the negative control, whose reads do not name the last zxid.
@@ -21,8 +22,8 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// Returns a new workload. With `negative`, reads name no zxid, so that clients must be found
-    /// to go back.
+    /// Returns the workload. With `negative`, reads name no zxid, so the checker must find clients
+    /// that go back in time.
     pub fn new(negative: bool) -> Sessions {
         Sessions { forgetful: negative, ..Sessions::default() }
     }

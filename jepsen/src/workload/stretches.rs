@@ -1,4 +1,5 @@
-//! Keys of `register`: a few at a time, each for a short period, so that each has a short history.
+//! Keys of the workload `register`. A few are in use at a time, each for a short period, so that
+//! the history of each key is short.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,18 +8,18 @@ use std::time::Duration;
 use super::epoch;
 use crate::client::Client;
 
-/// Keys in use at the same time.
+/// Number of keys in use at the same time.
 const KEYS: u64 = 5;
-/// Time for which a key is in use.
+/// Length of a period, after which clients change to new keys.
 const EPOCH: Duration = Duration::from_secs(5);
 
-/// Periods of a run whose keys all exist.
+/// Periods of a run of which all keys exist.
 pub(super) struct Stretches {
     there: Mutex<BTreeSet<u64>>,
 }
 
 impl Stretches {
-    /// Returns the periods at the beginning. The first one's keys exist before the run begins.
+    /// Returns the state at the beginning of a run: the keys of period 0 exist.
     pub(super) fn new() -> Stretches {
         Stretches { there: Mutex::new(BTreeSet::from([0])) }
     }
@@ -31,12 +32,12 @@ impl Stretches {
         self.there().last().copied().unwrap_or(0)
     }
 
-    /// Returns the present period, unless its keys exist already.
+    /// Returns the present period if its keys are still to be created.
     pub(super) fn next(&self, client: &Client) -> Option<u64> {
         Some(epoch(client, EPOCH)).filter(|now| *now > self.newest())
     }
 
-    /// Notes that all keys of a period exist.
+    /// Adds a period of which all keys exist.
     pub(super) fn add(&self, stretch: u64) {
         self.there().insert(stretch);
     }

@@ -1,5 +1,5 @@
-//! A worker that takes a place in a queue, waits for it at any node, and releases it. Most
-//! workloads with locks use it.
+//! A worker that takes a place in the queue of a lock, waits for the grant at any node, and
+//! releases the place. Most workloads with locks use it.
 
 use std::time::Duration;
 
@@ -13,21 +13,22 @@ use crate::answer::{Answer, Effect};
 use crate::client::{Client, Session};
 use crate::http::Call;
 
-/// Time that one request waits for a ticket.
+/// Usual time that one request waits for the grant of a ticket.
 const WAIT: Duration = Duration::from_millis(500);
 
-/// Kind of the tickets of a place.
+/// Kind of a ticket. A ticket is the lock node (or the multi-lock) that stands in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tickets {
-    /// A ticket of one lock: `token` in the history's values.
+    /// A ticket of one lock. History values have its token in the field `token`.
     One,
-    /// Tickets of several locks at once: `locks` in the history's values, with a `token` each.
+    /// A ticket of several locks at once. History values have the field `locks`, with a `token` for
+    /// each lock.
     Several,
 }
 
 /// A place in a queue.
 pub(super) struct Place {
-    /// Value for the history, without the owner. It has the token, or tokens, once the place holds.
+    /// Value for the history, without the owner. It has the tokens once the lock is granted.
     pub(super) value: Value,
     pub(super) ticket: String,
     pub(super) held: bool,
@@ -35,7 +36,8 @@ pub(super) struct Place {
 }
 
 impl Tickets {
-    /// Reads an answer's ticket, and whether it holds. Adds its tokens to the value.
+    /// Reads the ticket in an answer. Returns its path and whether it holds, and adds its tokens to
+    /// `value`.
     pub(super) fn read(self, answer: &mut Answer, effect: Effect, value: &mut Value) -> Option<(String, bool)> {
         match self {
             Tickets::One => match answer.read(effect)? {
@@ -69,15 +71,15 @@ impl Tickets {
 }
 
 impl Place {
-    /// Path of the lock; the first path of several.
+    /// Returns the path of the lock, or of the first of several locks.
     pub(super) fn lock(&self) -> &str {
         let lock = self.value["lock"].as_str();
         lock.or_else(|| self.value["locks"][0]["lock"].as_str()).unwrap_or_default()
     }
 }
 
-/// Reads the queue of a lock: `look`, with the sessions that hold it, and the permits of a
-/// semaphore.
+/// Makes the operation `look`: reads the queue of a lock, with the sessions that hold it and the
+/// permits of a semaphore.
 pub(super) async fn look(lock: &str, client: &mut Client) {
     let value = json!({"lock": lock});
     let call = Call::get(format!("/v1/locks{lock}"));
@@ -92,14 +94,14 @@ pub(super) async fn look(lock: &str, client: &mut Client) {
     client.operate("look", value, call, read).await;
 }
 
-/// Returns the value of an operation with the session as its owner.
+/// Returns a copy of a history value with the session as its `owner`.
 pub(super) fn owned(value: &Value, session: &Session) -> Value {
     let mut value = value.clone();
     value["owner"] = session.id.into();
     value
 }
 
-/// A worker, its session and its place.
+/// A worker with its session and its place in a queue.
 #[derive(Default)]
 pub struct Waiter {
     pub(super) owner: Owner,
@@ -107,20 +109,21 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Keeps the session, or drops it together with its place.
+    /// Gives the session back as [`Owner::after`] does, and drops the place if the session is
+    /// dropped.
     pub(super) fn after(&mut self, session: Session, answer: &Answer, client: &mut Client) {
         if !self.owner.after(session, answer, client) {
             self.place = None;
         }
     }
 
-    /// Tells whether the place holds.
+    /// Tells whether the worker has a place that holds its lock.
     pub(super) fn holds(&self) -> bool {
         self.place.as_ref().is_some_and(|place| place.held)
     }
 
-    /// Takes a step with the place: releases it when it holds or `leaves` is true, else waits for
-    /// it. Returns the session when there is no place.
+    /// Takes a step with the place: releases it if it holds or `leaves` is true, else waits for the
+    /// grant. Without a place it does nothing and returns the session.
     pub(super) async fn step(&mut self, leaves: bool, session: Session, client: &mut Client) -> Option<Session> {
         let Some(place) = self.place.take() else { return Some(session) };
         if place.held || leaves {
@@ -131,8 +134,8 @@ impl Waiter {
         None
     }
 
-    /// Takes a step with the place. The roll `die` of 0 to 19 makes it a look at the queue, or
-    /// leads the worker to leave the queue early.
+    /// Takes a step with the place as [`Waiter::step`] does. `die` is a random number of 0 to 19:
+    /// below 3 the worker looks at the queue instead, and with 3 it leaves the queue early.
     pub(super) async fn step_or_look(&mut self, die: u8, session: Session, client: &mut Client) -> Option<Session> {
         if die < 3
             && let Some(place) = &self.place
@@ -149,12 +152,13 @@ impl Waiter {
         Waiter { owner: Owner::with_timeout(timeout_ms), place: None }
     }
 
-    /// Asks for a place: `enqueue`.
+    /// Makes the operation `enqueue`, which asks for a place.
     pub(super) async fn enqueue(&mut self, session: Session, asked: Asked, client: &mut Client) {
         self.ask("enqueue", session, asked, client).await;
     }
 
-    /// Asks for a place with an operation of this name.
+    /// Asks for a place by the operation with the name `f`. The place stays in the queue after the
+    /// answer (`keep=true`).
     pub(super) async fn ask(&mut self, f: &str, session: Session, asked: Asked, client: &mut Client) -> Answer {
         let (tickets, value, call) = asked;
         let call = call.query("keep=true").session(&session.key);
@@ -173,7 +177,7 @@ impl Waiter {
         answer
     }
 
-    /// Waits for the place for a moment: `await`.
+    /// Makes the operation `await`, which waits for the grant of the place.
     pub(super) async fn wait(&mut self, session: Session, mut place: Place, client: &mut Client) {
         let mut result = owned(&place.value, &session);
         let wait = waits::next(WAIT, &mut client.rng);
@@ -194,7 +198,7 @@ impl Waiter {
         self.after(session, &answer, client);
     }
 
-    /// Gives the place back: `release`.
+    /// Makes the operation `release`, which gives the place back.
     pub(super) async fn release(&mut self, session: Session, place: Place, client: &mut Client) {
         let value = owned(&place.value, &session);
         let call = Call::delete(format!("/v1/tickets{}", place.ticket)).session(&session.key);

@@ -1,4 +1,4 @@
-//! `watch`: some clients change znodes below one root, others follow the root.
+//! Clients of the workload `watch`: some change znodes below one root, others watch the root.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::http::Call;
 
 /// Number of znodes that are created, changed and deleted.
 const NODES: u64 = 12;
-/// Time that a poll waits when nothing changes any more.
+/// Longest time that a poll waits at the end of a run, when no client makes changes.
 const LAST_WAIT: Duration = Duration::from_millis(200);
 
-/// One root with watchers.
+/// The workload `watch`.
 pub struct Watchers {
     doors: Doors,
     /// True for the negative control, which watches nothing between two polls.
@@ -23,17 +23,17 @@ pub struct Watchers {
     watchers: usize,
 }
 
-/// A worker that follows the root, or changes znodes.
+/// A worker. With a `follower` it watches the root, otherwise it changes znodes.
 pub struct Worker {
     door: Door,
     follower: Option<Follower>,
 }
 
-/// A watcher: its name, its position, and the number of nodes in a row that had no events from that
-/// position on.
+/// A watcher: its number in the history, its position, and `gone`, the number of answers in a row
+/// that said that the events after this position are gone.
 struct Follower {
     watcher: u64,
-    /// Zxid up to which the watcher was told all events; 0 when it has to begin anew.
+    /// Zxid up to which the watcher was told all events; 0 when it must begin anew.
     since: u64,
     gone: u64,
     place: Following,
@@ -43,15 +43,15 @@ fn root() -> String {
     format!("{ROOT}/watch")
 }
 
-/// Znode outside of the watched root. A delete over ZooKeeper's protocol sets it, so that its
-/// answer has a zxid.
+/// Returns the path of a znode outside of the watched root. A delete over ZooKeeper's protocol also
+/// sets this znode, because the result of a delete has no zxid.
 fn marker() -> String {
     format!("{ROOT}/watch-marker")
 }
 
 impl Watchers {
-    /// Returns a workload in which a third of the workers, but at least two, watch. With
-    /// `negative`, nothing is watched between two polls, so lost events must be found.
+    /// Returns a workload in which a third of the workers, but at least two, are watchers. With
+    /// `negative`, they watch nothing between two polls, so the checker must find lost events.
     pub fn new(doors: Doors, concurrency: usize, negative: bool) -> Watchers {
         let watchers = (concurrency / 3).max(2).min(concurrency.saturating_sub(1));
         Watchers { doors, careless: negative, watchers }
@@ -86,8 +86,8 @@ impl Watchers {
                 answer
             }
             Err(answer) => {
-                // A node that was restarted has no old events, but another may. The watcher begins
-                // anew only when no node has them.
+                // A restarted node has no old events, but other nodes may have them. The watcher
+                // begins anew only after many answers that the events are gone.
                 follower.gone = if answer.is_problem("events-gone") { follower.gone + 1 } else { 0 };
                 if door.follows_one_node() || follower.gone > 4 * client.http.node_count() {
                     follower.since = 0;
@@ -98,7 +98,8 @@ impl Watchers {
         }
     }
 
-    /// Begins at the present state, also after the events have gone.
+    /// Makes the operation `reset`: the watcher begins at the present state, also when the events
+    /// after its position are gone.
     async fn reset(&self, door: &mut Door, follower: &mut Follower, client: &mut Client) -> Answer {
         let mut value = json!({"watcher": follower.watcher});
         client.invoke("reset", value.clone());

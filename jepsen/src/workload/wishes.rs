@@ -1,4 +1,4 @@
-//! Requests for one lock or for several: to read, to write, or some permits.
+//! Requests for one lock or for several locks: to read, to write, or for some permits.
 
 use serde_json::{Value, json};
 use zlock_client::api::{AcquireAll, LockMode, LockWish, Policy};
@@ -9,15 +9,14 @@ use super::waiter::Tickets;
 use crate::client::Client;
 use crate::http::Call;
 
-/// Number of permits that each lock has for leases.
+/// Number of permits that each lock has when it is used as a semaphore.
 pub(super) const LIMIT: u32 = 4;
 /// Largest number of permits that one request asks for.
 pub(super) const PERMITS_MAX: u32 = 3;
-/// Largest number of locks that are asked for at once.
+/// Largest number of locks that one request asks for.
 pub(super) const PARTS_MAX: usize = 3;
 
-/// A request for tickets: their kind, the value for the history, and the call, which keeps the
-/// ticket.
+/// A request for a ticket: its kind, the value for the history, and the HTTP call.
 pub(super) type Asked = (Tickets, Value, Call);
 
 /// Returns a request for a lock in one mode.
@@ -25,12 +24,12 @@ pub(super) fn wish(path: String, mode: LockMode) -> LockWish {
     LockWish { path, mode, permits: None, permits_max: None }
 }
 
-/// Returns a request for some permits of a lock.
+/// Returns a request for some of the `limit` permits of a lock.
 pub(super) fn lease(path: String, permits: u32, limit: u32) -> LockWish {
     LockWish { path, mode: LockMode::Semaphore, permits: Some(permits), permits_max: Some(limit) }
 }
 
-/// Returns the value for the history of a lock that is asked for.
+/// Returns the history value of a request for a lock.
 pub(super) fn told(wish: &LockWish) -> Value {
     let mut value = json!({"lock": wish.path, "mode": wish.mode});
     if let (Some(permits), Some(limit)) = (wish.permits, wish.permits_max) {
@@ -50,7 +49,8 @@ pub(super) fn one(wish: &LockWish) -> Asked {
     (Tickets::One, value, call)
 }
 
-/// Returns a request for several locks, mostly with a policy that lets no later request pass.
+/// Returns a request for several locks. Two thirds of them have the policy `strict`, with which no
+/// later request may overtake.
 pub(super) fn several(locks: Vec<LockWish>, owner: &str, client: &mut Client) -> Asked {
     let policy = if client.rng.u8(..3) == 0 { Policy::Backfill } else { Policy::Strict };
     all(locks, owner, policy)
@@ -62,7 +62,7 @@ fn all(locks: Vec<LockWish>, owner: &str, policy: Policy) -> Asked {
     (Tickets::Several, value, Call::post("/v1/multilocks").json(&body))
 }
 
-/// Acquires each set of locks that were in use together once more.
+/// Acquires once more each set of locks that were in use at the same time.
 pub(super) async fn all_again(pool: &Pool, client: &mut Client) -> Result<(), String> {
     let session = client.open_session(SESSION_TIMEOUT_MS).await?;
     for set in pool.all_sets() {

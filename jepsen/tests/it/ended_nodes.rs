@@ -1,8 +1,8 @@
-//! Nodes that end by themselves are started again when their disk was broken, and remembered in any
-//! case.
+//! Tests that the harness starts a node again that ended because of a broken disk, and records
+//! every end of a node.
 //!
-//! The nodes are shell scripts that end when a file appears; the test answers requests in their
-//! place.
+//! The nodes are shell scripts that end when a file appears. The test itself answers the requests
+//! to the nodes.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,8 +31,8 @@ struct Rig {
 }
 
 impl Rig {
-    /// Starts one node whose requests are answered here. If `ends_when_asked`, the node ends when
-    /// it is asked what it has applied.
+    /// Starts one node; this test answers its requests. With `ends_when_asked`, the node ends at
+    /// the request for its applied zxid.
     async fn start(ends_when_asked: bool) -> Rig {
         let dir = tempfile::tempdir().unwrap();
         let script = dir.path().join("script");
@@ -76,7 +76,7 @@ impl Rig {
         &mut self.cluster.nodes[0]
     }
 
-    /// Makes the node end, and waits for that.
+    /// Makes the node end, and waits for its end.
     async fn end(&mut self) {
         self.end_with(WORDS).await;
     }
@@ -92,7 +92,7 @@ impl Rig {
         until(|| self.starts() == start).await;
     }
 
-    /// Makes a file in the node's data directory, which is removed with the data.
+    /// Creates a file in the node's data directory, to see whether the data is removed.
     fn keep_a_file(&mut self) -> PathBuf {
         let dir = self.node().data_dir.clone();
         std::fs::create_dir_all(&dir).unwrap();
@@ -107,7 +107,7 @@ impl Rig {
     }
 }
 
-/// Makes the node of this directory end. It writes these words to its log before.
+/// Makes the node of this directory end, after it has written these words to its log.
 fn say_last(dir: &Path, words: &str) {
     std::fs::write(dir.join("words"), format!("{words}\n")).unwrap();
     std::fs::rename(dir.join("words"), dir.join("end")).unwrap();
@@ -167,7 +167,7 @@ async fn one_that_ends_when_its_disk_is_mended_already_is_started_again() {
 #[tokio::test]
 async fn one_that_ends_without_a_reason_is_not_excused() {
     let mut rig = Rig::start(false).await;
-    // The disk of an earlier life is no excuse for the next.
+    // A broken disk excuses only the process that ran then, not the next one.
     rig.node().break_disk(Breakage::LosesWrites);
     rig.end().await;
     rig.node().mend_disk();
@@ -214,14 +214,14 @@ async fn damage_that_no_disk_has_left_is_not_excused() {
     let kept = rig.keep_a_file();
     rig.end_with(DAMAGED).await;
     rig.recover(2).await;
-    // A full disk loses nothing that it has taken.
+    // A full disk loses no data, so a later message about damage is not excused.
     rig.node().break_disk(Breakage::Full);
     rig.end().await;
     rig.node().mend_disk();
     rig.recover(3).await;
     rig.end_with(DAMAGED).await;
     rig.recover(4).await;
-    // Lost writes are no excuse any more once the node has opened its data.
+    // Lost writes excuse damage only until the node has opened its data again.
     rig.node().break_disk(Breakage::LosesWrites);
     rig.end().await;
     rig.node().mend_disk();

@@ -1,21 +1,21 @@
-//! Promises of every lock that is held alone, and of every znode that such a lock guards. Each
-//! checker finds them broken, besides its special findings.
+//! Tests of promises that all exclusive locks share, and all znodes that an exclusive lock guards.
+//! The checker of each such workload must find a history that breaks them.
 
 use crate::written::{bad, doubtful, good};
 use jepsen::check::Workload;
 
-/// Workloads with locks that are held alone.
+/// Workloads with exclusive locks.
 const ALONE: [Workload; 3] = [Workload::Mixed, Workload::Election, Workload::Revoke];
 /// Workloads of [`ALONE`] whose holders write to a znode.
 const GUARDED: [Workload; 3] = [Workload::Election, Workload::Mixed, Workload::Revoke];
 /// Workloads of [`ALONE`] in which no waiter is overtaken, so that a token belongs to one session.
 const IN_ORDER: [Workload; 2] = [Workload::Election, Workload::Revoke];
 
-/// Operation of the calm at the end of a history.
+/// Last line of a history: the lock is granted once more in the calm at the end.
 const AGAIN: &str = r#"9 again {"lock":"l","owner":9} -> ok +"token":20 zxid=20"#;
 
-/// Returns a history in which session 1 holds and then session 2, with the second's token, its
-/// zxid, and the zxid of the first's release.
+/// Returns a history in which session 1 holds the lock, and then session 2. `token` and `at` are
+/// token and zxid of the second grant, `released` is the zxid of the first release.
 fn one_after_the_other(token: u64, at: u64, released: u64) -> String {
     format!(
         r#"
@@ -27,7 +27,7 @@ fn one_after_the_other(token: u64, at: u64, released: u64) -> String {
     )
 }
 
-/// Returns a history without zxids.
+/// Removes the zxids from a history.
 fn without_zxids(history: &str) -> String {
     let words = |line: &str| {
         let words = line.split_whitespace().filter(|word| !word.starts_with("zxid="));

@@ -1,5 +1,5 @@
-//! A free lock is granted in time, a wait ends in time, and a watcher is told in time, while
-//! nothing is broken. The histories are written by hand.
+//! Tests of the checks that, without a fault, a free lock is granted in time, a wait ends in time,
+//! and a watcher is told in time. The histories are written by hand.
 
 use jepsen::check::{Workload, check, check_worth};
 use jepsen::history::{Entry, Kind, NemesisTag, Process};
@@ -7,7 +7,7 @@ use jepsen::verdict::{Validity, Verdict};
 use serde_json::{Value, json};
 
 const MS: u64 = 1_000_000;
-/// The process whose writes show that a quorum is there.
+/// Process of the regular writes that show that there is a quorum.
 const PULSE: u64 = 999;
 
 fn entry(at_ms: u64, process: Process, kind: Kind, f: &str, value: Value) -> Entry {
@@ -68,7 +68,7 @@ fn lost(workload: Workload, history: &str) {
     assert!(verdict.has("lost-grant") && verdict.finding_count == 1, "{verdict:#?}");
 }
 
-/// Checks that nothing is found, and that this number of grants was judged.
+/// Checks that the history is judged valid, and that this number of grants was judged.
 #[track_caller]
 fn good(workload: Workload, granted: u64, history: &str) {
     let verdict = judge(workload, history);
@@ -90,13 +90,13 @@ fn handed_over(answer: &str) -> String {
 #[test]
 fn a_lost_grant_is_found_and_a_slow_one_is_not() {
     let waits = r#"1 acquire {"lock":"l","owner":2,"wait_ms":6000} ->"#;
-    // Never told: the wait ends, and the lock was free all the time.
+    // The waiter was never told of a grant, although the lock was free until its wait ended.
     lost(Workload::Lock, &handed_over(&format!("6500 {waits} fail error=not-acquired")));
-    // Told when its wait was over.
+    // The waiter was told only when its wait was over.
     lost(Workload::Lock, &handed_over(&format!(r#"6500 {waits} ok +"token":11"#)));
-    // Late, but not later than it may be.
+    // The grant came late, but within the limit.
     good(Workload::Lock, 1, &handed_over(&format!(r#"3900 {waits} ok +"token":11"#)));
-    // The wait was over before that.
+    // The wait ended within the limit.
     good(Workload::Lock, 0, &handed_over(&format!("3900 {waits} fail error=not-acquired")));
 }
 
@@ -107,16 +107,16 @@ fn waits_during_faults_and_just_after_them_are_not_judged() {
     good(Workload::Lock, 0, &with("3000 nemesis begin-kill\n3100 nemesis start-kill"));
     good(Workload::Lock, 0, &with("100 nemesis begin-kill\n200 nemesis heal {\"waits_for_nodes\":false}"));
     good(Workload::Lock, 0, &with("100 nemesis begin-kill\n200 nemesis heal {\"waits_for_nodes\":true}"));
-    // It had been lost before the fault.
+    // The grant was lost before the fault.
     lost(Workload::Lock, &with("4100 nemesis begin-kill"));
-    // Where nothing had been broken there was nothing to mend, unless a node had ended by itself.
+    // A mend without a fault does not end the calm, unless a node had ended by itself.
     let mended = |ended: &str| {
         let value = format!(r#"{{"ended_by_themselves":[{ended}],"waits_for_nodes":true}}"#);
         with(&format!("0 nemesis final-heal {value}\n10 nemesis recovered"))
     };
     lost(Workload::Lock, &mended(""));
     good(Workload::Lock, 0, &mended(r#"{"node":1}"#));
-    // The cluster does not show that it works.
+    // Without regular writes the cluster does not show that it works.
     good(Workload::Lock, 0, &with("silent"));
 }
 
@@ -144,7 +144,8 @@ fn a_lock_that_another_may_hold_is_not_free() {
     let second = r#"6500 1 acquire {"lock":"l","owner":2,"wait_ms":6000} -> fail error=not-acquired"#;
     let without_release = handed_over(second).replace("990..1000 0 release", "990..1000 0 noted");
     good(Workload::Lock, 0, &without_release);
-    // One that waits as well, but by its own view, is not in the way: one of the two was not told.
+    // Another client that waits, too, is not in the way: one of the two waits was not told of its
+    // grant.
     let both = format!(
         "{}\n600..6600 2 acquire {{\"lock\":\"l\",\"owner\":3,\"wait_ms\":6000}} -> fail error=not-acquired",
         handed_over(second)
@@ -180,7 +181,8 @@ fn a_grant_proves_that_the_holder_before_it_is_gone() {
     assert_eq!([found(11), found(9)], [true, false]);
 }
 
-/// Two tickets are kept; the first goes at 1000 ms, and the second is polled.
+/// Returns a history with a holder and two waiters that keep their tickets. The holder releases the
+/// lock at 1000 ms, and then the first waiter polls.
 fn kept(second_poll: &str) -> String {
     format!(
         r#"
@@ -196,13 +198,13 @@ fn kept(second_poll: &str) -> String {
 
 #[test]
 fn a_kept_ticket_whose_turn_has_come_is_granted_though_it_is_polled() {
-    // Those that came later are behind it, even when they do not ask.
+    // The other waiter came later and is behind it, even while it sends no request.
     let polls = |answer: &str| {
         kept(&format!(r#"5000..5500 1 await {{"lock":"l","owner":2,"ticket":"/b","wait_ms":500}} -> {answer}"#))
     };
     lost(Workload::Queue, &polls("ok"));
     good(Workload::Queue, 0, &polls(r#"ok +"token":11"#));
-    // The third one's turn has not come: the second holds, and does not know it.
+    // The third client's turn has not come: the second one may hold the lock without knowing it.
     good(Workload::Queue, 0, &kept(r#"2000..8000 2 await {"lock":"l","owner":3,"ticket":"/c","wait_ms":6000} -> ok"#));
 }
 
@@ -293,7 +295,7 @@ fn a_run_in_which_no_grant_was_judged_is_unknown() {
     assert!(none.doubts.iter().any(|doubt| doubt == "nothing was judged: granted-in-time 0"), "{none:#?}");
 }
 
-/// Judges these polls of a change that is acknowledged at 110 ms.
+/// Judges these polls against a change that is acknowledged at 110 ms.
 fn watched(polls: &str) -> Verdict {
     let change = r#"100..110 1 write {"path":"/w/a"} -> ok zxid=5"#;
     judge(Workload::Watch, &format!("{change}\n{polls}\n9000..9010 1 write {{\"path\":\"/w/b\"}} -> fail"))
@@ -310,12 +312,12 @@ fn an_event_that_comes_long_after_its_change_is_found() {
     assert_eq!(in_time.valid, Validity::Valid, "{in_time:#?}");
     assert_eq!((&in_time.figures["told-in-time"], &in_time.figures["slowest-event-ms"]), (&json!(1), &json!(10)));
     assert!(watched(&told(50, 3200)).has("late-event"));
-    // Asked again and again, and told of nothing.
+    // The watcher polled again and again, and was told of no event.
     let again = [nothing(50, 800), nothing(801, 1600), nothing(1601, 2400), nothing(2401, 3200)].join("\n");
     assert!(watched(&again).has("late-event"));
-    // It did not ask.
+    // The watcher did not poll before, so the event is in time.
     assert_eq!(watched(&told(5000, 5010)).figures["told-in-time"], 1);
-    // Something was broken.
+    // A fault was made meanwhile.
     let broken = format!("60 nemesis kill\n{}", told(50, 3200));
     assert_eq!(watched(&broken).valid, Validity::Valid);
 }
@@ -337,10 +339,10 @@ fn a_grant_within_the_delay_of_one_that_expired_is_found() {
     assert_eq!(kept.valid, Validity::Valid, "{kept:#?}");
     assert_eq!(kept.figures["delays-kept"], 1);
     assert!(judge(Workload::LockDelay, &history(2400, 1000)).has("granted-in-delay"));
-    // Without a delay it has the lock as long as it lives.
+    // Without a delay the session keeps the lock only until it expires.
     assert_eq!(judge(Workload::LockDelay, &history(1600, 0)).valid, Validity::Valid);
     assert!(judge(Workload::LockDelay, &history(1400, 0)).has("granted-in-delay"));
-    // The log's clock was set.
+    // The leader's wall clock, which measures delays, was set.
     let clocks = format!("60 nemesis clock\n{}", history(2400, 1000));
     assert_eq!(judge(Workload::LockDelay, &clocks).valid, Validity::Valid);
 }

@@ -1,7 +1,7 @@
-//! Tests that the last reads of a run are repeated until they are answered, whatever the first
-//! tries come to.
+//! Tests that the last reads of a run are repeated until they are answered, also when the first
+//! tries are refused.
 //!
-//! The test answers requests in the place of a node.
+//! The test itself answers the requests, in place of a node.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use zlock_client::api::{Outcome, ProblemType};
 
-/// Number of requests that are refused before one is answered, and the word by which they are
-/// known.
+/// Requests that the test refuses: on each connection the first `count` requests that begin with
+/// `word`.
 #[derive(Clone, Copy)]
 struct Refusals {
     word: &'static str,
@@ -63,7 +63,7 @@ fn znode() -> String {
     json!({"path": "/x", "data": "100", "stat": stat}).to_string()
 }
 
-/// Returns the reads of a run that ends at once.
+/// Runs a workload without steps, and returns the reads at its end.
 async fn reads(work: impl Work, refusals: Refusals) -> Vec<Operation> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = listener.local_addr().unwrap().to_string();

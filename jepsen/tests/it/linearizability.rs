@@ -1,4 +1,5 @@
-//! Histories written by hand are judged right, and planted bugs are found.
+//! Tests of the search for linearizability, on correct and wrong histories that are written by
+//! hand.
 
 use jepsen::models::{LockModel, LockOp, RegisterModel, RegisterOp};
 use jepsen::wgl::{Call, Verdict, check};

@@ -1,4 +1,4 @@
-//! Histories from the literature are judged as there.
+//! Tests that histories from the literature are judged as their authors say.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use jepsen::verdict::Validity;
 use jepsen::wgl::{self, Call, Model, Verdict};
 use serde_json::{Value, json};
 
-/// A queue as Herlihy and Wing specify it.
+/// Model of a FIFO queue, as Herlihy and Wing specify it.
 struct Fifo;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -71,8 +71,8 @@ fn herlihy_and_wing_queues() {
     judge(&Fifo, &h4, false);
 }
 
-/// Lamport, "On Interprocess Communication", 1986: a regular register may show the new value and
-/// then the old one while a write is under way; an atomic one may not.
+/// Lamport, "On Interprocess Communication", 1986: while a write is under way, a regular register
+/// may show the new value and then the old one. An atomic register may not.
 #[test]
 fn lamport_new_old_inversion() {
     use RegisterOp::{Read, Write};
@@ -85,8 +85,7 @@ fn lamport_new_old_inversion() {
     }
 }
 
-/// Kingsbury, "Jepsen: etcd and Consul", 2014: a leader that no longer led answered reads out of
-/// its own memory.
+/// Kingsbury, "Jepsen: etcd and Consul", 2014: a deposed leader answered reads from its own memory.
 #[test]
 fn a_deposed_leader_serves_a_stale_read() {
     use RegisterOp::{Cas, Read, Write};
@@ -104,8 +103,8 @@ fn a_deposed_leader_serves_a_stale_read() {
     }
 }
 
-/// etcd-io/etcd 11456: a waiter was given the lock although its lease had run out, while the next
-/// one held it.
+/// etcd-io/etcd issue 11456: a waiter was told that it held the lock although its lease had run
+/// out, while the next waiter held it.
 #[test]
 fn a_waiter_whose_lease_ran_out_is_no_holder() {
     use LockOp::{Acquire, Close, Release};

@@ -1,11 +1,11 @@
-//! Ends of holds: which are explained, and which break the promise.
+//! Tests of the check of lost locks: an operation of the client must explain each end of a hold.
 //!
-//! `written/mod.rs` says how histories are written.
+//! `written/mod.rs` explains how histories are written.
 
 use crate::written::{bad, good};
 use jepsen::check::Workload;
 
-/// Workloads whose locks are taken by `acquire`.
+/// Workloads whose clients take locks by the operation `acquire`.
 const ACQUIRED: [Workload; 2] = [Workload::Lock, Workload::RwLock];
 
 /// Returns a history in which session 1 holds, session 2 is granted the lock, and `then` follows.
@@ -29,7 +29,7 @@ fn a_session_that_lives_loses_no_lock() {
         bad(Workload::Queue, "lost-ticket", &two_grants("enqueue", &gone));
         bad(Workload::Queue, "two-holders", &two_grants("enqueue", &gone));
     }
-    // Its session was told later that it had been over.
+    // The client was told later that its session had expired.
     let expired = r#"
         0 await {"lock":"l","owner":1} -> fail error=ticket-gone
         0 close {"owner":1} -> fail error=session-expired"#;

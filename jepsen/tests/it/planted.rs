@@ -1,7 +1,7 @@
-//! Each planted bug is found by the checker of its workload, and the same history without it is
-//! judged good.
+//! Tests that the checker of each workload finds planted bugs, and judges the same history without
+//! the bug valid.
 //!
-//! How histories are written: see `written/mod.rs`.
+//! `written/mod.rs` explains how histories are written.
 
 use crate::written::{bad, doubtful, good, judge};
 use jepsen::check::{Workload, check_worth};
@@ -348,7 +348,7 @@ fn a_watcher_of_children_hears_each_time_that_one_comes_or_goes() {
     let (parent, data) = (r#"[5,"children_changed","/w"]"#, r#"[6,"data_changed","/w/b"]"#);
     good(Workload::Watch, &history(true, &format!("[{own},{parent},{data}]")));
     good(Workload::Watch, &history(false, &format!("[{own},{data}]")));
-    // No watcher was told: the create says that each had to be.
+    // No watcher was told, but the acknowledged create shows that all had to be told.
     bad(Workload::Watch, "lost-event", &history(true, &format!("[{own},{data}]")));
     let invented = r#"[6,"children_changed","/w"]"#;
     bad(Workload::Watch, "event-from-nowhere", &history(true, &format!("[{own},{parent},{data},{invented}]")));
@@ -464,7 +464,7 @@ fn a_run_in_which_nothing_was_judged_is_in_doubt() {
         assert_eq!(verdict.valid, Validity::Unknown, "{workload:?}: {verdict:#?}");
         assert!(verdict.doubts.iter().any(|doubt| doubt.contains("nothing was judged")), "{workload:?}: {verdict:#?}");
     }
-    // A node that has events for nobody.
+    // A run in which a watcher was told no event is in doubt, too.
     let history = |poll: &str| {
         format!(
             r#"

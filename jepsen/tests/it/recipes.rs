@@ -1,5 +1,6 @@
-//! Tests of the promises of recipes: a history that keeps a promise is judged good, and the same
-//! history with the promise broken is found.
+//! Tests of the promises of recipes (semaphores, multi-locks, elections, upgrades, revocations): a
+//! history that keeps a promise is judged valid, and the same history with a broken promise is
+//! judged invalid.
 //!
 //! `written/mod.rs` explains how histories are written.
 
@@ -22,11 +23,11 @@ fn more_permits_than_there_are_are_found() {
     let other = r#"release {"lock":"s","owner":2,"token":11} -> ok zxid=13"#;
     good(Workload::Semaphore, &history(1, release, other));
     bad(Workload::Semaphore, "over-limit", &history(2, release, other));
-    // Also when nobody knows what became of the releases: the permits were out when the second was
-    // told.
+    // The same with releases of unknown outcome, because the permits were held when the second
+    // client was told of its grant.
     let lost = |owner: u64| format!(r#"release {{"lock":"s","owner":{owner}}} -> info"#);
     bad(Workload::Semaphore, "over-limit", &history(2, &lost(1), &lost(2)));
-    // One who lost its session may have lost its permits before.
+    // A client that lost its session may have lost its permits before.
     let expired = r#"release {"lock":"s","owner":1,"token":10} -> fail error=session-expired"#;
     good(Workload::Semaphore, &history(2, expired, other));
 }
@@ -112,7 +113,8 @@ fn a_lock_that_nobody_gets_any_more_is_found() {
     }
 }
 
-/// Returns a history of two multi-locks, one after the other, with the second's answer.
+/// Returns a history of two multi-locks, one after the other. `second` is the value and answer of
+/// the second one, `until` the zxid of the first release.
 fn two_multi_locks(second: &str, until: u64) -> String {
     format!(
         r#"
@@ -181,7 +183,7 @@ fn only_a_backfill_multi_lock_may_be_passed() {
     };
     bad(Workload::Mixed, "overtaken", &history("strict", "write"));
     good(Workload::Mixed, &history("backfill", "write"));
-    // Readers may hold together, so this says nothing.
+    // Readers may hold together, so the order of their grants is free.
     good(Workload::Mixed, &history("strict", "read"));
 }
 
@@ -203,7 +205,8 @@ fn readers_of_one_grant_may_share_a_token_and_a_writer_has_its_own() {
     bad(Workload::Mixed, "falling-token", &history("write"));
 }
 
-/// Returns a history of two leaders, one after the other, with the observations of each.
+/// Returns a history of two leaders, one after the other. `first` and `second` are the observations
+/// during the term of each.
 fn two_leaders(first: &str, second: &str) -> String {
     format!(
         r#"
@@ -260,7 +263,8 @@ fn a_leader_that_is_heard_after_the_next_one_leads_is_found() {
     bad(Workload::Election, "lost-update", &written(1, 2, "[11]"));
 }
 
-/// Returns a history of two readers, of whom the first upgrades. Both then release their locks.
+/// Returns a history of a reader that upgrades and then releases both holds. `upgraded` is the
+/// answer to the upgrade, `between` has the operations after it.
 fn an_upgrade(upgraded: &str, between: &str) -> String {
     format!(
         r#"
@@ -286,7 +290,8 @@ fn a_reader_or_a_writer_beside_an_upgraded_writer_is_found() {
     good(Workload::Mixed, &an_upgrade(held, ""));
     bad(Workload::Mixed, "two-holders", &an_upgrade(held, &other("read", 12, 13)));
     bad(Workload::Mixed, "two-holders", &an_upgrade(held, &other("write", 12, 13)));
-    // While it waits to write it still reads: others who did before may go on, and nobody writes.
+    // While the upgrade waits, the client still holds the read lock. Earlier readers may go on, but
+    // no other client may write.
     let await_it = r#"0 await {"lock":"l","owner":1,"mode":"write","upgrade":1} -> ok +"token":11 zxid=14"#;
     let waits = |mode: &str| {
         let other = other(mode, 12, 13).replace(r#""token":12"#, r#""token":9"#);
@@ -294,7 +299,7 @@ fn a_reader_or_a_writer_beside_an_upgraded_writer_is_found() {
     };
     good(Workload::Mixed, &waits("read"));
     bad(Workload::Mixed, "two-holders", &waits("write"));
-    // The log alone shows it, when the clients' times do not.
+    // Only the zxids show the overlap; on the clients' clock the holds are apart.
     let late = other("read", 16, 18).replace("owner\":2", "owner\":3");
     good(Workload::Mixed, &format!("{}{late}", an_upgrade(held, "")));
     let early = other("read", 12, 18);
@@ -318,7 +323,7 @@ fn a_second_upgrade_is_refused_and_a_first_one_is_not() {
     bad(Workload::Mixed, "refused-alone", &alone);
     let over = format!("{}\n{refused}", waits(""));
     bad(Workload::Mixed, "refused-alone", &over);
-    // One of unknown outcome may be there still.
+    // An upgrade of unknown outcome may still be in the queue.
     good(
         Workload::Mixed,
         &format!("{}\n{alone}", second("info").replace("owner\":2", "owner\":3").replace("1 up", "5 up")),
@@ -344,8 +349,8 @@ fn a_write_between_the_read_and_the_upgrade_is_found_and_a_downgrade_that_waits(
     bad(Workload::Mixed, "downgrade-waits", &history("[1]", "zxid=12"));
 }
 
-/// Returns a history in which a holder is asked for its lock with a deadline, with the holder's
-/// actions.
+/// Returns a history in which a client revokes a lock with a deadline. `holder` has the holder's
+/// operations afterwards, `past` the read of the lock's history.
 fn a_revocation(holder: &str, past: &str) -> String {
     format!(
         r#"
@@ -391,7 +396,7 @@ fn a_lock_that_is_taken_away_early_or_unasked_is_found() {
     let told = |due_ms: u64| format!("{LISTENS}+\"asked\":true,\"due_ms\":{due_ms} zxid=13\n{}", append(13));
     good(Workload::Revoke, &a_revocation(&told(1_500), &past("revoked", 14, 1_500)));
     bad(Workload::Revoke, "taken-early", &a_revocation(&told(1_501), &past("revoked", 14, 1_500)));
-    // A client may have set an earlier deadline since.
+    // Another client may have set an earlier deadline afterwards.
     let sooner = format!("{}\n{}", told(9_000), r#"3 revoke {"lock":"l","deadline_ms":0} -> info"#);
     good(Workload::Revoke, &a_revocation(&sooner, &past("revoked", 14, 1_500)));
     let unasked =
@@ -401,7 +406,8 @@ fn a_lock_that_is_taken_away_early_or_unasked_is_found() {
 
 #[test]
 fn a_deadline_that_acts_late_is_found_where_the_cluster_worked_all_the_time() {
-    // 20 ms each: the deadline is over after 25 of them, the slack after 100 more.
+    // Each operation takes 20 ms: the deadline is over after 25 operations, the tolerance after 100
+    // more.
     let other = |count: usize, answer: &str| {
         let line = format!("3 revoke {{\"lock\":\"other\",\"deadline_ms\":null}} -> {answer}\n");
         line.repeat(count)
@@ -415,7 +421,7 @@ fn a_deadline_that_acts_late_is_found_where_the_cluster_worked_all_the_time() {
     };
     bad(Workload::Revoke, "taken-late", &uses(&works(140)));
     good(Workload::Revoke, &uses(&works(120)));
-    // Without a leader for a while: nobody can say what the next one has had time for.
+    // Without a leader for a while, lateness is not judged.
     good(Workload::Revoke, &uses(&format!("{}{}{}", works(60), other(60, "fail error=unavailable"), works(20))));
 }
 

@@ -1,5 +1,5 @@
-//! Random register histories: two checkers agree, planted faults are found, and long histories are
-//! decided fast.
+//! Tests with random histories of registers: two checkers agree, planted faults are found, and long
+//! histories are decided fast.
 
 use std::time::{Duration, Instant};
 
@@ -48,7 +48,7 @@ fn history(rng: &mut fastrand::Rng, ops: usize, processes: u64, info_percent: u8
     calls
 }
 
-/// Lets one read answer a value that another operation wrote.
+/// Plants a fault: changes the answer of one read to a value that another operation wrote.
 fn plant(rng: &mut fastrand::Rng, calls: &mut [Call<RegisterOp>]) {
     let reads: Vec<usize> = (0..calls.len()).filter(|i| matches!(calls[*i].op, RegisterOp::Read(_))).collect();
     let values: Vec<i64> = calls
@@ -94,7 +94,7 @@ fn ten_thousand_operations_of_twenty_processes_are_decided_in_seconds() {
     let calls = history(&mut rng, 10_000, 20, 10);
     assert_eq!(decide(&calls), ZoneVerdict::Linearizable);
     let mut stale = calls;
-    // The last read answers the first value, long overwritten.
+    // The last read is changed to answer the first value, which was overwritten long before.
     let first = stale.iter().find_map(|call| match call.op {
         RegisterOp::Write(value) if call.complete.is_some() => Some(value),
         _ => None,

@@ -1,4 +1,4 @@
-//! Facts of the logs are judged. Facts and histories are written by hand.
+//! Tests of the check of facts from nodes' logs. Facts and histories are written by hand.
 
 use jepsen::check::Workload;
 use jepsen::check::replayed::{NodeFacts, check};
@@ -7,7 +7,7 @@ use jepsen::verdict::{Validity, Verdict};
 
 const DIGEST: &str = r#""digest":"aa""#;
 
-/// A node whose log begins at zxid 0 and has these facts.
+/// Returns a node whose log begins at zxid 0 and has these facts.
 fn node(id: u64, facts: &str) -> NodeFacts {
     node_between(id, 0, facts, &format!(r#"{{"fact":"applied","zxid":100,"index":100,"term":1,{DIGEST}}}"#))
 }
@@ -87,7 +87,7 @@ fn nodes_whose_logs_tell_different_facts_are_found() {
     assert!(verdict.has("logs-differ"), "{verdict:#?}");
     let (fewer, digest) =
         (r#"{"fact":"applied","zxid":9,"digest":"aa"}"#, r#"{"fact":"applied","zxid":100,"digest":"bb"}"#);
-    // What one of them has not applied, or has in its snapshot only, is not compared.
+    // Entries that one node has not applied, or has only in its snapshot, are not compared.
     assert_eq!(judge(&[node(1, &grant), node_between(2, 0, "", fewer)], "").findings, []);
     assert_eq!(judge(&[node(1, &grant), node_between(2, 50, &grant, &fewer.replace('9', "90"))], "").findings, []);
     assert!(judge(&[node(1, &grant), node_between(2, 0, &grant, digest)], "").has("replays-differ"));
@@ -114,7 +114,7 @@ fn what_clients_were_told_is_in_the_log() {
     };
     assert_eq!(without_zxid(10).valid, Validity::Valid);
     assert!(without_zxid(12).has("not-in-log"));
-    // No log reaches so far.
+    // The answer's zxid is behind the end of all logs, so it is not judged.
     assert_eq!(told("acquire", 11, 101).findings, []);
 }
 

@@ -1,5 +1,5 @@
-//! Histories of locks with many operations of unknown outcome are decided, with the same verdict as
-//! a search of all orders.
+//! Tests that histories of locks with many operations of unknown outcome are decided, with the same
+//! verdict as by a search of all orders.
 
 use jepsen::check::{Workload, check_operations};
 use jepsen::history::{Kind, Operation};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// Number of random histories.
 const SEEDS: u64 = 8_000;
 
-/// One operation on lock `l`.
+/// Returns an operation; its outcome is unknown if `complete` is `None`.
 fn operation(f: &str, value: Value, call: u64, complete: Option<u64>) -> Operation {
     Operation {
         process: call,
@@ -45,7 +45,8 @@ fn at_random(rng: &mut fastrand::Rng) -> Vec<(&'static str, u64, u64, Option<u64
     let owners = rng.u64(2..4);
     let known = rng.u8(30..80);
     let mut times: Vec<u64> = (0..2 * len as u64).collect();
-    // Neighbours change places, so that operations overlap but mostly come one after the other.
+    // Neighbouring times are swapped, so that some operations overlap, but most come one after the
+    // other.
     for _ in 0..2 * len {
         let at = rng.usize(1..2 * len);
         times.swap(at - 1, at);
@@ -60,8 +61,8 @@ fn at_random(rng: &mut fastrand::Rng) -> Vec<(&'static str, u64, u64, Option<u64
     operations
 }
 
-/// Checks that the search, the checker that leaves out useless operations, and the search of all
-/// orders agree.
+/// Checks that [`wgl::check`], the checker of the workload (which leaves out useless operations)
+/// and [`some_order`] agree. Returns whether an order exists.
 #[track_caller]
 fn agree<M: Model>(workload: Workload, model: &M, calls: &[Call<M::Op>], operations: &[Operation]) -> bool {
     let possible = some_order(model, calls, &model.initial(), 0);
@@ -163,8 +164,7 @@ fn of_a_mutex(rng: &mut fastrand::Rng, rounds: usize, waiting_max: usize) -> Vec
         let (owner, asked) = waiting.remove(rng.usize(..waiting.len()));
         token += 1;
         if rng.u8(..100) < 10 {
-            // Nobody hears whether it got the lock, nor whether its session ended, and both happen
-            // or both do not.
+            // Acquire and close have no answer. Both were applied or neither, so the lock is free.
             operations.push(operation("acquire", of(owner), asked, None));
             operations.push(operation("close", json!({"owner": owner}), tick(), None));
             continue;
@@ -192,8 +192,7 @@ fn hundreds_of_unknown_outcomes_are_decided() {
             let verdict = check_operations(workload, &operations);
             assert_eq!(verdict.valid, Validity::Valid, "seed {seed}: {verdict:#?}");
 
-            // One releases at the end what it has not got: no order explains that, whatever else
-            // happened.
+            // Session 0 releases a lock that it never acquired, which no order explains.
             let last =
                 operations.iter().map(|operation| operation.call.max(operation.time.1)).max().unwrap_or_default();
             let nobody = json!({"lock": "l", "owner": 0});

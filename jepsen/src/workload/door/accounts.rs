@@ -1,4 +1,4 @@
-//! Accounts: znodes whose numbers change together.
+//! Operations on accounts: znodes with a number each, which transactions change together.
 
 use jute::{MultiOp, MultiResult, PathVersion};
 use testkit::zookeeper::{Failure, Reply};
@@ -19,7 +19,7 @@ pub(crate) struct Seen {
     pub(crate) version: i32,
 }
 
-/// Operations on accounts, which are named by their paths.
+/// Operations on accounts. An account is named by its path.
 impl Door {
     /// Tells whether a read shows all accounts as they were at one moment, perhaps in the past, as
     /// a multiRead of ZooKeeper's protocol does. Otherwise the accounts are read one after the
@@ -28,7 +28,7 @@ impl Door {
         matches!(self, Door::ZooKeeper(_))
     }
 
-    /// Reads accounts.
+    /// Reads the accounts at these paths.
     pub(crate) async fn look(&self, client: &mut Client, paths: &[String]) -> Told<Vec<Seen>> {
         if let Door::ZooKeeper(door) = self {
             return told(Effect::Read, door.read_all(paths).await.map(|(reply, seen)| (seen, reply, None)));
@@ -42,7 +42,7 @@ impl Door {
                 Some(Seen { balance, version: node.stat.version })
             });
             let Some(seen) = seen else {
-                // An account that holds no number fails the whole read.
+                // The whole read fails if one account cannot be read or holds no number.
                 last.outcome = Kind::Fail;
                 return Err(last);
             };

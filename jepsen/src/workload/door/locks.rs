@@ -1,9 +1,9 @@
-//! Sessions, and locks that are held in them.
+//! Operations on sessions and locks.
 //!
-//! Over ZooKeeper's protocol a lock is the recipe of ZooKeeper's documentation, with the names and
-//! the order of kazoo for some locks and of Curator for the others. A client makes an ephemeral
-//! sequential child of the lock, and holds the lock when no child that counts is before its own.
-//! Until then it watches the last child before its own.
+//! Over ZooKeeper's protocol a lock is the lock recipe of ZooKeeper's documentation, with the names
+//! and the order of kazoo for some locks and of Curator for the others. A client creates an
+//! ephemeral sequential child of the lock, and holds the lock when no counted child is before its
+//! own. Until then it watches the last child before its own.
 
 use std::time::Duration;
 
@@ -28,13 +28,13 @@ enum Recipe {
 }
 
 impl Recipe {
-    /// Recipe of all clients of a lock.
+    /// Returns the recipe that all clients of this lock use.
     fn of(lock: &str) -> Recipe {
         let sum = lock.bytes().fold(0, u8::wrapping_add);
         if sum.is_multiple_of(2) { Recipe::Kazoo } else { Recipe::Curator }
     }
 
-    /// Name of a node, up to its number.
+    /// Returns the name of a client's node, without the sequence number at its end.
     fn name(self, id: u64) -> String {
         match self {
             Recipe::Kazoo => format!("{id:032x}__lock__"),
@@ -50,7 +50,7 @@ impl Recipe {
         }
     }
 
-    /// Key by which nodes are ordered; `None` for a child that is not counted.
+    /// Returns the key by which children are ordered; `None` for a child that the recipe ignores.
     fn key(self, name: &str) -> Option<&str> {
         match self {
             Recipe::Kazoo => {
@@ -62,7 +62,7 @@ impl Recipe {
     }
 }
 
-/// A lock that is asked for.
+/// Parameters of a request for a lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish<'a> {
     /// Path of the lock.
@@ -71,23 +71,23 @@ pub(crate) struct Wish<'a> {
     pub(crate) mode: &'a str,
     /// Whether the owner may take the lock again.
     pub(crate) reentrant: bool,
-    /// Time to wait in the queue.
+    /// Longest time to wait in the queue.
     pub(crate) wait: Duration,
 }
 
-/// A lock that was granted.
+/// Result of a request that was granted the lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Taken {
-    /// Ticket or path by which the lock is released.
+    /// Ticket over HTTP, or path of the client's node over ZooKeeper's protocol. Releases the lock.
     pub(crate) ticket: String,
     /// The fencing token.
     pub(crate) token: u64,
-    /// Number of times that the owner holds the lock now.
+    /// Number of holds that the owner has now; 1 unless the lock is reentrant.
     pub(crate) holds: u64,
 }
 
 impl Door {
-    /// Opens a session, and retries until a minute is over.
+    /// Opens a session. Retries for up to a minute.
     pub(crate) async fn open(&self, client: &mut Client, timeout_ms: u64) -> Result<Session, String> {
         match self {
             Door::Http => client.open_session(timeout_ms).await,
@@ -97,7 +97,7 @@ impl Door {
 }
 
 impl Session {
-    /// Closes the session, in one try.
+    /// Sends one request to close the session.
     pub(crate) async fn close(&self, client: &mut Client) -> Answer {
         let Some(zk) = &self.zk else {
             return client.send(Call::delete(format!("/v1/sessions/{}", self.id)).session(&self.key)).await;
@@ -120,7 +120,7 @@ impl Session {
         }
     }
 
-    /// Releases a lock in one try. Returns the number of holds that are left.
+    /// Sends one request to release a lock. Returns the number of holds that the owner has left.
     pub(crate) async fn release(&mut self, ticket: &str, client: &mut Client) -> Told<u64> {
         if let Some(zk) = &mut self.zk {
             maybe_hop(zk, client);
@@ -156,15 +156,16 @@ async fn acquire(zk: &mut Zk, wish: &Wish<'_>, client: &mut Client) -> Told<Take
         }
         Err(failure) => failure,
     };
-    // The own node must not stay in the queue after a failure.
+    // After a failure the client's node must not stay in the queue.
     match give_up(zk, &created.path, failure).await {
         Ok(failure) => told(Effect::Read, Err(failure)),
         Err(failure) => told(Effect::Write, Err(failure)),
     }
 }
 
-/// Makes a protocol violation of a missing lock node. The server checks the session before the
-/// znode, and only the owner deletes it, so its session should have ended, too.
+/// Turns the error that a lock node is missing into a violation of the protocol. A node of a living
+/// session cannot be missing: only its owner deletes it. For an ended session the server would
+/// report that the session has expired, because it checks the session first.
 fn vanished(failure: Failure) -> Failure {
     match failure {
         Failure::Refused(error::NO_NODE) => Failure::Wrong("a lock node is gone while its session lives".into()),
@@ -177,7 +178,7 @@ async fn enqueue(zk: &Zk, lock: &str, id: u64) -> Result<(Reply, PathStat), Fail
     let node = format!("{lock}/{}", Recipe::of(lock).name(id));
     match create2(zk, &node, create_flags::EPHEMERAL_SEQUENTIAL).await {
         Err(Failure::Refused(error::NO_NODE)) => {
-            // A failure here has no effect that matters.
+            // A failure here counts as a request that was not sent: an empty lock has no effect.
             ensure(zk, lock)
                 .await
                 .map_err(|failure| Failure::NotSent(format!("the lock was not made: {failure:?}")))?;
@@ -187,7 +188,8 @@ async fn enqueue(zk: &Zk, lock: &str, id: u64) -> Result<(Reply, PathStat), Fail
     }
 }
 
-/// Waits until no child of the lock is before this one. Returns the answer that showed it.
+/// Waits until no counted child of the lock is before this one. Returns the answer that showed
+/// this.
 async fn wait(zk: &mut Zk, lock: &str, created: &PathStat, time: Duration) -> Result<Reply, Failure> {
     let (deadline, recipe) = (Instant::now() + time, Recipe::of(lock));
     let own = created.path.rsplit('/').next().unwrap_or_default();
@@ -219,7 +221,7 @@ async fn wait(zk: &mut Zk, lock: &str, created: &PathStat, time: Duration) -> Re
     }
 }
 
-/// Finds the reason for which a client does not see its own lock node, by a write.
+/// Finds out by a delete why a client does not see its own lock node, and returns that failure.
 async fn still_there(zk: &Zk, node: &str) -> Failure {
     match zk.ask(Request::Delete(any_version(node))).await {
         Ok(_) => Failure::Wrong("a client does not see its own lock node".into()),
@@ -228,7 +230,7 @@ async fn still_there(zk: &Zk, node: &str) -> Failure {
 }
 
 /// Deletes the client's node from the queue. Returns `Ok` with the reason for giving up when the
-/// node is certainly gone, and `Err` when it may be there.
+/// node is certainly gone, and `Err` when the node may still be there.
 async fn give_up(zk: &Zk, node: &str, why: Failure) -> Result<Failure, Failure> {
     if matches!(why, Failure::Expired) {
         return Ok(why);
@@ -239,7 +241,7 @@ async fn give_up(zk: &Zk, node: &str, why: Failure) -> Result<Failure, Failure> 
     match zk.ask(Request::Delete(any_version(node))).await.map_err(vanished) {
         Ok(_) => Ok(why),
         Err(Failure::Expired) => Ok(Failure::Expired),
-        // The node may still be there.
+        // A delete that was not sent leaves the node there, so the acquire has an unknown outcome.
         Err(Failure::NotSent(why)) => Err(Failure::Broken(why)),
         Err(failure) => Err(failure),
     }

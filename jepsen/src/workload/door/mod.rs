@@ -1,8 +1,9 @@
-//! Operations of workloads that are independent of the door.
+//! Operations of workloads over either door. A door is a server of zlock for clients: HTTP, or
+//! ZooKeeper's protocol.
 //!
-//! A workload says what clients do and what the history contains. Each file here does one kind of
-//! operation over HTTP and over ZooKeeper's protocol. Znodes that an operation needs are made over
-//! HTTP before the workload begins.
+//! A workload says what clients do and what the history contains. Each file here implements one
+//! kind of operation over HTTP and over ZooKeeper's protocol. Znodes that an operation needs are
+//! created over HTTP before the workload begins.
 
 mod accounts;
 mod locks;
@@ -28,23 +29,25 @@ pub(crate) use watching::{Change, Following, Poll};
 
 /// Timeout of sessions, longer than any fault, so that they do not expire.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
-/// Rate of steps before which a client changes to another node: one in this many.
+/// Share of steps before which a client of ZooKeeper's protocol changes to another node: one in
+/// this many.
 const HOP_EVERY: u32 = 20;
 
-/// Result of an operation with its answer, or an answer without a result.
+/// Result of an operation together with its answer, or the answer alone after a failure.
 pub(crate) type Told<T> = Result<(T, Answer), Answer>;
 
-/// Doors of a cluster, and the kind of door that workers use; HTTP by default.
+/// Doors of a cluster, and the choice which of them workers use; HTTP by default.
 #[derive(Default)]
 pub struct Doors {
-    /// Kind of door that workers use.
+    /// Doors that workers use.
     pub which: crate::runner::Door,
-    /// `host:port` of each node's ZooKeeper door.
+    /// Address (`host:port`) of each node for ZooKeeper's protocol.
     pub zookeeper: Arc<[String]>,
 }
 
 impl Doors {
-    /// Returns a worker's door, on which no session is open yet.
+    /// Returns the door of the worker with this index, without a session. With both doors in use,
+    /// workers with an even index use HTTP.
     pub(super) fn of_worker(&self, index: usize) -> Door {
         let http = match self.which {
             crate::runner::Door::Http => true,
@@ -55,16 +58,17 @@ impl Doors {
     }
 }
 
-/// Door through which a worker acts.
+/// Door that one worker uses.
 pub enum Door {
-    /// The HTTP door: each request goes to any node.
+    /// HTTP: each request goes to a random node.
     Http,
-    /// The ZooKeeper door.
+    /// ZooKeeper's protocol.
     ZooKeeper(ZooKeeper),
 }
 
 impl Door {
-    /// Prepares a step: opens a session over ZooKeeper's protocol if there is none.
+    /// Prepares a step over ZooKeeper's protocol: opens a session if there is none, and sometimes
+    /// moves to another node.
     pub(super) async fn enter(&mut self, client: &mut Client) -> Result<(), String> {
         if let Door::ZooKeeper(door) = self {
             if door.zk.is_none() {
@@ -75,7 +79,7 @@ impl Door {
         Ok(())
     }
 
-    /// Drops the session when this answer shows that it is over.
+    /// Drops the session of ZooKeeper's protocol if this answer shows that it is over.
     pub(super) fn after(&mut self, answer: &Answer) {
         if let Door::ZooKeeper(door) = self
             && is_over(answer)
@@ -85,8 +89,8 @@ impl Door {
     }
 }
 
-/// A client with a session at one node, opened when it is first needed and again when its session
-/// is over.
+/// A client of ZooKeeper's protocol. Its session is opened when it is first needed, and anew when
+/// the session is over.
 pub struct ZooKeeper {
     addrs: Arc<[String]>,
     zk: Option<Zk>,
@@ -110,21 +114,23 @@ fn none_open() -> Failure {
     Failure::NotSent("no session is open".into())
 }
 
-/// Moves a client to another node at random.
+/// Moves a client to the next node, in one of [`HOP_EVERY`] calls.
 fn maybe_hop(zk: &Zk, client: &mut Client) {
     if client.rng.u32(..HOP_EVERY) == 0 {
         zk.hop();
     }
 }
 
-/// Tells whether the session can be used no more: it has ended, or its node broke the protocol.
+/// Tells whether an answer shows that the session cannot be used any more: it has ended, or its
+/// node violated the protocol.
 pub(super) fn is_over(answer: &Answer) -> bool {
     answer.is_problem("session-expired")
         || answer.is_problem("auth-failed")
         || answer.error.as_deref().is_some_and(|error| error.starts_with(WRONG))
 }
 
-/// Judges a result over ZooKeeper's protocol, with its reply and the zxid of a write.
+/// Makes a judged answer from a result over ZooKeeper's protocol, its reply and the zxid of the
+/// write.
 fn told<T>(effect: Effect, result: Result<(T, Reply, Option<u64>), Failure>) -> Told<T> {
     match result {
         Ok((told, reply, zxid)) => {
@@ -140,8 +146,8 @@ fn answer<T>(told: Told<T>) -> Answer {
     told.map_or_else(|answer| answer, |(_, answer)| answer)
 }
 
-/// Returns the zxid of a write from the znode's stat, because the reply's header may have a later
-/// one.
+/// Returns a zxid from the stat of a written znode; `None` if it is negative. The zxid in the
+/// header of the reply is not used, because it may be later than the write.
 fn zxid(number: i64) -> Option<u64> {
     u64::try_from(number).ok()
 }
@@ -151,7 +157,7 @@ fn create(path: &str, flags: i32) -> CreateRequest {
     CreateRequest { path: path.into(), data: Vec::new().into(), acl, flags }
 }
 
-/// Makes a persistent znode unless it is there.
+/// Creates a persistent znode unless it exists.
 async fn ensure(zk: &Zk, path: &str) -> Result<(), Failure> {
     match zk.ask(Request::Create(op::CREATE, create(path, create_flags::PERSISTENT))).await {
         Ok(_) | Err(Failure::Refused(error::NODE_EXISTS)) => Ok(()),
@@ -171,11 +177,11 @@ fn any_version(path: &str) -> PathVersion {
     PathVersion { path: path.into(), version: -1 }
 }
 
-/// Makes a transaction that ends with a set of `marker`, whose stat has the zxid of the
-/// transaction.
+/// Makes a transaction that also sets the znode `marker`, to get the zxid of the transaction from
+/// its stat.
 ///
-/// The header of a multi's reply may have a later zxid than the transaction, and the results of
-/// checks and deletes have none.
+/// The zxid in the header of a multi's reply may be later than the transaction, and the results of
+/// checks and deletes have no zxid.
 async fn marked(zk: &Zk, mut ops: Vec<MultiOp>, marker: &str) -> Result<((), Reply, Option<u64>), Failure> {
     ops.push(MultiOp::SetData(set(marker, "", -1)));
     let (reply, results) = transact(zk, ops).await?;

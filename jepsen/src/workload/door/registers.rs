@@ -1,4 +1,4 @@
-//! Registers, each the data of one znode.
+//! Operations on registers. A register is the data of one znode.
 
 use jute::{DataStat, PathOnly, Request};
 use testkit::zookeeper::{Failure, Reply};
@@ -14,7 +14,7 @@ use crate::http::Call;
 pub(crate) struct Register {
     /// Value of the register; `None` before the first write.
     pub value: Option<i64>,
-    /// Number of writes to the register.
+    /// Version of the znode: the number of writes since its creation.
     pub version: i32,
 }
 
@@ -23,7 +23,7 @@ fn url(path: &str) -> String {
 }
 
 impl Door {
-    /// Makes an empty register in one try. Returns true when it is there.
+    /// Sends one request to create an empty register. Returns true if the register exists then.
     pub(crate) async fn make(&self, client: &mut Client, path: &str) -> bool {
         let Door::ZooKeeper(door) = self else {
             let answer = client.send(Call::post(url(path))).await;
@@ -35,8 +35,8 @@ impl Door {
         }
     }
 
-    /// Reads a register. A read that is not `current` may be old. A current read over ZooKeeper's
-    /// protocol is a sync and a getData, sent together.
+    /// Reads a register. Without `current` the read is local and may return an old value. A current
+    /// read over ZooKeeper's protocol is a sync and a getData, sent together.
     pub(crate) async fn read(&self, client: &mut Client, path: &str, current: bool) -> Told<Register> {
         if let Door::ZooKeeper(door) = self {
             let looked = door.look(path, current).await;
@@ -49,7 +49,7 @@ impl Door {
         Ok((Register { value, version: znode.stat.version }, answer))
     }
 
-    /// Writes a register. With a `version` it must still have that version.
+    /// Writes a register. With a `version`, the write fails unless the register has that version.
     pub(crate) async fn write(&self, client: &mut Client, path: &str, value: i64, version: Option<i32>) -> Answer {
         if let Door::ZooKeeper(door) = self {
             let done = async { set_data(door.zk()?, path, &value.to_string(), version.unwrap_or(-1)).await };

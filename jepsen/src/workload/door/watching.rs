@@ -1,4 +1,4 @@
-//! Changes of znodes below a root, and followers that are told of them.
+//! Changes of znodes below a root, and followers (watchers) that are told of the changes.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::answer::{Answer, Effect};
 use crate::client::Client;
 use crate::http::Call;
 
-/// Time for which events are gathered before the node is asked how far it is.
+/// Time for which events are collected before the node is asked for its zxid.
 const GATHERED: Duration = Duration::from_millis(20);
 
 /// Change of a znode.
@@ -37,40 +37,41 @@ pub(crate) struct Batch {
 /// Parameters of one poll.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Poll {
-    /// Zxid at which the last poll ended.
+    /// Zxid up to which the last poll told all events.
     pub(crate) since: u64,
     /// Time to wait for an event.
     pub(crate) wait: Duration,
-    /// Whether the poll skips events since the last one, as the negative control does.
+    /// Whether the poll skips the events since the last poll, as the negative control does.
     pub(crate) careless: bool,
 }
 
-/// Position of a follower with a persistent recursive watch.
+/// Position of a follower that uses a persistent recursive watch of ZooKeeper's protocol.
 #[derive(Default)]
 pub(crate) struct Following {
     connection: u64,
-    /// Events that are later than the zxid of the last answer.
+    /// Events that came already and are later than the zxid of the last answer.
     early: Vec<Event>,
 }
 
-/// Changes, and polls for them. Over HTTP each poll goes to any node. Over ZooKeeper's protocol a
-/// follower takes the events that have come, and asks the node for its zxid. Events up to that zxid
-/// must have come before the answer. A follower that changes to another node may miss events, so it
-/// begins anew.
+/// Changes of znodes, and polls for them. Over HTTP each poll goes to a random node. Over
+/// ZooKeeper's protocol a follower collects the events that have come, and asks the node for its
+/// zxid. Events up to that zxid must have come before the answer. A follower that changes to
+/// another node may miss events, so it begins anew.
 impl Door {
-    /// Time that a poll waits for an event.
+    /// Returns the time that a poll waits for an event.
     pub(crate) fn wait(&self) -> Duration {
         Duration::from_millis(if self.follows_one_node() { 300 } else { 800 })
     }
 
-    /// Tells whether a follower begins anew after a request without an answer, because it may have
-    /// missed events. Such a follower is told of each child, as in ZooKeeper, but not that the
-    /// children of the root have changed.
+    /// Tells whether a follower stays at one node, as over ZooKeeper's protocol. After a failed
+    /// poll it begins anew, because it may have missed events. It gets no events that the children
+    /// of a znode have changed, only the events of the children themselves.
     pub(crate) fn follows_one_node(&self) -> bool {
         matches!(self, Door::ZooKeeper(_))
     }
 
-    /// Makes a change. Over ZooKeeper's protocol a delete also sets the znode `marker`.
+    /// Makes a change. Over ZooKeeper's protocol a delete also sets the znode `marker`, to get a
+    /// zxid.
     pub(crate) async fn change(&self, client: &mut Client, path: &str, change: Change, marker: &str) -> Answer {
         let Door::ZooKeeper(door) = self else {
             let url = format!("/v1/znodes{path}");
@@ -96,8 +97,8 @@ impl Door {
         answer(told(Effect::Write, done.await))
     }
 
-    /// Begins to follow a root, or begins anew. Returns the zxid from which on events will come.
-    /// Over ZooKeeper's protocol that is the node's zxid when it sets the watch.
+    /// Begins to follow a root, or begins anew. Returns the zxid after which events will be told.
+    /// Over ZooKeeper's protocol this is the node's zxid when it sets the watch.
     pub(crate) async fn reset(&mut self, client: &mut Client, root: &str, place: &mut Following) -> Told<u64> {
         let Door::ZooKeeper(door) = self else {
             let answer = client.send(Call::get(format!("/v1/znodes{root}"))).await;
@@ -117,8 +118,7 @@ impl Door {
         told(Effect::Read, done.await)
     }
 
-    /// Asks for the events after `since`. A `careless` follower misses the events between two
-    /// polls.
+    /// Asks for the events after `poll.since`.
     pub(crate) async fn poll(
         &mut self,
         client: &mut Client,
@@ -164,8 +164,8 @@ async fn gather(zk: &mut Zk, root: &str, place: &mut Following, poll: Poll) -> R
     if let Some(event) = events.iter().find(|event| event.zxid == 0) {
         return Err(Failure::Wrong(format!("an event without a zxid: {event:?}")));
     }
-    // Events that came before the answer may be later than it; they are kept for the next poll.
-    // Events that come after the answer must be later.
+    // An event that came before the answer may have a later zxid; it is kept for the next poll.
+    // An event that comes after the answer must have a later zxid.
     let (told, early): (Vec<Event>, Vec<Event>) =
         events.into_iter().partition(|event| event.place < reply.place && event.zxid <= reply.zxid);
     place.early = early;

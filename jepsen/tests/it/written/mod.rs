@@ -1,8 +1,8 @@
-//! Histories that are written by hand.
+//! Parser of histories that are written by hand.
 //!
-//! A history is written as one operation a line, `process f value -> ok`, with what came back
-//! behind it: a value of its own, or `+"token":10` for more fields of the one that was asked with,
-//! and `zxid=N` or `error=NAME`. No operation begins before the one above has ended.
+//! Each line is one operation, `process f value -> outcome`, followed by the parts of its answer: a
+//! value, or `+"token":10` to add fields to the value of the invocation, and `zxid=N` or
+//! `error=NAME`. An operation begins after the operation in the line above has ended.
 
 #![allow(dead_code, reason = "not every file uses all of it")]
 
@@ -11,10 +11,10 @@ use jepsen::history::{Entry, Kind, Process};
 use jepsen::verdict::{Validity, Verdict};
 use serde_json::Value;
 
-/// Ten milliseconds pass between the beginning and the end of an operation, and until the next.
+/// Time of an operation, and pause before the next one: 10 ms.
 const STEP_NS: u64 = 10_000_000;
 
-/// Returns the beginning and the end of a line's operation.
+/// Returns the invocation and the completion of the operation in a line.
 fn operation((number, line): (usize, &str)) -> [Entry; 2] {
     let json = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_else(|error| panic!("{line}: {error}"));
     let mut words = line.split_whitespace();
@@ -53,7 +53,7 @@ pub(crate) fn entries(history: &str) -> Vec<Entry> {
     history.lines().filter(|line| !line.trim().is_empty()).enumerate().flat_map(operation).collect()
 }
 
-/// Returns the checker's verdict.
+/// Returns the verdict of the workload's checker on a history.
 pub(crate) fn judge(workload: Workload, history: &str) -> Verdict {
     check(workload, &entries(history))
 }

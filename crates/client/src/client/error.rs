@@ -1,4 +1,4 @@
-//! Errors of calls, in three kinds that are never mixed.
+//! Errors of calls, of three kinds: refused, unavailable, and of unknown outcome.
 
 use crate::api::{Problem, ProblemType};
 
@@ -20,10 +20,12 @@ pub enum Error {
     /// No node accepted the call in time. Nothing was done.
     #[error("unavailable: {reason}")]
     Unavailable {
-        /// The answer of the last node, or the reason for which it could not be reached.
+        /// For each endpoint that was tried, its last answer, or the reason for which it could not
+        /// be reached.
         reason: String,
     },
-    /// The call was sent and no answer came: it may have been carried out, or may still be.
+    /// The call was sent and no answer came: it may have been carried out, or may be carried out
+    /// later.
     #[error("outcome unknown: {reason}")]
     Unknown {
         /// Description of the failure, for people.
@@ -83,7 +85,7 @@ impl Error {
         Error::refused(serde_json::from_value(problem).expect("it has all that a problem must have"))
     }
 
-    /// Returns the error for a wait whose session was lost.
+    /// Returns the error for a call that ended because its session was lost.
     pub(crate) fn session_lost(detail: &str) -> Error {
         Error::refused_here(ProblemType::SessionExpired, detail)
     }

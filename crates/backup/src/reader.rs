@@ -83,7 +83,7 @@ impl<R: Read + Seek> Backup<R> {
         let start = SeekFrom::Start(self.chunks_at);
         self.file.seek(start).map_err(Error::Io)?;
         let mut pass = Pass { file: &mut self.file, hash: Sha256::new(), at: self.chunks_at };
-        // Uncompressed bytes of which no whole record has been read yet.
+        // Uncompressed bytes that were not yet passed on as whole records.
         let mut raw: Vec<u8> = Vec::new();
         loop {
             let chunk = pass.frame(CHUNK_BYTES_MAX)?;

@@ -229,7 +229,7 @@ impl Client {
         self.inner.transport.send(&call, self.deadline().after(wait)).await?.json()
     }
 
-    /// Reads a list page by page. `target` makes the request for the page behind a cursor, and
+    /// Reads a list page by page. `target` makes the request for the page after a cursor, and
     /// `parts` splits a page into its elements and the next cursor.
     pub(crate) async fn pages<P: DeserializeOwned, T, C>(
         &self,
@@ -324,8 +324,8 @@ impl fmt::Debug for SessionEvents {
 }
 
 impl SessionEvents {
-    /// Returns the next change; `None` when the client is gone. Dropping the future loses no
-    /// change.
+    /// Returns the next change; `None` when all clones of the client are dropped. Dropping the
+    /// future loses no change.
     pub async fn next(&mut self) -> Option<SessionEvent> {
         loop {
             match self.0.recv().await {

@@ -61,7 +61,7 @@ pub fn write_multi_results(results: &[MultiResult], out: &mut Vec<u8>) {
 /// Reads results up to the header that ends them.
 ///
 /// # Errors
-/// When the bytes do not encode such results.
+/// When the bytes do not encode a list of results.
 pub fn read_multi_results(input: &mut Input<'_>) -> Result<Vec<MultiResult>, DecodeError> {
     let mut results = Vec::new();
     loop {

@@ -57,8 +57,8 @@ pub enum Ticket {
         path: String,
         /// The number of contenders before the ticket in the queue, holders included.
         position: u32,
-        /// Path of the lock node whose removal may make this ticket a holder; empty if the request
-        /// may not know that path.
+        /// Path of the lock node whose removal may make this ticket a holder; empty if the
+        /// requester may not read that path.
         predecessor: String,
         /// Request of another client to release the ticket; absent when no client asked.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -271,7 +271,7 @@ pub struct LockQueue {
     /// none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mixed_clients: Vec<MixedClients>,
-    /// The value of `after` for the next page; absent on the last one.
+    /// The value of `after` for the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<usize>,
 }
@@ -297,7 +297,7 @@ pub struct LockSummary {
 pub struct LockList {
     /// The locks on this page.
     pub locks: Vec<LockSummary>,
-    /// The value of `after` for the next page; absent on the last one.
+    /// The value of `after` for the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }

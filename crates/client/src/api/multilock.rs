@@ -18,7 +18,8 @@ pub struct AcquireAll {
     #[serde(default)]
     pub policy: Policy,
     /// Name of the owner within the session; empty for no owner. An acquire of all these locks by
-    /// an owner that holds them adds one hold. Deadlocks are found among the waits of owners.
+    /// an owner that holds them adds one hold, which needs its own release. Deadlocks are detected
+    /// between owners.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[cfg_attr(feature = "schema", schema(max_length = 256))]
     pub owner: String,
@@ -99,7 +100,7 @@ pub enum MultiTicket {
         ticket: String,
         /// Paths of the lock nodes, one in the queue of each lock, in the order of the request.
         tickets: Vec<String>,
-        /// Path of a lock node for which the multi-lock waits; empty if the request may not know
+        /// Path of a lock node for which the multi-lock waits; empty if the requester may not read
         /// that path.
         predecessor: String,
     },

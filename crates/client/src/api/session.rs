@@ -96,7 +96,7 @@ pub struct SessionInfo {
 pub struct SessionList {
     /// The sessions on this page.
     pub sessions: Vec<SessionInfo>,
-    /// The value of `after` for the next page; absent on the last one.
+    /// The value of `after` for the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<u64>,
 }

@@ -126,7 +126,7 @@ pub struct Children {
     /// The stats of the children in `children`; only with `?children=stat`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stats: Option<Vec<NamedStat>>,
-    /// The value of `after` for the next page; absent on the last one.
+    /// The value of `after` for the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }

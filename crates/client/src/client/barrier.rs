@@ -46,7 +46,7 @@ impl DistributedBarrier {
     /// closed already is no error.
     ///
     /// # Errors
-    /// As any write.
+    /// As any write: see [`Error`].
     #[doc(alias = "setBarrier")]
     pub async fn close(&self) -> Result<(), Error> {
         loop {
@@ -61,7 +61,7 @@ impl DistributedBarrier {
     /// open already is no error.
     ///
     /// # Errors
-    /// As any write.
+    /// As any write: see [`Error`].
     #[doc(alias = "removeBarrier")]
     pub async fn open(&self) -> Result<(), Error> {
         match self.client.delete(&self.path).await {

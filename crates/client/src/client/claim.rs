@@ -41,7 +41,7 @@ pub(crate) trait ClaimAnswer: DeserializeOwned {
     /// which the session cannot expire.
     fn stands(self) -> (String, Option<(Self::Grant, u64)>);
 
-    /// Returns the fencing token of a grant, if there is a single one.
+    /// Returns the fencing token of a grant; `None` for a multi-lock, which has several tokens.
     fn token(grant: &Self::Grant) -> Option<u64>;
 }
 
@@ -132,8 +132,8 @@ impl Claim {
             Ok((claim, Some(grant))) => Ok(Some((claim, grant))),
             Ok((_, None)) => Err(Error::unknown("a try was queued")),
             Err(error) => match (error.code(), kind) {
-                // A simple lock may have been taken by an earlier sending of this very try, and be
-                // gone since.
+                // An earlier sending of this try may have taken the simple lock, and the lock may
+                // have been lost since.
                 (Some(ProblemType::NotAcquired), _) | (Some(ProblemType::TicketGone), Kind::Simple) => Ok(None),
                 _ => Err(error),
             },
@@ -403,7 +403,8 @@ pub(crate) fn without_end<T>(waited: Option<T>) -> Result<T, Error> {
 #[derive(Clone, Debug, serde::Deserialize)]
 struct ClaimTicket {
     ticket: String,
-    /// The fencing token of a held ticket, if there is a single one.
+    /// The fencing token of a held ticket; `None` for a waiting ticket, and for a multi-lock, which
+    /// has several tokens.
     #[serde(default)]
     fencing_token: Option<u64>,
 }

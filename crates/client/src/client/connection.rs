@@ -84,7 +84,7 @@ pub(crate) enum Passed {
     All(u64),
     /// The answer broke off after some of its bytes were passed on.
     Part(String),
-    /// No byte was passed on: there was no answer, or an answer of failure, or one that broke off
+    /// No byte was passed on: there was no answer, the answer was an error, or the answer broke off
     /// before its first byte.
     Nothing(Ending),
 }

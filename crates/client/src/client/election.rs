@@ -75,7 +75,7 @@ impl Election {
     /// Returns the leader; `None` when no candidate leads.
     ///
     /// # Errors
-    /// As any read.
+    /// As any read: see [`Error`].
     pub async fn leader(&self) -> Result<Option<Leader>, Error> {
         Ok(self.client.read::<View>(Target::path(ROUTE, &self.path)?).await?.0.leader)
     }
@@ -173,7 +173,7 @@ pub struct Observer {
 impl Observer {
     /// Returns the present leader at the first call; then the next leader, or the next value of the
     /// present leader. `None` when no candidate leads. A leader that leads only briefly may be left
-    /// out. Dropping the future loses nothing.
+    /// out. Dropping the future loses no change.
     ///
     /// # Errors
     /// As any read. The call may be repeated.

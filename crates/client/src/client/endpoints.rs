@@ -10,7 +10,7 @@ use crate::client::clock::Moment;
 const COOL_FIRST: Duration = Duration::from_millis(100);
 const COOL_MAX: Duration = Duration::from_secs(5);
 
-/// The endpoints of a client, with what their answers and failures told: the leader, and pauses.
+/// The endpoints of a client, the leader if known, and the pauses of endpoints after failures.
 #[derive(Debug)]
 pub(crate) struct Endpoints {
     list: Vec<Endpoint>,

@@ -2,7 +2,9 @@
 
 use crate::api::{Problem, ProblemType};
 
-/// Failure of a call. The kind tells whether the call may have been carried out.
+/// Failure of a call. The kind tells whether the call may have been carried out. Reads fail with
+/// `Refused` or `Unavailable`, and with `Unknown` only if the answer is malformed. Writes fail with
+/// any kind.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The cluster refused the call, and nothing was done. The same call is refused again unless

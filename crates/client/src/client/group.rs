@@ -54,7 +54,7 @@ impl Group {
     /// missed.
     ///
     /// # Errors
-    /// As any read.
+    /// As any read: see [`Error`].
     pub async fn members(&self) -> Result<(Vec<GroupMember>, u64), Error> {
         let mut changed = None;
         let target = |after: Option<String>| Ok(Target::path(GROUPS, &self.path)?.with_some("after", after));

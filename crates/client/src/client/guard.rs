@@ -93,15 +93,15 @@ impl Guard {
     }
 
     /// Returns when the lock is lost, or may be, with the reason: the session's deadline has
-    /// passed, the session has ended, or the lock node was removed. By the clock this is never
-    /// later than the moment at which another contender may get the lock. Dropping the future loses
-    /// nothing.
+    /// passed, the session has ended, or the lock node was removed. The client counts the session
+    /// as expired before another contender can get the lock. The future may be dropped and the call
+    /// repeated.
     pub async fn lost(&self) -> Loss {
         self.holding().lost().await
     }
 
     /// Returns when the lock is lost, like [`Guard::lost`], but does not send the request for the
-    /// reason. For work that must stop at once. Dropping the future loses nothing.
+    /// reason. For work that must stop at once. The future may be dropped and the call repeated.
     pub async fn gone(&self) {
         self.holding().gone().await;
     }

@@ -160,8 +160,8 @@ impl Holding<'_> {
         }
     }
 
-    /// Makes one long-poll for a client that asks the holder to release; `None` when the poll ended
-    /// first.
+    /// Makes one long-poll for a client that asks the holder to release; `None` when no client
+    /// asked during the poll.
     async fn asked(&self) -> Result<Option<RevokeRequest>, Error> {
         let client = &self.claim.client;
         let target = Target::path("/v1/tickets", self.node)?.with("until", "revoked");

@@ -147,7 +147,7 @@ impl Lock {
     /// Returns the first page of the lock's queue: holders and waiters.
     ///
     /// # Errors
-    /// As any read.
+    /// As any read: see [`Error`].
     pub async fn queue(&self) -> Result<LockQueue, Error> {
         self.client.lock_queue(&self.path).await
     }
@@ -155,7 +155,7 @@ impl Lock {
     /// Tells whether a fencing token belongs to a present holder. For resource servers.
     ///
     /// # Errors
-    /// As any read.
+    /// As any read: see [`Error`].
     pub async fn is_held_with(&self, fencing_token: u64) -> Result<bool, Error> {
         let target = Target::route("/v1/fence").with("path", &self.path).with("fencing_token", fencing_token);
         match self.client.ask(target).await {

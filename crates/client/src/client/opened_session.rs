@@ -57,8 +57,8 @@ impl OpenedSession {
         self.session.safe_for()
     }
 
-    /// Returns when the session is lost or closed, with the reason. Dropping the future loses
-    /// nothing.
+    /// Returns when the session is lost or closed, with the reason. The future may be dropped and
+    /// the call repeated.
     pub async fn lost(&self) -> Loss {
         self.session.ended().await
     }

@@ -295,7 +295,7 @@ mod tests {
             window: Arc::default(),
             delays: AtomicBool::new(false),
         };
-        // For example, a guard that is dropped now gives nothing back, as its lock ends with the
+        // For example, a guard that is dropped now sends no release, as its lock ends with the
         // session.
         assert_eq!(session.state(), SessionState::Lost);
         // The answer to a heartbeat, which had waited in the socket while this process was stopped.

@@ -84,7 +84,7 @@ impl SimpleLock {
     /// Returns the holder of the lock; `None` when there is none.
     ///
     /// # Errors
-    /// As any read.
+    /// As any read: see [`Error`].
     pub async fn holder(&self) -> Result<Option<SimpleHolder>, Error> {
         Ok(self.client.read::<View>(Target::path(SIMPLE_LOCKS, &self.path)?).await?.0.holder)
     }
@@ -104,7 +104,7 @@ impl SimpleLock {
         }
     }
 
-    /// Returns when the znode is gone, or may have been gone for a moment.
+    /// Returns when the znode is deleted, or may have been deleted meanwhile.
     ///
     /// # Errors
     /// `Refused`, with `SessionExpired` when the session was lost. While the session lives, the

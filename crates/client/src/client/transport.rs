@@ -130,7 +130,7 @@ impl Transport {
                     return Err(error);
                 }
                 Verdict::Failed(error) => {
-                    // A call that cannot be sent tells nothing of the endpoint.
+                    // An invalid call was not sent, so it is no failure of the endpoint.
                     if !matches!(error, Error::Refused { .. }) {
                         self.endpoints().failed(index, Moment::now());
                     }
@@ -268,7 +268,7 @@ mod tests {
     async fn nodes_that_were_there_are_waited_for() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap().to_string();
-        // Answers once, and is gone.
+        // Answers one request, then closes its listener.
         tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
             let _ = stream.read(&mut [0; 4_096]).await;

@@ -60,7 +60,7 @@ impl Client {
     /// empty queue.
     ///
     /// # Errors
-    /// As any read.
+    /// As any read: see [`Error`].
     pub async fn lock_queue(&self, path: &str) -> Result<LockQueue, Error> {
         Ok(self.read(Target::path("/v1/locks", path)?).await?.0)
     }
@@ -69,7 +69,7 @@ impl Client {
     /// its queue.
     ///
     /// # Errors
-    /// As any read.
+    /// As any read: see [`Error`].
     pub async fn locks(&self, prefix: &str) -> Result<Vec<LockSummary>, Error> {
         self.list_locks(prefix, None).await
     }
@@ -79,7 +79,7 @@ impl Client {
     /// locks takes one request.
     ///
     /// # Errors
-    /// As any read.
+    /// As any read: see [`Error`].
     pub async fn locks_with_queues(&self, prefix: &str) -> Result<Vec<LockSummary>, Error> {
         self.list_locks(prefix, Some(true)).await
     }
@@ -136,7 +136,7 @@ impl Client {
     /// Returns the history of a lock: the tickets that ended last, the newest end first.
     ///
     /// # Errors
-    /// As any read.
+    /// As any read: see [`Error`].
     pub async fn lock_history(&self, path: &str) -> Result<LockHistory, Error> {
         Ok(self.read(Target::path("/v1/history", path)?).await?.0)
     }
@@ -144,7 +144,7 @@ impl Client {
     /// Returns the settings of a lock.
     ///
     /// # Errors
-    /// As any read.
+    /// As any read: see [`Error`].
     pub async fn settings(&self, path: &str) -> Result<LockSettingsInfo, Error> {
         Ok(self.read(Target::path(SETTINGS, path)?).await?.0)
     }
@@ -176,7 +176,7 @@ impl Client {
     /// once.
     ///
     /// # Errors
-    /// As any write.
+    /// As any write: see [`Error`].
     pub async fn revoke(&self, path: &str, deadline: Option<Duration>) -> Result<Revocation, Error> {
         let target = Target::path("/v1/revocations", path)?.with_some("deadline", deadline.map(Millis::from));
         self.write(Call::write(Method::POST, target.finish())).await
@@ -294,7 +294,7 @@ impl Client {
     /// Returns the open sessions, by number.
     ///
     /// # Errors
-    /// As any read.
+    /// As any read: see [`Error`].
     pub async fn sessions(&self) -> Result<Vec<SessionInfo>, Error> {
         let target = |after: Option<u64>| Ok(Target::route("/v1/sessions").with_some("after", after));
         self.pages(target, |page: SessionList| (page.sessions, page.cursor)).await

@@ -89,7 +89,7 @@ impl Watcher {
     /// Begins to watch now, without waiting for an event.
     ///
     /// # Errors
-    /// As any read.
+    /// As any read: see [`Error`].
     pub async fn start(&mut self) -> Result<(), Error> {
         if self.position.is_none() {
             self.position = Some(self.poll(Duration::ZERO).await?.upto);

@@ -53,7 +53,7 @@ impl Client {
     /// Returns a znode's stat; `None` when there is no such znode.
     ///
     /// # Errors
-    /// As any read.
+    /// As any read: see [`Error`].
     pub async fn exists(&self, path: &str) -> Result<Option<Stat>, Error> {
         Ok(self.look(path).await?.map(|(page, _)| page.stat))
     }

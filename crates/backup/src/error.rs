@@ -4,20 +4,20 @@ use std::io;
 
 use crate::format::VERSION;
 
-/// Reason for which a file cannot be read as a backup. The operator sees the message, so it names
-/// the remedy where that is not plain.
+/// Reason for which a file cannot be read as a backup. The operator sees the message, so it says
+/// what to do where that is not obvious.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file does not begin like a backup.
+    /// The file does not begin with the magic bytes of a backup.
     #[error("this is no backup of zlock: it does not begin as one")]
     NotABackup,
-    /// A later program wrote the file.
+    /// The file has this version of the format, which is newer than this program can read.
     #[error("its format has version {0}, and this program reads up to {VERSION}: use the zlock that wrote it")]
     Newer(u32),
-    /// Bytes are missing at the end of the file.
+    /// Bytes are missing at the end of the file, which has this length in bytes.
     #[error("it is cut off after {0} bytes: the copy is not complete, take another one")]
     Cut(u64),
-    /// The file differs from what was written.
+    /// The content of the file is invalid, as described.
     #[error("it is damaged: {0}; take another copy")]
     Damaged(String),
     /// The file is whole, but this program cannot read its state.

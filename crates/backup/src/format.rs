@@ -1,17 +1,17 @@
 //! Sizes and constants of the file format.
 
-/// First bytes of each file.
+/// First bytes of every backup.
 pub(crate) const MAGIC: [u8; 8] = *b"zlockbak";
 /// The version of the format that is written, and the newest one that can be read.
 pub const VERSION: u32 = 1;
-/// Raw bytes in every chunk but the last one.
+/// Number of uncompressed bytes in every chunk except the last chunk, which may be shorter.
 pub(crate) const CHUNK_RAW_BYTES: usize = 256 << 10;
-/// Largest size of a stored chunk: bytes that lz4 cannot compress grow a little, and the raw length
-/// stands before them.
+/// Largest size of a chunk in the file, in bytes. Bytes that lz4 cannot compress grow a little, and
+/// the uncompressed length is stored before them.
 pub(crate) const CHUNK_BYTES_MAX: usize = CHUNK_RAW_BYTES + CHUNK_RAW_BYTES / 128 + 64;
-/// Largest size of a manifest.
+/// Largest size of a manifest in bytes.
 pub(crate) const MANIFEST_BYTES_MAX: usize = 1 << 20;
-/// Largest size of a record: the same bound as in snapshots.
+/// Largest size of a record in bytes, as in snapshots.
 pub(crate) const RECORD_BYTES_MAX: usize = 64 << 20;
-/// Length of the hash at the end of the file.
+/// Length of the SHA-256 at the end of the file.
 pub(crate) const HASH_BYTES: usize = 32;

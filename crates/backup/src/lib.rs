@@ -1,15 +1,17 @@
-//! Format of a backup: a file with the state of a cluster at one zxid. The file has neither log nor
-//! votes nor members.
+//! Format of a backup: a file with the state of a cluster at one zxid. The Raft log, votes and
+//! members of the cluster are not in the file.
 //!
 //! ```text
-//! magic (8 bytes) | version (4) | frame: manifest (JSON) | frames: chunks | an empty frame | SHA-256 of all that (32)
+//! file  = magic (8 bytes) | version (4) | frame: manifest (JSON) | a frame for each chunk
+//!         | an empty frame | SHA-256 of all bytes before (32)
 //! frame = length (4) | bytes
-//! chunk = raw length (4) | lz4 block; the raw bytes of all chunks in order are the state's records, each behind its length (4)
+//! chunk = uncompressed length (4) | lz4 block
+//! The uncompressed bytes of all chunks in order are the records, each after its length (4).
 //! ```
 //!
 //! All numbers are little endian. The records are those of snapshots ([`znode::State::records`]),
-//! written at the cluster's level. docs/dev/storage-format.md describes the bytes for readers in
-//! other programs.
+//! in the format of the cluster's level. docs/dev/storage-format.md describes the bytes for readers
+//! in other programs.
 //!
 //! A **seed** is the backup of a restored state ([`znode::State::restore`]). Its manifest also has
 //! the decisions of the restore. Each member of the new cluster starts from the seed.

@@ -3,29 +3,30 @@
 use serde::{Deserialize, Serialize};
 use znode::{Cluster, State};
 
-/// The manifest: one JSON object, so that people and scripts can read it. Unknown fields are
+/// Manifest of a backup or of a seed, which is the file from which the nodes of a restored cluster
+/// start. It is one JSON object, so that people and scripts can read it. Unknown fields are
 /// ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The cluster's name; in a seed, the new cluster's.
+    /// The cluster's name; in a seed, the name of the restored cluster.
     pub cluster_id: String,
-    /// The cluster's uuid; in a seed, the new cluster's.
+    /// The cluster's UUID; in a seed, the UUID of the restored cluster.
     pub cluster_uuid: String,
-    /// The zxid at which the cluster's zxids begin.
+    /// Number that is added to the index of a log entry to make its zxid.
     pub zxid_base: u64,
     /// Zxid of the last entry that the state contains.
     pub zxid: u64,
-    /// The term of that entry.
+    /// The Raft term of the last entry that the state contains.
     pub term: u64,
-    /// The time on the latest entry, in milliseconds since 1970.
+    /// The time in the last entry, in milliseconds since 1970, by the leader's clock.
     pub time_ms: u64,
     /// The level of the format in which the records are written.
     pub level: u16,
     /// Numbers of objects in the backup.
     pub counts: Counts,
-    /// Origin of the file.
+    /// When, where and by which program the backup was saved.
     pub saved: Saved,
-    /// Decisions made when the backup became a seed; absent in a plain backup.
+    /// Decisions of the operator who made a seed from the backup; absent in a plain backup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided: Option<Decided>,
 }
@@ -41,9 +42,9 @@ pub struct Counts {
     pub sessions: u64,
     /// Number of locks with contenders.
     pub locks: u64,
-    /// Number of tickets that hold a lock and belong to a session.
+    /// Number of tickets (lock nodes) that hold a lock and belong to a session.
     pub holders: u64,
-    /// Number of all tickets.
+    /// Number of all tickets, holding or waiting.
     pub tickets: u64,
 }
 
@@ -57,20 +58,21 @@ pub struct Saved {
     pub at_ms: u64,
     /// Id of the node whose state was saved.
     pub node_id: u64,
-    /// Whether no quorum was asked, so that the cluster may have had newer entries.
+    /// Whether the node saved its own state without asking a quorum. The cluster may have had newer
+    /// entries then.
     pub local: bool,
 }
 
-/// Decisions of `zlock restore prepare`.
+/// Decisions that `zlock restore prepare` writes into a seed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decided {
     /// The members of the new cluster.
     pub members: Vec<Member>,
     /// The time of the decision in milliseconds since 1970.
     pub at_ms: u64,
-    /// The time for which the new cluster grants no lock, in milliseconds.
+    /// Time for which the restored cluster grants no lock after its start, in milliseconds.
     pub grace_ms: u64,
-    /// The cluster from which the seed was made.
+    /// The cluster of the backup from which the seed was made.
     pub origin: Origin,
 }
 
@@ -81,7 +83,7 @@ pub struct Member {
     pub id: u64,
     /// `host:port` of the member's peer listener.
     pub peer_addr: String,
-    /// `host:port` of the member's HTTP door.
+    /// `host:port` of the member's HTTP listener.
     pub http_addr: String,
 }
 

@@ -23,10 +23,10 @@ pub struct Backup<R> {
 }
 
 impl<R: Read + Seek> Backup<R> {
-    /// Reads a file from end to end and compares its hash. Blocking.
+    /// Reads a file from end to end and compares its hash. Blocks the thread.
     ///
     /// # Errors
-    /// Any [`Error`] but `Decode`; the content of the file must not be used then.
+    /// Any [`Error`] except `Decode`. After an error the content of the file must not be used.
     pub fn open(mut file: R) -> Result<Backup<R>, Error> {
         file.seek(SeekFrom::Start(0)).map_err(Error::Io)?;
         let mut pass = Pass { file, hash: Sha256::new(), at: 0 };
@@ -50,17 +50,17 @@ impl<R: Read + Seek> Backup<R> {
         &self.manifest
     }
 
-    /// The length of the file.
+    /// The length of the file in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The hash at the end of the file.
+    /// The SHA-256 at the end of the file.
     pub fn sha256(&self) -> [u8; HASH_BYTES] {
         self.sha256
     }
 
-    /// Reads the state. Blocking.
+    /// Reads the state. Blocks the thread.
     ///
     /// # Errors
     /// `Decode` when this program does not know the level of the records, or the records do not fit
@@ -83,7 +83,7 @@ impl<R: Read + Seek> Backup<R> {
         let start = SeekFrom::Start(self.chunks_at);
         self.file.seek(start).map_err(Error::Io)?;
         let mut pass = Pass { file: &mut self.file, hash: Sha256::new(), at: self.chunks_at };
-        // Raw bytes behind the last whole record.
+        // Uncompressed bytes that were not yet passed on as whole records.
         let mut raw: Vec<u8> = Vec::new();
         loop {
             let chunk = pass.frame(CHUNK_BYTES_MAX)?;
@@ -101,7 +101,7 @@ impl<R: Read + Seek> Backup<R> {
     }
 }
 
-/// Reads the manifest at the beginning of a file, without a look at the rest: the file may be
+/// Reads the manifest at the beginning of a file. The rest of the file is not checked and may be
 /// damaged.
 ///
 /// # Errors
@@ -114,7 +114,7 @@ fn parse(text: &[u8]) -> Result<Manifest, Error> {
     serde_json::from_slice(text).map_err(|error| Error::damaged(format!("its manifest cannot be read: {error}")))
 }
 
-/// Takes the next whole record from the front of `raw`; returns `None` when there is none.
+/// Takes the next record from the front of `raw`; returns `None` when not all of it is there.
 fn next_record<'a>(raw: &mut &'a [u8]) -> Result<Option<&'a [u8]>, Error> {
     let Some((length, rest)) = raw.split_first_chunk::<4>() else { return Ok(None) };
     let length = u32::from_le_bytes(*length) as usize;
@@ -126,7 +126,8 @@ fn next_record<'a>(raw: &mut &'a [u8]) -> Result<Option<&'a [u8]>, Error> {
     Ok(Some(record))
 }
 
-/// Returns the raw bytes of a chunk. A forged length is refused before any allocation.
+/// Returns the uncompressed bytes of a chunk. A length that is too large is refused before memory
+/// is allocated.
 fn unpack(chunk: &[u8]) -> Result<Vec<u8>, Error> {
     let raw_length = chunk.first_chunk::<4>().map(|length| u32::from_le_bytes(*length) as usize);
     if raw_length.is_none_or(|length| length > CHUNK_RAW_BYTES) {
@@ -135,7 +136,7 @@ fn unpack(chunk: &[u8]) -> Result<Vec<u8>, Error> {
     lz4_flex::block::decompress_size_prepended(chunk).map_err(|error| Error::damaged(format!("a chunk: {error}")))
 }
 
-/// One pass through a file, which hashes the bytes that it reads.
+/// Reader of a file from front to back, which hashes the bytes that it reads.
 struct Pass<R> {
     file: R,
     hash: Sha256,
@@ -143,7 +144,7 @@ struct Pass<R> {
 }
 
 impl<R: Read> Pass<R> {
-    /// Reads the beginning of a file: the text of its manifest.
+    /// Reads the beginning of a file, and returns the JSON text of its manifest.
     fn head(&mut self) -> Result<Vec<u8>, Error> {
         let mut magic = [0; MAGIC.len()];
         match self.fill(&mut magic) {

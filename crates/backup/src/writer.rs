@@ -17,8 +17,8 @@ pub struct Written {
     pub records: u64,
 }
 
-/// Writes the backup of a state. Blocking, as `out` is. The live state can change meanwhile, as
-/// this function reads a clone.
+/// Writes the backup of a state to `out`. Blocks the thread as long as `out` does. `state` can be a
+/// cheap clone, so that a node can change its own state meanwhile.
 ///
 /// # Errors
 /// The errors of `out`, and `InvalidInput` for a manifest beyond 1 MiB or a record beyond 64 MiB.
@@ -48,7 +48,7 @@ struct Writer<W> {
     out: W,
     hash: Sha256,
     bytes: u64,
-    /// Raw bytes of the unfinished chunk.
+    /// Uncompressed bytes of the unfinished chunk.
     raw: Vec<u8>,
 }
 

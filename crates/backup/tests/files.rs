@@ -1,4 +1,5 @@
-//! A backup reads back as the state from which it was written. Any other file is refused.
+//! Checks that a backup reads back as the state from which it was written, and that any other file
+//! is refused.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -102,8 +103,9 @@ fn any_flipped_bit_is_found() {
     refused(&middle, "SHA-256");
 }
 
-/// The bytes of version 1. Until the first release `UPDATE_GOLDENFILES` rewrites them; after that
-/// they are frozen, and another layout needs another version.
+/// Checks that the golden backup in version 1 of the format can be read. Until the first release
+/// `UPDATE_GOLDENFILES` rewrites the golden file; after the release another layout needs another
+/// version.
 #[test]
 fn the_format_is_the_one_that_was_frozen() {
     if std::env::var_os("UPDATE_GOLDENFILES").is_some() {

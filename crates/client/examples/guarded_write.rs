@@ -1,8 +1,8 @@
 //! Writes that the state machine applies only while a lock is held (`if_lock`), even if this
 //! program was paused in between.
 //!
-//! `zlock dev` in one terminal, then: `cargo run -p zlock-client --example guarded_write
-//! localhost:7001`
+//! Start `zlock dev` in one terminal, and in another: `cargo run -p zlock-client --example
+//! guarded_write localhost:7001`
 
 use zlock_client::{Client, Error, ProblemType};
 

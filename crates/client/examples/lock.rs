@@ -1,7 +1,7 @@
 //! Takes a lock, works while it is held, and releases it. Work that is under way when the lock is
 //! lost is dropped.
 //!
-//! `zlock dev` in one terminal, then twice: `cargo run -p zlock-client --example lock
+//! Start `zlock dev` in one terminal, and in two others: `cargo run -p zlock-client --example lock
 //! localhost:7001 localhost:7002`
 
 use std::time::Duration;

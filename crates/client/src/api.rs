@@ -1,4 +1,5 @@
-//! Types of the HTTP API for clients and nodes: requests, answers and problems.
+//! Types of the HTTP API for clients and nodes: requests, answers, and problem documents (RFC
+//! 9457).
 //!
 //! The types are plain data. Numbers that a client compares (`zxid`, `fencing_token`, session ids)
 //! are JSON numbers below 2^53. Names that end in `_at_ms` are times in
@@ -12,10 +13,11 @@
 //! | `session_key.rs` | the value of `Zlock-Session-Key` |
 //! | `problem.rs` | RFC 9457 problems, their type URIs and outcomes |
 //! | `path.rs` | znode paths in URLs and headers |
-//! | `unseen.rs` | characters that labels do not have |
+//! | `unseen.rs` | invisible characters, which labels must not have |
 //! | `history.rs` | past tickets and ended sessions |
-//! | `client_info.rs` | who a client is, for people |
-//! | `session.rs`, `znode.rs`, `txn.rs`, `lock.rs`, `multilock.rs`, `election.rs`, `group.rs`, `cluster.rs` | requests and answers of the routes of that name |
+//! | `client_info.rs` | descriptions of clients, for people |
+//! | `session.rs`, `znode.rs`, `txn.rs`, `lock.rs` | requests and answers of these routes |
+//! | `multilock.rs`, `election.rs`, `group.rs`, `cluster.rs` | as the row before |
 
 mod client_info;
 mod cluster;

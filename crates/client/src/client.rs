@@ -95,12 +95,12 @@ pub struct Client {
 pub(crate) struct Inner {
     pub(crate) transport: Arc<Transport>,
     wish: OpenSession,
-    /// The present session. The async lock is held while a session is opened, so that only one is
-    /// opened.
+    /// Lock that a call holds while it opens a session, so that concurrent calls open only one
+    /// session.
     opening: tokio::sync::Mutex<()>,
     session: Mutex<Option<Arc<Session>>>,
     events: broadcast::Sender<SessionEvent>,
-    /// The runtime for work that dropped guards and clients leave behind.
+    /// Runtime for the background work of dropped guards and clients, such as releases.
     runtime: Handle,
 }
 
@@ -117,8 +117,8 @@ impl Client {
         Client { inner: Arc::new(inner) }
     }
 
-    /// Returns the changes of session states from now on. A listener that is more than 64 changes
-    /// behind misses the oldest.
+    /// Returns a stream of the changes of session states from now on. A listener that is more than
+    /// 64 changes behind misses the oldest changes.
     pub fn session_events(&self) -> SessionEvents {
         SessionEvents(self.inner.events.subscribe())
     }
@@ -129,8 +129,8 @@ impl Client {
         self.inner.present().map(|session| session.state())
     }
 
-    /// Returns `host:port` of a node that has answered without a later failure, for requests that
-    /// this client does not offer. `None` if there is no such node.
+    /// Returns the endpoint of a node whose last request succeeded, so that a program can send
+    /// requests that this client does not offer. `None` if there is no such node.
     pub fn live_endpoint(&self) -> Option<String> {
         self.inner.transport.live_addr().map(str::to_owned)
     }
@@ -194,7 +194,8 @@ impl Client {
         ended.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// Returns the present session. Opens a session if there is no safe one.
+    /// Returns the present session. Opens another session if there is none, or if the present one
+    /// is lost or closed.
     pub(crate) async fn session(&self) -> Result<Arc<Session>, Error> {
         if let Some(session) = self.inner.usable() {
             return Ok(session);
@@ -228,7 +229,7 @@ impl Client {
         self.inner.transport.send(&call, self.deadline().after(wait)).await?.json()
     }
 
-    /// Reads a list page by page. `target` makes the request for the page behind a cursor, and
+    /// Reads a list page by page. `target` makes the request for the page after a cursor, and
     /// `parts` splits a page into its elements and the next cursor.
     pub(crate) async fn pages<P: DeserializeOwned, T, C>(
         &self,
@@ -254,8 +255,8 @@ impl Client {
             Ok(answer) => return answer.json(),
             Err(error) => error,
         };
-        // The session had ended unnoticed, and nothing was done. The write is repeated in a new
-        // session, so that the caller need not.
+        // The session had ended before this client noticed it, and the write was not applied. It is
+        // repeated in a new session, so that the caller need not repeat it.
         if error.code() == Some(ProblemType::SessionExpired) {
             let session = self.session().await?;
             return self.write_in(&session, call.key(key)).await?.json();
@@ -293,7 +294,7 @@ impl Inner {
     }
 }
 
-/// Shows the endpoints, and the session without its key.
+/// Writes the endpoints, and the session without its key.
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let endpoints: Vec<&str> = self.inner.transport.addrs().collect();
@@ -323,8 +324,8 @@ impl fmt::Debug for SessionEvents {
 }
 
 impl SessionEvents {
-    /// Returns the next change; `None` when the client is gone. Dropping the future loses no
-    /// change.
+    /// Returns the next change; `None` when all clones of the client are dropped. Dropping the
+    /// future loses no change.
     pub async fn next(&mut self) -> Option<SessionEvent> {
         loop {
             match self.0.recv().await {

@@ -16,8 +16,8 @@
 //! # }
 //! ```
 //!
-//! **One [`Client`] serves all nodes.** It writes to the leader where that saves a hop, and asks
-//! another node when one fails. The pauses between tries grow and are random, so that clients do
+//! **One [`Client`] serves all nodes.** It sends writes to the leader, which saves a hop, and asks
+//! another node when a node fails. The pauses between tries grow and are random, so that clients do
 //! not retry together. Every write carries an idempotency key, so a retry is never applied twice.
 //! Calls without a key are repeated only if a repetition is safe.
 //!
@@ -35,7 +35,8 @@
 //!
 //! **Dropping is safe.** A dropped acquire leaves the queue, a dropped guard releases, and a
 //! dropped client closes its session, all in the background. A dropped future of a watch loses no
-//! event. The background work ends with the program; [`Client::run`] closes the session before.
+//! event. The background work ends with the program; [`Client::run`] closes the session before it
+//! returns.
 //!
 //! `api.rs` and `api/` have the types of the HTTP API; `client.rs` and `client/` are the client,
 //! which the feature `client` turns on:
@@ -43,13 +44,16 @@
 //! | file | content |
 //! |---|---|
 //! | `client.rs`, `builder.rs`, `environment.rs` | [`Client`], its session, its settings |
-//! | `lock.rs`, `claim.rs`, `guard.rs`, `fate.rs` | locks, places in queues, held locks, reasons of a loss |
-//! | `simple_lock.rs`, `semaphore.rs`, `multi_lock.rs`, `election.rs`, `group.rs`, `barrier.rs`, `double_barrier.rs` | the other recipes |
-//! | `znodes.rs`, `txn.rs`, `watch.rs`, `views.rs`, `download.rs` | calls |
-//! | `operate.rs` | calls for operators |
-//! | `session.rs`, `life.rs`, `clock.rs` | heartbeats and the deadline |
-//! | `window.rs` | keeps retries within the memory of the state |
-//! | `transport.rs`, `tries.rs`, `verdict.rs`, `endpoints.rs`, `backoff.rs`, `call.rs` | tries and their results |
+//! | `lock.rs`, `guard.rs`, `fate.rs` | locks, held locks, reasons of a loss |
+//! | `claim.rs`, `holding.rs` | lock nodes: from acquire to release, and their loss |
+//! | `simple_lock.rs`, `semaphore.rs`, `multi_lock.rs`, `election.rs` | the other kinds of locks |
+//! | `group.rs`, `barrier.rs`, `double_barrier.rs` | recipes that are no locks |
+//! | `znodes.rs`, `txn.rs`, `watch.rs` | calls on znodes |
+//! | `views.rs`, `download.rs`, `operate.rs` | calls about the cluster, some for operators |
+//! | `session.rs`, `life.rs`, `clock.rs` | heartbeats and the deadline of the session |
+//! | `window.rs` | bound on unfinished writes, so that the cluster remembers their answers |
+//! | `transport.rs`, `endpoints.rs`, `backoff.rs` | repeated tries of a call, and their endpoints |
+//! | `call.rs`, `tries.rs`, `verdict.rs` | requests, and the results of their tries |
 //! | `connection.rs`, `secure.rs` | connections, with or without TLS |
 
 pub mod api;

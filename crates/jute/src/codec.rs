@@ -1,6 +1,6 @@
-//! Encoding and decoding of records, and of the types that they are made of.
+//! Encoding and decoding of records, and of the primitive types of their fields.
 
-/// The reason why bytes cannot be decoded as the expected record.
+/// Reason for which bytes cannot be decoded as the expected record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The bytes end before the record does.
@@ -12,7 +12,7 @@ pub enum DecodeError {
     /// A text that is not valid UTF-8.
     #[error("not UTF-8")]
     Text,
-    /// An operation that is not known, or not allowed at this place.
+    /// An operation that is unknown, or not allowed in this kind of multi.
     #[error("operation {0} is not known, or not allowed here")]
     Op(i32),
 }
@@ -21,14 +21,14 @@ pub enum DecodeError {
 /// buffer is not reallocated.
 const RECORD_BYTES: usize = 192;
 
-/// The bytes that are left to read.
+/// Bytes that are read from front to back; `rest` are those not read yet.
 #[derive(Clone, Debug)]
 pub struct Input<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Input<'a> {
-    /// An input that begins at the start of `bytes`.
+    /// Returns an input that begins at the start of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Input<'a> {
         Input { rest: bytes }
     }
@@ -38,7 +38,7 @@ impl<'a> Input<'a> {
         self.rest.len()
     }
 
-    /// Reads one value.
+    /// Reads one value from the front of the rest.
     ///
     /// # Errors
     /// When the bytes do not encode a value of this type.
@@ -73,7 +73,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// A value with an encoding in Jute.
+/// A value that can be encoded and decoded in Jute.
 pub trait Record: Sized {
     /// Appends the encoded value to `out`.
     fn write(&self, out: &mut Vec<u8>);
@@ -84,7 +84,7 @@ pub trait Record: Sized {
     /// When the bytes do not encode a value of this type.
     fn read(input: &mut Input<'_>) -> Result<Self, DecodeError>;
 
-    /// The encoded value.
+    /// Returns the encoded value.
     fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(RECORD_BYTES);
         self.write(&mut out);
@@ -130,7 +130,7 @@ impl Record for i64 {
     }
 }
 
-/// Bytes, or null (`None`).
+/// A Jute buffer: bytes, or null (`None`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Buffer(pub Option<Vec<u8>>);
 
@@ -192,13 +192,14 @@ impl Record for String {
     }
 
     fn read(input: &mut Input<'_>) -> Result<Self, DecodeError> {
-        // Fields in which ZooKeeper's server accepts null are read by `Input::text`.
+        // Null is refused here. Fields in which ZooKeeper's server accepts null are read by
+        // `Input::text`.
         Option::<String>::read(input)?.ok_or(DecodeError::Length(-1))
     }
 }
 
-/// A list. Null is read as an empty list, because no field of the protocol tells the two apart.
-/// Only for setWatches does ZooKeeper's server fail on null, and no client sends it there.
+/// A Jute vector. Null is read as an empty list, because ZooKeeper's server treats both alike. It
+/// differs only in setWatches, where it fails on a null list, but no client sends one there.
 impl<T: Record> Record for Vec<T> {
     fn write(&self, out: &mut Vec<u8>) {
         length(self.len()).write(out);
@@ -208,7 +209,7 @@ impl<T: Record> Record for Vec<T> {
     fn read(input: &mut Input<'_>) -> Result<Self, DecodeError> {
         let count = input.length()?.unwrap_or(0);
         // The smallest item of any list takes four bytes. A count that is too large for the rest of
-        // the input must not reserve memory.
+        // the input is refused before memory is reserved for it.
         if count > input.remaining() / 4 {
             return Err(DecodeError::Short);
         }

@@ -1,5 +1,5 @@
-//! The handshake. Its last field is optional: clients older than ZooKeeper 3.4 do not send the
-//! field, and must not be sent it.
+//! The handshake, which opens or resumes a session. Its last field, `read_only`, is optional:
+//! clients older than ZooKeeper 3.4 do not send the field, and the answer to them must not have it.
 
 use crate::records::records;
 use crate::{Buffer, DecodeError, Input, Record};
@@ -8,11 +8,11 @@ use crate::{Buffer, DecodeError, Input, Record};
 pub const PASSWORD_BYTES: usize = 16;
 
 records! {
-    /// The first packet of a client. It has no header.
+    /// The first packet of a client, which has no [`crate::RequestHeader`].
     ConnectRequest {
         /// The version of the protocol: always 0.
         protocol_version: i32,
-        /// The last zxid that the client has seen, on any server.
+        /// The last zxid that the client has seen, in an answer of any server.
         last_zxid_seen: i64,
         /// The session timeout that the client asks for, in milliseconds.
         timeout_ms: i32,
@@ -24,7 +24,7 @@ records! {
         /// the field.
         read_only: Option<bool>,
     }
-    /// The first packet of the server. It has no header.
+    /// The first packet of the server, which has no [`crate::ReplyHeader`].
     ConnectResponse {
         /// The version of the protocol: always 0.
         protocol_version: i32,
@@ -39,7 +39,7 @@ records! {
     }
 }
 
-/// An optional field at the end of a packet.
+/// Optional field at the end of a packet: `None` if the packet ends before it.
 impl Record for Option<bool> {
     fn write(&self, out: &mut Vec<u8>) {
         if let Some(value) = self {

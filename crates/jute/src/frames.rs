@@ -1,20 +1,20 @@
-//! Framing: cutting a stream into packets, each a length and then that many bytes.
+//! Framing: cuts a stream into packets. A packet is a length in four bytes, then as many bytes.
 
-/// An error in a stream: a packet whose length is negative or too large. The stream cannot be read
-/// on after it.
+/// Error for a packet with this length, which is negative or too large. The rest of the stream
+/// cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a packet of {0} bytes")]
 pub struct FrameError(pub i32);
 
-/// Capacity up to which a buffer is kept even if it is nearly empty, in bytes.
+/// Largest capacity, in bytes, that [`Frames::release`] leaves to a nearly empty buffer.
 const BUFFER_KEPT_BYTES: usize = 64 << 10;
 
 /// Initial capacity of a frame's buffer, in bytes. Most frames are shorter, so the buffer is not
 /// reallocated.
 const FRAME_BYTES: usize = 256;
 
-/// Cuts a stream into packets, in whatever pieces it arrives. The buffer holds one packet, and the
-/// bytes that were pushed after it.
+/// Cuts a stream into packets, whatever the pieces in which the stream arrives. The buffer has the
+/// bytes that were pushed and not yet handed out.
 #[derive(Debug)]
 pub struct Frames {
     packet_max: usize,
@@ -24,17 +24,17 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// A cutter for packets of at most `packet_max` bytes.
+    /// Returns an empty stream for packets of at most `packet_max` bytes.
     pub fn new(packet_max: usize) -> Frames {
         Frames { packet_max, bytes: Vec::new(), taken: 0 }
     }
 
-    /// Changes the largest length of packets that have not been handed out yet.
+    /// Sets the largest length, in bytes, of all packets that have not been handed out yet.
     pub fn set_packet_max(&mut self, packet_max: usize) {
         self.packet_max = packet_max;
     }
 
-    /// Adds bytes that have arrived.
+    /// Adds the next bytes of the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.taken > 0 {
             self.bytes.drain(..self.taken);
@@ -43,14 +43,14 @@ impl Frames {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Shrinks a large buffer that is nearly empty, as after a long packet.
+    /// Frees the memory of a large buffer that is nearly empty, as after a long packet.
     pub fn release(&mut self) {
         if self.bytes.capacity() > BUFFER_KEPT_BYTES && self.pending() < self.bytes.capacity() / 4 {
             (self.bytes, self.taken) = (self.bytes[self.taken..].to_vec(), 0);
         }
     }
 
-    /// Takes the next whole packet, without its length; `None` if it has not arrived yet.
+    /// Hands out the next packet, without its length; `None` if not all of it has arrived yet.
     ///
     /// # Errors
     /// When the length is negative or above `packet_max`.
@@ -61,7 +61,7 @@ impl Frames {
         Ok(Some(&self.bytes[start..self.taken]))
     }
 
-    /// The next whole packet, which is not taken; `None` if it has not arrived yet.
+    /// Returns the next packet without handing it out; `None` if not all of it has arrived yet.
     ///
     /// # Errors
     /// As [`Frames::next_packet`].
@@ -72,7 +72,8 @@ impl Frames {
         Ok(rest.get(..count.ok_or(FrameError(length))?))
     }
 
-    /// The first four bytes that have not been handed out; `None` if fewer have arrived.
+    /// Returns the first four bytes that have not been handed out, for four-letter words such as
+    /// `ruok`; `None` if fewer have arrived.
     pub fn first_word(&self) -> Option<[u8; 4]> {
         self.bytes[self.taken..].first_chunk().copied()
     }
@@ -83,7 +84,7 @@ impl Frames {
     }
 }
 
-/// A packet with its length in front. `write` appends the packet's content.
+/// Returns a packet with its length in front. `write` must append the packet's content.
 pub fn framed(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = Vec::with_capacity(FRAME_BYTES);
     out.extend_from_slice(&[0; 4]);

@@ -10,8 +10,8 @@
 //! - Bytes after a record are ignored, and missing bytes are an error, as in ZooKeeper's servers.
 //!
 //! ```text
-//! request.rs   Request: a row for each operation   multi.rs     the results of transactions
-//! records.rs   the other records, one table        connect.rs   the handshake's optional field
+//! request.rs   Request: a row for each operation   multi.rs     the results of a multi
+//! records.rs   headers, answers and events         connect.rs   the handshake's optional field
 //! code.rs      numbers: errors, events, watches    frames.rs    packets in a stream
 //! codec.rs     Record, Input, primitive types
 //! ```

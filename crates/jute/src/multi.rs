@@ -1,4 +1,5 @@
-//! The results of transactions: each has a header, and a header with `done` ends the list.
+//! Results of the operations of a multi. Each result follows a header, and a header with `done`
+//! ends the list.
 
 use crate::request::{END, op};
 use crate::{DataStat, DecodeError, Input, MultiHeader, Names, Number, PathOnly, PathStat, Record, Stat};
@@ -20,7 +21,8 @@ pub enum MultiResult {
     Data(DataStat),
     /// The result of getChildren.
     Children(Vec<String>),
-    /// The error of this operation, or the code for "another operation of this multi failed".
+    /// An error code. In a failed multi every operation has one: 0 before the failed operation, and
+    /// [`crate::error::RUNTIME_INCONSISTENCY`] after it.
     Error(i32),
 }
 
@@ -59,7 +61,7 @@ pub fn write_multi_results(results: &[MultiResult], out: &mut Vec<u8>) {
 /// Reads results up to the header that ends them.
 ///
 /// # Errors
-/// When the bytes do not encode such results.
+/// When the bytes do not encode a list of results.
 pub fn read_multi_results(input: &mut Input<'_>) -> Result<Vec<MultiResult>, DecodeError> {
     let mut results = Vec::new();
     loop {

@@ -1,5 +1,5 @@
-//! Records, named as in ZooKeeper's `zookeeper.jute`. Records that only requests have are in
-//! `request.rs`.
+//! Records of headers, answers and events, named as in ZooKeeper's `zookeeper.jute`. Records of
+//! request bodies are in `request.rs`.
 
 use crate::{Buffer, DecodeError, Input, Record};
 
@@ -29,9 +29,9 @@ pub(crate) use records;
 pub struct Acl {
     /// A set of bits: READ 1, WRITE 2, CREATE 4, DELETE 8, ADMIN 16.
     pub perms: i32,
-    /// The scheme that says how `id` is read.
+    /// The scheme, which decides the meaning of `id`: `world`, `digest`, ...
     pub scheme: String,
-    /// The identity that the entry is about.
+    /// The identity that gets the permissions, in the form of the scheme.
     pub id: String,
 }
 
@@ -42,10 +42,9 @@ impl Record for Acl {
         self.id.write(out);
     }
 
-    /// Accepts null for `scheme` and `id`, because kazoo writes every empty text as null, and
-    /// `auth` has an empty id. A null scheme is read as an unknown one. A null id in a scheme that
-    /// needs one makes the packet invalid, in ZooKeeper's server as here; the entry is not just
-    /// refused.
+    /// Reads null in `scheme` and `id` as the empty text, because kazoo writes every empty text as
+    /// null, and the scheme `auth` has an empty id. A null id in a scheme that needs an id makes
+    /// the whole packet invalid, as in ZooKeeper's server.
     fn read(input: &mut Input<'_>) -> Result<Acl, DecodeError> {
         let (perms, scheme, id) = (input.read()?, input.text()?, input.read::<Option<String>>()?);
         if id.is_none() && matches!(&*scheme, "world" | "digest" | "ip") {
@@ -56,14 +55,16 @@ impl Record for Acl {
 }
 
 records! {
-    /// The beginning of every packet of a client, except the first.
+    /// The beginning of every packet of a client, except its first packet
+    /// ([`crate::ConnectRequest`]).
     RequestHeader {
         /// The client's number for this request.
         xid: i32,
         /// The operation: a number of [`crate::op`].
         op: i32,
     }
-    /// The beginning of every packet of a server, except the first.
+    /// The beginning of every packet of a server, except its first packet
+    /// ([`crate::ConnectResponse`]).
     ReplyHeader {
         /// The `xid` of the request.
         xid: i32,
@@ -72,13 +73,13 @@ records! {
         /// An error code of [`crate::error`]. A body follows only if it is 0.
         error: i32,
     }
-    /// Facts about a znode.
+    /// Stat of a znode: its versions, times and sizes.
     Stat {
-        /// The zxid of the create.
+        /// The zxid that created the znode.
         czxid: i64,
         /// The zxid that last set the data.
         mzxid: i64,
-        /// Time of the create, in milliseconds since 1970.
+        /// Time of the creation, in milliseconds since 1970.
         ctime_ms: i64,
         /// Time at which the data was last set, in milliseconds since 1970.
         mtime_ms: i64,
@@ -97,51 +98,52 @@ records! {
         /// The zxid that last changed the list of children.
         pzxid: i64,
     }
-    /// The body of getACL, sync, getAllChildrenNumber, and getEphemerals, whose path is a prefix;
-    /// also the answer to create and sync.
+    /// The body of getACL, sync, getAllChildrenNumber and getEphemerals; also the answer to create
+    /// and sync.
     PathOnly {
-        /// The path of the znode, or the prefix.
+        /// The path of the znode; in getEphemerals, a prefix of paths.
         path: String,
     }
-    /// The body of sasl, in both directions.
+    /// The body of a sasl request, and of its answer.
     SaslToken {
-        /// The bytes of the SASL mechanism.
+        /// The message of the SASL mechanism, from the client or to it.
         token: Buffer,
     }
     /// The answer to create2, createContainer and createTTL.
     PathStat {
         /// The path at which the znode was created.
         path: String,
-        /// The znode's facts.
+        /// The znode's stat.
         stat: Stat,
     }
     /// The answer to getData.
     DataStat {
         /// The data.
         data: Buffer,
-        /// The znode's facts.
+        /// The znode's stat.
         stat: Stat,
     }
     /// The answer to getACL.
     AclStat {
         /// The ACL.
         acl: Vec<Acl>,
-        /// The znode's facts.
+        /// The znode's stat.
         stat: Stat,
     }
-    /// The answer to getChildren, and, with whole paths, to getEphemerals.
+    /// The answer to getChildren, with names, and to getEphemerals, with whole paths.
     Names {
-        /// The names.
+        /// The names of the children, or the paths.
         names: Vec<String>,
     }
     /// The answer to getChildren2.
     NamesStat {
-        /// The names.
+        /// The names of the children.
         names: Vec<String>,
-        /// The znode's facts.
+        /// The znode's stat.
         stat: Stat,
     }
-    /// The answer to getAllChildrenNumber and addWatch, and an error in a multi's results.
+    /// The answer to getAllChildrenNumber (a count) and to addWatch (an error code); also an error
+    /// in the results of a multi.
     Number {
         /// The number.
         number: i32,
@@ -167,13 +169,14 @@ records! {
         /// The path of the znode.
         path: String,
     }
-    /// The header before each operation of a multi, before each of its results, and at their end.
+    /// The header before each operation of a multi and before each of its results. Both lists end
+    /// with such a header.
     MultiHeader {
-        /// The operation; -1 at the end, and before an error.
+        /// The number of the operation; -1 at the end of a list, and before an error.
         op: i32,
         /// True if this header ends the list.
         done: bool,
-        /// The error code of a result; -1 for an operation and at the end.
+        /// The error code of a result; -1 before an operation and at the end of a list.
         error: i32,
     }
 }

@@ -1,14 +1,14 @@
-//! Requests: a table with the number and the record of each operation, and the records that only
-//! requests have.
+//! Requests: a table with the number and the record of each operation, and the records of request
+//! bodies.
 
 use crate::records::records;
 use crate::{Acl, Buffer, DecodeError, Input, MultiHeader, PathOnly, Record, SaslToken};
 
-/// The header that ends the operations of a multi, and its results.
+/// The header that ends the list of a multi's operations, and the list of its results.
 pub(crate) const END: MultiHeader = MultiHeader { op: -1, done: true, error: -1 };
 
-/// Makes the numbers of operations, and [`Request`]. The row of an operation may name functions
-/// that read and write its record; otherwise the record's own are used.
+/// Defines the module [`op`] and the enum [`Request`] from a table. The row of an operation may
+/// name functions that read and write its record, instead of those of the record's [`Record`].
 macro_rules! operations {
     (@read $input:ident) => { $input.read()? };
     (@read $input:ident $read:path) => { $read(&mut $input)? };
@@ -43,12 +43,12 @@ macro_rules! operations {
             $($(#[$doc])* $variant($record),)*
             $($(#[$shared_doc])* $shared(i32, $shared_record),)*
             $($(#[$bare_doc])* $bare_variant,)*
-            /// An operation that is not known, or that only servers may ask for.
+            /// An operation that is unknown, or that clients may not send.
             Unknown(i32),
         }
 
         impl Request {
-            /// Reads the body of a request. Bytes after it are ignored.
+            /// Reads the body of a request. Bytes after the body are ignored.
             ///
             /// # Errors
             /// When the body is too short or malformed. ZooKeeper's server answers -5 then, and
@@ -92,7 +92,7 @@ operations! {
         CREATE_TTL = 21, CreateTtl(CreateTtlRequest);
         /// Deletes a znode.
         DELETE = 2, Delete(PathVersion);
-        /// Reads the facts about a znode.
+        /// Reads the stat of a znode.
         EXISTS = 3, Exists(PathWatch);
         /// Reads the data of a znode.
         GET_DATA = 4, GetData(PathWatch);
@@ -104,15 +104,15 @@ operations! {
         SET_ACL = 7, SetAcl(SetAclRequest, read set_acl);
         /// Lists the names of a znode's children.
         GET_CHILDREN = 8, GetChildren(PathWatch);
-        /// Lists the names of a znode's children, and reads its facts.
+        /// Lists the names of a znode's children, and reads the znode's stat.
         GET_CHILDREN2 = 12, GetChildren2(PathWatch);
         /// Counts the znodes below a znode, at any depth.
         GET_ALL_CHILDREN_NUMBER = 104, GetAllChildrenNumber(PathOnly);
         /// Lists the session's ephemeral znodes whose paths begin with a prefix.
         GET_EPHEMERALS = 103, GetEphemerals(PathOnly, read path);
-        /// Waits until the server has applied all that the leader had committed.
+        /// Waits until the server has applied all entries that the leader had committed before.
         SYNC = 9, Sync(PathOnly, read path);
-        /// Compares a znode's version. It is of use only inside a multi.
+        /// Fails unless a znode has the expected version. Of use only inside a multi.
         CHECK = 13, Check(PathVersion);
         /// Executes writes and checks as one transaction.
         MULTI = 14, Multi(Vec<MultiOp>, read writes, write write_multi);
@@ -128,19 +128,19 @@ operations! {
         ADD_WATCH = 106, AddWatch(AddWatchRequest, read add_watch);
         /// Sets the watches of a former connection again.
         SET_WATCHES = 101, SetWatches(SetWatches);
-        /// Sets the watches of a former connection again, with persistent ones.
+        /// Sets the watches of a former connection again, persistent watches included.
         SET_WATCHES2 = 105, SetWatches2(SetWatches2);
         /// Proves an identity.
         AUTH = 100, Auth(AuthRequest);
-        /// Sends a step of a SASL exchange.
+        /// Sends one message of a SASL authentication.
         SASL = 102, Sasl(SaslToken);
     }
     shared {
-        /// Creates a znode; the operation's number tells which answer is wanted.
+        /// Creates a znode. The number of the operation decides what the answer has.
         Create(CreateRequest) {
             /// Creates a znode; answers its path.
             CREATE = 1;
-            /// Creates a znode; answers its path and facts.
+            /// Creates a znode; answers its path and stat.
             CREATE2 = 15;
             /// Creates a container.
             CREATE_CONTAINER = 19;
@@ -155,9 +155,9 @@ operations! {
         CLOSE_SESSION = -11, CloseSession;
     }
     refused {
-        /// Deletes a container. Only servers ask for it.
+        /// Deletes a container. Only servers use this operation, among themselves.
         DELETE_CONTAINER = 20;
-        /// Opens a session. Only servers ask for it.
+        /// Opens a session. Only servers use this operation, among themselves.
         CREATE_SESSION = -10;
     }
 }
@@ -198,7 +198,7 @@ records! {
     PathWatch {
         /// The path of the znode.
         path: String,
-        /// True to set a watch, too.
+        /// Whether to set a one-time watch, too.
         watch: bool,
     }
     /// The body of setData.
@@ -221,9 +221,9 @@ records! {
     }
     /// The body of reconfig.
     ReconfigRequest {
-        /// Servers to add; `None` for none.
+        /// Comma-separated servers to add; `None` for no servers.
         joining: Option<String>,
-        /// Servers to remove; `None` for none.
+        /// Comma-separated ids of servers to remove; `None` for no servers.
         leaving: Option<String>,
         /// All servers of the new ensemble, in place of `joining` and `leaving`.
         new_members: Option<String>,
@@ -241,7 +241,7 @@ records! {
     AddWatchRequest {
         /// The path to watch.
         path: String,
-        /// The mode: 0 persistent, 1 persistent and recursive.
+        /// The mode of the watch: 0 is persistent, 1 is persistent and recursive.
         mode: i32,
     }
     /// The body of auth.
@@ -250,12 +250,13 @@ records! {
         kind: i32,
         /// The scheme of the identity: `digest`, ...
         scheme: String,
-        /// The proof, in the form that the scheme wants.
+        /// The credentials in the form of the scheme, for `digest` `name:password`.
         auth: Buffer,
     }
     /// The body of setWatches.
     SetWatches {
-        /// The last zxid that the client has seen. Changes after it fire at once.
+        /// The last zxid that the client has seen. For a later change of a watched znode, the
+        /// server sends the event at once.
         relative_zxid: i64,
         /// Paths with data watches.
         data: Vec<String>,
@@ -281,8 +282,8 @@ records! {
     }
 }
 
-// ZooKeeper answers a null path in these requests as a malformed path. In a multi, and in other
-// requests, a null path makes the packet invalid.
+// The functions below read requests in which ZooKeeper's server treats a null path as a malformed
+// path. In a multi, and in other requests, a null path makes the packet invalid.
 
 fn path(input: &mut Input<'_>) -> Result<PathOnly, DecodeError> {
     Ok(PathOnly { path: input.text()? })
@@ -304,7 +305,8 @@ fn add_watch(input: &mut Input<'_>) -> Result<AddWatchRequest, DecodeError> {
     Ok(AddWatchRequest { path: input.text()?, mode: input.read()? })
 }
 
-/// An operation of a multi. The last two variants are for multiRead, the others for multi.
+/// An operation of a multi or multiRead. The last two variants are only for multiRead, all other
+/// variants only for multi.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MultiOp {
     /// A create, with its operation: create, create2 or createContainer.
@@ -319,7 +321,7 @@ pub enum MultiOp {
     Check(PathVersion),
     /// A read of data.
     GetData(PathWatch),
-    /// A list of children.
+    /// A read of the names of children.
     GetChildren(PathWatch),
 }
 
@@ -361,8 +363,8 @@ pub fn write_multi(ops: &[MultiOp], out: &mut Vec<u8>) {
 /// Reads operations up to the header that ends them.
 ///
 /// # Errors
-/// When the bytes are malformed, or an operation may be in no multi. Reads mixed with writes are
-/// left for the caller to refuse.
+/// When the bytes are malformed, or an operation may be neither in a multi nor in a multiRead. The
+/// caller must refuse a mixture of reads and writes.
 pub fn read_multi(input: &mut Input<'_>) -> Result<Vec<MultiOp>, DecodeError> {
     let mut ops = Vec::new();
     loop {

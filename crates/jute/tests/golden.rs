@@ -1,5 +1,5 @@
-//! The records against ZooKeeper's own bytes: `golden/records-3.8.hex`, written by
-//! `golden/Golden.java`.
+//! Compares the records with ZooKeeper's own bytes in `golden/records-3.8.hex`, which
+//! `golden/Golden.java` wrote.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -28,15 +28,15 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The value has the golden bytes, and the bytes are the value.
+/// Checks that the value encodes to the golden bytes, and that the bytes decode to the value.
 #[track_caller]
 fn both_ways<T: Record + PartialEq + Debug>(name: &str, value: &T) {
     assert_eq!(hex(&value.to_bytes()), hex(&golden(name)), "{name}");
     read_back(name, value);
 }
 
-/// The golden bytes decode to the value, also with more bytes after them. With fewer bytes they do
-/// not decode.
+/// Checks that the golden bytes decode to the value, also with more bytes after them, and that they
+/// do not without their last byte.
 #[track_caller]
 fn read_back<T: Record + PartialEq + Debug>(name: &str, value: &T) {
     let mut bytes = golden(name);
@@ -117,7 +117,7 @@ fn the_handshake_has_zookeepers_bytes() {
         read_only,
     };
     both_ways("connect-response", &answered(Some(false)));
-    // The field of newer clients is missing.
+    // The optional field `read_only` of newer clients is missing.
     assert_eq!(hex(&asked(None).to_bytes()), hex(&golden("connect-request-old")));
     assert_eq!(ConnectRequest::from_bytes(&golden("connect-request-old")), Ok(asked(None)));
     assert_eq!(hex(&answered(None).to_bytes()), hex(&golden("connect-response-old")));
@@ -253,7 +253,7 @@ fn what_cannot_be_read_is_refused_with_its_reason() {
     assert_eq!(String::from_bytes(&[0xff; 4]), Err(DecodeError::Length(-1)));
     assert_eq!(String::from_bytes(&[0, 0, 0, 1, 0xff]), Err(DecodeError::Text));
     assert_eq!(Vec::<String>::from_bytes(&[0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0]), Err(DecodeError::Short));
-    // Reads do not stand in a multi, nor writes in a multiRead.
+    // A multi may have no reads, and a multiRead may have no writes.
     assert_eq!(Request::read(op::MULTI, &golden("multi-read")), Err(DecodeError::Op(op::GET_DATA)));
     assert_eq!(Request::read(op::MULTI_READ, &golden("multi")), Err(DecodeError::Op(op::CREATE)));
     assert_eq!(Request::read(12_345, b""), Ok(Request::Unknown(12_345)));

@@ -11,7 +11,7 @@ pub struct ClientDetails {
     /// The name of the client's machine.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub host: String,
-    /// The number of the client's process.
+    /// The id of the client's process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
     /// The name of the client's program.
@@ -27,7 +27,7 @@ pub struct ClientInfo {
     /// The name of the client's machine.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub host: String,
-    /// The number of the client's process.
+    /// The id of the client's process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
     /// The name of the client's program.
@@ -38,7 +38,8 @@ pub struct ClientInfo {
     pub address: Option<String>,
 }
 
-/// The client that asked for a ticket, took it away, or deleted it. Unknown parts are empty.
+/// The client that asked for the release of a ticket, took the ticket away, or deleted it. Unknown
+/// fields are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Actor {
@@ -79,7 +80,7 @@ impl std::fmt::Display for Actor {
         let client = self.client.as_ref().map(ToString::to_string).unwrap_or_default();
         match (who.is_empty(), client.is_empty()) {
             (false, false) => write!(f, "{who} ({client})"),
-            // For a request without a session, the address may be all that is known.
+            // For a request without a session, only the address may be known.
             _ => write!(f, "{who}{client}"),
         }
     }

@@ -1,4 +1,4 @@
-//! Nodes, the ensemble, its members and versions.
+//! State of nodes, the members of the ensemble, and the versions of their programs.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 pub struct Cluster {
     /// The cluster's name.
     pub cluster_id: String,
-    /// UUID that distinguishes the cluster from other clusters of its name; null before the cluster
-    /// is founded.
+    /// UUID that distinguishes the cluster from other clusters with this name; null before the
+    /// cluster is founded.
     #[serde(default)]
     pub cluster_uuid: Option<String>,
     /// The level of the log's format that the cluster's nodes write; see docs/dev/formats.md.
     #[serde(default = "first_level")]
     pub level: u16,
-    /// The answering node.
+    /// The id of the answering node.
     pub node_id: u64,
     /// The role of the answering node: `leader`, `follower`, `candidate`, `learner` or `stopped`.
     pub role: String,
@@ -37,19 +37,19 @@ pub struct Cluster {
     pub sessions: u64,
     /// The number of znodes.
     pub znodes: u64,
-    /// The largest subtree below the root, if every client may know its name.
+    /// Child of the root whose subtree is the largest; absent if some clients may not read the name
+    /// of the child.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub largest_subtree: Option<LargestSubtree>,
-    /// Number of locks whose queues have kinds of clients that do not count each other's lock
-    /// nodes.
+    /// Number of locks whose queues have kinds of clients that ignore each other's lock nodes.
     pub mixed_clients_locks: u64,
-    /// The number of waits that this node keeps.
+    /// Number of HTTP requests that wait at this node for a change, such as watches and acquires.
     pub watches: u64,
-    /// The number of this node's proposals under way.
+    /// Number of log entries that this node has proposed, and for which it awaits the outcome.
     pub proposals: u64,
-    /// `ready`, or the reason for not being ready, as in `/readyz`.
+    /// `ready`, or the reason for which clients should use another node, as in `/readyz`.
     pub status: String,
-    /// The state that the node has applied; only with `digest=true`.
+    /// Digest of the state that the node has applied; only with `digest=true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<StateDigest>,
 }
@@ -58,7 +58,7 @@ fn first_level() -> u16 {
     1
 }
 
-/// The applied state of one node, for comparison with another node's.
+/// Digest of the state that one node has applied, for comparison with the digests of other nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct StateDigest {
@@ -99,7 +99,7 @@ pub struct MemberInfo {
     pub id: u64,
     /// `host:port` of the member's peer listener.
     pub peer_addr: String,
-    /// `host:port` of the member's HTTP door.
+    /// `host:port` of the member's HTTP listener.
     pub http_addr: String,
     /// `leader` or `follower`, as the answering node sees it; `unknown` while that node knows no
     /// leader.
@@ -118,13 +118,15 @@ pub struct Readiness {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ClusterHealth {
-    /// The answering node.
+    /// The id of the answering node.
     pub node_id: u64,
     /// The id of the leader, as far as the node knows.
     pub leader: Option<u64>,
-    /// True if there is a leader with a quorum and the answering node knows of no faulty member.
+    /// True if there is a leader with a quorum, and the answering node knows of no unreachable or
+    /// lagging member.
     pub healthy: bool,
-    /// Number of voters that may still fail before the quorum is lost. Only the leader knows it.
+    /// Number of voters that may still fail before the quorum is lost; null if the answering node
+    /// is not the leader.
     pub failure_tolerance: Option<u64>,
     /// The number of members with a vote.
     pub voters: u64,
@@ -142,13 +144,13 @@ pub struct MemberHealth {
     pub id: u64,
     /// `leader`, `voter` or `learner`.
     pub role: String,
-    /// Whether the answering node was in contact with the member lately; null if the answering node
-    /// cannot know.
+    /// Whether the answering node received a message of the member recently; null if the two nodes
+    /// have no contact, as between two followers.
     pub reachable: Option<bool>,
-    /// The time in milliseconds since the last contact with the member; null if there was none, or
-    /// the answering node cannot know.
+    /// Time in milliseconds since the last message of the member; null if there was none, or if the
+    /// answering node cannot know.
     pub last_contact_ms: Option<u64>,
-    /// The number of committed entries that the member lacks.
+    /// Number of committed entries that the member lacks; null when unknown.
     pub lag_entries: Option<u64>,
 }
 
@@ -156,9 +158,10 @@ pub struct MemberHealth {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Drain {
-    /// The answering node.
+    /// The id of the answering node.
     pub node_id: u64,
-    /// Whether the node is drained: it is not ready until the drain is taken back.
+    /// Whether the node is drained: `/readyz` reports it as not ready until an operator takes the
+    /// drain back.
     pub draining: bool,
     /// Whether the drained node still leads because no other member could take over.
     pub leads: bool,
@@ -171,15 +174,17 @@ pub struct Drain {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Upgrade {
-    /// The cluster's level.
+    /// The cluster's level of the log's format.
     pub level: u16,
-    /// The highest level that all members are ready for, if it is above the cluster's.
+    /// The highest level that the programs of all members know, if it is above the cluster's level;
+    /// otherwise null.
     pub next_level: Option<u16>,
     /// The members, by id.
     pub members: Vec<MemberUpgrade>,
 }
 
-/// The program of a member, as the leader knows it.
+/// Version of a member's program and the levels of the format that it knows, as far as the leader
+/// knows them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MemberUpgrade {
@@ -202,12 +207,13 @@ pub struct MemberUpgrade {
 pub struct Members {
     /// The log index of the entry with the membership in force.
     pub index: u64,
-    /// Whether that entry is committed.
+    /// Whether the log entry with the membership is committed.
     pub committed: bool,
     /// True while a change of members is half done. Until it is complete, both the old and the new
     /// set of voters must agree to every entry.
     pub joint: bool,
-    /// Node that reported this: the leader, or the node that was asked if no leader answers.
+    /// Id of the node that made this report: the leader, or the node that was asked if no leader
+    /// answers.
     pub reported_by: u64,
     /// The id of the leader.
     pub leader: Option<u64>,
@@ -227,15 +233,15 @@ pub struct MemberState {
     pub id: u64,
     /// `host:port` of the member's peer listener.
     pub peer_addr: String,
-    /// `host:port` of the member's HTTP door.
+    /// `host:port` of the member's HTTP listener.
     pub http_addr: String,
     /// `voter`, `learner` or `observer`.
     pub role: String,
-    /// The zone in which the member runs.
+    /// The zone in which the member runs, as free text; null if it has none.
     pub zone: Option<String>,
     /// Whether the member is being removed.
     pub removing: bool,
-    /// Id of the member that this member is to replace.
+    /// Id of the member that this member is to replace; null for no replacement.
     pub replaces: Option<u64>,
     /// The number of entries that the member lacks; null when unknown.
     pub lag_entries: Option<u64>,
@@ -244,7 +250,7 @@ pub struct MemberState {
     pub last_contact_ms: Option<u64>,
 }
 
-/// A node that was a member.
+/// A node that was removed from the ensemble.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RemovedMember {

@@ -19,7 +19,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 ))]
 pub struct Millis(pub u64);
 
-/// A text that is not a duration.
+/// Error for a text that is not a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
     /// The text is a number without a unit.

@@ -24,13 +24,14 @@ pub struct Election {
 pub struct Leader {
     /// The path of the leader's lock node.
     pub ticket: String,
-    /// The leader's session; absent for a persistent znode that a client put there.
+    /// The leader's session; absent for a persistent znode that a client put into the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
-    /// Owner that the acquire named. It tells tickets of one session apart.
+    /// Name of the owner in the acquire. It distinguishes the tickets of one session.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub owner: String,
-    /// The value that the leader proclaimed; before that, its label.
+    /// The value that the leader proclaimed last, if it is UTF-8; the label of the leader before it
+    /// proclaimed a value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
     /// The value in base64, when it is not UTF-8.

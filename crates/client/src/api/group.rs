@@ -15,7 +15,7 @@ pub struct Group {
     /// The zxid at which a member last joined or left: the value of `since` for a request that
     /// waits for the next change.
     pub upto: u64,
-    /// The value of `after` for the next page; absent on the last one.
+    /// The value of `after` for the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }

@@ -17,8 +17,8 @@ pub enum EndCause {
     Expired,
     /// A client asked for the lock back, and the ticket was not released before the deadline.
     Revoked,
-    /// The wait ended, the session gave the ticket up before it held the lock, or the client was
-    /// gone before the answer reached it.
+    /// The wait timed out, the session withdrew the waiting ticket, or the client disconnected
+    /// before it received the answer to the acquire.
     Withdrawn,
     /// Another client deleted the lock node.
     Deleted,
@@ -34,7 +34,7 @@ pub enum EndCause {
 pub struct End {
     /// The cause of the end.
     pub how: EndCause,
-    /// The zxid of the entry with the end.
+    /// The zxid of the log entry that ended the ticket or the session.
     pub zxid: u64,
     /// The time of the end, in milliseconds since 1970, by the leader's clock.
     pub at_ms: u64,
@@ -48,14 +48,14 @@ pub struct End {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct EndedTicket {
-    /// The path of the lock node; absent when none was created.
+    /// The path of the lock node; absent when no lock node was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticket: Option<String>,
     /// The mode in which the ticket wanted the lock.
     pub mode: LockMode,
     /// The session of the ticket.
     pub session: u64,
-    /// Owner that the acquire named. It tells tickets of one session apart.
+    /// Name of the owner in the acquire. It distinguishes the tickets of one session.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub owner: String,
     /// The data of the lock node, if that was a short text.
@@ -94,7 +94,8 @@ pub struct LockHistory {
     pub history: Vec<EndedTicket>,
 }
 
-/// Session that has ended, as told by the problem that answers a request for this session.
+/// A session that has ended, as described in the problem document that answers a request for the
+/// session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct EndedSession {
@@ -108,8 +109,8 @@ pub struct EndedSession {
     pub label: String,
     /// The number of ephemeral znodes that were deleted with the session.
     pub ephemeral_count: u32,
-    /// The client of the session, if the request may read a lock that remembers a ticket of the
-    /// session.
+    /// Client of the session; absent unless the requester may read a lock whose history has a
+    /// ticket of the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientInfo>,
 }

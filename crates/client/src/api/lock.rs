@@ -1,4 +1,5 @@
-//! Locks and tickets.
+//! Locks and their queues of tickets. A ticket is a lock node: a znode that queues for a lock, then
+//! holds it.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,11 +19,12 @@ pub enum LockMode {
     Write,
     /// A candidate of an election. The single holder leads.
     Election,
-    /// A number of permits of a semaphore.
+    /// A contender for one or several permits of a semaphore.
     Semaphore,
 }
 
-/// State of a ticket: the answer to an acquire and to a request for a ticket.
+/// State of a ticket, which is a lock node in a lock's queue: the answer to an acquire and to a
+/// request for a ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(tag = "state", rename_all = "lowercase")]
@@ -36,13 +38,14 @@ pub enum Ticket {
         /// Token to show to resources. It is larger than the token of every earlier grant of the
         /// lock.
         fencing_token: u64,
-        /// The number of holds of the owner, one for each acquire. Each needs its own release.
+        /// Number of acquires of the owner that share this ticket. The lock is free after as many
+        /// releases.
         holds: u32,
         /// Time in milliseconds, counted from the sending of the request, for which the session,
         /// and so the lock, cannot expire. 0 for a request without the session's key, and when the
         /// leader did not answer.
         safe_for_ms: u64,
-        /// The request of a client that wants the lock back; absent when there is none.
+        /// Request of another client to release the lock; absent when no client asked.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         revoke: Option<RevokeRequest>,
     },
@@ -54,16 +57,16 @@ pub enum Ticket {
         path: String,
         /// The number of contenders before the ticket in the queue, holders included.
         position: u32,
-        /// Path of the lock node whose removal may make this ticket a holder; empty if the request
-        /// may not know that path.
+        /// Path of the lock node whose removal may make this ticket a holder; empty if the
+        /// requester may not read that path.
         predecessor: String,
-        /// The request of a client that wants the ticket back; absent when there is none.
+        /// Request of another client to release the ticket; absent when no client asked.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         revoke: Option<RevokeRequest>,
     },
 }
 
-/// Request to finish and release a ticket.
+/// Request of another client that the ticket's owner finish its work and release the ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RevokeRequest {
@@ -71,19 +74,19 @@ pub struct RevokeRequest {
     pub zxid: u64,
     /// The time of the first request, in milliseconds since 1970, by the leader's clock.
     pub asked_at_ms: u64,
-    /// The session of the request; absent for a request without one.
+    /// Session in which the release was requested; absent for a request without a session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
     /// Time from which on the ticket may be taken away, in milliseconds since 1970; absent if it is
     /// never taken away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at_ms: Option<u64>,
-    /// The client that asked, if known; only in answers that show a lock's queue.
+    /// The client that requested the release, if known; only in answers that show a lock's queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Box<Actor>>,
 }
 
-/// Answer of `POST /v1/revocations/{path}`.
+/// Answer of `POST /v1/revocations/{path}`, which asks the holders of a lock to release it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Revocation {
@@ -93,44 +96,45 @@ pub struct Revocation {
     pub zxid: u64,
 }
 
-/// Clients in a lock's queue that do not count the lock nodes of other clients there, so both may
-/// hold the lock at the same time. Where `unseen` is `data`, Curator's clients wait for a child
-/// that is no ticket.
+/// Clients of one library in a lock's queue that ignore some lock nodes of other clients, so that
+/// both may hold the lock at the same time. If `unseen` is `data`, Curator's clients instead wait
+/// for a child that is no lock node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MixedClients {
-    /// Kind of the clients, by the names of their lock nodes: `curator`, `curator-rw`,
-    /// `curator-latch`, `kazoo`, `kazoo-reader`, `kazoo-semaphore`, `zookeeper-recipe`; `zlock`
-    /// where `unseen` is `data`.
+    /// Kind of the clients, told by the names of their lock nodes: `curator`, `curator-rw`,
+    /// `curator-latch`, `kazoo`, `kazoo-reader`, `kazoo-semaphore`, `zookeeper-recipe`; `zlock` if
+    /// `unseen` is `data`.
     pub clients: String,
-    /// Kind of the nodes that those clients do not count: a name as in `clients`, or `other`,
-    /// `zlock`, `zlock-reader`, `zlock-semaphore` or `data`.
+    /// Kind of the children that these clients ignore: a name as in `clients`, or `other`, `zlock`,
+    /// `zlock-reader`, `zlock-semaphore` or `data`.
     pub unseen: String,
-    /// Name of the first child that is data and no lock node.
+    /// Name of the first child that is no lock node; only if `unseen` is `data`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child: Option<String>,
 }
 
-/// One edge of a cycle of waits: an owner that waits, and the ticket in its way. The ticket belongs
-/// to the owner of the next edge.
+/// One edge of a cycle of waits: an owner, and the ticket for whose release it waits. The ticket
+/// belongs to the owner of the next edge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct WaitsFor {
-    /// The session of the owner that waits.
+    /// Session of the waiting owner.
     pub session: u64,
-    /// Owner that the acquire named. It tells holders of one session apart.
+    /// Name of the owner in the acquire. It distinguishes the owners of one session.
     pub owner: String,
     /// The path of the lock for which the owner waits.
     pub path: String,
-    /// The ticket in the owner's way.
+    /// Path of the ticket for whose release the owner waits.
     pub blocker: String,
 }
 
-/// Answer of `DELETE /v1/tickets/{ticket}` and of `POST /v1/hand-overs/{ticket}`.
+/// Answer to the release of a ticket, or to its hand-over to a waiter: `DELETE
+/// /v1/tickets/{ticket}` and `POST /v1/hand-overs/{ticket}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Release {
-    /// The number of holds that are left on the ticket; 0 when the lock node is gone.
+    /// Number of acquires of the ticket that are still unreleased; 0 when the lock node is gone.
     pub holds: u32,
     /// The zxid of the transaction.
     pub zxid: u64,
@@ -156,10 +160,10 @@ pub struct Contender {
     /// The client of the contender's session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientInfo>,
-    /// Owner that the acquire named. It tells tickets of one session apart.
+    /// Name of the owner in the acquire. It distinguishes the tickets of one session.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub owner: String,
-    /// The data of the lock node, if that is text.
+    /// Data of the lock node, if it is text; otherwise empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub label: String,
     /// The time at which the contender entered the queue, in milliseconds since 1970, by the
@@ -172,10 +176,10 @@ pub struct Contender {
     /// waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub granted_at_ms: Option<u64>,
-    /// The request of a client that wants the ticket back; absent when there is none.
+    /// Request of another client to release the ticket; absent when no client asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoke: Option<RevokeRequest>,
-    /// The number of acquires that share the ticket.
+    /// Number of unreleased acquires of the owner that share the ticket.
     pub holds: u32,
     /// The number of permits that the contender has or wants; only in a semaphore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -204,15 +208,17 @@ pub struct Contender {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LockSettings {
-    /// Whether only acquires enter the queue, and no lock nodes that clients create themselves. A
-    /// managed lock can have priorities and hand-overs.
+    /// Whether lock nodes enter the queue only by acquires. If true, clients cannot create lock
+    /// nodes as znodes. Only a managed lock can have priorities and hand-overs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub managed: bool,
-    /// The largest number of contenders that may wait.
+    /// Largest number of contenders that may wait in the queue; absent if only the cluster's limit
+    /// applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(maximum = 4294967295_u64))]
     pub waiters_max: Option<u32>,
-    /// Number of permits of a semaphore; not together with `managed`.
+    /// Number of permits of a semaphore; absent for other locks, and not allowed together with
+    /// `managed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 4294967295_u64))]
     pub permits_max: Option<u32>,
@@ -249,28 +255,28 @@ pub struct LockQueue {
     /// Number of permits that are taken; absent for other locks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permits_held: Option<u32>,
-    /// The settings of the lock; absent when there are none.
+    /// Settings of the lock; absent when all have their defaults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<LockSettings>,
     /// Holders, which come first in the queue: a single one, or several readers or owners of
     /// permits.
     pub holders: Vec<Contender>,
-    /// The holders whose sessions have expired and whose lock-delay is not over. No ticket holds
-    /// the lock in that time, and the waiters still wait.
+    /// Former holders whose sessions have expired while their lock-delay is not over. During the
+    /// delay no ticket holds the lock, and the waiters still wait.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lingering: Vec<Contender>,
     /// The waiters, in order.
     pub waiters: Vec<Contender>,
-    /// Kinds of clients in the queue that do not count each other's lock nodes; absent when there
-    /// are none.
+    /// Kinds of clients in the queue that ignore each other's lock nodes; absent when there are
+    /// none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mixed_clients: Vec<MixedClients>,
-    /// The value of `after` for the next page; absent on the last one.
+    /// The value of `after` for the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<usize>,
 }
 
-/// A lock in a list. The list has locks with contenders only.
+/// A lock in the answer of `GET /v1/locks`, which lists only locks with contenders.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LockSummary {
@@ -291,18 +297,18 @@ pub struct LockSummary {
 pub struct LockList {
     /// The locks on this page.
     pub locks: Vec<LockSummary>,
-    /// The value of `after` for the next page; absent on the last one.
+    /// The value of `after` for the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
 
-/// Answer of `GET /v1/simple-locks/{path}`.
+/// Answer of `GET /v1/simple-locks/{path}`. A simple lock is one znode and has no queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SimpleLock {
-    /// The path of the lock, which is also its znode.
+    /// Path of the lock, and of the znode that exists while the lock is held.
     pub path: String,
-    /// The holder; absent when no ticket holds the lock.
+    /// The holder; absent when the lock is free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<SimpleHolder>,
 }
@@ -320,7 +326,7 @@ pub struct SimpleHolder {
     /// The client of the holder's session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientInfo>,
-    /// Owner that the acquire named. It tells holders of one session apart.
+    /// Name of the owner in the acquire. It distinguishes the owners of one session.
     pub owner: String,
     /// The token that the holder shows to resources.
     pub fencing_token: u64,

@@ -14,11 +14,12 @@ pub struct AcquireAll {
     /// The locks, each of them once. The ticket of the first lock stands for the whole multi-lock.
     #[cfg_attr(feature = "schema", schema(min_items = 1, max_items = 64))]
     pub locks: Vec<LockWish>,
-    /// Whether other contenders may pass while the multi-lock waits.
+    /// Whether later contenders may take free locks of the set while the multi-lock waits.
     #[serde(default)]
     pub policy: Policy,
     /// Name of the owner within the session; empty for no owner. An acquire of all these locks by
-    /// an owner that holds them adds one hold. Deadlocks are found among the waits of owners.
+    /// an owner that holds them adds one hold, which needs its own release. Deadlocks are detected
+    /// between owners.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[cfg_attr(feature = "schema", schema(max_length = 256))]
     pub owner: String,
@@ -26,15 +27,15 @@ pub struct AcquireAll {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[cfg_attr(feature = "schema", schema(max_length = 256))]
     pub label: String,
-    /// The time for which others are kept out of the locks if the session expires while it holds
-    /// them.
+    /// Time for which other contenders are kept out of the locks after the session expired while it
+    /// held them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_delay: Option<Millis>,
     /// The time to wait for the locks; not together with `wait` in the query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<Millis>,
-    /// Whether to stay in the queues when the wait ends or the client goes; not together with
-    /// `keep` in the query.
+    /// Whether to stay in the queues when the wait ends or the client disconnects; not together
+    /// with `keep` in the query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep: Option<bool>,
 }
@@ -65,10 +66,12 @@ pub struct LockWish {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
-    /// Later contenders wait behind the multi-lock, on each of its locks.
+    /// Later contenders wait behind the multi-lock in the queue of each of its locks, even if the
+    /// lock is free.
     #[default]
     Strict,
-    /// Later contenders pass while the multi-lock waits for another of its locks.
+    /// Later contenders may take a free lock of the set while the multi-lock waits for another lock
+    /// of the set.
     Backfill,
 }
 
@@ -83,19 +86,21 @@ pub enum MultiTicket {
         ticket: String,
         /// The locks, in the order of the request that created the multi-lock.
         locks: Vec<HeldPart>,
-        /// The number of holds of the owner, one for each acquire.
+        /// Number of acquires of the owner that share the ticket. The locks are free after as many
+        /// releases.
         holds: u32,
-        /// The time in milliseconds, from the sending of the request, for which the locks cannot be
-        /// lost, as in a ticket.
+        /// Time in milliseconds, counted from the sending of the request, for which the session,
+        /// and so the locks, cannot expire. 0 for a request without the session's key, and when the
+        /// leader did not answer.
         safe_for_ms: u64,
     },
     /// The multi-lock waits and holds none of its locks (202).
     Waiting {
-        /// The ticket that stands for all locks.
+        /// The ticket that stands for all locks in later requests.
         ticket: String,
-        /// The lock nodes, in the order of the request.
+        /// Paths of the lock nodes, one in the queue of each lock, in the order of the request.
         tickets: Vec<String>,
-        /// Path of a lock node for which the multi-lock waits; empty if the request may not know
+        /// Path of a lock node for which the multi-lock waits; empty if the requester may not read
         /// that path.
         predecessor: String,
     },
@@ -107,8 +112,8 @@ pub enum MultiTicket {
 pub struct HeldPart {
     /// The path of the lock.
     pub path: String,
-    /// The lock node in the queue of this lock.
+    /// Path of the lock node in the queue of this lock.
     pub ticket: String,
-    /// The token to show to the resource behind this lock.
+    /// The fencing token to show to the resource that this lock protects.
     pub fencing_token: u64,
 }

@@ -25,7 +25,7 @@ pub fn encode_path(path: &str) -> String {
     utf8_percent_encode(path, ESCAPED).to_string()
 }
 
-/// A name between two slashes. At most 255 bytes (`limits.name_bytes_max`).
+/// A name between two slashes of a znode path, at most 255 bytes long (`limits.name_bytes_max`).
 #[cfg(feature = "schema")]
 #[derive(utoipa::ToSchema)]
 #[schema(value_type = String, min_length = 1, max_length = 255,
@@ -39,8 +39,8 @@ pub struct ZnodeName(pub String);
     pattern = r"^/(?!.*/{2})(?!(?:.*/)?\.{1,2}(?:/|$))(?:[ -~\u00a0-\ud7ff\uf900-\uffef]*[ -.0-~\u00a0-\ud7ff\uf900-\uffef])?$")]
 pub struct ZnodePath(pub String);
 
-/// The path of a znode behind a route, with or without its first slash. Slashes may be encoded
-/// (`%2F`): they separate names as plain ones do. The path is decoded once.
+/// The path of a znode after the route in a URL, with or without the first slash of the path. An
+/// encoded slash (`%2F`) separates names like a plain slash. The path is decoded once.
 #[cfg(feature = "schema")]
 #[derive(utoipa::ToSchema)]
 #[schema(value_type = String, min_length = 1, max_length = 1024,

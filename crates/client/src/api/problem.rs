@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Contender, End, EndedSession, WaitsFor};
 
-/// Prefix of every problem's `type`. The rest is the problem's name, which is also the anchor in
+/// Prefix of every problem's `type`. The name of the problem follows, which is also its anchor in
 /// docs/http-api.md.
 pub const PROBLEM_TYPE_BASE: &str = "urn:zlock:problem:";
 
@@ -16,7 +16,7 @@ pub enum Outcome {
     /// The request had no effect. A repeated request is refused again unless the state or the
     /// request changes.
     Refused,
-    /// The request had no effect. It may be repeated freely, here or on another node.
+    /// The request had no effect. It may be repeated without harm, at this node or another.
     Unavailable,
     /// The request may have had an effect. Repeat it with the same `Idempotency-Key`.
     Unknown,
@@ -26,7 +26,8 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Problem {
-    /// A URI that names the kind of problem. Programs should compare it, and not the texts.
+    /// URI that names the kind of problem. Programs should compare this URI, and not the title or
+    /// the detail.
     #[serde(rename = "type")]
     #[cfg_attr(feature = "schema", schema(pattern = "^urn:zlock:problem:[a-z-]+$"))]
     pub type_uri: String,
@@ -39,16 +40,18 @@ pub struct Problem {
     pub detail: String,
     /// The effect that the request may have had.
     pub outcome: Outcome,
-    /// ZooKeeper's name for the error, or zlock's own.
+    /// ZooKeeper's name for the error, or zlock's own name; absent for problems of HTTP alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// ZooKeeper's number for the error, or one of zlock's own from -1001 down.
+    /// ZooKeeper's number for the error, or zlock's own number of -1001 or less; absent for
+    /// problems of HTTP alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<i32>,
     /// The znode that caused the problem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The index of the operation that failed, counted from 0; only in a multi.
+    /// Index of the operation that failed, counted from 0; only for a transaction of several
+    /// operations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub op_index: Option<u32>,
     /// The end of the session or the ticket; with `session-expired` in the answer to a request for
@@ -66,8 +69,8 @@ pub struct Problem {
     /// `deadlock`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cycle: Vec<WaitsFor>,
-    /// The zxid of the state behind the answer; with `events-gone`, the smallest `since` that can
-    /// be answered.
+    /// The zxid of the state on which the answer is based; with `events-gone`, the smallest `since`
+    /// that can be answered.
     pub zxid: u64,
 }
 
@@ -93,8 +96,9 @@ macro_rules! problem_types {
                 match self { $(ProblemType::$variant => $status,)* }
             }
 
-            /// Returns the usual effect of a request with this problem. A single problem may state
-            /// another one, because the state machine also refuses with `TooMany`.
+            /// Returns the effect that requests with this kind of problem usually have. A single
+            /// problem may state another effect: the state machine uses `TooMany` for refusals,
+            /// too.
             pub fn outcome(self) -> Outcome {
                 match self { $(ProblemType::$variant => Outcome::$outcome,)* }
             }
@@ -130,7 +134,7 @@ problem_types! {
     UnsupportedMediaType = "unsupported-media-type", 415 Refused, "The content type is not taken here";
     /// There is no znode at the path.
     NoNode = "no-node", 404 Refused, "There is no znode at the path";
-    /// There is no such session. Answered to a request for a session.
+    /// No open session has the number in the URL.
     NoSession = "no-session", 404 Refused, "There is no such session";
     /// The ACL does not permit the operation.
     NoAuth = "no-auth", 403 Refused, "The ACL does not permit this";
@@ -150,9 +154,9 @@ problem_types! {
     SessionRequired = "session-required", 401 Refused, "The request needs a session";
     /// The route is for operators.
     OperatorOnly = "operator-only", 401 Refused, "This is for operators";
-    /// The request needs a higher level than the cluster's.
+    /// The request needs a higher level of the log's format than the cluster has.
     LevelTooLow = "level-too-low", 409 Refused, "The cluster is at too low a level";
-    /// Not all members know the level.
+    /// The program of some member does not know the requested level of the log's format.
     MembersNotReady = "members-not-ready", 409 Refused, "Not all members are ready for this level";
     /// There is no such member.
     NoMember = "no-member", 404 Refused, "There is no such member";
@@ -160,7 +164,7 @@ problem_types! {
     AlreadyMember = "already-member", 409 Refused, "The node is a member already";
     /// The id belonged to a member that was removed.
     IdUsedBefore = "id-used-before", 409 Refused, "The id was used before";
-    /// The node that is to become a member does not answer as one.
+    /// No node that waits to join this cluster under this id answers at the new member's address.
     MemberUnreachable = "member-unreachable", 409 Refused, "The node does not answer as a member to be";
     /// The node that is to become a member has data of another cluster or node.
     MemberHasOtherData = "member-has-other-data", 409 Refused, "The node has other data";
@@ -172,21 +176,22 @@ problem_types! {
     LearnerLagging = "learner-lagging", 409 Refused, "The learner lacks too much";
     /// The learner does not follow the leader.
     LearnerSilent = "learner-silent", 409 Refused, "The learner does not follow the leader";
-    /// The remaining voters that are in contact would be no quorum.
+    /// After the removal, the voters in contact with the leader would be no quorum.
     WouldLoseQuorum = "would-lose-quorum", 409 Refused, "The quorum would be lost";
     /// The last voter cannot be removed.
     LastVoter = "last-voter", 409 Refused, "This is the last voter";
-    /// Another node answers at the new address.
+    /// The node at the new address has another data directory than the member.
     AnotherNodeAnswers = "another-node-answers", 409 Refused, "Another node answers there";
-    /// Leadership did not go to the wanted member.
+    /// The member that was to become the leader did not become it.
     TransferFailed = "transfer-failed", 409 Refused, "Leadership was not transferred";
     /// An ACL is malformed.
     InvalidAcl = "invalid-acl", 400 Refused, "The ACL is malformed";
     /// The state is full.
     QuotaExceeded = "quota-exceeded", 507 Refused, "The state is full";
-    /// The fencing token does not hold the lock: the answer of the fence, for proxies.
+    /// No holder of the lock has the fencing token. Answered by `/v1/fence`, which proxies and
+    /// resources ask.
     Fenced = "fenced", 403 Refused, "The fencing token does not hold the lock";
-    /// The lock that the request depends on is not held with the token.
+    /// The lock on which the request depends is not held with the token in the request.
     LockNotHeld = "lock-not-held", 412 Refused, "The lock is not held with that token";
     /// The ticket belongs to another session.
     NotOwner = "not-owner", 403 Refused, "The ticket belongs to another session";
@@ -238,7 +243,7 @@ problem_types! {
     HandOverRefused = "hand-over-refused", 409 Refused, "The lock cannot be handed over to that ticket";
     /// The owner already has a ticket of a lock in the set, but not of exactly this set.
     Overlap = "overlap", 409 Refused, "The owner has some of these locks already";
-    /// A bug in the node broke the request off.
+    /// A bug in the node ended the request.
     Internal = "internal", 500 Unknown, "The node met a bug";
 }
 
@@ -248,12 +253,12 @@ impl ProblemType {
         format!("{PROBLEM_TYPE_BASE}{}", self.slug())
     }
 
-    /// Returns the kind behind a type URI.
+    /// Returns the kind of problem with a type URI; `None` for an unknown URI.
     pub fn from_uri(uri: &str) -> Option<ProblemType> {
         ProblemType::from_slug(uri.strip_prefix(PROBLEM_TYPE_BASE)?)
     }
 
-    /// Returns the kind behind the last part of a type URI.
+    /// Returns the kind of problem with this last part of its type URI; `None` for an unknown text.
     pub fn from_slug(slug: &str) -> Option<ProblemType> {
         ProblemType::ALL.iter().copied().find(|kind| kind.slug() == slug)
     }

@@ -16,13 +16,13 @@ pub struct OpenSession {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[cfg_attr(feature = "schema", schema(max_length = 256))]
     pub label: String,
-    /// The program and machine of the client. Shown to clients that may read a znode of the
-    /// session.
+    /// The program and machine of the client. They are shown to clients that may read a znode of
+    /// the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientDetails>,
 }
 
-/// Answer to the opening of a session. The key is not sent again later.
+/// Answer to the opening of a session, the only answer with the session's key.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct NewSession {
@@ -42,7 +42,7 @@ pub struct NewSession {
     pub safe_for_ms: u64,
 }
 
-/// Shows the number and the timeout, but not the key.
+/// Writes the session's number and timeout, but not its key.
 impl std::fmt::Debug for NewSession {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "NewSession({}.***, {} ms)", self.session, self.timeout_ms)
@@ -81,11 +81,11 @@ pub struct SessionInfo {
     /// client, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientInfo>,
-    /// The paths of the ephemeral znodes, sorted; only in the answer for a single session, and at
-    /// most `page_size` of them.
+    /// Paths of the session's ephemeral znodes, sorted, at most `page_size` of them; only in the
+    /// answer for a single session.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ephemerals: Vec<String>,
-    /// The value of `after` for the rest of the paths; absent when there are no more.
+    /// The value of `after` for the next page of paths; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
@@ -96,7 +96,7 @@ pub struct SessionInfo {
 pub struct SessionList {
     /// The sessions on this page.
     pub sessions: Vec<SessionInfo>,
-    /// The value of `after` for the next page; absent on the last one.
+    /// The value of `after` for the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<u64>,
 }

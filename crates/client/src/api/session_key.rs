@@ -19,7 +19,7 @@ pub struct SessionKey {
 pub struct SessionKeyError;
 
 impl SessionKey {
-    /// The secret as 32 hex digits.
+    /// Returns the secret as 32 hex digits.
     pub fn secret_hex(&self) -> String {
         self.secret.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -35,7 +35,7 @@ impl FromStr for SessionKey {
         if hex.len() != 32 {
             return Err(SessionKeyError);
         }
-        // Written by hand for speed: every request over HTTP is parsed here.
+        // The digits are parsed by hand for speed, as every HTTP request in a session has a key.
         let mut secret = [0; 16];
         for (byte, pair) in secret.iter_mut().zip(hex.as_bytes().chunks_exact(2)) {
             *byte = digit(pair[0])? << 4 | digit(pair[1])?;

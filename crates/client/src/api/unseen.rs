@@ -27,8 +27,8 @@ const UNSEEN: [(char, char); 21] = [
 ];
 
 /// Tells whether a character is invisible or changes the direction of a text. Nodes refuse such a
-/// character in labels and owners, and the program `zlock` escapes it. Control characters are not
-/// among them.
+/// character in labels and owners, and the program `zlock` escapes it. Returns false for control
+/// characters.
 pub fn is_unseen(c: char) -> bool {
     !c.is_ascii() && UNSEEN.iter().any(|(first, last)| (*first..=*last).contains(&c))
 }

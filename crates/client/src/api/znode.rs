@@ -16,11 +16,12 @@ pub enum Mode {
     PersistentSequential,
     /// An ephemeral znode with ten digits appended to the name.
     EphemeralSequential,
-    /// A znode that is deleted some time after its last child.
+    /// A znode that is deleted by the server some time after its last child was deleted.
     Container,
-    /// A znode that is deleted when it has no children and its data was not set for its TTL.
+    /// A znode that is deleted when it has no children and its data was not set for the duration of
+    /// its TTL.
     PersistentTtl,
-    /// A TTL znode with ten digits appended to the name.
+    /// A persistent znode with a TTL and with ten digits appended to the name.
     PersistentSequentialTtl,
 }
 
@@ -125,7 +126,7 @@ pub struct Children {
     /// The stats of the children in `children`; only with `?children=stat`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stats: Option<Vec<NamedStat>>,
-    /// The value of `after` for the next page; absent on the last one.
+    /// The value of `after` for the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
@@ -145,7 +146,7 @@ pub struct AclEntry {
     pub id: String,
 }
 
-/// Answer of `?acl`.
+/// Answer of `?acl`: the ACL of a znode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct AclInfo {
@@ -170,9 +171,9 @@ pub enum EventKind {
     DataChanged,
     /// A child of the znode was created or deleted.
     ChildrenChanged,
-    /// The lock node got its lock. Sent for semaphores, for locks in whose queue a multi-lock waits
-    /// or waited, and for managed locks. For other locks a grant follows from a deletion. ZooKeeper
-    /// has no such event.
+    /// The lock node became a holder of its lock. Sent for semaphores, for managed locks, and for
+    /// locks whose queue has or had a multi-lock. In other queues, the deletion of the earlier lock
+    /// node shows the grant. ZooKeeper has no such event.
     Granted,
 }
 
@@ -188,14 +189,14 @@ pub struct EventInfo {
     pub path: String,
 }
 
-/// Answer of `?watch=`: the changes after `since`; empty when the wait ended first. A request with
-/// `since` set to `upto` continues from there.
+/// Answer of `?watch=`: the changes after the zxid `since`; empty when the wait ended without a
+/// change. The next request continues with the `upto` of this answer as its `since`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Events {
     /// The changes in order of zxid.
     pub events: Vec<EventInfo>,
-    /// The zxid up to which the answer has all changes that match.
+    /// The zxid up to which the answer has all changes of the watch.
     pub upto: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Pauses between tries.
+//! Pauses between two tries of a call.
 
 use std::time::Duration;
 

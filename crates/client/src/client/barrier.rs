@@ -1,19 +1,20 @@
-//! Barriers, on the znode of Curator's DistributedBarrier: a barrier is closed while the znode
-//! exists.
+//! Barriers, compatible with Curator's DistributedBarrier: a barrier is one znode, and is closed
+//! while the znode exists.
 
 use crate::api::{AclEntry, Mode, ProblemType};
 use crate::client::Client;
 use crate::{Error, WatchKind};
 
 impl Client {
-    /// Returns the barrier at `path`. Clients that ask to pass wait while it is closed.
+    /// Returns the barrier at `path`. Clients that call [`DistributedBarrier::pass`] wait while it
+    /// is closed.
     pub fn barrier(&self, path: impl Into<String>) -> DistributedBarrier {
         DistributedBarrier { client: self.clone(), path: path.into(), acl: Vec::new() }
     }
 }
 
-/// A barrier, made by [`Client::barrier`]. Curator's DistributedBarrier at its path is this
-/// barrier, too.
+/// A barrier, made by [`Client::barrier`]. Clients of Curator share it with a `DistributedBarrier`
+/// at its path.
 #[derive(Clone, Debug)]
 pub struct DistributedBarrier {
     client: Client,
@@ -22,8 +23,8 @@ pub struct DistributedBarrier {
 }
 
 impl DistributedBarrier {
-    /// Sets the ACL of the znodes that [`DistributedBarrier::close`] creates. Without it they are
-    /// open to all.
+    /// Sets the ACL of the znodes that [`DistributedBarrier::close`] creates. Without an ACL they
+    /// are open to all.
     pub fn acl(mut self, acl: &[AclEntry]) -> DistributedBarrier {
         self.acl = acl.to_vec();
         self
@@ -41,11 +42,11 @@ impl DistributedBarrier {
         Ok(())
     }
 
-    /// Closes the barrier. A barrier that is closed already is no error. Missing parent znodes are
-    /// created as containers.
+    /// Closes the barrier: creates its znode, and missing parents as containers. A barrier that is
+    /// closed already is no error.
     ///
     /// # Errors
-    /// As any write.
+    /// As any write: see [`Error`].
     #[doc(alias = "setBarrier")]
     pub async fn close(&self) -> Result<(), Error> {
         loop {
@@ -56,10 +57,11 @@ impl DistributedBarrier {
         }
     }
 
-    /// Opens the barrier: all waiting clients pass. A barrier that is open already is no error.
+    /// Opens the barrier: deletes its znode, so that all waiting clients pass. A barrier that is
+    /// open already is no error.
     ///
     /// # Errors
-    /// As any write.
+    /// As any write: see [`Error`].
     #[doc(alias = "removeBarrier")]
     pub async fn open(&self) -> Result<(), Error> {
         match self.client.delete(&self.path).await {
@@ -71,7 +73,8 @@ impl DistributedBarrier {
     async fn make_directories(&self) -> Result<(), Error> {
         let ends = self.path.match_indices('/').map(|(at, _)| at).filter(|end| *end > 0);
         let mut missing = Vec::new();
-        // The deepest first, as this client may lack the permission to create children higher up.
+        // The deepest parent is tried first, as this client may lack the permission to create
+        // children of the znodes above it.
         for end in ends.rev() {
             match self.make(&self.path[..end], Mode::Container).await {
                 Err(error) if error.is_no_node() => missing.push(end),

@@ -1,4 +1,4 @@
-//! Builder of a client, with all its settings.
+//! Builder of a client, with all settings of the client.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -89,7 +89,7 @@ impl ClientBuilder {
     /// The cluster grants 2 s to 5 min unless it is configured otherwise, and moves other values to
     /// the nearest bound. [`Client::session_timeout`] returns the granted value.
     ///
-    /// The locks of a client that died are free after this time. A client that is cut off for
+    /// The locks of a crashed client are free after this time. A client without a connection for
     /// longer loses its locks.
     pub fn session_timeout(mut self, timeout: Duration) -> ClientBuilder {
         self.session.timeout = Some(Millis::from(timeout));
@@ -117,7 +117,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the time of one try, after which another node is asked; 2 s by default.
+    /// Sets the timeout of one try, after which another node is asked; 2 s by default.
     pub fn attempt_timeout(mut self, timeout: Duration) -> ClientBuilder {
         self.timeouts.attempt = timeout;
         self
@@ -154,15 +154,16 @@ impl ClientBuilder {
         self
     }
 
-    /// Trusts the authorities of the system in addition to those of [`ClientBuilder::ca`]. They are
-    /// found where OpenSSL finds them, `SSL_CERT_FILE` and `SSL_CERT_DIR` included.
+    /// Trusts the certificate authorities of the system in addition to those of
+    /// [`ClientBuilder::ca`]. The system's authorities are read from OpenSSL's places, which
+    /// `SSL_CERT_FILE` and `SSL_CERT_DIR` can change.
     pub fn native_roots(mut self) -> ClientBuilder {
         self.trust.native_roots = true;
         self
     }
 
-    /// Sets PEM files with a certificate and its private key, which are shown to nodes that ask. In
-    /// ACLs the certificate's subject is the client's identity.
+    /// Sets PEM files with a certificate and its private key. The client shows the certificate to
+    /// nodes that ask for one. In ACLs the certificate's subject is the client's identity.
     pub fn certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> ClientBuilder {
         self.trust.own = Some((Pem::File(certificate.into()), Pem::File(key.into())));
         self
@@ -227,7 +228,7 @@ impl User {
     }
 }
 
-/// Shows neither the password nor keys.
+/// Writes the settings without the password and without private keys.
 impl fmt::Debug for ClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let user = self.user.as_ref().map(|user| &user.name);

@@ -1,4 +1,4 @@
-//! A request without the address of a node.
+//! A request that can be sent to any node, and its answer.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(crate) const ZNODES: &str = "/v1/znodes";
 /// Node that is preferred for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prefer {
-    /// The leader, which saves a hop if the request must reach it anyway.
+    /// The leader. This saves a hop for a request that another node would forward to the leader.
     Leader,
     /// Any node, which spreads requests that every node can answer.
     Any,
@@ -31,11 +31,11 @@ pub(crate) enum Prefer {
 pub(crate) enum Repeat {
     /// The call reads, or carries an idempotency key, or does no harm when done twice.
     Safe,
-    /// The call may be repeated only if it certainly did not arrive.
+    /// The call may be repeated only if it certainly did not reach a node.
     OnlyIfUnsent,
 }
 
-/// One request. Sending a clone of it is a retry of this request.
+/// One request. Sending it or its clone again is a retry.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) method: Method,
@@ -44,7 +44,8 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
     pub(crate) prefer: Prefer,
     pub(crate) repeat: Repeat,
-    /// Time for which the node is asked to wait before it answers.
+    /// Longest time for which a long-poll asks the node to wait before it answers; zero for other
+    /// calls.
     pub(crate) wait: Duration,
     /// Time that one try may take beyond `wait`; the client's setting when absent.
     pub(crate) attempt_timeout: Option<Duration>,
@@ -64,12 +65,13 @@ impl Call {
         }
     }
 
-    /// Returns a read.
+    /// Returns a read at any node, which may be repeated.
     pub(crate) fn get(target: String) -> Call {
         Call::new(Method::GET, target, Prefer::Any, Repeat::Safe)
     }
 
-    /// Returns a write. It may be repeated once it has a key.
+    /// Returns a write, preferably at the leader. It may be repeated only after [`Call::key`] gave
+    /// it an idempotency key.
     pub(crate) fn write(method: Method, target: String) -> Call {
         Call::new(method, target, Prefer::Leader, Repeat::OnlyIfUnsent)
     }
@@ -86,7 +88,7 @@ impl Call {
         Ok(self)
     }
 
-    /// Adds the session to the request.
+    /// Adds the header with the session key.
     pub(crate) fn session(mut self, key: &HeaderValue) -> Call {
         self.headers.insert(HeaderName::from_static(headers::SESSION_KEY), key.clone());
         self
@@ -143,17 +145,17 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Returns a target of `route` alone.
+    /// Returns the target `route`, without a znode path.
     pub(crate) fn route(route: &str) -> Target {
         Target { text: route.into(), has_query: false }
     }
 
-    /// Returns a target of `route` with a znode path behind it.
+    /// Returns the target `route` followed by a znode path.
     ///
     /// # Errors
     /// A path without a leading slash is refused here, because it would form another URL. The root
-    /// is refused for locks and other recipes: no recipe works on it, and its URL would be that of
-    /// a list.
+    /// is refused for locks and other recipes: no recipe works on the root, and its URL would be
+    /// that of a list of all locks.
     pub(crate) fn path(route: &str, path: &str) -> Result<Target, Error> {
         let refused = |detail: String| Err(Error::refused_here(ProblemType::BadRequest, detail));
         if !path.starts_with('/') {
@@ -218,7 +220,7 @@ mod tests {
         assert_eq!(error.code(), Some(ProblemType::BadRequest));
     }
 
-    // As a lock's path, the root would ask for the list of locks.
+    // With the root as a lock's path, the URL would be that of the list of locks.
     #[test]
     fn the_root_is_a_znode_and_no_lock() {
         assert!(Target::path(ZNODES, "/").is_ok());

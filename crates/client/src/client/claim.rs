@@ -26,7 +26,7 @@ use crate::{Error, Loss};
 pub(crate) const SIMPLE_LOCKS: &str = "/v1/simple-locks";
 /// Pause between two attempts to release a place.
 const GIVE_BACK_PAUSE: Duration = Duration::from_millis(250);
-/// Divisor of the session's timeout for the longest single long-poll for a grant.
+/// Divisor of the session's timeout that gives the longest single long-poll for a grant.
 const POLL_PART: u32 = 3;
 
 /// Answer of the HTTP API with the state of a claim.
@@ -34,14 +34,14 @@ pub(crate) trait ClaimAnswer: DeserializeOwned {
     /// Content of a grant.
     type Grant;
 
-    /// Route at which a ticket is asked for.
+    /// Route of requests for the state of a ticket.
     const ROUTE: &'static str;
 
-    /// Returns the ticket. For a granted claim, also returns the grant and the milliseconds for
-    /// which it is safe.
+    /// Returns the ticket. For a granted claim, also returns the grant, and the milliseconds for
+    /// which the session cannot expire.
     fn stands(self) -> (String, Option<(Self::Grant, u64)>);
 
-    /// Returns the fencing token of a grant, if there is a single one.
+    /// Returns the fencing token of a grant; `None` for a multi-lock, which has several tokens.
     fn token(grant: &Self::Grant) -> Option<u64>;
 }
 
@@ -52,8 +52,9 @@ pub(crate) struct Claim {
     /// The acquire with its idempotency key, so that a repetition returns the ticket of the first
     /// sending.
     enqueue: Call,
-    /// Slot that keeps an idempotency key remembered by the state: that of the acquire until the
-    /// ticket is known, then that of the release until its outcome is known.
+    /// Slot in the window of the session's writes, so that the state remembers the claim's
+    /// idempotency key: the acquire's key until the ticket is known, then the release's key until
+    /// its outcome is known.
     slot: Option<Slot>,
     ticket: Option<ClaimTicket>,
     pub(crate) kind: Kind,
@@ -72,7 +73,7 @@ pub(crate) enum Kind {
     Simple,
 }
 
-/// Content of a granted claim.
+/// Fencing token and number of holds of a granted claim.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
     pub(crate) token: u64,
@@ -131,8 +132,8 @@ impl Claim {
             Ok((claim, Some(grant))) => Ok(Some((claim, grant))),
             Ok((_, None)) => Err(Error::unknown("a try was queued")),
             Err(error) => match (error.code(), kind) {
-                // A simple lock may have been taken by an earlier sending of this very try, and be
-                // gone since.
+                // An earlier sending of this try may have taken the simple lock, and the lock may
+                // have been lost since.
                 (Some(ProblemType::NotAcquired), _) | (Some(ProblemType::TicketGone), Kind::Simple) => Ok(None),
                 _ => Err(error),
             },
@@ -176,8 +177,8 @@ impl Claim {
     /// Asks for a place.
     ///
     /// # Errors
-    /// When the cluster certainly gave no place, or when that is unknown. A place that exists all
-    /// the same is then given back in the background.
+    /// When the cluster gave no place, or when the outcome is unknown. After an unknown outcome,
+    /// the place is given back in the background if it exists.
     async fn enter<A: ClaimAnswer>(
         client: &Client,
         acquire: Call,
@@ -191,7 +192,7 @@ impl Claim {
             Claim::enter_in::<A>(client, session, acquire.clone(), kind).await
         };
         match enter().await {
-            // The session had ended unnoticed.
+            // The session had ended before this client noticed it, so a new session asks once more.
             Err(error) if error.code() == Some(ProblemType::SessionExpired) => enter().await,
             entered => entered,
         }
@@ -247,8 +248,8 @@ impl Claim {
                 return Ok(None);
             }
             // Bounded by the session's timeout: a grant that a hung node does not report is then
-            // found at another node. Other contenders wait no longer for this client than for one
-            // that has died.
+            // found at another node. So other contenders wait for this client no longer than for a
+            // client that has crashed.
             let poll = self.client.inner.transport.timeouts.poll.min(self.session.timeout / POLL_PART);
             let wait = left.min(poll);
             // At least 1 ms, as the node counts whole milliseconds and a wait of 0 would make this
@@ -277,7 +278,7 @@ impl Claim {
         }
     }
 
-    /// Checks that the granted place is still held. The session may have been lost before the
+    /// Checks that the granted place is still held, as the session may have been lost before the
     /// answer came.
     ///
     /// # Errors
@@ -324,7 +325,7 @@ impl Claim {
     }
 
     /// Gives the place back after work that needed it. Returns false if the place was lost before,
-    /// or may have been by the clock.
+    /// or if the session may have expired by this machine's clock.
     ///
     /// After an error with an unknown outcome, the release goes on in the background.
     pub(crate) async fn was_held_to_the_end(&mut self) -> bool {
@@ -398,11 +399,12 @@ pub(crate) fn without_end<T>(waited: Option<T>) -> Result<T, Error> {
     waited.ok_or_else(|| Error::unknown("a wait without an end has ended"))
 }
 
-/// The ticket of a claim: the part that all answers about it have.
+/// Ticket of a claim: the fields that all kinds of answers about a claim have.
 #[derive(Clone, Debug, serde::Deserialize)]
 struct ClaimTicket {
     ticket: String,
-    /// The fencing token of a held ticket, if there is a single one.
+    /// The fencing token of a held ticket; `None` for a waiting ticket, and for a multi-lock, which
+    /// has several tokens.
     #[serde(default)]
     fencing_token: Option<u64>,
 }
@@ -416,8 +418,8 @@ impl ClaimTicket {
                 return Ok(Call::write(Method::POST, target.finish()));
             }
             (Kind::Queue, None) => Target::path(Ticket::ROUTE, &self.ticket)?,
-            // With its token, so that no other owner's lock is given back, and a retry gets the
-            // same answer.
+            // The fencing token is sent, so that the lock of no other owner is released, and a
+            // retry gets the same answer.
             (Kind::Simple, _) => {
                 Target::path(SIMPLE_LOCKS, &self.ticket)?.with_some("fencing_token", self.fencing_token)
             }
@@ -427,7 +429,7 @@ impl ClaimTicket {
 }
 
 impl Claim {
-    /// Gives the place back in the background, until that has succeeded or the session has ended.
+    /// Repeats the release of the place until it has succeeded or the session has ended.
     async fn left(mut self) {
         let session = Arc::clone(&self.session);
         tokio::select! {

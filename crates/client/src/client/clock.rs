@@ -18,7 +18,7 @@ const CLOCK: ClockId = ClockId::Monotonic;
 pub(crate) struct Moment(Duration);
 
 impl Moment {
-    /// The beginning of time, for tests without a clock.
+    /// The zero of the clock, for tests without a clock.
     #[cfg(test)]
     pub(crate) const ZERO: Moment = Moment(Duration::ZERO);
 
@@ -28,7 +28,7 @@ impl Moment {
         Moment(Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0)))
     }
 
-    /// Returns the moment `wait` later, or the end of time when that is too far.
+    /// Returns the moment `wait` later, or the largest moment on overflow.
     pub(crate) fn after(self, wait: Duration) -> Moment {
         Moment(self.0.saturating_add(wait))
     }

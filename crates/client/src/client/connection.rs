@@ -20,23 +20,23 @@ use crate::client::call::Call;
 use crate::client::clock::Moment;
 use crate::client::secure::{Connector, Stream, refusal, words};
 
-/// Longest idle time after which a connection is used again: a node or a balancer may close it at
-/// any time.
+/// Longest idle time after which a connection is used again. A node or a balancer may close an idle
+/// connection at any time.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 /// Number of idle connections that are kept for each endpoint; others are closed.
 const IDLE_COUNT_MAX: usize = 16;
-/// Longest answer that is read. Pages and data are far smaller.
+/// Largest body of an answer that is read, in bytes. Pages and data are far smaller.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// Prefix of an endpoint that is the socket of a node on this machine.
+/// Prefix of an endpoint that is the Unix socket of a node on this machine.
 pub(crate) const UNIX: &str = "unix:";
 
 /// TLS settings and identity for connections to nodes.
 #[derive(Clone, Default)]
 pub(crate) struct Approach {
-    /// Connector for nodes with TLS.
+    /// TLS connector; `None` for connections without TLS.
     pub(crate) connector: Option<Connector>,
-    /// Credentials that are sent with every request.
+    /// Value of `Authorization` in every request; `None` for no credentials.
     pub(crate) authorization: Option<HeaderValue>,
 }
 
@@ -67,33 +67,34 @@ impl Drop for Connection {
 pub(crate) enum Ending {
     /// The node answered.
     Answered(Reply),
-    /// There is no connection to the node: the node is down, or TLS was refused.
+    /// No connection to the node was made: the node is down, or TLS was refused.
     Unreachable(String),
-    /// The request did not leave.
+    /// The request was certainly not sent.
     NotSent(String),
     /// The request is invalid, and can never be sent.
     Unsendable(String),
-    /// The request may have arrived, and no answer came.
+    /// The request may have reached the node, and no answer came.
     Lost(String),
 }
 
-/// Result of a try whose answer is passed on as it comes.
+/// Result of a try whose answer is passed on in pieces as it arrives.
 #[derive(Debug)]
 pub(crate) enum Passed {
     /// The answer was passed on to its end, with this number of bytes.
     All(u64),
-    /// The answer broke off.
+    /// The answer broke off after some of its bytes were passed on.
     Part(String),
-    /// No byte was passed on: the answer is missing, unsuccessful or without its content.
+    /// No byte was passed on: there was no answer, the answer was an error, or the answer broke off
+    /// before its first byte.
     Nothing(Ending),
 }
 
-/// Result of a try whose answer broke off behind that many bytes.
+/// Returns the result of a try whose answer broke off after `bytes` bytes.
 fn broken_off(bytes: u64, why: String) -> Passed {
     if bytes == 0 { Passed::Nothing(Ending::Lost(why)) } else { Passed::Part(why) }
 }
 
-/// Answer of a node with its whole body.
+/// A node's answer of any status, with its whole body.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -103,7 +104,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// Parses a header as a number.
+    /// Returns a header as a number; `None` if it is missing or no number.
     pub(crate) fn number(&self, name: &str) -> Option<u64> {
         self.headers.get(name)?.to_str().ok()?.parse().ok()
     }
@@ -143,7 +144,7 @@ impl Pool {
     }
 
     /// Sends a call once, and passes the bytes of a successful answer to `take` as they come.
-    /// `silence` is the longest time without any bytes.
+    /// `silence` is the longest time for which the node may send no bytes.
     pub(crate) async fn pass_on(
         &self,
         call: &Call,
@@ -228,7 +229,7 @@ impl Pool {
         connector.connect(host, stream).await
     }
 
-    /// Returns the path of the socket, if the endpoint is a socket of this machine.
+    /// Returns the path of the Unix socket; `None` if the endpoint is `host:port`.
     fn socket_path(&self) -> Option<&str> {
         self.addr.strip_prefix(UNIX)
     }
@@ -280,7 +281,8 @@ impl Connection {
     /// Sends the request and waits for the head of the answer.
     async fn begin(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Ending> {
         if let Err(error) = self.sender.ready().await {
-            // This error only tells that the connection has ended; the driver knows the cause.
+            // This error only says that the connection has ended. The task that drives the
+            // connection returns the cause.
             return Err(match (&mut self.driver).await {
                 Ok(Err(why)) => self.failed(&why, Ending::NotSent),
                 Ok(Ok(())) | Err(_) => self.failed(&error, Ending::NotSent),
@@ -296,7 +298,8 @@ impl Connection {
     /// Converts an error of the connection to the result of the try.
     fn failed(&self, error: &hyper::Error, ending: fn(String) -> Ending) -> Ending {
         match refusal(error) {
-            // The node reads no request before the end of the handshake.
+            // A node that refuses the certificate has read no request, so this counts as no
+            // connection.
             Some(why) => Ending::Unreachable(why),
             None if error.is_parse() && !self.with_tls => {
                 let advice = "the answer is no HTTP; an address with TLS is written https://HOST:PORT";
@@ -374,7 +377,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_try_ends_at_its_deadline_though_its_connection_came_late() {
-        // The system refuses the first packet of a connection, and takes the one a second later.
+        // The system drops the first packet of the connection, because the queue is full, and
+        // accepts its retransmission a second later.
         let (full, queued) = full_listener().await;
         let pool = Pool::new(full.local_addr().unwrap().to_string(), Approach::default());
         let node = tokio::spawn(async move {
@@ -428,7 +432,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_without_tls_to_an_address_with_tls_says_how_that_is_written() {
-        // The alert of rustls to an HTTP request.
+        // The TLS alert with which rustls answers an HTTP request.
         let ending = call_answered_with(b"\x15\x03\x03\x00\x02\x02\x32").await;
         assert!(matches!(&ending, Ending::Lost(why) if why.contains("is written https://HOST:PORT")), "{ending:?}");
     }

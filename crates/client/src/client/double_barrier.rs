@@ -8,18 +8,18 @@
 //!
 //! To enter, a client creates its member. When `count` members exist, it creates `ready`; otherwise
 //! it waits for more members or for `ready`. The transaction that creates `ready` checks the
-//! client's own member. So a slow client cannot create it for members that have left by then, as
-//! these wait until the slow client's member is gone.
+//! client's own member. So a slow client cannot create `ready` after the other members have left:
+//! they finish leaving only when the slow client's member is gone, and then the check fails.
 //!
 //! To leave, a client deletes its member, and waits until every member is gone that existed at the
-//! zxid of that deletion. It deletes `ready` when no member is left. Members are told apart by
-//! czxid, because a client may be back under its name for the next round.
+//! zxid of that deletion. It deletes `ready` when no member is left. A member of the next round can
+//! have the name of an earlier member, so members are compared by czxid.
 
 use crate::api::{AclEntry, Mode, ProblemType, TxnOp};
 use crate::client::Client;
 use crate::{Error, WatchKind};
 
-/// Child that exists when all members have entered.
+/// Name of the child that exists once all members have entered.
 const READY: &str = "ready";
 
 impl Client {
@@ -31,8 +31,8 @@ impl Client {
     }
 }
 
-/// A member of a double barrier, made by [`Client::double_barrier`]. A clone stands for this
-/// member, too. Members of Curator's DistributedDoubleBarrier at the path belong to this barrier.
+/// A member of a double barrier, made by [`Client::double_barrier`]. A clone is this member, too.
+/// Clients of Curator take part with a `DistributedDoubleBarrier` at the path.
 #[derive(Clone, Debug)]
 pub struct DistributedDoubleBarrier {
     client: Client,
@@ -50,8 +50,8 @@ impl DistributedDoubleBarrier {
         self
     }
 
-    /// Enters, and waits until all members have entered. After a dropped future the member can go
-    /// on waiting with another call; otherwise it should [`DistributedDoubleBarrier::leave`].
+    /// Enters, and waits until all members have entered. If the future is dropped, the client stays
+    /// a member: it should call this again, or [`DistributedDoubleBarrier::leave`].
     ///
     /// # Errors
     /// As any write; the call may be repeated. `Refused` with `TicketGone` when the member was
@@ -68,8 +68,8 @@ impl DistributedDoubleBarrier {
             if self.client.exists(&self.ready()).await?.is_some() {
                 return Ok(());
             }
-            // The count may have included `ready` before it was deleted. At this point it does not
-            // exist, or all have entered.
+            // The count may have included a znode `ready` that was deleted since. By now `ready`
+            // does not exist, or all members have entered, so the children are counted again.
             if before.stat.num_children >= self.count && self.has_all().await? {
                 return self.make_ready().await;
             }
@@ -80,7 +80,7 @@ impl DistributedDoubleBarrier {
         }
     }
 
-    /// Leaves, and waits until all members have left that had entered by then.
+    /// Leaves, and waits until all members that had entered by then have left, too.
     ///
     /// # Errors
     /// As any write; the call may be repeated.
@@ -121,7 +121,8 @@ impl DistributedDoubleBarrier {
         }
     }
 
-    /// Waits until a znode does not exist, or is one with another czxid.
+    /// Waits until a znode is gone: it does not exist, or has another czxid because it was created
+    /// again.
     async fn until_gone(&self, path: &str, czxid: u64) -> Result<(), Error> {
         while let Some((page, zxid)) = self.client.look(path).await? {
             if page.stat.czxid != czxid {
@@ -170,8 +171,8 @@ mod tests {
         )
     }
 
-    // The other members may have entered and left while this client was slow. Then its own member
-    // is missing in the transaction.
+    // The other members may have entered and left while this client was slow. The transaction then
+    // finds that the client's own member is missing.
     #[tokio::test]
     async fn who_is_no_member_any_more_does_not_say_that_all_have_entered() {
         let (addr, mut requests) = fake_node(async |request: String| match request.split_once(' ').unwrap() {

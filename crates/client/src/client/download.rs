@@ -12,20 +12,20 @@ use crate::client::connection::Passed;
 use crate::client::tries::Tries;
 use crate::client::verdict::{Verdict, judge};
 
-/// Longest silence of a node in the middle of a backup.
+/// Longest time for which a node may send no bytes during a download.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// Pause between two rounds through the endpoints.
+/// Pause after every endpoint was tried once without success.
 const PAUSE: Duration = Duration::from_millis(200);
 
 impl Client {
-    /// Passes the bytes of a backup to `take` as they come, and returns their number. With `local`,
-    /// one node answers from its own state without a quorum. For operators.
+    /// Downloads a backup: passes its bytes to `take` as they arrive, and returns their number.
+    /// With `local`, one node answers from its own state without a quorum. For operators.
     ///
-    /// The reader must check that the backup is complete; a backup ends with a hash.
+    /// The caller must check that the backup is complete, by the hash at its end.
     ///
     /// # Errors
-    /// As any read, before the first byte; the first error of `take` as `Unavailable`;
-    /// `Unavailable` when the node broke off in the middle.
+    /// As any read, before the first byte. `Unavailable` when `take` fails, and when the connection
+    /// breaks off in the middle.
     pub async fn backup(&self, local: bool, mut take: impl FnMut(Bytes) -> io::Result<()>) -> Result<u64, Error> {
         let call = Call::get(Target::route("/v1/admin/backup").with_some("local", local.then_some(true)).finish());
         let (transport, deadline) = (&self.inner.transport, self.deadline());
@@ -74,7 +74,8 @@ mod tests {
         addr
     }
 
-    /// Asks a node that breaks off, and then a good one.
+    /// Downloads from a node that breaks off after `part`, and then from a good node if the client
+    /// asks it.
     async fn backup(part: &'static str) -> (Result<u64, Error>, Vec<u8>) {
         let (good, _requests) = fake_node(async |_| "whole".to_owned()).await;
         let client = Client::builder([breaking_node(part).await, good]).build().unwrap();

@@ -17,7 +17,8 @@ use crate::{Error, Guard, Loss};
 const ROUTE: &str = "/v1/elections";
 
 impl Client {
-    /// Returns the election at `path`. Curator's `LeaderLatch` at that path takes part in it.
+    /// Returns the election at `path`. Clients of Curator take part in it with a `LeaderLatch` at
+    /// the path.
     pub fn election(&self, path: impl Into<String>) -> Election {
         Election { client: self.clone(), path: path.into(), lock_delay: None }
     }
@@ -32,14 +33,16 @@ pub struct Election {
 }
 
 impl Election {
-    /// Sets the time for which no candidate leads after the session of a leader *expired*.
+    /// Sets the time for which no candidate becomes the leader after the session of a leader
+    /// *expired*.
     pub fn lock_delay(mut self, delay: Duration) -> Election {
         self.lock_delay = Some(delay);
         self
     }
 
-    /// Enters the election, and waits until this client leads. `label` is the value that others see
-    /// until this leader proclaims one. Dropping the future ends the candidacy in the background.
+    /// Enters the election, and waits until this client leads. `label` is the value that observers
+    /// see until this leader proclaims a value. Dropping the future ends the candidacy in the
+    /// background.
     ///
     /// # Errors
     /// As [`crate::Lock::acquire`].
@@ -58,7 +61,7 @@ impl Election {
         Ok(guard.map(|guard| self.leads(guard)))
     }
 
-    /// An election is a lock whose holder leads.
+    /// Returns the lock of the election, whose holder leads.
     fn candidacy(&self, label: &str) -> Lock {
         let mut lock = Lock::new(self.client.clone(), self.path.clone(), None).label(label);
         (lock.route, lock.lock_delay) = (ROUTE, self.lock_delay);
@@ -72,18 +75,19 @@ impl Election {
     /// Returns the leader; `None` when no candidate leads.
     ///
     /// # Errors
-    /// As any read.
+    /// As any read: see [`Error`].
     pub async fn leader(&self) -> Result<Option<Leader>, Error> {
         Ok(self.client.read::<View>(Target::path(ROUTE, &self.path)?).await?.0.leader)
     }
 
-    /// Returns the observer of the leaders from now on and of the values that they proclaim.
+    /// Returns a stream of the leaders from now on, and of the values that they proclaim.
     pub fn observe(&self) -> Observer {
         Observer { election: self.clone(), position: None }
     }
 }
 
-/// Leadership: a [`Guard`] that can proclaim values. Dropping it, or releasing its guard, resigns.
+/// Leadership of this client: a [`Guard`] that can proclaim values. Dropping it, or releasing its
+/// guard, ends the leadership.
 pub struct Leadership {
     client: Client,
     path: String,
@@ -119,7 +123,7 @@ impl Leadership {
     /// # async fn example(client: zlock_client::Client) -> Result<(), zlock_client::Error> {
     /// loop {
     ///     let leadership = client.election("/leader").campaign("node 7").await?;
-    ///     let led = leadership.run(async |leadership| leadership.proclaim("10.0.0.7:80").await).await;
+    ///     let led = leadership.run(async |lead| lead.proclaim("10.0.0.7:80").await).await;
     ///     match led {
     ///         Ok(said) => return said.map(drop),
     ///         Err(loss) => println!("leads no more: {loss}"), // stands again
@@ -135,7 +139,7 @@ impl Leadership {
         self.guard.end(done).await
     }
 
-    /// Gives up the leadership: the next candidate leads.
+    /// Gives up the leadership, so that the next candidate leads.
     ///
     /// # Errors
     /// As [`Guard::release`].
@@ -168,8 +172,8 @@ pub struct Observer {
 
 impl Observer {
     /// Returns the present leader at the first call; then the next leader, or the next value of the
-    /// present leader. `None` when no candidate leads. A leader that leads only briefly may be
-    /// passed over. Dropping the future loses nothing.
+    /// present leader. `None` when no candidate leads. A leader that leads only briefly may be left
+    /// out. Dropping the future loses no change.
     ///
     /// # Errors
     /// As any read. The call may be repeated.

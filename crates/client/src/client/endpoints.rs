@@ -5,12 +5,12 @@ use std::time::Duration;
 use crate::client::call::Prefer;
 use crate::client::clock::Moment;
 
-/// Time for which an endpoint is passed over after its first failure. Each further failure doubles
-/// it.
+/// Time for which other endpoints are preferred after an endpoint's first failure. Each further
+/// failure doubles the time, up to `COOL_MAX`.
 const COOL_FIRST: Duration = Duration::from_millis(100);
 const COOL_MAX: Duration = Duration::from_secs(5);
 
-/// The endpoints, and facts from their answers and failures.
+/// The endpoints of a client, the leader if known, and the pauses of endpoints after failures.
 #[derive(Debug)]
 pub(crate) struct Endpoints {
     list: Vec<Endpoint>,
@@ -35,7 +35,7 @@ impl Endpoints {
     }
 
     /// Chooses the endpoint for the next try, by its index. `failed` is the endpoint of the last
-    /// try of this call; `pick` draws a number below its argument.
+    /// failed try of this call. `pick` draws a random number below its argument.
     pub(crate) fn choose(
         &self,
         prefer: Prefer,
@@ -60,12 +60,13 @@ impl Endpoints {
         others.min_by_key(|index| self.list[*index].cool_until).expect("there is an endpoint")
     }
 
-    /// Returns the endpoint of the leader that the last answer named, if its node has answered.
+    /// Returns the endpoint of the leader that the last answer named; `None` if no endpoint is
+    /// known to be that node.
     pub(crate) fn leader(&self) -> Option<usize> {
         self.leader.and_then(|leader| self.list.iter().position(|one| one.node == Some(leader)))
     }
 
-    /// Returns an endpoint that has answered without a later failure.
+    /// Returns an endpoint whose last try succeeded; `None` if there is none.
     pub(crate) fn live(&self) -> Option<usize> {
         self.list.iter().position(|one| one.node.is_some() && one.cool_until.is_none())
     }
@@ -76,7 +77,7 @@ impl Endpoints {
         others.into_iter().any(|(_, one)| one.cool_until.is_none_or(|until| until <= now))
     }
 
-    /// Notes any answer of an endpoint: its node, and the leader that it named.
+    /// Notes the ids of the node and of the leader that an endpoint's answer named.
     pub(crate) fn answered(&mut self, index: usize, node: Option<u64>, leader: Option<u64>) {
         let endpoint = &mut self.list[index];
         endpoint.node = node.or(endpoint.node);
@@ -89,7 +90,7 @@ impl Endpoints {
         self.list[index].cool_until = None;
     }
 
-    /// Notes that an endpoint failed to answer or to serve.
+    /// Notes that an endpoint did not answer, or could not serve the request.
     pub(crate) fn failed(&mut self, index: usize, now: Moment) {
         let endpoint = &mut self.list[index];
         let rest = COOL_FIRST.saturating_mul(1 << endpoint.failures.min(16)).min(COOL_MAX);

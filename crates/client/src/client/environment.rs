@@ -21,20 +21,21 @@ impl ClientBuilder {
     /// methods replace these.
     ///
     /// # Errors
-    /// `Refused` when `ZLOCK_ENDPOINTS` is missing, half of a pair is missing, the file is
+    /// `Refused` when `ZLOCK_ENDPOINTS` is missing, only one of `ZLOCK_CERTIFICATE` and `ZLOCK_KEY`
+    /// is set, both `ZLOCK_USER` and `ZLOCK_USER_FILE` are set, a user has no colon, the file is
     /// unreadable, or a variable is not UTF-8.
     pub fn from_env() -> Result<ClientBuilder, Error> {
         from_variables(|name| std::env::var(name))
     }
 }
 
-/// Variables that are read.
+/// Names of the environment variables that are read.
 const NAMES: [&str; 6] =
     ["ZLOCK_ENDPOINTS", "ZLOCK_CA", "ZLOCK_CERTIFICATE", "ZLOCK_KEY", "ZLOCK_USER", "ZLOCK_USER_FILE"];
 
 fn from_variables(variable: impl Fn(&str) -> Result<String, VarError>) -> Result<ClientBuilder, Error> {
-    // Refused and not ignored: with another authority than the intended one, the wrong nodes would
-    // be trusted.
+    // A malformed variable is refused instead of ignored: without its `ZLOCK_CA`, for example, the
+    // client would trust other authorities than intended.
     if let Some(name) = NAMES.into_iter().find(|name| matches!(variable(name), Err(VarError::NotUnicode(_)))) {
         return Err(bad(format!("{name} is not UTF-8")));
     }

@@ -1,8 +1,10 @@
-//! Errors of calls, in three kinds that are never mixed.
+//! Errors of calls, of three kinds: refused, unavailable, and of unknown outcome.
 
 use crate::api::{Problem, ProblemType};
 
-/// Failure of a call. The kind tells whether the call may have been carried out.
+/// Failure of a call. The kind tells whether the call may have been carried out. Reads fail with
+/// `Refused` or `Unavailable`, and with `Unknown` only if the answer is malformed. Writes fail with
+/// any kind.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The cluster refused the call, and nothing was done. The same call is refused again unless
@@ -20,10 +22,12 @@ pub enum Error {
     /// No node accepted the call in time. Nothing was done.
     #[error("unavailable: {reason}")]
     Unavailable {
-        /// The answer of the last node, or the reason for which it could not be reached.
+        /// For each endpoint that was tried, its last answer, or the reason for which it could not
+        /// be reached.
         reason: String,
     },
-    /// The call was sent and no answer came: it may have been carried out, or may still be.
+    /// The call was sent and no answer came: it may have been carried out, or may be carried out
+    /// later.
     #[error("outcome unknown: {reason}")]
     Unknown {
         /// Description of the failure, for people.
@@ -83,7 +87,7 @@ impl Error {
         Error::refused(serde_json::from_value(problem).expect("it has all that a problem must have"))
     }
 
-    /// Returns the error for a wait whose session was lost.
+    /// Returns the error for a call that ended because its session was lost.
     pub(crate) fn session_lost(detail: &str) -> Error {
         Error::refused_here(ProblemType::SessionExpired, detail)
     }

@@ -1,12 +1,13 @@
-//! A node with answers that a test chooses.
+//! Imitation of a node, with answers that a test chooses.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
-/// Starts a node. `answer` gets the method and the target of a request, and returns the JSON of the
-/// answer. If its future never ends, the node does not answer. A problem document is sent with its
-/// status. Returns the address, and a channel of the methods and targets as they come.
+/// Starts an imitated node. `answer` gets the method and the target of a request, and returns the
+/// JSON body of the answer. If its future never ends, the node does not answer. A problem document
+/// is sent with its own status. Returns the node's address, and a channel with the method and
+/// target of each request.
 pub(crate) async fn fake_node<A, F>(answer: A) -> (String, mpsc::UnboundedReceiver<String>)
 where
     A: Fn(String) -> F + Clone + Send + 'static,

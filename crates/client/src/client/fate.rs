@@ -18,8 +18,8 @@ pub enum Loss {
     /// The session was closed: by [`crate::Client::close`], or by another program that has its key.
     #[error("the session was closed")]
     Closed,
-    /// A client asked for the lock with a deadline ([`crate::Client::revoke`]), and the lock was
-    /// taken away then.
+    /// A client asked for the release of the lock by a deadline ([`crate::Client::revoke`]), and
+    /// the lock was taken away at the deadline.
     #[error("it was revoked{}", By(by.as_deref(), ""))]
     Revoked {
         /// The client that asked, if the lock's history or [`crate::Guard::revoked`] has named it.
@@ -55,7 +55,8 @@ impl fmt::Display for By<'_> {
     }
 }
 
-/// Facts about the end of one claim, shared by all tasks that learn them or ask for them.
+/// Facts about the end of one claim (a held or wanted lock), shared by the tasks that learn these
+/// facts or wait for them.
 #[derive(Debug, Default)]
 pub(crate) struct Fate(watch::Sender<FateFacts>);
 
@@ -72,7 +73,7 @@ impl Fate {
         self.0.borrow().gone
     }
 
-    /// Reason for which the claim is no longer held, once it is known.
+    /// Returns the reason for which the claim is no longer held; `None` until it is known.
     pub(crate) fn loss(&self) -> Option<Loss> {
         self.0.borrow().loss.clone()
     }
@@ -82,8 +83,8 @@ impl Fate {
         self.0.send_if_modified(|facts| !std::mem::replace(&mut facts.gone, true));
     }
 
-    /// Notes that the claim is no longer held, with the reason. The first reason stays, and is
-    /// returned.
+    /// Notes that the claim is no longer held, with the reason. Returns the reason that was noted
+    /// first.
     pub(crate) fn tell(&self, loss: Loss) -> Loss {
         self.0.send_if_modified(|facts| {
             let news = facts.loss.is_none();
@@ -102,7 +103,7 @@ impl Fate {
         });
     }
 
-    /// Session that asked the holder to release, if known.
+    /// Returns the session that asked the holder to release; `None` if unknown.
     pub(crate) fn asked_by(&self) -> Option<u64> {
         self.0.borrow().asked_by
     }
@@ -111,7 +112,8 @@ impl Fate {
     pub(crate) fn gone(&self) -> impl Future<Output = ()> + use<> {
         let mut facts = self.0.subscribe();
         async move {
-            // If the sender is gone, so is the guard that could ask.
+            // An error means that the sender is dropped, and with it the guard whose owner could
+            // wait.
             let _ = facts.wait_for(|facts| facts.gone).await;
         }
     }

@@ -1,4 +1,4 @@
-//! Groups: sets of members that are present.
+//! Groups: sets of members that are present while their sessions live.
 
 use crate::api::{Deletion, Group as GroupView, GroupMember};
 use bytes::Bytes;
@@ -49,11 +49,12 @@ impl Group {
         self.client.write(Call::write(Method::DELETE, target.finish())).await
     }
 
-    /// Returns all members by name, and the zxid to continue from. For a group of several pages it
-    /// is the zxid of the first page, so that no change during the reading is missed.
+    /// Returns all members, sorted by name, and the zxid for [`Group::changed`]. If the group has
+    /// several pages, the zxid is that of the first page, so that no change during the reading is
+    /// missed.
     ///
     /// # Errors
-    /// As any read.
+    /// As any read: see [`Error`].
     pub async fn members(&self) -> Result<(Vec<GroupMember>, u64), Error> {
         let mut changed = None;
         let target = |after: Option<String>| Ok(Target::path(GROUPS, &self.path)?.with_some("after", after));
@@ -86,7 +87,8 @@ mod tests {
     use super::*;
     use crate::client::fake_node::fake_node;
 
-    // With the zxid of the last page, changes between the pages would be missed.
+    // The zxid of the first page counts: with that of the last page, changes between them would be
+    // missed.
     #[tokio::test]
     async fn what_changes_between_two_pages_is_not_missed() {
         let (addr, _requests) = fake_node(async |request: String| {

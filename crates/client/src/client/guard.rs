@@ -36,8 +36,8 @@ impl Guard {
         taken.map(|(claim, grant)| Guard::new(claim, lock.to_owned(), grant)).transpose()
     }
 
-    /// The token to show to the resource that the lock protects. Every grant of the lock has a
-    /// larger one.
+    /// The token to show to the resource that the lock protects. Every later grant of the lock has
+    /// a larger token.
     pub fn fencing_token(&self) -> u64 {
         self.grant.token
     }
@@ -47,12 +47,13 @@ impl Guard {
         &self.lock
     }
 
-    /// The path of the lock node. Other clients see this holder by it.
+    /// The path of the lock node, by which other clients name this holder.
     pub fn ticket(&self) -> &str {
         self.claim.ticket()
     }
 
-    /// The number of holds of this owner when the lock was acquired, this guard included.
+    /// Number of unreleased acquires of this owner when the lock was acquired, this acquire
+    /// included.
     pub fn holds(&self) -> u32 {
         self.grant.holds
     }
@@ -70,8 +71,8 @@ impl Guard {
     /// The time until which the lock cannot be lost by expiry, by this machine's clock. Each
     /// answered heartbeat extends it.
     ///
-    /// Compare the clock with it right before each step that needs the lock. If the machine may
-    /// sleep, ask [`Guard::safe_for`] again instead, as `Instant` does not count that time.
+    /// Compare the clock with this time right before each step that needs the lock. If the machine
+    /// may sleep, ask [`Guard::safe_for`] again instead, as `Instant` does not count that time.
     pub fn safe_until(&self) -> Instant {
         Instant::now() + self.safe_for()
     }
@@ -84,7 +85,7 @@ impl Guard {
 
     /// Tells whether the lock is held at this moment, as far as this client knows. False after the
     /// session's deadline, and once the client knows that the lock is gone. The client learns of
-    /// the loss by [`Guard::lost`] while it is awaited, by [`Guard::revoked`], an upgrade or a
+    /// the loss while [`Guard::lost`] or [`Guard::revoked`] is awaited, by an upgrade or a
     /// hand-over, and by a refused write with `if_lock`. This call sends no request. To notice that
     /// another client takes the lock away, await `lost` beside the work, or use [`Guard::run`].
     pub fn is_safe(&self) -> bool {
@@ -92,15 +93,15 @@ impl Guard {
     }
 
     /// Returns when the lock is lost, or may be, with the reason: the session's deadline has
-    /// passed, the session has ended, or the lock node was removed. By the clock this is never
-    /// later than the moment at which another contender may get the lock. Dropping the future loses
-    /// nothing.
+    /// passed, the session has ended, or the lock node was removed. The client counts the session
+    /// as expired before another contender can get the lock. The future may be dropped and the call
+    /// repeated.
     pub async fn lost(&self) -> Loss {
         self.holding().lost().await
     }
 
-    /// Returns when the lock is lost, like [`Guard::lost`] but without the reason, which takes a
-    /// request. For work that must stop at once. Dropping the future loses nothing.
+    /// Returns when the lock is lost, like [`Guard::lost`], but does not send the request for the
+    /// reason. For work that must stop at once. The future may be dropped and the call repeated.
     pub async fn gone(&self) {
         self.holding().gone().await;
     }
@@ -117,16 +118,16 @@ impl Guard {
     /// ```
     ///
     /// # Errors
-    /// The reason for which the lock was lost. Also when only the clock or the release shows the
-    /// loss: the work has then run to its end, but not under the lock all the time.
+    /// The reason for which the lock was lost. Work that has run to its end also gets this error,
+    /// if the clock or the release shows that the lock was lost before the end.
     pub async fn run<T>(self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, Loss> {
         // The reason is asked for after the work is dropped.
         let done = while_held(self.gone(), work(&self)).await;
         self.end(done).await
     }
 
-    /// Ends work under the lock. Releases the lock after work that is done; otherwise returns the
-    /// reason for which the lock was lost.
+    /// Ends work under the lock. If the work is done (`Some`), releases the lock. Otherwise returns
+    /// the reason for which the lock was lost.
     pub(crate) async fn end<T>(mut self, done: Option<T>) -> Result<T, Loss> {
         match done {
             Some(done) if self.claim.was_held_to_the_end().await => Ok(done),
@@ -143,9 +144,9 @@ impl Guard {
         self.holding().revoked().await
     }
 
-    /// Takes the write lock in addition to the read lock of this guard: no other client writes in
-    /// between, and new readers wait. Releasing the returned guard leaves the read lock. Dropping
-    /// the future leaves this guard as it is.
+    /// Takes the write lock in addition to the read lock of this guard. No other client gets the
+    /// write lock in between, and new readers wait. After the release of the returned guard, this
+    /// guard still has the read lock. Dropping the future leaves this guard as it is.
     ///
     /// # Errors
     /// `Refused` with `UpgradeConflict`, at once, when another reader is being upgraded, as each
@@ -163,8 +164,8 @@ impl Guard {
         Guard::new(claim, self.lock.clone(), grant)
     }
 
-    /// Releases the lock and waits until the cluster has confirmed it. Returns the number of holds
-    /// of the same owner that are left.
+    /// Releases the lock and waits until the cluster has confirmed the release. Returns the number
+    /// of acquires of the owner that are still unreleased.
     ///
     /// # Errors
     /// `Refused` when the lock had been lost before (`TicketGone`, `SessionExpired`). After
@@ -178,9 +179,10 @@ impl Guard {
         self.claim.forget();
     }
 
-    /// Gives the lock to the waiter `to` before all others, in one entry of the log, with all holds
-    /// of the ticket. `to` is a ticket in the lock's queue ([`crate::Lock::queue`]). Only for
-    /// managed locks ([`crate::Client::set_settings`]). Afterwards the guard holds nothing.
+    /// Gives the lock to the waiter `to` ahead of all other waiters, in one log entry. Ends all
+    /// holds of the guard's owner. `to` is a ticket in the lock's queue ([`crate::Lock::queue`]).
+    /// Only for managed locks ([`crate::Client::set_settings`]). Afterwards the guard holds
+    /// nothing.
     ///
     /// # Errors
     /// `Refused` with `HandOverRefused` when that ticket does not wait, or with `LockNotManaged`;

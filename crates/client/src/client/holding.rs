@@ -1,4 +1,4 @@
-//! A lock node that is held, and the events that concern its holder.
+//! Watching of a granted lock node: waits for the loss of its lock and for requests to release it.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::{Error, EventKind, Loss};
 
 /// Pause after a failed request.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Longest time to ask for the reason of a loss. The loss itself is known by then, and must be
-/// reported soon.
+/// Longest time that a request for the reason of a loss may take. The loss itself is known before
+/// the request, and must be reported soon.
 const WHY_MAX: Duration = Duration::from_millis(500);
 
-/// Runs the work until it ends, or until `gone` resolves: then the work is dropped at its next
-/// wait.
+/// Runs the work until it ends, or until `gone` resolves. In the second case, drops the work at its
+/// next await and returns `None`.
 pub(crate) async fn while_held<T>(gone: impl Future<Output = ()>, work: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;
@@ -58,7 +58,7 @@ impl Holding<'_> {
         let taken_away = async {
             tokio::select! {
                 () = fate.gone() => {}
-                // Noted at once, before the request for the reason.
+                // The loss is noted at once, before the request for its reason.
                 () = self.removed() => fate.tell_gone(),
             }
             self.why().await
@@ -71,7 +71,7 @@ impl Holding<'_> {
         fate.tell(loss)
     }
 
-    /// Asks for the reason for which the lock node is gone, in the lock's history.
+    /// Reads in the lock's history why the lock node is gone.
     async fn why(&self) -> Loss {
         if self.claim.kind == Kind::Simple {
             // A simple lock has no history. The session lives, so only another client can have
@@ -97,7 +97,7 @@ impl Holding<'_> {
         past.into_iter().find(|past| past.ticket.as_deref() == Some(self.node))
     }
 
-    /// Session that asked the holder to release, as far as it is known.
+    /// Returns the session that asked the holder to release; `None` when unknown.
     fn asker(&self) -> Option<Box<Actor>> {
         let session = self.claim.fate.asked_by()?;
         Some(Box::new(Actor { session: Some(session), ..Actor::default() }))
@@ -110,8 +110,8 @@ impl Holding<'_> {
             match watcher.next_batch().await {
                 Ok(events) if events.iter().any(|event| event.kind == EventKind::Deleted) => return,
                 Ok(_) => {}
-                // The events since then are no longer kept: read whether the lock node is still
-                // there.
+                // Events after the watcher's position are no longer kept, so a read shows whether
+                // the lock node still exists.
                 Err(error) if error.code() == Some(ProblemType::EventsGone) => match self.look().await {
                     Ok(Some(zxid)) => watcher.resume_from(zxid),
                     Ok(None) => return,
@@ -160,8 +160,8 @@ impl Holding<'_> {
         }
     }
 
-    /// Makes one long-poll for a client that asks the holder to release; `None` when the poll ended
-    /// first.
+    /// Makes one long-poll for a client that asks the holder to release; `None` when no client
+    /// asked during the poll.
     async fn asked(&self) -> Result<Option<RevokeRequest>, Error> {
         let client = &self.claim.client;
         let target = Target::path("/v1/tickets", self.node)?.with("until", "revoked");

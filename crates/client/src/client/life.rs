@@ -1,4 +1,4 @@
-//! Time for which a session is safe: arithmetic on moments, without a clock or a task.
+//! Time for which a session cannot expire: arithmetic on moments, without a clock or a task.
 
 use std::time::Duration;
 
@@ -9,25 +9,26 @@ use crate::client::clock::Moment;
 pub enum SessionState {
     /// A heartbeat was answered recently.
     Connected,
-    /// No heartbeat was answered for half of the time for which the session is safe. The session
-    /// still holds its locks and znodes.
+    /// No heartbeat was answered for half of the time after which the session counts as lost. The
+    /// session still holds its locks and znodes.
     Suspended,
     /// The session has ended, or may have ended: the client's own deadline has passed, or the
-    /// cluster reported the end. All locks and ephemeral znodes of the session are lost. Final: the
-    /// next write opens another session.
+    /// cluster reported the end. All locks and ephemeral znodes of the session are lost. This state
+    /// is final: the next write opens another session.
     Lost,
-    /// The client closed the session. Final.
+    /// The client closed the session. This state is final.
     Closed,
 }
 
 impl SessionState {
-    /// Tells whether the session's locks may belong to another client by now.
+    /// Tells whether the state never changes again. The session's locks may then belong to another
+    /// client.
     pub fn is_final(self) -> bool {
         matches!(self, SessionState::Lost | SessionState::Closed)
     }
 }
 
-/// Time until which the answered heartbeats keep the session safe.
+/// Time until which the session cannot expire, by its answered heartbeats.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Life {
     heard: Moment,
@@ -35,13 +36,13 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// Starts from the answer to a request that was sent at `sent`: the session is safe for
-    /// `safe_for` from that time on.
+    /// Starts from the answer to a request that was sent at `sent`: the session cannot expire for
+    /// `safe_for` from `sent` on.
     pub(crate) fn new(sent: Moment, safe_for: Duration) -> Life {
         Life { heard: sent, safe_until: sent.after(safe_for) }
     }
 
-    /// Notes another answer. An answer that promises less than an earlier one changes nothing.
+    /// Notes the answer to another request. Keeps the later of the old and the new deadline.
     pub(crate) fn heard(&mut self, sent: Moment, safe_for: Duration) {
         if sent.after(safe_for) > self.safe_until {
             *self = Life::new(sent, safe_for);

@@ -44,8 +44,8 @@ pub struct Lock {
     path: String,
     /// Mode in the query's spelling; `None` for the exclusive mode.
     mode: Option<&'static str>,
-    /// Number of permits wanted of a semaphore, and the semaphore's `permits_max`; `None` for the
-    /// latter leaves it to the semaphore's settings.
+    /// Number of permits to acquire of a semaphore, and the semaphore's total `permits_max`.
+    /// Without a total, the number in the semaphore's settings counts. `None` for other locks.
     pub(crate) permits: Option<(u32, Option<u32>)>,
     owner: Option<String>,
     label: Option<String>,
@@ -59,9 +59,9 @@ impl Lock {
         Lock { client, route: "/v1/locks", path, mode, permits, owner, label, lock_delay, priority }
     }
 
-    /// Sets the owner, a name within the session. An acquire by an owner that holds the lock in
-    /// this mode adds a hold, and does not queue behind the first. Without a name every acquire has
-    /// an owner of its own.
+    /// Sets the owner, a name within the session. An acquire by an owner that already holds the
+    /// lock in this mode succeeds at once and adds a hold, which needs its own release. Without a
+    /// name every acquire has an owner of its own.
     pub fn owner(mut self, owner: impl Into<String>) -> Lock {
         self.owner = Some(owner.into());
         self
@@ -74,8 +74,8 @@ impl Lock {
     }
 
     /// Sets the time for which other contenders are kept out after the session *expired* while it
-    /// held the lock. For resources that do not check fencing tokens. A lost session in which such
-    /// a lock was asked for is left to expire and not closed.
+    /// held the lock. For resources that do not check fencing tokens. A lost session with such an
+    /// acquire is left to expire instead of being closed, as only an expiry starts the delay.
     pub fn lock_delay(mut self, delay: Duration) -> Lock {
         self.lock_delay = Some(delay);
         self
@@ -112,7 +112,8 @@ impl Lock {
         if wait.is_zero() { self.try_acquire().await } else { self.queue_up(Some(Moment::now().after(wait))).await }
     }
 
-    /// Takes the lock if it is free. Never queues. Returns `None` for a lock that is taken.
+    /// Takes the lock if it is free. Never queues. Returns `None` when the lock cannot be granted
+    /// at once.
     ///
     /// # Errors
     /// As [`Lock::acquire`].
@@ -146,7 +147,7 @@ impl Lock {
     /// Returns the first page of the lock's queue: holders and waiters.
     ///
     /// # Errors
-    /// As any read.
+    /// As any read: see [`Error`].
     pub async fn queue(&self) -> Result<LockQueue, Error> {
         self.client.lock_queue(&self.path).await
     }
@@ -154,7 +155,7 @@ impl Lock {
     /// Tells whether a fencing token belongs to a present holder. For resource servers.
     ///
     /// # Errors
-    /// As any read.
+    /// As any read: see [`Error`].
     pub async fn is_held_with(&self, fencing_token: u64) -> Result<bool, Error> {
         let target = Target::route("/v1/fence").with("path", &self.path).with("fencing_token", fencing_token);
         match self.client.ask(target).await {
@@ -165,8 +166,8 @@ impl Lock {
     }
 
     async fn queue_up(&self, deadline: Option<Moment>) -> Result<Option<Guard>, Error> {
-        // The place is kept when a poll ends, breaks off or moves to another node. A dropped claim
-        // gives it back.
+        // With `keep`, the ticket stays in the queue when a long-poll ends, fails or moves to
+        // another node. A dropped claim withdraws the ticket.
         let acquire = Call::acquire(self.target()?.with("keep", true));
         Guard::of(Claim::wait::<Ticket>(&self.client, acquire, self.lock_delay, deadline).await?, &self.path)
     }

@@ -1,5 +1,5 @@
-//! Tests of the loss of a lock: its signs, the state of its guard from then on, and the end of the
-//! work under it.
+//! Tests of the loss of a lock: how a guard learns of it, what the guard reports from then on, and
+//! how work under the lock ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ const HELD: &str = r#"{"state":"held","ticket":"/l/_c_x-lock-0000000000","path":
 const ALL_HELD: &str = r#"{"state":"held","ticket":"/zlock/multi/7","locks":[{"path":"/l","ticket":"/l/_c_x-lock-0000000000","fencing_token":7}],"holds":1,"safe_for_ms":58800}"#;
 const DELETED: &str = r#"{"events":[{"zxid":9,"kind":"deleted","path":"/l/_c_x-lock-0000000000"}],"upto":9}"#;
 
-/// Returns the lock's history with the ticket.
+/// Returns an answer with the lock's history, in which the ticket ended by the cause `end`.
 fn history(end: &str) -> String {
     let by = match end {
         "deleted" | "revoked" => r#","by":{"session":8,"client":{"host":"web-1","pid":71}}"#,
@@ -173,7 +173,7 @@ async fn work_under_a_lock_is_dropped_when_the_lock_is_lost() {
     let (client, taken) = node("deleted").await;
     let dropped = Arc::new(AtomicBool::new(false));
     let flag = DropFlag(Arc::clone(&dropped));
-    // In a task of its own, as in a program.
+    // The work runs in a task of its own, as in a program.
     let working = tokio::spawn(async move {
         client
             .lock("/l")
@@ -203,8 +203,8 @@ async fn work_that_ends_under_its_lock_answers_and_releases() {
     assert!(matches!(late.await, Err(WithError::Lost(Loss::Deleted { .. }))));
 }
 
-/// Starts a node whose sessions are safe for a short time only. It does not know the client's
-/// clock, and takes every release as if the lock were held.
+/// Starts a node whose sessions are safe for a short time only. It confirms every release, as it
+/// cannot see that the client's own deadline has passed.
 async fn short_lived() -> Client {
     let (addr, _requests) = fake_node(async |request: String| {
         let answer = match request.as_str() {

@@ -48,17 +48,18 @@ impl MultiLock {
         self
     }
 
-    /// Lets other contenders take the free locks of the set while the multi-lock waits for another
-    /// one.
+    /// Lets other contenders take free locks of the set while the multi-lock waits for another lock
+    /// of the set.
     pub fn backfill(mut self) -> MultiLock {
         self.wish.policy = Policy::Backfill;
         self
     }
 
     /// Sets the owner, a name within the session. An acquire of exactly these locks in these modes
-    /// by an owner that holds them adds a hold. If the owner already has a ticket of some of the
-    /// locks, another set is refused with `Overlap`. Waits that would close a cycle of owners are
-    /// refused with `Deadlock`. Without a name every acquire has an owner of its own.
+    /// by an owner that holds them adds a hold. An owner that already has a ticket of some of the
+    /// locks, but not of exactly this set, is refused with `Overlap`. Waits that would close a
+    /// cycle of owners are refused with `Deadlock`. Without a name every acquire has an owner of
+    /// its own.
     pub fn owner(mut self, owner: impl Into<String>) -> MultiLock {
         self.wish.owner = owner.into();
         self
@@ -70,7 +71,7 @@ impl MultiLock {
         self
     }
 
-    /// Sets the delay of [`crate::Lock::lock_delay`] for all locks.
+    /// Sets the lock-delay of all locks, as [`crate::Lock::lock_delay`].
     pub fn lock_delay(mut self, delay: Duration) -> MultiLock {
         self.wish.lock_delay = Some(Millis::from(delay));
         self
@@ -138,12 +139,13 @@ impl MultiGuard {
         Ok(Some(MultiGuard { claim, parts, holds }))
     }
 
-    /// The number of holds of this owner when the locks were acquired, this guard included.
+    /// Number of unreleased acquires of this owner when the locks were acquired, this acquire
+    /// included.
     pub fn holds(&self) -> u32 {
         self.holds
     }
 
-    /// The locks with their fencing tokens, in the order of the first acquire.
+    /// The locks with their fencing tokens, in the order in which the owner first named them.
     pub fn parts(&self) -> &[HeldPart] {
         &self.parts
     }
@@ -193,9 +195,9 @@ impl MultiGuard {
         }
     }
 
-    /// Returns when a client asks the holder to release a lock of the set, with that lock, as
-    /// [`crate::Guard::revoked`]. At the deadline, if there is one, all locks are taken away. Sends
-    /// one request for each lock.
+    /// Returns when a client asks the holder to release a lock of the set, with the requested lock,
+    /// as [`crate::Guard::revoked`]. If the request has a deadline, all locks are taken away then.
+    /// While it waits, it sends one long-poll for each lock.
     pub async fn revoked(&self) -> (&HeldPart, RevokeRequest) {
         let asked = self.parts.iter().map(async |part| (part, self.holding(part).revoked().await));
         match asked.collect::<FuturesUnordered<_>>().next().await {
@@ -208,8 +210,8 @@ impl MultiGuard {
         Holding { claim: &self.claim, node: &part.ticket, token: part.fencing_token }
     }
 
-    /// Releases all locks and waits until the cluster has confirmed it. Returns the number of holds
-    /// of the same owner that are left.
+    /// Releases all locks and waits until the cluster has confirmed the release. Returns the number
+    /// of acquires of the owner that are still unreleased.
     ///
     /// # Errors
     /// As [`crate::Guard::release`].

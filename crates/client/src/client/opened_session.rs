@@ -18,13 +18,13 @@ impl Client {
     }
 }
 
-/// A session of a client for use by others too, for example by another program on this machine. It
-/// is kept alive as long as the client, a guard or a clone of this value exists. From
+/// A client's session that other programs may use, too, for example a program that this program
+/// starts. It is kept alive as long as the client, a guard or a clone of this value exists. Made by
 /// [`crate::Client::open_session`].
 #[derive(Clone, Debug)]
 pub struct OpenedSession {
     session: Arc<Session>,
-    /// The client, which closes the session when its last clone is gone.
+    /// The client, kept because it closes the session when its last clone is dropped.
     client: Client,
 }
 
@@ -34,9 +34,9 @@ impl OpenedSession {
         self.session.id
     }
 
-    /// The value of the header `Zlock-Session-Key`. A program that has it can act as
-    /// the session. After this call a lost session is not closed but left to expire, as other
-    /// programs may have asked for locks with a delay in it.
+    /// The value of the header `Zlock-Session-Key`. A program that has the key can act as the
+    /// session. After this call a lost session is not closed but left to expire, as other programs
+    /// may have asked for locks with a delay in it.
     pub fn key(&self) -> &str {
         self.session.note_any_delay();
         self.session.key.to_str().unwrap_or_default()
@@ -57,8 +57,8 @@ impl OpenedSession {
         self.session.safe_for()
     }
 
-    /// Returns when the session is lost or closed, with the reason. Dropping the future loses
-    /// nothing.
+    /// Returns when the session is lost or closed, with the reason. The future may be dropped and
+    /// the call repeated.
     pub async fn lost(&self) -> Loss {
         self.session.ended().await
     }
@@ -80,8 +80,8 @@ impl OpenedSession {
         }
         let deadline = self.client.deadline().min(self.session.safe_until());
         match self.session.heartbeat(&self.client.inner.transport, deadline).await {
-            // The answer of an earlier try was lost. After that, `judge` reports even a refusal as
-            // unknown.
+            // The answer of an earlier try was lost. In that case `judge` reports even a refusal as
+            // unknown, so one more heartbeat finds out.
             Err(Error::Unknown { .. }) if !deadline.is_past() => {
                 self.session.heartbeat(&self.client.inner.transport, deadline).await
             }

@@ -1,11 +1,11 @@
-//! Description that a client gives of itself when it opens a session, for people in search of the
+//! Description that a client sends of itself when it opens a session, for people who look for the
 //! holder of a lock.
 
 use std::path::Path;
 
 use crate::api::{ClientDetails, is_unseen};
 
-/// Longest text that a node accepts, in bytes, as for a label.
+/// Longest text that a node accepts in the description, in bytes; as for a label.
 const TEXT_MAX: usize = 256;
 
 /// Returns the names of this machine and program, and the number of this process.

@@ -7,10 +7,11 @@ use crate::api::LockMode;
 use crate::Client;
 use crate::client::fake_node::fake_node;
 
-/// A session's secret, a password, the password in base64 as in the header, and a private key.
+/// Texts that must not appear: a session's secret, a password, `name:password` in base64 as in the
+/// header, and the mark of a private key.
 const SECRETS: [&str; 4] =
     ["5ec2e70000000000000000000000ce2d", "pa55word", "YWxpY2U6cGE1NXdvcmQ=", "BEGIN PRIVATE KEY"];
-/// Longest output of a `Debug`. A longer line in a log has internals that are of no use there.
+/// Longest output of a `Debug`, in bytes. A longer one would fill logs with internals.
 const LENGTH_MAX: usize = 600;
 
 #[track_caller]

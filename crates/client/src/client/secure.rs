@@ -27,7 +27,7 @@ pub(crate) enum Pem {
     Text(Vec<u8>),
 }
 
-/// TLS settings before the first connection.
+/// TLS settings of a client, as its builder collects them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trust {
     /// The authorities that may have signed the nodes' certificates; those of the system when
@@ -35,11 +35,11 @@ pub(crate) struct Trust {
     pub(crate) ca: Option<Pem>,
     /// Whether the authorities of the system are trusted in addition.
     pub(crate) native_roots: bool,
-    /// A certificate and its private key, for nodes that ask.
+    /// The client's certificate and its private key, for nodes that ask for a client certificate.
     pub(crate) own: Option<(Pem, Pem)>,
 }
 
-/// Carries out handshakes. Cheap to clone.
+/// TLS configuration that carries out handshakes. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Connector(TlsConnector);
 
@@ -51,7 +51,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
 pub(crate) type Stream = Box<dyn Socket>;
 
 impl Trust {
-    /// Tells whether a setting is made that has no use without TLS.
+    /// Tells whether any of these settings is made. All of them are of no use without TLS.
     pub(crate) fn is_set(&self) -> bool {
         self.ca.is_some() || self.own.is_some() || self.native_roots
     }
@@ -86,7 +86,7 @@ impl Pem {
     }
 }
 
-/// Writes the source of the text and never its content.
+/// Writes the file's name, or `the PEM text`, and never the content.
 impl fmt::Display for Pem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -121,7 +121,8 @@ impl Connector {
                 })?
             }
         };
-        // Without resumption, the next connection refuses a certificate that has expired.
+        // Without resumption, every connection checks the certificates again, so an expired one is
+        // refused.
         config.resumption = Resumption::disabled();
         Ok(Connector(TlsConnector::from(Arc::new(config))))
     }
@@ -159,7 +160,7 @@ fn roots(trust: &Trust) -> Result<Arc<RootCertStore>, String> {
     Ok(Arc::new(roots))
 }
 
-/// Returns the message of an error with those of its causes.
+/// Returns the message of an error, followed by the messages of its causes.
 pub(crate) fn words(error: &(dyn StdError + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -173,7 +174,7 @@ pub(crate) fn words(error: &(dyn StdError + 'static)) -> String {
     text
 }
 
-/// Returns the message for a handshake that this client gave up, with advice where there is some.
+/// Returns the message for a handshake that this client gave up, with advice for common errors.
 fn unfinished(error: &io::Error) -> String {
     let tls = error.get_ref().and_then(|inside| inside.downcast_ref::<TlsError>());
     let advice = match tls {
@@ -189,8 +190,8 @@ fn unfinished(error: &io::Error) -> String {
 }
 
 /// Returns the message if the node ended the handshake because of this client's certificate. In TLS
-/// 1.3 this alert comes after the client's side of the handshake, with the first answer: then the
-/// request was not read.
+/// 1.3 this alert arrives after the client has finished its part of the handshake, in place of the
+/// first answer. The node has not read the request in that case.
 pub(crate) fn refusal(error: &(dyn StdError + 'static)) -> Option<String> {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -235,7 +236,7 @@ mod tests {
         let alert = |alert| io::Error::new(io::ErrorKind::InvalidData, TlsError::AlertReceived(alert));
         let wanted = refusal(&alert(AlertDescription::CertificateRequired)).unwrap();
         assert!(wanted.contains("asks for a client's certificate"), "{wanted}");
-        // In the form in which hyper wraps it.
+        // An alert inside another error, as hyper returns it.
         let behind = io::Error::other(alert(AlertDescription::UnknownCA));
         let unknown = refusal(&behind).unwrap();
         assert!(unknown.contains("does not take this client's certificate (alert UnknownCA)"), "{unknown}");

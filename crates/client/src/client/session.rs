@@ -77,10 +77,12 @@ impl Session {
         Ok(session)
     }
 
-    /// Returns the state at this moment, by the clock and not by the last run of a task.
+    /// Returns the state at this moment. It is computed from the clock, as the background task may
+    /// not have run since the deadline.
     ///
-    /// Callers act on a lost session: for example, they give nothing back. Therefore the session
-    /// stays lost from then on, even if an answer that would have kept it has already arrived.
+    /// Callers act on a lost session: for example, a dropped guard sends no release. Therefore the
+    /// session stays lost from then on, even if an answer that would have kept it has already
+    /// arrived.
     pub(crate) fn state(&self) -> SessionState {
         let told = *self.state.borrow();
         if told.is_final() {
@@ -97,7 +99,7 @@ impl Session {
         self.life().safe_until()
     }
 
-    /// Tells whether the locks of the session are certainly still held.
+    /// Tells whether the session has certainly not ended.
     pub(crate) fn is_safe(&self) -> bool {
         !self.state().is_final()
     }
@@ -107,7 +109,7 @@ impl Session {
         if self.is_safe() { self.safe_until().remaining() } else { Duration::ZERO }
     }
 
-    /// Returns when the session is lost or closed.
+    /// Returns when the session is lost or closed, with the reason.
     pub(crate) async fn ended(&self) -> Loss {
         let mut states = self.state.subscribe();
         // The sender lives as long as self.
@@ -123,40 +125,41 @@ impl Session {
         }
     }
 
-    /// Notes the answer to a request that was sent at `sent`: from then on the session is safe for
-    /// `safe_for_ms`.
+    /// Notes the answer to a request that was sent at `sent`: the session cannot expire for
+    /// `safe_for_ms` from `sent` on.
     pub(crate) fn heard(&self, sent: Moment, safe_for_ms: u64) {
         self.life().heard(sent, Duration::from_millis(safe_for_ms));
         self.refresh();
     }
 
-    /// Notes that the session has ended, by the cluster's answer or by the clock.
+    /// Notes that the session is lost, as the cluster reported or the clock showed.
     pub(crate) fn lose(&self) {
         self.set(SessionState::Lost);
     }
 
-    /// Sends one heartbeat, which is tried until the deadline, and notes the facts in its answer.
+    /// Sends one heartbeat, which is tried until the deadline, and extends the session's deadline
+    /// by the answer.
     pub(crate) async fn heartbeat(&self, transport: &Transport, deadline: Moment) -> Result<(), Error> {
         let attempt = (self.timeout / 6).min(transport.timeouts.attempt);
         let call = Call::write(Method::POST, format!("/v1/sessions/{}/keepalive", self.id));
-        // Through any node: followers pass heartbeats on together, so that the leader need not have
-        // a connection to every client.
+        // Sent to any node: followers forward the heartbeats of many clients together, so that the
+        // leader does not need a connection to every client.
         let call = call.session(&self.key).repeatable().prefer(Prefer::Any).attempt_timeout(attempt);
         let answer = transport.send_now(&call, deadline).await.inspect_err(|error| self.notice(error))?;
         self.heard(answer.sent, answer.json::<KeepAlive>()?.safe_for_ms);
         Ok(())
     }
 
-    /// Waits for room for one more write with an idempotency key.
+    /// Waits until the session's window has room for one more write with an idempotency key.
     ///
     /// # Errors
-    /// `Unavailable` when there is none by the deadline.
+    /// `Unavailable` when the window has no room by the deadline.
     pub(crate) async fn slot(&self, deadline: Moment) -> Result<Slot, Error> {
         let slot = tokio::time::timeout(deadline.remaining(), self.window.enter()).await;
         slot.map_err(|_| Error::unavailable("an earlier write of this session is still unfinished"))
     }
 
-    /// Notes an error that says that the session has ended.
+    /// Marks the session as lost if the error says that it has ended.
     pub(crate) fn notice(&self, error: &Error) {
         if matches!(error.code(), Some(ProblemType::SessionExpired | ProblemType::AuthFailed)) {
             self.lose();
@@ -245,11 +248,12 @@ async fn keep(session: Arc<Session>, transport: Arc<Transport>) {
         () = beat(&session, &transport) => {}
         () = fence(&session) => {}
     }
-    // Any of the three may have seen the deadline pass. After this task no other would publish it.
+    // Any of the three futures may have ended because the deadline passed. No other task would
+    // publish the loss.
     session.refresh();
     if *session.state.borrow() == SessionState::Lost && !session.must_expire() {
-        // The cluster may still have the session, and others would wait for locks that this client
-        // no longer uses.
+        // The cluster may still have the session, and other clients would wait for locks that this
+        // client no longer uses.
         let _ = session.delete(&transport, Moment::now().after(session.timeout)).await;
     }
 }
@@ -267,9 +271,10 @@ async fn fence(session: &Session) {
 /// Sends heartbeats until the session has ended, by the cluster's answer or by the clock.
 async fn beat(session: &Session, transport: &Transport) {
     while !session.state().is_final() {
-        // A random part keeps clients that opened their sessions together from sending together.
+        // The random part spreads the heartbeats of clients that opened their sessions at one time.
         tokio::time::sleep(session.timeout.mul_f64(0.2 + 0.05 * fastrand::f64())).await;
-        // The heartbeat itself notes the answer or the error.
+        // The result needs no handling here, as `heartbeat` notes the answer or the error in the
+        // session.
         let _ = session.heartbeat(transport, session.safe_until()).await;
     }
 }
@@ -290,7 +295,7 @@ mod tests {
             window: Arc::default(),
             delays: AtomicBool::new(false),
         };
-        // For example, a guard that is dropped now gives nothing back, as its lock ends with the
+        // For example, a guard that is dropped now sends no release, as its lock ends with the
         // session.
         assert_eq!(session.state(), SessionState::Lost);
         // The answer to a heartbeat, which had waited in the socket while this process was stopped.

@@ -1,8 +1,8 @@
-//! Simple locks: one ephemeral znode that exists or not.
+//! Simple locks: a lock without a queue, which is held while one ephemeral znode exists.
 //!
-//! Every try is a request with an idempotency key of its own, so that it is applied once, and a
-//! repetition returns its result. Between tries the client watches for the deletion of the znode.
-//! So a dropped try leaves nothing that could be granted later.
+//! Every try to create the znode has an idempotency key of its own, so that a repeated request is
+//! applied once. Between tries the client watches for the deletion of the znode. A client that
+//! stops waiting therefore leaves no waiter behind that could get the lock later.
 
 use std::time::Duration;
 
@@ -36,9 +36,9 @@ pub struct SimpleLock {
 }
 
 impl SimpleLock {
-    /// Sets the owner, a name within the session that others see. An acquire with the name of an
-    /// owner that already holds the lock succeeds, and one release frees the lock: do not share a
-    /// name. Without a name every acquire has an owner of its own.
+    /// Sets the owner, a name within the session that others see. An acquire by an owner that
+    /// already holds the lock succeeds, and one release frees the lock. So two tasks should not
+    /// share a name. Without a name every acquire has an owner of its own.
     pub fn owner(mut self, owner: impl Into<String>) -> SimpleLock {
         self.owner = Some(owner.into());
         self
@@ -84,7 +84,7 @@ impl SimpleLock {
     /// Returns the holder of the lock; `None` when there is none.
     ///
     /// # Errors
-    /// As any read.
+    /// As any read: see [`Error`].
     pub async fn holder(&self) -> Result<Option<SimpleHolder>, Error> {
         Ok(self.client.read::<View>(Target::path(SIMPLE_LOCKS, &self.path)?).await?.0.holder)
     }
@@ -104,13 +104,13 @@ impl SimpleLock {
         }
     }
 
-    /// Returns when the znode is gone, or may have been gone for a moment.
+    /// Returns when the znode is deleted, or may have been deleted meanwhile.
     ///
     /// # Errors
     /// `Refused`, with `SessionExpired` when the session was lost. While the session lives, the
     /// wait goes on even if no node answers.
     async fn gone(&self) -> Result<(), Error> {
-        // The session of the try, unless that session was lost since.
+        // This is the session of the last try, or a new session if that one was lost since.
         let session = self.client.session().await?;
         let gone = async {
             loop {

@@ -1,4 +1,4 @@
-//! Sends calls until one is answered: to the endpoints in turn, with pauses in between, up to a
+//! Sends a call until it is answered: tries one endpoint after another, with pauses, up to a
 //! deadline.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,7 +64,7 @@ impl Transport {
         self.pools.iter().map(|pool| &*pool.addr)
     }
 
-    /// The address of an endpoint that has answered without a later failure.
+    /// Returns the address of an endpoint whose last try succeeded; `None` if there is none.
     pub(crate) fn live_addr(&self) -> Option<&str> {
         let live = self.endpoints().live()?;
         Some(&self.pools[live].addr)
@@ -75,7 +75,7 @@ impl Transport {
         self.endpoints().leader().is_some()
     }
 
-    /// Deadline of a call that begins now.
+    /// Returns the deadline of a call that begins now.
     pub(crate) fn deadline(&self) -> Moment {
         Moment::now().after(self.timeouts.operation)
     }
@@ -83,15 +83,15 @@ impl Transport {
     /// Sends a call until it is answered.
     ///
     /// # Errors
-    /// `Unavailable` at the deadline when certainly no try had an effect, else `Unknown`. A refusal
-    /// is returned at once. `Unavailable` comes before the deadline when no endpoint has ever been
-    /// reachable: the endpoints are wrong, or the cluster is down.
+    /// A refusal is returned at once. At the deadline `Unavailable` when certainly no try had an
+    /// effect, else `Unknown`. If no endpoint has ever answered, `Unavailable` is returned after a
+    /// few tries: the endpoints are wrong, or the cluster is down.
     pub(crate) async fn send(&self, call: &Call, deadline: Moment) -> Result<Answer, Error> {
         self.send_in_turn(call, deadline).await.map(|(answer, _)| answer)
     }
 
-    /// Sends a call until it is answered, and also returns the endpoint of the answer for
-    /// [`Transport::send_to`].
+    /// Sends a call like [`Transport::send`], and also returns the index of the answering endpoint
+    /// for [`Transport::send_to`].
     pub(crate) async fn send_in_turn(&self, call: &Call, deadline: Moment) -> Result<(Answer, usize), Error> {
         let turns = if call.wait.is_zero() { &self.calls } else { &self.polls };
         let Ok(turn) = tokio::time::timeout(deadline.remaining(), turns.acquire()).await else {
@@ -101,7 +101,8 @@ impl Transport {
         self.send_until_answered(call, deadline).await
     }
 
-    /// Sends a call like [`Transport::send`], but without waiting for other calls. For heartbeats.
+    /// Sends a call like [`Transport::send`], but without the bound on calls under way, so that a
+    /// heartbeat waits for no other call.
     pub(crate) async fn send_now(&self, call: &Call, deadline: Moment) -> Result<Answer, Error> {
         self.send_until_answered(call, deadline).await.map(|(answer, _)| answer)
     }
@@ -129,7 +130,7 @@ impl Transport {
                     return Err(error);
                 }
                 Verdict::Failed(error) => {
-                    // A call that cannot be sent tells nothing of the endpoint.
+                    // An invalid call was not sent, so it is no failure of the endpoint.
                     if !matches!(error, Error::Refused { .. }) {
                         self.endpoints().failed(index, Moment::now());
                     }
@@ -146,7 +147,7 @@ impl Transport {
         }
     }
 
-    /// Sends a call to one endpoint, once.
+    /// Sends a call once, to the endpoint with this index.
     ///
     /// # Errors
     /// As [`Transport::send`], without further tries.
@@ -166,7 +167,7 @@ impl Transport {
         if let Ending::Answered(reply) = &ending {
             self.reached.store(true, Ordering::Relaxed);
             let (node, leader) = (reply.number(headers::NODE), reply.number(headers::LEADER));
-            // An answer of another program, such as a proxy, names no node.
+            // An answer without a node id comes from another program, such as a proxy.
             if node.is_some() {
                 self.endpoints().answered(index, node, leader);
             }
@@ -267,7 +268,7 @@ mod tests {
     async fn nodes_that_were_there_are_waited_for() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap().to_string();
-        // Answers once, and is gone.
+        // Answers one request, then closes its listener.
         tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
             let _ = stream.read(&mut [0; 4_096]).await;

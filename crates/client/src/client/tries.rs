@@ -1,6 +1,7 @@
 //! Results of the tries of one call, by endpoint.
 
-/// Failed connections to each endpoint after which a client gives up if it has never had an answer.
+/// Number of failed connections to each endpoint after which a client gives up, if no endpoint has
+/// ever answered.
 const CHANCES: u32 = 2;
 
 /// Tries of one call, with one element for each endpoint.
@@ -11,7 +12,7 @@ pub(crate) struct Tries(Vec<EndpointTries>);
 struct EndpointTries {
     /// Result of the last try at the endpoint.
     reason: Option<String>,
-    /// Number of tries without a connection since the last one with a connection.
+    /// Number of tries in a row that got no connection.
     unreachable: u32,
 }
 
@@ -27,7 +28,7 @@ impl Tries {
         tries.unreachable = if unreachable { tries.unreachable + 1 } else { 0 };
     }
 
-    /// Tells whether no endpoint leads to a node, as far as the tries show.
+    /// Tells whether the last [`CHANCES`] tries at every endpoint got no connection.
     pub(crate) fn are_hopeless(&self) -> bool {
         self.0.iter().all(|tries| tries.unreachable >= CHANCES)
     }

@@ -80,7 +80,8 @@ impl Transaction {
     }
 }
 
-/// Returns data in the form of JSON: text when it is UTF-8, else base64.
+/// Returns data for the JSON fields `data` and `data_base64`: as text when it is UTF-8, else as
+/// base64.
 fn words(data: &[u8]) -> (Option<String>, Option<String>) {
     match std::str::from_utf8(data) {
         Ok(text) => (Some(text.to_owned()), None),

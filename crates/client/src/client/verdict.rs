@@ -1,4 +1,4 @@
-//! Verdict on a try: the one place that decides which calls are repeated.
+//! Verdict on one try of a call: this module alone decides which calls are repeated.
 
 use std::time::Duration;
 
@@ -21,13 +21,14 @@ pub(crate) enum Verdict {
     Failed(Error),
     /// The call should be tried again.
     Again {
-        /// Reason for the error, if there is no time left.
+        /// Reason that the error names if no time for another try is left.
         reason: String,
         /// Whether this try may have had an effect.
         maybe_done: bool,
-        /// Whether there was not even a connection.
+        /// Whether no connection to the endpoint was made.
         unreachable: bool,
-        /// Time after which the node expects to be able to serve the call.
+        /// The answer's `Retry-After`: time after which the node expects to be able to serve the
+        /// call.
         retry_after: Option<Duration>,
     },
 }
@@ -62,7 +63,7 @@ fn lost(reason: String, repeat: Repeat) -> Verdict {
 fn problem(addr: &str, reply: &Reply, repeat: Repeat, maybe_done: bool) -> Verdict {
     let Ok(problem) = serde_json::from_slice::<Problem>(&reply.body) else {
         // The answer comes from another program, such as a proxy, which may have passed the request
-        // on.
+        // on to a node.
         return lost(format!("{addr}: status {} without a problem document", reply.status), repeat);
     };
     let reason = || format!("{addr}: {}: {}", problem.title, problem.detail);
@@ -72,12 +73,13 @@ fn problem(addr: &str, reply: &Reply, repeat: Repeat, maybe_done: bool) -> Verdi
             Verdict::Again { reason: reason(), maybe_done: false, unreachable: false, retry_after }
         }
         (Outcome::Unknown, _) => lost(reason(), repeat),
-        // The key was used: an earlier try was applied, and its answer is forgotten.
+        // The cluster knows the idempotency key: an earlier try was applied, but its answer is no
+        // longer remembered.
         (Outcome::Refused, Some(ProblemType::RequestKeyEvicted)) => {
             Verdict::Refused(Error::Unknown { reason: reason() })
         }
-        // The results of the keys went with the session, so the effect of an earlier try is no
-        // longer known.
+        // The cluster forgot the results of the session's idempotency keys with the session, so the
+        // effect of an earlier try is unknown.
         (Outcome::Refused, Some(ProblemType::SessionExpired)) if maybe_done => {
             Verdict::Refused(Error::Unknown { reason: reason() })
         }
@@ -147,7 +149,8 @@ mod tests {
         check(says(ProblemType::SessionExpired, "refused"), Repeat::Safe, false, "refused");
         check(says(ProblemType::SessionExpired, "refused"), Repeat::Safe, true, "refused, unknown");
         check(says(ProblemType::RequestKeyEvicted, "refused"), Repeat::Safe, true, "refused, unknown");
-        // Answered from the memory of the key: the lost try was refused as well.
+        // The answer is the remembered one for the idempotency key: the lost try was refused as
+        // well.
         check(says(ProblemType::BadVersion, "refused"), Repeat::Safe, true, "refused");
     }
 

@@ -1,5 +1,6 @@
-//! Reads of a cluster's nodes, members, sessions and locks; changes of members; requests for a
-//! lock, and releases of one in a session of another program.
+//! Calls about the whole cluster: reads of its nodes, members, sessions and locks; changes of
+//! members and of locks' settings; requests to release a lock; releases in the session of another
+//! program.
 
 use std::time::Duration;
 
@@ -21,15 +22,16 @@ pub struct NewMember {
     pub id: u64,
     /// `host:port` of the member's peer listener.
     pub peer_addr: String,
-    /// `host:port` of the member's HTTP door.
+    /// `host:port` of the member's HTTP listener.
     pub http_addr: String,
-    /// Whether the member serves and never votes.
+    /// Whether the member serves clients and never becomes a voter.
     pub observer: bool,
-    /// Whether the member becomes a voter only by [`Client::promote_member`], and not by itself.
+    /// Whether the member becomes a voter only by [`Client::promote_member`], instead of
+    /// automatically once it has caught up.
     pub manual: bool,
-    /// The zone of the member, as free text for people.
+    /// The zone of the member, as free text for people; `None` for no zone.
     pub zone: Option<String>,
-    /// The voter that the member replaces.
+    /// Id of the voter that the member is to replace; `None` for no replacement.
     pub replaces: Option<u64>,
 }
 
@@ -37,9 +39,9 @@ pub struct NewMember {
 const SETTINGS: &str = "/v1/settings";
 /// First character of a cursor that only the node that gave it can read.
 const SEALED: char = '~';
-/// Number of lost cursors after which the reading of a list fails.
+/// Largest number of lost cursors while one list is read. The next lost cursor is an error.
 const CURSORS_LOST_MAX: u32 = 3;
-/// Time for which all endpoints together are asked for the leader.
+/// Longest time to look for the leader by one request to every endpoint.
 const LEADER_MET_MAX: Duration = Duration::from_secs(1);
 
 impl Client {
@@ -58,7 +60,7 @@ impl Client {
     /// empty queue.
     ///
     /// # Errors
-    /// As any read.
+    /// As any read: see [`Error`].
     pub async fn lock_queue(&self, path: &str) -> Result<LockQueue, Error> {
         Ok(self.read(Target::path("/v1/locks", path)?).await?.0)
     }
@@ -67,17 +69,17 @@ impl Client {
     /// its queue.
     ///
     /// # Errors
-    /// As any read.
+    /// As any read: see [`Error`].
     pub async fn locks(&self, prefix: &str) -> Result<Vec<LockSummary>, Error> {
         self.list_locks(prefix, None).await
     }
 
     /// Returns the locks of [`Client::locks`], each with the first page of its queue. If the leader
-    /// answers, the contenders have the time since the last heartbeat of their sessions. A page of
+    /// answers, each contender has the time since the last heartbeat of its session. A page of
     /// locks takes one request.
     ///
     /// # Errors
-    /// As any read.
+    /// As any read: see [`Error`].
     pub async fn locks_with_queues(&self, prefix: &str) -> Result<Vec<LockSummary>, Error> {
         self.list_locks(prefix, Some(true)).await
     }
@@ -118,14 +120,15 @@ impl Client {
         }
     }
 
-    /// Asks every endpoint for its node, so that calls for the leader find it: only the leader
-    /// knows the times at which sessions were heard. Does nothing once the leader is known.
+    /// Sends one request to every endpoint, so that later calls can prefer the leader, which alone
+    /// knows the sessions' heartbeats. Does nothing if the leader's endpoint is already known.
     async fn meet_leader(&self) {
         let transport = &self.inner.transport;
         if !transport.knows_leader() {
             let call = Call::get("/livez".into());
             let asked = transport.addrs().enumerate().map(|(index, _)| transport.send_to(index, &call));
-            // A node that does not answer in time may be the leader; then any node answers.
+            // The leader may be a node that does not answer in time. The list is then read from any
+            // node.
             let _ = tokio::time::timeout(LEADER_MET_MAX, futures_util::future::join_all(asked)).await;
         }
     }
@@ -133,7 +136,7 @@ impl Client {
     /// Returns the history of a lock: the tickets that ended last, the newest end first.
     ///
     /// # Errors
-    /// As any read.
+    /// As any read: see [`Error`].
     pub async fn lock_history(&self, path: &str) -> Result<LockHistory, Error> {
         Ok(self.read(Target::path("/v1/history", path)?).await?.0)
     }
@@ -141,7 +144,7 @@ impl Client {
     /// Returns the settings of a lock.
     ///
     /// # Errors
-    /// As any read.
+    /// As any read: see [`Error`].
     pub async fn settings(&self, path: &str) -> Result<LockSettingsInfo, Error> {
         Ok(self.read(Target::path(SETTINGS, path)?).await?.0)
     }
@@ -168,18 +171,18 @@ impl Client {
         self.write(Call::write(Method::DELETE, target.finish())).await
     }
 
-    /// Asks the holders of a lock, or the holder of one ticket, to give it up. At the deadline, if
-    /// there is one, it is taken away; a deadline of zero takes it away at once.
+    /// Asks the holders to release. `path` is a lock, whose holders are all asked, or one ticket.
+    /// After the time `deadline`, if given, the lock is taken away from them; zero takes it away at
+    /// once.
     ///
     /// # Errors
-    /// As any write.
+    /// As any write: see [`Error`].
     pub async fn revoke(&self, path: &str, deadline: Option<Duration>) -> Result<Revocation, Error> {
         let target = Target::path("/v1/revocations", path)?.with_some("deadline", deadline.map(Millis::from));
         self.write(Call::write(Method::POST, target.finish())).await
     }
 
-    /// Gives back one hold of the ticket with which a session holds a lock, as that session: `key`
-    /// is the key of a session that another program keeps alive.
+    /// Releases one hold of a lock in the session with this key, which another program keeps alive.
     ///
     /// # Errors
     /// `Refused` with `NotHolder` when the session does not hold the lock, with `SeveralHeld` when
@@ -188,7 +191,7 @@ impl Client {
         self.release_in(key, Target::path("/v1/locks", lock)?).await
     }
 
-    /// Gives back one hold of a ticket, or withdraws a waiting one, as the session with this key.
+    /// Releases one hold of a ticket, or withdraws a waiting ticket, in the session with this key.
     ///
     /// # Errors
     /// `Refused` with `TicketGone`, or with `NotOwner` when the ticket is another session's.
@@ -203,7 +206,8 @@ impl Client {
         self.inner.transport.send(&call, self.deadline()).await?.json()
     }
 
-    /// Returns the level of the cluster, and the programs of its members. For operators.
+    /// Returns the cluster's level of the log's format, and the versions of its members' programs.
+    /// For operators.
     ///
     /// # Errors
     /// As any read; `Refused` with `OperatorOnly`.
@@ -211,8 +215,8 @@ impl Client {
         Ok(self.read(Target::route("/v1/admin/upgrade")).await?.0)
     }
 
-    /// Raises the cluster's level for good: to `level`, or to the highest that any member knows.
-    /// For operators.
+    /// Raises the cluster's level of the log's format for good: to `level`, or to the highest level
+    /// that any member's program knows. For operators.
     ///
     /// # Errors
     /// As any write; `Refused` with `MembersNotReady` when a member does not know the level.
@@ -229,7 +233,8 @@ impl Client {
         Ok(self.read(Target::route("/v1/admin/members")).await?.0)
     }
 
-    /// Adds a member, whose node must already be started and waiting. For operators.
+    /// Adds a member. Its node must be running already and wait to join (`node.joining`). For
+    /// operators.
     ///
     /// # Errors
     /// As any write; `Refused` with the kind of obstacle, for example `ChangeInProgress`.
@@ -276,7 +281,7 @@ impl Client {
         self.write(Call::write(Method::PUT, target.finish())).await
     }
 
-    /// Makes another voter the leader: `to`, or the voter that is furthest in the log. For
+    /// Makes another voter the leader: `to`, or the voter whose log is the most complete. For
     /// operators.
     ///
     /// # Errors
@@ -289,7 +294,7 @@ impl Client {
     /// Returns the open sessions, by number.
     ///
     /// # Errors
-    /// As any read.
+    /// As any read: see [`Error`].
     pub async fn sessions(&self) -> Result<Vec<SessionInfo>, Error> {
         let target = |after: Option<u64>| Ok(Target::route("/v1/sessions").with_some("after", after));
         self.pages(target, |page: SessionList| (page.sessions, page.cursor)).await

@@ -11,7 +11,7 @@ use crate::Error;
 use crate::client::Client;
 use crate::client::call::{Target, ZNODES};
 
-/// Events that a watch covers.
+/// Kind of events that a watch reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchKind {
     /// Creation, deletion and data changes of the znode.
@@ -43,8 +43,8 @@ impl Client {
         Watcher { client: self.clone(), path: path.into(), kind, position: None, events: VecDeque::new() }
     }
 
-    /// Waits for an event after a zxid. Also returns when there may have been such an event that is
-    /// no longer kept. The caller must read what changed.
+    /// Waits for an event after a zxid. Also returns when the cluster no longer keeps all events
+    /// after the zxid, as one of them may have matched. The caller must read what changed.
     pub(crate) async fn changed_since(&self, path: &str, kind: WatchKind, zxid: u64) -> Result<(), Error> {
         let mut watcher = self.watch(path, kind);
         watcher.resume_from(zxid);
@@ -79,8 +79,8 @@ impl Watcher {
     /// The zxid up to which all events were taken. `None` before the watch has begun.
     pub fn position(&self) -> Option<u64> {
         match self.events.front() {
-            // Events of one zxid come together. An untaken event makes its whole zxid count as
-            // unseen.
+            // One transaction can make several events with one zxid. While one of them is not
+            // taken, its zxid does not count as taken.
             Some(event) => Some(event.zxid - 1),
             None => self.position,
         }
@@ -89,7 +89,7 @@ impl Watcher {
     /// Begins to watch now, without waiting for an event.
     ///
     /// # Errors
-    /// As any read.
+    /// As any read: see [`Error`].
     pub async fn start(&mut self) -> Result<(), Error> {
         if self.position.is_none() {
             self.position = Some(self.poll(Duration::ZERO).await?.upto);
@@ -100,9 +100,10 @@ impl Watcher {
     /// Returns the next event. Dropping the future loses no event.
     ///
     /// # Errors
-    /// `Refused` with `EventsGone` when events after [`Watcher::position`] are no longer kept: read
-    /// afresh, then [`Watcher::resume_from`] the zxid of that read. After `Unavailable` and
-    /// `Unknown` the call may be repeated: it continues where it was.
+    /// `Refused` with `EventsGone` when the cluster no longer keeps all events after
+    /// [`Watcher::position`]: read the znodes again, then call [`Watcher::resume_from`] with the
+    /// zxid of that read. After `Unavailable` and `Unknown` the call may be repeated, and no event
+    /// is missed.
     pub async fn next(&mut self) -> Result<EventInfo, Error> {
         loop {
             if let Some(event) = self.events.pop_front() {
@@ -125,7 +126,7 @@ impl Watcher {
     }
 
     /// Returns the events as a stream. An error is an item, and the stream goes on after it.
-    /// [`Watcher::next`] tells after which errors the caller must read afresh.
+    /// [`Watcher::next`] says after which error the caller must read the znodes again.
     pub fn into_stream(self) -> impl Stream<Item = Result<EventInfo, Error>> + Send {
         futures_util::stream::unfold(self, |mut watcher| async move { Some((watcher.next().await, watcher)) })
     }
@@ -133,7 +134,7 @@ impl Watcher {
     async fn fetch(&mut self) -> Result<(), Error> {
         self.start().await?;
         let page = self.poll(self.client.inner.transport.timeouts.poll).await?;
-        // Both after the last await, so that a dropped future has changed nothing.
+        // Both fields change after the last await, so that a dropped future has changed nothing.
         self.position = Some(page.upto);
         self.events.extend(page.events);
         Ok(())

@@ -1,19 +1,21 @@
-//! Window of a session's writes, which keeps retries within the memory of the state.
+//! Window of a session's writes: limits the unfinished writes, so that the cluster still remembers
+//! the answer of every write that may be retried.
 //!
-//! The state remembers the answers of a session's last 64 keyed writes. A later retry learns only
-//! that the write was done, and after another 1,024 keys the write would be applied again.
-//! Therefore a write may begin only while every unfinished write is among the last 48 that began.
+//! The replicated state remembers the answers of a session's last 64 writes with an idempotency
+//! key. A retry of an older write learns only that the write was done. After another 1,024 keys, a
+//! retry would be applied again. Therefore a write may begin only while every unfinished write is
+//! among the last 48 that began.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Number of writes that may begin from the oldest unfinished one on. Smaller than the 64 answers
-/// that the state keeps, because a repetition of a finished write may be applied late.
+/// Number of writes that may begin from the oldest unfinished write on. It is smaller than the 64
+/// answers that the state keeps, because a repetition of a finished write may reach the state late.
 const SPAN: u64 = 48;
 
-/// The writes of one session.
+/// The unfinished writes of one session.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     open: Mutex<Open>,
@@ -37,7 +39,8 @@ impl Window {
     /// Begins a write as soon as the oldest unfinished write is among the last [`SPAN`] that began.
     pub(crate) async fn enter(self: &Arc<Window>) -> Slot {
         loop {
-            // Registered before the try, so that no change between the try and the wait is missed.
+            // The wait is registered before the try, so that no end of a write between the try and
+            // the wait is missed.
             let moved = self.moved.notified();
             if let Some(number) = self.try_enter() {
                 return Slot { window: Arc::clone(self), number };

@@ -53,7 +53,7 @@ impl Client {
     /// Returns a znode's stat; `None` when there is no such znode.
     ///
     /// # Errors
-    /// As any read.
+    /// As any read: see [`Error`].
     pub async fn exists(&self, path: &str) -> Result<Option<Stat>, Error> {
         Ok(self.look(path).await?.map(|(page, _)| page.stat))
     }
@@ -139,8 +139,8 @@ fn children(path: &str, word: &str) -> impl Fn(Option<String>) -> Result<Target,
 pub(crate) struct LockCheck {
     value: String,
     lock: String,
-    /// Fate of a guard of this client, to note a refusal in. `None` for another client's guard:
-    /// this client is also refused for a lock that it may not read.
+    /// Record of the loss of the guard's lock, in which a refusal is noted. `None` for a guard of
+    /// another client, as a refusal may then mean that this client may not read the lock.
     fate: Option<Arc<Fate>>,
 }
 
@@ -152,8 +152,8 @@ impl LockCheck {
         LockCheck { value, lock: guard.lock().to_owned(), fate }
     }
 
-    /// Sends a write, with the header if there is a check. A refusal because the lock is not held
-    /// is noted in the guard's fate.
+    /// Sends a write, with the header `If-Lock` if `this` has a check. If the lock is no longer
+    /// held, notes the loss in the guard's fate.
     pub(crate) async fn write<T: DeserializeOwned>(
         this: Option<&LockCheck>,
         client: &Client,
@@ -203,9 +203,9 @@ impl CreateRequest {
         self.mode(Mode::Ephemeral)
     }
 
-    /// Gives a persistent znode a TTL: it is deleted when it has had no children and no change of
-    /// its data for that time. Beside an ephemeral mode or a container the create is refused with
-    /// `BadRequest`.
+    /// Gives a persistent znode a TTL: the znode is deleted when it has had no children and no
+    /// change of its data for that time. With an ephemeral mode or a container the create is
+    /// refused with `BadRequest`.
     pub fn ttl(mut self, ttl: Duration) -> CreateRequest {
         self.ttl = Some(ttl);
         self

@@ -1,4 +1,4 @@
-//! Counting of the memory that a piece of code asks for.
+//! Counts the bytes that a piece of code allocates.
 
 #![allow(unsafe_code, reason = "an allocator cannot be counted from outside")]
 
@@ -9,11 +9,11 @@ thread_local! {
     static ALLOCATED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// An allocator that counts the bytes that each thread asks for, and passes every request on to the
-/// system.
+/// An allocator that counts the bytes that each thread allocates, and passes every request on to
+/// the system's allocator.
 struct Counting;
 
-// SAFETY: everything is passed on to the system's allocator as it came.
+// SAFETY: every call is passed on to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.with(|count| count.set(count.get() + layout.size()));
@@ -28,7 +28,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// The bytes that this thread asks for while the code runs, whether or not they are given back
+/// Returns the bytes that this thread allocates while the code runs, including bytes that it frees
 /// meanwhile.
 pub(crate) fn during(code: impl FnOnce()) -> usize {
     let before = ALLOCATED.get();

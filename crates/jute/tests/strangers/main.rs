@@ -1,7 +1,7 @@
-//! Arbitrary bytes: a reader returns a value or an error, and a value encodes and decodes to an
-//! equal one.
+//! Tests with arbitrary bytes: a decoder returns a value or an error, and every decoded value
+//! encodes and decodes to an equal value.
 //!
-//! The same rules are fuzzed: see `crates/jute/fuzz`.
+//! The rules in `rules.rs` are also fuzzed: see `crates/jute/fuzz`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -14,7 +14,8 @@ use jute::{
     SetDataRequest, SetWatches2, framed, op,
 };
 
-/// Bytes that look a little like a record: small numbers, nulls, lengths that fit, text.
+/// Returns random bytes that look a little like a record: small numbers, nulls, lengths that fit,
+/// text.
 fn bytes(rng: &mut Rng) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..rng.usize(0..12) {
@@ -30,7 +31,8 @@ fn bytes(rng: &mut Rng) -> Vec<u8> {
     bytes
 }
 
-/// Requests that real clients send, as [`rules::decode`] takes them.
+/// Returns requests that real clients send, in the form of [`rules::decode`]: the operation plus
+/// 12, then the body.
 fn requests() -> Vec<Vec<u8>> {
     let acl = vec![Acl { perms: 31, scheme: "world".into(), id: "anyone".into() }];
     let create = CreateRequest { path: "/a/b".into(), data: b"data".as_slice().into(), acl, flags: 3 };
@@ -61,7 +63,8 @@ fn requests() -> Vec<Vec<u8>> {
     requests.iter().map(one).collect()
 }
 
-/// Changes bytes in a few places: other bytes, lengths out of all bounds, some missing, some twice.
+/// Changes a request in a few places: replaces a byte, cuts the end off, writes an extreme length,
+/// inserts bytes, or repeats bytes.
 fn mutate(rng: &mut Rng, bytes: &mut Vec<u8>) {
     for _ in 0..rng.usize(1..4) {
         let at = rng.usize(1..=bytes.len());
@@ -114,8 +117,8 @@ fn no_length_makes_a_reader_allocate_what_is_not_there() {
         mutate(&mut rng, &mut bytes);
         let (op, body) = (i32::from(bytes[0]) - 12, &bytes[1..]);
         let allocated = allocated::during(|| _ = Request::read(op, body));
-        // Four bytes may be an empty text, which is 24 bytes in memory; and a list grows by
-        // doubling, copying what it has.
+        // Four bytes of input may be an empty text, which takes 24 bytes in memory. A list grows by
+        // doubling, which copies its items.
         let most = 64 * body.len() + 1_024;
         assert!(allocated <= most, "seed {seed}: {allocated} bytes for {}", body.len());
     }

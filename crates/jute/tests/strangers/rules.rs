@@ -1,10 +1,11 @@
-//! Rules that must hold for any bytes. `cargo test` tries some bytes, `crates/jute/fuzz` searches
-//! for more.
+//! Rules that must hold for any input bytes. `cargo test` checks them with random bytes, and
+//! `crates/jute/fuzz` searches for bytes that break them.
 
 use jute::{ConnectRequest, ConnectResponse, Frames, Input, Record, Request};
 
-/// Decodes the bytes as every type. A value that is decoded must encode and decode to an equal one.
-/// The first byte is the operation, less 12.
+/// Decodes the bytes as every type. Checks that every decoded value encodes and decodes to an equal
+/// value. The first byte is the number of the operation plus 12. Returns whether the rest is a
+/// valid request.
 pub(crate) fn decode(bytes: &[u8]) -> bool {
     let Some((op, body)) = bytes.split_first() else { return false };
     let op = i32::from(*op) - 12;
@@ -38,8 +39,9 @@ fn same<T: Record + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
     assert!(written.len() <= bytes.len(), "{} bytes make {value:?}", bytes.len());
 }
 
-/// A stream in pieces gives the packets that it gives in one piece, and ends where that ends. The
-/// first byte is the bound on packets; then come pieces, each behind its length.
+/// Checks that a stream pushed in pieces gives the packets of the whole stream, and fails at the
+/// same place. The first byte of `script` is the largest packet length; then come the pieces, each
+/// after its length.
 pub(crate) fn frames(script: &[u8]) {
     let Some((packet_max, mut rest)) = script.split_first() else { return };
     let packet_max = usize::from(*packet_max);
@@ -67,13 +69,13 @@ pub(crate) fn frames(script: &[u8]) {
         if ended {
             break;
         }
-        // No more than a packet that is not whole yet.
+        // At most an unfinished packet is kept.
         assert!(frames.pending() < 4 + packet_max.max(1), "{} bytes are kept", frames.pending());
     }
     assert_eq!((found, ended), whole(&stream, packet_max));
 }
 
-/// The packets of a stream, and whether it ends in a length that is out of bounds.
+/// Returns the packets of a stream, and whether the stream ends in a length that is out of bounds.
 fn whole(mut stream: &[u8], packet_max: usize) -> (Vec<Vec<u8>>, bool) {
     let mut packets = Vec::new();
     while let Some((length, rest)) = stream.split_first_chunk::<4>() {

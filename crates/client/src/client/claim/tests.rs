@@ -36,13 +36,13 @@ async fn release_of(requests: &mut mpsc::UnboundedReceiver<String>) {
     while !requests.recv().await.unwrap().starts_with("DELETE") {}
 }
 
-/// Checks that writes of the session can go on until the state has forgotten the key of the
+/// Tells whether the session may begin so many writes that the state would forget the key of the
 /// release.
 fn is_forgotten(session: &Session) -> bool {
     (0..1_100).all(|_| session.window.enter().now_or_never().is_some())
 }
 
-// A release that is repeated after its key is forgotten would release another hold of the same
+// A release that is repeated after the state forgot its key would release another hold of its
 // owner.
 #[tokio::test]
 async fn the_key_of_a_release_is_remembered_until_its_answer_has_come() {
@@ -81,7 +81,7 @@ async fn closes_after_the_loss_of<G>(acquire: impl AsyncFnOnce(&Client) -> Resul
     std::iter::from_fn(|| requests.try_recv().ok()).any(|request| request == "DELETE /v1/sessions/5")
 }
 
-// A close is no expiry: the lock would go to the next contender at once.
+// A close does not start the lock-delay: the lock would go to the next contender at once.
 #[tokio::test]
 async fn a_lost_session_is_left_to_expire_when_a_lock_of_it_has_a_delay() {
     let second = Duration::from_secs(1);
@@ -121,7 +121,7 @@ async fn a_grant_of_which_a_lost_session_hears_is_no_guard() {
     assert_eq!(acquired.unwrap_err().code(), Some(ProblemType::SessionExpired));
 }
 
-// A hung node does not report the grant, and heartbeats keep the session meanwhile.
+// Without a short poll, a hung node would hide the grant while heartbeats keep the session alive.
 #[tokio::test]
 async fn a_wait_for_a_grant_is_asked_again_within_the_timeout_of_its_session() {
     const WAITING: &str = r#"{"state":"waiting","ticket":"/l/_c_x-lock-0000000001","path":"/l","position":1,"predecessor":"/l/_c_y-lock-0000000000"}"#;

@@ -1,11 +1,11 @@
-//! The server for ZooKeeper clients (called the ZooKeeper door): unmodified ZooKeeper clients use the
-//! same znodes, sessions and locks as HTTP clients.
+//! The server for ZooKeeper clients (called the ZooKeeper door): unmodified ZooKeeper clients use
+//! the same znodes, sessions and locks as HTTP clients.
 //!
 //! ```text
 //! socket > Frames > take a request, which is
 //!     a write: turned into a proposal, and proposed at once, while earlier ones are in progress
 //!     a read: answered from this node's state when all requests before it are answered
-//! answers in the order of requests, and events from the Hub as entries are applied > Outbox > socket
+//! answers in the order of requests, and events as entries are applied (Hub) > Outbox > socket
 //! every packet > Liveness > touch: tells the leader that the session is alive
 //! ```
 //!

@@ -80,7 +80,7 @@ impl Liveness {
         self.lock().pings > 0
     }
 
-    /// Time at which the last packet arrived.
+    /// Returns the time at which the last packet arrived.
     pub(crate) fn last(&self) -> Instant {
         self.lock().heard
     }

@@ -340,7 +340,7 @@ impl Outbox {
         }
     }
 
-    /// Bytes that the client has not taken, with events that are held back.
+    /// Returns the bytes that the client has not read, with events that are held back.
     pub(crate) fn unread(&self) -> usize {
         self.lock().unread()
     }

@@ -17,7 +17,7 @@ const SHARED_PART: usize = 4;
 /// Number of places beyond [`AT_WORK_MAX`], for addresses that have no request at work.
 const LAST_PLACES: usize = 64;
 
-/// Counts of the requests at work. Clones share the counts.
+/// Number of requests at work, for the node and for each address. Clones share the numbers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AtWork(Arc<Mutex<RequestCounts>>);
 
@@ -36,8 +36,8 @@ pub(crate) struct Pass {
     source: Option<IpAddr>,
 }
 
-/// Marks a request as waiting, which needs no place. Dropping the mark counts the request as at
-/// work again.
+/// Mark of a waiting request, which needs no place. Dropping the mark counts the request as at work
+/// again.
 pub(crate) struct Pause(Arc<Pass>);
 
 impl AtWork {

@@ -5,14 +5,14 @@
 //! a user's access to the node. Two headers reveal that:
 //!
 //! - `Origin` is on every request of a page that writes or comes from another origin, and
-//! `Sec-Fetch-Site` on a page's other requests. A foreign origin is refused. Programs send neither
-//! header.
-//! - `Host`, or the host of the request line if there is one, is the host name in the page's URL.
-//! It reveals a name that an attacker has made to resolve to this node (DNS rebinding). A listener
-//! on loopback accepts the names of this machine and the listed names. Another listener accepts any
-//! name if none is listed; else the listed names, the host of the node's `http_addr`, and every
-//! address. Addresses are safe, because no page can be loaded from an address that its server does
-//! not have. An unknown name is accepted only without an `Origin`.
+//!   `Sec-Fetch-Site` on a page's other requests. A foreign origin is refused. Programs send
+//!   neither header.
+//! - `Host`, or the host of the request line if there is one, is the host in the page's URL. It
+//!   reveals a name that an attacker has made to resolve to this node (DNS rebinding). A listener
+//!   on loopback accepts the names of this machine and the listed names. Another listener accepts
+//!   any name if none is listed; else the listed names, the host of the node's `http_addr`, and
+//!   every address. Addresses are safe, because a foreign page cannot have the node's address as
+//!   its host. With an unknown name, no `Origin` counts as the node's own.
 
 use std::net::IpAddr;
 

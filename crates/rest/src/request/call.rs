@@ -37,8 +37,8 @@ const SHORT_BODY_BYTES: usize = 16 << 10;
 /// Result of a handler.
 pub(crate) type Answer = Result<Response, Problem>;
 
-/// Marks a request as a long poll until it is dropped. At the bound of connections, a long poll's
-/// connection is closed before busy ones, and the request does not count as at work.
+/// Mark of a long poll, until it is dropped. At the bound of connections, a long poll's connection
+/// is closed before busy ones, and the request does not count as at work.
 pub(crate) struct LongPoll {
     _place: Option<Waiting>,
     _pause: Option<Pause>,

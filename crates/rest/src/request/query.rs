@@ -195,7 +195,8 @@ impl Query {
     }
 }
 
-/// Reads the members of an object into a query, without building their values first.
+/// Visitor that reads the members of a JSON object into a query, without building their values
+/// first.
 struct Members<'a> {
     query: &'a mut Query,
     /// Name of the member that was given twice, where reading stopped.

@@ -20,8 +20,8 @@ const ADDRESS_PART: usize = 4;
 /// length is known. With the defaults, that is the size of one packet.
 const TURN_PART: usize = 64;
 
-/// Counts of the bytes that connections keep, for all connections together and for each address.
-/// One instance counts answers and events that clients have not read, another one counts unanswered
+/// Numbers of bytes that connections keep, for all connections together and for each address. One
+/// instance counts answers and events that clients have not read, another one counts unanswered
 /// requests.
 ///
 /// At a bound, reads wait for memory in the order in which they came; pings, writes and other

@@ -166,8 +166,8 @@ impl Connection {
             let wanted = [pending.wanted(), if let WaitCause::Room(room) = wait { Some(room) } else { None }];
             tokio::select! {
                 biased;
-                // The client sent its next bytes before the connection is read again, so its sign
-                // of life counts from now.
+                // The connection was not read while it waited, so bytes that the client has sent
+                // meanwhile count as a sign of life now.
                 end = pending.go_on(), if waits => {
                     if let Some(end) = end {
                         return end;

@@ -80,7 +80,7 @@ pub(crate) async fn sync(door: &Door, path: &PathOnly) -> Outcome {
     }
 }
 
-/// Counts a sync as unanswered, until this is dropped.
+/// Guard that counts a sync as unanswered, until it is dropped.
 struct SyncGuard<'a>(&'a AtomicUsize);
 
 impl<'a> SyncGuard<'a> {

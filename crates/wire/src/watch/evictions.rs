@@ -21,9 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// client that reads a byte now and then could block the others.
 const ROUNDS_MAX: usize = 10;
 
-/// Closes clients while waiting clients make no progress. Runs until the future is dropped. For
-/// clients that wait for the bound on all connections, any client may be closed; for those that
-/// wait for the share of their address, only clients of that address.
+/// Closes clients while waiting clients make no progress. Runs until the future is dropped. If
+/// clients wait for the bound on all connections, any client may be closed; if they wait for the
+/// share of their address, only clients of that address.
 pub(crate) async fn evict(unread: &SharedBytes, hub: &Hub) {
     let mut stuck: HashMap<Option<IpAddr>, usize> = HashMap::new();
     loop {

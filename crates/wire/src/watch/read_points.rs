@@ -7,8 +7,8 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use znode::{SessionId, State};
 
-/// Reads that wait for the state right after a write of their connection. Their number is bounded
-/// by the bound on unanswered requests.
+/// Waiting reads, each of which needs the state right after a write of its connection. Their number
+/// is bounded by the bound on unanswered requests.
 ///
 /// Later writes of the client need not wait for such a read. The task that applies entries asks
 /// whether a read wants the state after a write, and then publishes that state separately.

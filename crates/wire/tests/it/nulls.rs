@@ -1,5 +1,5 @@
-//! Null in place of a text, data or a list; kazoo writes every empty text so. Most answers are
-//! those of ZooKeeper 3.8. The deliberate differences have a list of their own here and in
+//! Null in place of a text, data or a list; kazoo writes every empty text so. Most answers equal
+//! ZooKeeper 3.8's. The deliberate differences have a list of their own here and in
 //! docs/zookeeper.md (Null). `OTHER_NULLS` of `tests/clients/compare.py` has them with ZooKeeper's
 //! answers, and asks a real ZooKeeper for each.
 

@@ -1,6 +1,6 @@
-//! Runs a number of operations from the HTTP router down to the synced log and back, on one node in
-//! one process; `.ci/budget` counts their instructions. `budget write 1000` sets 100 bytes 1,000
-//! times, `budget lock-cycle 1000` acquires and releases 1,000 times.
+//! Runs operations from the HTTP router down to the synced log and back, on one node in one
+//! process, for `.ci/budget` to count their instructions. `budget write 1000` sets 100 bytes of
+//! data 1,000 times; `budget lock-cycle 1000` acquires and releases a lock 1,000 times.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn main() {
         std::process::exit(2);
     };
     let dir = tempfile::tempdir().expect("there is room for temporary files");
-    // One thread, so that the order of steps, and the count, is equal every time.
+    // One thread makes the order of steps, and so the count, the same in every run.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
     runtime.block_on(async {
         let door = Door::open(dir.path()).await;
@@ -35,7 +35,7 @@ fn main() {
     });
 }
 
-/// Marks the point from which Callgrind counts; see `.ci/budget`.
+/// Marks the point where Callgrind starts counting; see `.ci/budget`.
 #[inline(never)]
 fn begin() {
     std::hint::black_box(());
@@ -51,8 +51,8 @@ async fn measured(door: &Door, workload: &str, count: u32) {
     }
 }
 
-/// Returns a configuration with few periodic tasks, because a slow disk or a busy machine would add
-/// them to the count.
+/// Returns a configuration with few periodic tasks: their number in a run depends on the machine's
+/// speed, and would change the count.
 fn nearly_timeless() -> Config {
     let hour = 3_600_000;
     Config {
@@ -78,8 +78,8 @@ impl Door {
         let mut door = Door { router: router(replica, RestConfig::default()), session: String::new() };
         let opened = door.call(Method::POST, "/v1/sessions", None, Body::from("{\"timeout\":\"5m\"}")).await;
         door.session = field(&opened, "session_key");
-        // The lock's directory is made, too. A container would, or would not, be removed between
-        // two cycles, depending on time.
+        // The lock's directory is created as a persistent znode. A container could be removed
+        // between two cycles, depending on time.
         for znode in ["own", "own-lock"] {
             door.call(Method::POST, &format!("/v1/znodes/{znode}"), None, Body::empty()).await;
         }

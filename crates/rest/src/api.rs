@@ -1,4 +1,5 @@
-//! Operations of the API: one file for each resource, with the rows of its operations.
+//! Operations of the API: one file for each resource, each with the [`Route`] rows of its
+//! operations.
 
 use crate::route::Route;
 
@@ -29,7 +30,7 @@ pub(crate) mod upgrade;
 pub(crate) mod watch;
 pub(crate) mod znodes;
 
-/// Rows of all operations in these files.
+/// [`Route`] rows of all operations in these files.
 pub(crate) const ROUTES: &[&[Route]] = &[
     sessions::ROUTES,
     znodes::ROUTES,

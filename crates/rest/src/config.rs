@@ -1,37 +1,40 @@
-//! Settings and bounds of the door.
+//! Settings and bounds of the HTTP server.
 
 use accept::Networks;
 
-/// Settings of the door. Durations are in milliseconds. docs/http-api.md has the answer at each
-/// bound.
+/// Settings of the HTTP server. Durations are in milliseconds. docs/http-api.md lists the answer
+/// that a client gets at each bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestConfig {
     /// Digest of the super user, `user:base64(sha1(user:password))`: a client that proves to be
     /// this user may do everything. Empty: there is no super user.
     pub super_digest: String,
-    /// Certificate subjects, as `x509` ACLs write them, of clients that may use the operators'
-    /// routes.
+    /// Certificate subjects of clients that may use the operators' routes, in the form of `x509`
+    /// ACLs.
     pub operators: Vec<String>,
-    /// Names and addresses by which clients may call this node, as [`crate::normal_host`] gives
-    /// them. A listener on loopback takes these and the names of its machine. Other listeners take
-    /// any address, and any name when this list is empty. A request with another name gets 421.
+    /// Names and addresses by which clients may call this node, in the form that
+    /// [`crate::normal_host`] returns. A listener on loopback takes these and the names of its
+    /// machine. Other listeners take any address, and any name when this list is empty. A request
+    /// with another name gets 421.
     pub http_hosts: Vec<String>,
-    /// Host of the address that this node gives to clients, as [`crate::normal_host`] gives it.
-    /// Listeners off loopback always accept it.
+    /// Host of the address that this node gives to clients, in the form that [`crate::normal_host`]
+    /// returns. Listeners off loopback always accept this host.
     pub own_host: String,
-    /// Origins whose pages may send requests, as [`crate::normal_origin`] gives them; the node's
-    /// own origin always may. A request of another origin gets 403.
+    /// Origins whose web pages may send requests, in the form that [`crate::normal_origin`]
+    /// returns. The node's own origin needs no entry. A request of another origin gets 403.
     pub http_origins: Vec<String>,
-    /// Largest number of connections. Beyond: a silent connection is closed for the new one, else
-    /// the new one gets 503 with `Retry-After` and is closed.
+    /// Largest number of connections. Beyond: a connection that sent no request or is idle is
+    /// closed for the new connection; without one, the new connection gets 503 with `Retry-After`
+    /// and is closed.
     pub connections_max: usize,
-    /// Largest number of connections from one address; 0 is a quarter of `connections_max`. Beyond:
-    /// as for `connections_max`.
+    /// Largest number of connections from one address; 0 means a quarter of `connections_max`.
+    /// Beyond: the answers of `connections_max`.
     pub connections_per_address_max: usize,
-    /// New sessions a second from one address, with a burst of ten times as many; 0 is no bound.
-    /// Beyond: 429.
+    /// Largest number of new sessions a second from one address; a burst may have ten times as
+    /// many. 0 means no bound. Beyond: 429.
     pub session_rate_max: u32,
-    /// Addresses that stand for many clients, and are exempt from the bounds for one address.
+    /// Addresses that stand for many clients, such as proxies. They are exempt from the bounds for
+    /// one address.
     pub exempt: Networks,
     /// Largest number of long-polls and waiting acquires. Beyond: 429 with `Retry-After`.
     pub waits_max: usize,
@@ -39,9 +42,10 @@ pub struct RestConfig {
     pub wait_max_ms: u64,
     /// Largest size of a request's body. Beyond: 413.
     pub body_bytes_max: usize,
-    /// Memory for request bodies, counted as far as they have come, and for long answers that
-    /// clients have not taken yet; the answers get up to half of it. Beyond: the oldest incomplete
-    /// body is broken off; 503 with `Retry-After`.
+    /// Memory for request bodies, counted by the bytes received so far, and for long answers that
+    /// clients have not received yet. Answers get up to half of it. Beyond: the request with the
+    /// oldest incomplete body gets 503 with `Retry-After`; without an incomplete body, the new
+    /// request gets it.
     pub bodies_bytes_max: usize,
     /// Time from the first byte of a body to its last. Beyond: 408, and the connection is closed.
     pub body_read_timeout_ms: u64,
@@ -51,32 +55,33 @@ pub struct RestConfig {
     pub header_bytes_max: usize,
     /// Largest number of headers of a request. Beyond: 431.
     pub headers_max: usize,
-    /// Time for the whole head of a request, from its first byte, and from the start of a
-    /// connection to its first request. Beyond: the connection is closed.
+    /// Time from the first byte of a request's head to its last, and from the start of a connection
+    /// to its first request. Beyond: the connection is closed.
     pub header_read_timeout_ms: u64,
-    /// Time from an answer to the next request of the connection; shorter when the door is full.
-    /// Beyond: the connection is closed.
+    /// Time from an answer to the next request of the connection; shorter when `connections_max` is
+    /// reached. Beyond: the connection is closed.
     pub idle_timeout_ms: u64,
-    /// Time for which a client may take nothing of its answer. Beyond: the connection is closed.
+    /// Time for which a client may read no byte of its answer. Beyond: the connection is closed.
     pub write_timeout_ms: u64,
-    /// Time that a write may take. Beyond: 504, outcome unknown.
+    /// Time that a write may take. Beyond: 504, and the client does not know whether the write was
+    /// done.
     pub propose_timeout_ms: u64,
     /// Time that a read may take. Beyond: 503.
     pub read_timeout_ms: u64,
     /// Largest number of children, sessions, waiters or locks in one answer, and the default of
-    /// `page_size`. Beyond: pages.
+    /// `page_size`. Longer lists are answered in pages.
     pub page_max: usize,
-    /// Time for which the door tries to take the waiter of a vanished client out of the queue.
+    /// Time for which the server tries to remove a vanished client's waiter from the lock's queue.
     pub withdraw_timeout_ms: u64,
-    /// Time at shutdown, before `drain_time_ms`, for which the node is not ready and otherwise
-    /// works as before.
+    /// Time at shutdown, before `drain_time_ms`, for which the node reports itself as not ready and
+    /// still serves everything.
     pub drain_delay_ms: u64,
-    /// Time at shutdown for which the door still serves, is not ready, and closes each connection
-    /// with its next answer.
+    /// Time at shutdown for which the server still serves, reports itself as not ready, and closes
+    /// each connection after its next answer.
     pub drain_time_ms: u64,
-    /// Time that open requests may take to end at shutdown.
+    /// Time that requests in progress may take to end at shutdown.
     pub shutdown_timeout_ms: u64,
-    /// Timeout of a session that is opened without one.
+    /// Timeout of a session whose opening request names no timeout.
     pub session_timeout_default_ms: u32,
 }
 

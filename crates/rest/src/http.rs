@@ -1,4 +1,4 @@
-//! Connections, with their bounds and the delivery of answers.
+//! Connections of clients: their bounds, and the delivery of answers.
 
 pub(crate) mod at_work;
 pub(crate) mod bodies;

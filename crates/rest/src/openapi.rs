@@ -1,5 +1,5 @@
-//! OpenAPI document of `/openapi.json`, made of the rows beside the handlers and of their
-//! annotations, and completed here.
+//! OpenAPI document of `/openapi.json`: the annotations of the handlers and the [`Route`] rows
+//! beside them, completed here.
 //!
 //! | file | contents |
 //! |---|---|
@@ -22,12 +22,12 @@ use crate::route::Route;
 #[derive(utoipa::OpenApi)]
 #[openapi(
     info(title = "zlock", description = "Locks and znodes over HTTP.", license(name = "Apache-2.0")),
-    // The rows bring the schemas of bodies. Schemas that only parameters name are listed here.
+    // The rows name the schemas of bodies. Schemas that only parameters use are listed here.
     components(schemas(PathInUrl, Problem, ZnodeName))
 )]
 struct Document;
 
-/// Builds the description of an API with these operations.
+/// Builds the OpenAPI document of an API with these routes.
 pub(crate) fn document<'a>(routes: impl Iterator<Item = &'a Route>) -> Value {
     let mut head = Document::openapi();
     let mut described = Vec::new();
@@ -51,7 +51,7 @@ pub(crate) fn document<'a>(routes: impl Iterator<Item = &'a Route>) -> Value {
             for (method, operation) in item.as_object().into_iter().flatten() {
                 let mut operation = operation.clone();
                 bodies.extend(operations::complete(route, method, &mut operation));
-                // OpenAPI has no parameter that takes several segments.
+                // OpenAPI has no path parameter that spans several segments.
                 document["paths"][path.replace("{*", "{")][method] = operation;
             }
         }

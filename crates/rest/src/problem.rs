@@ -1,4 +1,5 @@
-//! Errors as HTTP answers. All other code passes a [`Problem`] on, and knows no HTTP status.
+//! Errors as HTTP answers. Other code passes on a [`Problem`], and does not deal with HTTP
+//! statuses.
 
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -8,7 +9,8 @@ use zlock_client::api::{Contender, End, EndedSession, Outcome, ProblemType, Wait
 use znode::lock::TICKET_NAME_BYTES_MAX;
 use znode::{LockMode, Refusal, State, ZPath, Zxid};
 
-/// An error answer. [`Problem::render`] makes the response when the zxid of the answer is known.
+/// An error answer (`application/problem+json`). [`Problem::render`] makes the response when the
+/// zxid of the answer is known.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem {
     pub(crate) kind: ProblemType,
@@ -22,7 +24,7 @@ pub(crate) struct Problem {
     retry_after_ms: Option<u64>,
 }
 
-/// Data that only some kinds of problems have.
+/// Data that only some kinds of problems have, each as one more member of the JSON document.
 #[derive(Clone, Debug)]
 pub(crate) enum Extra {
     End(End),
@@ -31,7 +33,7 @@ pub(crate) enum Extra {
     Holder(Box<Contender>),
 }
 
-/// Delay in `Retry-After`, in milliseconds, for a client that met a bound of this node.
+/// Delay in milliseconds for `Retry-After`, when a bound of this node was reached.
 const RETRY_AFTER_MS: u64 = 1_000;
 
 impl Problem {
@@ -49,7 +51,7 @@ impl Problem {
         }
     }
 
-    /// Returns the HTTP status, which the table of problems has.
+    /// Returns the HTTP status of the problem's kind.
     pub(crate) fn status(&self) -> StatusCode {
         StatusCode::from_u16(self.kind.status()).expect("a test converts every status")
     }
@@ -62,13 +64,13 @@ impl Problem {
         }
     }
 
-    /// Makes the problem of a refusal by the state machine.
+    /// Makes the problem of a write that the state machine has refused.
     pub(crate) fn refused(refusal: Refusal, zxid: Zxid) -> Problem {
         let problem = Problem::from(refusal.error);
         Problem { path: refusal.path, op_index: refusal.op_index, zxid: Some(zxid), ..problem }
     }
 
-    /// Makes a 429: the node has reached a bound of its own.
+    /// Makes a 429: a bound of this node was reached.
     pub(crate) fn too_many(what: &str) -> Problem {
         let detail = format!("too many {what} on this node: try again or go to another node");
         Problem { retry_after_ms: Some(RETRY_AFTER_MS), ..Problem::new(ProblemType::TooMany, detail) }
@@ -84,8 +86,8 @@ impl Problem {
         Problem::unavailable("the node is shutting down: go to another node", RETRY_AFTER_MS)
     }
 
-    /// Adds that the ticket of this acquire is, or may be, still in the queue, and sets the outcome
-    /// to unknown.
+    /// Makes the outcome unknown, because the ticket of this acquire is or may be still in the
+    /// queue; `why` says so to the client.
     pub(crate) fn with_ticket_left(self, why: &str) -> Problem {
         Problem { outcome: Outcome::Unknown, detail: format!("{}; {why}", self.detail), ..self }
     }
@@ -94,7 +96,7 @@ impl Problem {
         Problem::new(ProblemType::Unknown, why)
     }
 
-    /// Makes a 409: the wait ended first, and the log says that the waiter has left.
+    /// Makes a 409: the wait ended before the lock was granted, and the waiter has left the queue.
     pub(crate) fn not_acquired(ticket: &ZPath, zxid: Zxid) -> Problem {
         let detail = "the wait ended before the lock was granted; the waiter has left the queue";
         Problem::new(ProblemType::NotAcquired, detail).at(ticket, zxid)
@@ -107,13 +109,13 @@ impl Problem {
         Problem { error: Some(znode::Error::NoNode), ..problem.at(ticket, zxid) }
     }
 
-    /// Tells whether the problem tells how the ticket ended.
+    /// Tells whether the problem already has extra data, such as how the ticket ended.
     pub(crate) fn tells_the_end(&self) -> bool {
         self.extra.is_some()
     }
 
     /// Explains a 410 to a retry with an idempotency key: the key was used before, and its ticket
-    /// has gone. Other problems stay as they are.
+    /// has ended. Other problems are returned unchanged.
     pub(crate) fn of_used_key(self) -> Problem {
         match self.kind {
             ProblemType::TicketGone => self.because(
@@ -124,14 +126,14 @@ impl Problem {
         }
     }
 
-    /// Makes a 409: a later attempt with the same idempotency key took the ticket over.
+    /// Makes a 409: another request with the same idempotency key took the ticket over.
     pub(crate) fn superseded(ticket: &ZPath, zxid: Zxid) -> Problem {
         let detail = "another request with the same idempotency key has the ticket";
         Problem::new(ProblemType::Superseded, detail).at(ticket, zxid)
     }
 
-    /// Names the text that the state refused as too long, which makes the problem a 400 instead of
-    /// a 413. `texts` has the length of each text in the request.
+    /// Turns the refusal of a text that is too long from a 413 into a 400 that names the text.
+    /// `texts` has the name and length in bytes of each text of the request.
     pub(crate) fn naming(self, state: &State, texts: &[(&str, usize)]) -> Problem {
         let max = state.limits().label_bytes_max;
         let long = texts.iter().find(|(_, bytes)| *bytes > max as usize);
@@ -140,8 +142,8 @@ impl Problem {
         Problem { path, op_index, zxid, ..Problem::bad(name, format!("{bytes} bytes, and at most {max} are taken")) }
     }
 
-    /// Adds the largest subtree to the problem of a full state. A problem about a quota of the path
-    /// stays as it is.
+    /// Adds the largest subtree to the problem of a full state, as advice what to delete. A problem
+    /// about a quota of the path is returned unchanged.
     pub(crate) fn of_a_full_state(self, state: &State) -> Problem {
         let is_quota = self.path.as_ref().is_some_and(|path| state.has_hard_quota(path));
         let largest = state.largest_subtree_for(&[]).filter(|_| self.is(znode::Error::QuotaExceeded) && !is_quota);
@@ -155,7 +157,7 @@ impl Problem {
         self.because(&detail)
     }
 
-    /// Adds the bounds of paths to the problem of a path that is too long.
+    /// Adds the bounds on paths to the problem of a path that is too long.
     pub(crate) fn of_a_long_path(self, state: &State) -> Problem {
         if !self.is(znode::Error::PathTooLong) {
             return self;
@@ -169,7 +171,8 @@ impl Problem {
         ))
     }
 
-    /// Adds the numbers of the semaphore that the request named, where they explain the problem.
+    /// Explains a refused acquire of a semaphore by the semaphore's number of permits. Other
+    /// problems are returned unchanged.
     pub(crate) fn with_permits(self, state: &State, lock: &ZPath, mode: LockMode) -> Problem {
         let LockMode::Lease { permits, limit: asked } = mode else { return self };
         let settings = znode::lock::queue(state, lock, 0, 0).map(|queue| queue.settings).unwrap_or_default();
@@ -190,8 +193,8 @@ impl Problem {
         }
     }
 
-    /// Turns `Unavailable` into `Unknown` after a completed write of this request, because
-    /// "unavailable" would say that the request did nothing.
+    /// Turns the outcome `Unavailable` into `Unknown` if an earlier write of the same request was
+    /// done, because `Unavailable` says that the request did nothing.
     pub(crate) fn behind_a_write(self) -> Problem {
         match self.outcome {
             Outcome::Unavailable => Problem::unknown(format!("a part of the request is done: {}", self.detail)),
@@ -205,12 +208,12 @@ impl Problem {
         self
     }
 
-    /// Makes a 500: the reply does not belong to the request, which is a bug in zlock.
+    /// Makes a 500, about a bug in zlock.
     pub(crate) fn internal(detail: &str) -> Problem {
         Problem::new(ProblemType::Internal, detail)
     }
 
-    /// Adds the holder of the lock.
+    /// Adds a holder of the lock.
     pub(crate) fn held_by(mut self, holder: Contender) -> Problem {
         self.extra = Some(Box::new(Extra::Holder(Box::new(holder))));
         self
@@ -227,12 +230,13 @@ impl Problem {
         self
     }
 
-    /// Sets the state machine's error and an extra member.
+    /// Sets the state machine's error and the extra data.
     pub(crate) fn with(self, error: znode::Error, extra: Extra) -> Problem {
         Problem { error: Some(error), extra: Some(Box::new(extra)), ..self }
     }
 
-    /// Makes a 409: waiting would close a cycle, so the request does not wait.
+    /// Makes a 409: waiting would close a cycle of sessions that wait for each other, so the
+    /// request does not wait.
     pub(crate) fn deadlock(lock: &ZPath, cycle: &[znode::lock::WaitsFor], zxid: Zxid) -> Problem {
         let edge = |edge: &znode::lock::WaitsFor| WaitsFor {
             session: edge.session.0,
@@ -244,7 +248,7 @@ impl Problem {
         Problem::from(znode::Error::Deadlock).with(znode::Error::Deadlock, cycle).at(lock, zxid)
     }
 
-    /// Sets the index of the failed operation in a multi.
+    /// Sets the index of the failed operation in a transaction.
     pub(crate) fn of_op(mut self, index: usize) -> Problem {
         self.op_index = u32::try_from(index).ok();
         self
@@ -255,7 +259,7 @@ impl Problem {
         self
     }
 
-    /// Builds the JSON document. `zxid` is used when the problem has none.
+    /// Builds the JSON document, with `zxid` if the problem has none of its own.
     fn document(&self, zxid: Zxid) -> zlock_client::api::Problem {
         let (mut ended, mut ended_session, mut cycle, mut holder) = (None, None, Vec::new(), None);
         match self.extra.as_deref() {
@@ -290,7 +294,7 @@ impl Problem {
         serde_json::to_string(&self.document(zxid)).expect("a problem has no maps and no foreign types") + "\n"
     }
 
-    /// Renders the answer. `zxid` is used when the problem has none.
+    /// Renders the answer, with `zxid` if the problem has none of its own.
     pub(crate) fn render(self, zxid: Zxid) -> Response {
         let mut response = (self.status(), self.to_json(zxid)).into_response();
         let headers = response.headers_mut();
@@ -299,8 +303,8 @@ impl Problem {
             headers.insert(RETRY_AFTER, HeaderValue::from(ms.div_ceil(1_000).max(1)));
         }
         if self.status() == StatusCode::UNAUTHORIZED {
-            // Not `Basic`: a browser would ask for the password, keep it, and send it with every
-            // request of a page.
+            // The scheme is not `Basic`, because a browser would ask for the password, keep it, and
+            // send it with every request of a page.
             let way = if self.kind == ProblemType::OperatorOnly { "Zlock-Operator" } else { "Zlock-Session-Key" };
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(way));
         }
@@ -308,7 +312,8 @@ impl Problem {
     }
 }
 
-/// Keeps the problem in the response for the outermost layer, which knows the zxid and renders it.
+/// Puts the problem into the response. The outermost layer renders it, because only that layer
+/// knows the zxid.
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let mut response = self.status().into_response();
@@ -320,7 +325,7 @@ impl IntoResponse for Problem {
 impl From<znode::Error> for Problem {
     fn from(error: znode::Error) -> Problem {
         let row = error.row();
-        // A test checks that this finds every kind in the table.
+        // A test checks that the table of problems has the kind of every error.
         let kind = ProblemType::from_slug(row.problem).unwrap_or(ProblemType::Internal);
         let retry = matches!(kind.status(), 429 | 503);
         Problem {
@@ -332,8 +337,8 @@ impl From<znode::Error> for Problem {
     }
 }
 
-/// Returns the text of a refusal. It replaces the state machine's words where they do not tell the
-/// client what to do.
+/// Returns the text of a refusal: that of the state machine, or a better one that tells the client
+/// what to do.
 fn words(error: znode::Error) -> String {
     match error {
         znode::Error::SessionRequired => {
@@ -363,8 +368,8 @@ impl From<replica::Error> for Problem {
     }
 }
 
-/// Converts the end of a wait. Most waits handle `Deadline` before this conversion, and make no
-/// problem of it.
+/// Converts the reason why a wait ended. Most handlers treat `Deadline` as an ordinary result
+/// before, and not as a problem.
 impl From<WaitEnd> for Problem {
     fn from(end: WaitEnd) -> Problem {
         match end {
@@ -377,8 +382,8 @@ impl From<WaitEnd> for Problem {
 }
 
 impl Problem {
-    /// Makes a 410: `since` is beyond every zxid of this cluster, which may have been restored from
-    /// an older copy.
+    /// Makes a 410: `since` is beyond every zxid of this cluster. That happens after a restore from
+    /// an older backup.
     pub(crate) fn events_ahead(zxid: Zxid) -> Problem {
         let detail = format!(
             "`since` is beyond all that the cluster has committed, which is {zxid}: it is of another history; read \

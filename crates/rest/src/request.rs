@@ -1,4 +1,4 @@
-//! Requests: their headers, query, path and body, and the znodes that they may read.
+//! Requests: their headers, query, path and body, and their access to znodes.
 
 pub(crate) mod access;
 pub(crate) mod call;

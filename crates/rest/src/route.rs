@@ -1,4 +1,4 @@
-//! Row of the one list of operations. The router and the OpenAPI document are made of these rows.
+//! Row of the list of operations, from which the router and the OpenAPI document are made.
 
 use std::sync::Arc;
 
@@ -10,28 +10,31 @@ use zlock_client::api::ProblemType;
 
 use crate::request::door::Door;
 
-/// An operation of the API. Method, path, parameters and answers stand in the annotation of its
-/// handler; `{*path}` there takes all segments that follow.
+/// An operation of the API. The annotation of its handler has the method, path, parameters and
+/// answers; `{*path}` in a path takes all segments that follow.
 pub(crate) struct Route {
     pub(crate) parts: fn() -> UtoipaMethodRouter<Arc<Door>>,
-    /// Further paths of the operation, which the OpenAPI document leaves out.
+    /// Further paths of the operation that the OpenAPI document leaves out.
     pub(crate) spellings: &'static [&'static str],
     /// True if every request must have a session.
     pub(crate) in_session: bool,
-    /// True if the operation reads the state, and so takes `consistency` and `Zlock-Min-Zxid`.
+    /// True if the operation reads the state, and therefore takes `consistency` and
+    /// `Zlock-Min-Zxid`.
     pub(crate) reads: bool,
-    /// Headers that this operation does not take, although its method does.
+    /// Headers that this operation refuses although other operations with its HTTP method take
+    /// them.
     pub(crate) without: &'static [&'static str],
-    /// Problems of the operation beyond those of its method.
+    /// Errors of the operation besides those that every operation of its HTTP method can have.
     pub(crate) problems: &'static [&'static [ProblemType]],
-    /// Rules that no schema expresses, each as a part of the refusal's text.
+    /// Rules about requests that a JSON schema cannot express, each as a part of the refusal's
+    /// text.
     pub(crate) rules: &'static [&'static str],
 }
 
 pub(crate) const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
 pub(crate) const IF_LOCK: &str = "If-Lock";
 
-/// Makes the row of an annotated handler.
+/// Makes the [`Route`] of an annotated handler.
 macro_rules! route {
     ($handler:ident) => {
         $crate::route::Route::new(|| utoipa_axum::routes!($handler))

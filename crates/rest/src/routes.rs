@@ -1,4 +1,5 @@
-//! The router and the OpenAPI document, both made of the rows beside the handlers.
+//! The router and the OpenAPI document, both made of the [`Route`] rows that stand beside the
+//! handlers.
 
 use std::sync::{Arc, LazyLock};
 
@@ -25,13 +26,13 @@ use crate::{RestConfig, openapi};
 
 const ROUTES: &[Route] = &[route!(answer)];
 
-/// Every operation, once.
+/// Returns the row of every operation, once.
 fn rows() -> impl Iterator<Item = &'static Route> {
     api::ROUTES.iter().copied().flatten().chain(ROUTES)
 }
 
-/// Returns the router with all routes, for a caller that runs its own server. The bounds of
-/// connections belong to [`crate::serve`].
+/// Returns the router with all routes, for a caller that runs its own server. It does not bound
+/// connections; [`crate::serve`] does.
 pub fn router(replica: Replica, config: RestConfig) -> Router {
     routes(Door::new(replica, config, CancellationToken::new()))
 }
@@ -52,16 +53,16 @@ async fn answer(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let zxid = call.door.replica.state().last_zxid();
     let mut response = call::answer(StatusCode::OK, zxid, "application/json", TEXT.clone());
-    // The text exists once for all its readers, so it takes no room among the long answers.
+    // All readers share one copy of the text, so it is not counted among the long answers.
     response.extensions_mut().insert(OfTheProgram);
     Ok(response)
 }
 
-/// Makes the operators' routes, which are exactly those under `/v1/admin/`, with the layer that
-/// refuses other callers. A test sends a request to each route as each kind of caller.
+/// Makes the routes under `/v1/admin/`, with the layer that refuses callers who are no operators. A
+/// test sends a request to each route as each kind of caller.
 fn admin(door: &Arc<Door>) -> Router<Arc<Door>> {
     let routes = rows().filter(|row| row.is_for_operators()).fold(Router::new(), |router, row| row.add_to(router));
-    // Only an operator is told that a route does not exist.
+    // Callers who are no operators get 401 for a missing route, too.
     let routes = routes.route("/v1/admin", any(no_route));
     let routes = routes.route("/v1/admin/", any(no_route)).route("/v1/admin/{*rest}", any(no_route));
     routes.method_not_allowed_fallback(no_method).layer(from_fn_with_state(door.clone(), operators_only))
@@ -69,8 +70,8 @@ fn admin(door: &Arc<Door>) -> Router<Arc<Door>> {
 
 pub(crate) fn routes(door: Arc<Door>) -> Router {
     let for_all = rows().filter(|row| !row.is_for_operators()).fold(Router::new(), |router, row| row.add_to(router));
-    // Routes outside the document: the requests of proxies about other requests, with any method,
-    // and probes by a method that no client uses.
+    // Routes that the OpenAPI document leaves out: the requests of proxies about other requests,
+    // with any method, and health probes with OPTIONS, a method that no client uses.
     for_all
         .route("/v1/fence/", any(fence::check_behind))
         .route("/v1/fence/{*request}", any(fence::check_behind))
@@ -122,7 +123,7 @@ const RESOURCES: [&str; 12] = [
 
 fn meant_resource(path: &str) -> Option<&'static str> {
     let name = path.trim_start_matches('/').split('/').find(|name| !matches!(*name, "v1" | "v2"))?;
-    // The name is right, and the version before it is wrong or missing.
+    // The resource's name is right, and the version before it is wrong or missing.
     query::meant(name, RESOURCES.into_iter()).filter(|known| !path.starts_with(&format!("/v1/{known}/")))
 }
 

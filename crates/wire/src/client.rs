@@ -1,4 +1,5 @@
-//! The part of a connection that other tasks share: its session, identities and outbox.
+//! [`Client`]: the part of a connection that other tasks share, such as its session, identities and
+//! outbox.
 
 pub(crate) mod auth;
 pub(crate) mod codes;
@@ -48,7 +49,7 @@ pub(crate) struct Client {
     identities: Mutex<Arc<Vec<Identity>>>,
 }
 
-/// Values with which a client is made: its address, session and connection.
+/// Values from which a client is made: its address, session and connection.
 pub(crate) struct Arrival {
     pub(crate) number: u64,
     pub(crate) addr: SocketAddr,
@@ -88,7 +89,7 @@ impl Client {
         Arc::new(Client::new(arrival, outbox, closed))
     }
 
-    /// Adds the identity of the certificate that the client has shown.
+    /// Adds the subject of the client's certificate to its identities.
     pub(crate) fn certified(self, subject: Option<&str>) -> Client {
         let identities = Mutex::new(Arc::new(auth::known(self.addr.ip(), subject)));
         Client { identities, ..self }
@@ -103,19 +104,19 @@ impl Client {
         self.credential.session
     }
 
-    /// Notes that the client has watches. From now on no answer may show a state older than an
-    /// event that was sent before.
+    /// Notes that the client has watches. From now on, each answer must show a state at least as
+    /// new as the events sent before it.
     pub(crate) fn watches_from_now_on(&self) {
         self.watches.store(true, Ordering::Relaxed);
     }
 
-    /// Tells whether the client has ever set a watch. The task that takes its requests sees the
-    /// value in their order.
+    /// Tells whether the client has ever set a watch. Must be called by the task that takes the
+    /// client's requests in order, which also sets the value.
     pub(crate) fn watches(&self) -> bool {
         self.watches.load(Ordering::Relaxed)
     }
 
-    /// The identities that the client has proven.
+    /// Returns the identities that the client has proven.
     pub(crate) fn identities(&self) -> Arc<Vec<Identity>> {
         Arc::clone(&self.identities.lock().expect("nothing panics under this guard"))
     }
@@ -126,12 +127,13 @@ impl Client {
         auth::prove(proof, Arc::make_mut(&mut identities), super_digest)
     }
 
-    /// Takes the turn for the next write.
+    /// Returns the number of the client's next write. Writes are applied in the order of these
+    /// numbers.
     pub(crate) fn next_turn(&self) -> u64 {
         self.turn.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The turn of the last write that was taken.
+    /// Returns the number of the client's last write.
     pub(crate) fn last_turn(&self) -> u64 {
         self.turn.load(Ordering::Relaxed)
     }
@@ -152,7 +154,7 @@ impl Client {
         self.closed.cancelled().await;
     }
 
-    /// Makes the frame of an answer: the body, or the error code.
+    /// Makes the frame of an answer with a body or an error code.
     pub(crate) fn answer(&self, xid: i32, zxid: i64, body: Result<impl FnOnce(&mut Vec<u8>), i32>) -> Vec<u8> {
         framed(|out| {
             let error = body.as_ref().err().copied().unwrap_or(0);

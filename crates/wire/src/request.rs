@@ -1,4 +1,4 @@
-//! Single requests: how they are read, executed and answered.
+//! Requests of clients: how each is parsed, executed and answered.
 
 pub(crate) mod operations;
 pub(crate) mod outcome;

@@ -1,4 +1,4 @@
-//! A connection with a session: its requests and answers, in order.
+//! Connections with a session: their requests and answers, in order.
 
 pub(crate) mod connection;
 pub(crate) mod conversation;

@@ -1,4 +1,4 @@
-//! Watches, and the clients that are sent events.
+//! Watches, and the sending of events to the clients that set them.
 
 pub(crate) mod audience;
 pub(crate) mod departures;

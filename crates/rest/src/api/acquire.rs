@@ -1,4 +1,5 @@
-//! `POST /v1/locks/{path}`: takes a place in the queue, waits, and answers the log's decision.
+//! `POST /v1/locks/{path}`: creates a ticket in the lock's queue, waits, and answers what the Raft
+//! log decided.
 
 use std::time::Duration;
 
@@ -45,39 +46,39 @@ pub(crate) const ROUTES: &[Route] = &[Route {
     ..route!(acquire)
 }];
 
-/// Example of a ticket that holds.
+/// Returns the example of a ticket that holds its lock.
 pub(crate) fn shown_held() -> Value {
     json!({"state": "held", "ticket": TICKET, "path": "/team/x", "fencing_token": ZXID + 17, "holds": 1,
         "safe_for_ms": 29400})
 }
 
-/// Example of a ticket that waits.
+/// Returns the example of a ticket that waits.
 pub(crate) fn shown_waiting() -> Value {
     json!({"state": "waiting", "ticket": WAITING, "path": "/team/x", "position": 1, "predecessor": TICKET})
 }
 
-/// Advice about `blocked-by-own-session`.
+/// Text of the problem `blocked-by-own-session`.
 const BLOCKED: &str = "this session has a ticket of the lock that was acquired without Idempotency-Key and owner, \
     too: `path`, perhaps by way of a node that has died. Resume that ticket, or delete it and ask again; where the \
     connection of its acquire has just broken, it is about to be withdrawn. Acquires that are to be told apart give an \
     Idempotency-Key or an owner";
 
-/// Text for a ticket that stays when its node ends the wait.
+/// Text of a problem: the node ends the wait, and the ticket stays in the queue.
 const TICKET_STAYS: &str = "the ticket stays for as long as its session: ask there with the same Idempotency-Key";
 const NOT_WITHDRAWN: &str = "the ticket could not be withdrawn, and stands or holds until it is, or its session ends";
 
-/// Result of a ticket's wait.
+/// Result of waiting for a ticket's lock.
 pub(crate) enum WaitOutcome {
     /// The ticket holds the lock.
     Held(Grant),
-    /// The wait is over, and the ticket may still be waiting.
+    /// The wait ended without the lock, and the ticket may still be in the queue.
     Over,
-    /// The node ends the wait, because it stops or cannot serve.
+    /// The node ended the wait, because it stops or cannot serve.
     Ended(Problem),
 }
 
-/// A held lock at one zxid, together with a request to give the ticket up: after that zxid the
-/// ticket may be taken away.
+/// A ticket that holds its lock in the state of `zxid`, and the request to give the ticket up, if a
+/// client has made one. After that zxid the ticket may have been taken away.
 pub(crate) struct Grant {
     pub(crate) token: FencingToken,
     pub(crate) holds: u32,
@@ -86,31 +87,32 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// Reads the grant of a held ticket from a state.
+    /// Makes the grant of a held ticket in a state.
     fn seen(state: &State, ticket: &ZPath, token: FencingToken, holds: u32) -> Grant {
         let revoke = lock::revocation(state, ticket).map(|asked| Box::new(convert::revocation_request(asked)));
         Grant { token, holds, zxid: state.last_zxid(), revoke }
     }
 
-    /// Makes the grant of the log's answer at `zxid`, with any later request to give the ticket up.
+    /// Makes the grant that the log decided at `zxid`, with a request to give the ticket up even if
+    /// that request came later.
     fn answered(door: &Door, ticket: &ZPath, held: TicketHolds, zxid: Zxid) -> Grant {
         Grant { zxid, ..Grant::seen(&door.replica.state(), ticket, held.token, held.holds) }
     }
 }
 
-/// The parameters of an acquire.
+/// Parameters of an acquire or an upgrade.
 struct Wish {
     op: Op,
     lock: ZPath,
     wait_ms: u64,
     keep: bool,
-    /// Lengths of the bounded texts, by parameter.
+    /// Names and lengths in bytes of the parameters whose length the state machine bounds.
     texts: [(&'static str, usize); 2],
     /// Mode of an acquire; `None` for an upgrade.
     mode: Option<LockMode>,
 }
 
-/// Acquires a lock, waiting for it as long as `wait` says.
+/// Acquires a lock, waiting for it for at most the time in `wait`.
 #[utoipa::path(post, path = "/v1/locks/{*path}", operation_id = "locksAcquire", tag = "locks",
     params(("path" = PathInUrl, Path, example = "team/x", description = "slashes plain or encoded"),
         ("mode" = Option<zlock_client::api::LockMode>, Query),
@@ -135,14 +137,15 @@ pub(crate) async fn acquire(call: Call) -> Answer {
     enter(call, "/v1/locks", None).await
 }
 
-/// Enters the queue of the lock behind `route`, in the mode of the route, else of the query.
+/// Enters the queue of the lock whose path follows `route`, in `mode`, or in the query's mode if
+/// that is `None`.
 pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -> Answer {
     call.caller.session()?;
     let wish = wish(&mut call, route, mode)?;
     call.forget_head();
     let deadline = call.arrived + Duration::from_millis(wish.wait_ms);
     let path = wish.lock;
-    // For an upgrade, the missing znode may be the read ticket.
+    // In an upgrade, a missing znode may be the reader's ticket instead of one of a used key.
     let is_upgrade = matches!(wish.op, Op::Upgrade(_));
     let (heartbeat, mut waiter) = propose(&mut call, wish.op, &path, wish.keep)?;
     let entered = enqueue(&call.door, &mut waiter, &path).await;
@@ -161,7 +164,8 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
         Some(grant) => grant,
         None if wish.keep => match wait(&call.door, &ticket, deadline).await {
             Ok(WaitOutcome::Held(grant)) => grant,
-            // A client whose place is kept must be told its ticket, however the wait ended.
+            // The client keeps its place in the queue, so it must learn its ticket however the wait
+            // ended.
             Ok(WaitOutcome::Over | WaitOutcome::Ended(_)) | Err(_) => match standing(&call, &ticket, true)? {
                 Standing::Held(grant) => grant,
                 Standing::Waiting(answer) => return Ok(answer),
@@ -180,13 +184,14 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
     Ok(answer)
 }
 
-/// Proposes an acquire, and sends a heartbeat of its session at the same time. With `keep` the
-/// waiter keeps its place in the queue.
+/// Proposes an acquire, and sends a heartbeat of its session in parallel. With `keep`, dropping the
+/// waiter leaves the ticket in the queue.
 pub(crate) fn propose(call: &mut Call, op: Op, lock: &ZPath, keep: bool) -> Result<(Heartbeat, Waiter), Problem> {
     let credential = call.caller.session()?;
     let attempt = new_attempt()?;
     let is_keyed = call.caller.key.is_some();
-    // An acquire without a key gets one from the door: it becomes the UUID in the lock node's name.
+    // An acquire without a key gets a random key here, which becomes the UUID in the lock node's
+    // name.
     call.caller.key.get_or_insert_with(|| RequestKey(Uuid::new_v4().into_bytes()));
     let permit = call.door.wait_permit()?;
     let heartbeat = Heartbeat::send(&call.door, credential);
@@ -208,8 +213,8 @@ fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Pr
     let keep = query.flag("keep")?;
     // An election has no upgrade.
     if let Some(reader) = if mode.is_none() { query.take("upgrade")? } else { None } {
-        // Mode, owner and lock-delay are those of the reader: given here, they are unknown
-        // parameters.
+        // The reader has a mode, owner and lock-delay already, so these parameters are refused as
+        // unknown.
         std::mem::take(query).finish()?;
         let texts = [("label", label.len()), ("owner", 0)];
         let op = Op::Upgrade(Upgrade { ticket: reader_of(&lock, &reader)?, label });
@@ -229,19 +234,21 @@ fn wish(call: &mut Call, route: &str, mode: Option<LockMode>) -> Result<Wish, Pr
     Ok(Wish { op, lock, wait_ms, keep, texts, mode: Some(mode) })
 }
 
-/// Draws a random number for an attempt, which no other attempt has; 0 stands for no attempt.
+/// Draws a random number that identifies one attempt of an acquire. It is never 0, which stands for
+/// no attempt.
 fn new_attempt() -> Result<Attempt, Problem> {
     let drawn = getrandom::u64().map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
     Ok(Attempt(drawn.max(1)))
 }
 
-/// Parses the path of the reader to be upgraded, which must be a ticket of this lock.
+/// Parses the path of the reader's ticket to upgrade, which must belong to this lock.
 fn reader_of(lock: &ZPath, text: &str) -> Result<ZPath, Problem> {
     let reader = ZPath::parse(text).ok().filter(|reader| reader.parent().as_ref() == Some(lock));
     reader.ok_or_else(|| Problem::bad("upgrade", "not the path of a ticket of this lock"))
 }
 
-/// Returns the ticket, and the grant where the log gave the lock at once.
+/// Waits for the outcome of the proposed acquire. Returns the ticket, and the grant if the lock was
+/// granted at once.
 pub(crate) async fn enqueue(door: &Door, waiter: &mut Waiter, lock: &ZPath) -> Result<(ZPath, Option<Grant>), Problem> {
     let TxnOutcome { zxid, reply, .. } = waiter.applied().await?;
     match reply {
@@ -249,21 +256,21 @@ pub(crate) async fn enqueue(door: &Door, waiter: &mut Waiter, lock: &ZPath) -> R
             let grant = held.map(|held| Grant::answered(door, &ticket, held, zxid));
             Ok((ticket, grant))
         }
-        // This is a retry of an acquire that was applied once, and its ticket has gone.
+        // A retry of an acquire that was applied before, whose ticket has ended.
         Err(refusal) if refusal.error == Error::NoNode => {
             Err(Problem::ticket_gone(refusal.path.as_ref().unwrap_or(lock), zxid))
         }
         Err(refusal) => Err(Problem::refused(refusal, zxid)),
         Ok(Reply::Deadlock { cycle }) => {
-            // Of several locks, this is the one where the cycle begins.
+            // In a multi-lock, the problem names the lock where the cycle begins.
             Err(Problem::deadlock(cycle.first().map_or(lock, |edge| &edge.lock), &cycle, zxid))
         }
         Ok(_) => Err(Problem::internal("an acquire was not answered as one")),
     }
 }
 
-/// Waits, and withdraws the ticket through the log when the wait ends without the lock. The log may
-/// answer that the ticket holds by now.
+/// Waits for the lock, and withdraws the ticket through the Raft log when the wait ends without it.
+/// The log may decide that the ticket was granted before.
 pub(crate) async fn wait_or_leave(
     door: &Door,
     waiter: &mut Waiter,
@@ -273,7 +280,7 @@ pub(crate) async fn wait_or_leave(
     let (end, unclear) = match wait(door, ticket, deadline).await {
         Ok(WaitOutcome::Held(grant)) => return Ok(grant),
         Ok(WaitOutcome::Over) => (None, None),
-        // The key of the acquire finds the ticket, even one that is granted later.
+        // The client's idempotency key finds the ticket, even if the lock is granted later.
         Ok(WaitOutcome::Ended(problem)) if waiter.is_keyed() => {
             waiter.stay();
             return Err(problem.with_ticket_left(TICKET_STAYS));
@@ -281,7 +288,7 @@ pub(crate) async fn wait_or_leave(
         Ok(WaitOutcome::Ended(problem)) => (Some(problem.clone()), Some(problem.with_ticket_left(NOT_WITHDRAWN))),
         Err(problem) => (Some(problem), None),
     };
-    // An error leaves the waiter armed, which retries the withdrawal later.
+    // After an error the waiter stays armed, and retries the withdrawal when it is dropped.
     let applied = waiter.withdraw(ticket).await.map_err(|error| {
         let over = || format!("the wait is over, but whether the waiter has left is not known yet: {error}");
         unclear.unwrap_or_else(|| Problem::unknown(over()))
@@ -294,7 +301,8 @@ pub(crate) async fn wait_or_leave(
     Err(end.unwrap_or(problem))
 }
 
-/// Translates the log's answer to a withdrawal: a grant, or the end of the attempt.
+/// Translates the log's answer to a withdrawal: the grant if the ticket holds the lock, or the
+/// problem for the client.
 fn withdrawn(door: &Door, applied: TxnOutcome, ticket: &ZPath) -> Result<Result<Grant, Problem>, Problem> {
     let TxnOutcome { zxid, reply, .. } = applied;
     Ok(match reply {
@@ -310,7 +318,7 @@ fn withdrawn(door: &Door, applied: TxnOutcome, ticket: &ZPath) -> Result<Result<
 /// Waits until the ticket holds the lock, or until the deadline.
 ///
 /// # Errors
-/// 410 when the ticket has gone; 429 at a bound of the node, 503 when it stops.
+/// 410 when the ticket has ended; 429 when the node has too many watches.
 pub(crate) async fn wait(door: &Door, ticket: &ZPath, deadline: Instant) -> Result<WaitOutcome, Problem> {
     let grant = |state: &State, status: LockStatus| match status {
         LockStatus::Held { token, holds } => Some(Grant::seen(state, ticket, token, holds)),
@@ -324,10 +332,11 @@ pub(crate) async fn wait(door: &Door, ticket: &ZPath, deadline: Instant) -> Resu
     }
 }
 
-/// Waits until `wanted` gives a value for the ticket's status.
+/// Waits until `wanted` returns a value for the ticket's status.
 ///
 /// # Errors
-/// 410 when the ticket has gone. The inner error is any other end of the wait.
+/// 410 when the ticket has ended. The inner error is another reason why the wait ended, such as its
+/// deadline.
 pub(crate) async fn until<T: Send>(
     door: &Door,
     ticket: &ZPath,
@@ -335,7 +344,8 @@ pub(crate) async fn until<T: Send>(
     wanted: impl Fn(&State, LockStatus) -> Option<T> + Send + Sync,
 ) -> Result<Result<T, WaitEnd>, Problem> {
     let replica = &door.replica;
-    // One watch suffices: the ticket's node changes when it is granted, asked for or gone.
+    // One watch suffices: the ticket's node changes when the lock is granted, when the ticket is
+    // asked back and when it ends.
     let step = |state: &State| match lock::status(state, ticket).map(|status| wanted(state, status)) {
         Ok(Some(now)) => Step::Ready(Ok(now)),
         Ok(None) => Step::Watch(WatchKey::Node(ticket.clone())),
@@ -353,7 +363,7 @@ pub(crate) async fn until<T: Send>(
     }
 }
 
-/// Makes the answer for a held ticket (200).
+/// Makes the answer (200) for a ticket that holds its lock.
 pub(crate) fn held(call: &Call, ticket: &ZPath, lock: &ZPath, grant: Grant, safe_for_ms: u64) -> Response {
     let body = Ticket::Held {
         ticket: ticket.as_str().into(),
@@ -366,20 +376,20 @@ pub(crate) fn held(call: &Call, ticket: &ZPath, lock: &ZPath, grant: Grant, safe
     mixed_clients::warn(json(StatusCode::OK, grant.zxid, &body), &call.door.replica.state(), lock, &call.identities)
 }
 
-/// Present state of a ticket.
+/// State of a ticket after a wait.
 pub(crate) enum Standing {
     /// The ticket holds the lock.
     Held(Grant),
-    /// The ticket waits. Has the answer (202).
+    /// The ticket waits; this is its answer (202).
     Waiting(Response),
 }
 
-/// Looks a ticket up after a wait. Access is checked again, as the ACL of the lock may have been
-/// set during the wait. `was_own` says that the ticket belonged to the request's own session, for
-/// the case that it has gone.
+/// Looks a ticket up after a wait. Access is checked again, because the lock's ACL may have changed
+/// during the wait. `was_own` is true if the ticket belonged to the request's session, which may
+/// then know how an ended ticket ended.
 ///
 /// # Errors
-/// 410 when the ticket has gone; 403 when the request may not read its lock.
+/// 410 when the ticket has ended; 403 when the request may not read its lock.
 pub(crate) fn standing(call: &Call, ticket: &ZPath, was_own: bool) -> Result<Standing, Problem> {
     let state = call.door.replica.state();
     let zxid = state.last_zxid();

@@ -1,9 +1,9 @@
 //! `/v1/admin/backup`: the state as a file.
 //!
-//! The state is cloned at almost no cost. A thread in the background writes the clone into a short
-//! queue, and the client takes it from there at its own speed. Writes of other clients go on
-//! meanwhile. Memory holds no more than the queue, and the old versions of data that changes until
-//! the client has all of the file.
+//! The state is cloned, which costs little because clones share their data. A background thread
+//! writes the clone into a short queue, from which the client reads at its own speed, while other
+//! clients write. Memory holds only the queue, and old versions of data that changed since, until
+//! the client has the whole file.
 
 use std::io::{self, Write};
 use std::pin::Pin;
@@ -29,9 +29,9 @@ use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[route!(save)];
 
-/// Size of one piece of the body.
+/// Size in bytes of one piece of the body.
 const PIECE_BYTES: usize = 64 << 10;
-/// Pieces that wait for the client; a full queue makes the writer wait.
+/// Number of pieces in the queue; a full queue makes the writer wait.
 const PIECES_WAITING: usize = 4;
 
 /// Writes a backup of the state, as a file.
@@ -69,7 +69,8 @@ pub(crate) async fn save(operator: Operator, mut call: Call) -> Answer {
             }
             Err(error) => tracing::info!(%operator, %error, zxid = manifest.zxid, "a backup was given up"),
         }
-        // Freeing the old versions of the changed data takes a while as well.
+        // Freeing the old versions of changed data takes time, too, so it is done before the next
+        // backup may start.
         drop(state);
         drop(turn);
     };
@@ -88,12 +89,12 @@ fn now_ms() -> u64 {
 /// Item of the queue between the writer and the answer.
 enum Piece {
     Bytes(Bytes),
-    /// The end of the file. An answer without it is broken off, so that the client sees that it is
-    /// incomplete.
+    /// The end of the file. Without it, the answer is broken off, so that the client sees that the
+    /// file is incomplete.
     End,
 }
 
-/// Writer that cuts its input into pieces, and waits while the queue is full.
+/// Writer that cuts the file into pieces, and waits while the queue is full.
 struct Pieces {
     pieces: mpsc::Sender<Piece>,
     piece: Vec<u8>,
@@ -125,7 +126,7 @@ impl Write for Pieces {
     }
 }
 
-/// The body of the answer.
+/// Body of the answer: the pieces from the queue.
 struct Stream {
     waiting: mpsc::Receiver<Piece>,
     ended: bool,

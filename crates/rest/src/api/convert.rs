@@ -36,7 +36,7 @@ pub(crate) fn znode_info(path: &ZPath, node: &Znode) -> ZnodeInfo {
     ZnodeInfo { path: path.as_str().into(), data, data_base64, stat: stat(node.stat()) }
 }
 
-/// Describes a znode, without its data where the request may not read it.
+/// Describes a znode, without its data if the request may not read the znode.
 pub(crate) fn shown_info(path: &ZPath, node: &Znode, state: &State, identities: &[Identity]) -> ZnodeInfo {
     if state.may(path, node, znode::READ, identities) {
         return znode_info(path, node);
@@ -44,7 +44,7 @@ pub(crate) fn shown_info(path: &ZPath, node: &Znode, state: &State, identities: 
     ZnodeInfo { path: path.as_str().into(), data: None, data_base64: None, stat: stat(node.stat()) }
 }
 
-/// Takes the data of an operation in a body, from text or base64.
+/// Returns the data of an operation in a body, from its text or its base64; empty without both.
 pub(crate) fn data(text: Option<String>, base64: Option<String>) -> Result<Vec<u8>, Problem> {
     match (text, base64) {
         (Some(_), Some(_)) => Err(Problem::bad("data_base64", "given together with data")),
@@ -65,7 +65,7 @@ pub(crate) fn event(event: znode::Event) -> EventInfo {
     EventInfo { zxid: event.zxid.0, kind, path: event.path.as_str().into() }
 }
 
-/// Converts a create mode; `ttl_ms` belongs to the TTL modes alone.
+/// Converts a create mode. `ttl_ms` is required in the TTL modes, and refused in all others.
 pub(crate) fn create_mode(mode: Mode, ttl_ms: Option<u64>) -> Result<CreateMode, Problem> {
     let ttl = || ttl_ms.ok_or_else(|| Problem::bad("ttl", "the mode needs one"));
     let mode = match mode {
@@ -85,14 +85,14 @@ pub(crate) fn create_mode(mode: Mode, ttl_ms: Option<u64>) -> Result<CreateMode,
 
 /// Parses a create mode from the query.
 pub(crate) fn parse_mode(text: &str) -> Result<Mode, Problem> {
-    // The names are those of JSON, so that there is one list of them.
+    // The names in the query are those in JSON, so serde's list is used.
     serde_json::from_value(text.into()).map_err(|_| {
         let all = "persistent, ephemeral, persistent-sequential, ephemeral-sequential, container, persistent-ttl or persistent-sequential-ttl";
         Problem::bad("mode", all)
     })
 }
 
-/// Converts a lock mode, with the permits that a semaphore alone has.
+/// Converts a lock mode. The permits are refused for all modes except semaphore.
 pub(crate) fn lock_mode_of(
     mode: zlock_client::api::LockMode,
     permits: Option<u32>,
@@ -114,7 +114,7 @@ pub(crate) fn lock_mode_of(
             if let Some(max) = permits_max.filter(|max| wanted > *max) {
                 return Err(Problem::bad("permits", format!("{wanted} of them, and permits_max is {max}")));
             }
-            // Without `permits_max`, the setting of the lock counts.
+            // 0 stands for the lock's own setting of `permits_max`.
             (LockMode::Lease { permits: wanted, limit: permits_max.unwrap_or(0) }, (Some(wanted), permits_max))
         }
     };
@@ -126,7 +126,7 @@ pub(crate) fn lock_mode_of(
 
 /// Parses the name of a lock mode.
 pub(crate) fn parse_lock_mode(text: &str) -> Result<zlock_client::api::LockMode, Problem> {
-    // The names are those of JSON, so that there is one list of them.
+    // The names in the query are those in JSON, so serde's list is used.
     let mode = serde_json::from_value(text.into());
     mode.map_err(|_| Problem::bad("mode", "exclusive, read, write, election or semaphore"))
 }
@@ -149,7 +149,7 @@ pub(crate) fn lock_mode(mode: LockMode) -> zlock_client::api::LockMode {
     }
 }
 
-/// Converts the facts about a client; `None` where all are unknown.
+/// Converts what is known about a client; `None` if that is nothing.
 pub(crate) fn client(client: &znode::ClientInfo) -> Option<zlock_client::api::ClientInfo> {
     let known = || zlock_client::api::ClientInfo {
         host: client.host.clone(),
@@ -170,8 +170,8 @@ pub(crate) fn actor(actor: &znode::Actor) -> Option<zlock_client::api::Actor> {
     (*actor != znode::Actor::default()).then(known)
 }
 
-/// Converts a contender, for a request that may not read all of it: the label is the lock node's
-/// data, and the client's address is shown to readers of that data.
+/// Converts a contender. Its label is the lock node's data, so the label and the client's details
+/// are left out if the request may not read the lock node.
 pub(crate) fn shown_contender(
     identities: &[Identity],
     state: &State,
@@ -206,7 +206,7 @@ pub(crate) fn shown_contender(
     }
 }
 
-/// Permission letters of ZooKeeper's command line, in its order.
+/// Permission letters as ZooKeeper's command line writes them, in its order.
 const PERMS: [(char, u32); 5] =
     [('c', znode::CREATE), ('d', znode::DELETE), ('r', znode::READ), ('w', znode::WRITE), ('a', znode::ADMIN)];
 
@@ -220,11 +220,11 @@ pub(crate) fn acl(entries: Vec<AclEntry>) -> Result<Vec<Acl>, Problem> {
     entries.into_iter().map(entry).collect()
 }
 
-/// Parses an ACL from the query: the JSON of a body, or `world:anyone:cdrwa,digest:user:hash:r`,
-/// where no id has a comma. The scheme ends at the first colon of an entry, and the permissions
-/// follow the last.
+/// Parses an ACL from the query: a JSON list, or `world:anyone:cdrwa,digest:user:hash:r` if no id
+/// contains a comma. In an entry, the scheme ends at the first colon, and the permissions follow
+/// the last colon.
 pub(crate) fn parse_acl(text: &str) -> Result<Vec<Acl>, Problem> {
-    // No scheme begins with a bracket.
+    // A bracket begins a JSON list, because schemes have none.
     if text.starts_with('[') {
         let entries = serde_json::from_str(text);
         return acl(entries.map_err(|error| Problem::bad("acl", format!("not a JSON list of entries: {error}")))?);
@@ -248,7 +248,7 @@ fn perms(letters: &str) -> Result<u32, Problem> {
     })
 }
 
-/// Converts a revocation for readers of the lock, with the actor that asked.
+/// Converts a request to give a ticket up, with the client that made it, for readers of the lock.
 pub(crate) fn shown_revocation(revocation: Revocation) -> RevokeRequest {
     let by = actor(&revocation.by).map(Box::new);
     RevokeRequest { by, ..revocation_request(revocation) }

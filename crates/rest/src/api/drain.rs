@@ -1,4 +1,5 @@
-//! `/v1/admin/drain`: keeps new clients off a running node for a while.
+//! `/v1/admin/drain`: makes a running node give up leadership and report itself as not ready, so
+//! that balancers send no new clients.
 
 use axum::http::StatusCode;
 use tracing::info;
@@ -19,8 +20,8 @@ pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
     Ok(told(&call))
 }
 
-/// Drains this node: another node leads, and this one is not ready, until the drain ends or the
-/// node stops.
+/// Drains this node: it passes leadership on and reports itself as not ready, until the drain ends
+/// or the node stops.
 #[utoipa::path(put, path = "/v1/admin/drain", operation_id = "adminDrainBegin", tag = "admin",
     responses((status = 200, description = "It is drained", body = Drain, example = json!({"node_id": 1,
         "draining": true, "leads": false, "leader": 2}))))]
@@ -32,7 +33,7 @@ pub(crate) async fn begin(operator: Operator, mut call: Call) -> Answer {
     Ok(told(&call))
 }
 
-/// Ends the drain.
+/// Ends the drain of this node.
 #[utoipa::path(delete, path = "/v1/admin/drain", operation_id = "adminDrainEnd", tag = "admin",
     responses((status = 200, description = "It is drained no more", body = Drain, example = json!({"node_id": 1,
         "draining": false, "leads": false, "leader": 2}))))]

@@ -1,9 +1,9 @@
-//! `/v1/elections`: a lock whose holder leads, and the leader's value.
+//! `/v1/elections`: elections, each a lock whose holder is the leader and can publish a value.
 //!
-//! A campaign is an acquire under the name that Curator's LeaderLatch gives. The value that a
-//! leader proclaims is the data of its lock node. Observers see the present leader and its latest
-//! value. An observer that continues with `upto` of its last answer misses only leaders that have
-//! left before its next look.
+//! A campaign is an acquire whose lock node has a name like those of Curator's LeaderLatch. The
+//! leader's value is the data of its lock node. Observers see the present leader and its latest
+//! value. An observer that passes `upto` of its last answer as `since` misses only leaders that
+//! came and went between two of its requests.
 
 use axum::http::StatusCode;
 use bytes::Bytes;
@@ -47,7 +47,7 @@ pub(crate) const ROUTES: &[Route] = &[
 
 const ROUTE: &str = "/v1/elections";
 
-/// Enters the election, and waits to lead for as long as `wait` says.
+/// Enters the election, and waits to lead for at most the time in `wait`.
 #[utoipa::path(post, path = "/v1/elections/{*path}", operation_id = "electionsCampaign", tag = "elections",
     params(("path" = PathInUrl, Path, example = "boss", description = "slashes plain or encoded"),
         ("wait" = Option<Millis>, Query, example = "30s", description = "0, the default, is a try"),
@@ -67,7 +67,7 @@ pub(crate) async fn campaign(call: Call) -> Answer {
     enter(call, ROUTE, Some(LockMode::Latch)).await
 }
 
-/// Replaces the leader's value. Refused unless the session leads.
+/// Replaces the leader's value. Refused unless the request's session leads.
 #[utoipa::path(put, path = "/v1/elections/{*path}", operation_id = "electionsProclaim", tag = "elections",
     params(("path" = PathInUrl, Path, example = "boss", description = "slashes plain or encoded"),
         ("ticket" = Option<ZnodePath>, Query, description = "the leader's lock node, with its fencing_token"),
@@ -80,7 +80,7 @@ pub(crate) async fn proclaim(WithBody(mut call): WithBody) -> Answer {
     let (ticket, token) = named(&mut call, &path).await?;
     let data_max = call.door.replica.state().limits().data_bytes_max as usize;
     let (data, _permit): (Bytes, _) = call.body(data_max.min(call.door.config.body_bytes_max)).await?;
-    // The log decides whether the session still leads.
+    // The Raft log checks this guard, and so whether the session still leads.
     let leads = LockGuard { lock: path, token };
     match call.caller.guard.replace(leads.clone()) {
         Some(given) if given.lock != leads.lock => {
@@ -104,7 +104,7 @@ pub(crate) async fn proclaim(WithBody(mut call): WithBody) -> Answer {
     Ok(json(StatusCode::OK, zxid, &set))
 }
 
-/// Gives leadership up: the next candidate leads.
+/// Gives leadership up, to the next candidate.
 #[utoipa::path(delete, path = "/v1/elections/{*path}", operation_id = "electionsResign", tag = "elections",
     params(("path" = PathInUrl, Path, example = "boss", description = "slashes plain or encoded")),
     responses((status = 200, description = "Resigned", body = Release, example = json!({"holds": 0,
@@ -120,7 +120,7 @@ pub(crate) async fn resign(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &Release { holds, zxid: zxid.0 }))
 }
 
-/// Converts a problem about the leader's ticket, which may have gone meanwhile.
+/// Turns a problem about a missing lock node of the leader into a 410.
 fn of_leader(call: &Call, problem: Problem, ticket: &ZPath) -> Problem {
     history::of_ticket(problem, &call.identities, &call.door.replica.state(), ticket)
 }
@@ -138,7 +138,8 @@ pub(crate) async fn observe(mut call: Call) -> Answer {
     let path = call.lock_path(ROUTE)?;
     let wait = Wait::take(&mut call)?;
     let since = call.query.take("since")?;
-    // The state is at least as new as that of the client's last answer, from any node.
+    // With `Zlock-Min-Zxid`, this state is not older than the client's last answer, whichever node
+    // gave it.
     let state = call.read().await?;
     std::mem::take(&mut call.query).finish()?;
     let view = |state: &State| view(&call.identities, state, &path);
@@ -148,7 +149,7 @@ pub(crate) async fn observe(mut call: Call) -> Answer {
     };
     let (election, zxid) = match wait.until(&call, state, step).await? {
         (Some(election), zxid) => (election?, zxid),
-        // Without news in time, this is the view that the client knows.
+        // The wait ended without a change, so this is the view that the client has already.
         (None, _) => {
             let state = call.door.replica.state();
             (view(&state)?, state.last_zxid())
@@ -158,7 +159,8 @@ pub(crate) async fn observe(mut call: Call) -> Answer {
 }
 
 fn view(identities: &[Identity], state: &State, path: &ZPath) -> Result<Election, Problem> {
-    // Access is checked at each read, because a wait may have begun before the znode existed.
+    // Access is checked for each state, because the znode may be created or get another ACL during
+    // the wait.
     check_readable(identities, state, path)?;
     let contenders = lock::queue(state, path, 0, 0).map_or(0, |queue| queue.contenders);
     let Some(leader) = lock::holder(state, path)? else {
@@ -182,7 +184,7 @@ fn view(identities: &[Identity], state: &State, path: &ZPath) -> Result<Election
     })
 }
 
-/// Returns the watch that fires first when the leader or its value changes.
+/// Returns the watch for the next change of the leader or its value.
 fn to_watch(state: &State, path: &ZPath) -> WatchKey {
     match lock::holder(state, path) {
         Ok(Some(leader)) => WatchKey::Node(leader.ticket),
@@ -190,7 +192,8 @@ fn to_watch(state: &State, path: &ZPath) -> WatchKey {
     }
 }
 
-/// Returns the leader's lock node and token, from the request or looked up.
+/// Returns the leader's lock node and token: those in the request, or else those of the present
+/// leader.
 async fn named(call: &mut Call, path: &ZPath) -> Result<(ZPath, FencingToken), Problem> {
     let (ticket, token) = (call.query.take("ticket")?, call.query.get("fencing_token")?);
     match (ticket, token) {
@@ -201,9 +204,9 @@ async fn named(call: &mut Call, path: &ZPath) -> Result<(ZPath, FencingToken), P
             let ticket = ZPath::parse(&ticket).ok().filter(|ticket| ticket.parent().as_ref() == Some(path));
             let ticket = ticket.ok_or_else(|| Problem::bad("ticket", "not a lock node of this election"))?;
             let token = FencingToken(token);
-            // A lock node keeps its owner and token for as long as it exists, so a session refused
-            // here never led with it. The log decides about a missing lock node, as this may be a
-            // retry.
+            // A lock node never changes its owner and token, so a session refused here never led
+            // with them. The Raft log decides about a missing lock node, because this may be a
+            // retry of a request that was applied.
             let state = call.door.replica.read(Consistency::Linearizable, call.door.read_deadline()).await?;
             if state.node(&ticket).is_some() && !leads(&state, &ticket, session, token) {
                 return Err(Problem::from(Error::LockNotHeld).at(path, state.last_zxid()));
@@ -219,7 +222,7 @@ fn leads(state: &State, ticket: &ZPath, session: SessionId, token: FencingToken)
     holds && state.owner_of(ticket) == Some(session)
 }
 
-/// Looks the leader up, and checks that the session of the request owns its ticket.
+/// Looks the leader up, and checks that the request's session owns its lock node.
 async fn own_leadership(call: &mut Call, path: &ZPath) -> Result<QueueEntry, Problem> {
     std::mem::take(&mut call.query).finish()?;
     let credential = call.caller.session()?;

@@ -1,5 +1,5 @@
-//! Ephemeral znodes whose names the requests give, each made by one entry of the log: members of
-//! groups and simple locks.
+//! Ephemeral znodes whose names the requests give: members of groups and simple locks. One log
+//! entry checks and creates such a znode.
 
 use znode::{Create, CreateMode, Ensure, Error, Op, Reply, Stat, ZPath, ZnodeOp, Zxid};
 
@@ -7,15 +7,15 @@ use crate::api::history;
 use crate::problem::Problem;
 use crate::request::call::Call;
 
-/// Creates the znode, unless the session has it already. Returns the zxid of the decision, and the
-/// znode's stat there.
+/// Creates an ephemeral znode of the request's session, unless the session has it already. Returns
+/// the zxid of the log entry, and the znode's stat at that zxid.
 ///
 /// # Errors
-/// 409 `node-exists` when another session's or owner's znode is there; 410 `ticket-gone` when a
-/// retry with a key finds that the znode has gone since.
+/// 409 `node-exists` when the znode belongs to another session or owner; 410 `ticket-gone` when
+/// this is a retry with an idempotency key, and the znode of the first try has been deleted since.
 pub(crate) async fn ensure(call: &Call, path: &ZPath, data: Vec<u8>, ensure: Ensure) -> Result<(Zxid, Stat), Problem> {
     let parent = path.parent().ok_or_else(|| Problem::bad("path", "the root is there already"))?;
-    // The ACL is empty, so that the znode has that of its directory.
+    // With an empty ACL, the znode has the ACL of its parent.
     let (mode, acl) = (CreateMode::Ephemeral, Vec::new());
     let create = Create { data, mode, acl, ensure, ..Create::new(parent, path.name()) };
     match call.propose(Op::Znode(ZnodeOp::Create(create))).await {
@@ -26,7 +26,7 @@ pub(crate) async fn ensure(call: &Call, path: &ZPath, data: Vec<u8>, ensure: Ens
     }
 }
 
-/// Returns the problem of a request whose znode has gone since (410).
+/// Returns the problem (410) of a request whose znode has been deleted.
 pub(crate) fn gone(call: &Call, path: &ZPath, zxid: Option<Zxid>) -> Problem {
     let state = call.door.replica.state();
     history::ticket_gone(&state, path, zxid.unwrap_or(state.last_zxid()))

@@ -1,9 +1,9 @@
-//! `GET /v1/fence`: tells whether a fencing token is a present holder's, by a status that proxies
-//! understand. nginx's `auth_request` lets a request pass for 2xx, Envoy's `ext_authz` for 200
-//! alone; both refuse it for 403.
+//! `GET /v1/fence`: tells proxies, by the status, whether a fencing token belongs to a present
+//! holder of a lock. nginx's `auth_request` lets a request pass for any 2xx, and Envoy's
+//! `ext_authz` for 200 only; both refuse a request for 403.
 //!
-//! The answer does not wait for the body: nginx announces the length of the body of the request in
-//! question, and sends no body, unless it is configured to leave that header out.
+//! The answer is sent without waiting for a body: unless nginx is configured otherwise, it copies
+//! the `Content-Length` of the client's request, and sends no body.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[Route { problems: &[&[Fenced]], ..route!(check) }];
 
-/// Checks that a token is a present holder's: 204, else 403.
+/// Checks whether a token belongs to a present holder: 204 if so, else 403.
 #[utoipa::path(get, path = "/v1/fence", operation_id = "fenceCheck", tag = "locks",
     params(("path" = ZnodePath, Query, example = "/team/x", description = "the lock"),
         ("fencing_token" = Option<String>, Query, max_length = 64,
@@ -44,41 +44,41 @@ pub(crate) async fn check(WithBody(mut call): WithBody) -> Answer {
     answer(&call.door, &asker, StatusCode::NO_CONTENT, &lock, token.as_deref()).await
 }
 
-/// Checks a token for a proxy, such as Envoy, that asks with the method and the path of the request
-/// in question, behind `/v1/fence`: 200 if the token is a present holder's, else 403.
+/// Checks a token for a proxy, such as Envoy, that sends the method and path of its client's
+/// request behind `/v1/fence`: 200 if the token belongs to a present holder, else 403.
 ///
-/// The lock, the token and the proxy's own credentials are in headers of their own. The path, the
-/// query, the body and all other headers, including `Authorization` and `Origin`, belong to the
-/// request in question, and are for the service behind the proxy.
+/// Headers of their own have the lock, the token and the proxy's credentials. The path, the query,
+/// the body and all other headers, including `Authorization` and `Origin`, belong to the client's
+/// request, and are meant for the service behind the proxy.
 pub(crate) async fn check_behind(State(door): State<Arc<Door>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    // With two values, the proxy may have set one, and its client the other.
+    // Two values are refused: one may be the proxy's, and one its client's.
     let lock = once(&parts.headers, headers::FENCE_LOCK)?;
     let lock =
         lock.ok_or_else(|| Problem::bad(headers::FENCE_LOCK, "it is missing: name the lock that is to be held"))?;
     let lock = paths::parse(headers::FENCE_LOCK, lock)?;
-    // Two tokens, or a token that is no text, count as no token: the proxy passes on what its
-    // client sent.
+    // Two tokens, or one that is no ASCII text, count as no token, because the proxy passes on what
+    // its client sent.
     let token = once(&parts.headers, headers::FENCING_TOKEN).ok().flatten();
     let super_digest = &door.config.super_digest;
     let identities = identities(headers::FENCE_AUTHORIZATION, &parts.extensions, &parts.headers, super_digest)?;
-    // The body is read meanwhile: an answer given while the proxy still sends would be lost with
-    // the connection.
+    // The body is read in parallel: if the connection were closed while the proxy still sends, the
+    // answer would be lost.
     let asker = Asker { identities: &identities, session: None };
     let answered = answer(&door, &asker, StatusCode::OK, &lock, token);
     tokio::join!(answered, pass_over(body)).0
 }
 
-/// Client that asks about a token. A session may ask about its own ticket even if it may not read
-/// the lock.
+/// Client that asks about a token. A session may ask about its own ticket even without read access
+/// to the lock.
 struct Asker<'a> {
     identities: &'a [Identity],
     session: Option<Credential>,
 }
 
 async fn answer(door: &Door, asker: &Asker<'_>, pass: StatusCode, lock: &ZPath, token: Option<&str>) -> Answer {
-    // A missing or malformed token comes from the proxy's client, and so is a token that holds
-    // nothing, not an error of the proxy.
+    // A missing or malformed token is an error of the proxy's client, so it is answered like a
+    // token that holds no lock.
     let plain = token.filter(|token| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_digit()));
     let token = plain.and_then(|token| token.parse().ok()).map(FencingToken);
     let read = door.replica.read(Consistency::Linearizable, door.read_deadline()).await;
@@ -99,7 +99,7 @@ async fn answer(door: &Door, asker: &Asker<'_>, pass: StatusCode, lock: &ZPath, 
     Err(Problem::new(ProblemType::Fenced, detail).at(lock, zxid))
 }
 
-/// Turns a failed read into 503, which a proxy does not take for a refusal.
+/// Turns a failed read into 503, which proxies distinguish from a refusal.
 fn cannot_tell(problem: Problem) -> Problem {
     Problem::unavailable(format!("whether the lock is held cannot be told: {}", problem.detail), 1_000)
 }

@@ -1,7 +1,7 @@
-//! `/v1/groups`: the present members of a group. A member is an ephemeral child, as Curator's
-//! GroupMember makes it.
+//! `/v1/groups`: groups and their present members. A member is an ephemeral child of the group's
+//! znode, as with Curator's GroupMember.
 //!
-//! A join is one entry of the log, and so is a leave.
+//! Each join and each leave is one log entry.
 
 use axum::http::StatusCode;
 use replica::{Step, WatchKey};
@@ -60,7 +60,7 @@ pub(crate) async fn leave(mut call: Call) -> Answer {
     call.caller.session()?;
     let path = call.path(ROUTE)?;
     let own = member(&mut call, &path)?;
-    // A release needs no permission by ACL: the znode is the session's own.
+    // Unlike a delete, a release needs no permission in an ACL, because the session owns the znode.
     let zxid = match call.propose(Op::Release { ticket: own.clone().into() }).await {
         Ok((zxid, _)) => zxid,
         Err(problem) if problem.is(Error::NoNode) => problem.zxid.unwrap_or(Zxid(0)),
@@ -72,7 +72,7 @@ pub(crate) async fn leave(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &Deletion { zxid: zxid.0 }))
 }
 
-/// Lists a group. With `since`, waits until a member has joined or left after that zxid.
+/// Lists a group. With `since`, waits until a member joins or leaves after that zxid.
 #[utoipa::path(get, path = "/v1/groups/{*path}", operation_id = "groupsList", tag = "groups",
     params(("path" = PathInUrl, Path, example = "workers", description = "slashes plain or encoded"),
         ("page_size" = Option<u64>, Query, minimum = 1), ("after" = Option<String>, Query, max_length = 255),
@@ -93,7 +93,7 @@ pub(crate) async fn list(mut call: Call) -> Answer {
         true => Step::Watch(WatchKey::Children(path.clone())),
         false => Step::Ready(()),
     };
-    // The list is shown as it is when the wait ends without a change.
+    // The list is answered even if the wait ends without a change.
     wait.until(&call, state, step).await?;
     let page = move |call: &Call, state: &State| {
         Ok(json(StatusCode::OK, state.last_zxid(), &page(&call.identities, state, &path, &after, page_size)?))
@@ -107,13 +107,14 @@ fn member(call: &mut Call, path: &ZPath) -> Result<ZPath, Problem> {
     path.child(&name).map_err(|_| Problem::bad("member", "not the name of a znode"))
 }
 
-/// Returns the zxid at which a member last joined or left.
+/// Returns the zxid at which a member last joined or left; 0 for a group without a znode.
 fn changed(state: &State, path: &ZPath) -> u64 {
     state.node(path).map_or(0, |node| node.stat().pzxid.0)
 }
 
 fn page(identities: &[Identity], state: &State, path: &ZPath, after: &str, page_size: usize) -> Result<Group, Problem> {
-    // Access is checked at each read, because a wait may have begun before the znode existed.
+    // Access is checked for each state, because the znode may be created or get another ACL during
+    // the wait.
     check_readable(identities, state, path)?;
     let mut group = Group {
         path: path.as_str().into(),
@@ -122,7 +123,7 @@ fn page(identities: &[Identity], state: &State, path: &ZPath, after: &str, page_
         upto: changed(state, path),
         cursor: None,
     };
-    // A group that no member has joined is empty.
+    // A group without a znode has no members.
     let Ok(names) = state.children_from(path, after) else { return Ok(group) };
     for name in names {
         if group.members.len() == page_size {

@@ -1,5 +1,5 @@
-//! `/readyz` and `/health/*`: fitness of the node for clients, for balancers. `/v1/cluster/health`:
-//! health of the cluster.
+//! `/readyz` and `/health/*`: tell balancers whether to send clients to this node.
+//! `/v1/cluster/health`: shows the health of the cluster.
 
 use std::borrow::Cow;
 
@@ -18,12 +18,12 @@ pub(crate) const ROUTES: &[Route] = &[route!(ready), route!(leader), route!(vote
 
 words!(CheckName, CHECKS);
 
-/// Status of a node that could serve, but sends clients elsewhere.
+/// Status of a node that could serve clients, and is being drained or stopped.
 const DRAINING: &str = "draining";
-/// The names of all conditions of `/readyz`.
+/// Names of all conditions of `/readyz`.
 const CHECKS: [&str; 7] = ["alive", "recovered", "disk", "quorum", "lag", "space", "drain"];
 
-/// One condition of `/readyz`. A failure has the status that clients see, and the reason.
+/// One condition of `/readyz`. A failed condition has the status that clients see, and the reason.
 struct Condition {
     name: &'static str,
     failure: Option<(&'static str, Cow<'static, str>)>,
@@ -43,7 +43,7 @@ fn conditions(door: &Door, lag_max: Option<u64>) -> Vec<Condition> {
     of_node.chain([Condition { name: "drain", failure: drains }]).collect()
 }
 
-/// Returns `ready`, or the reason for which clients should use another node.
+/// Returns `ready`, or the status of the most important failed condition.
 pub(crate) fn readiness(door: &Door) -> &'static str {
     first_failure(&conditions(door, None), &[])
 }
@@ -92,7 +92,7 @@ pub(crate) async fn ready(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &zlock_client::api::Readiness { status: status.into() }))
 }
 
-/// Writes one line for each condition, in the form of Kubernetes and etcd.
+/// Writes one line for each condition, in the format of Kubernetes and etcd.
 fn lines(door: &Door, is_ready: bool, conditions: &[Condition], excluded: &[String]) -> Response {
     let line = |condition: &Condition| match &condition.failure {
         _ if excluded.iter().any(|name| name == condition.name) => format!("[ ]{} excluded\n", condition.name),
@@ -107,7 +107,7 @@ fn status(good: bool) -> StatusCode {
     if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
 
-/// Answers by status alone whether the node is ready and has the role.
+/// Answers 200 if the node is ready and has the role, else 503, with an empty body.
 fn with_role(mut call: Call, has_it: impl FnOnce(Role) -> bool) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let is_ready = readiness(&call.door) == Readiness::Ready.as_str();
@@ -115,7 +115,7 @@ fn with_role(mut call: Call, has_it: impl FnOnce(Role) -> bool) -> Answer {
     Ok(empty(status(is_ready && has_it(replica.status().role)), replica.state().last_zxid()))
 }
 
-/// Tells whether the node leads, and clients may be sent to it.
+/// Tells whether the node is the leader and ready for clients.
 #[utoipa::path(get, path = "/health/leader", operation_id = "healthLeader", tag = "node",
     responses((status = 200, description = "It is so. The body is empty, as it is with 503; HEAD and OPTIONS too"),
         (status = 503, description = "It is not so, and the body is empty; or the node cannot answer.",
@@ -124,7 +124,7 @@ pub(crate) async fn leader(call: Call) -> Answer {
     with_role(call, |role| role == Role::Leader)
 }
 
-/// Tells whether the node has a vote, and clients may be sent to it.
+/// Tells whether the node has a vote and is ready for clients.
 #[utoipa::path(get, path = "/health/voter", operation_id = "healthVoter", tag = "node",
     responses((status = 200, description = "It is so. The body is empty, as it is with 503; HEAD and OPTIONS too"),
         (status = 503, description = "It is not so, and the body is empty; or the node cannot answer.",
@@ -133,7 +133,7 @@ pub(crate) async fn voter(call: Call) -> Answer {
     with_role(call, |role| matches!(role, Role::Leader | Role::Follower | Role::Candidate))
 }
 
-/// Tells whether clients may be sent to the node, in any role.
+/// Tells whether the node is ready for clients, in any role.
 #[utoipa::path(get, path = "/health/serving", operation_id = "healthServing", tag = "node",
     responses((status = 200, description = "It is so. The body is empty, as it is with 503; HEAD and OPTIONS too"),
         (status = 503, description = "It is not so, and the body is empty; or the node cannot answer.",
@@ -142,8 +142,8 @@ pub(crate) async fn serving(call: Call) -> Answer {
     with_role(call, |_| true)
 }
 
-/// Shows whether the cluster is healthy, and how many more voters it can lose. The leader knows of
-/// all members; another node knows of itself and the leader.
+/// Shows whether the cluster is healthy, and how many more voters it can lose. The leader shows all
+/// members; another node shows only itself and the leader.
 #[utoipa::path(get, path = "/v1/cluster/health", operation_id = "nodeClusterHealth", tag = "node",
     responses((status = 200, description = "As this node knows it", body = ClusterHealth,
         example = json!({"node_id": 3, "leader": 3, "healthy": true, "failure_tolerance": 1, "voters": 3,

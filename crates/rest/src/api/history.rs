@@ -1,4 +1,5 @@
-//! `/v1/history/{path}`, and other answers about ended tickets and sessions.
+//! `/v1/history/{path}`: ended tickets of a lock. Also the problems about tickets and sessions that
+//! have ended.
 
 use axum::http::StatusCode;
 use zlock_client::api::{End, EndCause, EndedTicket, LockHistory, PathInUrl, ProblemType};
@@ -14,7 +15,7 @@ use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[Route { reads: true, ..route!(look) }];
 
-/// Shows the tickets of a lock that ended last.
+/// Shows the tickets of a lock that ended most recently.
 #[utoipa::path(get, path = "/v1/history/{*path}", operation_id = "historyLook", tag = "locks",
     params(("path" = PathInUrl, Path, example = "team/x", description = "slashes plain or encoded"),
         ("page_size" = Option<u64>, Query, minimum = 1, description = "tickets in the answer")),
@@ -37,12 +38,13 @@ pub(crate) async fn look(mut call: Call) -> Answer {
     call.page(page).await
 }
 
-/// Checks that the request may read a lock's past, whether its directory exists or not.
+/// Checks whether the request may read a lock's history, even if the lock's directory no longer
+/// exists.
 fn check_readable(identities: &[Identity], state: &State, lock: &ZPath) -> Result<(), Problem> {
     if lock::may_read_history(state, lock, identities) { Ok(()) } else { Err(forbidden(state, lock)) }
 }
 
-/// Returns a lock's past: the last `page_size` tickets that ended.
+/// Returns a lock's history: the last `page_size` tickets that ended.
 fn history(state: &State, lock: &ZPath, page_size: usize) -> LockHistory {
     let history = lock::history(state, lock, page_size);
     LockHistory {
@@ -53,7 +55,7 @@ fn history(state: &State, lock: &ZPath, page_size: usize) -> LockHistory {
 
 fn ended_ticket(lock: &ZPath, past: &lock::EndedTicket) -> EndedTicket {
     EndedTicket {
-        // A former child's name is valid.
+        // The name was that of a child, so it is valid.
         ticket: lock.child(&past.name).ok().map(|path| path.as_str().into()),
         mode: convert::lock_mode(past.mode),
         session: past.session.0,
@@ -70,7 +72,7 @@ fn ended_ticket(lock: &ZPath, past: &lock::EndedTicket) -> EndedTicket {
     }
 }
 
-/// Converts the end of a ticket, without the client that caused it.
+/// Converts the way a ticket ended, without the client that ended it.
 fn ended(past: &lock::EndedTicket) -> End {
     let how = match past.end {
         lock::TicketEnd::Released => EndCause::Released,
@@ -84,7 +86,8 @@ fn ended(past: &lock::EndedTicket) -> End {
     End { how, zxid: past.ended.zxid.0, at_ms: past.ended.time_ms, by: None }
 }
 
-/// Returns the problem of a ticket that has gone (410), with the reason if the lock remembers it.
+/// Returns the problem (410) of a ticket that has ended, with the way it ended if the lock's
+/// history still has it.
 pub(crate) fn ticket_gone(state: &State, ticket: &ZPath, zxid: Zxid) -> Problem {
     let history = ticket.parent().map(|lock| lock::history(state, &lock, usize::MAX)).unwrap_or_default();
     let problem = Problem::ticket_gone(ticket, zxid);
@@ -94,8 +97,8 @@ pub(crate) fn ticket_gone(state: &State, ticket: &ZPath, zxid: Zxid) -> Problem 
     }
 }
 
-/// Returns the problem of [`ticket_gone`] for a request of any session. The reason is a part of the
-/// lock's past, so only readers of the past get it.
+/// Returns the problem (410) of a ticket that has ended, for a request of any session. The way it
+/// ended is part of the lock's history, so only requests that may read the history get it.
 pub(crate) fn ticket_gone_for(identities: &[Identity], state: &State, ticket: &ZPath) -> Problem {
     let zxid = state.last_zxid();
     let readable = ticket.parent().is_some_and(|lock| lock::may_read_history(state, &lock, identities));
@@ -106,13 +109,14 @@ pub(crate) fn ticket_gone_for(identities: &[Identity], state: &State, ticket: &Z
     problem.because("there is no such ticket: it was released or withdrawn, its session ended, or it never was")
 }
 
-/// Replaces a problem about a missing znode by that of a ticket that has gone (410).
+/// Replaces a problem about a missing znode by the problem (410) of a ticket that has ended. Other
+/// problems are returned unchanged.
 pub(crate) fn of_ticket(problem: Problem, identities: &[Identity], state: &State, ticket: &ZPath) -> Problem {
     if problem.is(znode::Error::NoNode) { ticket_gone_for(identities, state, ticket) } else { problem }
 }
 
-/// Returns the problem of a session that is not open: 410 with its end while that is remembered,
-/// else 404.
+/// Returns the problem of a session that is not open: 410 with the way it ended while the state
+/// remembers it, else 404.
 pub(crate) fn no_session(identities: &[Identity], state: &State, id: SessionId) -> Problem {
     let problem = match state.ended_session(id) {
         Some(session) => {
@@ -139,8 +143,8 @@ pub(crate) fn no_session(identities: &[Identity], state: &State, id: SessionId) 
     problem.since(state.last_zxid())
 }
 
-/// Tells whether the request may know the client of an ended session. Access to the past of the
-/// session's locks decides, as its znodes are gone.
+/// Tells whether the request may know the client of an ended session. The session's znodes are
+/// deleted, so the access to the history of its locks decides.
 fn shows_client(identities: &[Identity], state: &State, session: &lock::EndedSession) -> bool {
     let is_super = identities.iter().any(|identity| identity.scheme == SUPER);
     is_super || lock::may_read_of_ended(state, session, identities)

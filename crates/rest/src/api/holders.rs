@@ -1,4 +1,4 @@
-//! Present holders of a lock, for the answer to a request that does not get the lock or does not
+//! Present holders of a lock, for the answer to a request that did not get the lock or does not
 //! hold it.
 
 use zlock_client::api::{Contender, ProblemType, SimpleHolder};
@@ -9,14 +9,16 @@ use crate::api::convert;
 use crate::problem::Problem;
 use crate::request::access::shows;
 
-/// Finds the lock's first holder, if the request may read the lock.
+/// Returns the lock's first holder; `None` for a free lock, or if the request may not read the
+/// lock.
 fn first(identities: &[Identity], state: &State, lock: &ZPath) -> Option<Contender> {
     let readable = shows(identities, state, lock);
     let holder = lock::holder(state, lock).ok().flatten().filter(|_| readable)?;
     Some(convert::shown_contender(identities, state, holder))
 }
 
-/// Adds the present holder of the ticket's lock to a failed wait or try.
+/// Adds the present holder of the ticket's lock to the problem `not-acquired`. Other problems are
+/// returned unchanged.
 pub(crate) fn explained(
     problem: Problem,
     identities: &[Identity],
@@ -42,7 +44,7 @@ pub(crate) fn explained(
     }
 }
 
-/// Returns the beginning and the end of a refusal's text.
+/// Returns the beginning and the end of the text of `not-acquired`.
 fn frame(wait_ms: u64) -> (&'static str, &'static str) {
     match wait_ms {
         0 => ("", "nothing is left of the try"),
@@ -52,10 +54,11 @@ fn frame(wait_ms: u64) -> (&'static str, &'static str) {
 
 /// Largest number of holders of one lock that a text names.
 const NAMED_MAX: usize = 3;
-/// Number of contenders of one lock that are searched for holders to name.
+/// Number of contenders at the front of a queue among which holders are searched.
 const LOOKS_MAX: usize = 16;
 
-/// Adds to a failed multi-lock the first of its locks that is held by now, with its holders.
+/// Adds to the problem `not-acquired` of a multi-lock the first of its locks that is held in a
+/// conflicting mode, with the holders of that lock.
 pub(crate) fn explained_all(
     problem: Problem,
     identities: &[Identity],
@@ -79,7 +82,7 @@ pub(crate) fn explained_all(
         return problem.because(&format!("{begins}{why}; {ends}"));
     };
     let locks_more = in_the_way.count();
-    // These share the lock with the first holder.
+    // Further holders, which share the lock with the first one.
     let page = lock::queue(state, lock, 0, LOOKS_MAX).map(|queue| queue.entries).unwrap_or_default();
     let others: Vec<_> = page.into_iter().filter(|entry| entry.held && entry.ticket != first.ticket).collect();
     let first = convert::shown_contender(identities, state, first);
@@ -99,13 +102,13 @@ pub(crate) fn explained_all(
     problem.because(&format!("{words}; {ends}")).held_by(first)
 }
 
-/// Tells whether the lock-delay of an expired holder keeps others out.
+/// Tells whether the lock-delay of an expired holder blocks the lock.
 fn lingers(state: &State, lock: &ZPath) -> bool {
     let page = lock::queue(state, lock, 0, 1);
     page.is_ok_and(|queue| queue.entries.iter().any(|entry| entry.lingers_until_ms.is_some()))
 }
 
-/// Finds the lock's first holder, if an acquire of this mode conflicts with it.
+/// Returns the lock's first holder, if an acquire in `mode` conflicts with it.
 fn conflicting(state: &State, lock: &ZPath, mode: LockMode) -> Option<QueueEntry> {
     let holder = lock::holder(state, lock).ok().flatten()?;
     let permits = lock::queue(state, lock, 0, 0).ok().and_then(|queue| queue.permits);
@@ -119,7 +122,7 @@ fn conflicting(state: &State, lock: &ZPath, mode: LockMode) -> Option<QueueEntry
     (!shares).then_some(holder)
 }
 
-/// Adds the present holder, for a session that does not hold the lock.
+/// Adds the present holder to the problem of a session that does not hold the lock.
 pub(crate) fn not_holder(problem: Problem, identities: &[Identity], state: &State, lock: &ZPath) -> Problem {
     let is_held = first(identities, state, lock);
     let words = match &is_held {
@@ -136,7 +139,8 @@ pub(crate) fn not_holder(problem: Problem, identities: &[Identity], state: &Stat
     }
 }
 
-/// Explains that the ticket belongs to another session, or to no session.
+/// Explains the problem `not-owner`: the ticket belongs to another session, or the znode to no
+/// session.
 pub(crate) fn not_owner(problem: Problem, owner: Option<SessionId>) -> Problem {
     match owner {
         Some(owner) => problem.because(&format!("the ticket belongs to session {owner}, not to this one")),
@@ -147,8 +151,8 @@ pub(crate) fn not_owner(problem: Problem, owner: Option<SessionId>) -> Problem {
     }
 }
 
-/// Formats a holder: `session 12 "nightly" (web-1, pid 71, backup, 10.0.0.7) for 12 s, with token
-/// 15`.
+/// Formats a holder, as in `session 12 "nightly" (web-1, pid 71, backup, 10.0.0.7) for 12 s, with
+/// token 15`.
 fn in_words(holder: &Contender, state: &State) -> String {
     let session = holder.session.map_or_else(|| "a znode of no session".into(), |id| format!("session {id}"));
     let named = [&holder.session_label, &holder.owner, &holder.label];
@@ -160,7 +164,7 @@ fn in_words(holder: &Contender, state: &State) -> String {
     format!("{session}{named}{client}{held}{token}")
 }
 
-/// Describes the holder of a simple lock.
+/// Describes the holder of a simple lock; `None` for a free lock.
 pub(crate) fn simple(state: &State, path: &ZPath) -> Option<SimpleHolder> {
     let node = state.node(path)?;
     let owner = node.owner();
@@ -175,7 +179,7 @@ pub(crate) fn simple(state: &State, path: &ZPath) -> Option<SimpleHolder> {
     })
 }
 
-/// Adds the present holder to a failed wait for a simple lock.
+/// Adds the present holder to the problem of a simple lock that was not acquired.
 pub(crate) fn of_simple(problem: Problem, identities: &[Identity], state: &State, path: &ZPath) -> Problem {
     match simple(state, path).filter(|_| shows(identities, state, path)) {
         Some(holder) => {

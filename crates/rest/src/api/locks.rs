@@ -1,4 +1,4 @@
-//! `/v1/locks` and `/v1/tickets`: lists, queues, and the wait for a ticket.
+//! `/v1/locks` and `/v1/tickets`: lists of locks, their queues, and waiting for a ticket.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -74,8 +74,8 @@ fn page(
     page_size: usize,
 ) -> Result<LockQueue, Error> {
     let queue = match lock::queue(state, path, after, page_size) {
-        // A free lock may have no directory: it is made with the first contender, and deleted some
-        // time after the last.
+        // A free lock may have no directory: the first contender creates it, and it is deleted some
+        // time after the last contender has left.
         Err(Error::NoNode) => {
             lock::QueuePage { contenders: 0, entries: Vec::new(), permits: None, settings: LockSettings::default() }
         }
@@ -102,7 +102,7 @@ fn page(
     })
 }
 
-/// Lists the locks that have contenders, with their queues on request.
+/// Lists the locks that have contenders (holders or waiters), with their queues on request.
 #[utoipa::path(get, path = "/v1/locks", operation_id = "locksList", tag = "locks",
     params(("prefix" = Option<ZnodePath>, Query, description = "locks at and below this path; absent: all"),
         ("page_size" = Option<u64>, Query, minimum = 1),
@@ -115,7 +115,7 @@ fn page(
         "mode": "exclusive", "session": 6, "label": "worker-7", "enqueued_at_ms": 1795248152406_u64,
         "fencing_token": ZXID + 17, "holds": 1, "granted_at_ms": 1795248152406_u64}}]}))))]
 pub(crate) async fn list(mut call: Call) -> Answer {
-    // The page shows this state or a later one.
+    // The page is made later, of this state or a newer one.
     call.read().await?;
     let page_size = call.query.page_size(call.door.config.page_max)?;
     let prefix = call.query.path("prefix")?.unwrap_or_else(ZPath::root);
@@ -141,8 +141,8 @@ fn page_of_locks(call: &Call, state: &State, listing: &LockPageQuery) -> Answer 
     let page = Page::of(lock::paths(state, prefix, after.as_ref()), page_size, is_shown);
     let mut cursor = match page.end {
         End::All => None,
-        // A cursor shows a name: the last lock shown is on the page anyway, but one that was passed
-        // over must stay hidden.
+        // A plain cursor shows a lock's name. That is fine for the last lock on the page; the name
+        // of a lock that was passed over is encrypted.
         End::Shown(last) => Some(last.as_str().into()),
         End::PassedOver(last) => Some(call.door.cursors.seal(last)?),
     };
@@ -154,7 +154,7 @@ fn page_of_locks(call: &Call, state: &State, listing: &LockPageQuery) -> Answer 
     let mut locks: Vec<LockSummary> = page.shown.iter().filter_map(|lock| summary(lock)).collect();
     if *with_queues {
         let queue = |lock: &LockSummary| {
-            // A lock that cannot be shown leaves the others.
+            // A lock whose queue cannot be shown must not fail the page.
             self::page(&call.identities, state, &ZPath::parse(&lock.path).ok()?, 0, page_size).ok()
         };
         if let Some(cut) = add_queues(&mut locks, page_size, queue) {
@@ -165,8 +165,8 @@ fn page_of_locks(call: &Call, state: &State, listing: &LockPageQuery) -> Answer 
     Ok(json(StatusCode::OK, state.last_zxid(), &LockList { locks, cursor }))
 }
 
-/// Adds the queues of a page, up to the lock at which there are `page_size` contenders. Returns
-/// this lock if the page ends with it.
+/// Adds the queues to the locks of a page, and ends the page at the lock where `page_size`
+/// contenders are reached. Returns the path of that lock if the page is cut there.
 fn add_queues(
     locks: &mut Vec<LockSummary>,
     page_size: usize,
@@ -188,7 +188,8 @@ fn contenders_of(queue: &LockQueue) -> impl Iterator<Item = &Contender> {
     queue.holders.iter().chain(&queue.lingering).chain(&queue.waiters)
 }
 
-/// Adds the time since the last heartbeats of the contenders' sessions, if this node leads.
+/// Adds the time since the last heartbeat of each contender's session. Only the leader knows these
+/// times.
 fn tell_silences(replica: &Replica, locks: &mut [LockSummary]) {
     let queues = || locks.iter().filter_map(|lock| lock.queue.as_ref());
     let mut sessions: Vec<SessionId> =
@@ -208,29 +209,29 @@ fn tell_silences(replica: &Replica, locks: &mut [LockSummary]) {
     }
 }
 
-/// Largest number of unreadable locks that one request passes over, because looking at them takes
-/// time, too.
+/// Largest number of unreadable locks that one request passes over, because checking them takes
+/// time.
 const PASSED_OVER_MAX: usize = 10_000;
 
-/// A page of locks.
+/// Locks of one page, and where the page ends.
 struct Page<'a> {
     shown: Vec<&'a ZPath>,
     end: End<'a>,
 }
 
-/// End of a page.
+/// Place where a page ends.
 enum End<'a> {
-    /// No lock follows.
+    /// At the end of the list.
     All,
-    /// The last lock on the page.
+    /// After this lock, the last one on the page.
     Shown(&'a ZPath),
-    /// A lock that was passed over.
+    /// After this lock, which is not on the page, because the request may not see it.
     PassedOver(&'a ZPath),
 }
 
 impl<'a> Page<'a> {
-    /// Collects the first `page_size` locks to be shown, and stops after passing over
-    /// [`PASSED_OVER_MAX`] other ones.
+    /// Collects the first `page_size` locks that may be shown, and stops after passing over
+    /// [`PASSED_OVER_MAX`] others.
     fn of(locks: impl Iterator<Item = &'a ZPath>, page_size: usize, is_shown: impl Fn(&ZPath) -> bool) -> Page<'a> {
         let (mut shown, mut passed_over): (Vec<&ZPath>, usize) = (Vec::new(), 0);
         for lock in locks {
@@ -255,7 +256,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Shows a ticket. Waits for as long as `wait` says until it holds, or until a client asks for it
+/// Shows a ticket. With `wait`, first waits until it holds its lock, or until a client asks for it
 /// back.
 #[utoipa::path(get, path = "/v1/tickets/{*ticket}", operation_id = "ticketsLook", tag = "locks",
     params(("ticket" = PathInUrl, Path, example = json!(TICKET),
@@ -280,13 +281,13 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
         Error::NoNode => history::ticket_gone_for(&call.identities, &state, &ticket),
         error => Problem::from(error).at(&ticket, zxid),
     })?;
-    // Only the owner is told how long the lock is safe: no other client keeps the session alive.
+    // Only the ticket's owner gets `safe_for_ms`, because only its requests keep the session alive.
     let own = own_credential(&call, &state, &ticket);
     if own.is_none() {
         check_readable(&call.identities, &state, &lock)?;
     }
     let was_own = own.is_some();
-    // While a reader keeps a state, all that changes is copied.
+    // While a reader holds a state, every write copies what it changes.
     drop(state);
     let heartbeat = own.map(|credential| Heartbeat::send(&call.door, credential));
     let _permit = if wait_ms > 0 { Some(call.door.wait_permit()?) } else { None };
@@ -302,7 +303,7 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
         _ => until(&call.door, &ticket, deadline, wanted).await,
     };
     match ended {
-        // The reply about a missing ticket depends on the asker.
+        // The answer about an ended ticket depends on who asks, so `standing` makes it.
         Err(problem) if !problem.is(Error::NoNode) => return Err(problem),
         Ok(Err(end)) if end != WaitEnd::Deadline => return Err(end.into()),
         _ => {}
@@ -310,8 +311,7 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     if let Standing::Waiting(answer) = standing(&call, &ticket, was_own)? {
         return Ok(answer);
     }
-    // The heartbeat may take a while, and the ticket may go meanwhile, so its status is read again
-    // afterwards.
+    // The ticket may end while the heartbeat is awaited, so its status is read again afterwards.
     let safe_for_ms = match heartbeat {
         Some(heartbeat) => heartbeat.safe_for_ms().await,
         None => 0,

@@ -1,4 +1,5 @@
-//! `/v1/admin/members` and `/v1/admin/leader`: the members, and a transfer of leadership.
+//! `/v1/admin/members` and `/v1/admin/leader`: the members of the cluster, and the transfer of
+//! leadership.
 
 use axum::extract::Path;
 use axum::http::StatusCode;
@@ -17,7 +18,7 @@ use crate::request::call::{Answer, Call, json};
 use crate::request::operator::Operator;
 use crate::route::{Route, route};
 
-/// Problems of every change of the members.
+/// Problems that any change of the members may have.
 const MEMBERS: &[ProblemType] = &[
     NoMember,
     AlreadyMember,
@@ -42,7 +43,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route { problems: &[&[TransferFailed]], ..route!(transfer) },
 ];
 
-/// Example of members.
+/// Returns the example of a list of members.
 fn shown_members() -> Value {
     json!({"index": 12, "committed": true, "joint": false, "reported_by": 1, "leader": 1, "failure_tolerance": 1,
         "members": [{"id": 4, "peer_addr": "10.0.0.4:7101", "http_addr": "10.0.0.4:7001", "role": "learner",
@@ -58,7 +59,7 @@ pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
     ordered(&call, Order::Members).await
 }
 
-/// Adds a member. It must be running, as the leader asks it first.
+/// Adds a member. It must be running, because the leader contacts it before.
 #[utoipa::path(post, path = "/v1/admin/members", operation_id = "adminMembersAdd", tag = "admin",
     params(("id" = u64, Query, minimum = 1, example = 4, description = "its node id, never used before"),
         ("peer_addr" = String, Query, min_length = 1, max_length = 255, example = "10.0.0.4:7101",
@@ -90,7 +91,7 @@ pub(crate) async fn add(operator: Operator, mut call: Call) -> Answer {
     ordered(&call, Order::Add(new)).await
 }
 
-/// Makes a voter of a learner that has caught up.
+/// Makes a learner that has caught up a voter.
 #[utoipa::path(post, path = "/v1/admin/members/{id}/promote", operation_id = "adminMembersPromote", tag = "admin",
     params(("id" = u64, Path, minimum = 1, example = 6, description = "of the learner")),
     responses((status = 200, description = "It is a voter", body = Members, example = shown_members)))]
@@ -101,7 +102,7 @@ pub(crate) async fn promote(operator: Operator, Path(id): Path<String>, mut call
     ordered(&call, Order::Promote { id }).await
 }
 
-/// Changes the addresses of a member. The leader first asks it at the new ones.
+/// Changes the addresses of a member, after the leader has reached it at the new addresses.
 #[utoipa::path(put, path = "/v1/admin/members/{id}", operation_id = "adminMembersUpdate", tag = "admin",
     params(("id" = u64, Path, minimum = 1, example = 6, description = "of the member"),
         ("peer_addr" = Option<String>, Query, min_length = 1, max_length = 255, example = "10.0.0.9:7101",
@@ -120,7 +121,7 @@ pub(crate) async fn update(operator: Operator, Path(id): Path<String>, mut call:
     ordered(&call, Order::Update { id, peer_addr, http_addr, zone }).await
 }
 
-/// Removes a member for good. The removal goes on step by step, also under the next leader.
+/// Removes a member for good. The removal takes several steps, which a new leader continues.
 #[utoipa::path(delete, path = "/v1/admin/members/{id}", operation_id = "adminMembersRemove", tag = "admin",
     params(("id" = u64, Path, minimum = 1, example = 6, description = "of the member"),
         ("force" = Option<bool>, Query, description = "also if the voters left are no quorum that is in contact")),

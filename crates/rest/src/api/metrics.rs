@@ -1,7 +1,7 @@
-//! `/metrics`: the node's numbers in Prometheus's text format 0.0.4.
+//! `/metrics`: the node's metrics in Prometheus's text format 0.0.4.
 //!
-//! The numbers are those of [`replica::Replica::status`], which `/v1/cluster` and ZooKeeper's
-//! `mntr` show, too. All are kept up to date, so that a scrape computes nothing.
+//! The values come from [`replica::Replica::status`], as for `/v1/cluster` and ZooKeeper's `mntr`.
+//! All are kept up to date, so that a scrape computes nothing.
 
 use std::fmt::{Display, Write as _};
 use std::sync::PoisonError;
@@ -19,7 +19,7 @@ pub(crate) const ROUTES: &[Route] = &[route!(metrics)];
 const TOLERANCE: &str = "Voters that may fail while the rest is still a quorum; told by the leader alone.";
 const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Shows the node's numbers, for Prometheus.
+/// Shows the node's metrics for Prometheus.
 #[utoipa::path(get, path = "/metrics", operation_id = "nodeMetrics", tag = "node",
     responses((status = 200, description = "Prometheus's text format 0.0.4", body = String, content_type = "text/plain",
         example = "zlock_node_info{cluster_id=\"dev\",node_id=\"1\",version=\"0.1.0\"} 1\n")))]
@@ -40,24 +40,24 @@ pub(crate) async fn metrics(mut call: Call) -> Answer {
     Ok(answer(StatusCode::OK, status.applied, FORMAT, text.0))
 }
 
-/// Text of the metrics that were written so far.
+/// The metrics as text, as far as they are written.
 #[derive(Default)]
 struct Text(String);
 
 impl Text {
-    /// Begins a metric: its help and its type.
+    /// Writes the help and the type of a metric.
     fn begin(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.0, "# HELP zlock_{name} {help}\n# TYPE zlock_{name} {kind}");
     }
 
-    /// Adds a value with labels.
+    /// Writes a value with labels.
     fn labelled(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         let label = |(name, value): &(&str, &str)| format!("{name}=\"{}\"", escaped(value));
         let labels: Vec<String> = labels.iter().map(label).collect();
         let _ = writeln!(self.0, "zlock_{name}{{{}}} {value}", labels.join(","));
     }
 
-    /// Adds a value without labels.
+    /// Writes a value without labels.
     fn value(&mut self, name: &str, value: impl Display) {
         let _ = writeln!(self.0, "zlock_{name} {value}");
     }

@@ -1,5 +1,5 @@
-//! Warning, on answers about a lock, that kinds of clients in its queue do not count each other's
-//! lock nodes.
+//! Warning about mixed clients: kinds of clients in one lock's queue that do not count each other's
+//! lock nodes, and so may hold the lock at once.
 
 use axum::http::HeaderName;
 use axum::response::Response;
@@ -18,7 +18,7 @@ pub(crate) fn of(state: &State, lock: &ZPath) -> Vec<MixedClients> {
     lock::mixed_clients(state, lock).into_iter().map(shown).collect()
 }
 
-/// Adds the header if the queue has mixed clients and the request may read the lock.
+/// Adds a warning header if the lock's queue has mixed clients and the request may read the lock.
 pub(crate) fn warn(response: Response, state: &State, lock: &ZPath, identities: &[Identity]) -> Response {
     let mixed = lock::mixed_clients(state, lock);
     if mixed.is_empty() || !state.may_read(lock, identities) {

@@ -1,4 +1,4 @@
-//! `/v1/multilocks`: several locks, acquired all or not at all.
+//! `/v1/multilocks`: several locks that are acquired all together or not at all.
 
 use std::time::Duration;
 
@@ -49,19 +49,19 @@ pub(crate) const ROUTES: &[Route] = &[
     Route { reads: true, problems: &[&[TicketGone]], ..route!(ticket) },
 ];
 
-/// Example of a multi-lock that holds.
+/// Returns the example of a multi-lock that is held.
 fn shown_held() -> Value {
     json!({"state": "held", "ticket": FIRST, "locks": [{"path": "/a", "ticket": FIRST, "fencing_token": ZXID + 12},
         {"path": "/b", "ticket": SECOND, "fencing_token": ZXID + 12}], "holds": 1, "safe_for_ms": 29400})
 }
 
-/// Example of a multi-lock that waits.
+/// Returns the example of a multi-lock that waits.
 fn shown_waiting() -> Value {
     json!({"state": "waiting", "ticket": FIRST, "tickets": [FIRST, SECOND],
         "predecessor": "/b/0000000000_de933a7efc124e91b6b38a310c5da592__WRIT__0000000000__lock__0000000000"})
 }
 
-/// Acquires several locks, all or none, waiting for them as long as `wait` says.
+/// Acquires several locks, all or none, waiting for them for at most the time in `wait`.
 #[utoipa::path(post, path = "/v1/multilocks", operation_id = "multilocksAcquire", tag = "locks",
     request_body(content = zlock_client::api::AcquireAll, example = json!({"locks": [{"path": "/a"}, {"path": "/b",
     "mode": "write"}], "policy": "backfill", "label": "both"})),
@@ -86,7 +86,8 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     let texts = [("label", wish.label.len()), ("owner", wish.owner.len())];
     let (heartbeat, mut waiter) = propose(&mut call, Op::AcquireAll(wish), &first, keep)?;
     let entered = enqueue(&call.door, &mut waiter, &first).await;
-    // The log has the body's content. A wait may last for hours, so the body's memory is freed.
+    // The log has the contents of the body, so its memory is freed before a wait that may last
+    // hours.
     drop(place);
     let (ticket, grant) = entered.map_err(|problem| {
         let state = call.door.replica.state();
@@ -98,7 +99,8 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     })?;
     let _waiting = if grant.is_none() { call.waits() } else { None };
     if grant.is_none() && keep {
-        // A client whose place is kept must be told its ticket, however the wait ends.
+        // The client keeps its places in the queues, so it must learn its ticket however the wait
+        // ends.
         let _ = wait(&call.door, &ticket, deadline).await;
     } else if grant.is_none() {
         let left = wait_or_leave(&call.door, &mut waiter, &ticket, deadline).await;
@@ -113,8 +115,7 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     Ok(answer)
 }
 
-/// Shows a multi-lock. Waits for as long as `wait` says until it holds. Deleting its ticket
-/// releases it.
+/// Shows a multi-lock. With `wait`, first waits until it is held. Deleting its ticket releases it.
 #[utoipa::path(get, path = "/v1/multilocks/{*ticket}", operation_id = "multilocksLook", tag = "locks",
     params(("ticket" = PathInUrl, Path, example = json!(FIRST),
         description = "the ticket that stands for all, slashes plain or encoded"),
@@ -129,8 +130,8 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     let Some(parts) = lock::parts(&state, &ticket) else {
         return Err(gone(&ticket, &state));
     };
-    // As for a single ticket: only the owner is told how long the locks are safe, and other clients
-    // need read access.
+    // As for a single ticket, only the owner gets `safe_for_ms`, and other clients need read
+    // access.
     check_parts_readable(&call, &state, &ticket, parts)?;
     let own = own_credential(&call, &state, &ticket);
     let heartbeat = own.map(|credential| Heartbeat::send(&call.door, credential));
@@ -144,23 +145,23 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
         None => 0,
     };
     let state = call.door.replica.state();
-    // Access is checked again: the ACL of a lock may have been set during the wait.
+    // Access is checked again, because a lock's ACL may have changed during the wait.
     let parts = lock::parts(&state, &ticket).ok_or_else(|| gone(&ticket, &state))?;
     check_parts_readable(&call, &state, &ticket, parts)?;
     view(&call.identities, &state, &ticket, safe_for_ms)
 }
 
-/// Checks that the request may know the multi-lock's status: it comes from the owner, or may read
-/// all the locks.
+/// Checks whether the request may see the multi-lock: its session owns the multi-lock, or the
+/// request may read all the locks.
 fn check_parts_readable(call: &Call, state: &State, ticket: &ZPath, parts: &[ZPath]) -> Result<(), Problem> {
     let mut locks = parts.iter().filter_map(ZPath::parent);
     let readable =
         own_credential(call, state, ticket).is_some() || locks.all(|lock| state.may_read(&lock, &call.identities));
-    // The refusal names the request's ticket, not that of another of the locks.
+    // The refusal names the ticket in the request, and hides which lock is unreadable.
     if readable { Ok(()) } else { Err(forbidden(state, ticket)) }
 }
 
-/// Takes `wait` in milliseconds and `keep`, each from the query or the body.
+/// Returns `wait` in milliseconds and `keep`, each from the query or the body.
 fn patience(call: &mut Call, body: &zlock_client::api::AcquireAll) -> Result<(u64, bool), Problem> {
     let twice = |name| Problem::bad(name, "given twice, in the query and the body");
     let wait_max_ms = call.door.config.wait_max_ms;
@@ -179,7 +180,7 @@ fn patience(call: &mut Call, body: &zlock_client::api::AcquireAll) -> Result<(u6
     Ok((wait_ms, keep))
 }
 
-/// Converts the body to the operation.
+/// Converts the body to the operation of the state machine.
 fn wish(door: &Door, body: zlock_client::api::AcquireAll) -> Result<AcquireAll, Problem> {
     let mut parts = Vec::with_capacity(body.locks.len());
     for (index, wish) in body.locks.into_iter().enumerate() {
@@ -201,7 +202,7 @@ fn wish(door: &Door, body: zlock_client::api::AcquireAll) -> Result<AcquireAll, 
     Ok(AcquireAll { policy, owner: body.owner, label: body.label, lock_delay_ms, ..AcquireAll::new(parts) })
 }
 
-/// Makes the answer for a multi-lock, 200 or 202; 410 when it has gone.
+/// Makes the answer for a multi-lock: 200 if it is held, 202 if it waits, 410 if it has ended.
 fn view(identities: &[Identity], state: &State, ticket: &ZPath, safe_for_ms: u64) -> Result<Response, Problem> {
     let zxid: Zxid = state.last_zxid();
     let parts = lock::parts(state, ticket).ok_or_else(|| gone(ticket, state))?;

@@ -1,4 +1,4 @@
-//! The node itself: `/v1/cluster`, `/livez`, `/version`.
+//! The node itself: its status (`/v1/cluster`), liveness (`/livez`) and version (`/version`).
 
 use std::sync::{Arc, PoisonError};
 
@@ -46,13 +46,13 @@ pub(crate) async fn cluster(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &Cluster { state, status, largest_subtree, ..cluster_info(known) }))
 }
 
-/// Pause after a digest, as a multiple of the time that it took, so that digests use at most a
-/// tenth of a core.
+/// Pause after a digest, as a multiple of the time that the digest took, so that digests use at
+/// most a tenth of a core.
 const REST: u32 = 9;
-/// Time that a request waits for the digest before it and the pause after that.
+/// Time that a request waits for an earlier digest and the pause after it.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Computes a digest of the whole state, for the super user and programs on this machine. The walk
+/// Computes a digest of the whole state, for the super user and programs on this machine. This
 /// takes long, so it runs on a blocking thread.
 async fn state_digest(call: &Call) -> Result<StateDigest, Problem> {
     let is_super = call.identities.iter().any(|identity| identity.scheme == SUPER);
@@ -81,7 +81,7 @@ async fn state_digest(call: &Call) -> Result<StateDigest, Problem> {
         let begins = Instant::now();
         let digest = Replica::digest(&state);
         let rest = begins.elapsed() * REST;
-        // The turn is kept until then, even when the caller has gone.
+        // The permit is kept during the pause, even if the client has hung up.
         runtime.spawn(async move {
             sleep(rest).await;
             drop(permit);
@@ -130,7 +130,7 @@ fn cluster_info(status: NodeStatus) -> Cluster {
     }
 }
 
-/// Tells that the process runs and answers.
+/// Tells that the process runs and answers requests.
 #[utoipa::path(get, path = "/livez", operation_id = "nodeLive", tag = "node",
     responses((status = 200, description = "It does", body = Liveness, example = json!({"live": true}))))]
 pub(crate) async fn live(mut call: Call) -> Answer {

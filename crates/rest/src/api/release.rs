@@ -1,5 +1,6 @@
-//! Releases: `DELETE /v1/tickets/{ticket}`, `POST /v1/hand-overs/{ticket}`, which grants the lock
-//! to a chosen waiter, and `DELETE /v1/locks/{path}` for the ticket that holds the lock.
+//! Releases: `DELETE /v1/tickets/{ticket}` for a ticket, `DELETE /v1/locks/{path}` for the ticket
+//! with which the session holds a lock, and `POST /v1/hand-overs/{ticket}`, which grants the lock
+//! to a chosen waiter.
 
 use axum::http::StatusCode;
 use zlock_client::api::ProblemType::{HandOverRefused, LockNotManaged, NotHolder, NotOwner, SeveralHeld, TicketGone};
@@ -25,7 +26,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route { in_session: true, problems: &[&[NotHolder, SeveralHeld]], ..route!(release_held) },
 ];
 
-/// Releases one hold of a ticket, or withdraws a waiting one.
+/// Releases one hold of a ticket that holds its lock, or withdraws a ticket that waits.
 #[utoipa::path(delete, path = "/v1/tickets/{*ticket}", operation_id = "ticketsRelease", tag = "locks",
     params(("ticket" = PathInUrl, Path, example = json!(TICKET),
         description = "the lock node's path, slashes plain or encoded")),
@@ -38,7 +39,7 @@ pub(crate) async fn release(mut call: Call) -> Answer {
     give_back(&call, op, &ticket, &lock).await
 }
 
-/// Releases a managed lock with all holds, and grants it to a chosen waiter.
+/// Releases all holds of a managed lock, and grants the lock to a chosen waiter.
 #[utoipa::path(post, path = "/v1/hand-overs/{*ticket}", operation_id = "handOversMake", tag = "locks",
     params(("ticket" = PathInUrl, Path, example = json!(TICKET),
         description = "the holder's lock node, slashes plain or encoded"),
@@ -84,7 +85,7 @@ pub(crate) async fn release_held(mut call: Call) -> Answer {
         zlock_client::api::LockMode::Read => LockMode::Read,
         zlock_client::api::LockMode::Write => LockMode::Write,
         zlock_client::api::LockMode::Election => LockMode::Latch,
-        // Any number of permits matches.
+        // Permits of 0 match a ticket with any number of permits.
         zlock_client::api::LockMode::Semaphore => LockMode::Lease { permits: 0, limit: 0 },
     });
     let explained = |problem: Problem, state: &State| match () {

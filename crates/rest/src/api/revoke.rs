@@ -1,4 +1,5 @@
-//! `POST /v1/revocations/{path}`: asks for one ticket back, or for those of all holders of a lock.
+//! `POST /v1/revocations/{path}`: asks the owner of one ticket, or of each ticket that holds a
+//! lock, to give it back.
 
 use axum::http::StatusCode;
 use zlock_client::api::ProblemType::{NoNode, TicketGone};
@@ -13,7 +14,7 @@ use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[Route { problems: &[&[NoNode, TicketGone]], ..route!(revoke) }];
 
-/// Asks the holder of a ticket to release, or all holders of a lock.
+/// Asks the holder of a ticket, or all holders of a lock, to release it.
 #[utoipa::path(post, path = "/v1/revocations/{*path}", operation_id = "revocationsMake", tag = "locks",
     params(("path" = PathInUrl, Path, example = "team/x",
         description = "a lock node's path, or a lock's, slashes plain or encoded"),
@@ -29,12 +30,12 @@ pub(crate) async fn revoke(mut call: Call) -> Answer {
     let asked = call.propose(Op::Revoke { path: path.clone(), deadline_ms }).await.map_err(|problem| {
         match lock::is_ticket_name(path.name()) {
             true => history::of_ticket(problem, &call.identities, &call.door.replica.state(), &path),
-            // The path is that of a lock.
+            // The path is the path of a lock.
             false => problem,
         }
     });
     let asked = match asked {
-        // A free lock may have no directory.
+        // A free lock may have no directory, and has no tickets to ask back.
         Err(problem) if problem.is(Error::NoNode) && !lock::is_ticket_name(path.name()) => {
             Ok((problem.zxid.unwrap_or(Zxid(0)), Reply::Revoking { tickets: Vec::new() }))
         }

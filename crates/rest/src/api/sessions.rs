@@ -54,7 +54,7 @@ pub(crate) async fn open(WithBody(mut call): WithBody) -> Answer {
     };
     let mut key = SessionKey { id: 0, secret: [0; 16] };
     getrandom::fill(&mut key.secret).map_err(|error| Problem::unavailable(error.to_string(), 1_000))?;
-    // A session in the request has no effect on the new one.
+    // A session key in the request must not affect the new session.
     call.caller.credential = None;
     let address = call.peer().and_then(Peer::counted_addr);
     if address.is_some_and(|address| !call.door.session_rates.take(address)) {
@@ -80,7 +80,8 @@ pub(crate) async fn open(WithBody(mut call): WithBody) -> Answer {
     Ok(with_header(json(StatusCode::CREATED, zxid, &opened), LOCATION, format!("/v1/sessions/{session}")))
 }
 
-/// Makes the client of a session from its own description and the address that it was seen at.
+/// Makes the description of a session's client, from the client's own details and the address of
+/// its connection.
 fn client(details: ClientDetails, peer: Option<&Peer>) -> Result<ClientInfo, Problem> {
     let ClientDetails { host, pid, program } = details;
     for (name, text) in [("client.host", &host), ("client.program", &program)] {
@@ -92,7 +93,7 @@ fn client(details: ClientDetails, peer: Option<&Peer>) -> Result<ClientInfo, Pro
     Ok(ClientInfo { host, pid, program, address: peer.map(Peer::addr) })
 }
 
-/// Keeps a session alive; the leader answers.
+/// Keeps a session alive. The leader confirms the heartbeat.
 #[utoipa::path(post, path = "/v1/sessions/{session}/keepalive", operation_id = "sessionsKeepAlive", tag = "sessions",
     params(("session" = u64, Path, minimum = 1, example = 6)),
     responses((status = 200, description = "The leader has heard", body = KeepAlive, example = json!({"session": 6,
@@ -106,7 +107,7 @@ pub(crate) async fn keep_alive(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, call.door.replica.state().last_zxid(), &kept))
 }
 
-/// Closes a session: its ephemerals and locks go at once.
+/// Closes a session, and deletes its ephemeral znodes and locks at once.
 #[utoipa::path(delete, path = "/v1/sessions/{session}", operation_id = "sessionsClose", tag = "sessions",
     params(("session" = u64, Path, minimum = 1, example = 6)),
     responses((status = 200, description = "It is closed", body = Deletion, example = json!({"zxid": ZXID + 27}))))]
@@ -117,8 +118,8 @@ pub(crate) async fn close(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &Deletion { zxid: zxid.0 }))
 }
 
-/// Shows one session without its secret. An ended session is 410, with its end while that is
-/// remembered.
+/// Shows one session without its secret. A session that has ended is answered with 410 and the way
+/// it ended, or with 404 once that is forgotten.
 #[utoipa::path(get, path = "/v1/sessions/{session}", operation_id = "sessionsLook", tag = "sessions",
     params(("session" = u64, Path, minimum = 1, example = 6), ("page_size" = Option<u64>, Query, minimum = 1),
         ("after" = Option<ZnodePath>, Query)),
@@ -128,7 +129,7 @@ pub(crate) async fn close(mut call: Call) -> Answer {
         "opened_at_ms": 1795248151061_u64, "ephemeral_count": 1, "ephemerals": [TICKET]}))))]
 pub(crate) async fn one(mut call: Call) -> Answer {
     let id = session_id(&call, "")?;
-    // The page shows this state or a later one.
+    // The page is made later, of this state or a newer one.
     call.read().await?;
     let page_size = call.query.page_size(call.door.config.page_max)?;
     let after = call.query.path("after")?;
@@ -141,7 +142,7 @@ fn page_of_one(call: &Call, state: &State, id: SessionId, after: Option<&ZPath>,
     };
     let own = call.caller.credential.filter(|credential| credential.session == id);
     let own = own.is_some_and(|credential| state.authenticate(&credential).is_ok());
-    // The session itself sees all names. Others see those in lists that they may read.
+    // The session itself sees all names; other clients see names in directories that they may read.
     let shown = |path: &&ZPath| own || state.may_read_name(path, &call.identities);
     let rest = session.ephemerals_from(after);
     let mut ephemerals: Vec<String> = rest.filter(shown).take(page_size + 1).map(|path| path.as_str().into()).collect();
@@ -150,14 +151,14 @@ fn page_of_one(call: &Call, state: &State, id: SessionId, after: Option<&ZPath>,
     Ok(json(StatusCode::OK, state.last_zxid(), &SessionInfo { ephemerals, cursor, client, ..info(session) }))
 }
 
-/// Lists sessions by pages.
+/// Lists sessions in pages.
 #[utoipa::path(get, path = "/v1/sessions", operation_id = "sessionsList", tag = "sessions",
     params(("page_size" = Option<u64>, Query, minimum = 1), ("after" = Option<u64>, Query)),
     responses((status = 200, description = "Sessions by number", body = SessionList,
         example = json!({"sessions": [{"session": 6, "timeout_ms": 30000, "label": "docs", "opened_at_ms": 1795248151061_u64,
         "ephemeral_count": 0}]}))))]
 pub(crate) async fn list(mut call: Call) -> Answer {
-    // The page shows this state or a later one.
+    // The page is made later, of this state or a newer one.
     call.read().await?;
     let page_size = call.query.page_size(call.door.config.page_max)?;
     let after = SessionId(call.query.get("after")?.unwrap_or(0));
@@ -173,11 +174,11 @@ pub(crate) async fn list(mut call: Call) -> Answer {
     call.page(page).await
 }
 
-/// Number of a session's znodes that are searched for one that the request may read.
+/// Number of a session's znodes that are checked for read access.
 const LOOKS_MAX: usize = 8;
 
-/// Tells whether the request may know the client's address: it must be able to read a znode of the
-/// session, whose data shows the address as well.
+/// Tells whether the request may know the client of a session: it must be the super user's, or be
+/// able to read one of the session's znodes, because readers of lock nodes see the client anyway.
 fn shows_client(identities: &[Identity], state: &State, session: &Session) -> bool {
     let is_super = identities.iter().any(|identity| identity.scheme == SUPER);
     is_super || session.ephemerals().take(LOOKS_MAX).any(|path| shows(identities, state, path))
@@ -196,14 +197,14 @@ fn info(session: &Session) -> SessionInfo {
     }
 }
 
-/// Parses the session in the URL, between `/v1/sessions/` and `behind`.
+/// Parses the session's number in the URL, between `/v1/sessions/` and `behind`.
 fn session_id(call: &Call, behind: &str) -> Result<SessionId, Problem> {
     let text = call.raw_path("/v1/sessions/").strip_suffix(behind).unwrap_or_default();
     let id = u64::from_str(text).ok().filter(|_| !text.starts_with('+'));
     id.map(SessionId).ok_or_else(|| Problem::bad("session", "not the number of a session"))
 }
 
-/// Parses the session in the URL, which must be the caller's own.
+/// Parses the session's number in the URL, which must be the request's own session.
 fn own_session(call: &Call, behind: &str) -> Result<SessionId, Problem> {
     let id = session_id(call, behind)?;
     if call.caller.session()?.session != id {

@@ -48,7 +48,7 @@ pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
     replace(&call, path, znode::LockSettings { limit: permits_max, managed, waiters_max }).await
 }
 
-/// Gives all settings of a lock their defaults.
+/// Resets all settings of a lock to their defaults.
 #[utoipa::path(delete, path = "/v1/settings/{*path}", operation_id = "settingsReset", tag = "locks",
     params(("path" = PathInUrl, Path, example = "team/x", description = "slashes plain or encoded")),
     responses((status = 200, description = "Set", body = LockSettingsInfo, example = json!({"path": "/team/x",
@@ -84,7 +84,7 @@ fn of(state: &State, path: &ZPath) -> znode::LockSettings {
     lock::queue(state, path, 0, 0).map(|queue| queue.settings).unwrap_or_default()
 }
 
-/// Converts settings.
+/// Converts the settings of a lock to the API's type.
 pub(crate) fn shown(settings: znode::LockSettings) -> LockSettings {
     let znode::LockSettings { limit, managed, waiters_max } = settings;
     LockSettings { permits_max: limit, managed, waiters_max }

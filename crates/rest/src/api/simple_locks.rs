@@ -1,9 +1,10 @@
-//! `/v1/simple-locks`: one ephemeral znode that exists while the lock is held, without a queue.
+//! `/v1/simple-locks`: locks without a queue, each an ephemeral znode that exists while the lock is
+//! held.
 //!
-//! The request that creates the znode first holds the lock. A delete wakes all waiting requests,
-//! which then try again. A try is one entry of the log, and so is a release. The data is the
-//! owner's id. By the id and the session, a retry recognizes the znode of an earlier request whose
-//! answer was lost.
+//! The request whose log entry creates the znode holds the lock. The znode's deletion wakes all
+//! waiting requests, which try again. Each try and each release is one log entry. The znode's data
+//! is the owner's id. A retry compares this id and the session to recognize the znode of an earlier
+//! request whose answer was lost.
 
 use std::time::Duration;
 
@@ -46,7 +47,7 @@ pub(crate) const ROUTES: &[Route] = &[
 
 const ROUTE: &str = "/v1/simple-locks";
 
-/// Takes a simple lock, waiting and trying again as long as `wait` says.
+/// Acquires a simple lock, trying again whenever it becomes free, for at most the time in `wait`.
 #[utoipa::path(post, path = "/v1/simple-locks/{*path}", operation_id = "simpleLocksAcquire", tag = "locks",
     params(("path" = PathInUrl, Path, example = "cron", description = "slashes plain or encoded"),
         ("owner" = Option<String>, Query, max_length = 256, example = "job-1",
@@ -59,8 +60,8 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     let path = call.lock_path(ROUTE)?;
     let wait_ms = call.query.duration_ms("wait", call.door.config.wait_max_ms)?.unwrap_or(0);
     if wait_ms > 0 {
-        // The key does not go to the log, which would keep the refusal of the first try for all
-        // later ones.
+        // The idempotency key is not sent to the log, which would answer all later tries with the
+        // refusal of the first one.
         call.caller.key = None;
     }
     let named = call.query.take("owner")?.filter(|owner| !owner.is_empty());
@@ -71,8 +72,8 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     let heartbeat = Heartbeat::send(&call.door, credential);
     let deadline = call.arrived + Duration::from_millis(wait_ms);
     let (token, zxid) = loop {
-        // The session is compared too: a znode of an earlier session with the same id is about to
-        // vanish (CURATOR-604).
+        // The session is compared, too: a znode with the same owner and an earlier session will be
+        // deleted soon (CURATOR-604).
         let refused = match ensure(&call, &path, id.clone().into(), Ensure::OwnWithData).await {
             Ok((zxid, stat)) => break (stat.czxid, zxid),
             Err(problem) if problem.is(Error::NodeExists) => problem.zxid.unwrap_or(Zxid(0)),
@@ -93,7 +94,7 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     ))
 }
 
-/// Returns the owner's id: the request's `owner`, else its key, else a new UUID.
+/// Returns the owner's id: the request's `owner`, else its idempotency key, else a new UUID.
 fn owner_or_key(call: &Call, named: Option<String>) -> Result<String, Problem> {
     let key = key_text(call.headers())?;
     let (from, id) = match (named, key) {
@@ -108,7 +109,8 @@ fn owner_or_key(call: &Call, named: Option<String>) -> Result<String, Problem> {
     Ok(id)
 }
 
-/// Waits until the znode that was in the way at `refused` is gone; `None` when the wait ends first.
+/// Waits until the znode that blocked the lock at the zxid `refused` is deleted; `None` when the
+/// wait ends first.
 async fn gone(call: &Call, path: &ZPath, refused: Zxid, deadline: Instant) -> Result<Option<()>, Problem> {
     let step = |state: &State| match state.node(path) {
         None => Step::Ready(()),
@@ -153,7 +155,8 @@ pub(crate) async fn release(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &Release { holds: 0, zxid: zxid.0 }))
 }
 
-/// Releases the lock of an owner in the session. A missing lock is no error.
+/// Releases the lock that `owner` holds in this session. A lock without a holder counts as
+/// released. Returns the zxid.
 async fn give_back(call: &Call, path: ZPath, owner: Option<String>) -> Result<Zxid, Problem> {
     let held = HeldTicket { lock: path.clone(), mode: None, token: None, owner };
     let refused = match call.propose(Op::Release { ticket: TicketRef::Held(held) }).await {
@@ -170,12 +173,13 @@ async fn give_back(call: &Call, path: ZPath, owner: Option<String>) -> Result<Zx
     }
 }
 
-/// Deletes the znode with this token only, as another owner may have made a new one since.
+/// Releases the lock if it is held with this token. Without this check, the znode of a later owner
+/// could be deleted.
 async fn delete(call: &mut Call, path: ZPath, token: FencingToken) -> Result<Zxid, Problem> {
     let own = LockGuard { lock: path.clone(), token };
     if call.caller.guard.replace(own.clone()).is_some_and(|given| given != own) {
         return Err(Problem::bad("If-Lock", "a release depends on the lock that it gives back, and on no other"));
     }
-    // A release needs no permission by ACL: the znode is the session's own.
+    // Unlike a delete, a release needs no permission in an ACL, because the session owns the znode.
     Ok(call.propose(Op::Release { ticket: path.into() }).await?.0)
 }

@@ -26,7 +26,8 @@ pub(crate) const ROUTES: &[Route] = &[Route {
     ..route!(apply)
 }];
 
-/// Largest data that is decoded without a yield; this takes a fraction of a millisecond.
+/// Largest data in bytes whose decoding is not followed by a yield; it takes a fraction of a
+/// millisecond.
 const LONG_DATA_BYTES: usize = 64 << 10;
 
 /// Creates, deletes, sets and checks several znodes in one transaction.
@@ -42,7 +43,7 @@ pub(crate) async fn apply(WithBody(mut call): WithBody) -> Answer {
     let mut ops = Vec::with_capacity(txn.ops.len());
     for (index, op) in txn.ops.into_iter().enumerate() {
         let op = self::op(&call, op).map_err(|problem| problem.of_op(index))?;
-        // Decoding this has taken a while, so other tasks get a turn.
+        // Decoding long data takes a while, so other tasks get a turn.
         if data_bytes(&op) > LONG_DATA_BYTES {
             yield_now().await;
         }

@@ -1,5 +1,5 @@
-//! `/v1/admin/upgrade`: the cluster's format level, the programs of its members, and the raising of
-//! the level.
+//! `/v1/admin/upgrade`: the cluster's level (version of the formats that all members use), the
+//! programs of the members, and the command to raise the level.
 
 use axum::http::StatusCode;
 use replica::{FinalizeOutcome, MemberProgram, UpgradeStatus};
@@ -24,7 +24,7 @@ pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
     Ok(told(&call, &status))
 }
 
-/// Raises the cluster's level for good, once every member knows the new one.
+/// Raises the cluster's level for good, if every member's program knows the new level.
 #[utoipa::path(put, path = "/v1/admin/upgrade", operation_id = "adminUpgradeFinalize", tag = "admin",
     params(("level" = Option<u16>, Query, maximum = 65535, example = 2,
         description = "to this one; absent is the highest that a member knows")),
@@ -50,7 +50,7 @@ pub(crate) async fn finalize(operator: Operator, mut call: Call) -> Answer {
     }
 }
 
-/// Describes the members that are not ready for a level, with the remedy.
+/// Describes the members that are not ready for a level, and what to do about it.
 fn not_ready(level: u16, status: &UpgradeStatus) -> String {
     let hindering = status.members.iter().filter(|member| !member.is_ready_for(level));
     let why: Vec<String> = hindering.map(why_not).collect();

@@ -1,4 +1,4 @@
-//! `?watch=`: a long-poll for the events since a zxid, which loses no event.
+//! `?watch=`: a long poll for the events after a zxid.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::api::convert;
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, json};
 
-/// Waits for the first events after `since`. A client that continues with `since` set to the
-/// answer's `upto` misses no event.
+/// Waits for the first events after `since`. A client that passes the answer's `upto` as its next
+/// `since` misses no event.
 pub(crate) async fn watch(mut call: Call, path: ZPath) -> Answer {
     let (key, kinds) = match call.query.take("watch")?.as_deref() {
         Some("data") => (WatchKey::Node(path), EventKinds::DATA),
@@ -31,7 +31,7 @@ pub(crate) async fn watch(mut call: Call, path: ZPath) -> Answer {
             check_committed(&call, Zxid(since)).await?;
             Zxid(since)
         }
-        // Without `since`, events count from a state that is not older than the request.
+        // Without `since`, events count from the state at the time of the request.
         None => {
             let state = call.read().await?;
             std::mem::take(&mut call.query).finish()?;
@@ -41,7 +41,7 @@ pub(crate) async fn watch(mut call: Call, path: ZPath) -> Answer {
     let _permit = if wait_ms > 0 { Some(call.door.wait_permit()?) } else { None };
     let _waiting = if wait_ms > 0 { call.waits() } else { None };
     call.forget_head();
-    // A request gets only events of znodes that it may read.
+    // The identities restrict the events to znodes that the request may read.
     let events = call.door.replica.events_for(key, kinds, since, &call.identities, deadline.max(Instant::now()));
     let batch = tokio::select! {
         batch = events => batch?,
@@ -51,11 +51,11 @@ pub(crate) async fn watch(mut call: Call, path: ZPath) -> Answer {
     Ok(json(StatusCode::OK, batch.upto, &Events { events, upto: batch.upto.0 }))
 }
 
-/// Checks that the cluster has reached `since`, which may have come from a node further on than
-/// this one.
+/// Checks that the cluster has committed the zxid `since`, which may be beyond what this node has
+/// applied.
 ///
 /// # Errors
-/// 410 when the cluster has not reached `since`; 503 when this node cannot tell.
+/// 410 when the cluster has not committed `since`; 503 when this node cannot find out.
 async fn check_committed(call: &Call, since: Zxid) -> Result<(), Problem> {
     let replica = &call.door.replica;
     if since <= replica.state().last_zxid() {

@@ -26,7 +26,7 @@ use crate::request::paths;
 use crate::request::query::cut;
 use crate::route::{Route, route};
 
-/// Paths of the routes for the root, which has no name.
+/// Paths of the routes for the root znode, whose path is empty.
 const ROOT: &[&str] = &["/v1/znodes", "/v1/znodes/"];
 
 pub(crate) const ROUTES: &[Route] = &[
@@ -137,10 +137,10 @@ async fn data_of(mut call: Call, path: ZPath) -> Answer {
 }
 
 async fn children(mut call: Call, path: ZPath, with_stats: bool) -> Answer {
-    // The page shows this state or a later one.
+    // The page is made later, of this state or a newer one.
     call.read().await?;
     let page_size = call.query.page_size(call.door.config.page_max)?;
-    // Every name follows the empty one.
+    // All names sort after the empty name.
     let after = call.query.take("after")?.unwrap_or_default();
     let listing = ChildrenPageQuery { after, page_size, with_stats };
     call.page(move |call, state| page_of_children(call, state, &path, &listing)).await
@@ -247,7 +247,7 @@ pub(crate) async fn delete(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &Deletion { zxid: zxid.0 }))
 }
 
-/// Reads the body as data, within the bound for data.
+/// Reads the body, within the bound on a znode's data.
 async fn data(call: &mut Call) -> Result<(Bytes, Room), Problem> {
     let data_max = call.door.replica.state().limits().data_bytes_max as usize;
     call.body(data_max.min(call.door.config.body_bytes_max)).await
@@ -257,7 +257,7 @@ fn etag(version: i32) -> String {
     format!("\"{version}\"")
 }
 
-/// Tells whether the client wants bytes: it lists them before JSON and before `*/*`.
+/// Tells whether the client prefers bytes: `Accept` lists them before JSON and before `*/*`.
 fn wants_bytes(headers: &HeaderMap) -> bool {
     let ranges =
         headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(','));
@@ -271,7 +271,8 @@ fn wants_bytes(headers: &HeaderMap) -> bool {
     false
 }
 
-/// Answers of a GET of a znode, by its query. Each has a field that the others lack.
+/// Answers of a GET of a znode, depending on its query. Each answer has a field that the others
+/// lack.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 #[allow(dead_code, reason = "describes the answers, which are written one by one")]
@@ -282,9 +283,9 @@ pub(crate) enum ZnodeAnswer {
     Acl(AclInfo),
     /// Answer to `watch`.
     Events(Events),
-    /// Answer without these words, when the data is UTF-8.
+    /// Answer without `children`, `acl` and `watch`, when the data is UTF-8.
     Text(TextZnode),
-    /// Answer without these words, when the data is not UTF-8.
+    /// Answer without `children`, `acl` and `watch`, when the data is not UTF-8.
     Bytes(BytesZnode),
 }
 

@@ -1,7 +1,7 @@
-//! Requests at work: a bound on their number, in all and from one address.
+//! Requests at work: a bound on their number, for the node and for each address.
 //!
-//! A request is at work from its head to its answer, except while it is a long poll: waits have a
-//! bound of their own.
+//! A request is at work from its head to its answer, except while it waits as a long poll. Waiting
+//! requests have a bound of their own.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,37 +11,40 @@ use crate::problem::Problem;
 
 /// Largest number of requests at work.
 const AT_WORK_MAX: usize = 4_096;
-/// Divisor of the places: one address may have a quarter of them while other addresses have any.
+/// Divisor of [`AT_WORK_MAX`] for one address: the address gets a quarter of the places while other
+/// addresses have requests at work.
 const SHARED_PART: usize = 4;
-/// Number of further places, for addresses that have no request at work.
+/// Number of places beyond [`AT_WORK_MAX`], for addresses that have no request at work.
 const LAST_PLACES: usize = 64;
 
-/// The requests at work. Clones share one count.
+/// Number of requests at work, for the node and for each address. Clones share the numbers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AtWork(Arc<Mutex<RequestCounts>>);
 
 #[derive(Debug, Default)]
 struct RequestCounts {
     all: usize,
-    /// Requests of each address, except of the addresses that stand for many clients.
+    /// Number of requests of each address, except of exempt addresses, which stand for many
+    /// clients.
     of: HashMap<IpAddr, usize>,
 }
 
-/// A request's place. Dropping it gives the place back.
+/// A request's place among the requests at work. Dropping it frees the place.
 #[derive(Debug)]
 pub(crate) struct Pass {
     at_work: AtWork,
     source: Option<IpAddr>,
 }
 
-/// Marks a request as waiting, which needs no place. Dropping it takes the place again.
+/// Mark of a waiting request, which needs no place. Dropping the mark counts the request as at work
+/// again.
 pub(crate) struct Pause(Arc<Pass>);
 
 impl AtWork {
     /// Takes a place for a request of this address; `None` stands for an exempt address.
     ///
     /// # Errors
-    /// 429 beyond the share of the address, 503 when all places are taken.
+    /// 429 beyond the address's share, 503 when the node has no place.
     pub(crate) fn enter(&self, source: Option<IpAddr>) -> Result<Arc<Pass>, Problem> {
         let mut counts = self.lock();
         let own = source.map_or(0, |source| counts.of.get(&source).copied().unwrap_or(0));
@@ -82,7 +85,7 @@ impl RequestCounts {
 }
 
 impl Pass {
-    /// Gives the place back for as long as the request waits.
+    /// Frees the place for as long as the returned [`Pause`] lives.
     pub(crate) fn pause(self: &Arc<Pass>) -> Pause {
         self.at_work.lock().take(self.source);
         Pause(Arc::clone(self))

@@ -1,4 +1,5 @@
-//! Memory for request bodies and long answers: a bound on their bytes, in all and for one address.
+//! Memory for request bodies and long answers: a bound on their bytes, for the node and for each
+//! address.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -9,20 +10,21 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use tokio::sync::Notify;
 
-/// Divisor of the whole: all answers together may have half of it, so that slow readers do not keep
-/// others from writing.
+/// Divisor of the node's bound: all answers together get half of it, so that slow readers of
+/// answers leave room for request bodies.
 const ANSWERS_PART: usize = 2;
-/// Divisor of the whole, and of the answers' part, for one address while no other has any bytes
-/// there.
+/// Divisor of the node's bound, and of the answers' bound, for an address while it alone has any
+/// bytes counted.
 const ALONE_PART: usize = 2;
-/// Divisor for one address while another address has any bytes there.
+/// Divisor of both bounds for an address while other addresses have bytes counted, too.
 const SHARED_PART: usize = 4;
 
-/// Bytes of all bodies, counted as far as they have come, not as announced.
+/// Account of the bytes of request bodies and long answers. A body counts with the bytes received
+/// so far, and not with its announced length.
 ///
-/// At the bound, the oldest incomplete body is broken off. So a client that sends slowly, or never
-/// ends, makes room for the others, which need not wait for it. At the bound of an address, its own
-/// bodies are broken off. The only body or answer of an address may be longer than its share.
+/// At the node's bound, the reading of the oldest incomplete body is stopped, so that a client that
+/// sends slowly cannot block others. At the bound of an address, incomplete bodies of that address
+/// are stopped. An address's only body or answer may be longer than the address's share.
 #[derive(Clone)]
 pub(crate) struct Bodies {
     memory: Arc<BodyMemory>,
@@ -38,9 +40,9 @@ struct Ledger {
     bytes: usize,
     answers_bytes: usize,
     begun: u64,
-    /// Incomplete bodies, in the order in which they were begun.
+    /// Incomplete bodies by their numbers, the oldest first.
     halves: BTreeMap<u64, IncompleteBody>,
-    /// Shares of the addresses, except of those that stand for many clients.
+    /// Bytes of each address, except of exempt addresses, which stand for many clients.
     shares: HashMap<IpAddr, Share>,
 }
 
@@ -57,19 +59,19 @@ struct IncompleteBody {
     gives_way: Arc<GivesWay>,
 }
 
-/// Signal that an incomplete body is broken off to make room, with the bound that was reached.
+/// Signal to stop reading an incomplete body, with the bound that was reached.
 #[derive(Default)]
 struct GivesWay {
     why: OnceLock<Full>,
     told: Notify,
 }
 
-/// Bound that leaves no room.
+/// Bound that was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Full {
-    /// The bound of the node's memory.
+    /// Bound of the node.
     Node,
-    /// The share of the address.
+    /// Share of the client's address.
     Address,
 }
 
@@ -77,12 +79,12 @@ pub(crate) enum Full {
 #[derive(Debug)]
 pub(crate) enum Broken {
     TooLarge,
-    /// The body was broken off to make room, or found no room.
+    /// No room for the body, or its reading was stopped to make room for others.
     Full(Full),
     Unreadable(axum::Error),
 }
 
-/// Room of one body or answer. Dropping it gives the room back.
+/// Bytes counted for one body or answer. Dropping it frees them.
 pub(crate) struct Room {
     all: Bodies,
     source: Option<IpAddr>,
@@ -91,7 +93,7 @@ pub(crate) struct Room {
 }
 
 enum Kind {
-    /// An incomplete body, under its number.
+    /// An incomplete body: its number in `halves`, and its signal to stop.
     Half(u64, Arc<GivesWay>),
     Whole,
     Answer,
@@ -102,11 +104,11 @@ impl Bodies {
         Bodies { memory: Arc::new(BodyMemory { bytes_max, ledger: Mutex::default() }) }
     }
 
-    /// Reads a body, and keeps its room. `source` is the address that it counts for; `None` stands
-    /// for an exempt address.
+    /// Reads a body of at most `max` bytes, and counts it for the address `source` until the
+    /// returned [`Room`] is dropped. `None` stands for an exempt address.
     ///
     /// # Errors
-    /// [`Broken`] says why the body was not read.
+    /// The reason why the body was not read.
     pub(crate) async fn read(
         &self,
         mut body: Body,
@@ -127,8 +129,8 @@ impl Bodies {
                 return Err(Broken::TooLarge);
             }
             room.add(data.len(), body.is_end_stream()).map_err(Broken::Full)?;
-            // Most bodies are one piece. Several pieces are copied together, so that their read
-            // buffers are freed.
+            // Most bodies come in one piece. Several pieces are copied into one buffer, which frees
+            // the buffers that they were read into.
             if first.is_empty() && more.is_empty() {
                 first = data;
             } else {
@@ -142,11 +144,10 @@ impl Bodies {
         Ok((if more.is_empty() { first } else { more.freeze() }, room))
     }
 
-    /// Takes room for an answer to `source`.
+    /// Counts an answer of `bytes` bytes to `source`.
     ///
     /// # Errors
-    /// [`Full`] when other answers and complete bodies have all of the room, or the address has its
-    /// share.
+    /// The bound that was reached: stopping incomplete bodies would not make enough room.
     pub(crate) fn answer(&self, bytes: usize, source: Option<IpAddr>) -> Result<Room, Full> {
         let mut ledger = self.lock();
         let answers_max = self.memory.bytes_max / ANSWERS_PART;
@@ -173,7 +174,7 @@ impl Bodies {
     }
 }
 
-/// Returns the share of one address in `whole`.
+/// Returns the part of `whole` that one address may have.
 fn part(whole: usize, others_have_any: bool) -> usize {
     whole / if others_have_any { SHARED_PART } else { ALONE_PART }
 }
@@ -199,8 +200,8 @@ impl Ledger {
         }
     }
 
-    /// Breaks off the oldest incomplete bodies until the bound is kept; false when too few are
-    /// left.
+    /// Stops the oldest incomplete bodies until the node's bound is kept. False when even stopping
+    /// all of them does not suffice.
     fn make_room(&mut self, bytes_max: usize) -> bool {
         while self.bytes > bytes_max {
             let Some(number) = self.halves.keys().next().copied() else { return false };
@@ -209,9 +210,9 @@ impl Ledger {
         true
     }
 
-    /// Breaks off incomplete bodies of an address until its share is kept; false when too few are
-    /// left. A body of `own` bytes is part of the share, and may be longer than the share when it
-    /// is alone.
+    /// Stops incomplete bodies of an address until its share is kept; false when even stopping all
+    /// of them does not suffice. `own` is the size of the body that is being counted: alone, it may
+    /// exceed the share.
     fn make_share(&mut self, bytes_max: usize, source: IpAddr, own: usize) -> bool {
         while let Some(share) = self.shares.get(&source) {
             let is_kept = share.bytes <= own || share.bytes <= part(bytes_max, self.bytes > share.bytes);
@@ -229,7 +230,7 @@ impl Ledger {
         }
     }
 
-    /// Takes an incomplete body out of the lists; `None` when it was broken off.
+    /// Removes an incomplete body from the account; `None` when it was stopped before.
     fn take_half(&mut self, number: u64) -> Option<IncompleteBody> {
         let half = self.halves.remove(&number)?;
         if let Some(share) = half.source.and_then(|source| self.shares.get_mut(&source)) {
@@ -249,7 +250,7 @@ impl Ledger {
 }
 
 impl Room {
-    /// Counts further bytes of the body. `is_whole` is true for its last bytes.
+    /// Counts `bytes` more bytes of the body. `is_whole` is true for its last bytes.
     fn add(&mut self, bytes: usize, is_whole: bool) -> Result<(), Full> {
         let Room { all, source, bytes: own, kind } = self;
         let mut ledger = all.lock();
@@ -288,8 +289,8 @@ impl Room {
         }
     }
 
-    /// Resolves when the body is broken off to make room for others, with the bound that was
-    /// reached.
+    /// Resolves with the bound that was reached when the body must be stopped to make room for
+    /// others.
     async fn gives_way(&self) -> Full {
         match &self.kind {
             Kind::Half(_, gives_way) => {
@@ -305,7 +306,7 @@ impl Drop for Room {
     fn drop(&mut self) {
         let mut ledger = self.all.lock();
         match self.kind {
-            // A body that was broken off is not counted any more.
+            // A stopped body has been removed from the account already.
             Kind::Half(number, _) => drop(ledger.take_half(number)),
             Kind::Answer => ledger.discount(self.source, self.bytes, self.bytes),
             Kind::Whole => ledger.discount(self.source, self.bytes, 0),

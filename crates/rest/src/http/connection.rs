@@ -1,15 +1,15 @@
-//! A connection. hyper serves it while requests come; an idle one costs little more than its
-//! socket.
+//! A connection: hyper serves it while requests come, and an idle connection costs little more than
+//! its socket.
 //!
-//! hyper keeps two buffers of 8 KiB, its state machine and the place of a request's future for as
-//! long as it has the connection. Thousands of clients keep a connection for a heartbeat every few
-//! seconds. So a connection that was idle for [`PARK_AFTER`] is taken back from hyper (parked), and
-//! given to it again with the first byte of the next request.
+//! While hyper has a connection, it keeps two buffers of 8 KiB, its state machine and space for a
+//! request's future. Thousands of clients keep a connection that only sends a heartbeat every few
+//! seconds. So a connection that was idle for [`PARK_AFTER`] is parked: taken back from hyper,
+//! until the first byte of the next request comes.
 //!
-//! The timeouts of a head and of an idle connection are watched here, by one timer for each
-//! connection that is looked at when it fires, instead of one for each request. A head has its time
-//! from its first byte on, and a new connection has the same time for its first request. A parked
-//! connection gives way when the door is full.
+//! The timeouts for heads and for idle connections are checked here, by one timer for each
+//! connection instead of one for each request. The timeout of a head counts from its first byte; a
+//! new connection has the same time for its first request. A parked connection may be closed to
+//! admit a new one.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -32,9 +32,10 @@ use crate::RestConfig;
 use crate::http::delivery::{Delivering, Delivery, Stage};
 use crate::http::peer::Peer;
 
-/// An idle connection is parked after this time, or a [`TICK`] later.
+/// Time after which an idle connection is parked; a [`TICK`] may be added.
 const PARK_AFTER: Duration = Duration::from_millis(250);
-/// Timers fire at multiples of this, so that one waking serves many of them.
+/// Unit of the timers, which all fire at multiples of it, so that one wakeup serves many
+/// connections.
 const TICK: Duration = Duration::from_millis(250);
 
 /// The socket of a connection, with or without TLS.
@@ -51,7 +52,7 @@ pub(crate) struct Connections {
     idle_timeout: Duration,
     stall: Duration,
     stopping: CancellationToken,
-    /// Moment from which ticks are counted.
+    /// Moment from which [`TICK`]s are counted.
     started: Instant,
 }
 
@@ -79,8 +80,8 @@ impl Connections {
     pub(crate) fn new(router: Router, config: &RestConfig, stopping: CancellationToken) -> Connections {
         let head = config.uri_bytes_max.saturating_add(config.header_bytes_max);
         let mut http = http1::Builder::new();
-        // The door itself answers 414 and 431. hyper cuts off heads beyond these bounds with a bare
-        // status.
+        // This server itself answers 414 and 431. hyper ends heads beyond the bounds set here with
+        // a bare status.
         http.header_read_timeout(None)
             .max_headers(config.headers_max.saturating_mul(4).max(100))
             .max_buf_size(head.saturating_mul(4).max(64 << 10));
@@ -95,7 +96,8 @@ impl Connections {
         }
     }
 
-    /// Serves a connection to its end. A complete request makes the connection's place busy.
+    /// Serves a connection until it ends. A complete request marks the connection's place as busy,
+    /// so that the connection is not closed for a new one.
     pub(crate) async fn serve<T: Socket>(&self, stream: T, guest: Option<Peer>) {
         let delivery = Delivery::default();
         let mut io = Delivering::new(TokioIo::new(stream), delivery.clone(), self.stall);
@@ -103,8 +105,7 @@ impl Connections {
         let mut stopped = std::pin::pin!(self.stopping.cancelled());
         let mut wakers = Wakers { alarm: alarm.as_mut(), stopped: stopped.as_mut() };
         loop {
-            // The box is dropped before the connection is parked, so that a parked connection keeps
-            // no memory of hyper's.
+            // The box is dropped before the connection is parked, which frees hyper's memory.
             let busy = Box::pin(self.busy(io, &delivery, guest.as_ref(), &mut wakers));
             io = match busy.await {
                 Ok(Some(parked)) => parked,
@@ -126,7 +127,7 @@ impl Connections {
         }
     }
 
-    /// Serves requests. Returns the connection when it has been idle for a while, and `None` when
+    /// Serves requests. Returns the connection when it was idle for [`PARK_AFTER`], and `None` when
     /// it has ended.
     async fn busy<T: Socket>(
         &self,
@@ -170,8 +171,8 @@ impl Connections {
                         Poll::Pending => return Poll::Pending,
                     }
                 }
-                // A connection that waits for a request ends at once. A connection with a request
-                // that is not known here yet serves it, and ends then.
+                // A connection without a request ends at once. If a request has just come, hyper
+                // serves it, and ends the connection then.
                 Pin::new(&mut connection).graceful_shutdown();
             }
         });
@@ -189,7 +190,8 @@ impl Connections {
         Ok(None)
     }
 
-    /// Waits for the first byte of a request; false when no request will be served any more.
+    /// Waits for the first byte of a request. False when the connection ends instead: closed by the
+    /// client, timed out, or at shutdown.
     async fn parked<T: Socket>(
         &self,
         io: &mut Io<T>,
@@ -208,7 +210,7 @@ impl Connections {
         .await
     }
 
-    /// Resolves when a connection that waits for a request is to be parked or closed.
+    /// Resolves when a connection without a request must be parked or closed.
     fn poll_due(
         &self,
         delivery: &Delivery,
@@ -216,7 +218,7 @@ impl Connections {
         wakers: &mut Wakers<'_, '_>,
         cx: &mut Context<'_>,
     ) -> Poll<Due> {
-        // While a request is worked on, the alarm may fire, and is ignored.
+        // An alarm that fires while a request is worked on is ignored.
         while let stage @ Stage::Waiting { .. } = delivery.stage() {
             if wakers.alarm.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
@@ -244,7 +246,7 @@ impl Connections {
         }
     }
 
-    /// Moment at which a connection without a request is closed.
+    /// Returns the moment at which a connection without a complete head times out.
     fn closes_at(&self, stage: Stage) -> Instant {
         match stage {
             Stage::Waiting { begun: Some(begun), .. } => begun + self.head_timeout,
@@ -254,20 +256,20 @@ impl Connections {
         }
     }
 
-    /// The first tick at or after a moment.
+    /// Returns the first tick at or after a moment.
     fn tick_after(&self, at: Instant) -> Instant {
         let ticks = at.saturating_duration_since(self.started).as_nanos().div_ceil(TICK.as_nanos());
         self.started + TICK.saturating_mul(u32::try_from(ticks).unwrap_or(u32::MAX))
     }
 }
 
-/// Tells whether the client has just connected, and has sent nothing yet. Its first request is on
-/// its way, and is answered even when the door closes.
+/// Tells whether the client has just connected, and has sent nothing yet. Its first request is
+/// probably on its way, and is answered even at shutdown.
 fn is_fresh(delivery: &Delivery) -> bool {
     matches!(delivery.stage(), Stage::Waiting { since, begun: None, first: true } if since.elapsed() < PARK_AFTER)
 }
 
-/// Shuts the connection down, as far as the client takes part.
+/// Shuts the connection down: flushes, and ends TLS if the client takes part.
 async fn end<T: Socket>(mut io: Io<T>) {
     if let Err(error) = poll_fn(|cx| Pin::new(&mut io).poll_shutdown(cx)).await {
         debug!(%error, "a connection was not ended in order");
@@ -289,7 +291,8 @@ mod tests {
     const REQUEST: &str = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
     const WHILE: Duration = Duration::from_secs(5);
 
-    /// A socket that records the length of the last read: one byte while the connection is parked.
+    /// A socket that records the buffer size of the last read: one byte while the connection is
+    /// parked.
     struct RecordingSocket {
         stream: DuplexStream,
         bytes: Arc<AtomicUsize>,
@@ -320,7 +323,7 @@ mod tests {
         }
     }
 
-    /// Advances the test's clock. All tasks do their work before and after.
+    /// Advances the test's clock, and lets all tasks run before and after.
     async fn pass(time: Duration) {
         let rest = async || {
             for _ in 0..100 {
@@ -337,7 +340,7 @@ mod tests {
         stream: DuplexStream,
         asked: Arc<AtomicUsize>,
         stopping: CancellationToken,
-        /// Ends the work on `/slow`.
+        /// Ends the request for `/slow`.
         finish: Arc<Notify>,
         served: JoinHandle<()>,
     }
@@ -377,7 +380,7 @@ mod tests {
             self.asked.load(Ordering::Relaxed) == 1
         }
 
-        /// Waits until the server closes, and returns the moment.
+        /// Waits until the server closes the connection, and returns that moment.
         async fn closed(mut self) -> Instant {
             assert_eq!(self.stream.read(&mut [0]).await.unwrap(), 0);
             self.served.await.unwrap();
@@ -393,7 +396,7 @@ mod tests {
             client.send(REQUEST).await;
             client.answer("done").await;
             assert!(!client.parked_after(PARK_AFTER / 2).await);
-            // Two requests and half of the next come at once: the bytes already read are kept.
+            // Two requests and half of a third come at once: the half must survive parking.
             client.send(&format!("{REQUEST}{REQUEST}{}", &REQUEST[..20])).await;
             client.answer("done").await;
             client.answer("done").await;
@@ -458,7 +461,7 @@ mod tests {
             gone.stream.shutdown().await.unwrap();
             gone.closed().await;
         }
-        // This first request was on its way when the door closed.
+        // This client had connected, and sends its first request after the shutdown began.
         let mut late = Client::connect();
         pass(PARK_AFTER / 2).await;
         late.stopping.cancel();

@@ -1,8 +1,9 @@
-//! Delivery of answers: a grant is delivered when its answer was flushed to the client's socket.
+//! Delivery of answers: a granted lock counts as delivered when the answer was flushed to the
+//! client's socket.
 //!
-//! A lock granted to a client that never hears of it is lost for as long as the client's session
-//! lives. So the waiter of a grant stays armed until its answer was flushed to the socket, and a
-//! connection that ends earlier drops it armed.
+//! If the client misses the answer, its lock stays held until the session ends. So the [`Waiter`]
+//! of a granted lock stays armed until the answer was flushed, and a connection that ends earlier
+//! drops the waiter armed, which releases the lock.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,11 +17,11 @@ use tokio::time::{Instant, Sleep};
 
 use crate::http::waiter::Waiter;
 
-/// Largest number of bytes that one read takes ahead while the end of the client's bytes is hidden.
+/// Largest number of bytes in one read while the client's end of stream is hidden from hyper.
 const HELD_AHEAD: usize = 256;
 
-/// Progress of one connection: its request, and the waiters of the answers being written to it
-/// (one, unless requests are pipelined).
+/// Progress of one connection: the stage of its request, and the waiters of the answers that are
+/// being written to it. There is more than one waiter only if requests are pipelined.
 #[derive(Clone, Default)]
 pub(crate) struct Delivery {
     progress: Arc<Mutex<Progress>>,
@@ -29,27 +30,28 @@ pub(crate) struct Delivery {
 struct Progress {
     stage: Stage,
     waiters: Vec<Waiter>,
-    /// Whether the end of the client's bytes is hidden from hyper. Set while the request does not
-    /// wait, so that it is answered even when the client sends no more.
+    /// True while the client's end of stream is hidden from hyper, which would drop the request. It
+    /// is hidden for requests that do not wait, so that they are answered even to a client that has
+    /// closed its sending side.
     holds_end: bool,
-    /// Waker of the reader, for the moment when the end is no longer hidden.
+    /// Waker of hyper's read, for the moment when the end is no longer hidden.
     reader: Option<Waker>,
 }
 
 /// Stage of a connection's request.
 #[derive(Clone, Copy)]
 pub(crate) enum Stage {
-    /// No request is open: the last answer has left, or no request has come yet.
+    /// No request is open: the last answer was flushed, or no request has come yet.
     Waiting {
         since: Instant,
-        /// Moment at which the head of the next request began.
+        /// Moment at which the first byte of the next request came.
         begun: Option<Instant>,
-        /// Set until the first answer.
+        /// True until the first answer was flushed.
         first: bool,
     },
     /// The head of a request was read.
     Working,
-    /// The answer exists, and has yet to leave.
+    /// The answer is made, and not flushed yet.
     Answered,
 }
 
@@ -61,8 +63,8 @@ impl Default for Progress {
 }
 
 impl Delivery {
-    /// Gets the delivery of the request's connection. Without a connection (tests), every answer
-    /// counts as delivered.
+    /// Returns the delivery of the request's connection. `None` without a connection, as in tests:
+    /// every answer then counts as delivered.
     pub(crate) fn of(extensions: &Extensions) -> Option<&Delivery> {
         extensions.get()
     }
@@ -84,8 +86,8 @@ impl Delivery {
         self.progress().stage = Stage::Answered;
     }
 
-    /// Stops hiding the end of the client's bytes. From now on it means that the client has hung
-    /// up.
+    /// Stops hiding the client's end of stream from hyper. From now on it means that the client has
+    /// hung up.
     pub(crate) fn release_end(&self) {
         let mut progress = self.progress();
         progress.holds_end = false;
@@ -100,8 +102,8 @@ impl Delivery {
         self.progress().holds_end
     }
 
-    /// Registers `reader` to be woken when the end is no longer hidden. Returns false when it is
-    /// not hidden.
+    /// Registers `reader` to be woken when the end is no longer hidden. Returns whether the end is
+    /// hidden.
     fn end_waits(&self, reader: &Waker) -> bool {
         let mut progress = self.progress();
         if progress.holds_end {
@@ -120,7 +122,7 @@ impl Delivery {
         }
     }
 
-    /// Notes that everything written so far has left.
+    /// Notes that all written bytes were flushed, which disarms the waiters.
     fn arrived(&self) {
         let mut progress = self.progress();
         let is_answered = matches!(progress.stage, Stage::Answered);
@@ -142,7 +144,7 @@ impl Delivery {
     }
 }
 
-/// Keeps the waiter of a grant until its answer has left.
+/// Keeps the waiter of a granted lock until its answer was flushed.
 pub(crate) fn deliver(extensions: &Extensions, mut waiter: Waiter) {
     match Delivery::of(extensions) {
         Some(delivery) => delivery.push(waiter),
@@ -150,15 +152,15 @@ pub(crate) fn deliver(extensions: &Extensions, mut waiter: Waiter) {
     }
 }
 
-/// A connection that tells [`Delivery`] of flushed answers, and ends when the client takes nothing
+/// A connection that tells [`Delivery`] of flushed answers, and fails when the client reads no byte
 /// for too long.
 pub(crate) struct Delivering<T> {
     io: T,
     delivery: Delivery,
     stall: Duration,
-    /// Timer that runs while the socket takes nothing.
+    /// Timer that runs while the socket accepts no bytes.
     stalled: Option<Pin<Box<Sleep>>>,
-    /// Bytes read from the socket, to be read again.
+    /// Bytes that were read from the socket, and are returned by the next read.
     ahead: Bytes,
 }
 
@@ -167,14 +169,14 @@ impl<T> Delivering<T> {
         Delivering { io, delivery, stall, stalled: None, ahead: Bytes::new() }
     }
 
-    /// Puts bytes that hyper did not use back, to be read first. No other bytes may have been put
-    /// back.
+    /// Puts back bytes that hyper has read and not used, for the next read. `ahead` must be empty.
     pub(crate) fn read_ahead(&mut self, unused: Bytes) {
-        // An empty `Bytes` keeps its memory, too.
+        // An empty `Bytes` can still hold its buffer.
         self.ahead = if unused.is_empty() { Bytes::new() } else { unused };
     }
 
-    /// Passes a poll of the socket on; being pending for too long is an error.
+    /// Passes on the result of polling the socket. Pending for longer than `stall` becomes an
+    /// error.
     fn watch<R>(&mut self, poll: Poll<std::io::Result<R>>, cx: &mut Context<'_>) -> Poll<std::io::Result<R>> {
         if poll.is_ready() {
             self.stalled = None;
@@ -188,7 +190,7 @@ impl<T> Delivering<T> {
 }
 
 impl<T: Read + Unpin> Delivering<T> {
-    /// Reads up to `LENGTH` bytes ahead. False at the end of the client's bytes.
+    /// Reads up to `LENGTH` bytes into `ahead`. False at the client's end of stream.
     pub(crate) fn poll_ahead<const LENGTH: usize>(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<bool>> {
         let mut bytes = [0; LENGTH];
         let mut buffer = ReadBuf::new(&mut bytes);
@@ -214,19 +216,19 @@ impl<T: Read + Unpin> Read for Delivering<T> {
             buffer.put_slice(&self.ahead.split_to(length));
             return Poll::Ready(Ok(()));
         }
-        // hyper reads here while a request is worked on, and drops the request at the end of the
-        // client's bytes.
+        // hyper also reads while a request is worked on, and would drop the request at the client's
+        // end of stream.
         if self.delivery.holds_end() {
             if ready!(self.poll_ahead::<HELD_AHEAD>(cx))? {
                 let length = self.ahead.len().min(buffer.remaining());
                 buffer.put_slice(&self.ahead.split_to(length));
-                // The remaining bytes of a body that are there go along.
+                // Further bytes of a body that have come are read, too.
                 if self.ahead.is_empty() {
                     let _ = Pin::new(&mut self.io).poll_read(cx, buffer);
                 }
                 return Poll::Ready(Ok(()));
             }
-            // The socket tells the end again at the next read.
+            // The socket reports the end of stream again at the next read.
             if self.delivery.end_waits(cx.waker()) {
                 return Poll::Pending;
             }
@@ -256,7 +258,7 @@ impl<T: Write + Unpin> Write for Delivering<T> {
         self.io.is_write_vectored()
     }
 
-    // hyper flushes when its own buffer is empty, so the answers have gone to the kernel.
+    // hyper flushes only when its own buffer is empty, so the answers have gone to the kernel.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         let poll = Pin::new(&mut self.io).poll_flush(cx);
         let poll = self.watch(poll, cx);
@@ -289,7 +291,7 @@ mod tests {
     use crate::request::door::Door;
     use crate::routes::routes;
 
-    /// A client that has sent one request and takes no bytes any more.
+    /// A client that has sent one request and refuses all bytes of the answer.
     struct SilentClient(Option<String>);
 
     impl Read for SilentClient {
@@ -303,7 +305,8 @@ mod tests {
                     buffer.put_slice(request.as_bytes());
                     Poll::Ready(Ok(()))
                 }
-                // The client is silent, not closed: only a write can tell.
+                // The client sends nothing more and has not closed: only a write shows that it is
+                // gone.
                 None => Poll::Pending,
             }
         }

@@ -1,4 +1,4 @@
-//! The heartbeat of an acquire, from which the answer tells how long the lock is safe.
+//! Heartbeat of an acquire, which tells for how long the session, and so the lock, cannot expire.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use znode::Credential;
 
 use crate::request::door::Door;
 
-/// Longest time that a grant waits for its heartbeat.
+/// Longest time that the answer with a granted lock waits for its heartbeat.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// A heartbeat that was sent to the leader beside a request.
+/// A heartbeat that was sent to the leader in parallel with the acquire.
 pub(crate) struct Heartbeat(JoinHandle<u64>);
 
 impl Heartbeat {
@@ -23,18 +23,19 @@ impl Heartbeat {
         }))
     }
 
-    /// Waits for the time, counted from the client's request, for which the session is safe; 0 when
-    /// the leader did not answer.
+    /// Waits for the heartbeat. Returns the time in milliseconds, counted from the client's
+    /// request, in which the session cannot expire; 0 when the leader did not answer.
     pub(crate) async fn safe_for_ms(mut self) -> u64 {
         let answered = timeout(PATIENCE, &mut self.0).await;
         answered.map_or(0, |safe_for_ms| safe_for_ms.unwrap_or(0))
     }
 }
 
-/// Returns the time, counted from the client's request, in which the session cannot expire.
+/// Returns the time in milliseconds, counted from the client's request, in which the session cannot
+/// expire.
 ///
-/// The leader counts the timeout from the arrival of the request, which is later. The 2 % that are
-/// subtracted allow for clocks that run at different speeds.
+/// The leader counts the timeout from the arrival of the heartbeat, which is later. 2 % are
+/// subtracted because clocks run at different speeds.
 pub(crate) fn safe_for_ms(timeout_ms: u32) -> u64 {
     u64::from(timeout_ms - timeout_ms / 50)
 }

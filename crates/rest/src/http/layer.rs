@@ -1,5 +1,5 @@
-//! The layer around every route: bounds of the head, foreign pages, heartbeats of complete
-//! requests, and headers of every answer.
+//! The layer around every route: checks of the head, refusal of foreign pages, heartbeats of
+//! complete requests, and headers of every answer.
 
 use std::sync::Arc;
 
@@ -25,23 +25,23 @@ use crate::request::door::{AtZxid, Door};
 use crate::request::operator::is_by_admin_socket;
 use crate::request::paths::{BEHIND_FENCE, FENCE};
 
-/// Header that keeps browsers from giving an answer to a page of another origin, for example as a
-/// picture.
+/// Header that keeps browsers from giving an answer to a page of another origin, such as in an
+/// `img` element.
 const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
-/// Outermost layer: checks the head of a request, and completes its answer.
+/// Outermost layer: checks the head of a request, and adds the headers of every answer.
 pub(crate) async fn at_the_door(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
     let arrival = Arrival(Instant::now());
     if let Some(problem) = head_problem(&door.config, &request) {
         return door.finish(problem.into_response());
     }
-    // This check comes before any work for the request, the heartbeat included.
+    // A foreign page's request must cause no work, not even a heartbeat.
     if let Some(problem) = origin::problem(&door.config, &request) {
         return door.finish(problem.into_response());
     }
     let proven = credential(request.headers());
-    // A request with a body is a heartbeat when the body is complete. Behind `/v1/fence/` the
-    // session's header belongs to another request.
+    // A request with a body counts as a heartbeat only when the body is complete. In a fence check
+    // (`/v1/fence/`), the session's header belongs to the request that the proxy asks about.
     if let Ok(Some(credential)) = proven
         && request.body().is_end_stream()
         && !request.uri().path().starts_with(BEHIND_FENCE)
@@ -49,16 +49,16 @@ pub(crate) async fn at_the_door(State(door): State<Arc<Door>>, mut request: Requ
         door.replica.touch_soon(credential);
     }
     let source = request.extensions().get::<Peer>().and_then(Peer::source);
-    // Probes and operators are answered beyond the bound, too.
+    // Health probes and operators are answered even beyond the bound.
     let is_bounded = request.uri().path().starts_with("/v1/") && !is_by_admin_socket(request.extensions());
     if is_bounded {
         match door.at_work.enter(source) {
-            // The pass is held until the request is answered.
+            // The place is kept until the request is answered.
             Ok(pass) => request.extensions_mut().insert(pass),
             Err(problem) => return door.finish(problem.into_response()),
         };
     }
-    // The path is copied only for the log: a request may wait for hours.
+    // The path is copied only when it is logged, because a request may wait for hours.
     let path = tracing::enabled!(Level::DEBUG).then(|| request.uri().path().to_owned());
     let method = request.method().clone();
     request.extensions_mut().insert(arrival);
@@ -76,10 +76,9 @@ pub(crate) async fn at_the_door(State(door): State<Arc<Door>>, mut request: Requ
     response
 }
 
-/// Completion of answers.
+/// Adds the parts that every answer has.
 impl Door {
-    /// Renders a problem for a connection that has sent no request yet, with the headers of every
-    /// answer.
+    /// Renders the refusal of a connection that has sent no request yet.
     pub(crate) fn unasked(&self, problem: Problem) -> Response {
         let zxid = self.replica.state().last_zxid();
         let mut response = problem.render(zxid);
@@ -87,7 +86,7 @@ impl Door {
         response
     }
 
-    /// Renders a problem, and adds the headers of every answer.
+    /// Renders the answer's problem, if it has one, and adds the headers of every answer.
     fn finish(&self, response: Response) -> Response {
         let (mut parts, body) = response.into_parts();
         let mut response = match parts.extensions.remove::<Problem>() {
@@ -105,7 +104,7 @@ impl Door {
                 if let Some(zxid) = at {
                     rendered.extensions_mut().insert(AtZxid(zxid));
                 }
-                // The code that met the problem has set `Allow` and `Connection`.
+                // `Allow` and `Connection` were set by the code that made the problem.
                 rendered.headers_mut().extend(parts.headers.into_iter().filter(|(name, _)| {
                     name.as_ref().is_some_and(|name| matches!(name.as_str(), "allow" | "connection"))
                 }));
@@ -138,7 +137,7 @@ impl Door {
         to.insert(HeaderName::from_static(headers::ZXID), HeaderValue::from(zxid.0));
         to.insert(HeaderName::from_static(headers::NODE), HeaderValue::from(self.node_id));
         to.insert(HeaderName::from_static(headers::LEADER), leader);
-        // An answer may be outdated a moment later.
+        // Answers show a state that changes at any time.
         to.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         to.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         to.insert(CROSS_ORIGIN_RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
@@ -164,8 +163,8 @@ fn head_problem(config: &RestConfig, request: &Request) -> Option<Problem> {
     Some(Problem::bad(unread.as_str(), format!("{} of this path does not take this header", request.method())))
 }
 
-/// Headers that make a request conditional or ask for a part of the content: a route that ignored
-/// one would do more than the client asked for.
+/// Headers that make a request conditional or ask for a part of the content. A route that does not
+/// read such a header refuses it, because ignoring it would do more than the client asked for.
 static CONDITIONS: [HeaderName; 9] = [
     header::IF_NONE_MATCH,
     header::IF_MATCH,
@@ -178,9 +177,9 @@ static CONDITIONS: [HeaderName; 9] = [
     header::CONTENT_ENCODING,
 ];
 
-/// Finds the first of the [`CONDITIONS`] that the request has and its route does not read.
+/// Returns the first of the [`CONDITIONS`] that the request has and its route does not read.
 fn unread_condition<'a>(method: &Method, path: &str, headers: &'a HeaderMap) -> Option<&'a HeaderName> {
-    // A proxy that asks about a fence sends the headers of the other request.
+    // A fence check has the headers of the request that the proxy asks about.
     if path == FENCE || path.starts_with(BEHIND_FENCE) {
         return None;
     }

@@ -1,4 +1,5 @@
-//! Long answers: a slow reader keeps them in memory, so they take room within the bound of bodies.
+//! Long answers: they stay in memory until a slow client has read them, so they are counted
+//! together with request bodies.
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -13,15 +14,15 @@ use crate::http::bodies::{Full, Room};
 use crate::problem::Problem;
 use crate::request::door::Door;
 
-/// Largest answer in bytes that a connection may keep without being counted.
+/// Largest answer in bytes that is not counted.
 const UNCOUNTED_BYTES_MAX: u64 = 16 << 10;
 
-/// Mark of an answer whose bytes belong to the program, and exist once for all clients. Bytes of
-/// the state are not marked, because the state may replace them while a client still reads.
+/// Mark of an answer that is a static text of the program, with one copy for all clients. Bytes of
+/// the state need no such mark: the state may drop them while a client still reads.
 #[derive(Clone, Copy)]
 pub(crate) struct OfTheProgram;
 
-/// Bytes of an answer with their room.
+/// Bytes of an answer, and the room counted for them.
 struct PlacedBytes {
     bytes: Bytes,
     _place: Room,
@@ -33,11 +34,11 @@ impl AsRef<[u8]> for PlacedBytes {
     }
 }
 
-/// Takes room for an answer to a client of `source`, for as long as any of it is kept. Without room
-/// the answer is a problem instead.
+/// Counts a long answer to a client of the address `source` until it was sent. Without room, the
+/// client gets a problem instead.
 ///
-/// Answers to requests that may change the state need no room, because the client must be told the
-/// result, however long it is.
+/// Answers to writes are not counted, because the client must learn the result of a write however
+/// long it is.
 pub(crate) fn with_place(door: &Door, method: &Method, source: Option<IpAddr>, response: Response) -> Response {
     let length = response.body().size_hint().exact().unwrap_or_default();
     if length <= UNCOUNTED_BYTES_MAX || !method.is_safe() || response.extensions().get::<OfTheProgram>().is_some() {
@@ -60,7 +61,7 @@ pub(crate) fn with_place(door: &Door, method: &Method, source: Option<IpAddr>, r
     }
 }
 
-/// Takes the bytes of a body that is in memory already.
+/// Takes the bytes of a body that is completely in memory; `None` for any other body.
 fn whole(body: &mut Body) -> Option<Bytes> {
     match Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Some(Ok(frame))) => frame.into_data().ok(),

@@ -1,9 +1,9 @@
-//! The thread for long work: lists of locks, znodes, sessions and members of groups, and the
-//! parsing of long bodies.
+//! Thread for long work: lists of locks, znodes, sessions and group members, and the parsing of
+//! long bodies.
 //!
-//! A list of 1,000 takes milliseconds, for which the thread of Raft and of the connections would be
-//! blocked. Work waits in lines, one for each address, and the lines take turns. A waiting request
-//! for a list keeps no state: the list shows the state at the moment when it is made.
+//! A list of 1,000 entries takes milliseconds, which would block the thread of Raft and of the
+//! connections. Jobs wait in one queue for each address, and the queues take turns. A request for a
+//! list holds no state while it waits: the list shows the state at the moment when it is made.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -15,10 +15,10 @@ use tokio::sync::oneshot;
 
 use crate::problem::Problem;
 
-/// Largest number of waiting jobs. Beyond, the last job of the longest line is dropped.
+/// Largest number of waiting jobs. Beyond, the last job of the longest queue is refused.
 const WAITING_MAX: usize = 1_024;
 
-/// The lines, and the thread that serves them.
+/// Queues of jobs, and the thread that works on them.
 #[derive(Default)]
 pub(crate) struct LongWork(Arc<Monitor>);
 
@@ -30,27 +30,27 @@ struct Monitor {
 
 #[derive(Default)]
 struct WorkQueues {
-    /// Lines in the order of their turns, each with at least one job.
+    /// Queues in the order of their turns. Each has at least one job.
     lines: VecDeque<Line>,
     waiting: usize,
     has_thread: bool,
     is_closed: bool,
 }
 
-/// Jobs of one address, or of all addresses that stand for many clients.
+/// Queue of the jobs of one address, or of all exempt addresses together.
 struct Line {
     source: Option<IpAddr>,
     jobs: VecDeque<Job>,
 }
 
-/// A job, which does the work and hands the result over.
+/// A job, which does the work and sends the result to its request.
 type Job = Box<dyn FnOnce() + Send>;
 
 impl LongWork {
-    /// Does work in the turns of an address.
+    /// Does `work` on the thread for long work, in the queue of the address `source`.
     ///
     /// # Errors
-    /// 429 when the work has to give way; else the errors of the work.
+    /// 429 when too many jobs wait and this one is dropped; else the errors of the work.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         source: Option<IpAddr>,
@@ -58,7 +58,7 @@ impl LongWork {
     ) -> Result<T, Problem> {
         let (done, ended) = oneshot::channel();
         let job = move || {
-            // The client may have gone meanwhile.
+            // The client may have hung up meanwhile.
             if !done.is_closed() {
                 let result = catch_unwind(AssertUnwindSafe(work));
                 let _ = done.send(result.unwrap_or_else(|_| Err(Problem::internal("long work ended in a panic"))));
@@ -79,7 +79,7 @@ impl LongWork {
         let gave_way = queues.push(source, job);
         drop(queues);
         self.0.changed.notify_one();
-        // Dropping the job tells its client, which needs no lock.
+        // Dropping the refused job answers its client. It is done outside the lock.
         drop(gave_way);
         Ok(())
     }
@@ -97,7 +97,7 @@ impl Monitor {
         self.queues.lock().expect("nothing panics under this guard")
     }
 
-    /// Serves the lines until the door has gone.
+    /// Works on the queues until [`LongWork`] is dropped.
     fn serve(&self) {
         leave_the_processor();
         while let Some(job) = self.next() {
@@ -120,8 +120,8 @@ impl Monitor {
 }
 
 impl WorkQueues {
-    /// Puts a job into its line. Returns the job that is dropped when all places are taken: the
-    /// last job of the longest line.
+    /// Puts a job into the queue of its address. Returns a job to refuse when there are too many:
+    /// the last job of the longest queue.
     fn push(&mut self, source: Option<IpAddr>, job: Job) -> Option<Job> {
         match self.lines.iter_mut().find(|line| line.source == source) {
             Some(line) => line.jobs.push_back(job),
@@ -136,7 +136,7 @@ impl WorkQueues {
         longest.jobs.pop_back()
     }
 
-    /// Takes the first job of the line that has its turn.
+    /// Takes the first job of the queue whose turn it is.
     fn pop(&mut self) -> Option<Job> {
         let mut line = self.lines.pop_front()?;
         let job = line.jobs.pop_front();

@@ -1,17 +1,18 @@
-//! Protection from foreign pages in a browser, checked once for every request, before any other
-//! code sees it.
+//! Protection from foreign web pages: every request is checked before any other work is done for
+//! it.
 //!
-//! A browser sends requests for every page that is open in it, and the node cannot know which page
-//! made the user send one. Two headers show it:
+//! A browser sends requests on behalf of every page that is open in it, so a foreign page could use
+//! a user's access to the node. Two headers reveal that:
 //!
-//! - `Origin` stands on every request of a page that writes or comes from elsewhere, and
-//!   `Sec-Fetch-Site` on the others. A foreign origin is refused. Programs send neither header.
-//! - `Host`, or the host of the request line where there is one, is the page's own name. It tells
-//!   when that name was made to lead here (DNS rebinding). A listener on loopback takes the names
-//!   of this machine, and the listed ones. Another listener takes any name while none is listed,
-//!   else the listed names, the host of the node's own `http_addr`, and every address: a foreign
-//!   page cannot have an address for its name, and probes and proxies may know no name of the node.
-//!   An unknown name makes no `Origin` the node's own.
+//! - `Origin` is on every request of a page that writes or comes from another origin, and
+//!   `Sec-Fetch-Site` on a page's other requests. A foreign origin is refused. Programs send
+//!   neither header.
+//! - `Host`, or the host of the request line if there is one, is the host in the page's URL. It
+//!   reveals a name that an attacker has made to resolve to this node (DNS rebinding). A listener
+//!   on loopback accepts the names of this machine and the listed names. Another listener accepts
+//!   any name if none is listed; else the listed names, the host of the node's `http_addr`, and
+//!   every address. Addresses are safe, because a foreign page cannot have the node's address as
+//!   its host. With an unknown name, no `Origin` counts as the node's own.
 
 use std::net::IpAddr;
 
@@ -27,7 +28,7 @@ use crate::request::paths::BEHIND_FENCE;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// The name and port by which a request calls the node.
+/// Name and port of the node in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Host<'a> {
     /// Name as written, in upper or lower case; an IPv6 address without its brackets.
@@ -36,8 +37,8 @@ struct Host<'a> {
 }
 
 /// Normalizes a host for [`RestConfig::http_hosts`]: an address in its shortest form and without
-/// brackets, or a name in lower case and without the root's dot. `None` for a text that no `Host`
-/// can name: a port, a scheme, a pattern.
+/// brackets, or a name in lower case and without a dot at its end. `None` for a text that is no
+/// host, such as one with a port, a scheme or a pattern.
 pub fn normal_host(text: &str) -> Option<String> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
     if let Ok(addr) = bare.unwrap_or(text).parse::<IpAddr>() {
@@ -48,13 +49,13 @@ pub fn normal_host(text: &str) -> Option<String> {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     let mut labels = name.split('.');
     let is_name = labels.all(|label| !label.is_empty() && label.bytes().all(good));
-    // Browsers take a name whose last label is a number for an address, or refuse it.
+    // Browsers treat a name whose last label is a number as an address, or refuse it.
     let last = name.rsplit('.').next().unwrap_or_default();
     (is_name && !last.bytes().all(|byte| byte.is_ascii_digit())).then_some(name)
 }
 
-/// Normalizes an origin, as browsers write it and [`RestConfig::http_origins`] has it: scheme and
-/// host in lower case, the port unless it is the scheme's own. `None` for any other text than an
+/// Normalizes an origin for [`RestConfig::http_origins`] to the form that browsers send: scheme and
+/// host in lower case, and the port unless it is the scheme's default. `None` for a text that is no
 /// origin of http or https.
 pub fn normal_origin(text: &str) -> Option<String> {
     let (scheme, rest) = text.split_once("://")?;
@@ -75,7 +76,8 @@ pub fn normal_origin(text: &str) -> Option<String> {
     })
 }
 
-/// Checks `Host`, and the headers of a browser's page. Returns the refusal of a foreign request.
+/// Checks `Host`, and the headers of a browser's page. Returns the refusal of a foreign request,
+/// and `None` for any other.
 pub(crate) fn problem(config: &RestConfig, request: &Request) -> Option<Problem> {
     let (headers, peer) = (request.headers(), request.extensions().get::<Peer>());
     let host = match host(request, peer.is_some()) {
@@ -86,8 +88,8 @@ pub(crate) fn problem(config: &RestConfig, request: &Request) -> Option<Problem>
     if let Some(host) = host
         && !host.is_local()
         && !host.is_listed(config)
-        // A request that reaches a loopback listener under another address was passed on, on behalf
-        // of an unknown client.
+        // A request on a loopback listener with another host came through a forwarder, for an
+        // unknown client.
         && (on_loopback || !(config.http_hosts.is_empty() || host.addr().is_some() || host.is_own(config)))
     {
         return Some(foreign_host(host, on_loopback));
@@ -95,9 +97,9 @@ pub(crate) fn problem(config: &RestConfig, request: &Request) -> Option<Problem>
     if !headers.contains_key(ORIGIN) && !headers.contains_key(SEC_FETCH_SITE) {
         return None;
     }
-    // A proxy sends the headers of another request, whose page belongs to the other service. A page
-    // cannot send such a request itself, because it needs headers that browsers let no foreign page
-    // send.
+    // A fence check has the headers of the request that a proxy asks about, whose page belongs to
+    // another service. A foreign page cannot send a fence check itself: it needs headers that
+    // browsers let no foreign page set.
     if request.uri().path().starts_with(BEHIND_FENCE) {
         return None;
     }
@@ -105,7 +107,7 @@ pub(crate) fn problem(config: &RestConfig, request: &Request) -> Option<Problem>
     if is_foreign(config, headers, host, scheme) { Some(foreign_origin(headers)) } else { None }
 }
 
-/// Parses the host that a request names; `None` where a request may leave it out.
+/// Parses the host of a request; `None` if the request has none and needs none, as in HTTP/1.0.
 fn host(request: &Request, is_connection: bool) -> Result<Option<Host<'_>>, Problem> {
     let bad = |why: &str| Err(Problem::bad("Host", why));
     let mut values = request.headers().get_all(HOST).iter();
@@ -116,8 +118,8 @@ fn host(request: &Request, is_connection: bool) -> Result<Option<Host<'_>>, Prob
     if values.next().is_some() {
         return bad("given twice");
     }
-    // The host of the request line counts in place of the header (RFC 9112, 3.2.2). A client that
-    // takes the node for a proxy writes one.
+    // The host of the request line replaces the header (RFC 9112, 3.2.2). Clients that use the node
+    // as a proxy send it.
     let authority = request.uri().authority().map(|authority| authority.as_str());
     match value.to_str().ok().and_then(Host::parse).map(|host| authority.map_or(Some(host), Host::parse)) {
         Some(Some(host)) => Ok(Some(host)),
@@ -125,7 +127,7 @@ fn host(request: &Request, is_connection: bool) -> Result<Option<Host<'_>>, Prob
     }
 }
 
-/// Tells whether a page of a foreign origin has sent the request.
+/// Tells whether a page of a foreign origin sent the request.
 fn is_foreign(config: &RestConfig, headers: &HeaderMap, host: Option<Host<'_>>, scheme: &str) -> bool {
     let mut origins = headers.get_all(ORIGIN).iter();
     match (origins.next(), origins.next()) {
@@ -139,7 +141,7 @@ fn is_foreign(config: &RestConfig, headers: &HeaderMap, host: Option<Host<'_>>, 
             !own || !is_same_site(headers)
         }
         (Some(_), Some(_)) => true,
-        // A page's own reads have no Origin, and a typed address has none either.
+        // Reads by a page of the same origin, and URLs typed by the user, have no `Origin`.
         (None, _) => !is_same_site(headers),
     }
 }
@@ -163,11 +165,11 @@ impl<'a> Host<'a> {
             return None;
         }
         let port = port.filter(|port| !port.is_empty()).map(str::parse).transpose().ok()?;
-        // The root's dot does not change the name.
+        // A dot at the end does not change the name.
         Some(Host { name: name.strip_suffix('.').unwrap_or(name), port })
     }
 
-    /// Tells whether the host can only be this machine.
+    /// Tells whether the host is a loopback address or `localhost`.
     fn is_local(self) -> bool {
         let addr = self.addr().is_some_and(|addr| addr.to_canonical().is_loopback());
         addr || self.name.eq_ignore_ascii_case("localhost")
@@ -181,12 +183,12 @@ impl<'a> Host<'a> {
         config.http_hosts.iter().any(|listed| self.is(listed))
     }
 
-    /// Tells whether this is the host of the address that the node gives to clients.
+    /// Tells whether this is the host of the node's `http_addr`.
     fn is_own(self, config: &RestConfig) -> bool {
         self.is(&config.own_host)
     }
 
-    /// Tells whether this is `host`, which is in its normal form.
+    /// Tells whether this is `host`, a text in the form of [`normal_host`].
     fn is(self, host: &str) -> bool {
         match (self.addr(), host.parse::<IpAddr>()) {
             (Some(own), Ok(addr)) => own.to_canonical() == addr,
@@ -195,9 +197,9 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Tells whether pages of an origin come from this host, and from no other place. A name that
-    /// the node does not know may have been made to lead here after its page was loaded from
-    /// another place (DNS rebinding). An address cannot be made to.
+    /// Tells whether an origin is this host with the connection's scheme and port, and the host is
+    /// known to be this node. An unknown name may have been made to resolve to this node after its
+    /// page was loaded from another server (DNS rebinding). This cannot be done with an address.
     fn is_own_origin(self, origin: &str, scheme: &str, config: &RestConfig) -> bool {
         let Some((its_scheme, its_host)) = origin.split_once("://") else { return false };
         let Some(its_host) = Host::parse(its_host) else { return false };
@@ -302,8 +304,8 @@ mod tests {
         assert_eq!(asked_for("http://localhost:7001/v1/sessions", &config, peer(true, false), &page), 200);
     }
 
-    /// Load balancers probe a node by its address, and other nodes give their clients its
-    /// `http_addr`.
+    /// Load balancers probe a node by its address, and other nodes give its `http_addr` to their
+    /// clients.
     #[test]
     fn another_listener_takes_addresses_and_the_nodes_own_host_whatever_names_are_given() {
         let config = RestConfig { http_hosts: vec!["zlock.example".into()], own_host: "node1".into(), ..config() };
@@ -397,7 +399,7 @@ mod tests {
             check(&config, "10.0.0.1:7001", &[("sec-fetch-site", site)], 403);
             check(&config, "10.0.0.1:7001", &[own[0], ("sec-fetch-site", site)], 403);
         }
-        // A name that was made to lead here is foreign, until the operator lists it.
+        // An unlisted name may come from DNS rebinding, so it is foreign.
         let rebound = [("origin", "http://evil.example:7001")];
         check(&config, "evil.example:7001", &rebound, 403);
         config.http_hosts = vec!["evil.example".into()];

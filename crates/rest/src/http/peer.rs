@@ -1,4 +1,4 @@
-//! Client of a connection, as far as the connection shows it.
+//! Client of a connection: its address, place and certificate.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -6,7 +6,8 @@ use std::sync::Arc;
 use accept::{Place, Waiting};
 use znode::{Credential, Identity};
 
-/// A connected client. A request that did not come over a connection of this door has no `Peer`.
+/// A connected client. A request that did not come over a connection of this server, as in tests,
+/// has no `Peer`.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer(Arc<Known>);
 
@@ -14,15 +15,15 @@ pub(crate) struct Peer(Arc<Known>);
 pub(crate) struct Known {
     /// The client's address.
     pub(crate) addr: IpAddr,
-    /// The connection's place at the door.
+    /// The connection's place in the bound on connections; `None` in tests.
     pub(crate) place: Option<Arc<Place>>,
-    /// Whether the address stands for many clients.
+    /// True if the address stands for many clients, and is exempt from the bounds for one address.
     pub(crate) is_exempt: bool,
-    /// True if the listener is for this machine only.
+    /// True if the listener accepts only connections of this machine.
     pub(crate) on_loopback: bool,
     /// True if the connection has TLS.
     pub(crate) is_secure: bool,
-    /// Subject of the client's certificate.
+    /// Subject of the client's certificate; `None` without a certificate.
     pub(crate) subject: Option<String>,
 }
 
@@ -31,14 +32,15 @@ impl Peer {
         Peer(Arc::new(known))
     }
 
-    /// Notes a complete request: the connection keeps its place while the request is at work.
+    /// Marks the connection as busy after a complete request, so that it is not closed for a new
+    /// connection.
     pub(crate) fn heard(&self) {
         if let Some(place) = &self.0.place {
             place.heard();
         }
     }
 
-    /// Notes a request of this session.
+    /// Notes that the connection belongs to this session.
     pub(crate) fn asks_for(&self, credential: &Credential) {
         if let Some(place) = &self.0.place {
             let [a, b, c, d, e, f, g, h, ..] = credential.secret_hash;
@@ -46,19 +48,20 @@ impl Peer {
         }
     }
 
-    /// Notes that the connection waits for a request, and may be closed for others.
+    /// Marks the connection as idle, so that it may be closed for a new connection.
     pub(crate) fn rests(&self) {
         if let Some(place) = &self.0.place {
             place.rest();
         }
     }
 
-    /// Notes a long poll of the client, until the result is dropped.
+    /// Marks the connection as waiting in a long poll, until the result is dropped.
     pub(crate) fn waits(&self) -> Option<Waiting> {
         self.0.place.as_ref().map(Place::wait)
     }
 
-    /// Notes the next request. False when the connection has just given way.
+    /// Ends the idle mark at the next request. False when the connection is being closed for a new
+    /// one.
     pub(crate) fn resumes(&self) -> bool {
         self.0.place.as_ref().is_none_or(|place| place.resume())
     }
@@ -69,27 +72,29 @@ impl Peer {
         Some(Identity { scheme: "x509".into(), id: subject.clone() })
     }
 
-    /// The client's address, for people to read.
+    /// Returns the client's address in the form that people read: IPv4 addresses are not mapped to
+    /// IPv6.
     pub(crate) fn addr(&self) -> IpAddr {
         self.0.addr.to_canonical()
     }
 
-    /// The key by which bounds of one address count the client; `None` for an exempt address.
+    /// Returns the key by which the bounds for one address count the client; `None` for an exempt
+    /// address.
     pub(crate) fn source(&self) -> Option<IpAddr> {
         self.counted_addr().map(accept::source)
     }
 
-    /// The client's address; `None` for an exempt address.
+    /// Returns the client's address; `None` for an exempt address.
     pub(crate) fn counted_addr(&self) -> Option<IpAddr> {
         (!self.0.is_exempt).then_some(self.0.addr)
     }
 
-    /// Tells whether the client is a program on this machine.
+    /// Tells whether the client's address is a loopback address.
     pub(crate) fn is_local(&self) -> bool {
         self.0.addr.to_canonical().is_loopback()
     }
 
-    /// Tells whether only programs on this machine reach the listener.
+    /// Tells whether the listener accepts only connections of this machine.
     pub(crate) fn is_on_loopback(&self) -> bool {
         self.0.on_loopback
     }

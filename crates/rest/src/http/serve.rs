@@ -25,28 +25,29 @@ use crate::request::door::Door;
 use crate::request::operator::for_operators;
 use crate::routes::routes;
 
-/// Largest number of operators' connections. Beyond: a silent or idle one is closed for the new
-/// one, else the new one is closed.
+/// Largest number of connections to the admin socket. Beyond: a connection that sent no request or
+/// is idle is closed for the new connection; without one, the new connection is closed.
 const ADMIN_CONNECTIONS_MAX: usize = 64;
-/// Number of connections over the bound that are refused with an answer at once. More are closed
-/// without one.
+/// Number of connections beyond the bound that get a refusal at the same time. Further ones are
+/// closed without an answer.
 const REFUSALS_MAX: usize = 64;
-/// Time that a client over the bound has to take its refusal.
+/// Time that a refused client has to read its answer.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
-/// Number of rounds of accepting before the listeners are closed.
+/// Number of times that the listeners are polled for new connections before they are closed.
 const LAST_LOOKS: usize = 2;
-/// Errors of accept, each with its pause, behind which the last connections are given up.
+/// Number of errors of accept, each followed by [`ACCEPT_PAUSE`], after which the last connections
+/// are not accepted any more.
 const LAST_ERRORS_MAX: usize = 50;
-/// Pause after an accept that failed for lack of a resource, such as a file descriptor.
+/// Pause after an error of accept, such as a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Serves the API until `shutdown` resolves, and then for two more periods of the configuration,
-/// `drain_delay_ms` and `drain_time_ms`. In both the node is not ready; in the second, each
-/// connection ends with its next answer. Then the door ends waits, lets open requests end for a
+/// Serves the API until `shutdown` resolves, and for two more periods, `drain_delay_ms` and
+/// `drain_time_ms`. In both the node reports itself as not ready; in the second, each connection
+/// ends after its next answer. Then the server ends waits, lets requests in progress end for a
 /// bounded time, and returns.
 ///
 /// # Errors
-/// None at present: a failing accept is logged and tried again.
+/// Never at present: an error of accept is logged, and accept is tried again.
 pub async fn serve(
     entrances: impl Into<Entrances>,
     replica: Replica,
@@ -78,12 +79,12 @@ pub async fn serve(
     Ok(())
 }
 
-/// Listeners of a door.
+/// Listeners of the HTTP server.
 #[derive(Debug, Default)]
 pub struct Entrances {
     /// Listeners for all clients.
     pub listeners: Listeners,
-    /// Admin socket for operators, whose file lets in only the node's own user.
+    /// Admin socket for operators: file permissions let only the node's own user open it.
     pub admin: Option<UnixListener>,
 }
 
@@ -105,7 +106,8 @@ struct Server {
     /// Connections for operators, with the same routes.
     admin_connections: Connections,
     places: Arc<Admission>,
-    /// Places of operators' connections, so that operators are admitted when the door is full, too.
+    /// Places of operators' connections, so that operators are admitted when the clients' places
+    /// are all taken.
     admin_places: Arc<Admission>,
     refusals: Arc<Semaphore>,
     stopping: CancellationToken,
@@ -146,8 +148,8 @@ impl Server {
         }
     }
 
-    /// Accepts the connections that the system already has for this node. Closing the listener
-    /// would reset them, and lose the bytes sent on them.
+    /// Accepts the connections that wait in the listeners' backlogs. Closing a listener would reset
+    /// them, and lose the bytes sent on them.
     async fn accept_the_last(self: &Arc<Self>, listeners: &Listeners) {
         let take = |(incoming, addr): (Incoming, SocketAddr)| Arc::clone(self).take(incoming, addr.ip());
         each_of_the_last(|| listeners.accept(), |error| self.cannot_accept(error), take).await;
@@ -163,7 +165,7 @@ impl Server {
             };
             match accepted {
                 Ok((incoming, addr)) => {
-                    // However many connections come, earlier ones get a turn between two of them.
+                    // Connections accepted before get a turn even if many more come.
                     tokio::task::yield_now().await;
                     Arc::clone(self).take(incoming, addr.ip());
                 }
@@ -172,7 +174,8 @@ impl Server {
         }
     }
 
-    /// Pauses after an error of accept, and lets other connections give way to the next one.
+    /// Logs an error of accept, asks for the closing of other connections if file descriptors are
+    /// used up, and pauses.
     async fn cannot_accept(&self, error: io::Error) {
         want_descriptors(&error);
         if let Some(times) = self.unaccepted.note(Instant::now()) {
@@ -181,7 +184,7 @@ impl Server {
         tokio::time::sleep(ACCEPT_PAUSE).await;
     }
 
-    /// Closes connections while the process lacks file descriptors.
+    /// Closes one connection each time that a listener of the process lacks file descriptors.
     async fn give_back(self: Arc<Self>) {
         loop {
             tokio::select! {
@@ -197,7 +200,7 @@ impl Server {
         }
     }
 
-    /// Accepts operators' connections until the door closes.
+    /// Accepts operators' connections until the server stops.
     async fn accept_operators(self: Arc<Self>, admin: UnixListener) {
         loop {
             let accepted = tokio::select! {
@@ -246,11 +249,11 @@ impl Server {
             warn!(door = "http", %addr, bound = whose, times, "a connection is refused: there are too many");
         }
         if let Ok(permit) = self.refusals.clone().try_acquire_owned()
-            // A TLS handshake for a refusal would cost the work that the bound saves.
+            // TLS clients get no refusal: the handshake would cost the work that the bound saves.
             && let Some(stream) = incoming.into_plain()
         {
             tokio::spawn(async move {
-                // A client that does not read misses its refusal.
+                // A client that does not read in time misses its refusal.
                 let _ = tokio::time::timeout(REFUSAL_TIMEOUT, refuse(stream, self.door.unasked(refusal(full)))).await;
                 drop(permit);
             });
@@ -273,8 +276,8 @@ impl Server {
         let (on_loopback, is_secure) = (incoming.is_on_loopback(), incoming.is_secure());
         let opened = tokio::select! {
             biased;
-            // A connection without TLS opens at once, so that the last ones before the end of the
-            // door are served, too.
+            // A connection without TLS opens at once, and is served even if it came just before
+            // shutdown.
             opened = incoming.open() => opened,
             () = self.stopping.cancelled() => return,
         };
@@ -286,8 +289,8 @@ impl Server {
         self.connections.serve(stream, Some(peer)).await;
     }
 
-    /// Waits, for a bounded time, until every connection has ended and every waiter whose client
-    /// has gone is withdrawn.
+    /// Waits, for a bounded time, until every connection has ended and every ticket of a vanished
+    /// client is withdrawn.
     async fn drain(&self) {
         let ended = async { tokio::join!(self.places.emptied(), self.admin_places.emptied(), self.door.quiet()) };
         let timeout = Duration::from_millis(self.door.config.shutdown_timeout_ms);
@@ -297,8 +300,8 @@ impl Server {
     }
 }
 
-/// Calls `take` with each connection that the system has accepted. `failed` handles an error, which
-/// may be about one connection alone.
+/// Calls `take` with each connection in the backlog, and `failed` with each error of accept. An
+/// error may be about one connection alone, so accepting goes on.
 async fn each_of_the_last<T, A, F>(accept: impl Fn() -> A, failed: impl Fn(io::Error) -> F, take: impl Fn(T))
 where
     A: Future<Output = io::Result<T>>,
@@ -327,8 +330,8 @@ fn refusal(full: Full) -> Problem {
     Problem::unavailable(format!("too many connections{whose} to this node: go to another one"), 1_000)
 }
 
-/// Sends the refusal before a request has come, then waits for the client to close: a reset would
-/// discard the answer.
+/// Sends the refusal without waiting for a request, then waits for the client to close: a reset
+/// would discard the answer.
 async fn refuse(mut stream: TcpStream, refusal: Response) -> io::Result<()> {
     let (mut head, body) = refusal.into_parts();
     let body = axum::body::to_bytes(body, usize::MAX).await.map_err(io::Error::other)?;

@@ -1,5 +1,5 @@
-//! Waiter: the place in a queue that an acquire has. [`Waiter`] removes the place when the client
-//! goes.
+//! [`Waiter`]: guards an acquire's place in a lock's queue, and removes the place when the client
+//! hangs up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,44 +14,44 @@ use znode::{Attempt, Credential, Op, Reply, Request, State, TxnOutcome, ZPath};
 
 use crate::request::door::Door;
 
-/// One attempt of an acquire, and the state of its ticket.
+/// One attempt of an acquire, and the state of its ticket (the lock node that queues).
 ///
-/// Dropping an armed waiter withdraws the attempt in the background. That happens when the client
-/// hangs up, because hyper drops the handler then. The waiter is disarmed when the answer is
-/// decided and delivered, or when the client wants to keep its place.
+/// Dropping an armed waiter withdraws the attempt in the background. hyper drops the handler, and
+/// so the waiter, when the client hangs up. The waiter is disarmed when the answer was delivered,
+/// or when the client wants to keep its place.
 pub(crate) struct Waiter {
     door: Arc<Door>,
     credential: Credential,
     lock: ZPath,
     attempt: Attempt,
     stage: Stage,
-    /// True if the client gave an idempotency key, by which it finds its ticket at any node.
+    /// True if the client sent an idempotency key, by which it can find its ticket at any node.
     is_keyed: bool,
     armed: bool,
-    /// Place among the waits. It is kept until the withdrawal is done, so that withdrawals have the
-    /// bound of the waits.
+    /// Place among the waiting requests. It is kept until the withdrawal is done, so withdrawals
+    /// are bounded, too.
     permit: Option<OwnedSemaphorePermit>,
 }
 
 enum Stage {
-    /// The proposal is under way, in a task of its own, because its outcome matters even when the
-    /// caller has gone.
+    /// The proposal is in progress, in a task of its own, because a withdrawal needs its outcome
+    /// even when the client has hung up.
     Proposed(JoinHandle<Result<TxnOutcome, replica::Error>>),
     /// The attempt has a ticket.
     Queued(ZPath),
-    /// The attempt may have a ticket, or may get one.
+    /// The outcome is unknown: the attempt may have a ticket, or get one later.
     Unknown,
     /// The attempt has no ticket.
     Nothing,
 }
 
-/// Time for one try of a withdrawal in the background. It is longer than an election.
+/// Timeout of one try of a withdrawal in the background. It is longer than an election.
 const TRY: Duration = Duration::from_secs(5);
-/// Pause between two tries of a withdrawal that found no leader.
+/// Pause between two tries of a withdrawal.
 const RETRY: Duration = Duration::from_millis(250);
 
 impl Waiter {
-    /// Proposes the acquire.
+    /// Proposes the acquire to the Raft log, in a task of its own.
     pub(crate) fn propose(
         door: &Arc<Door>,
         request: Request,
@@ -85,25 +85,25 @@ impl Waiter {
         result
     }
 
-    /// Withdraws the ticket from the queue, unless the ticket holds the lock by now: the log
-    /// decides.
+    /// Withdraws the ticket, unless it holds the lock by then: the Raft log decides.
     pub(crate) async fn withdraw(&self, ticket: &ZPath) -> Result<TxnOutcome, replica::Error> {
         let deadline = self.door.propose_deadline();
         withdraw(&self.door, self.credential, ticket, self.attempt, WithdrawIf::Waiting, deadline).await
     }
 
-    /// Tells whether the client gave an idempotency key, by which it can find its ticket.
+    /// Tells whether the client sent an idempotency key, by which it can find its ticket.
     pub(crate) fn is_keyed(&self) -> bool {
         self.is_keyed
     }
 
-    /// Keeps the client's place in the queue when the waiter is dropped. A request that still waits
-    /// is counted as before.
+    /// Disarms the waiter, so that the client's ticket stays in the queue. The request keeps its
+    /// place among the waiting requests.
     pub(crate) fn stay(&mut self) {
         self.armed = false;
     }
 
-    /// Disarms the waiter: the client has its answer.
+    /// Disarms the waiter, because the client has its answer, and frees the place among the waiting
+    /// requests.
     pub(crate) fn disarm(&mut self) {
         self.armed = false;
         self.permit = None;
@@ -127,7 +127,7 @@ impl Drop for Waiter {
         if !self.armed {
             return;
         }
-        // Without a runtime the node is stopping, and the ticket ends with its session.
+        // Without a runtime the node is stopping. The ticket then ends with its session.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let leaving = Waiter {
             door: self.door.clone(),
@@ -172,7 +172,8 @@ impl Waiter {
         }
     }
 
-    /// Looks for the ticket of an attempt with an unknown outcome, which may yet be applied.
+    /// Searches for the ticket of an attempt with an unknown outcome until `deadline`, because the
+    /// attempt may still be applied. `None` if the session has ended or no ticket was found.
     async fn find(&self, deadline: Instant) -> Option<ZPath> {
         loop {
             let read = self.door.replica.read(Consistency::Linearizable, Instant::now() + TRY).await;
@@ -191,8 +192,8 @@ impl Waiter {
     fn look(&self, state: &State) -> Look {
         let Some(session) = state.session(self.credential.session) else { return Look::SessionEnded };
         let tickets = session.ephemerals().filter(|path| path.is_under(&self.lock));
-        // The attempts of a multi-lock stand on its first ticket, whose lock need not be the one
-        // that this request named first.
+        // The attempts of a multi-lock are kept at its first ticket, which may belong to another
+        // lock than the first one in the request.
         let mut counting = tickets.map(|path| lock::parts(state, path).map_or(path, |parts| &parts[0]));
         let mine = counting.find(|path| {
             let contender = state.node(path).and_then(|node| node.contender());
@@ -212,12 +213,12 @@ async fn outcome(task: &mut JoinHandle<Result<TxnOutcome, replica::Error>>) -> R
     task.await.unwrap_or_else(|error| Err(replica::Error::Unknown { reason: error.to_string() }))
 }
 
-/// Kinds of attempts that a withdrawal may end.
+/// State in which a ticket must be for a withdrawal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WithdrawIf {
-    /// A waiting attempt, because the client is still there and can be told of a grant.
+    /// Waiting: the client is still connected, and can be told if the lock was granted.
     Waiting,
-    /// A waiting or holding attempt, because the client has gone.
+    /// Waiting or holding: the client has hung up.
     Either,
 }
 

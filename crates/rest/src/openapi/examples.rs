@@ -1,14 +1,14 @@
-//! Names and numbers that several operations' examples share.
+//! Values that the examples of several operations share.
 
 use zlock_client::api::Stat;
 
-/// Ticket of the holder of the lock `/team/x`.
+/// Ticket that holds the lock `/team/x`.
 pub(crate) const TICKET: &str =
     "/team/x/0000000000_67e5504410b1426f9247bb680e5fe0c8__WRIT__0000000000__lock__0000000000";
 /// Ticket that waits behind [`TICKET`].
 pub(crate) const WAITING: &str =
     "/team/x/0000000001_0f2b7a1c5f6d4a529a3e2f9de1a3c001__WRIT__0000000001__lock__0000000001";
-/// The zxid from which the zxids of all examples are counted.
+/// Base of the zxids in all examples.
 pub(crate) const ZXID: u64 = 1_838_489_600_000_000;
 
 /// Returns the stat of a znode without children, with zxids counted from [`ZXID`].

@@ -1,5 +1,5 @@
-//! Parts of an operation that all operations have, or that follow from its row. They are stated
-//! here once instead of at each handler.
+//! Parts of the OpenAPI description that all operations have, or that follow from an operation's
+//! [`Route`].
 
 use serde_json::{Map, Value, json};
 use zlock_client::api::headers;
@@ -7,11 +7,11 @@ use zlock_client::api::headers;
 use super::problems;
 use crate::route::{IDEMPOTENCY_KEY, IF_LOCK, Route};
 
-/// Largest integer that every JSON reader keeps exactly.
+/// Largest integer that every JSON reader keeps exact: 2^53 - 1.
 const WHOLE_MAX: u64 = (1 << 53) - 1;
 
-/// Completes an operation of a method. Returns the schema of a body with the parameters of the
-/// query and the schema's name, if parameters may also stand in a body.
+/// Completes the description of an operation. If its query parameters may also be sent as a JSON
+/// body, returns the name and the schema of that body.
 pub(super) fn complete(route: &Route, method: &str, operation: &mut Value) -> Option<(String, Value)> {
     let id = operation["operationId"].as_str().unwrap_or_default().to_owned();
     add_headers(route, method, operation);
@@ -19,14 +19,14 @@ pub(super) fn complete(route: &Route, method: &str, operation: &mut Value) -> Op
     let mut parameters = parameters.unwrap_or_default();
     parameters.iter_mut().for_each(bound);
     let in_body = if matches!(method, "post" | "put") { add_parameter_body(&id, &parameters, operation) } else { None };
-    // The example of an optional parameter stands in the body alone: in both places it would be
-    // given twice.
+    // An optional parameter has its example in the body only: clients that send the examples would
+    // give it twice.
     for parameter in parameters.iter_mut().filter(|parameter| parameter["required"] == false) {
         parameter.as_object_mut().and_then(|parameter| parameter.remove("example"));
     }
     if let Some(contents) = operation.pointer_mut("/requestBody/content").and_then(Value::as_object_mut) {
         let is_optional = contents.values_mut().any(|content| strip_null(&mut content["schema"]));
-        // Empty data is data, too.
+        // An empty body is valid data.
         if as_bytes(contents) || is_optional {
             operation["requestBody"]["required"] = false.into();
         }
@@ -67,7 +67,7 @@ fn add_headers(route: &Route, method: &str, operation: &mut Value) {
     }
 }
 
-/// Completes the schema of a parameter with the bounds that hold for all.
+/// Completes the schema of a parameter with the bounds that hold for every parameter.
 fn bound(parameter: &mut Value) {
     let Some(schema) = parameter.get_mut("schema") else { return };
     strip_null(schema);
@@ -76,8 +76,8 @@ fn bound(parameter: &mut Value) {
     }
 }
 
-/// Removes the null from a schema, because a parameter is left out and never null. Returns whether
-/// there was one.
+/// Removes null from the types of a schema, because an optional parameter is left out and never
+/// null. Returns whether null was there.
 fn strip_null(schema: &mut Value) -> bool {
     if let [kind, Value::String(null)] = schema["type"].as_array().map_or(&[][..], Vec::as_slice)
         && null == "null"
@@ -94,14 +94,14 @@ fn strip_null(schema: &mut Value) -> bool {
     false
 }
 
-/// Declares `application/octet-stream` contents as bytes. Returns whether there are any.
+/// Declares `application/octet-stream` contents as bytes. Returns whether there are such contents.
 fn as_bytes(contents: &mut Map<String, Value>) -> bool {
     let data = contents.get_mut("application/octet-stream");
     data.map(|content| content["schema"] = json!({"type": "string", "format": "binary"})).is_some()
 }
 
-/// Adds a body with the names of the query, where the operation has no other body. Bodies of GET
-/// and DELETE are not described, as OpenAPI advises against them.
+/// Adds a JSON body with the parameters of the query, if the operation has no other body. Bodies of
+/// GET and DELETE are left out, because OpenAPI advises against them.
 fn add_parameter_body(id: &str, parameters: &[Value], operation: &mut Value) -> Option<(String, Value)> {
     let in_query: Vec<&Value> = parameters.iter().filter(|parameter| parameter["in"] == "query").collect();
     if operation.get("requestBody").is_some() || in_query.is_empty() {
@@ -134,7 +134,7 @@ fn add_responses(route: &Route, method: &str, operation: &mut Value) {
         response.get_mut("content").and_then(Value::as_object_mut).map(as_bytes);
     }
     for (status, mut problem) in problems::responses(route, method) {
-        // The description of the annotation comes first.
+        // The annotation's own description of the status comes first.
         if let Some(Value::Object(said)) = responses.remove(&status.to_string()) {
             let words = [&said["description"], &problem["description"]].map(|words| words.as_str().unwrap_or_default());
             problem["description"] = words.join(" ").into();
@@ -156,13 +156,13 @@ fn add_responses(route: &Route, method: &str, operation: &mut Value) {
     }
 }
 
-/// Returns the ways to authenticate. Each entry is one way, which needs all its parts.
+/// Returns the ways to authenticate at a route. Each entry is one way, and needs all its parts.
 fn security(route: &Route) -> Value {
     if route.in_session {
         return json!([{"session_key": []}, {"session_key": [], "digest": []}, {"session_key": [], "certificate": []}]);
     }
     if route.is_for_operators() {
-        // The admin socket is a third way, and no part of the request.
+        // A third way, the admin socket, needs nothing in the request.
         return json!([{"digest": []}, {"certificate": []}]);
     }
     json!([{}, {"session_key": []}, {"digest": []}, {"certificate": []}])

@@ -1,12 +1,12 @@
-//! Problems that many operations may answer; those of a single operation stand in its row.
-//! `tests/it/contract.rs` compares both with every answer of the other tests.
+//! Problems that many operations may answer; those of a single operation stand in its [`Route`].
+//! `tests/it/contract.rs` checks that the tests' answers have no other problems.
 
 use serde_json::{Value, json};
 use zlock_client::api::ProblemType::{self, *};
 
 use crate::route::Route;
 
-/// Problems of any request.
+/// Problems that any request may have.
 const ANY: &[ProblemType] = &[
     BadRequest,
     ForeignOrigin,
@@ -19,10 +19,10 @@ const ANY: &[ProblemType] = &[
     Unavailable,
 ];
 
-/// Problems of any request that waits, or reads data under an ACL.
+/// Problems that any GET may have: it waits, or reads data under an ACL.
 const READ: &[ProblemType] = &[NoAuth, TooMany];
 
-/// Problems of any request that goes through the log.
+/// Problems that any write may have.
 const WRITE: &[ProblemType] = &[
     UnsupportedMediaType,
     SessionRequired,
@@ -41,11 +41,11 @@ const WRITE: &[ProblemType] = &[
     LevelTooLow,
 ];
 
-/// Problems of any write that creates znodes.
+/// Problems that any write that creates znodes may have.
 pub(crate) const CREATE: &[ProblemType] =
     &[NoNode, NodeExists, NoChildrenForEphemerals, SequenceExhausted, LockManaged];
 
-/// Problems of any write that enters a queue.
+/// Problems that any acquire may have.
 pub(crate) const QUEUE: &[ProblemType] = &[
     NotAcquired,
     Deadlock,
@@ -61,7 +61,7 @@ pub(crate) const QUEUE: &[ProblemType] = &[
     SequenceExhausted,
 ];
 
-/// Rules for any request that no schema expresses, each as a part of the refusal's text.
+/// Rules for any request that a JSON schema cannot express, each as a part of the refusal's text.
 const RULES: &[&str] = &[
     "unknown parameter",
     "given twice",
@@ -73,11 +73,11 @@ const RULES: &[&str] = &[
     "is invisible or turns the text around",
 ];
 
-/// Text of the refusal of `2.0` as an integer. JSON Schema takes it for an integer, and the parser
-/// of bodies does not.
+/// Text of the refusal of `2.0` as an integer in a body: JSON Schema counts it as an integer, and
+/// the parser of bodies does not.
 pub(crate) const NO_FRACTION: &str = "invalid type: floating point";
 
-/// Declares all problems of an operation, by status.
+/// Describes the error answers of an operation, by status.
 pub(super) fn responses(route: &Route, method: &str) -> Vec<(u16, Value)> {
     let by_method = if method == "get" { READ } else { WRITE };
     let by_way: &[ProblemType] = if route.is_for_operators() { &[OperatorOnly] } else { &[] };

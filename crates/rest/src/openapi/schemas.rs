@@ -1,8 +1,9 @@
-//! Additions to the schemas that the types give: patterns by field name, and enumerated words.
+//! Additions to the schemas derived from Rust types: patterns by field name, and parameters that
+//! take one of several words.
 
 use serde_json::{Map, Value, json};
 
-/// Defines a parameter that takes one of the given words.
+/// Defines the schema of a parameter that takes one of the given words.
 macro_rules! words {
     ($name:ident, $words:expr) => {
         struct $name;
@@ -19,7 +20,7 @@ macro_rules! words {
 }
 pub(crate) use words;
 
-/// Completes the schemas of all bodies.
+/// Completes the schemas of all bodies with patterns and titles.
 pub(super) fn complete(schemas: &mut Map<String, Value>) {
     for (name, schema) in schemas.iter_mut() {
         complete_schema(name, schema);
@@ -28,12 +29,13 @@ pub(super) fn complete(schemas: &mut Map<String, Value>) {
 
 fn complete_schema(name: &str, schema: &mut Value) {
     for variant in schema.get_mut("oneOf").and_then(Value::as_array_mut).into_iter().flatten() {
-        // Generators name the variants of a choice by their titles.
+        // Client generators name the variants of a choice by their titles.
         let tag = ["state", "op"].iter().find_map(|tag| variant["properties"][tag]["enum"][0].as_str());
         if let Some(title) = tag.map(|tag| format!("{name}{}{}", tag[..1].to_uppercase(), &tag[1..])) {
             variant["title"] = title.into();
         }
-        // Requests have no other fields. The derive declares that for structs only.
+        // Operations of a transaction may have no unknown fields. The derive declares this for
+        // structs only.
         if name == "TxnOp" {
             variant["additionalProperties"] = false.into();
         }
@@ -46,7 +48,7 @@ fn complete_schema(name: &str, schema: &mut Value) {
     }
 }
 
-/// Returns patterns and encodings of a text field, by its name.
+/// Returns the pattern and encoding of a text field, by the field's name.
 fn rules(field: &str, is: &Value) -> Vec<(&'static str, Value)> {
     if is["type"] != "string" && is["type"][0] != "string" {
         return Vec::new();

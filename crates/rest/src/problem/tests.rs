@@ -1,6 +1,6 @@
-//! Comparison of the problems in the code with docs/http-api.md and the OpenAPI document.
+//! Checks that the problems in the code, in docs/http-api.md and in the OpenAPI document agree.
 //!
-//! All problems stand in `tests/golden/problems.txt`, which `UPDATE_GOLDENFILES=1` writes anew.
+//! `tests/golden/problems.txt` lists all problems; `UPDATE_GOLDENFILES=1` rewrites it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ const MODEL: &str = include_str!("../../../../docs/znode-model.md");
 /// Errors of the state machine that no HTTP request causes.
 const ELSEWHERE: [E; 3] = [E::StaleTerm, E::SessionMoved, E::OutOfTurn];
 
-/// A row of the page: one type of problem.
+/// A row of the table in docs/http-api.md: one type of problem.
 struct Row {
     status: u16,
     slug: &'static str,
@@ -34,8 +34,8 @@ fn rows() -> Vec<Row> {
     rows.map(row).collect()
 }
 
-/// Returns the errors that a row names, by number, with the name where the row has one: `(NoNode,
-/// -101)` or `(-1006)`.
+/// Returns the errors of the state machine that a row names, by number, and by name if the row has
+/// one: `(NoNode, -101)` or `(-1006)`.
 fn codes(words: &'static str) -> Vec<(Option<&'static str>, i32)> {
     let code = |inside: &'static str| {
         let words: Vec<&str> = inside.split([' ', ',', ';']).collect();
@@ -45,10 +45,10 @@ fn codes(words: &'static str) -> Vec<(Option<&'static str>, i32)> {
     words.split('(').skip(1).filter_map(|rest| code(rest.split(')').next()?)).collect()
 }
 
-/// The status of each problem in a list.
+/// Status of each problem in a list, by the problem's slug.
 type Statuses = BTreeMap<String, u16>;
 
-/// Collects problems, each with one status.
+/// Collects problems, and checks that each has only one status.
 fn statuses(found: impl Iterator<Item = (String, u16)>) -> Statuses {
     let mut statuses = Statuses::new();
     for (slug, status) in found {
@@ -77,19 +77,20 @@ fn every_problem_is_in_the_page_and_in_the_document_with_its_status() {
     let in_the_page = statuses(rows.iter().map(|row| (row.slug.to_owned(), row.status)));
     assert_eq!((&in_the_page, rows.len()), (&in_the_code, in_the_page.len()), "a row for each");
     let mut of_operations = in_the_code;
-    // These are the answers where no operation exists.
+    // These two problems are answered where the document has no operation.
     of_operations.retain(|slug, _| !["no-route", "method-not-allowed"].contains(&slug.as_str()));
     assert_eq!(in_the_document(), of_operations);
 }
 
-/// Returns the rows for a type: one for each error of the state machine that it reports, and one
-/// for the node's own problem if there is no such error or the type's outcome is not `refused`.
+/// Returns the golden rows of a problem type: one for each error of the state machine that it
+/// reports, and one for the node itself if the type has no such error or its outcome is not
+/// `refused`.
 fn golden_rows(kind: ProblemType) -> String {
     let row = |name: &str, code: &str, outcome: Outcome| {
         let (slug, status, title) = (kind.slug(), kind.status(), kind.title());
         format!("{slug} | {status} | {title} | {name} | {code} | {}\n", format!("{outcome:?}").to_lowercase())
     };
-    // The state machine has one error for a missing znode and a missing ticket.
+    // `NoNode` stands both for a missing znode and for a missing ticket.
     let is_told = |error: &E| match kind {
         ProblemType::TicketGone => *error == E::NoNode,
         kind => error.row().problem == kind.slug(),

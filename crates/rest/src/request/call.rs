@@ -30,22 +30,22 @@ use crate::request::identity::{AUTHORIZATION, identities};
 use crate::request::paths;
 use crate::request::query::{Query, unreadable};
 
-/// Largest JSON body in bytes that is parsed without the thread for long work; this takes a
-/// fraction of a millisecond.
+/// Largest JSON body in bytes that is parsed on the async thread, which takes a fraction of a
+/// millisecond. Longer bodies go to the thread for long work.
 const SHORT_BODY_BYTES: usize = 16 << 10;
 
 /// Result of a handler.
 pub(crate) type Answer = Result<Response, Problem>;
 
-/// Marks a request as a long poll until it is dropped. Its connection is closed for others before
-/// busy ones, and the request does not count as at work.
+/// Mark of a long poll, until it is dropped. At the bound of connections, a long poll's connection
+/// is closed before busy ones, and the request does not count as at work.
 pub(crate) struct LongPoll {
     _place: Option<Waiting>,
     _pause: Option<Pause>,
 }
 
-/// A request with well-formed headers and parameters. A JSON body was read: its members are
-/// parameters like those of the query.
+/// A request with well-formed headers and parameters. The members of a JSON body are parameters,
+/// too, and have been read.
 pub(crate) struct Call {
     pub(crate) door: Arc<Door>,
     pub(crate) arrived: Instant,
@@ -54,12 +54,12 @@ pub(crate) struct Call {
     pub(crate) identities: Vec<Identity>,
     pub(crate) query: Query,
     pub(crate) parts: request::Parts,
-    /// The body, taken once. It is in a mutex because a body cannot be shared between threads, and
-    /// a call must be.
+    /// The body, empty once a handler has taken it. The mutex makes a call shareable between
+    /// threads, which a body is not.
     body: Mutex<Body>,
 }
 
-/// A request whose body is still to be read, because its route uses the body itself.
+/// A request whose body is unread, because its handler reads the body itself.
 pub(crate) struct WithBody(pub(crate) Call);
 
 impl FromRequest<Arc<Door>> for Call {
@@ -93,27 +93,27 @@ impl Call {
         Ok(call)
     }
 
-    /// Lets a request with `wait` end when the client hangs up. Any other request is answered even
-    /// when the client sends no more.
+    /// Lets a request with the parameter `wait` end when the client hangs up.
     fn look_whether_it_waits(&self) {
         if self.query.has("wait") {
             self.may_wait();
         }
     }
 
-    /// Notes that the request may wait.
+    /// Notes that the request may wait, so that it ends when the client closes its side. Any other
+    /// request is answered even to a client that has closed its sending side.
     pub(crate) fn may_wait(&self) {
         if let Some(delivery) = Delivery::of(&self.parts.extensions) {
             delivery.release_end();
         }
     }
 
-    /// Takes the parameters in the body. The route must know all of them; others are refused.
+    /// Adds the parameters in the JSON body to the query.
     async fn read_parameters(&mut self) -> Result<(), Problem> {
         if self.body.get_mut().unwrap_or_else(PoisonError::into_inner).is_end_stream() {
             return Ok(());
         }
-        // The bound is that of a query.
+        // Parameters in a body have the bound of a query.
         let max = self.door.config.uri_bytes_max.min(self.door.config.body_bytes_max);
         let (bytes, _room) = self.body(max).await?;
         if bytes.is_empty() {
@@ -142,12 +142,13 @@ impl Call {
     /// Parses the path of a lock or an election behind `route`.
     ///
     /// # Errors
-    /// 400 also for the root, which is no lock.
+    /// 400 for a malformed path, and for the root, which cannot be a lock.
     pub(crate) fn lock_path(&self, route: &str) -> Result<ZPath, Problem> {
         paths::not_the_root("path", self.path(route)?)
     }
 
-    /// Parses the path of a ticket behind `route`. Returns it with its lock's path.
+    /// Parses the path of a ticket (a lock node that queues for a lock) behind `route`. Returns the
+    /// ticket's path and its lock's path.
     pub(crate) fn ticket_path(&self, route: &str) -> Result<(ZPath, ZPath), Problem> {
         let ticket = self.path(route)?;
         let lock = ticket.parent().filter(|lock| !lock.is_root());
@@ -156,8 +157,8 @@ impl Call {
         Ok((ticket, lock))
     }
 
-    /// Frees the head before a wait that may last hours: all that is needed of it was read. Its
-    /// texts share one buffer, which is freed with the last of them.
+    /// Frees the request's head before a wait that may last hours. Everything needed from the head
+    /// has been read by then.
     pub(crate) fn forget_head(&mut self) {
         let mut extensions = Extensions::new();
         let kept = &mut self.parts.extensions;
@@ -170,7 +171,7 @@ impl Call {
         &self.parts.headers
     }
 
-    /// Reads the state with the consistency that the request asks for.
+    /// Reads the state with the request's parameter `consistency`; linearizable when it is missing.
     pub(crate) async fn read(&mut self) -> Result<Arc<State>, Problem> {
         let consistency = match self.query.take("consistency")?.as_deref() {
             None | Some("linearizable") => Consistency::Linearizable,
@@ -180,15 +181,15 @@ impl Call {
         Ok(self.door.replica.read(consistency, self.door.read_deadline()).await?)
     }
 
-    /// Reads a state that includes the log's answer at `zxid`, to show it or to wait from there.
+    /// Reads a state that includes the write at `zxid`, to show its result or to wait for a change.
     pub(crate) async fn state_with(&self, zxid: Zxid) -> Result<Arc<State>, Problem> {
         let consistency = Consistency::Local { min_zxid: zxid };
         Ok(self.door.replica.read(consistency, self.door.read_deadline()).await?)
     }
 
-    /// Makes a long list on the thread for long work, once all parameters have been read. The list
-    /// shows the state at that moment. The caller keeps no state meanwhile, because all that
-    /// changes is copied while a reader has one.
+    /// Makes a long list on the thread for long work, from the state at the moment when the list is
+    /// made. All parameters must have been taken before; others are refused. The caller must hold
+    /// no state meanwhile: a held state makes every write copy what it changes.
     pub(crate) async fn page(mut self, make: impl FnOnce(&Call, &State) -> Answer + Send + 'static) -> Answer {
         std::mem::take(&mut self.query).finish()?;
         let door = self.door.clone();
@@ -196,13 +197,14 @@ impl Call {
         door.long_work.run(source, move || make(&self, &self.door.replica.state())).await
     }
 
-    /// Reads the body, bounded in bytes and time. The room is kept for as long as the body, or a
+    /// Reads the body, of at most `max` bytes and within the configured time. The caller keeps the
+    /// returned [`Room`], its part of the memory for bodies, as long as it keeps the body or a
     /// value made of it.
     pub(crate) async fn body(&mut self, max: usize) -> Result<(Bytes, Room), Problem> {
         let body = std::mem::take(self.body.get_mut().unwrap_or_else(PoisonError::into_inner));
         let announced = body.size_hint().upper().map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         if announced.is_some_and(|bytes| bytes > max) {
-            // A client that sent `Expect` waits for the answer and sends nothing.
+            // A client that sent `Expect` waits for the answer before it sends the body.
             if !self.headers().contains_key(EXPECT) {
                 pass_over(body).await;
             }
@@ -229,8 +231,8 @@ impl Call {
         }
     }
 
-    /// Notes that the last byte of the body has come. It keeps the connection busy, and is a
-    /// heartbeat of the session.
+    /// Notes that the last byte of the body has come. This marks the connection as busy, and counts
+    /// as a heartbeat of the session.
     fn is_whole(&self) {
         if let Some(peer) = self.peer() {
             peer.heard();
@@ -240,14 +242,14 @@ impl Call {
         }
     }
 
-    /// Reads a JSON object as the body.
+    /// Reads a body that is a JSON object.
     pub(crate) async fn json<T: DeserializeOwned + Send + 'static>(&mut self) -> Result<(T, Room), Problem> {
         self.check_json_type()?;
         let (bytes, room) = self.body(self.door.config.body_bytes_max).await?;
         Ok((self.parsed(bytes, object).await?, room))
     }
 
-    /// Reads a JSON list as the body.
+    /// Reads a body that is a JSON list.
     pub(crate) async fn json_list<T: DeserializeOwned + Send + 'static>(&mut self) -> Result<(Vec<T>, Room), Problem> {
         self.check_json_type()?;
         let (bytes, room) = self.body(self.door.config.body_bytes_max).await?;
@@ -255,7 +257,7 @@ impl Call {
         Ok((self.parsed(bytes, list).await?, room))
     }
 
-    /// Parses a body; a long one on the thread for long work.
+    /// Parses a body. A long body is parsed on the thread for long work.
     async fn parsed<T: Send + 'static>(
         &self,
         bytes: Bytes,
@@ -267,7 +269,7 @@ impl Call {
         self.door.long_work.run(self.source(), move || parse(&bytes)).await
     }
 
-    /// Reads a JSON object as the body. An empty body stands for the default.
+    /// Reads a body that is a JSON object. An empty body stands for the type's default.
     pub(crate) async fn json_or_default<T: DeserializeOwned + Default>(&mut self) -> Result<T, Problem> {
         self.check_json_type()?;
         let (bytes, _room) = self.body(self.door.config.body_bytes_max).await?;
@@ -277,7 +279,8 @@ impl Call {
         object(&bytes)
     }
 
-    /// Checks an ACL of the request. `auth` becomes the identities that the request has proven.
+    /// Checks an ACL of the request. Entries of the scheme `auth` become entries for the identities
+    /// that the request has proven.
     ///
     /// # Errors
     /// 400 `invalid-acl`.
@@ -286,8 +289,8 @@ impl Call {
         znode::fixed_acl(acl, &self.identities, max).ok_or_else(|| Problem::from(Error::InvalidAcl))
     }
 
-    /// Checks that the body is JSON by its type. A missing type passes, and so does the one that
-    /// `curl -d` gives every body.
+    /// Checks that `Content-Type` is JSON. A missing header passes, and so does the form type that
+    /// `curl -d` sets by itself.
     fn check_json_type(&self) -> Result<(), Problem> {
         let Some(value) = self.headers().get(CONTENT_TYPE) else { return Ok(()) };
         let essence =
@@ -300,12 +303,13 @@ impl Call {
         Err(Problem::new(ProblemType::UnsupportedMediaType, detail))
     }
 
-    /// Returns the address that the request counts for; `None` for an exempt address.
+    /// Returns the client's address for the bounds on one address; `None` for an exempt address.
     fn source(&self) -> Option<IpAddr> {
         self.peer().and_then(Peer::source)
     }
 
-    /// Returns the client of the connection.
+    /// Returns the client of the connection; `None` for a request that came without a connection of
+    /// this server, as in tests.
     pub(crate) fn peer(&self) -> Option<&Peer> {
         self.parts.extensions.get()
     }
@@ -316,7 +320,7 @@ impl Call {
         Some(LongPoll { _place: self.peer().and_then(Peer::waits), _pause: pause })
     }
 
-    /// Makes the state machine's request of the headers and `op`.
+    /// Makes the request to the state machine from the headers and `op`.
     pub(crate) fn request(&self, op: Op) -> znode::Request {
         let (credential, key, guard) = (self.caller.credential, self.caller.key, self.caller.guard.clone());
         let address = self.peer().filter(|_| may_end_tickets(&op)).map(Peer::addr);
@@ -338,8 +342,8 @@ impl Call {
     }
 }
 
-/// Tells whether an operation may end tickets of other sessions. Those tickets then remember the
-/// address that it came from.
+/// Tells whether an operation may end tickets of other sessions. An ended ticket's record then has
+/// the address of the client that ended it.
 fn may_end_tickets(op: &Op) -> bool {
     matches!(op, Op::Revoke { .. } | Op::Znode(ZnodeOp::Delete { .. }) | Op::Multi(_))
 }
@@ -362,8 +366,7 @@ pub(crate) async fn pass_over(mut body: Body) {
     let _ = tokio::time::timeout(TIME_MAX, read).await;
 }
 
-/// Parses an object. serde alone would also take a list, with the values in the order of the type's
-/// fields.
+/// Parses a JSON object. serde alone would also accept a list of the type's fields in order.
 fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     if body.trim_ascii_start().starts_with(b"[") {
         return Err(Problem::bad("body", "an object is expected, not a list"));
@@ -371,7 +374,8 @@ fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(body).map_err(|error| field_of::<T>(body).unwrap_or_else(|| unreadable(body, &error)))
 }
 
-/// Describes an error in a body by the field that has it. `None` for an error that is no field's.
+/// Returns a problem that names the field of the body where parsing failed; `None` if the error is
+/// not in one field.
 fn field_of<T: DeserializeOwned>(body: &[u8]) -> Option<Problem> {
     let mut parser = serde_json::Deserializer::from_slice(body);
     let error = serde_path_to_error::deserialize::<_, T>(&mut parser).err()?;
@@ -386,19 +390,19 @@ fn too_large(max: usize) -> Problem {
     Problem::new(ProblemType::BodyTooLarge, detail)
 }
 
-/// Makes a JSON answer about `zxid`.
+/// Makes a JSON answer with `zxid` as its `Zlock-Zxid`.
 pub(crate) fn json(status: StatusCode, zxid: Zxid, body: &impl Serialize) -> Response {
-    // Most answers fit into this, so that the buffer does not grow.
+    // Most answers fit into 512 bytes, so the buffer rarely grows.
     let mut bytes = Vec::with_capacity(512);
     serde_json::to_writer(&mut bytes, body).expect("the keys of all maps are texts, and memory takes all");
-    // The newline lets the prompt of a shell that asked by curl begin on its own line.
+    // The newline lets a shell's prompt begin on its own line after curl.
     bytes.push(b'\n');
     answer(status, zxid, "application/json", bytes)
 }
 
-/// Makes an answer of any content type about `zxid`.
+/// Makes an answer of any content type with `zxid` as its `Zlock-Zxid`.
 pub(crate) fn answer(status: StatusCode, zxid: Zxid, content_type: &'static str, body: impl Into<Body>) -> Response {
-    // The door adds more headers, and the map does not have to grow.
+    // The outermost layer adds more headers, for which the map has room.
     let mut headers = HeaderMap::with_capacity(12);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     let mut response = empty(status, zxid);
@@ -415,7 +419,7 @@ pub(crate) fn empty(status: StatusCode, zxid: Zxid) -> Response {
     response
 }
 
-/// Adds a header with a valid value.
+/// Adds a header. The caller guarantees that the value is valid in a header.
 pub(crate) fn with_header(mut response: Response, name: HeaderName, value: impl AsRef<str>) -> Response {
     let value = HeaderValue::from_str(value.as_ref()).expect("it was made of digits or percent-encoded text");
     response.headers_mut().insert(name, value);

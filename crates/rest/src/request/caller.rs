@@ -1,4 +1,4 @@
-//! Caller of a request, and its conditions, from the headers.
+//! Caller of a request, and the conditions of the request, both from its headers.
 
 use axum::http::HeaderMap;
 use axum::http::header::{IF_MATCH, IF_NONE_MATCH};
@@ -11,11 +11,12 @@ use znode::{Credential, FencingToken, LockGuard, RequestKey, SecretHash, Session
 use crate::problem::Problem;
 use crate::request::paths;
 
-/// Moment at which the request's head had been read.
+/// Moment at which the head of the request was complete.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival(pub(crate) Instant);
 
-/// The session's header as the outermost layer has read it, so that the secret is hashed only once.
+/// Credential from the session's header, as the outermost layer has parsed it, so that the secret
+/// is hashed only once. `None` without the header.
 #[derive(Clone, Copy)]
 pub(crate) struct Proven(pub(crate) Option<Credential>);
 
@@ -53,14 +54,15 @@ impl Caller {
     }
 }
 
-/// Parses the session's header to a credential, which has the secret's hash instead of the secret.
+/// Parses the header `Zlock-Session-Key` to a credential, which has the hash of the secret. `None`
+/// without the header.
 pub(crate) fn credential(from: &HeaderMap) -> Result<Option<Credential>, Problem> {
     let Some(text) = text(from, headers::SESSION_KEY)? else { return Ok(None) };
     let key: SessionKey = text.parse().map_err(|error| Problem::bad("Zlock-Session-Key", error))?;
     Ok(Some(Credential { session: SessionId(key.id), secret_hash: secret_hash(&key) }))
 }
 
-/// Returns the hash of a secret in the form that the state keeps.
+/// Returns the hash of a session key's secret, in the form that the state keeps.
 pub(crate) fn secret_hash(key: &SessionKey) -> SecretHash {
     znode::secret_hash(Sha256::digest(key.secret).into())
 }
@@ -68,10 +70,10 @@ pub(crate) fn secret_hash(key: &SessionKey) -> SecretHash {
 /// Largest length of a key that is not a UUID, in characters.
 const KEY_CHARS_MAX: usize = 128;
 
-/// Returns the idempotency key as the client wrote it. It names the owner of an acquire without
-/// one.
+/// Returns the text of `Idempotency-Key` without quotes. An acquire without an `owner` uses this
+/// text as its owner.
 pub(crate) fn key_text(from: &HeaderMap) -> Result<Option<&str>, Problem> {
-    // The draft standard writes the key as a quoted string.
+    // The draft standard for this header writes the key as a quoted string.
     let bare = |text| unquoted(text).unwrap_or(text);
     Ok(text(from, headers::IDEMPOTENCY_KEY)?.map(bare))
 }
@@ -90,14 +92,14 @@ fn request_key(from: &HeaderMap) -> Result<Option<RequestKey>, Problem> {
         let why = "a UUID, or 1 to 128 printable ASCII characters";
         return Err(Problem::bad("Idempotency-Key", why));
     }
-    // The state keeps 128 bits, and uses them as the UUID in lock nodes' names.
+    // The state keeps 128 bits of a key, and uses them as the UUID in lock nodes' names.
     let digest: [u8; 32] = Sha256::digest(text).into();
     let mut bits = [0; 16];
     bits.copy_from_slice(&digest[..16]);
     Ok(Some(RequestKey(Builder::from_custom_bytes(bits).into_uuid().into_bytes())))
 }
 
-/// Parses `If-Lock: <path>;<token>`. The path is percent-encoded where a header cannot hold it.
+/// Parses `If-Lock: <path>;<token>`, whose path is percent-encoded where a header cannot hold it.
 fn lock_guard(from: &HeaderMap) -> Result<Option<LockGuard>, Problem> {
     let Some(text) = text(from, headers::IF_LOCK)? else { return Ok(None) };
     let bad = || Problem::bad("If-Lock", "write <lock path>;<fencing token>");
@@ -117,8 +119,9 @@ fn min_zxid(from: &HeaderMap) -> Result<Zxid, Problem> {
     text.parse().map(Zxid).map_err(|error| Problem::bad("Zlock-Min-Zxid", error))
 }
 
-/// Parses `If-Match: "3"`, `W/"3"`, `3` or `*`. A list is refused, because a znode has a single
-/// version. Weak tags are accepted, as compressing proxies make them of strong ones.
+/// Parses `If-Match: "3"`, `W/"3"`, `3` or `*`; -1 stands for any version. A list is refused,
+/// because a znode has one version. Weak tags are accepted, because compressing proxies turn strong
+/// tags into weak ones.
 fn version(from: &HeaderMap) -> Result<i32, Problem> {
     let Some(text) = text(from, IF_MATCH.as_str())? else { return Ok(-1) };
     if text == "*" {
@@ -137,7 +140,7 @@ fn only_if_absent(from: &HeaderMap) -> Result<bool, Problem> {
     }
 }
 
-/// Gets a header that may be given once.
+/// Returns a header that may be given once; `None` when it is missing.
 pub(crate) fn once<'a>(from: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {
     let mut values = from.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -147,7 +150,7 @@ pub(crate) fn once<'a>(from: &'a HeaderMap, name: &str) -> Result<Option<&'a str
     value.to_str().map(Some).map_err(|_| Problem::bad(name, "not ASCII"))
 }
 
-/// Gets a header that may be given once, trimmed.
+/// Returns a header that may be given once, without spaces around it.
 fn text<'a>(from: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {
     Ok(once(from, name)?.map(str::trim))
 }

@@ -1,7 +1,8 @@
-//! Opaque cursors for lists that continue behind a name that the request may not know.
+//! Opaque cursors of pages: a cursor stands for the last name of a page when the request may not
+//! know that name.
 //!
-//! The name is encrypted under a key that each node makes for its first cursor, and keeps in
-//! memory. So a cursor is valid at the node that gave it, until that node restarts.
+//! A cursor is the encrypted name. Each node makes the key for its first cursor, and keeps it only
+//! in memory, so a cursor is valid at the node that made it, until that node restarts.
 
 use std::sync::OnceLock;
 
@@ -13,12 +14,13 @@ use znode::ZPath;
 use crate::problem::Problem;
 use crate::request::paths;
 
-/// First character of a cursor. Paths begin with a slash.
+/// First character of a cursor, which distinguishes it from a path.
 const MARK: char = '~';
-/// Names are padded to a multiple of this, so that a cursor's length hides theirs.
+/// Number of bytes to whose multiples names are padded, so that the length of a cursor hides the
+/// length of its name.
 const BLOCK: usize = 256;
 
-/// Makes and reads cursors.
+/// Encrypts and decrypts cursors, with a key that is made at the first use.
 #[derive(Default)]
 pub(crate) struct Cursors(OnceLock<LessSafeKey>);
 
@@ -40,7 +42,7 @@ impl Cursors {
         Ok(format!("{MARK}{}", URL_SAFE_NO_PAD.encode(sealed)))
     }
 
-    /// Parses the point from which a list continues: a plain path, or a cursor.
+    /// Parses the parameter `after`, behind which a page begins: a path, or a cursor.
     ///
     /// # Errors
     /// 400 for any other text.

@@ -1,4 +1,4 @@
-//! State of the door that all requests share.
+//! State of the HTTP server that all requests share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,25 +19,25 @@ use crate::request::cursors::Cursors;
 use crate::request::query::at_most;
 use crate::request::turns::{Backups, Digests};
 
-/// State that all routes use.
+/// State of the HTTP server that all routes use.
 pub(crate) struct Door {
     pub(crate) replica: Replica,
     pub(crate) config: RestConfig,
     pub(crate) node_id: u64,
     waits: Arc<Semaphore>,
-    /// Bound on the requests at work.
+    /// Bound on the number of requests at work.
     pub(crate) at_work: AtWork,
-    /// Memory for bodies and long answers.
+    /// Accounts of the memory for request bodies and long answers.
     pub(crate) bodies: Bodies,
-    /// Thread for long lists and bodies.
+    /// Thread that makes long lists and parses long bodies.
     pub(crate) long_work: LongWork,
-    /// Cursors of lists whose names the request may not know.
+    /// Cursors that stand for names which the request may not know.
     pub(crate) cursors: Cursors,
     pub(crate) digests: Digests,
     pub(crate) backups: Backups,
     /// Bound on the rate at which an address opens sessions.
     pub(crate) session_rates: Rates,
-    /// Windows for writes.
+    /// Bounds on the bytes of writes in progress, for each address.
     pub(crate) windows: WriteWindows,
     stopping: CancellationToken,
     drain: Drain,
@@ -46,13 +46,13 @@ pub(crate) struct Door {
 /// Progress of a node's stop.
 #[derive(Default)]
 struct Drain {
-    /// True from the beginning of the stop: the node is not ready.
+    /// True from the beginning of the stop: the node reports itself as not ready.
     stops: AtomicBool,
-    /// True when the door is about to close: each connection ends with its next answer.
+    /// True shortly before the listeners close: each connection ends after its next answer.
     closes: AtomicBool,
 }
 
-/// Zxid that an answer belongs to; becomes the header `Zlock-Zxid`.
+/// Zxid of the state that an answer shows; becomes the header `Zlock-Zxid`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AtZxid(pub(crate) Zxid);
 
@@ -76,28 +76,28 @@ impl Door {
         })
     }
 
-    /// Resolves when the door closes.
+    /// Resolves when the server has closed its listeners and ends all waits.
     pub(crate) async fn stopped(&self) {
         self.stopping.cancelled().await;
     }
 
-    /// Makes the node not ready because it stops soon, and changes nothing else.
+    /// Makes the node report itself as not ready; requests are served as before.
     pub(crate) fn stops_soon(&self) {
         self.drain.stops.store(true, Ordering::Relaxed);
     }
 
-    /// Makes the node not ready, and ends each connection with its next answer.
+    /// Makes the node report itself as not ready, and ends each connection after its next answer.
     pub(crate) fn close(&self) {
         self.drain.closes.store(true, Ordering::Relaxed);
     }
 
-    /// Tells whether the door is about to close.
+    /// Tells whether connections end after their next answer, because the server is about to stop.
     pub(crate) fn is_closing(&self) -> bool {
         self.drain.closes.load(Ordering::Relaxed)
     }
 
-    /// Returns the reason for which clients should use another node although this one could serve
-    /// them.
+    /// Returns the reason why clients should use another node although this node could serve them;
+    /// `None` when there is none.
     pub(crate) fn drains(&self) -> Option<&'static str> {
         if self.drain.stops.load(Ordering::Relaxed) || self.is_closing() {
             return Some("the node stops soon");
@@ -105,10 +105,10 @@ impl Door {
         self.replica.is_drained().then_some("an operator has drained the node")
     }
 
-    /// Returns the lock-delay of an acquire. The state would shorten a longer one silently.
+    /// Returns the lock-delay of an acquire in milliseconds; 0 without a wish.
     ///
     /// # Errors
-    /// 400 for a delay beyond the longest.
+    /// 400 for a delay beyond the longest, which the state machine would shorten silently.
     pub(crate) fn lock_delay_ms(&self, wish_ms: Option<u64>) -> Result<u32, Problem> {
         let max_ms = self.replica.state().limits().lock_delay_max_ms;
         let wish_ms = at_most("lock_delay", wish_ms.unwrap_or(0), u64::from(max_ms))?;
@@ -118,7 +118,7 @@ impl Door {
     /// Takes a place among the waiting requests.
     ///
     /// # Errors
-    /// 429 when all places are taken; 503 when the door closes, which takes all places.
+    /// 429 when all places are taken; 503 when the server stops.
     pub(crate) fn wait_permit(&self) -> Result<OwnedSemaphorePermit, Problem> {
         if self.stopping.is_cancelled() {
             return Err(Problem::stopping());
@@ -126,32 +126,32 @@ impl Door {
         self.waits.clone().try_acquire_owned().map_err(|_| Problem::too_many("waiting requests"))
     }
 
-    /// Number of waiting requests.
+    /// Returns the number of waiting requests.
     pub(crate) fn waits(&self) -> usize {
         let all = self.config.waits_max.min(Semaphore::MAX_PERMITS);
         all.saturating_sub(self.waits.available_permits())
     }
 
-    /// Takes all places for waits. Therefore the future resolves when every wait and withdrawal has
-    /// ended.
+    /// Waits until every waiting request and every withdrawal of an abandoned ticket has ended, by
+    /// taking all places for waits.
     pub(crate) async fn quiet(&self) {
         let all = u32::try_from(self.config.waits_max.min(Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
-        // The semaphore is never closed; the permits go back at once.
+        // The semaphore is never closed; the places are given back at once.
         let _ = self.waits.acquire_many(all).await;
     }
 
-    /// Deadline of a write that begins now.
+    /// Returns the deadline of a write that begins now.
     pub(crate) fn propose_deadline(&self) -> Instant {
         Instant::now() + std::time::Duration::from_millis(self.config.propose_timeout_ms)
     }
 
-    /// Deadline of an operator's order that begins now. It is longer, because a change of the
-    /// members may take two elections.
+    /// Returns the deadline of an operator's command that begins now: twice that of a write,
+    /// because a change of the members may take two elections.
     pub(crate) fn order_deadline(&self) -> Instant {
         self.propose_deadline() + std::time::Duration::from_millis(self.config.propose_timeout_ms)
     }
 
-    /// Deadline of a read that begins now.
+    /// Returns the deadline of a read that begins now.
     pub(crate) fn read_deadline(&self) -> Instant {
         Instant::now() + std::time::Duration::from_millis(self.config.read_timeout_ms)
     }

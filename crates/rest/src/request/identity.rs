@@ -1,6 +1,6 @@
 //! Identities that a client's certificate and its `Authorization` header prove, as ACLs write them.
 //!
-//! The identities are those of the ZooKeeper door, so that an ACL has one meaning at both:
+//! The identities are those of ZooKeeper clients, so that an ACL has one meaning in both protocols:
 //! `x509:<subject>` by TLS, `digest:<user>:<hash>` by HTTP's Basic authentication, and the super
 //! user by the digest that the operator has configured.
 
@@ -15,15 +15,16 @@ use crate::http::peer::Peer;
 use crate::problem::Problem;
 use crate::request::caller::once;
 
-/// The header of the request's own credentials.
+/// Header with the credentials of the request's user.
 pub(crate) const AUTHORIZATION: &str = "Authorization";
 
-/// Returns all identities that a request has proven by its connection and by this header, apart
-/// from `world:anyone`. The header is not [`AUTHORIZATION`] where that one is for another service.
+/// Returns all identities that a request has proven by its connection and by `header`, apart from
+/// `world:anyone`. `header` is not [`AUTHORIZATION`] on routes where that header belongs to another
+/// service.
 ///
 /// # Errors
-/// 400 for a malformed `Basic` in the header. Other schemes are between the client and a proxy in
-/// front of this node, and prove nothing here.
+/// 400 for malformed `Basic` credentials. Other schemes are ignored: they are meant for a proxy in
+/// front of this node.
 pub(crate) fn identities(
     header: &str,
     extensions: &Extensions,
@@ -48,8 +49,9 @@ pub(crate) fn identities(
     Ok(identities)
 }
 
-/// Returns the digest as ZooKeeper's `DigestAuthenticationProvider.generateDigest` does:
-/// `user:base64(sha1(user:password))`.
+/// Returns the digest of `user:password`, as ZooKeeper's
+/// `DigestAuthenticationProvider.generateDigest` does: `user:base64(sha1(user:password))`. `None`
+/// if `proof` has no colon or is no UTF-8.
 fn digest(proof: &[u8]) -> Option<String> {
     let user = std::str::from_utf8(proof).ok()?.split_once(':')?.0;
     Some(format!("{user}:{}", BASE64_STANDARD.encode(Sha1::digest(proof))))

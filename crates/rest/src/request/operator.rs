@@ -1,9 +1,9 @@
-//! Operators, the callers that may use the routes under `/v1/admin/`.
+//! Operators: the callers that may use the routes under `/v1/admin/`.
 //!
-//! An operator is the super user, a client whose certificate has a subject of `admin.operators`, or
-//! a caller on the admin socket, which the system lets only the node's own user open. The layer
-//! [`operators_only`] checks every operators' route of the list in `routes.rs`, so that no handler
-//! can omit the check.
+//! An operator is the super user, a client whose certificate has a subject listed in
+//! `admin.operators`, or a caller on the admin socket. File permissions let only the node's own
+//! user open that socket. The layer [`operators_only`] checks every route under `/v1/admin/`, so
+//! that no handler can omit the check.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use crate::problem::Problem;
 use crate::request::door::Door;
 use crate::request::identity::{AUTHORIZATION, identities};
 
-/// An operator that makes a request. Handlers of `/v1/admin/` take it for the log.
+/// Operator that makes a request. Handlers of `/v1/admin/` write it to the program's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Operator {
-    /// The super user, by password.
+    /// The super user, who has sent its password.
     Super,
     /// A client with this certificate subject.
     Subject(String),
@@ -34,11 +34,11 @@ pub(crate) enum Operator {
     Socket,
 }
 
-/// Mark of a request on the admin socket.
+/// Mark of a request that came by the admin socket.
 #[derive(Clone, Copy, Debug)]
 struct ByAdminSocket;
 
-/// Makes every caller of the routes an operator. For a server that only operators reach, such as
+/// Makes every caller of the router an operator, for a server that only operators reach, such as
 /// the admin socket.
 pub fn for_operators(router: Router) -> Router {
     router.layer(Extension(ByAdminSocket))
@@ -49,7 +49,7 @@ pub(crate) fn is_by_admin_socket(extensions: &Extensions) -> bool {
     extensions.get::<ByAdminSocket>().is_some()
 }
 
-/// Layer in front of every operators' route, which refuses other callers.
+/// Layer in front of every route under `/v1/admin/`, which refuses callers who are no operators.
 pub(crate) async fn operators_only(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
     match Operator::of(request.extensions(), request.headers(), &door.config) {
         Ok(operator) => {
@@ -61,7 +61,7 @@ pub(crate) async fn operators_only(State(door): State<Arc<Door>>, mut request: R
 }
 
 impl Operator {
-    /// Recognizes the operator.
+    /// Returns the kind of operator that sent a request.
     ///
     /// # Errors
     /// 401 for any other caller, with the ways to become an operator.
@@ -77,8 +77,7 @@ impl Operator {
         if !identities.iter().any(|identity| identity.scheme == SUPER) {
             return Err(refused(HOW));
         }
-        // On a network without TLS, other clients could have read the password, and be the super
-        // user next.
+        // Without TLS, others on the network could have read the password and used it themselves.
         match extensions.get::<Peer>() {
             Some(peer) if peer.is_secure() || peer.is_local() => Ok(Operator::Super),
             _ => Err(refused(READABLE)),
@@ -102,13 +101,13 @@ impl FromRequestParts<Arc<Door>> for Operator {
     async fn from_request_parts(parts: &mut Parts, door: &Arc<Door>) -> Result<Operator, Problem> {
         match parts.extensions.get::<Operator>() {
             Some(operator) => Ok(operator.clone()),
-            // This route is outside of `/v1/admin/`.
+            // This route is outside of `/v1/admin/`, so the layer has not run.
             None => Operator::of(&parts.extensions, &parts.headers, &door.config),
         }
     }
 }
 
-/// Writes the operator for the log.
+/// Formats the operator for the program's log.
 impl fmt::Display for Operator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

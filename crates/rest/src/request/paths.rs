@@ -6,19 +6,20 @@ use znode::{Create, CreateMode, ZPath};
 use crate::problem::Problem;
 
 /// Decodes the znode path behind a route: `/a%20b/c` is `/a b/c`. The path is decoded once, as one
-/// text, and then checked. An encoded slash separates names as a plain one does, because generated
-/// clients encode them all.
+/// text, and then checked. An encoded slash separates names like a plain slash, because generated
+/// clients encode all slashes.
 pub(crate) fn decode(raw: &str) -> Result<ZPath, Problem> {
     parse("path", &decode_text(raw)?)
 }
 
-/// Decodes the path of a create: the parent and the name, which may be empty for the sequential
-/// modes.
+/// Decodes the path of a create to the parent and the name. The name may be empty if `mode` is
+/// sequential.
 pub(crate) fn decode_new(raw: &str, mode: CreateMode) -> Result<(ZPath, String), Problem> {
     parse_new(&decode_text(raw)?, mode)
 }
 
-/// Splits the path of a create in a body.
+/// Splits the path of a create, as a body has it, into the parent and the name. The name may be
+/// empty if `mode` is sequential.
 pub(crate) fn parse_new(text: &str, mode: CreateMode) -> Result<(ZPath, String), Problem> {
     if let Some(parent) = text.strip_suffix('/').filter(|_| mode.is_sequential()) {
         let parent = if parent.is_empty() { "/" } else { parent };
@@ -27,7 +28,7 @@ pub(crate) fn parse_new(text: &str, mode: CreateMode) -> Result<(ZPath, String),
     split_new(&parse("path", text)?)
 }
 
-/// Makes the create of `(parent, name)`.
+/// Makes the operation that creates `name` under `parent`.
 pub(crate) fn create((parent, name): (ZPath, String), data: Vec<u8>, mode: CreateMode, acl: Vec<znode::Acl>) -> Create {
     Create { data, mode, acl, ..Create::new(parent, name) }
 }
@@ -37,12 +38,12 @@ pub(crate) fn encode(path: &ZPath) -> String {
     zlock_client::api::encode_path(path.as_str())
 }
 
-/// Parses the path in the parameter, field or header `name`.
+/// Parses the znode path in the parameter, field or header `name`.
 pub(crate) fn parse(name: &str, text: &str) -> Result<ZPath, Problem> {
     ZPath::parse(text).map_err(|_| Problem::bad(name, format!("not a znode path: {}", broken_rule(text))))
 }
 
-/// Returns a text about the first rule for paths that `text` breaks.
+/// Describes the first rule for paths that `text` breaks.
 fn broken_rule(text: &str) -> String {
     let Some(names) = text.strip_prefix('/') else { return "it begins with no slash".into() };
     if names.ends_with('/') && !names.ends_with("//") {
@@ -66,7 +67,7 @@ fn broken_rule(text: &str) -> String {
     "it breaks a rule".into()
 }
 
-/// Checks that a path may be that of a lock: the root is none.
+/// Checks that the path of a lock is not the root.
 pub(crate) fn not_the_root(name: &str, lock: ZPath) -> Result<ZPath, Problem> {
     if lock.is_root() { Err(Problem::bad(name, "the root is no lock")) } else { Ok(lock) }
 }
@@ -76,8 +77,8 @@ fn split_new(path: &ZPath) -> Result<(ZPath, String), Problem> {
     Ok((parent, path.name().to_owned()))
 }
 
-/// Decodes the text behind a route. The slash behind the route is the first one of the path. A path
-/// copied from an answer begins with another one, encoded, which is dropped.
+/// Decodes the part of a URL behind a route. A path that was copied from an answer and encoded
+/// begins with a second slash, `%2F`, which is dropped.
 fn decode_text(raw: &str) -> Result<String, Problem> {
     let names = raw.strip_prefix('/').unwrap_or(raw);
     let starts_with_slash = names.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("%2f"));
@@ -86,11 +87,12 @@ fn decode_text(raw: &str) -> Result<String, Problem> {
     Ok(format!("/{names}"))
 }
 
-/// Path of the fence, whose query has a lock and a fencing token.
+/// Path of the fence check, whose query has a lock and a fencing token.
 pub(crate) const FENCE: &str = "/v1/fence";
 
-/// Prefix of a proxy's requests about a fencing token. Behind it stands the path of the request in
-/// question, which also gives the method, the query, the body and most headers.
+/// Prefix of the fence checks that a proxy sends before it passes on a client's request. The prefix
+/// is followed by the path and query of that request, whose method and most headers the proxy
+/// copies.
 pub(crate) const BEHIND_FENCE: &str = "/v1/fence/";
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! Parameters of a request, from its query or a JSON body, read strictly: an unknown parameter is
-//! refused by name.
+//! Parameters of a request, from its query or a JSON body. An unknown parameter is refused by name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,24 +12,25 @@ use znode::ZPath;
 use crate::problem::Problem;
 use crate::request::paths;
 
-/// The parameters of a request. Handlers take what they know; [`Query::finish`] refuses the rest.
+/// Parameters of a request. Handlers take the parameters that they know; [`Query::finish`] refuses
+/// all others.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Query {
     params: Vec<(String, Value)>,
-    /// Names that the handler takes, to suggest one for an unknown name.
+    /// Names that the handler has asked for, to suggest one for a misspelled name.
     known: Vec<&'static str>,
 }
 
-/// Value of a parameter as the request has it.
+/// Value of a parameter, in the form in which the request gave it.
 #[derive(Clone, Debug)]
 enum Value {
-    /// No value: the name stands alone in a query.
+    /// A name without a value in a query.
     Bare,
-    /// A text in a query, which may stand for a number or a flag.
+    /// A text in a query, which may be a number or a flag.
     Written(String),
     /// A text in a body.
     Text(String),
-    /// A number in a body, as it is written.
+    /// A number in a body, as decimal text.
     Number(String),
     /// A flag in a body.
     Flag(bool),
@@ -60,8 +60,8 @@ impl Query {
     /// Adds the members of a JSON object, which are parameters like those of the query.
     ///
     /// # Errors
-    /// 400 when the body is no object, or a member is given twice, in the object or beside the
-    /// query.
+    /// 400 when the body is no object, or when a parameter is given twice, in the object or in
+    /// object and query.
     pub(crate) fn add_object(&mut self, json: &[u8]) -> Result<(), Problem> {
         let mut twice = None;
         let mut reader = serde_json::Deserializer::from_slice(json);
@@ -72,7 +72,7 @@ impl Query {
         }
     }
 
-    /// Takes a parameter as text.
+    /// Takes a parameter as text; `None` when it is missing.
     pub(crate) fn take(&mut self, name: &'static str) -> Result<Option<String>, Problem> {
         match self.remove(name) {
             None => Ok(None),
@@ -82,7 +82,7 @@ impl Query {
         }
     }
 
-    /// Takes a parameter that may be given several times.
+    /// Takes all values of a parameter that may be given several times.
     pub(crate) fn take_all(&mut self, name: &'static str) -> Result<Vec<String>, Problem> {
         let mut found = Vec::new();
         while let Some(text) = self.take(name)? {
@@ -91,17 +91,17 @@ impl Query {
         Ok(found)
     }
 
-    /// Tells whether the parameter is given.
+    /// Tells whether the parameter was given and not taken yet.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.params.iter().any(|(known, _)| known == name)
     }
 
-    /// Takes a number.
+    /// Takes a number; `None` when it is missing.
     pub(crate) fn get<T: FromStr>(&mut self, name: &'static str) -> Result<Option<T>, Problem> {
         let text = match self.remove(name) {
             None => return Ok(None),
             Some(Value::Bare) => String::new(),
-            // Rust's parser takes a sign; here it is refused.
+            // Rust's parser accepts a plus sign; the API does not.
             Some(Value::Written(text)) if text.starts_with('+') => {
                 return Err(Problem::bad(name, "a number is written without a plus, which is a blank in a query"));
             }
@@ -115,12 +115,12 @@ impl Query {
         })
     }
 
-    /// Takes a znode path, which is not percent-encoded any more.
+    /// Takes a znode path; the query has been percent-decoded already.
     pub(crate) fn path(&mut self, name: &'static str) -> Result<Option<ZPath>, Problem> {
         self.take(name)?.map(|text| paths::parse(name, &text)).transpose()
     }
 
-    /// Takes a duration of at most `max_ms`.
+    /// Takes a duration of at most `max_ms`, in milliseconds; `None` when it is missing.
     pub(crate) fn duration_ms(&mut self, name: &'static str, max_ms: u64) -> Result<Option<u64>, Problem> {
         let text = match self.remove(name) {
             None => return Ok(None),
@@ -146,7 +146,8 @@ impl Query {
         }
     }
 
-    /// Takes a parameter if its value is `word`. Returns whether it was.
+    /// Takes a parameter if its value is `word`, and returns true. Otherwise leaves it and returns
+    /// false.
     pub(crate) fn take_word(&mut self, name: &str, word: &str) -> bool {
         let is_it = |(known, value): &(String, Value)| {
             known == name && matches!(value, Value::Written(text) | Value::Text(text) if text == word)
@@ -155,9 +156,9 @@ impl Query {
         at.map(|at| self.params.swap_remove(at)).is_some()
     }
 
-    /// Takes `page_size`, at most `max`; `max` when it is not given.
+    /// Takes `page_size`, from 1 to `max`; `max` when it is missing.
     pub(crate) fn page_size(&mut self, max: usize) -> Result<usize, Problem> {
-        // Handlers look at one more, to know whether there is a next page.
+        // Handlers look for one item more than a page has, to know whether there is a next page.
         let max = max.min(usize::MAX - 1);
         match self.get("page_size")? {
             Some(0) => Err(Problem::bad("page_size", "at least 1")),
@@ -167,8 +168,8 @@ impl Query {
         }
     }
 
-    /// Refuses the parameters that the handler did not take. Says of the fields of a body that they
-    /// stand in the body.
+    /// Refuses the parameters that the handler did not take. The refusal of a parameter named like
+    /// one of `fields` says that it belongs into the body.
     pub(crate) fn finish_beside(self, fields: &[&str]) -> Result<(), Problem> {
         match self.params.first() {
             Some((name, _)) if fields.contains(&&**name) => {
@@ -178,7 +179,7 @@ impl Query {
         }
     }
 
-    /// Refuses the parameters that the handler did not take.
+    /// Refuses the parameters that the handler did not take, and suggests a known name.
     pub(crate) fn finish(self) -> Result<(), Problem> {
         let Some((name, _)) = self.params.first() else { return Ok(()) };
         match meant(name, self.known.iter().copied()) {
@@ -194,10 +195,11 @@ impl Query {
     }
 }
 
-/// Reads the members of an object into a query, without building their values first.
+/// Visitor that reads the members of a JSON object into a query, without building their values
+/// first.
 struct Members<'a> {
     query: &'a mut Query,
-    /// Name of a member given twice, which ended the reading.
+    /// Name of the member that was given twice, where reading stopped.
     twice: &'a mut Option<String>,
 }
 
@@ -222,7 +224,7 @@ impl<'de> Visitor<'de> for Members<'_> {
     }
 }
 
-/// A JSON value that is no list and no object.
+/// A JSON text, number or flag.
 struct Scalar(Value);
 
 impl<'de> serde::Deserialize<'de> for Scalar {
@@ -252,7 +254,7 @@ impl Visitor<'_> for ScalarVisitor {
         Ok(Scalar(Value::Number(number.to_string())))
     }
 
-    /// Writes `2.0` as `2`, because JSON Schema takes such a number for an integer.
+    /// Writes `2.0` as `2`, because JSON Schema counts `2.0` as an integer.
     fn visit_f64<E>(self, number: f64) -> Result<Scalar, E> {
         Ok(Scalar(Value::Number(number.to_string())))
     }
@@ -262,21 +264,21 @@ impl Visitor<'_> for ScalarVisitor {
     }
 }
 
-/// Checks that a duration is at most `max_ms`.
+/// Returns the duration `ms` of the parameter `name` if it is at most `max_ms`, else 400.
 pub(crate) fn at_most(name: &str, ms: u64, max_ms: u64) -> Result<u64, Problem> {
     if ms > max_ms { Err(Problem::bad(name, format!("at most {}", Millis(max_ms)))) } else { Ok(ms) }
 }
 
-/// Cuts a list to a page of `limit` items. Returns the page's last item if more follow.
+/// Cuts a list to a page of `limit` items. Returns the page's last item if the list had more.
 pub(crate) fn cut<T>(found: &mut Vec<T>, limit: usize) -> Option<&T> {
     let more = found.len() > limit;
     found.truncate(limit);
     found.last().filter(|_| more)
 }
 
-/// Finds the known name that an unknown one is probably a misspelling of.
+/// Returns the known name of which `given` is probably a misspelling.
 pub(crate) fn meant(given: &str, known: impl Iterator<Item = &'static str>) -> Option<&'static str> {
-    // Bytes that are to be added, left out or changed to make one name of the other.
+    // Number of bytes to add, leave out or change to make one name of the other.
     let given = given.as_bytes().to_vec();
     let typos = |known: &str| strsim::generic_levenshtein(&given, &known.as_bytes().to_vec());
     let nearest = known.map(|known| (typos(known), known)).min();
@@ -289,8 +291,8 @@ fn decode(text: &str) -> Result<String, Problem> {
     decoded.map(String::from).map_err(|_| Problem::bad("query", "not UTF-8 after percent-decoding"))
 }
 
-/// Makes a 400 about a body that is no JSON object, with an example for a body that does not begin
-/// like JSON.
+/// Makes a 400 for a body that is no valid JSON object, with an example if the body does not begin
+/// like an object.
 pub(crate) fn unreadable(body: &[u8], error: &serde_json::Error) -> Problem {
     let begins = body.trim_ascii_start().first();
     match begins {

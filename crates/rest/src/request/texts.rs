@@ -1,10 +1,10 @@
-//! Checks of texts for people: labels and owners.
+//! Checks of texts that people read: labels and owners.
 
 use zlock_client::api::is_unseen;
 
 use crate::problem::Problem;
 
-/// Refuses a text with a character that a reader would not see, or would see in another order.
+/// Refuses a text with an invisible character, or with one that changes the direction of writing.
 ///
 /// # Errors
 /// 400 for the parameter `name`, with the first such character.

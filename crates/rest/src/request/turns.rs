@@ -1,11 +1,11 @@
-//! Results that are costly: they are made one at a time, and the last one is kept.
+//! Costly results: they are made one at a time, and the last result is kept.
 
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::Semaphore;
 use zlock_client::api::StateDigest;
 
-/// Permission to make the next result, and the last result.
+/// Semaphore with one permit to make the next result, and the last result.
 pub(crate) struct Turns<T> {
     pub(crate) turn: Arc<Semaphore>,
     pub(crate) last: Arc<Mutex<T>>,
@@ -17,7 +17,7 @@ pub(crate) type Digests = Turns<Option<StateDigest>>;
 /// Backups that this node serves.
 pub(crate) type Backups = Turns<LastBackup>;
 
-/// The last backup that this node served completely; zeros if there was none since the start.
+/// The last backup that this node served completely; zeros if it has served none since its start.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct LastBackup {
     /// End of the backup, in seconds since 1970.

@@ -1,4 +1,4 @@
-//! Waits of requests for a condition of the state.
+//! Waits of requests until the state meets a condition.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::request::call::Call;
 
 /// Time that a request may wait.
 pub(crate) struct Wait {
-    /// End of the wait; `None` for no wait.
+    /// End of the wait; `None` if the request does not wait.
     deadline: Option<Instant>,
 }
 
 impl Wait {
-    /// Takes the parameter `wait`. The head is freed here, so other parts of it, such as the path,
-    /// must be read before.
+    /// Takes the parameter `wait`. This frees the request's head, so the path and other parts of
+    /// the head must be read before.
     pub(crate) fn take(call: &mut Call) -> Result<Wait, Problem> {
         let wait_ms = call.query.duration_ms("wait", call.door.config.wait_max_ms)?.unwrap_or(0);
         if wait_ms > 0 {
@@ -31,7 +31,8 @@ impl Wait {
         Wait { deadline: Some(deadline) }
     }
 
-    /// Waits from `state` on until `step` is ready; `None` when the wait ends first.
+    /// Waits until `step` is ready in `state` or a later state. Returns the result, or `None` when
+    /// the wait ends first, and the zxid of the last state seen.
     pub(crate) async fn until<T: Send>(
         &self,
         call: &Call,
@@ -44,7 +45,7 @@ impl Wait {
         let Some(deadline) = self.deadline else {
             return Ok((None, state.last_zxid()));
         };
-        // While a reader keeps a state, all that changes is copied.
+        // While a reader holds a state, every write copies what it changes.
         drop(state);
         let _permit = call.door.wait_permit()?;
         let _waiting = call.waits();

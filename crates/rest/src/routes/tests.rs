@@ -1,5 +1,5 @@
-//! Requests to every operators' route as each kind of caller. The routes come from the OpenAPI
-//! document, which has all of them, so that a new route is covered, too.
+//! Requests to every route under `/v1/admin/` as each kind of caller. The routes come from the
+//! OpenAPI document, so that a new route is covered, too.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, TcpListener};
@@ -14,19 +14,19 @@ use super::*;
 use crate::http::peer::{Known, Peer};
 use crate::request::operator::for_operators;
 
-/// Headers of Basic authentication for `super:test` and `bob:x`.
+/// Values of `Authorization` for `super:test` and `bob:x`.
 const SUPER: Option<&str> = Some("Basic c3VwZXI6dGVzdA==");
 const BOB: Option<&str> = Some("Basic Ym9iOng=");
 const LOOPBACK: [u8; 4] = [127, 0, 0, 1];
 const NETWORK: [u8; 4] = [192, 0, 2, 1];
 
-/// A caller, described by its connection and headers.
+/// A caller: its connection and its credentials.
 struct Asker {
     name: &'static str,
     is_operator: bool,
     by_socket: bool,
     /// Address, whether the connection has TLS, and the certificate's subject; `None` for a
-    /// connection that this door did not accept.
+    /// connection that this server did not accept.
     peer: Option<([u8; 4], bool, Option<&'static str>)>,
     authorization: Option<&'static str>,
 }
@@ -76,7 +76,7 @@ async fn node(dir: &std::path::Path) -> Router {
     router(replica, rest)
 }
 
-/// Sends a request as the caller, and returns the status and the body.
+/// Sends a request as `asker`, and returns the status and the body.
 async fn ask(router: &Router, method: &str, path: &str, asker: &Asker) -> (u16, String) {
     let mut request = Request::builder().method(method).uri(path).header("host", "localhost");
     if let Some(authorization) = asker.authorization {
@@ -101,10 +101,10 @@ async fn what_is_for_operators_is_answered_to_operators_and_to_no_other_caller()
     let router = node(dir.path()).await;
     let described = openapi_document()["paths"].as_object().unwrap().keys().cloned();
     let mut paths: BTreeSet<String> = described.filter(|path| path.starts_with("/v1/admin")).collect();
-    // Only an operator is told that a route does not exist.
+    // Callers who are no operators get 401 for a missing route, too.
     paths.extend(["/v1/admin", "/v1/admin/", "/v1/admin/none", "/v1/admin/none/at/all"].map(str::to_owned));
     for path in paths {
-        // Any number, name or path does for a parameter.
+        // `1` is valid as a number, a name and a path.
         let path =
             path.split('/').map(|part| if part.starts_with('{') { "1" } else { part }).collect::<Vec<_>>().join("/");
         for method in ["GET", "HEAD", "PUT", "POST", "DELETE", "PATCH", "OPTIONS"] {
@@ -112,7 +112,7 @@ async fn what_is_for_operators_is_answered_to_operators_and_to_no_other_caller()
                 let (status, body) = ask(&router, method, &path, &asker).await;
                 let what = format!("{method} {path} as {}: {status} {body}", asker.name);
                 assert_eq!(status == 401, !asker.is_operator, "{what}");
-                // Other callers are told how to become an operator.
+                // The refusal says how to become an operator.
                 let told = body.contains("urn:zlock:problem:operator-only") && body.contains("admin socket");
                 let too_open = asker.authorization == SUPER && body.contains("plain HTTP");
                 assert!(asker.is_operator || method == "HEAD" || told || too_open, "{what}");

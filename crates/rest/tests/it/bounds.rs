@@ -1,4 +1,4 @@
-//! Every bound of the door, with its answer.
+//! Every bound of the HTTP server, with the answer beyond it.
 
 use axum::body::Body;
 use axum::http::{Method, Request};
@@ -30,7 +30,8 @@ async fn a_body_has_a_bound() {
     node.post("/v1/txn", &" ".repeat(101)).await.expect_problem(413, "body-too-large");
 }
 
-/// Slow readers keep the text that was made for them, and raw data that the state has dropped.
+/// Answers to slow readers stay in memory: JSON text made for one reader, and raw data that the
+/// state has replaced.
 #[tokio::test]
 async fn long_answers_that_are_not_read_yet_have_a_bound() {
     // Half of the memory is for answers.
@@ -123,7 +124,8 @@ async fn operations_of_a_txn_have_a_bound() {
 #[tokio::test]
 async fn a_txn_that_no_replica_could_read_back_is_refused() {
     let node = Node::start().await;
-    // In memory an operation takes more than in the body and in the entry, and that is bounded.
+    // The bound is on the operations' size in memory, which is larger than in the body and in the
+    // log entry.
     let ops = vec![r#"{"op":"check","path":"/"}"#; 161_318].join(",");
     let body = format!(r#"{{"ops":[{ops}]}}"#);
     let guard = format!("/{};1", "l".repeat(250));
@@ -149,7 +151,7 @@ async fn waiting_requests_have_a_bound() {
         answer = node.acquire(&second, "/l?wait=20s") => panic!("{}", answer.body),
         () = bounded => {}
     }
-    // The place comes back when the waiter has left.
+    // The place is free again when the waiter has left.
     while node.get("/v1/znodes/a?watch=data&wait=1ms").await.status == 429 {}
     assert_eq!(node.get("/v1/locks/l").await.expect(200).body["contenders"], 1);
 }
@@ -215,7 +217,7 @@ async fn a_text_that_is_too_long_is_refused_by_its_name() {
     check(Method::POST, "/v1/elections/e?owner=123456789", "", "owner").await;
     check(Method::POST, "/v1/sessions", r#"{"label":"123456789"}"#, "label").await;
     check(Method::POST, "/v1/multilocks", r#"{"locks":[{"path":"/a"}],"label":"123456789"}"#, "label").await;
-    // Data has no parameter name to be named by.
+    // A refusal of data names no parameter, because data is the body.
     let node = limited(|limits| limits.data_bytes_max = 8).await;
     let refused = node.post("/v1/znodes/b", "123456789").await.expect_problem(413, "body-too-large");
     assert!(!text(&refused, "detail").contains(':'), "{}", refused.body);
@@ -229,7 +231,8 @@ async fn a_page_of_a_queue_has_no_more_data_than_labels() {
     node.post("/v1/znodes/l/n-lock-?mode=persistent-sequential", "123456789").await.expect(201);
     let queue = node.get("/v1/locks/l").await.expect(200);
     assert_eq!(queue.body["holders"][0]["label"], "12345678");
-    // A znode of another client may have a thousand times more data, and a page a thousand znodes.
+    // Data of a foreign lock node may be a thousand times longer than a label, and a page has a
+    // thousand entries, so it is left out.
     assert_eq!(queue.body["waiters"][0].get("label"), None, "{}", queue.body);
 }
 
@@ -265,7 +268,8 @@ async fn the_state_has_a_bound() {
     };
     let refused = refused.expect_problem(507, "quota-exceeded");
     assert_eq!((&refused.body["outcome"], &refused.body["name"]), (&"refused".into(), &"QuotaExceeded".into()));
-    // Existing znodes stay, and may be read, changed and deleted; then there is room again.
+    // In a full state, existing znodes may be read, changed and deleted; a deletion makes room
+    // again.
     node.put(&made[0], "y").await.expect(200);
     node.delete(&made[0]).await.expect(200);
     node.post("/v1/znodes/again", "x").await.expect(201);
@@ -274,7 +278,7 @@ async fn the_state_has_a_bound() {
     node.post("/v1/znodes/a", &"x".repeat(60_000)).await.expect(201);
     node.post("/v1/znodes/b", &"x".repeat(60_000)).await.expect_problem(507, "quota-exceeded");
     node.put("/v1/znodes/a", &"x".repeat(120_000)).await.expect_problem(507, "quota-exceeded");
-    // Sessions count besides data.
+    // Sessions take part of the state's bytes, too.
     let body = format!("{{\"label\":\"{}\"}}", "x".repeat(200));
     let mut sessions = 0;
     let refused = loop {
@@ -289,8 +293,8 @@ async fn the_state_has_a_bound() {
     node.delete("/v1/znodes/a").await.expect(200);
 }
 
-/// Before this bound, 450 znodes of 1 MB kept every client from opening a session and from taking a
-/// lock until they were deleted.
+/// Without the part of the state kept for sessions and locks, 450 znodes of 1 MB would keep every
+/// client from opening a session or taking a lock.
 #[tokio::test]
 async fn locks_are_taken_where_znodes_have_filled_the_state() {
     let edit = |limits: &mut Limits| (limits.state_bytes_max, limits.subtree_bytes_max) = (200_000, 100_000);

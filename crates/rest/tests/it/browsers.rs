@@ -11,7 +11,7 @@ use crate::node::{Node, PATIENCE, text};
 const EVIL: (&str, &str) = ("origin", "https://evil.example");
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 
-/// Any page open on the machine could send these requests to `zlock dev`.
+/// Without the check, any web page open on the machine could send these requests to `zlock dev`.
 #[tokio::test]
 async fn a_page_of_elsewhere_neither_writes_nor_reads() {
     let node = Node::start().await;
@@ -64,7 +64,7 @@ async fn an_origin_that_is_listed_may_ask() {
     node.call(Method::POST, "/v1/sessions", &[EVIL, page[2]], b"").await.expect_problem(403, "foreign-origin");
 }
 
-/// DNS rebinding: the page's own name leads to this node, so that the browser takes the node for
+/// DNS rebinding: the page's host name resolves to this node, so the browser considers the node as
 /// the page's origin.
 #[tokio::test]
 async fn a_listener_on_loopback_is_not_reached_by_a_foreign_name() {

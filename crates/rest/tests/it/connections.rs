@@ -1,4 +1,4 @@
-//! Connections: real sockets, slow clients, full doors, clients that go away.
+//! Connections over real sockets: slow clients, bounds on connections, and clients that go away.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::node::{Node, PATIENCE, number, text};
 
-/// A node behind a port.
+/// A node whose HTTP server listens on a port.
 struct Server {
     node: Node,
     addr: std::net::SocketAddr,
@@ -26,7 +26,7 @@ impl Server {
         let addr = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async {
-            // A dropped sender stops the server as well.
+            // Dropping the sender stops the server, too.
             let _ = stopped.await;
         };
         let task = tokio::spawn(rest::serve(listener, node.replica.clone(), config, shutdown));
@@ -37,7 +37,8 @@ impl Server {
         TcpStream::connect(self.addr).await.unwrap()
     }
 
-    /// Waits until a connection is served: the server has then seen the end of the one before.
+    /// Waits until a connection is served. By then, the server has seen the end of the connection
+    /// before.
     async fn until_there_is_room(&self) {
         let served = timeout(PATIENCE, async {
             let request = "GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
@@ -58,12 +59,12 @@ const LOOK: &str = "HEAD /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
 /// Reads until the server closes.
 async fn read_to_end(mut stream: impl AsyncRead + Unpin) -> String {
     let mut bytes = Vec::new();
-    // A reset after the answer is a close, too.
+    // A reset after the answer counts as a close, too.
     let _ = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("the server closes in time");
     String::from_utf8(bytes).unwrap()
 }
 
-/// Reads the next answer of a connection that stays open, as far as its headers.
+/// Reads the next answer's head on a connection that stays open.
 async fn read_head(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     while !bytes.ends_with(b"\r\n\r\n") {
@@ -101,8 +102,8 @@ async fn pipelined_old_and_absolute_requests_are_served() {
     }
 }
 
-/// nginx's `auth_request` asks in this way about a request with a body, and sends no body itself:
-/// `proxy_pass_request_body off` leaves the length.
+/// With `proxy_pass_request_body off`, nginx's `auth_request` copies the `Content-Length` of the
+/// client's request, and sends no body.
 #[tokio::test]
 async fn a_question_of_a_proxy_is_answered_without_the_body_that_it_tells_the_length_of() {
     let server = Server::start(RestConfig::default()).await;
@@ -119,7 +120,7 @@ async fn a_full_house_says_so() {
     let mut first = server.send(LOOK).await;
     read_head(&mut first).await;
     first.write_all(b"GET /v1/znodes/a?watch=data&wait=60s HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
-    // The answer is of the moment of the refusal.
+    // The refusal shows the zxid at the moment of the refusal.
     server.node.post("/v1/znodes/b", "").await.expect(201);
     let now = server.node.get("/v1/znodes/b").await.expect(200);
     let refused = read_to_end(server.connect().await).await;
@@ -151,7 +152,7 @@ async fn a_door_that_drains_serves_on_and_closes_with_each_answer() {
     read_head(&mut kept).await;
     server.stop.send(()).unwrap();
     let close = "\r\nconnection: close\r\n";
-    // New connections are let in, and told to go elsewhere.
+    // New connections are accepted, and told to use another node.
     let told = timeout(PATIENCE, async {
         loop {
             let mut stream = TcpStream::connect(server.addr).await.unwrap();
@@ -168,7 +169,7 @@ async fn a_door_that_drains_serves_on_and_closes_with_each_answer() {
     look.write_all(b"GET /v1/cluster HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     let look = read_to_end(look).await;
     assert!(look.contains(r#""status":"draining""#), "{look}");
-    // An earlier connection is not cut: its next request is answered.
+    // The next request on an earlier connection is still answered.
     kept.write_all(LOOK.as_bytes()).await.unwrap();
     let answer = read_to_end(kept).await;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains(close), "{answer}");
@@ -212,13 +213,13 @@ async fn operators_come_in_by_their_socket_also_when_the_door_is_full_and_are_as
     let entrances = Entrances { listeners: tcp.into(), admin: Some(admin) };
     let config = RestConfig { connections_max: 1, ..RestConfig::default() };
     tokio::spawn(rest::serve(entrances, node.replica.clone(), config, std::future::pending()));
-    // The only place is taken by a client that waits.
+    // A waiting client has the only place.
     let mut waiting = TcpStream::connect(addr).await.unwrap();
     let wait = "GET /v1/znodes?watch=data&since=0&wait=10m HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let since = wait.replace("since=0", &format!("since={}", node.replica.state().last_zxid()));
     waiting.write_all(since.as_bytes()).await.unwrap();
     node.until_watches(1).await;
-    // There are more connections than the socket keeps: the silent ones give way.
+    // More connections than the admin socket may have: silent ones are closed for new ones.
     let mut silent = Vec::new();
     for _ in 0..70 {
         silent.push(UnixStream::connect(&path).await.unwrap());
@@ -232,7 +233,7 @@ async fn operators_come_in_by_their_socket_also_when_the_door_is_full_and_are_as
         let answer = read_to_end(stream).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{route}: {answer}");
     }
-    // The first ones were closed.
+    // The oldest silent connections were closed.
     assert_eq!(read_to_end(silent.swap_remove(0)).await, "");
 }
 
@@ -241,7 +242,7 @@ async fn a_client_that_takes_nothing_of_its_answer_is_cut_off() {
     let config = RestConfig { connections_max: 1, write_timeout_ms: 100, ..RestConfig::default() };
     let server = Server::start(config).await;
     server.node.post("/v1/znodes/large", &"x".repeat(1_000_000)).await.expect(201);
-    // These answers are more than the sockets' buffers take.
+    // The answers are longer than the sockets' buffers.
     let requests = "GET /v1/znodes/large HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(64);
     let stalled = server.send(&requests).await;
     server.until_there_is_room().await;
@@ -307,7 +308,7 @@ async fn a_body_that_is_too_large_is_answered_while_it_comes() {
         format!("POST /v1/znodes/a HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     let mut stream = server.send(&request).await;
     assert!(read_head(&mut stream).await.starts_with("HTTP/1.1 413"));
-    // A client that asks before it sends is told at once, and sends nothing.
+    // A client that sends `Expect` is refused at once, and does not send the body.
     let asks =
         "POST /v1/znodes/a HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 4000000\r\n\r\n";
     assert!(read_head(&mut server.send(asks).await).await.starts_with("HTTP/1.1 413"));
@@ -378,8 +379,8 @@ async fn a_grant_that_was_delivered_is_kept() {
     let head = read_head(&mut stream).await;
     assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
     drop(stream);
-    // The withdrawal of another waiter comes after everything that the first connection could have
-    // started.
+    // The log has the withdrawal of another waiter after any withdrawal that the first connection
+    // could have caused.
     let waiting = server.send(&acquire(&other, "/l?wait=20s")).await;
     node.until_contenders("/l", 2).await;
     drop(waiting);
@@ -400,7 +401,7 @@ async fn shutdown_ends_waits_and_withdraws() {
     stop.send(()).unwrap();
     for stream in [waiting, watching] {
         let answer = read_to_end(stream).await;
-        // A request that had not been read yet gets no answer.
+        // A request that the server had not read yet gets no answer.
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 503"), "{answer}");
     }
     timeout(Duration::from_secs(10), task).await.expect("it ends in time").unwrap().unwrap();
@@ -420,7 +421,7 @@ async fn shutdown_withdraws_for_clients_that_went_just_before() {
     drop(waiting);
     drop(stop);
     timeout(PATIENCE, task).await.expect("it ends in time").unwrap().unwrap();
-    // The server has ended, and so has all its work.
+    // The server has ended together with all its background work.
     let queue = node.get("/v1/locks/l").await.expect(200);
     assert_eq!(number(&queue, "contenders"), 1);
 }

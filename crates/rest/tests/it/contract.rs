@@ -1,4 +1,4 @@
-//! The OpenAPI document against the routes, and against every answer of the other tests.
+//! Checks the OpenAPI document against the routes, and against every answer of the other tests.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ fn operations() -> impl Iterator<Item = (&'static str, &'static str, &'static Va
     })
 }
 
-/// Finds the operation behind a method and the path of a URL.
+/// Finds the operation for a method and the path of a URL.
 fn operation(method: &Method, path: &str) -> Option<&'static Value> {
     let method = if matches!(*method, Method::HEAD | Method::OPTIONS) {
         "get".to_owned()
@@ -28,7 +28,7 @@ fn operation(method: &Method, path: &str) -> Option<&'static Value> {
         method.as_str().to_lowercase()
     };
     let path = match path {
-        // The root has no name, and its route no parameter.
+        // The route of the root has no path parameter.
         "/v1/znodes" | "/v1/znodes/" => "/v1/znodes/root",
         "/v1/locks/" => "/v1/locks",
         path => path,
@@ -44,21 +44,21 @@ fn operation(method: &Method, path: &str) -> Option<&'static Value> {
     found.max_by_key(|(_, template, _)| template.len()).map(|(_, _, operation)| operation)
 }
 
-/// Fails when the document does not declare the answer for its operation.
+/// Fails if the document does not declare this answer for its operation.
 #[track_caller]
 pub(crate) fn check(method: &Method, path: &str, answer: &Answer) {
     assert_eq!(answer.header("cache-control"), "no-store", "{method} {path}");
-    // In a terminal, each answer ends its line.
+    // Each answer ends with a newline, for terminals.
     assert!(answer.body.is_null() || answer.bytes.ends_with(b"\n") || is_raw(answer), "{method} {path}");
     if ["no-route", "method-not-allowed"].contains(&answer.problem()) {
         return;
     }
-    // Paths behind the fence, and their methods, are those of other requests.
+    // Behind `/v1/fence/`, path and method belong to another request.
     if path.starts_with("/v1/fence/") {
         return;
     }
     let operation = match operation(method, path) {
-        // These answers come before the routes, with any method.
+        // These refusals come before the routing, for any path and method.
         None if ["foreign-origin", "foreign-host"].contains(&answer.problem()) => return,
         found => found.unwrap_or_else(|| panic!("{method} {path} is not in the document")),
     };
@@ -66,7 +66,7 @@ pub(crate) fn check(method: &Method, path: &str, answer: &Answer) {
     let declared = &operation["responses"][answer.status.to_string()];
     assert!(declared.is_object(), "{id} does not declare {} ({})", answer.status, answer.problem());
     let kind = answer.header("content-type").split(';').next().unwrap();
-    // A HEAD has no body, which would tell the rest.
+    // The answer to HEAD has no body to compare.
     if *method == Method::HEAD {
         return;
     }
@@ -74,7 +74,7 @@ pub(crate) fn check(method: &Method, path: &str, answer: &Answer) {
         assert!(answer.bytes.is_empty() && declared.get("content").is_none(), "{id} 204 has a body");
         return;
     }
-    // A balancer looks at the status alone.
+    // Answers for balancers may have a status and no body.
     if declared.get("content").is_none() || (declared["x-may-be-empty"] == true && kind.is_empty()) {
         assert!(answer.bytes.is_empty(), "{id} {} has a body", answer.status);
         return;
@@ -102,7 +102,7 @@ fn every_operation_has_an_id_of_its_own() {
     }
 }
 
-/// Looking up a missing member of a JSON value to change it would create the member.
+/// Indexing a JSON value to change a missing member would create that member as null.
 #[test]
 fn nothing_in_the_document_is_null() {
     fn check(at: &str, value: &Value) {
@@ -124,7 +124,7 @@ fn schema(of: &'static Value) -> &'static Value {
     }
 }
 
-/// Unknown fields of a request are refused.
+/// The server refuses unknown fields, so examples must have none.
 #[test]
 fn what_an_operation_shows_of_its_request_has_fields_of_its_schema_alone() {
     let mut shown = 0;
@@ -215,7 +215,7 @@ fn no_choice_of_schemas_can_be_read_two_ways() {
         let variants: Vec<_> = schema["oneOf"].as_array().into_iter().flatten().map(resolved).collect();
         for (at, one) in variants.iter().enumerate() {
             for (_, other) in variants.iter().enumerate().filter(|(other, _)| *other != at) {
-                // Such a field makes an instance of one schema no instance of the other.
+                // With such a field, no instance of one schema can be an instance of the other.
                 let required = other["required"].as_array().unwrap().iter().map(|field| field.as_str().unwrap());
                 let differs = |field: &str| match one["properties"].get(field) {
                     None => true,
@@ -243,7 +243,7 @@ fn fields_have_formats_and_patterns() {
     assert!(schema("Millis")["pattern"].is_string());
 }
 
-/// Generated clients encode every slash of a path, the first one of a ticket included.
+/// Generated clients encode every slash of a path, also the first slash of a ticket.
 #[tokio::test]
 async fn an_encoded_slash_separates_names_in_every_route_with_a_path() {
     let node = Node::start().await;
@@ -290,7 +290,7 @@ async fn parameters_are_taken_from_a_body_as_from_the_query() {
     assert!(held.body["ticket"].as_str().unwrap().contains("__rlock__"), "{}", held.body);
     let kept = json!({"keep": true, "mode": "write", "wait": "10ms"});
     let waiting = ask(&second, Method::POST, "/v1/locks/l", kept).await.expect(202);
-    // The deadline of a revocation was lost once.
+    // The body's `deadline` must not be ignored.
     let asked = ask(&second, Method::POST, "/v1/revocations/l", json!({"deadline": "0"})).await.expect(200);
     assert_eq!(asked.body["tickets"], json!([held.body["ticket"]]));
     let uri = format!("/v1/tickets{}?wait=20s", waiting.body["ticket"].as_str().unwrap());
@@ -338,7 +338,7 @@ async fn a_body_is_never_ignored() {
     let plain = [("zlock-session-key", &*session), ("content-type", "text/plain")];
     let refused = node.call(Method::POST, "/v1/locks/l", &plain, b"{}").await;
     refused.expect_problem(415, "unsupported-media-type");
-    // An empty object has no member to refuse.
+    // An empty object has no unknown member.
     node.call(Method::POST, &keepalive, &[("zlock-session-key", &session)], b"{}").await.expect(200);
     assert_eq!(node.get("/v1/locks/l").await.expect(200).body["contenders"], 0);
 }
@@ -380,7 +380,7 @@ async fn a_timeout_that_was_moved_into_its_bounds_says_so() {
     assert_eq!(opened.body.get("timeout_asked_ms"), None);
 }
 
-/// The stored reply has the whole stat, which is the ETag.
+/// The reply stored for the key has the whole stat, whose version is the ETag.
 #[tokio::test]
 async fn a_set_that_is_tried_again_behind_another_has_its_first_etag() {
     let node = Node::start().await;
@@ -459,7 +459,7 @@ fn line_of(method: &str, path: &str, operation: &Value) -> String {
     words.join(" ")
 }
 
-/// The names of the API are promised: a change of `golden/api.txt` is a line in the changelog.
+/// Names of the API are stable: a change of `golden/api.txt` needs a line in the changelog.
 #[test]
 fn a_change_of_a_name_is_a_change_of_the_golden_file() {
     let mut lines: Vec<String> =

@@ -1,4 +1,4 @@
-//! Many requests at once, of one address or of slow senders: others are served meanwhile.
+//! Many requests at once, from one address or from slow senders, while others must be served.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,7 @@ async fn serve(config: RestConfig) -> (Node, SocketAddr) {
     (node, addr)
 }
 
-/// Connects from another address of this machine, which has all of 127.0.0.0/8.
+/// Connects from another loopback address: this machine has all of 127.0.0.0/8.
 async fn connect_from(last: u8, to: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(([127, 0, 0, last], 0).into()).unwrap();
@@ -44,7 +44,7 @@ const WRITE: &str = "POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\ncontent-le
 const WATCH: &str = "GET /v1/znodes/watched?watch=data&wait=60s HTTP/1.1\r\nhost: localhost\r\n\r\n";
 const LOOK: &str = "HEAD /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
-/// 64 announced bodies once took all the memory for bodies, although only 64 bytes had come.
+/// 64 announced bodies must not use up the memory for bodies while only 64 bytes have come.
 #[tokio::test]
 async fn bodies_that_are_announced_and_do_not_come_delay_no_write() {
     let (_node, addr) = serve(RestConfig::default()).await;
@@ -56,8 +56,8 @@ async fn bodies_that_are_announced_and_do_not_come_delay_no_write() {
         stream.write_all(if number < 64 { announced } else { chunked }.as_bytes()).await.unwrap();
         stalled.push(stream);
     }
-    // The node takes connections in the order in which they come: when it answers the last, it has
-    // read from all of them.
+    // The node accepts connections in the order in which they come: when it answers the last one,
+    // it has read from all of them.
     for _ in 0..3 {
         let answer = ask(&mut TcpStream::connect(addr).await.unwrap(), WRITE).await;
         assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
@@ -75,8 +75,7 @@ async fn a_body_that_comes_slowly_gives_way_to_one_that_comes() {
     let request = format!(
         "POST /v1/znodes/a?mode=persistent-sequential HTTP/1.1\r\nhost: localhost\r\ncontent-length: 60000\r\n\r\n{body}"
     );
-    // The other writes are repeated until the slow body has come so far that there is no room for
-    // both.
+    // The other writes are repeated until the slow body is so long that there is no room for both.
     let mut given_up = Box::pin(async {
         let mut answer = String::new();
         let _ = slow.read_to_string(&mut answer).await;
@@ -102,11 +101,11 @@ async fn a_body_that_comes_slowly_gives_way_to_one_that_comes() {
 
 const RAW: &str = "GET /v1/znodes/a HTTP/1.1\r\nhost: localhost\r\naccept: application/octet-stream\r\n\r\n";
 
-/// Raw data stays in memory for its slow readers once the znode has other data. Without a bound,
-/// 1,200 answers of 1 MB took 1.2 GB.
+/// Raw data stays in memory for slow readers after the znode was changed. Without a bound, 1,200
+/// answers of 1 MB would take 1.2 GB.
 #[tokio::test]
 async fn raw_data_that_is_not_read_has_a_bound_and_an_address_its_share() {
-    // Half is for answers, and half of that for an address that is alone.
+    // Half of the memory is for answers, and half of that for an address that is alone.
     let config = RestConfig { bodies_bytes_max: 16 << 20, ..RestConfig::default() };
     let (node, addr) = serve(config).await;
     let mut unread = Vec::new();
@@ -163,7 +162,7 @@ async fn connections_of_one_address_leave_room_for_others() {
     let mut kept = [connect_from(1, addr).await, connect_from(1, addr).await];
     for stream in &mut kept {
         assert!(ask(stream, LOOK).await.starts_with("HTTP/1.1 200 "));
-        // An idle connection would give way.
+        // A waiting connection is not closed for one of its own address; an idle one would be.
         stream.write_all(WATCH.as_bytes()).await.unwrap();
     }
     let refused = ask(&mut connect_from(1, addr).await, "").await;
@@ -193,7 +192,7 @@ async fn silent_connections_do_not_shut_the_door() {
     let mut silent = Vec::new();
     for _ in 0..3 {
         let mut stream = connect_from(2, addr).await;
-        // A head without its body is half a request.
+        // A head without its body is an incomplete request.
         let head = b"PUT /v1/znodes/a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\nexpect: 100-continue\r\n\r\n";
         stream.write_all(head).await.unwrap();
         let mut begin = [0; 12];
@@ -204,7 +203,7 @@ async fn silent_connections_do_not_shut_the_door() {
     assert!(ask(&mut connect_from(3, addr).await, LOOK).await.starts_with("HTTP/1.1 200 "), "they give way");
     for number in 0..50 {
         let mut stream = connect_from(2, addr).await;
-        // Half a head counts as no request.
+        // An incomplete head counts as no request.
         let _ = stream.write_all(if number % 2 == 0 { b"" } else { b"GET /livez HT" }).await;
         silent.push(stream);
     }
@@ -252,7 +251,7 @@ async fn sessions_of_one_address_leave_room_for_others() {
     for _ in 0..3 {
         assert!(open(3).await.starts_with("HTTP/1.1 201 "), "the address of a proxy");
     }
-    // Only the session itself is told its address.
+    // Only the session itself may see its client's address.
     let body: serde_json::Value = serde_json::from_str(opened.split_once("\r\n\r\n").unwrap().1).unwrap();
     let uri = format!("/v1/sessions/{}", body["session"]);
     let own = node.in_session(body["session_key"].as_str().unwrap(), axum::http::Method::GET, &uri).await.expect(200);
@@ -263,7 +262,7 @@ async fn sessions_of_one_address_leave_room_for_others() {
     assert_eq!(node.get(&uri).await.expect(200).body.get("client"), None);
 }
 
-/// A digest walks over the whole state, and costs a core meanwhile.
+/// A digest walks over the whole state, which keeps a core busy.
 #[tokio::test]
 async fn a_digest_of_the_state_is_for_operators() {
     let super_digest = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=".to_owned();

@@ -50,7 +50,7 @@ async fn only_the_leader_proclaims() {
     proclaim(&node, &first, "tcp://a:1").await.expect(200);
     let leader = node.get("/v1/elections/e").await.expect(200);
     assert_eq!(leader.body["leader"]["data"], "tcp://a:1");
-    // A guard of the client's own is checked too.
+    // A guard that the client sends itself is checked, too.
     let stale = [("zlock-session-key", &*first), ("if-lock", "/e;1")];
     node.call(Method::PUT, "/v1/elections/e", &stale, b"x").await.expect_problem(412, "lock-not-held");
 }
@@ -133,7 +133,7 @@ async fn a_leader_latch_of_curator_stands_in_the_same_election() {
         node.in_session(&latch, Method::DELETE, &format!("/v1/znodes{}", text(&made, "path"))).await.expect(200);
     };
     let (leads, ()) = tokio::join!(waiting, closing);
-    // Curator compares the text behind the last "latch-", or the whole name without it.
+    // Curator orders names by the text behind the last "latch-", or by the whole name without it.
     let leads = leads.expect(200);
     let key = |path: &str| path.rsplit_once("latch-").unwrap_or(path.rsplit_once('/').unwrap()).1.to_owned();
     assert!(key(text(&leads, "ticket")) > key(text(&made, "path")));
@@ -157,7 +157,8 @@ async fn nobody_proclaims_for_a_leader_but_itself() {
             node.call(Method::PUT, &uri, &headers, b"x").await
         }
     };
-    // Ticket and token of a leader are no secret; a candidate's own ticket is not the leader's.
+    // Another session cannot proclaim with the leader's ticket and token, which are no secret, or
+    // with a candidate's ticket.
     proclaim(&other, &ticket, &[]).await.expect_problem(412, "lock-not-held");
     proclaim(&other, &waits, &[]).await.expect_problem(412, "lock-not-held");
     proclaim(&leader, &waits, &[]).await.expect_problem(412, "lock-not-held");

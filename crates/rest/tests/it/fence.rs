@@ -1,4 +1,4 @@
-//! `/v1/fence`: requests of proxies before they let another request pass.
+//! `/v1/fence`: fence checks that proxies send before they pass on a client's request.
 
 use std::time::Duration;
 
@@ -27,8 +27,8 @@ async fn a_token_passes_while_it_holds_the_lock() {
     ask(&number(&next, "fencing_token").to_string()).await.expect(204);
 }
 
-/// The proxy's client made the token up, or sent none. A 400 would blame the proxy, which would
-/// answer 500 for it.
+/// The proxy's client invented the token or sent none. A 400 would blame the proxy, which would
+/// then answer 500.
 #[tokio::test]
 async fn what_is_no_token_is_refused_as_one_that_holds_nothing() {
     let node = Node::start().await;
@@ -41,8 +41,7 @@ async fn what_is_no_token_is_refused_as_one_that_holds_nothing() {
     }
 }
 
-/// Envoy asks with the method and the path of the request in question, and takes only 200 for a
-/// pass.
+/// Envoy sends the method and the path of its client's request, and accepts only 200.
 #[tokio::test]
 async fn a_proxy_may_ask_behind_the_path_of_another_request() {
     let node = Node::start().await;
@@ -64,12 +63,13 @@ async fn a_proxy_may_ask_behind_the_path_of_another_request() {
     node.call(Method::POST, "/v1/fence/x", &stale, b"").await.expect_problem(403, "fenced");
 }
 
-/// ACL in the form of a query. All clients may use the locks below a directory, and only bob may
-/// read them.
+/// ACL as a query has it: all clients may use the locks below a directory, and only bob may read
+/// them.
 const HIDDEN: &str = "world:anyone:cd,digest:bob:ttt4KD2l%2FLR0Mpj5c6jU0hrwVdE%3D:cdrwa";
 const BOB: &str = "Basic Ym9iOng=";
 
-/// The body and all headers but the proxy's own belong to the request in question.
+/// Only the proxy's own headers belong to the fence check; the body and all other headers belong to
+/// the client's request.
 #[tokio::test]
 async fn nothing_of_the_other_request_is_taken_for_a_part_of_the_question() {
     let node = Node::start().await;
@@ -100,21 +100,21 @@ async fn nothing_of_the_other_request_is_taken_for_a_part_of_the_question() {
             node.call(method, "/v1/fence/invoices/7?wait=x", &others, body).await.expect(200);
         }
     }
-    // The other request comes from a browser's page: the service behind the proxy decides whether
-    // the page may send it.
+    // The client's request comes from a web page: the service behind the proxy decides whether the
+    // page may send it.
     for page in [&[("origin", "https://shop.example")][..], &[("sec-fetch-site", "cross-site")], &[("origin", "null")]]
     {
         let asked = [page, &[("zlock-lock", "/team/x"), ("zlock-fencing-token", &*open)]].concat();
         node.call(Method::POST, "/v1/fence/invoices/7", &asked, b"").await.expect(200);
-        // Without the headers that only the proxy sets, the answer is a refusal that no browser
-        // would show to the page.
+        // Without the headers that only a proxy sets, the request is refused, and no browser shows
+        // the refusal to the page.
         let refused = node.call(Method::OPTIONS, "/v1/fence/invoices/7", page, b"").await;
         let refused = refused.expect_problem(400, "bad-request");
         assert!(!refused.headers.keys().any(|name| name.as_str().starts_with("access-control-")));
         let uri = format!("/v1/fence?path=/team/x&fencing_token={open}");
         node.call(Method::GET, &uri, page, b"").await.expect_problem(403, "foreign-origin");
     }
-    // Two tokens count as none, as one is from the proxy's client.
+    // Two tokens count as none, because one is from the proxy's client.
     let twice = [("zlock-lock", "/team/x"), ("zlock-fencing-token", &*open), ("zlock-fencing-token", "1")];
     node.call(Method::GET, "/v1/fence/x", &twice, b"").await.expect_problem(403, "fenced");
     let ask = async |headers: &[(&str, &str)]| {
@@ -128,7 +128,7 @@ async fn nothing_of_the_other_request_is_taken_for_a_part_of_the_question() {
     let bad = ask(&[("zlock-authorization", "Basic !")]).await.expect_problem(400, "bad-request");
     assert_eq!(bad.body["detail"], "zlock-authorization: Basic is followed by base64");
     ask(&[("zlock-authorization", BOB), ("zlock-authorization", BOB)]).await.expect_problem(400, "bad-request");
-    // nginx asks by a request of its own, with the proxy's credentials and no others.
+    // nginx sends a request of its own, with the proxy's credentials only.
     let uri = format!("/v1/fence?path=/d/l&fencing_token={hidden}");
     node.get(&uri).await.expect_problem(403, "no-auth");
     node.call(Method::GET, &uri, &[("authorization", BOB)], b"").await.expect(204);

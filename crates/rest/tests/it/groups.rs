@@ -80,7 +80,7 @@ async fn who_leaves_twice_takes_nobody_else_out() {
     for _ in 0..20 {
         join(&node, &first, "a", b"").await.expect(201);
         let leave = || node.in_session(&first, Method::DELETE, "/v1/groups/g?member=a");
-        // They reach the log in this order, or nearly: the second request was checked before the
+        // The requests reach the log about in this order: the second leave was checked before the
         // first was done.
         let (one, joined, two) = tokio::join!(biased; leave(), join(&node, &second, "a", b""), leave());
         one.expect(200);
@@ -96,8 +96,8 @@ async fn who_leaves_twice_takes_nobody_else_out() {
     }
 }
 
-/// A join is one entry, and so is a leave: a node without room for a read behind the write answers
-/// all the same.
+/// Each join and each leave is one log entry, so a node that has no room for reads after the write
+/// answers anyway.
 #[tokio::test]
 async fn who_joins_or_leaves_needs_no_read_of_the_cluster() {
     let node = Node::start_with(RestConfig::default(), |config| config.reads_max = 1).await;
@@ -109,7 +109,7 @@ async fn who_joins_or_leaves_needs_no_read_of_the_cluster() {
     assert_eq!(number(&node.get("/v1/groups/g").await.expect(200), "count"), 0);
 }
 
-/// The directories are made with the first member, or not at all.
+/// The directories are created together with the first member, or not at all.
 #[tokio::test]
 async fn a_join_is_one_entry_of_the_log_with_its_directories() {
     let node = Node::start().await;

@@ -1,4 +1,4 @@
-//! Answers for balancers and operators: readiness, roles, the health of the cluster, drains.
+//! Answers for balancers and operators: readiness, roles, the cluster's health, and drains.
 
 use axum::http::Method;
 use replica::Member;
@@ -12,14 +12,14 @@ fn lines(answer: &Answer) -> Vec<&str> {
     std::str::from_utf8(&answer.bytes).unwrap().lines().collect()
 }
 
-/// Starts a node whose other member does not run: no process can have the reserved port 0.
+/// Starts a node whose other member cannot run, because its port is the reserved port 0.
 async fn alone() -> Node {
     let (peer_addr, http_addr) = ("127.0.0.1:0".to_owned(), "127.0.0.1:0".to_owned());
     Node::start_unready(RestConfig::default(), |config| config.members.push(Member { id: 2, peer_addr, http_addr }))
         .await
 }
 
-/// Asks for the status of each role's check; all three methods must agree.
+/// Returns the status of each role's check, for which all three HTTP methods must agree.
 async fn roles(node: &Node) -> [u16; 3] {
     let mut statuses = [0; 3];
     for (status, role) in statuses.iter_mut().zip(["leader", "voter", "serving"]) {
@@ -102,7 +102,7 @@ async fn a_node_that_an_operator_drains_sends_clients_elsewhere_until_that_is_ta
     let drain = |draining: bool| json!({"node_id": 1, "draining": draining, "leads": true, "leader": 1});
     assert_eq!(node.operate(Method::GET, "/v1/admin/drain", "").await.expect(200).body, drain(false));
     for _ in 0..2 {
-        // There is no other member to lead.
+        // The node is the only member, so it keeps leading.
         assert_eq!(node.operate(Method::PUT, "/v1/admin/drain", "").await.expect(200).body, drain(true));
     }
     let refused = node.get("/readyz").await.expect_problem(503, "unavailable");
@@ -112,7 +112,7 @@ async fn a_node_that_an_operator_drains_sends_clients_elsewhere_until_that_is_ta
     node.get("/readyz?exclude=drain").await.expect(200);
     assert_eq!(roles(&node).await, [503; 3]);
     assert_eq!(node.get("/v1/cluster").await.expect(200).body["status"], "draining");
-    // All else goes on, and no connection is ended.
+    // The drained node still serves requests, and ends no connection.
     let created = node.post("/v1/znodes/a", "").await.expect(201);
     assert_eq!(created.header("connection"), "");
     assert_eq!(node.operate(Method::DELETE, "/v1/admin/drain", "").await.expect(200).body, drain(false));

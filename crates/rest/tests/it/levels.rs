@@ -1,4 +1,4 @@
-//! The cluster's level, over HTTP.
+//! The cluster's format level, shown and raised over HTTP.
 
 use axum::http::Method;
 use replica::Program;
@@ -9,7 +9,7 @@ use crate::node::Node;
 
 const ROUTE: &str = "/v1/admin/upgrade";
 
-/// Starts a node that plays a newer program than this one.
+/// Starts a node that pretends to run a newer program.
 async fn newer() -> Node {
     let program = Program { version: "0.9.0".into(), levels: Levels { min: 1, max: 2 } };
     Node::start_with(rest::RestConfig::default(), |config| config.program = program).await

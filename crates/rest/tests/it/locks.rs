@@ -75,7 +75,7 @@ async fn a_kept_place_is_waited_for_again() {
         tokio::join!(node.in_session(&second, Method::GET, &wait), node.release(&first, text(&held, "ticket")));
     let granted = granted.expect(200);
     assert_eq!((text(&granted, "ticket"), number(&granted, "safe_for_ms")), (&*ticket, 29_400));
-    // Others may look, but are not told how long the session is safe.
+    // Other sessions may look at the ticket, but do not get `safe_for_ms`.
     assert_eq!(number(&node.get(&uri).await.expect(200), "safe_for_ms"), 0);
     node.release(&first, &ticket).await.expect_problem(403, "not-owner");
     node.delete(&uri).await.expect_problem(401, "session-required");
@@ -225,7 +225,7 @@ async fn a_token_is_good_while_its_lock_is_held() {
     let check = async |token: u64| node.get(&format!("/v1/fence?path=/l&fencing_token={token}")).await.status == 204;
     assert!(check(token).await);
     assert!(!check(token + 1).await);
-    // The token of a waiter is known, but it holds nothing.
+    // A waiter's token is known, but holds no lock yet.
     let lock_node = node.get(&format!("/v1/znodes{}", text(&waiting, "ticket"))).await.expect(200);
     assert!(!check(lock_node.body["stat"]["czxid"].as_u64().unwrap()).await);
     node.release(&first, text(&held, "ticket")).await.expect(200);

@@ -1,5 +1,5 @@
-//! The HTTP door in front of a real single node: every route, every bound, and every end of a
-//! request.
+//! The HTTP server of a real single node: every route, every bound, and every way in which a
+//! request ends.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 

@@ -1,4 +1,5 @@
-//! Locks that are closed to recipe clients: priorities, bounded queues, hand-over.
+//! Managed locks, which clients of ZooKeeper's lock recipes cannot use: priorities, bounded queues
+//! and hand-over.
 
 use axum::http::Method;
 use serde_json::json;

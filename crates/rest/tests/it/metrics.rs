@@ -1,7 +1,7 @@
 //! `/metrics`, read as Prometheus reads it:
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 //!
-//! All metrics stand in `golden/metrics.txt`, which `UPDATE_GOLDENFILES=1` writes anew.
+//! `golden/metrics.txt` lists all metrics; `UPDATE_GOLDENFILES=1` rewrites it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::node::{Node, text};
 /// Samples by name and labels.
 type Samples = BTreeMap<String, f64>;
 
-/// A metric as its head and its samples tell it.
+/// A metric, as its `TYPE` line and its samples describe it.
 #[derive(Debug)]
 struct Metric {
     kind: String,
@@ -27,8 +27,8 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.char_indices().all(good)
 }
 
-/// Reads the labels between the braces. Returns their names and the text behind the braces. Values
-/// are quoted, and escape only backslash, quote and newline.
+/// Parses the labels of a sample. Returns the labels' names and the text after the closing brace.
+/// Values are quoted, and escape only backslash, quote and newline.
 fn labels(mut rest: &str) -> (BTreeSet<String>, &str) {
     let mut seen = BTreeSet::new();
     loop {
@@ -165,7 +165,7 @@ async fn a_scrape_tells_what_the_node_is_and_has() {
     let version = env!("CARGO_PKG_VERSION");
     let info = format!("node_info{{cluster_id=\"zlock\",node_id=\"1\",version=\"{version}\"}}");
     check(&samples, &[(&info, 1)]);
-    // The numbers are the same as elsewhere.
+    // `/v1/cluster` shows the same numbers.
     let cluster = node.get("/v1/cluster").await.expect(200);
     for name in ["term", "applied_zxid", "sessions", "znodes"] {
         assert_eq!(cluster.body[name].as_f64(), Some(samples[&format!("zlock_{name}")]), "{name}");
@@ -202,7 +202,7 @@ async fn requests_are_counted_by_what_came_of_them_and_waits_while_they_wait() {
         samples[&format!("zlock_requests_total{{door=\"http\",outcome=\"{outcome}\"}}")] as u64
     };
     assert_eq!(requests(&after, "done"), counts.requests(Entrance::Http, RequestEnd::Done));
-    // These are two scrapes, a release and an acquire.
+    // Four requests were done between the scrapes: two scrapes, a release and an acquire.
     assert_eq!(requests(&after, "done") - requests(&before, "done"), 4);
     assert_eq!(requests(&after, "refused") - requests(&before, "refused"), 1);
     assert_eq!((requests(&after, "unavailable"), requests(&after, "unknown")), (0, 0));

@@ -25,7 +25,8 @@ async fn all_locks_are_held_or_none() {
     node.until_contenders("/a", 0).await;
     let release = async {
         node.until_contenders("/a", 1).await;
-        // Under the strict policy no request passes, although the lock is free.
+        // With the strict policy, no later request may pass the waiting multi-lock, although the
+        // lock is free.
         node.acquire(&first, "/a").await.expect_problem(409, "not-acquired");
         node.release(&first, text(&held, "ticket")).await.expect(200);
     };
@@ -42,7 +43,7 @@ async fn all_locks_are_held_or_none() {
     node.until_contenders("/b", 0).await;
 }
 
-/// The refusal once named the first of the locks, which may be free.
+/// The refusal must not name a lock that is free.
 #[tokio::test]
 async fn a_multi_lock_in_vain_names_the_lock_that_is_in_the_way() {
     let node = Node::start().await;
@@ -59,7 +60,7 @@ async fn a_multi_lock_in_vain_names_the_lock_that_is_in_the_way() {
         assert!(detail.starts_with(&format!("{begins}{holder}")) && detail.ends_with(ends), "{detail}");
         assert_eq!(refused.body["holder"]["ticket"], held.body["ticket"]);
     }
-    // Holders that leave room for the request are not in the way.
+    // These holders leave room for the request, so they do not block it.
     for _ in 0..5 {
         node.acquire(&first, "/r?mode=read").await.expect(200);
         node.acquire(&first, "/s?mode=semaphore&permits_max=6").await.expect(200);
@@ -81,7 +82,7 @@ async fn a_multi_lock_in_vain_names_the_lock_that_is_in_the_way() {
     );
     let detail = refused("write", 2).await;
     assert!(detail.starts_with("the lock /r is held by ") && detail.contains("; 2 more of the locks "), "{detail}");
-    // Of many holders, few are named.
+    // The text names only a few of many holders.
     assert_eq!(
         (detail.matches(" by session ").count(), detail.matches(", and by others;").count()),
         (3, 1),
@@ -111,7 +112,7 @@ async fn others_pass_a_waiting_multi_lock_that_lets_them() {
     assert_eq!((text(&waiting, "state"), text(&waiting, "predecessor")), ("waiting", text(&held, "ticket")));
     let passed = node.acquire(&first, "/a").await.expect(200);
     node.release(&first, text(&held, "ticket")).await.expect(200);
-    // Now it is the first on both, and waits for the request that passed it.
+    // Now the multi-lock is first in both queues, and waits for the request that passed it.
     let uri = format!("/v1/multilocks{}", text(&waiting, "ticket"));
     node.get(&uri).await.expect(202);
     let uri = format!("{uri}?wait=20s");
@@ -192,7 +193,7 @@ async fn a_multi_lock_of_an_owner_is_refused_when_it_would_close_a_cycle() {
     node.get("/v1/znodes/new").await.expect_problem(404, "no-node");
     let history = node.get("/v1/history/a").await.expect(200);
     assert_eq!(history.body["history"][0]["ended"]["how"], "deadlock", "{}", history.body);
-    // Another owner does not close the cycle, and a request without an owner is not checked.
+    // A request of another owner closes no cycle, and a request without an owner is not checked.
     acquire(&node, &second, "?keep", of("q", &["/new", "/a"])).await.expect(202);
     node.in_session(&second, Method::DELETE, &format!("/v1/tickets{}", text(&held, "ticket"))).await.expect(200);
 }
@@ -240,7 +241,7 @@ async fn who_waits_and_keeps_its_place_counts_among_those_who_wait() {
 #[tokio::test]
 async fn who_waits_has_no_place_among_the_bodies() {
     let body = both("strict").to_string();
-    // There is room for the body, and for nothing beside it.
+    // The memory has room for this body and no other.
     let config = RestConfig { bodies_bytes_max: body.len(), ..RestConfig::default() };
     let node = Node::start_with(config, |_| {}).await;
     let (first, second) = (node.session().await, node.session().await);
@@ -259,8 +260,7 @@ async fn who_waits_has_no_place_among_the_bodies() {
 
 #[tokio::test]
 async fn a_hold_that_ran_out_of_time_is_given_back_in_whatever_order_it_was_asked_for() {
-    // This is about as long as a write to the disk takes: many outcomes are unknown, and are found
-    // out later.
+    // The timeout is about the duration of a disk write, so many outcomes are unknown at first.
     let node = Node::start_with(RestConfig { propose_timeout_ms: 1, ..RestConfig::default() }, |_| {}).await;
     let session = loop {
         let opened = node.post("/v1/sessions", "").await;

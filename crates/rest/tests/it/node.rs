@@ -1,4 +1,4 @@
-//! Test node with its router, and the node's answers.
+//! A node for tests with its router, and the node's answers.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,22 +20,22 @@ use znode::Limits;
 /// Longest time for a step of a test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A node with its door. Dropping it deletes its directory.
+/// A node with its HTTP router. Dropping it deletes its directory.
 pub(crate) struct Node {
     pub(crate) replica: Replica,
     pub(crate) router: Router,
-    /// The routes for callers that are operators.
+    /// Router in which every caller is an operator.
     operators: Router,
     _dir: TempDir,
 }
 
-/// An answer, read to its end.
+/// An answer with its complete body.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) bytes: bytes::Bytes,
-    /// The body as JSON, else null.
+    /// The body as JSON; null if it is no JSON.
     pub(crate) body: Value,
 }
 
@@ -48,7 +48,7 @@ impl Answer {
         self.header("zlock-zxid").parse().unwrap()
     }
 
-    /// The last part of the problem's type, or an empty text.
+    /// Returns the last part of the problem's type; an empty text if the answer is no problem.
     pub(crate) fn problem(&self) -> &str {
         self.body["type"]
             .as_str()
@@ -105,7 +105,7 @@ impl Node {
         Node { replica, router, operators, _dir: dir }
     }
 
-    /// Waits until the node leads and its limits count.
+    /// Waits until the node leads and has applied `limits`.
     async fn wait_until_it_leads(&self, limits: &Limits) {
         let deadline = Instant::now() + PATIENCE;
         while let Err(error) = self.replica.read(Consistency::Linearizable, deadline).await {
@@ -134,7 +134,7 @@ impl Node {
         answer
     }
 
-    /// Calls as an operator.
+    /// Sends a request as an operator.
     pub(crate) async fn operate(&self, method: Method, uri: &str, body: &str) -> Answer {
         let request = Request::builder().method(method.clone()).uri(uri).body(Body::from(body.to_owned())).unwrap();
         let answer = tokio::time::timeout(PATIENCE, self.operators.clone().oneshot(request));
@@ -165,12 +165,13 @@ impl Node {
         opened.body["session_key"].as_str().unwrap().to_owned()
     }
 
-    /// Calls in a session.
+    /// Sends a request in a session.
     pub(crate) async fn in_session(&self, session: &str, method: Method, uri: &str) -> Answer {
         self.call(method, uri, &[("zlock-session-key", session)], b"").await
     }
 
-    /// Acquires with a new key, so that several requests of one session may wait for each other.
+    /// Acquires a lock with a new idempotency key, so that several requests of one session may wait
+    /// for each other.
     pub(crate) async fn acquire(&self, session: &str, lock_and_query: &str) -> Answer {
         static KEYS: AtomicU64 = AtomicU64::new(0);
         let key = format!("00000000-0000-4000-8000-{:012x}", KEYS.fetch_add(1, Ordering::Relaxed));
@@ -178,8 +179,8 @@ impl Node {
         self.call(Method::POST, &format!("/v1/locks{lock_and_query}"), &headers, b"").await
     }
 
-    /// Acquires without an idempotency key, which is refused beside another such ticket of the
-    /// session.
+    /// Acquires a lock without an idempotency key. This is refused if the session has another such
+    /// ticket of the lock.
     pub(crate) async fn acquire_keyless(&self, session: &str, lock_and_query: &str) -> Answer {
         self.in_session(session, Method::POST, &format!("/v1/locks{lock_and_query}")).await
     }
@@ -193,8 +194,8 @@ impl Node {
         self.in_session(session, Method::DELETE, &format!("/v1/tickets{ticket}")).await
     }
 
-    /// Returns the answer to a request that finds no room for a read as soon as it has written. The
-    /// node must have room for a single read.
+    /// Returns the answer to a request whose node has no room for a read after the request's write.
+    /// The node must allow a single read at a time.
     pub(crate) async fn without_reads_behind_a_write(&self, request: impl Future<Output = Answer>) -> Answer {
         let mut request = std::pin::pin!(request);
         let mut look = std::pin::pin!(self.replica.read(Consistency::Linearizable, Instant::now() + PATIENCE));
@@ -206,7 +207,7 @@ impl Node {
         request.await
     }
 
-    /// Waits until this many requests wait for a change.
+    /// Waits until `count` requests wait for a change.
     pub(crate) async fn until_watches(&self, count: u64) {
         let deadline = Instant::now() + PATIENCE;
         while self.replica.status().watches < count {
@@ -215,7 +216,7 @@ impl Node {
         }
     }
 
-    /// Waits until the queue of a lock has this many contenders.
+    /// Waits until the queue of a lock has `count` contenders.
     pub(crate) async fn until_contenders(&self, lock: &str, count: u64) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -224,14 +225,14 @@ impl Node {
                 return;
             }
             assert!(Instant::now() < deadline, "{} has {}, not {count}", lock, queue.body["contenders"]);
-            // This waits for the next change under the lock, or a moment where the change came in
-            // between.
+            // This waits for the next change below the lock, or 100 ms if the change has come
+            // already.
             self.get(&format!("/v1/znodes{lock}?watch=children&since={}&wait=100ms", queue.zxid())).await;
         }
     }
 
-    /// Waits as [`Node::until_contenders`], by repeated looks: they work even where no more waits
-    /// are allowed.
+    /// Does the same as [`Node::until_contenders`] by repeated reads, which work even if no more
+    /// waits are allowed.
     pub(crate) async fn until_queued(&self, lock: &str, count: u64) {
         let deadline = Instant::now() + PATIENCE;
         while self.get(&format!("/v1/locks{lock}")).await.expect(200).body["contenders"] != count {
@@ -240,12 +241,12 @@ impl Node {
     }
 }
 
-/// Text in a field.
+/// Returns the text in a field of the body.
 pub(crate) fn text<'a>(answer: &'a Answer, field: &str) -> &'a str {
     answer.body[field].as_str().unwrap_or_else(|| panic!("{field} in {}", answer.body))
 }
 
-/// Number in a field.
+/// Returns the number in a field of the body.
 pub(crate) fn number(answer: &Answer, field: &str) -> u64 {
     answer.body[field].as_u64().unwrap_or_else(|| panic!("{field} in {}", answer.body))
 }

@@ -1,4 +1,4 @@
-//! Memory of a node: a lock's past, and the end of a session.
+//! What a node remembers: the history of a lock, and how a session ended.
 
 use axum::http::Method;
 use serde_json::json;
@@ -50,7 +50,7 @@ async fn a_session_that_has_ended_says_when_and_why() {
     let (id, session) = (number(&opened, "session"), text(&opened, "session_key").to_owned());
     let held = node.acquire(&session, "/l").await.expect(200);
     let uri = format!("/v1/sessions/{id}");
-    // The session's lock node goes with it, so the wait ends when it expires.
+    // The session's lock node is deleted when the session expires, which ends the wait.
     let ticket = text(&held, "ticket");
     let gone = node.get(&format!("/v1/znodes{ticket}?watch=exists&since={}&wait=15s", held.zxid())).await.expect(200);
     let problem = node.get(&uri).await.expect_problem(410, "session-expired");

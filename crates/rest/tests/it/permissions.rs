@@ -1,5 +1,5 @@
-//! Answers of each route by permission. The routes are those of the OpenAPI document, so a new one
-//! fails until it stands here.
+//! Answers of each route, by permission. The routes come from the OpenAPI document, so a new route
+//! fails until it is listed here.
 
 use axum::http::Method;
 use rest::RestConfig;
@@ -9,27 +9,28 @@ use crate::node::{Answer, Node, number, text};
 const BOB: (&str, &str) = ("authorization", "Basic Ym9iOng=");
 const EVE: (&str, &str) = ("authorization", "Basic ZXZlOng=");
 const SUPER: (&str, &str) = ("authorization", "Basic c3VwZXI6dGVzdA==");
-/// ACL for bob:x, with percent signs where a query needs them.
+/// ACL for bob:x, percent-encoded for a query.
 const BOBS_ACL: &str = "digest:bob:ttt4KD2l%2FLR0Mpj5c6jU0hrwVdE%3D:cdrwa";
-/// Texts in names, labels and data that only bob may read.
+/// Texts in names, labels and data that only bob may read. `KEY` is the beginning of an idempotency
+/// key.
 const KEY: &str = "5ec2e700-0000-4000-8000-00000000000";
 const SECRETS: [&str; 3] = ["5ec2e700", "hidden", "secret"];
 
-/// Answer of a route to a reader without permission, and to the owner of the ticket, which has no
-/// permission either.
+/// What a route discloses to a reader without permission, and to the session that owns the ticket,
+/// which has no permission either.
 #[derive(Clone, Copy, PartialEq)]
 enum Disclosure {
-    /// The reader gets 403; the owner learns about its own ticket.
+    /// The reader gets 403; the owner sees its own ticket.
     OwnOnly,
     /// The reader and the owner get 403.
     Refused,
     /// The reader and the owner get 200, without the secrets.
     WithoutSecrets,
-    /// Both get 200, and only the session is told the names of the znodes that it owns.
+    /// Both get 200, and only the owner sees the names of its znodes.
     OwnNames,
 }
 
-/// A directory that only bob may use. The locks in it belong to a session that has proven nothing.
+/// A directory that only bob may use. Its locks belong to a session without identities.
 struct Vault {
     node: Node,
     session: String,
@@ -44,7 +45,8 @@ impl Vault {
         let super_digest = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=".to_owned();
         let node = Node::start_with(RestConfig { super_digest, ..RestConfig::default() }, |_| {}).await;
         let since = node.get("/v1/znodes").await.expect(200).zxid();
-        // A reader of a client's data may know the client's address.
+        // The client's host is among the secrets, because only readers of its data may know the
+        // client.
         let named = r#"{"timeout":"30s","client":{"host":"secret"}}"#;
         let session = text(&node.post("/v1/sessions", named).await.expect(201), "session_key").to_owned();
         let mut vault = Vault { node, session, ticket: String::new(), token: 0, multi: String::new(), since };
@@ -71,7 +73,7 @@ impl Vault {
         vault
     }
 
-    /// Posts as bob, in the session. A key of 0 stands for no key.
+    /// Sends a POST as bob, in the session. A `key` of 0 stands for no idempotency key.
     async fn post(&self, uri: &str, body: &[u8], key: u8) -> Answer {
         let key = format!("{KEY}{key}");
         let mut headers = vec![BOB, ("zlock-session-key", &*self.session), ("content-type", "application/json")];
@@ -96,7 +98,8 @@ impl Vault {
         self.node.call(method, uri, headers, body).await
     }
 
-    /// Requests of a route, and their answers. `None` for a write, about which the state decides.
+    /// Returns requests to a route, and what each may disclose. `None` for a write, about which the
+    /// state machine decides.
     fn questions(&self, method: &str, route: &str) -> Option<Vec<(String, Disclosure)>> {
         use Disclosure::{OwnNames, OwnOnly, Refused, WithoutSecrets};
         let (id, _) = self.session.split_once('.').unwrap();
@@ -105,7 +108,7 @@ impl Vault {
         let at = |route: &str, rest: &[(&str, Disclosure)]| {
             rest.iter().map(|(rest, disclosure)| (format!("{route}{rest}"), *disclosure)).collect::<Vec<_>>()
         };
-        // The operators' routes have a table of their own, beside the routes.
+        // Operators' routes are tested in `src/routes/tests.rs`.
         if method != "get" || route == "/openapi.json" || route.starts_with("/v1/admin/") {
             return None;
         }
@@ -116,7 +119,7 @@ impl Vault {
             "/health/leader" | "/health/voter" | "/health/serving" => one(route, WithoutSecrets),
             "/v1/sessions/{session}" => vec![
                 (format!("/v1/sessions/{id}"), OwnNames),
-                // A cursor is a name as well.
+                // A cursor discloses a name, too.
                 (format!("/v1/sessions/{id}?page_size=1"), OwnNames),
             ],
             "/v1/znodes/{path}" => {
@@ -168,7 +171,7 @@ impl Vault {
             let status = if uri.starts_with("/v1/fence") { 204 } else { 200 };
             assert_eq!(answer.status, if may { status } else { 403 }, "{who} {uri}: {}", answer.body);
             let hears = reader || owner && matches!(disclosure, Disclosure::OwnOnly | Disclosure::OwnNames);
-            // A refusal may only name the path of the request.
+            // A refusal may name the path of the request, and no other secret.
             let asked = uri.split('?').next().unwrap();
             let heard = format!("{}{:?}", String::from_utf8_lossy(&answer.bytes), answer.headers);
             let heard = if asked.contains("/vault") {
@@ -200,7 +203,8 @@ async fn every_route_tells_only_what_its_reader_may_read() {
     assert!(asked > 25, "only {asked} questions");
 }
 
-/// The past of a lock outlives its directory, and the directory's readers stay its readers.
+/// The history of a lock outlives the lock's directory, and only readers of that directory may read
+/// it.
 #[tokio::test]
 async fn the_past_of_a_lock_whose_directory_has_gone_is_not_for_everybody() {
     let vault = Vault::build().await;
@@ -215,8 +219,8 @@ async fn the_past_of_a_lock_whose_directory_has_gone_is_not_for_everybody() {
     assert_eq!(gone.body["ended"]["how"], "released");
 }
 
-/// Znodes that HTTP makes for a client have the ACL of their directory: others cannot break, forge
-/// or set them.
+/// Znodes that HTTP requests create have the ACL of their directory, so that others cannot delete,
+/// forge or set them.
 #[tokio::test]
 async fn nobody_breaks_a_lock_in_a_directory_that_is_anothers() {
     let vault = Vault::build().await;
@@ -244,7 +248,7 @@ async fn nobody_breaks_a_lock_in_a_directory_that_is_anothers() {
     for uri in ["/v1/locks/vault/lock", "/v1/elections/vault/election", "/v1/simple-locks/vault/hidden-simple/x"] {
         vault.node.in_session(&eves, Method::POST, uri).await.expect_problem(403, "no-auth");
     }
-    // Only the holder learns something by a guard on a lock that it may not read.
+    // A guard on an unreadable lock reveals something only to the lock's holder.
     let guard = format!("/vault/lock;{}", vault.token);
     let guarded = |session: String| {
         let (vault, guard) = (&vault, &guard);
@@ -255,7 +259,7 @@ async fn nobody_breaks_a_lock_in_a_directory_that_is_anothers() {
     };
     guarded(eves).await.expect_problem(412, "lock-not-held");
     guarded(vault.session.clone()).await.expect(201);
-    // The session needs no permission to give everything back.
+    // The session needs no permission to give its own locks back.
     let mine = |method: Method, uri: String| {
         let vault = &vault;
         async move { vault.node.in_session(&vault.session, method, &uri).await }
@@ -275,7 +279,7 @@ async fn nobody_breaks_a_lock_in_a_directory_that_is_anothers() {
     }
 }
 
-/// A client that may enter a queue without reading it does not hear of the contenders before it.
+/// A client that may enter a queue without reading it does not learn who is before it.
 #[tokio::test]
 async fn a_waiter_that_may_not_read_the_lock_is_not_told_who_is_before_it() {
     let node = Node::start().await;
@@ -290,7 +294,7 @@ async fn a_waiter_that_may_not_read_the_lock_is_not_told_who_is_before_it() {
     node.in_session(&second, Method::GET, &ticket).await.expect(200);
 }
 
-/// An ACL that is set during a wait counts for the answer to the wait.
+/// An ACL that is set during a wait applies to the answer of the wait.
 #[tokio::test]
 async fn who_loses_read_during_a_wait_is_told_nothing_of_the_lock() {
     let node = Node::start().await;
@@ -302,7 +306,7 @@ async fn who_loses_read_during_a_wait_is_told_nothing_of_the_lock() {
     };
     let held = async |lock: &str, session: &str| node.acquire(session, lock).await.expect(200);
     let waiting = async |lock: &str| node.acquire(&second, &format!("{lock}?keep=true")).await.expect(202);
-    // Behind the ACL the lock is granted, or the ticket is asked for while it waits, or it goes.
+    // After the ACL is set, the lock is granted, or the ticket is asked back, or the ticket ends.
     for (lock, until) in [("/granted", "held"), ("/asked", "revoked"), ("/gone", "held")] {
         let (before, ticket) = (held(lock, &first).await, waiting(lock).await);
         let watches = node.replica.status().watches;
@@ -339,15 +343,15 @@ async fn who_loses_read_during_a_wait_is_told_nothing_of_the_lock() {
     answer.expect_problem(403, "no-auth");
 }
 
-/// Ten thousand locks of other clients come before the one that a request may see. The request
-/// reaches its lock page by page, and learns of no other lock, not even by a cursor.
+/// Ten thousand locks of other clients precede the one that the request may see. The request
+/// reaches that lock page by page, and learns of no other lock, not even by a cursor.
 #[tokio::test]
 async fn who_may_read_few_locks_comes_to_all_of_them_through_those_of_others() {
     let node = Node::start().await;
     node.post("/v1/znodes/m?acl=world:anyone:cd", "").await.expect(201);
     const HIDDEN: usize = 10_050;
     for batch in (0..HIDDEN).collect::<Vec<_>>().chunks(60) {
-        // A persistent znode with a recipe's name contends.
+        // A persistent znode whose name fits a lock recipe is a contender.
         let ops =
             batch.iter().flat_map(|lock| ["", "/x-lock-0000000000"].map(|name| format!("/m/hidden-{lock:06}{name}")));
         let ops: Vec<_> = ops.map(|path| serde_json::json!({"op": "create", "path": path})).collect();

@@ -1,4 +1,4 @@
-//! Bad requests, and the common parts of every answer.
+//! Bad requests, and the parts that every answer has.
 
 use axum::http::Method;
 use replica::{Member, Replica};
@@ -116,7 +116,7 @@ async fn the_node_tells_about_itself() {
 #[tokio::test]
 async fn a_node_without_a_quorum_says_so() {
     let config = RestConfig { propose_timeout_ms: 50, read_timeout_ms: 50, ..RestConfig::default() };
-    // No process can have the reserved port 0, so the others never come.
+    // No process can have the reserved port 0, so the other members never run.
     let absent = |id| Member { id, peer_addr: "127.0.0.1:0".into(), http_addr: "127.0.0.1:0".into() };
     let node = Node::start_unready(config, |config| config.members.extend([absent(2), absent(3)])).await;
     let refused = node.get("/readyz").await.expect_problem(503, "unavailable");
@@ -128,14 +128,14 @@ async fn a_node_without_a_quorum_says_so() {
     node.get("/v1/znodes").await.expect_problem(503, "unavailable");
 }
 
-/// A client that gave up before the node answered could only guess.
+/// The node must refuse before clients time out, who could not know the outcome.
 #[tokio::test]
 async fn a_node_that_hears_no_leader_refuses_everything_at_once() {
     let absent = |id| Member { id, peer_addr: "127.0.0.1:0".into(), http_addr: "127.0.0.1:0".into() };
     let node = Node::start_unready(RestConfig::default(), |config| config.members.extend([absent(2), absent(3)])).await;
     let election = Duration::from_millis(node.replica.disconnected_after_ms());
     let began = Instant::now();
-    // At first this may be an election: a request waits until its end, not longer.
+    // At first an election may be in progress: a request waits for its end, and no longer.
     while !text(&node.get("/v1/znodes").await.expect_problem(503, "unavailable"), "detail").contains("no quorum") {
         assert!(began.elapsed() < election * 2, "{:?}", began.elapsed());
     }

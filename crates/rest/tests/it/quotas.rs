@@ -1,4 +1,4 @@
-//! Quotas over HTTP: set by the same znodes as in ZooKeeper, and valid for locks too.
+//! Quotas over HTTP: set by the same znodes as in ZooKeeper, and valid for locks, too.
 
 use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! `/v1/revocations`: a holder is asked to release, learns of it, and loses the lock at the
-//! deadline.
+//! `/v1/revocations`: a client asks a holder to release its lock; the holder sees the request, and
+//! loses the lock at the deadline.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -31,7 +31,7 @@ async fn a_holder_that_waits_for_it_hears_that_its_lock_is_wanted() {
     let by: u64 = other.split_once('.').unwrap().0.parse().unwrap();
     let revoke = json!({"zxid": asked.zxid(), "asked_at_ms": heard.body["revoke"]["asked_at_ms"], "session": by});
     assert_eq!((&heard.body["revoke"], &heard.body["state"]), (&revoke, &json!("held")));
-    // The request stays visible for all readers, and the label stays, too.
+    // The request to release stays visible to all readers, and the holder's label is unchanged.
     let look = node.get(&format!("/v1/tickets{ticket}")).await.expect(200);
     assert_eq!(look.body["revoke"], revoke);
     let queue = node.get("/v1/locks/l").await.expect(200);
@@ -61,7 +61,8 @@ async fn a_look_at_a_ticket_that_goes_meanwhile_tells_of_one_moment() {
         let uri = format!("/v1/tickets{ticket}");
         let mut look = pin!(node.in_session(&holder, Method::GET, &uri));
         let mut answer = None;
-        // The look comes so far, wherever that is: behind its read, or to its heartbeat.
+        // The read of the ticket proceeds by `steps` polls, and so may be anywhere between its
+        // start and its heartbeat.
         for _ in 0..steps {
             answer = match poll_fn(|cx| Poll::Ready(look.as_mut().poll(cx))).await {
                 Poll::Ready(answer) => Some(answer),
@@ -77,7 +78,7 @@ async fn a_look_at_a_ticket_that_goes_meanwhile_tells_of_one_moment() {
             Some(answer) => answer,
             None => look.await,
         };
-        // The ticket was asked for as long as it could be looked at.
+        // As long as the ticket existed, it had been asked back.
         if answer.status == 200 {
             assert_ne!(answer.body["revoke"], Value::Null, "after {steps} steps: {}", answer.body);
         } else {
@@ -98,7 +99,7 @@ async fn at_the_deadline_the_lock_is_taken_away() {
     let revoking = async {
         node.until_contenders("/l", 2).await;
         let asked = node.post(&format!("/v1/revocations{ticket}?deadline=300ms"), "").await.expect(200);
-        // The holder does not listen; it only learns that its ticket has gone.
+        // The holder does not react, and only sees that its ticket has ended.
         let watch = format!("/v1/znodes{ticket}?watch=exists&since={}&wait=15s", asked.zxid());
         node.get(&watch).await.expect(200);
     };
@@ -132,7 +133,7 @@ async fn a_deadline_of_nothing_takes_the_lock_at_once() {
 async fn both_conventions_of_zookeepers_clients_are_understood() {
     let node = Node::start().await;
     let session = node.session().await;
-    // A Curator client's revocable holder has its data watched.
+    // A revocable holder of Curator watches its own data.
     node.post("/v1/znodes/l", "").await.expect(201);
     let curator = "/l/_c_0a3a5b6c-0000-4000-8000-00000000000a-lock-";
     let uri = format!("/v1/znodes{curator}?mode=ephemeral-sequential");
@@ -140,8 +141,8 @@ async fn both_conventions_of_zookeepers_clients_are_understood() {
     node.post("/v1/revocations/l", "").await.expect(200);
     let data = node.get(&format!("/v1/znodes{}", text(&made, "path"))).await.expect(200);
     assert_eq!(data.body["data"], "__REVOKE__");
-    // A holder of zlock's may have its data written by Curator's Revoker, or by a client of
-    // ZooKeeper's recipe.
+    // For a holder that uses HTTP, Curator's Revoker or a client of ZooKeeper's recipe writes into
+    // the lock node's data.
     for word in ["__REVOKE__", "unlock"] {
         let held = node.acquire(&session, &format!("/{word}")).await.expect(200);
         let uri = format!("/v1/tickets{}?until=revoked&wait=20s", text(&held, "ticket"));

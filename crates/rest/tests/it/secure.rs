@@ -1,4 +1,4 @@
-//! TLS, and identities of requests.
+//! TLS, and the identities that requests prove.
 
 #[path = "../../../accept/tests/authority/mod.rs"]
 mod authority;
@@ -49,7 +49,7 @@ async fn a_digest_is_proven_by_basic_authentication() {
     call(Method::POST, "/v1/txn", Some(BOB), txn).await.expect(200);
     call(Method::GET, "/v1/znodes/a", Some(("authorization", "Basic !")), b"").await.expect_problem(400, "bad-request");
 
-    // The ACL covers a lock below the znode, too. Requests with one key are one request.
+    // The ACL also covers a lock below the znode. Requests with the same key are one request.
     let session = node.session().await;
     let key = ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8");
     node.acquire(&session, "/a/lock").await.expect_problem(403, "no-auth");
@@ -60,8 +60,8 @@ async fn a_digest_is_proven_by_basic_authentication() {
     assert_eq!(held.body["fencing_token"], again.body["fencing_token"]);
 }
 
-/// Locks, elections and groups are znodes too: a reader of their views sees no more than a reader
-/// of the znodes.
+/// Locks, elections and groups are made of znodes: a reader of these resources sees no more than a
+/// reader of the znodes.
 #[tokio::test]
 async fn views_show_only_what_the_request_may_read() {
     let node = Node::start().await;
@@ -71,7 +71,7 @@ async fn views_show_only_what_the_request_may_read() {
         let (node, session, uri) = (&node, &session, format!("{uri}acl={acl}:cdrwa"));
         async move { node.call(Method::POST, &uri, &[("zlock-session-key", session), BOB], b"secret").await.expect(201) }
     };
-    // One znode of bob's has a contender in it, and another is in a directory that all may list.
+    // One of bob's znodes has a contender in it, and another is in a directory that all may list.
     create("/v1/znodes/bobs?").await;
     create("/v1/znodes/bobs/lock-0000000001?").await;
     node.post("/v1/znodes/open", "").await.expect(201);
@@ -104,21 +104,21 @@ async fn views_show_only_what_the_request_may_read() {
         let open = locks.iter().find(|lock| lock["path"] == "/open").unwrap();
         assert_eq!(open["first"]["label"] == "secret", shown, "{open}");
     }
-    // The ticket's owner asks with its session.
+    // The ticket's owner sends its session key.
     node.in_session(&session, Method::GET, ticket).await.expect_problem(403, "no-auth");
     let own = node.acquire(&session, "/mine").await.expect(200);
     node.put("/v1/znodes/mine?acl", r#"[{"perms":"cdwa","scheme":"world","id":"anyone"}]"#).await.expect(200);
     let own = format!("/v1/tickets{}", text(&own, "ticket"));
     node.in_session(&session, Method::GET, &own).await.expect(200);
     node.get(&own).await.expect_problem(403, "no-auth");
-    // The owner has to prove itself: sessions' numbers are no secret.
+    // A session must prove itself by its secret, because sessions' numbers are no secret.
     let forged = format!("{}.{}", session.split_once('.').unwrap().0, "0".repeat(32));
     node.in_session(&forged, Method::GET, &own).await.expect_problem(403, "no-auth");
     node.release(&session, own.strip_prefix("/v1/tickets").unwrap()).await.expect(200);
     let gone = node.get(&own).await.expect_problem(410, "ticket-gone");
     assert_eq!(gone.body.get("ended"), None);
 
-    // A multi-lock is shown to readers of all its locks.
+    // A multi-lock is shown to clients that may read all its locks.
     let body = json!({"locks": [{"path": "/open2"}, {"path": "/shut"}]}).to_string();
     let headers = [("zlock-session-key", &*session), ("content-type", "application/json")];
     let both = node.call(Method::POST, "/v1/multilocks", &headers, body.as_bytes()).await.expect(200);
@@ -141,7 +141,7 @@ async fn an_acl_means_what_it_means_at_the_zookeeper_door() {
         let txn = json!({"ops": [{"op": "create", "path": "/a", "acl": acl}]});
         node.post("/v1/txn", &txn.to_string()).await.expect_problem(400, "invalid-acl");
     }
-    // `auth` stands for the identity of the asker.
+    // The scheme `auth` stands for the identity of the client.
     node.call(Method::POST, "/v1/znodes/a?acl=auth::cdwa,world:anyone:r", &[BOB], b"").await.expect(201);
     let shown = node.call(Method::GET, "/v1/znodes/a?acl", &[BOB], b"").await.expect(200);
     assert_eq!(shown.body["acl"][0]["id"], BOBS_DIGEST.strip_prefix("digest:").unwrap());
@@ -172,7 +172,7 @@ async fn who_has_proven_to_be_a_reader_hears_of_what_others_do_not() {
     }
 }
 
-/// A door with TLS, and clients with certificates.
+/// A server with TLS, and clients with certificates.
 struct SecureDoor {
     node: Node,
     addr: std::net::SocketAddr,
@@ -204,12 +204,13 @@ impl SecureDoor {
         SecureDoor { node, addr, authority, files }
     }
 
-    /// Asks with a person's certificate; an error when the client is not let in.
+    /// Sends a request with the certificate of `name`; an error if the server refuses the
+    /// connection.
     async fn ask(&self, name: Option<&str>, request: &str) -> std::io::Result<String> {
         let own = name.map(|name| self.files.put("client", &self.authority.client(name, 30)));
         let connector = Connector::load(&ConnectorConfig { ca: self.files.path("ca.pem"), own }).unwrap();
         let asked = async {
-            // There is one place only, and the connection before may not have gone yet.
+            // The server has one place, which the connection before may still have.
             loop {
                 let stream = TcpStream::connect(self.addr).await?;
                 let Ok(mut stream) = connector.connect("localhost", stream).await else { continue };

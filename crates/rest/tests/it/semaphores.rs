@@ -20,7 +20,7 @@ async fn permits_are_shared_out_in_order_and_never_beyond_the_limit() {
     assert_eq!(permits("holders", 0), (json!("semaphore"), json!(2)));
     assert_eq!(permits("holders", 1), (json!("semaphore"), json!(1)));
     assert_eq!(permits("waiters", 0), (json!("semaphore"), json!(3)));
-    // A waiter is granted its permits when the last of them is released, by any holder.
+    // A waiter gets its permits when enough are released, by whichever holder.
     let uri = format!("/v1/tickets{}?wait=20s", text(&queued, "ticket"));
     let (granted, ()) = tokio::join!(node.get(&uri), async {
         node.release(&second, text(&one, "ticket")).await.expect(200);

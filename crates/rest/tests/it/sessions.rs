@@ -69,7 +69,7 @@ async fn only_the_secret_opens_a_session() {
     for malformed in ["5", "5.", "x.y", "0.00000000000000000000000000000000"] {
         node.in_session(malformed, Method::GET, &uri).await.expect_problem(400, "bad-request");
     }
-    // A secret is shown by the open alone.
+    // Only the answer to the open shows a secret.
     let list = node.get("/v1/sessions").await.expect(200);
     assert!(!String::from_utf8_lossy(&list.bytes).contains(other_secret));
 }
@@ -120,7 +120,7 @@ async fn closing_a_session_takes_its_ephemerals_and_wakes_who_waits_for_its_lock
     assert_eq!(held.expect(200).zxid(), closed.zxid());
 }
 
-/// Some characters are invisible to a reader, and some turn a text around.
+/// Some characters are invisible to a reader, and some change the direction of the text.
 #[tokio::test]
 async fn labels_and_owners_have_no_characters_that_hide_or_turn_a_text() {
     let node = Node::start().await;

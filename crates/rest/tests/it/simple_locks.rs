@@ -48,9 +48,10 @@ async fn who_lost_the_answer_finds_its_own_lock_by_owner_and_session() {
     let held = acquire(&node, &first, "owner=a").await.expect(200);
     let again = acquire(&node, &first, "owner=a").await.expect(200);
     assert_eq!(number(&held, "fencing_token"), number(&again, "fencing_token"));
-    // An equal id in another session is another client, or a client that has lost its lock.
+    // An equal owner in another session is another client, or a client that has lost its session
+    // and lock.
     acquire(&node, &second, "owner=a").await.expect_problem(409, "not-acquired");
-    // A request without an id of its own cannot be told from others of its session.
+    // A request without an owner cannot be distinguished from others of its session.
     acquire(&node, &first, "").await.expect_problem(409, "not-acquired");
     release(&node, &first, "a").await.expect(200);
     let key = [("zlock-session-key", &*first), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
@@ -67,10 +68,10 @@ async fn a_try_with_a_key_is_done_once() {
     acquire(&node, &first, "owner=a").await.expect(200);
     again("/v1/simple-locks/s/l?owner=b").await.expect_problem(409, "not-acquired");
     release(&node, &first, "a").await.expect(200);
-    // A late retry takes nothing for a client that has gone on.
+    // A late retry takes no lock for a client that no longer waits.
     again("/v1/simple-locks/s/l?owner=b").await.expect_problem(409, "not-acquired");
     assert_eq!(node.get("/v1/simple-locks/s/l").await.expect(200).body["holder"], json!(null));
-    // A lock that was taken and has gone since is not reported as held.
+    // A lock that was acquired and has ended since is not reported as held.
     let key = [("zlock-session-key", &*second), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c9")];
     let again = async || node.call(Method::POST, "/v1/simple-locks/s/l?owner=c", &key, b"").await;
     let token = number(&again().await.expect(200), "fencing_token");
@@ -96,7 +97,7 @@ async fn a_release_by_token_is_answered_again_also_when_another_holds() {
     let released = release(&key).await.expect(200);
     acquire(&node, &second, "owner=a").await.expect(200);
     assert_eq!(release(&key).await.expect(200).body, released.body);
-    // Without the key this is another release, and the token is dead.
+    // Without the key this is another release, whose token holds no lock.
     release(&key[..1]).await.expect_problem(412, "lock-not-held");
 }
 
@@ -136,7 +137,7 @@ async fn an_owner_is_no_longer_than_a_label() {
     take("x".repeat(256)).await.expect(200);
 }
 
-/// The state keeps the key as a UUID. The owner is the text of the client, so that the client can
+/// The state keeps the key as a UUID. The owner is the key's original text, so that the client can
 /// name it again.
 #[tokio::test]
 async fn without_an_owner_the_text_of_the_key_is_the_owner() {
@@ -166,8 +167,8 @@ async fn without_an_owner_the_text_of_the_key_is_the_owner() {
     node.call(Method::POST, "/v1/simple-locks/s/l?owner=short", &headers, b"").await.expect(200);
 }
 
-/// A try is one entry, and so is a release: a node without room for a read behind the write answers
-/// all the same.
+/// Each try and each release is one log entry, so a node that has no room for reads after the write
+/// answers anyway.
 #[tokio::test]
 async fn who_takes_it_or_gives_it_back_needs_no_read_of_the_cluster() {
     let node = Node::start_with(RestConfig::default(), |config| config.reads_max = 1).await;

@@ -1,4 +1,4 @@
-//! Upgrades and downgrades, and acquires that would wait for themselves.
+//! Upgrades of readers to writers, downgrades, and acquires that would wait for themselves.
 
 use axum::http::Method;
 use serde_json::json;
@@ -15,7 +15,7 @@ async fn a_reader_upgrades_in_front_of_waiting_writers_and_goes_back_to_reading(
     let upgrade = format!("/rw?upgrade={}&wait=20s&label=up", text(&first, "ticket"));
     let releasing = async {
         node.until_contenders("/rw", 4).await;
-        // The second reader is refused at once, even where it could wait.
+        // The second upgrade is refused at once, even though it could wait.
         let uri = format!("/rw?upgrade={}&wait=20s", text(&second, "ticket"));
         let refused = node.acquire(&two, &uri).await.expect_problem(409, "upgrade-conflict");
         assert_eq!((&refused.body["name"], &refused.body["code"]), (&json!("UpgradeConflict"), &json!(-1031)));
@@ -79,7 +79,7 @@ async fn an_acquire_that_would_close_a_cycle_is_refused_with_the_cycle() {
         assert_eq!(number(&queue, "contenders"), 1, "it has no place in the queue");
         let history = node.get("/v1/history/a").await.expect(200);
         assert_eq!(history.body["history"][0]["ended"]["how"], "deadlock");
-        // The holder lets go without force, and the other goes on.
+        // The holder releases its lock, and the waiting client gets it.
         node.release(&two, text(&b, "ticket")).await.expect(200);
     };
     let (granted, ()) = tokio::join!(waiting, asking);
@@ -95,8 +95,8 @@ async fn a_lock_without_an_owner_is_not_reentrant_and_anybody_of_the_session_rel
     let node = Node::start().await;
     let session = node.session().await;
     let held = node.acquire(&session, "/l").await.expect(200);
-    // Even in one session this is no deadlock: the second acquire waits until another thread gives
-    // the first one back.
+    // Within one session this is no deadlock: the second acquire waits until another thread
+    // releases the first.
     let waiting = node.acquire(&session, "/l?wait=20s");
     let releasing = async {
         node.until_contenders("/l", 2).await;

@@ -1,4 +1,5 @@
-//! Ends of a wait: granted, over, left, expired.
+//! Ends of a wait: the lock is granted, the time is over, the client hangs up, or the session
+//! expires.
 
 use std::sync::Arc;
 
@@ -31,11 +32,11 @@ async fn a_client_that_hangs_up_at_once_leaves_no_ghost() {
     let node = Node::start().await;
     let session = node.session().await;
     for _ in 0..20 {
-        // The request is polled once: its proposal is on its way, and its outcome is lost.
+        // The request is polled once and dropped: its proposal is in progress, and its outcome is
+        // lost.
         assert!(node.acquire(&session, "/l?wait=20s").now_or_never().is_none());
     }
-    // This acquire comes behind twenty proposals in the log, and before their withdrawals or after
-    // them.
+    // The log has this acquire after twenty proposals, and before or after their withdrawals.
     let other = node.session().await;
     let held = node.acquire(&other, "/l?wait=20s").await.expect(200);
     node.until_contenders("/l", 1).await;
@@ -45,8 +46,7 @@ async fn a_client_that_hangs_up_at_once_leaves_no_ghost() {
 
 #[tokio::test]
 async fn an_acquire_that_ran_out_of_time_leaves_no_ghost() {
-    // This is about as long as a write to the disk takes: many outcomes are unknown, and are found
-    // out later.
+    // The timeout is about the duration of a disk write, so many outcomes are unknown at first.
     let node = Node::start_with(RestConfig { propose_timeout_ms: 1, ..RestConfig::default() }, |_| {}).await;
     let out_of_time = |answer: Answer| {
         let problem = (answer.status, answer.problem(), answer.body["outcome"].as_str().unwrap());
@@ -114,7 +114,7 @@ async fn a_retry_with_the_same_key_takes_the_place_over() {
         node.call(Method::POST, "/v1/locks/l?wait=20s", &key, b"").await
     };
     let release = async {
-        // The lock is free only when the first try has given up.
+        // The lock is released only after the first try was answered.
         first_try.await.expect_problem(409, "superseded");
         node.release(&first, text(&held, "ticket")).await.expect(200);
     };
@@ -143,7 +143,8 @@ async fn a_poll_alone_keeps_no_session_alive() {
     let first = node.session().await;
     node.acquire(&first, "/l").await.expect(200);
     let opened = node.post("/v1/sessions", r#"{"timeout":"2s"}"#).await.expect(201);
-    // This wait is the session's only sign of life, so the session expires meanwhile.
+    // This waiting request is the session's only sign of life, so the session expires during the
+    // wait.
     node.acquire(text(&opened, "session_key"), "/l?wait=20s").await.expect_problem(410, "ticket-gone");
     node.until_contenders("/l", 1).await;
 }
@@ -166,7 +167,7 @@ async fn a_kept_place_is_told_also_when_the_node_cannot_wait() {
     let (first, second) = (node.session().await, node.session().await);
     node.acquire(&first, "/l").await.expect(200);
     node.acquire(&second, "/l?wait=20s&keep").await.expect(202);
-    // A refused acquire without `keep` leaves nothing behind.
+    // A refused acquire without `keep` leaves no ticket.
     let refused = node.acquire(&first, "/l?wait=20s").await.expect_problem(429, "too-many");
     assert_eq!(refused.body["outcome"], "unavailable");
     assert_eq!(number(&node.get("/v1/locks/l").await.expect(200), "contenders"), 2);
@@ -198,7 +199,8 @@ async fn many_waiters_get_the_lock_one_after_another() {
     node.until_contenders("/l", 0).await;
 }
 
-/// The state is changed in place while it has no reader. A wait may last for hours.
+/// A state is changed in place only while it has no reader, so a wait, which may last hours, must
+/// not hold it.
 #[tokio::test]
 async fn who_waits_does_not_keep_the_state() {
     let node = Node::start().await;
@@ -225,12 +227,12 @@ async fn who_waits_does_not_keep_the_state() {
             assert!(waiting.as_mut().now_or_never().is_none(), "{uri} does not wait");
             tokio::task::yield_now().await;
         }
-        // These are the node's own reference, and the one here.
+        // Only the node's own reference and the one here exist.
         assert_eq!(Arc::strong_count(&node.replica.state()), 2, "{uri}");
     }
 }
 
-/// A complete request is a heartbeat. Bytes that come slowly, or never come, are not.
+/// Only a complete request is a heartbeat; single bytes of an incomplete one are not.
 #[tokio::test]
 async fn a_half_request_keeps_no_session_alive_and_a_whole_one_does() {
     let node = Node::start().await;
@@ -254,7 +256,7 @@ async fn a_half_request_keeps_no_session_alive_and_a_whole_one_does() {
     node.get(&at(&whole)).await.expect(200);
 }
 
-/// Some clients send every body in chunks, even an empty one.
+/// Some clients send every body in chunks, even an empty body.
 #[tokio::test]
 async fn a_request_whose_empty_body_has_no_length_is_a_whole_one() {
     let node = Node::start().await;
@@ -275,7 +277,7 @@ async fn a_request_whose_empty_body_has_no_length_is_a_whole_one() {
     node.get(&at(&own)).await.expect(200);
 }
 
-/// Bytes of a head, with a mark that shows when they are freed.
+/// Bytes of a head; the `Arc` shows when they are freed.
 struct TrackedBytes {
     bytes: String,
     _kept: Arc<()>,
@@ -287,7 +289,7 @@ impl AsRef<[u8]> for TrackedBytes {
     }
 }
 
-/// 16,384 requests with heads of 15.7 KB took 850 MB while they waited.
+/// 16,384 waiting requests with heads of 15.7 KB would take 850 MB.
 #[tokio::test]
 async fn a_request_that_waits_does_not_keep_its_head() {
     let node = Node::start().await;

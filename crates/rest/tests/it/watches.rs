@@ -1,4 +1,4 @@
-//! `?watch=`.
+//! Long polls with `?watch=`.
 
 use replica::Config;
 use rest::RestConfig;
@@ -107,8 +107,8 @@ async fn events_that_are_no_longer_kept_are_gone() {
     node.get(&format!("/v1/znodes/a?watch=data&since={oldest}")).await.expect(200);
 }
 
-/// Until the cluster has come that far again, a watch at a cluster that was restored from an older
-/// copy would be silent.
+/// After a restore from an older backup, such a watch would get no event until the cluster reaches
+/// its zxid again.
 #[tokio::test]
 async fn a_watch_from_beyond_what_is_committed_is_refused() {
     let node = Node::start().await;

@@ -1,4 +1,4 @@
-//! Names of holders, and of clients that took a lock away: in queues, in histories, in refusals.
+//! Names of holders, and of clients that took a lock away, in queues, histories and refusals.
 
 use axum::http::Method;
 use serde_json::json;
@@ -7,8 +7,8 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::node::{Answer, Node, PATIENCE, number, text};
 
-/// ACL in the form of a query. All clients may use the locks below a directory, and only bob may
-/// read them.
+/// ACL as a query has it: all clients may use the locks below a directory, and only bob may read
+/// them.
 const HIDDEN: &str = "world:anyone:cd,digest:bob:ttt4KD2l%2FLR0Mpj5c6jU0hrwVdE%3D:cdrwa";
 const BOB: (&str, &str) = ("authorization", "Basic Ym9iOng=");
 
@@ -83,7 +83,8 @@ async fn a_page_of_locks_has_their_queues_and_so_many_contenders() {
     }
 }
 
-/// A wait that was given up was once shown as `released`, as if the ticket had held.
+/// A ticket whose wait was given up ends as `withdrawn`, and not as `released`, because it never
+/// held.
 #[tokio::test]
 async fn a_wait_that_is_given_up_was_withdrawn() {
     let node = Node::start().await;
@@ -163,7 +164,8 @@ async fn who_may_not_read_a_lock_is_not_told_who_holds_it() {
     assert_eq!(text(&refused, "detail"), "the ticket belongs to another session");
     let refused = node.in_session(&second, Method::DELETE, "/v1/locks/d/l").await.expect_problem(404, "not-holder");
     assert!(!said(&refused).contains("web-1"), "{}", said(&refused));
-    // The list of sessions does not show the client either, as all its znodes are hidden.
+    // The list of sessions hides the client, too, because the request may read none of the
+    // session's znodes.
     let one = node.get(&format!("/v1/sessions/{first_id}")).await.expect(200);
     let all = node.get("/v1/sessions").await.expect(200);
     assert!(!said(&one).contains("web-1") && !said(&all).contains("web-1"), "{} {}", said(&one), said(&all));
@@ -184,8 +186,8 @@ async fn a_session_that_has_ended_says_who_its_client_was() {
         let gone = gone.expect_problem(410, "session-expired");
         (gone.body["ended_session"].get("client").cloned(), text(&gone, "detail").to_owned())
     };
-    // One session held a lock, one had given it back, and one had tried; others have used the locks
-    // since.
+    // One session held a lock, one had given it back, and one had tried; other sessions have used
+    // the locks since.
     let (other, (first, first_id)) = (node.session().await, named(&node, "nightly", "web-1").await);
     node.acquire(&first, "/l").await.expect(200);
     let ((second, second_id), (third, third_id)) = (named(&node, "", "web-1").await, named(&node, "", "web-1").await);
@@ -207,11 +209,11 @@ async fn a_session_that_has_ended_says_who_its_client_was() {
         assert!(detail.starts_with("the session of web-1, pid 71, backup was closed at zxid "), "{detail}");
     }
 
-    // A client that was hidden while it lived is hidden after its end.
+    // A client that was hidden while its session was open is hidden after the session's end.
     node.post(&format!("/v1/znodes/d?acl={HIDDEN}"), "").await.expect(201);
     let ((hidden, hidden_id), (idle, idle_id)) = (named(&node, "", "web-2").await, named(&node, "", "web-2").await);
     node.acquire(&hidden, "/d/l").await.expect(200);
-    // Only the lock node is hidden, in a lock that any client may read.
+    // Only the lock node is unreadable; all clients may read its lock.
     let (by_hand, by_hand_id) = named(&node, "", "web-2").await;
     node.post("/v1/znodes/open", "").await.expect(201);
     let uri = format!("/v1/znodes/open/_c_x-lock-?mode=ephemeral-sequential&acl={HIDDEN}");
@@ -238,7 +240,7 @@ async fn what_a_client_says_of_itself_is_short_and_plain() {
     let odd = open(json!({"program": "a\nb"})).await.expect_problem(400, "bad-request");
     assert_eq!(text(&odd, "detail"), "client.program: control characters are not taken");
     open(json!({"pid": -1})).await.expect_problem(400, "bad-request");
-    // The node sees the client's address for itself.
+    // A client cannot name its address: the node takes it from the connection.
     open(json!({"address": "10.0.0.7"})).await.expect_problem(400, "bad-request");
 }
 
@@ -271,7 +273,7 @@ async fn a_lock_is_given_back_by_its_name() {
     node.delete("/v1/locks/l").await.expect_problem(401, "session-required");
 }
 
-/// A retry after a lost answer must not find that nothing is held.
+/// A retry after a lost answer must get the first answer again.
 #[tokio::test]
 async fn a_release_by_name_is_answered_again() {
     let node = Node::start().await;
@@ -316,7 +318,7 @@ async fn a_session_is_shown_with_the_address_that_it_came_from() {
     node.acquire(session, "/l").await.expect(200);
     let queue = node.get("/v1/locks/l").await.expect(200);
     assert_eq!(queue.body["holders"][0]["client"], json!({"host": "web-1", "address": "127.0.0.1"}));
-    // A request without a session gives its address when it takes a lock away.
+    // The history names a client without a session by its address.
     ask(format!("POST /v1/revocations/l?deadline=0 {head}content-length: 0\r\n\r\n")).await;
     let history = node.get("/v1/history/l").await.expect(200);
     assert_eq!(history.body["history"][0]["ended"]["by"], json!({"client": {"address": "127.0.0.1"}}));

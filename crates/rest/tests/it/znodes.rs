@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::node::{Answer, Node, number, text};
 
-/// Stat of a new znode.
+/// Returns the expected stat of the znode that `answer` has created.
 fn new_stat(answer: &Answer, data_length: usize, owner: u64) -> Value {
     let (zxid, at_ms) = (answer.zxid(), answer.body["stat"]["ctime"].as_u64().unwrap());
     json!({"czxid": zxid, "mzxid": zxid, "ctime": at_ms, "mtime": at_ms, "version": 0, "cversion": 0,
@@ -47,7 +47,7 @@ async fn a_znode_is_created_read_set_and_deleted() {
     assert_eq!(gone.zxid(), deleted.zxid());
     node.put("/v1/znodes/a", "x").await.expect_problem(404, "no-node");
     node.delete("/v1/znodes/a").await.expect_problem(404, "no-node");
-    // A refused write takes a place in history too.
+    // A refused write is a log entry with a zxid, too.
     let head = node.call(Method::HEAD, "/v1/znodes/a", &[], b"").await.expect(404);
     assert_eq!((head.zxid(), head.bytes.len()), (deleted.zxid() + 2, 0));
 }
@@ -68,7 +68,7 @@ async fn a_set_that_is_to_meet_no_znode_never_overwrites_one() {
     assert_eq!(set("/v1/znodes/a", ("if-match", "W/\"0\"")).await.expect(200).header("etag"), "\"1\"");
 }
 
-/// Many clients may read a long znode slowly.
+/// Answers share the data with the state: many clients may read a long znode slowly.
 #[tokio::test]
 async fn the_data_of_an_answer_is_that_of_the_state() {
     let node = Node::start().await;

@@ -8,11 +8,11 @@ use jute::{Acl as WireAcl, AuthRequest, ClientInfo};
 use sha1::{Digest, Sha1};
 use znode::{Acl, IDENTITY_BYTES_MAX, Identity, super_user, user};
 
-/// Most identities of one connection. Further proofs are refused.
+/// Most identities of one connection. Further auth packets are refused.
 const IDENTITIES_MAX: usize = 64;
 
-/// The identities of a client that has sent no auth packet: its address, and the subject of its
-/// certificate.
+/// Returns the identities of a client that has sent no auth packet: its address, and the subject of
+/// its certificate.
 pub(crate) fn known(addr: IpAddr, subject: Option<&str>) -> Vec<Identity> {
     let addr = Identity { scheme: "ip".into(), id: addr.to_canonical().to_string() };
     let subject = subject.map(|subject| Identity { scheme: "x509".into(), id: subject.to_owned() });
@@ -26,7 +26,7 @@ pub(crate) fn prove(auth: AuthRequest, identities: &mut Vec<Identity>, super_dig
         // The address is known already.
         "ip" => true,
         "x509" => identities.iter().any(|identity| identity.scheme == "x509"),
-        // A missing proof is refused, because the digest of an empty one exists.
+        // A missing proof is refused. An empty one would be hashed to a valid digest.
         "digest" if auth.auth.0.is_none() => false,
         "digest" if identities.len() < IDENTITIES_MAX => {
             let identity = Identity { scheme: auth.scheme, id: digest(&auth.auth.into_bytes()) };
@@ -46,15 +46,14 @@ pub(crate) fn prove(auth: AuthRequest, identities: &mut Vec<Identity>, super_dig
     }
 }
 
-/// The digest of a proof `user:password`, as ZooKeeper's
-/// `DigestAuthenticationProvider.generateDigest`: `user:base64(sha1(user:password))`. A proof may
-/// also have no colon.
+/// Returns the digest `user:base64(sha1(user:password))` of `user:password`, as ZooKeeper's
+/// `DigestAuthenticationProvider.generateDigest` does. A text without a colon is accepted, too.
 fn digest(proof: &[u8]) -> String {
     let user = proof.split(|byte| *byte == b':').next().unwrap_or_default();
     format!("{}:{}", String::from_utf8_lossy(user), BASE64_STANDARD.encode(Sha1::digest(proof)))
 }
 
-/// Makes the answer to whoAmI: the identities, without their digests.
+/// Makes the answer to whoAmI: the identities, without the password hashes.
 pub(crate) fn who(identities: &[Identity]) -> Vec<ClientInfo> {
     let one = |identity: &Identity| ClientInfo {
         scheme: identity.scheme.clone(),
@@ -69,7 +68,7 @@ pub(crate) fn fixed_acl(acl: Vec<WireAcl>, identities: &[Identity], max: usize) 
     znode::fixed_acl(acl.into_iter().map(entry), identities, max)
 }
 
-/// An ACL as a client reads it. Digests are shown only to a client that may set the ACL.
+/// Converts an ACL for a client. Password hashes are shown only to a client that may set the ACL.
 pub(crate) fn shown_acl(acl: &[Acl], may_set: bool) -> Vec<WireAcl> {
     let entry =
         |one: &Acl| WireAcl { perms: one.shown_perms() as i32, scheme: one.scheme.clone(), id: one.shown_id(may_set) };

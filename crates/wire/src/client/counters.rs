@@ -12,18 +12,18 @@ pub(crate) struct Counts {
     sent: AtomicU64,
     answered: AtomicU64,
     micros: AtomicU64,
-    /// The smallest latency plus 1, in microseconds; 0 while there is none.
+    /// Smallest latency plus 1, in microseconds; 0 if no request was answered.
     micros_min: AtomicU64,
     micros_max: AtomicU64,
     outstanding: AtomicU64,
-    /// The last request: its xid in the upper 32 bits, its op in the lower ones.
+    /// Last request: its xid in the upper 32 bits, and its operation code in the lower ones.
     last: AtomicU64,
     last_zxid: AtomicI64,
-    /// Latency of the last request, and the time of its answer counted from `since`, both in
-    /// microseconds.
+    /// Latency of the last answered request, and the time of its answer counted from `since`, both
+    /// in microseconds.
     last_micros: AtomicU64,
     last_at_micros: AtomicU64,
-    /// Lengths of answers in bytes: the last, the shortest and the longest; 0 while there is none.
+    /// Lengths in bytes of the last, the shortest and the longest answer; 0 if there was none.
     bytes_last: AtomicU64,
     bytes_min: AtomicU64,
     bytes_max: AtomicU64,
@@ -39,7 +39,7 @@ impl Default for Since {
     }
 }
 
-/// The values of [`Counts`] at one moment. Latencies in milliseconds.
+/// Values of [`Counts`] at one moment. Latencies are in milliseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CountsReading {
     pub(crate) received: u64,
@@ -54,8 +54,7 @@ pub(crate) struct CountsReading {
     pub(crate) last_latency: u64,
     /// Time at which the last request was answered, in microseconds since counting began.
     pub(crate) last_micros: u64,
-    /// Lengths in bytes of the last, the shortest and the longest answer; `None` while there is
-    /// none.
+    /// Lengths in bytes of the last, the shortest and the longest answer; `None` if there was none.
     pub(crate) answer_bytes: [Option<u64>; 3],
 }
 
@@ -100,12 +99,13 @@ impl Counts {
         let _ = self.outstanding.fetch_update(Relaxed, Relaxed, |count| Some(count.saturating_sub(1)));
     }
 
-    /// Takes back requests of a connection that ended before they were answered.
+    /// Discounts requests of a connection that ended before they were answered.
     pub(crate) fn given_up(&self, count: u64) {
         let _ = self.outstanding.fetch_update(Relaxed, Relaxed, |all| Some(all.saturating_sub(count)));
     }
 
-    /// Sets the counters to zero, except those of requests under way.
+    /// Sets the counters to zero, except the number of requests in progress and the facts about the
+    /// last one.
     pub(crate) fn reset(&self) {
         let lengths = [&self.bytes_last, &self.bytes_min, &self.bytes_max];
         let all = [&self.received, &self.sent, &self.answered, &self.micros, &self.micros_min, &self.micros_max];

@@ -1,4 +1,4 @@
-//! Packets that a client has sent and that were not taken yet.
+//! Packets that a client has sent and the server has not processed yet.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -9,52 +9,52 @@ use crate::client::outbox::Room;
 
 /// Packets of one client, in the order in which they arrived.
 ///
-/// While a write is held back, the connection is still read for pings. Each packet after that write
-/// is looked at once: a ping is taken out, and any other packet is put aside, in order.
+/// While a write waits for its turn, the connection is still read for pings. Each packet after that
+/// write is looked at once: a ping is taken out, and any other packet is put aside, in order.
 pub(crate) struct Inbox {
     frames: Frames,
-    /// Whole packets that come before those in `frames`: the write that was held back, and packets
-    /// after it.
+    /// Complete packets that come before those in `frames`: the write that waits, and packets after
+    /// it.
     aside: VecDeque<Box<[u8]>>,
     aside_bytes: usize,
 }
 
-/// Bounds on what a connection may put aside: its own bounds less the requests that are not
-/// answered yet.
+/// Bounds on the packets that a connection may put aside: the connection's bounds minus its
+/// unanswered requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AsideBounds {
     pub(crate) requests: usize,
     pub(crate) bytes: usize,
 }
 
-/// The outcome of a pass over the next packet behind a write that is held back.
+/// Result of looking at the next packet behind a write that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PassOutcome {
     /// The packet is a ping, and was taken out.
     Ping,
     /// The packet is another request of this length in bytes, and was put aside.
     Aside(usize),
-    /// The packet has not arrived yet, or not all of it.
+    /// The packet has not arrived completely.
     More,
     /// The packet stays, because there is no room to put it aside.
     Full,
 }
 
-/// The cause for which a connection waits before it takes the next packet.
+/// Event that a connection waits for before it takes the next packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitCause {
-    /// More bytes, because all that have arrived are taken.
+    /// More bytes, because all complete packets are taken.
     More,
-    /// More bytes, to find pings among them: a write is held back, and there is room to put packets
-    /// after it aside.
+    /// More bytes, to find pings among them: a write waits for its turn, and there is room to put
+    /// packets after it aside.
     Pings,
     /// Room in the outbox for the answer to the next packet.
     Room(Room),
-    /// Room among the requests of all clients, for the next packet.
+    /// Room within the bound on the requests of all clients, for the next packet.
     Bytes,
-    /// An answer to requests that are under way.
+    /// An answer to requests in progress.
     Turn,
-    /// The connection's next turn, after other connections have had theirs.
+    /// The connection's next turn on the thread, after other connections have had theirs.
     Rest,
 }
 
@@ -63,22 +63,22 @@ impl Inbox {
         Inbox { frames, aside: VecDeque::new(), aside_bytes: 0 }
     }
 
-    /// The frames that bytes from the socket are pushed into.
+    /// Returns the frames into which bytes from the socket are pushed.
     pub(crate) fn frames(&mut self) -> &mut Frames {
         &mut self.frames
     }
 
-    /// Bytes of the packets that were put aside.
+    /// Returns the bytes of the packets that were put aside.
     pub(crate) fn aside_bytes(&self) -> usize {
         self.aside_bytes
     }
 
-    /// Bytes that have arrived and were neither taken nor put aside.
+    /// Returns the bytes that have arrived and were neither taken nor put aside.
     pub(crate) fn unread(&self) -> usize {
         self.frames.pending()
     }
 
-    /// The next packet, which is not taken.
+    /// Returns the next packet, and leaves it in the inbox; `None` if it is not complete.
     ///
     /// # Errors
     /// When the packet is too long.
@@ -89,7 +89,7 @@ impl Inbox {
         }
     }
 
-    /// Takes the next packet.
+    /// Takes the next packet; `None` if it is not complete.
     ///
     /// # Errors
     /// When the packet is too long.
@@ -102,12 +102,12 @@ impl Inbox {
         Ok(Some(Cow::Owned(packet.into_vec())))
     }
 
-    /// Goes past the next packet that was not put aside. What is put aside and what is in the
-    /// buffer, the half packet at its end included, are within `bounds`, but for the bytes of one
-    /// read.
+    /// Looks at the next packet that was not put aside: takes a ping out, and puts another packet
+    /// aside. The packets put aside and the buffer, with an incomplete packet at its end, stay
+    /// within `bounds`, except for the bytes of one read.
     ///
     /// # Errors
-    /// When it is too long.
+    /// When the packet is too long.
     pub(crate) fn pass(&mut self, bounds: AsideBounds) -> Result<PassOutcome, FrameError> {
         let is_full = self.aside.len() >= bounds.requests
             || self.aside_bytes.saturating_add(self.frames.pending()) >= bounds.bytes;
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(inbox.pass(left), Ok(PassOutcome::More));
         inbox.frames().push(&[7]);
         assert_eq!(inbox.pass(left), Ok(PassOutcome::Full));
-        // The bound is free again once the packets before are taken.
+        // There is room again when the packets put aside are taken.
         assert_eq!(inbox.next_packet().unwrap().map(|packet| packet.len()), Some(100));
         assert_eq!(inbox.pass(left), Ok(PassOutcome::More));
         inbox.frames().push(&[7; 404]);

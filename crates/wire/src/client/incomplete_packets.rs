@@ -1,14 +1,14 @@
-//! A bound on the bytes of incomplete packets, over all connections.
+//! Bound on the bytes of incomplete packets, over all connections.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::client::Client;
 
-/// Clients with an incomplete packet, and the bytes that each has sent of it.
+/// Clients with an incomplete packet, and the bytes that each has sent of it so far.
 ///
-/// At the bound, the connection whose packet was begun first is closed. So a client that sends
-/// slowly, or never completes a packet, makes room for other clients, and these need not wait.
+/// At the bound, the connection with the oldest incomplete packet is closed, so that a client that
+/// sends slowly, or never completes a packet, cannot block other clients.
 pub(crate) struct IncompletePackets {
     bytes_max: usize,
     packets: Mutex<HalfPackets>,
@@ -27,7 +27,7 @@ struct HalfPacket {
     client: Arc<Client>,
 }
 
-/// The bytes that one connection has of a packet.
+/// Bytes of one connection's incomplete packet. Dropping it discounts them.
 pub(crate) struct PacketShare<'a> {
     all: &'a IncompletePackets,
     client: &'a Arc<Client>,
@@ -43,7 +43,7 @@ impl IncompletePackets {
         PacketShare { all: self, client, begun: None }
     }
 
-    /// Bytes of all incomplete packets.
+    /// Returns the bytes of all incomplete packets.
     pub(crate) fn bytes(&self) -> usize {
         self.lock().bytes
     }
@@ -54,8 +54,8 @@ impl IncompletePackets {
 }
 
 impl PacketShare<'_> {
-    /// Sets the bytes that this connection has of an incomplete packet; 0 if it has none. False if
-    /// there is no room for them.
+    /// Sets the bytes of this connection's incomplete packet; 0 if it has none. False if there is
+    /// no room for them: the client is then closed.
     pub(crate) fn set(&mut self, bytes: usize) -> bool {
         if bytes == 0 {
             self.give_back();
@@ -108,7 +108,8 @@ mod tests {
         let closed = || [0, 1, 2].map(|at| clients[at].is_closed());
         assert!(first.set(4) && second.set(4) && first.set(6));
         assert_eq!((all.bytes(), closed()), (10, [false; 3]));
-        // A whole packet and the beginning of another one: it is not the first any more.
+        // The first client completes its packet and begins another one, so its packet is no longer
+        // the oldest.
         assert!(first.set(0) && first.set(1) && third.set(5));
         assert_eq!((all.bytes(), closed()), (10, [false; 3]));
         assert!(third.set(6));

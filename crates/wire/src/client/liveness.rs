@@ -1,11 +1,11 @@
-//! Signs of life of a client.
+//! Signs of life of a client, each of which keeps its session alive.
 
 use std::sync::Mutex;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Signs of life of a client that the leader has not been told of.
+/// Signs of life of a client, until the leader has been told of them.
 pub(crate) struct Liveness {
     signs: Mutex<Signs>,
     beat: Notify,
@@ -14,9 +14,9 @@ pub(crate) struct Liveness {
 struct Signs {
     /// Time at which the last packet arrived.
     heard: Instant,
-    /// True if a packet has arrived since the last signs were taken.
+    /// True if a packet has arrived since the signs were last taken.
     news: bool,
-    /// True while the signs that were taken are on their way to the leader.
+    /// True while the taken signs are on their way to the leader.
     passing: bool,
     /// Number of pings that wait for their answer.
     pings: usize,
@@ -41,8 +41,8 @@ impl Liveness {
         }
     }
 
-    /// Notes that a ping has arrived. Its answer says that the session lives, so it waits for the
-    /// leader's confirmation.
+    /// Notes that a ping has arrived. It is answered only after the leader has confirmed that the
+    /// session is alive.
     pub(crate) fn ping(&self, now: Instant) {
         let mut signs = self.lock();
         (signs.heard, signs.news) = (now, true);
@@ -51,20 +51,20 @@ impl Liveness {
         self.beat.notify_one();
     }
 
-    /// Tells whether a packet has arrived since the last signs were taken.
+    /// Tells whether a packet has arrived since the signs were last taken.
     pub(crate) fn has_news(&self) -> bool {
         self.lock().news
     }
 
-    /// Takes the signs, to tell the leader of them. Returns the number of pings that wait for their
-    /// answer.
+    /// Takes the signs, for the caller to tell the leader. Returns the number of pings that wait
+    /// for their answer.
     pub(crate) fn take(&self) -> usize {
         let mut signs = self.lock();
         (signs.news, signs.passing) = (false, true);
         std::mem::take(&mut signs.pings)
     }
 
-    /// Notes that the leader has been told of the signs that were taken.
+    /// Notes that the leader has been told of the signs taken last.
     pub(crate) fn passed(&self) {
         self.lock().passing = false;
     }
@@ -80,7 +80,7 @@ impl Liveness {
         self.lock().pings > 0
     }
 
-    /// Time at which the last packet arrived.
+    /// Returns the time at which the last packet arrived.
     pub(crate) fn last(&self) -> Instant {
         self.lock().heard
     }

@@ -1,4 +1,4 @@
-//! Bytes that are to be sent to a client.
+//! Bytes to send to a client.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard};
@@ -9,21 +9,21 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::shared_bytes::{Account, AnswerPlace, PlaceWait, UNCOUNTED_BYTES_MAX};
 
-/// The queue of frames for one client, in order. Events come from the task that applies entries,
-/// answers from the connection's task.
+/// Queue of frames for one client, in order. Events are added by the task that applies log entries,
+/// and answers by the connection's task.
 ///
-/// A task that has added frames sends them at once, as far as the socket takes them
-/// ([`Outbox::send_now`]). The rest is sent by the connection's own writer. With TLS that writer
-/// sends everything.
+/// A task that has added frames sends them itself, as far as the socket takes them at once
+/// ([`Outbox::send_now`]). The connection's own writer sends the remaining bytes. With TLS, that
+/// writer sends all bytes.
 ///
-/// The answer to a request that sets a watch is made after the guard of the watch table is
-/// released. Events that come in between are held back until after that answer ([`Outbox::hold`]),
-/// because a client must hear that its watch is set before it hears of events.
+/// The answer to a request that sets a watch is made after the lock on the watch table is released.
+/// Events that come in between are held back until after the answer ([`Outbox::hold`]), because a
+/// client must get that answer before an event of the watch.
 pub(crate) struct Outbox {
     queue: Mutex<Queue>,
     bytes_max: usize,
     account: Account,
-    /// Ends the connection when this outbox is aborted.
+    /// Token that ends the connection when this outbox is aborted.
     closed: CancellationToken,
     filled: Notify,
     drained: Notify,
@@ -32,27 +32,28 @@ pub(crate) struct Outbox {
 #[derive(Default)]
 struct Queue {
     bytes: Vec<u8>,
-    /// Events that are held back until after an answer that is being made.
+    /// Events held back until after an answer that is being made; `None` while events are not held
+    /// back.
     held: Option<Vec<u8>>,
     /// Number of bytes that a writer has taken and not written yet.
     writing: usize,
     writer: Option<Writer>,
-    /// True if the connection's writer has been woken for the bytes here.
+    /// True if the connection's writer has been woken to send these bytes.
     is_called: bool,
-    /// True if a task is already about to send the events here.
+    /// True if a task has been told to send the events here.
     is_listed: bool,
     direct: Option<Direct>,
     end: Option<OutboxEnd>,
-    /// Bytes that the socket has taken in all.
+    /// Number of bytes that the socket has taken since the connection began.
     taken: u64,
-    /// A long answer, which does not count against the bound: its end, as a value of `taken`, and
-    /// its length. An answer is long if it exceeds half of the bound.
+    /// A long answer, which is longer than half of the bound and is not counted: its end as a value
+    /// of `taken`, and its length.
     long: Option<(u64, usize)>,
-    /// Bytes of this queue that are counted in the bound on all connections.
+    /// Bytes of this queue that are counted in the bound of all connections.
     counted: usize,
 }
 
-/// The purpose for which room in an outbox is wanted.
+/// Purpose for which room in an outbox is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
     /// Room for the answer to a ping.
@@ -63,29 +64,30 @@ pub(crate) enum Room {
     Read,
 }
 
-/// A client's claim to a place for the answer of a read: its wait, then that place.
+/// A client's claim to memory for the answer of a read: first its wait, then the place given to it.
 #[derive(Default)]
 pub(crate) struct PlaceClaim {
     waiting: Option<PlaceWait>,
     place: Option<AnswerPlace>,
 }
 
-/// The connection's own writer. Bytes that it has taken are counted until this is dropped.
+/// Handle of the connection's own writer. Bytes that the writer has taken are counted until the
+/// handle is dropped.
 pub(crate) struct Writing<'a>(&'a Outbox);
 
 #[derive(Clone, Copy, PartialEq)]
 enum Writer {
     /// The connection's own writer, which waits until the socket takes more.
     Waiting,
-    /// A task that sends at once, as far as the socket takes it.
+    /// A task that sends the bytes which the socket takes at once.
     Direct,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum OutboxEnd {
-    /// Nothing more is added; bytes in the queue are still written.
+    /// No more bytes are added; those in the queue are still written.
     Finished,
-    /// Nothing more is written.
+    /// No more bytes are written.
     Aborted,
 }
 
@@ -95,18 +97,19 @@ impl Outbox {
         Outbox { queue: Mutex::default(), bytes_max, account, closed, filled, drained }
     }
 
-    /// The client's address, whose share of all bytes this outbox counts in. `None` for an address
-    /// without a share.
+    /// Returns the client's address, in whose share of the bytes this outbox is counted; `None` for
+    /// an exempt address.
     pub(crate) fn source(&self) -> Option<IpAddr> {
         self.account.source()
     }
 
-    /// The account from which places for answers are taken.
+    /// Returns the account from which memory for answers is reserved.
     pub(crate) fn account(&self) -> &Account {
         &self.account
     }
 
-    /// Notes that the connection can be written to. With `None` only its own writer writes.
+    /// Sets the handle by which any task can write to the socket; `None` if only the connection's
+    /// writer may.
     pub(crate) fn attach(&self, direct: Option<Direct>) {
         self.lock().direct = direct;
     }
@@ -116,8 +119,8 @@ impl Outbox {
         self.push_placed(frame, None, false);
     }
 
-    /// Appends an event, or holds it back. True if the caller has to see to it that
-    /// [`Outbox::send_events`] is called.
+    /// Appends an event, or holds it back. True if the caller must arrange a call of
+    /// [`Outbox::send_events`].
     pub(crate) fn push_event(&self, frame: &[u8]) -> bool {
         let mut queue = self.lock();
         if queue.end.is_some() {
@@ -139,8 +142,8 @@ impl Outbox {
         self.push_placed(frame, None, true);
     }
 
-    /// Appends an answer. From now on its bytes count, in place of `place`, which was reserved for
-    /// them. With `release` it also does as [`Outbox::release`].
+    /// Appends an answer. Its bytes are counted from now on, in place of those that `place` had
+    /// reserved. With `release`, events that were held back follow the answer.
     pub(crate) fn push_placed(&self, frame: Vec<u8>, place: Option<AnswerPlace>, release: bool) {
         let mut queue = self.lock();
         let held = if release { queue.held.take().unwrap_or_default() } else { Vec::new() };
@@ -150,8 +153,8 @@ impl Outbox {
         queue.counted += place.map_or(0, AnswerPlace::keep);
         let length = frame.len();
         queue.append(frame);
-        // A part of the long answer before may be left, because a reading client asks for the next
-        // one meanwhile.
+        // A part of an earlier long answer may be unsent, because a client may send its next
+        // request while it reads.
         if length > self.bytes_max / 2 {
             let left = queue.long().unwrap_or(0);
             queue.long = Some((queue.taken + queue.offered() as u64, left + length));
@@ -166,11 +169,11 @@ impl Outbox {
         self.send_now();
     }
 
-    /// Sends the bytes in the queue, as far as the socket takes them at once. The connection's
-    /// writer sends the rest.
+    /// Sends the bytes that the socket takes at once, and leaves the remaining ones to the
+    /// connection's writer.
     pub(crate) fn send_now(&self) {
         while let Some((direct, bytes)) = self.take_to_send() {
-            // An error of the socket is left for the connection's writer to find.
+            // The connection's writer will meet an error of the socket, too, and handles it.
             let sent = direct.try_write(&bytes).unwrap_or(0);
             drop(direct);
             let mut queue = self.lock();
@@ -195,14 +198,14 @@ impl Outbox {
         }
     }
 
-    /// Sends as [`Outbox::send_now`] does, and never resolves. Meant as the last branch of a
-    /// `select!`, which is polled when no other branch is ready.
+    /// Calls [`Outbox::send_now`], and never resolves. It is the last branch of a `select!`, which
+    /// is polled only when no other branch is ready.
     pub(crate) async fn send_and_wait(&self) {
         self.send_now();
         std::future::pending().await
     }
 
-    /// Takes the bytes in the queue; `None` if there are none or another writer is at work.
+    /// Takes the bytes in the queue; `None` if it is empty or another writer is at work.
     fn take_to_send(&self) -> Option<(Direct, Vec<u8>)> {
         let mut queue = self.lock();
         if queue.bytes.is_empty() || queue.writer.is_some() || queue.is_called {
@@ -216,18 +219,19 @@ impl Outbox {
         Some((direct, queue.take_for(Writer::Direct)))
     }
 
-    /// Notes that nothing more will be added.
+    /// Notes that no more bytes will be added.
     pub(crate) fn finish(&self) {
         self.lock().end.get_or_insert(OutboxEnd::Finished);
         self.wake();
     }
 
-    /// Stops all writing, also of the bytes in the queue.
+    /// Stops all writing, discards the bytes in the queue, and ends the connection.
     pub(crate) fn abort(&self) {
         self.abort_with(&mut self.lock());
     }
 
-    /// Aborts under the guard. Bytes that a writer has taken are counted until it drops them.
+    /// Aborts while the queue is locked. Bytes that a writer has taken stay counted until it drops
+    /// them.
     fn abort_with(&self, queue: &mut Queue) {
         let Queue { writing, writer, counted, taken, .. } = *queue;
         *queue = Queue { end: Some(OutboxEnd::Aborted), writing, writer, counted, taken, ..Queue::default() };
@@ -236,7 +240,7 @@ impl Outbox {
         self.wake();
     }
 
-    /// Notes that the connection's writer has written `bytes` bytes. False if it has to stop.
+    /// Notes that the connection's writer has written `bytes` bytes. False if the writer must stop.
     pub(crate) fn wrote(&self, bytes: usize) -> bool {
         let mut queue = self.lock();
         if queue.end == Some(OutboxEnd::Aborted) {
@@ -249,21 +253,21 @@ impl Outbox {
         true
     }
 
-    /// A handle of the connection's own writer, which calls [`Outbox::next`] while it has the
-    /// handle.
+    /// Returns a handle for the connection's own writer, which it keeps while it calls
+    /// [`Outbox::next`].
     pub(crate) fn writing(&self) -> Writing<'_> {
         Writing(self)
     }
 
-    /// Notes that a writer has dropped the bytes that it had taken.
+    /// Notes that a writer has dropped its bytes.
     fn free(&self, queue: &mut Queue) {
         (queue.writer, queue.writing) = (None, 0);
         self.recount(queue);
         self.wake();
     }
 
-    /// The next bytes for the connection's writer; `None` at the end. The bytes of the last call
-    /// are counted as written.
+    /// Returns the next bytes for the connection's writer; `None` at the end. The bytes of the last
+    /// call are counted as written.
     pub(crate) async fn next(&self) -> Option<Vec<u8>> {
         loop {
             {
@@ -288,10 +292,10 @@ impl Outbox {
         }
     }
 
-    /// Tells whether a request may be taken, or a read answered.
+    /// Tells whether there is room to take a request, or to answer a read.
     ///
-    /// When the bound of all connections, or that of this client's address, is reached, requests
-    /// with short answers go on as long as the client's own bytes stay below the uncounted amount.
+    /// When the bound of all connections or of the client's address is reached, requests with short
+    /// answers go on while the client's own bytes do not exceed [`UNCOUNTED_BYTES_MAX`].
     pub(crate) fn has_room(&self, wanted: Room) -> bool {
         let queue = self.lock();
         let own = queue.offered();
@@ -304,7 +308,7 @@ impl Outbox {
                 }
     }
 
-    /// Tells whether there is room, also for a client whose turn has brought it a place.
+    /// Tells whether there is room, or the client has been given a place for its read.
     pub(crate) fn has_room_in_turn(&self, wanted: Room, claim: &PlaceClaim) -> bool {
         self.has_room(wanted) || claim.place.is_some() && wanted == Room::Read && self.has_room(Room::Ping)
     }
@@ -314,15 +318,15 @@ impl Outbox {
         matches!(self.lock().end, Some(OutboxEnd::Aborted))
     }
 
-    /// Waits for room for either of the two purposes. A read without room queues up for a place;
-    /// `turn` keeps its place in the line between two calls.
+    /// Waits for room for either of the two purposes. A read without room queues for a place;
+    /// `claim` keeps the client's position in the queue between two calls.
     pub(crate) async fn room(&self, wanted: [Option<Room>; 2], claim: &mut PlaceClaim) {
         loop {
             let eased = self.account.eased();
             if wanted.iter().flatten().any(|wanted| self.has_room_in_turn(*wanted, claim)) {
                 return;
             }
-            // A client that must first read what it was sent gives up its place in the line.
+            // A client that must first read the bytes sent to it loses its position in the queue.
             if !wanted.contains(&Some(Room::Read)) || !self.has_room(Room::Ping) {
                 *claim = PlaceClaim::default();
             } else if claim.place.is_none() {
@@ -336,23 +340,23 @@ impl Outbox {
         }
     }
 
-    /// Bytes that the client has not taken, with events that are held back.
+    /// Returns the bytes that the client has not read, with events that are held back.
     pub(crate) fn unread(&self) -> usize {
         self.lock().unread()
     }
 
-    /// Bytes that the client has not taken, without events that are held back.
+    /// Returns the bytes that the client has not read, without events that are held back.
     pub(crate) fn offered(&self) -> usize {
         self.lock().offered()
     }
 
-    /// Bytes that the client has taken in all.
+    /// Returns the number of bytes that the socket has taken since the connection began.
     pub(crate) fn taken(&self) -> u64 {
         self.lock().taken
     }
 
-    /// Aborts if the bytes after a long answer exceed the bound. The long answer itself may always
-    /// be sent.
+    /// Aborts if the bytes after a long answer exceed the bound, or if all connections together
+    /// have too many. The long answer itself may always be sent.
     fn check(&self, queue: &mut Queue) {
         self.recount(queue);
         let behind = queue.unread() - queue.long().unwrap_or(0);
@@ -393,12 +397,12 @@ impl Drop for Writing<'_> {
 }
 
 impl PlaceClaim {
-    /// Ends the wait. Returns the place if the client has been given one.
+    /// Ends the claim. Returns the place if one was given.
     pub(crate) fn end(&mut self) -> Option<AnswerPlace> {
         std::mem::take(self).place
     }
 
-    /// Resolves when the client has been given its place; never if it does not wait.
+    /// Resolves when the client has been given its place; never resolves without a wait.
     async fn given(&mut self) {
         match &mut self.waiting {
             Some(waiting) => self.place = Some(waiting.place().await),
@@ -417,7 +421,8 @@ impl Queue {
         self.bytes.len() + self.writing
     }
 
-    /// Bytes of the long answer that the client has not taken; `None` if there is no long answer.
+    /// Returns the bytes of the long answer that the client has not read; `None` if there is no
+    /// long answer.
     fn long(&self) -> Option<usize> {
         let (end, length) = self.long.filter(|(end, _)| *end > self.taken)?;
         Some(length.min(usize::try_from(end - self.taken).unwrap_or(usize::MAX)))

@@ -13,8 +13,8 @@ use tokio::io::{AsyncRead, ReadBuf};
 const READ_BYTES: usize = 16 << 10;
 
 thread_local! {
-    /// A buffer for all connections of a thread. It stays in the processor's cache, and waiting
-    /// connections need no memory for it.
+    /// Buffer for all connections of a thread. It stays in the processor's cache, and idle
+    /// connections need no memory for a buffer.
     static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
 }
 

@@ -1,4 +1,4 @@
-//! Two futures in one task that are polled separately.
+//! Polling of two futures in one task, each only when needed.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -8,10 +8,10 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
 
-/// Resolves to the result of the future that is done first.
+/// Resolves to the result of the future that is ready first.
 ///
-/// `main` is polled whenever the task is, `aside` only when it was woken itself. So a task that is
-/// woken for every request does not poll timers and signals every time, as `select!` would.
+/// `main` is polled whenever the task is woken, and `aside` only when `aside` itself was woken.
+/// `select!` would poll both, and so look at timers and signals for every request.
 pub(crate) async fn beside<T>(
     mut main: Pin<&mut impl Future<Output = T>>,
     mut aside: Pin<&mut impl Future<Output = T>>,

@@ -1,4 +1,5 @@
-//! A bound on the bytes that connections keep: of all connections together, and of each address.
+//! Bounds on the bytes that connections keep: one bound for all connections together, and one for
+//! each address.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -8,28 +9,28 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, oneshot};
 
-/// Bytes of each connection that are not counted. Requests with short answers need no more, so they
-/// go on when the bound is reached.
+/// Bytes of each connection that are not counted. They suffice for requests with short answers,
+/// which therefore go on when a bound is reached.
 pub(crate) const UNCOUNTED_BYTES_MAX: usize = 16 << 10;
-/// Divisor of the bound: one answer has at most half of it.
+/// Divisor of the bound on all connections for one answer.
 const ANSWER_PART: usize = 2;
-/// Divisor of the bound: one address has at most a quarter, or one answer that is longer.
+/// Divisor of the bound on all connections for one address. A single longer answer is allowed, too.
 const ADDRESS_PART: usize = 4;
-/// Divisor of the bound: the place for the answer of a short read. With the defaults it is one
-/// packet.
+/// Divisor of the bound on all connections for the place that a read reserves before its answer's
+/// length is known. With the defaults, that is the size of one packet.
 const TURN_PART: usize = 64;
 
-/// Bytes that the connections of a door keep, of all connections together and of each address. One
-/// instance counts answers and events that clients have not taken, another one requests that are
-/// not answered.
+/// Numbers of bytes that connections keep, for all connections together and for each address. One
+/// instance counts answers and events that clients have not read, another one counts unanswered
+/// requests.
 ///
-/// At either bound, reads wait for a place in the order in which they came. Pings, writes and other
-/// requests with short answers go on. Clients that wait for the bound of their address let other
-/// addresses pass. Events cannot wait: if they fill twice the bound, or three quarters of it for
-/// one address, a client is closed when the next event for it comes while it has bytes to read.
+/// At a bound, reads wait for memory in the order in which they came; pings, writes and other
+/// requests with short answers go on. Clients that wait for the bound of their address do not delay
+/// other addresses. Events cannot wait: when they exceed twice the bound of all, or three quarters
+/// of it for one address, a client with unread bytes is closed when its next event comes.
 pub(crate) struct SharedBytes {
     bytes_max: usize,
-    /// A copy that can be read without the guard: true if the bound is reached, or clients wait.
+    /// True if the bound is reached or clients wait; can be read without locking `ledger`.
     is_full: AtomicBool,
     ledger: Mutex<Ledger>,
     pressed: Notify,
@@ -41,18 +42,19 @@ pub(crate) struct SharedBytes {
 struct Ledger {
     bytes: usize,
     peak: usize,
-    /// The queue of those whose address has room for them. The address counts them already.
+    /// Queue for the bound of all connections. Clients in it have passed the bound of their
+    /// address, which counts their bytes already.
     queue: WaitQueue,
     shares: HashMap<IpAddr, AddressShare>,
-    /// True if the share of an address was full, and has room again.
+    /// True if the share of an address was full and has room again, until waiting clients are told.
     has_eased: bool,
 }
 
-/// The queue of clients that wait for the same bound.
+/// Queue of clients that wait for the same bound.
 #[derive(Default)]
 struct WaitQueue {
     waiting: VecDeque<Waiter>,
-    /// Number of clients that have left the queue with what they waited for.
+    /// Number of clients that have left the queue because they got room.
     served: u64,
 }
 
@@ -62,7 +64,7 @@ struct Waiter {
     tell: oneshot::Sender<AnswerPlace>,
 }
 
-/// Counted bytes, number of accounts, and line of one address.
+/// Counted bytes, number of connections, and queue of one address.
 #[derive(Default)]
 struct AddressShare {
     bytes: usize,
@@ -71,10 +73,10 @@ struct AddressShare {
     queue: WaitQueue,
 }
 
-/// One connection's access to the shared bytes.
+/// One connection's access to [`SharedBytes`].
 pub(crate) struct Account {
     all: Arc<SharedBytes>,
-    /// The client's address; `None` if it stands for many clients, and has no share.
+    /// The client's address; `None` for an exempt address, which has no share.
     source: Option<IpAddr>,
     is_full: Arc<AtomicBool>,
 }
@@ -85,14 +87,14 @@ pub(crate) struct Charge {
     bytes: usize,
 }
 
-/// Bytes that are reserved for an answer while it is made. Dropping it gives them back.
+/// Bytes reserved for an answer while it is made. Dropping it frees them.
 pub(crate) struct AnswerPlace {
     all: Arc<SharedBytes>,
     source: Option<IpAddr>,
     bytes: usize,
 }
 
-/// A client's wait in a line for a [`Place`]. Dropping it gives up the wait.
+/// A client's wait in a queue for an [`AnswerPlace`]. Dropping it gives up the wait.
 pub(crate) struct PlaceWait {
     all: Arc<SharedBytes>,
     source: Option<IpAddr>,
@@ -106,12 +108,12 @@ impl SharedBytes {
         SharedBytes { bytes_max, is_full: AtomicBool::new(false), ledger: Mutex::default(), pressed, eased }
     }
 
-    /// The longest answer, in bytes.
+    /// Returns the size in bytes of the longest allowed answer.
     pub(crate) fn answer_bytes_max(&self) -> usize {
         self.bytes_max / ANSWER_PART
     }
 
-    /// Bytes that are counted now, and the highest number so far.
+    /// Returns the number of bytes counted now, and the highest number so far.
     pub(crate) fn look(&self) -> (usize, usize) {
         let ledger = self.lock();
         (ledger.bytes, ledger.peak)
@@ -123,7 +125,7 @@ impl SharedBytes {
         ledger.peak = ledger.bytes;
     }
 
-    /// An account for a connection from `source`; `None` for an address without a bound.
+    /// Makes an account for a connection from `source`; `None` for an exempt address.
     pub(crate) fn account(self: &Arc<SharedBytes>, source: Option<IpAddr>) -> Account {
         let is_full = source.map_or_else(Arc::default, |source| {
             let mut ledger = self.lock();
@@ -134,7 +136,7 @@ impl SharedBytes {
         Account { all: Arc::clone(self), source, is_full }
     }
 
-    /// Resolves when a bound that was reached has room again. Changes count from this call on.
+    /// Resolves when a bound that was reached has room again after this call.
     pub(crate) fn eased(&self) -> Notified<'_> {
         self.eased.notified()
     }
@@ -144,8 +146,8 @@ impl SharedBytes {
         self.pressed.notified().await;
     }
 
-    /// Queues in which clients wait, for all or for an address, and the number that had been served
-    /// in each.
+    /// Returns the queues in which clients wait, by address (`None` is the queue for all), and the
+    /// number of clients served in each so far.
     pub(crate) fn queues(&self) -> HashMap<Option<IpAddr>, u64> {
         let ledger = self.lock();
         let shares = ledger.shares.iter().map(|(source, share)| (Some(*source), &share.queue));
@@ -163,7 +165,7 @@ impl SharedBytes {
         }
     }
 
-    /// Gives places to the clients whose turn has come, and releases the guard.
+    /// Gives places to the clients whose turn has come, unlocks the ledger, and tells them.
     fn go_on(self: &Arc<SharedBytes>, mut ledger: MutexGuard<'_, Ledger>) {
         let given = ledger.serve(self.bytes_max);
         let is_full = !ledger.queue.waiting.is_empty() || ledger.bytes >= self.bytes_max;
@@ -174,7 +176,7 @@ impl SharedBytes {
             self.eased.notify_waiters();
         }
         for Waiter { source, bytes, tell } in given {
-            // A place that the client does not want any more is dropped at once.
+            // If the client has given up its wait, the place is dropped.
             let _ = tell.send(AnswerPlace { all: Arc::clone(self), source, bytes });
         }
     }
@@ -185,22 +187,23 @@ impl SharedBytes {
 }
 
 impl Account {
-    /// The address whose share this account counts in; `None` without a share.
+    /// Returns the address in whose share this account is counted; `None` without a share.
     pub(crate) fn source(&self) -> Option<IpAddr> {
         self.source
     }
 
-    /// Tells whether both bounds have room, and no client waits for them.
+    /// Tells whether both bounds have room, and no client waits for either.
     pub(crate) fn has_room(&self) -> bool {
         !self.all.is_full.load(Ordering::Relaxed) && !self.is_full.load(Ordering::Relaxed)
     }
 
-    /// A counter for bytes of the connection.
+    /// Makes a counter for bytes of this connection.
     pub(crate) fn charge(self) -> Charge {
         Charge { account: self, bytes: 0 }
     }
 
-    /// Tells whether events have filled twice the bound, or three quarters of it for this address.
+    /// Tells whether more than twice the bound is counted, or more than three quarters of it for
+    /// this address.
     pub(crate) fn overflows(&self) -> bool {
         if self.has_room() {
             return false;
@@ -210,23 +213,23 @@ impl Account {
         ledger.bytes > max.saturating_mul(2) || share.is_some_and(|share| share.bytes > max - max / ADDRESS_PART)
     }
 
-    /// Counts `now` bytes for the connection, in place of `before`.
+    /// Counts `now` bytes for the connection instead of `before`.
     pub(crate) fn recount(&self, before: usize, now: usize) {
         self.all.recount(self.source, before, now);
     }
 
-    /// Waits in line for a place. Each bound lets a place of any size pass while no bytes are
-    /// counted under it.
+    /// Waits in the queue for a place of `bytes` bytes. A place longer than a bound is given while
+    /// no other bytes are counted under that bound.
     pub(crate) async fn place(&self, bytes: usize) -> AnswerPlace {
         self.queue_up(bytes).place().await
     }
 
-    /// Joins the line for a place of the size of a short read's answer.
+    /// Joins the queue for a place of the size of a short read's answer.
     pub(crate) fn turn(&self) -> PlaceWait {
         self.queue_up(self.all.bytes_max / TURN_PART)
     }
 
-    /// Joins the line for a place of this size.
+    /// Joins the queue for a place of `bytes` bytes.
     pub(crate) fn queue_up(&self, bytes: usize) -> PlaceWait {
         let (tell, place) = oneshot::channel();
         let mut ledger = self.all.lock();
@@ -238,7 +241,7 @@ impl Account {
         PlaceWait { all: Arc::clone(&self.all), source: self.source, place, is_over: false }
     }
 
-    /// As [`SharedBytes::eased`].
+    /// Calls [`SharedBytes::eased`].
     pub(crate) fn eased(&self) -> Notified<'_> {
         self.all.eased()
     }
@@ -280,8 +283,8 @@ impl Drop for Account {
 }
 
 impl Ledger {
-    /// Puts a waiter into the queue of its address. It goes to the queue for all once its address
-    /// has room for it.
+    /// Puts a waiter into the queue of its address. When the address has room, the waiter moves on
+    /// to the queue for all.
     fn queue_up(&mut self, waiter: Waiter, max: usize) {
         let share = waiter.source.and_then(|source| self.shares.get_mut(&source));
         let Some(share) = share else { return self.queue.waiting.push_back(waiter) };
@@ -290,7 +293,7 @@ impl Ledger {
         self.has_eased |= share.update(max);
     }
 
-    /// Takes clients whose turn has come out of the line of all connections.
+    /// Takes the clients that get room from the queue for all connections.
     fn serve(&mut self, max: usize) -> Vec<Waiter> {
         let mut given = Vec::new();
         while let Some(first) = self.queue.waiting.front() {
@@ -320,7 +323,7 @@ impl Ledger {
         self.forget(source);
     }
 
-    /// Removes the share of an address that has neither accounts, bytes nor waiters.
+    /// Removes the share of an address that has no connections, bytes and waiters.
     fn forget(&mut self, source: IpAddr) {
         let is_over = |share: &AddressShare| share.accounts == 0 && share.bytes == 0 && share.queue.waiting.is_empty();
         if self.shares.get(&source).is_some_and(is_over) {
@@ -328,7 +331,7 @@ impl Ledger {
         }
     }
 
-    /// Removes waiters of an address that have given up.
+    /// Removes waiters of an address that have given up their wait.
     fn forget_gone(&mut self, source: Option<IpAddr>, max: usize) {
         let mut bytes = 0;
         self.queue.waiting.retain(|waiter| {
@@ -350,7 +353,8 @@ impl WaitQueue {
 }
 
 impl AddressShare {
-    /// Counts those for whom the address has room; they go on to the queue for all.
+    /// Takes the waiters for which the address has room, and counts their bytes. They go on to the
+    /// queue for all.
     fn serve(&mut self, max: usize) -> Vec<Waiter> {
         let mut ready = Vec::new();
         while let Some(first) = self.queue.waiting.front() {
@@ -368,7 +372,7 @@ impl AddressShare {
         ready
     }
 
-    /// Updates whether the share is full. True if it was full, and has room now.
+    /// Updates whether the share is full. True if it was full and has room now.
     fn update(&self, max: usize) -> bool {
         let is_full = !self.queue.waiting.is_empty() || self.bytes >= (max / ADDRESS_PART).max(1);
         self.is_full.swap(is_full, Ordering::Relaxed) && !is_full
@@ -376,12 +380,12 @@ impl AddressShare {
 }
 
 impl AnswerPlace {
-    /// Returns the number of bytes, which the caller counts from now on.
+    /// Returns the number of reserved bytes, which the caller must count from now on.
     pub(crate) fn keep(mut self) -> usize {
         std::mem::take(&mut self.bytes)
     }
 
-    /// The number of bytes that are reserved.
+    /// Returns the number of reserved bytes.
     pub(crate) fn len(&self) -> usize {
         self.bytes
     }
@@ -394,15 +398,14 @@ impl Drop for AnswerPlace {
 }
 
 impl PlaceWait {
-    /// Waits until the place is given. A call that was dropped loses nothing: the next one goes on
-    /// waiting.
+    /// Waits until the place is given. After a dropped call, the next call goes on waiting.
     pub(crate) async fn place(&mut self) -> AnswerPlace {
         let place = (&mut self.place).await.expect("those who wait are told for as long as there is this");
         self.is_over = true;
         place
     }
 
-    /// The place, if it has been given already.
+    /// Returns the place if it has been given already.
     pub(crate) fn place_now(&mut self) -> Option<AnswerPlace> {
         let place = self.place.try_recv().ok()?;
         self.is_over = true;
@@ -416,7 +419,7 @@ impl Drop for PlaceWait {
             return;
         }
         self.place.close();
-        // The place may have been given meanwhile; then dropping the channel gives it back.
+        // If the place was given meanwhile, dropping the channel frees it.
         if self.place.try_recv().is_err() {
             let mut ledger = self.all.lock();
             ledger.forget_gone(self.source, self.all.bytes_max);
@@ -442,7 +445,7 @@ mod tests {
         let first = account.place(90).now_or_never().unwrap();
         let (mut long, mut short) = (account.queue_up(60), account.queue_up(5));
         assert!(now(&mut long).is_none() && !account.has_room());
-        // It would fit, but the long one came first and must not wait for ever.
+        // The short one would fit, but it came later, and the long one must not wait forever.
         assert!(now(&mut short).is_none());
         drop(first);
         let (long, short) = (now(&mut long).unwrap(), now(&mut short).unwrap());

@@ -18,38 +18,40 @@ use crate::client::{Arrival, Client};
 use crate::operate::four_letter_words;
 use crate::session::door::Door;
 
-/// Longest first packet, in bytes. A ConnectRequest has 45, and no real password makes it this
-/// long.
+/// Longest first packet in bytes. A ConnectRequest has 45 bytes, and somewhat more with a long
+/// password.
 const FIRST_PACKET_MAX: usize = 1_024;
-/// Time for a node to catch up with a client that has seen a later zxid.
+/// Time that a node waits to catch up with a client that has seen a later zxid.
 const CATCH_UP: Duration = Duration::from_secs(2);
-/// Time for which a new session is proposed again while queues are full.
+/// Time for which a new session is proposed again while the node's queues are full.
 const FULL_MAX: Duration = Duration::from_secs(1);
 /// Pause between two proposals of a new session.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Time for telling a client that its session has ended.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// Label of all sessions that this door opens, for lists of sessions.
+/// Label of all sessions of ZooKeeper clients, for lists of sessions.
 const LABEL: &str = "zookeeper";
-/// Name of the program of this door's clients, for lists of sessions.
+/// Name of the program of all ZooKeeper clients, for lists of sessions.
 const PROGRAM: &str = "zookeeper client";
 
-/// A client without a session, with its place among the connections.
+/// A client without a session, and its place in the bound on connections.
 #[derive(Clone, Copy)]
 pub(crate) struct Guest<'a> {
     pub(crate) addr: SocketAddr,
     pub(crate) place: &'a Place,
 }
 
-/// The reason for which a client gets no session.
+/// Reason why a client gets no session.
 enum NoSession {
-    /// The session has ended, or the password is wrong. The client is told.
+    /// The session has ended, or the password is wrong. The client is told that the session has
+    /// expired.
     Expired,
-    /// The node cannot decide. The connection is closed, and the client goes to another node.
+    /// The node cannot open or find a session. The connection is closed, and the client tries
+    /// another node.
     Unavailable(String),
 }
 
-/// Shakes hands with a client. `None` if no session came of it, or if it sent a four-letter word.
+/// Performs the handshake with a client. `None` if it got no session, or sent a four-letter word.
 pub(crate) async fn greet(
     door: &Arc<Door>,
     stream: &mut Stream,
@@ -61,8 +63,8 @@ pub(crate) async fn greet(
         first_packet(door, stream, frames),
     );
     let request = request.await.ok()??;
-    // A session may be opened from here on, so this connection must not make room for one of
-    // another address that has as many.
+    // The connection is busy from here on, so that it is not closed for a new one while its session
+    // is being opened.
     guest.place.heard();
     let read_only = request.read_only.map(|_| false);
     let (arrival, password) = match session(door, guest, &request).await {
@@ -100,8 +102,8 @@ pub(crate) async fn greet(
     Some(client)
 }
 
-/// Reads the first packet. A four-letter word of a monitoring tool is answered here; `None` then,
-/// and for any other first bytes that are no packet.
+/// Reads the first packet. Answers a four-letter word of a monitoring tool itself, and returns
+/// `None` then. Also `None` for first bytes that are no packet.
 async fn first_packet(door: &Arc<Door>, stream: &mut Stream, frames: &mut Frames) -> Option<ConnectRequest> {
     frames.set_packet_max(FIRST_PACKET_MAX);
     let mut buffer = [0; 4096];
@@ -125,17 +127,17 @@ async fn first_packet(door: &Arc<Door>, stream: &mut Stream, frames: &mut Frames
     }
 }
 
-/// Opens a session, or attaches the client to the session that it names. Both are entries of the
-/// log that this node has applied afterwards, so the client sees here whatever it has seen on other
-/// nodes.
+/// Opens a session, or attaches the client to the session that it names. Either is a log entry that
+/// this node has applied before it answers, so the client sees at least the state that it has seen
+/// on other nodes.
 async fn session(door: &Door, guest: Guest<'_>, request: &ConnectRequest) -> Result<(Arrival, Vec<u8>), NoSession> {
-    // As in ZooKeeper, a client that comes while the node does not serve goes to the next node at
-    // once.
+    // As in ZooKeeper, a node that does not serve closes the connection, so that the client tries
+    // the next node at once.
     if !door.is_serving() {
         return Err(NoSession::Unavailable("this node does not serve".into()));
     }
-    // A client could hold a lock by the order of names, and no answer of this door could prevent
-    // that.
+    // After a restore no lock may be granted for a while, but ZooKeeper clients infer from the
+    // order of names that they hold a lock.
     if door.replica.state().is_restoring() {
         return Err(NoSession::Unavailable("the cluster was restored a short time ago".into()));
     }
@@ -160,7 +162,7 @@ async fn session(door: &Door, guest: Guest<'_>, request: &ConnectRequest) -> Res
     let secret_hash = znode::secret_hash(Sha256::digest(&password).into());
     let propose = if connection == 0 {
         let address = (!guest.place.is_exempt()).then(|| guest.addr.ip());
-        // ZooKeeper's protocol has no field for a client's name, so only the address is known.
+        // ZooKeeper's protocol does not have a client's name, so only its address is known.
         let seen = Some(guest.addr.ip().to_canonical());
         let client = ClientInfo { program: PROGRAM.into(), ..ClientInfo::at(seen) };
         if address.is_some_and(|address| !door.session_rates.take(address)) {
@@ -177,7 +179,7 @@ async fn session(door: &Door, guest: Guest<'_>, request: &ConnectRequest) -> Res
     };
     let credential = Credential { session, secret_hash };
     if connection != 0 {
-        // The leader must count with the new timeout before the client does.
+        // The leader must know the new timeout before the client uses it.
         let touched = door.replica.touch(credential, door.propose_deadline()).await;
         touched.map_err(no_session)?;
     }
@@ -187,8 +189,8 @@ async fn session(door: &Door, guest: Guest<'_>, request: &ConnectRequest) -> Res
     Ok((Arrival { number, addr, credential, connection, timeout }, password))
 }
 
-/// Logs from time to time that clients come with a later zxid, which may be that of another
-/// cluster.
+/// Logs, at most once in a while, that clients have seen a later zxid than this node. They may come
+/// from another cluster.
 fn tell_ahead(door: &Door, addr: SocketAddr, session: SessionId, seen: Zxid) {
     if let Some(times) = door.ahead.note(Instant::now()) {
         let zxid = door.replica.state().last_zxid().0;
@@ -203,7 +205,7 @@ async fn propose_session(door: &Door, request: Request) -> Result<Reply, NoSessi
     let give_up = Instant::now() + FULL_MAX;
     let applied = loop {
         match door.replica.propose(request.clone(), door.propose_deadline()).await {
-            // Nothing was proposed, most likely because this node's queues are full.
+            // The session was not proposed, probably because this node's queues are full.
             Err(Error::Unavailable { .. }) if Instant::now() < give_up => sleep(PAUSE).await,
             other => break other.map_err(no_session)?,
         }

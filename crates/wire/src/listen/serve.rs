@@ -25,7 +25,7 @@ use crate::watch::evictions::evict;
 /// Pause after a failed accept, as when there are no file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Keys of the bounds, for log messages.
+/// Names of the settings with the bounds, for log messages.
 const CONNECTIONS_MAX: &str = "zookeeper.connections_max";
 const CONNECTIONS_PER_ADDRESS_MAX: &str = "zookeeper.connections_per_address_max";
 
@@ -96,7 +96,8 @@ pub async fn serve(
     Ok(())
 }
 
-/// Closes connections while the process needs file descriptors, until the door stops.
+/// Closes one connection each time that a listener of the process lacks file descriptors, until the
+/// server stops.
 async fn give_back(door: Arc<Door>, connections: Arc<Admission>) {
     let given = Seldom::default();
     loop {
@@ -113,7 +114,7 @@ async fn give_back(door: Arc<Door>, connections: Arc<Admission>) {
     }
 }
 
-/// Starts the door's background tasks, which run until it stops.
+/// Starts the background tasks, which run until the server stops.
 fn spawn_own_work(door: &Arc<Door>) {
     let own = Arc::clone(door);
     tokio::spawn(async move {
@@ -170,7 +171,7 @@ async fn connection(door: Arc<Door>, incoming: Incoming, addr: SocketAddr, place
     }
     let mut frames = Frames::new(0);
     let greeted = async {
-        // The reason of a failed handshake is already in the log.
+        // A failed TLS handshake is logged elsewhere.
         let mut stream = incoming.open().await.ok()?;
         let client = greet(&door, &mut stream, Guest { addr, place }, &mut frames).await?;
         Some((stream, client))

@@ -24,7 +24,7 @@ const WORDS: [&[u8; 4]; 18] = [
     b"srvr", b"stat", b"stmk", b"wchc", b"wchp", b"wchs",
 ];
 
-/// The answer to most words while the node does not serve.
+/// Answer to most words while the node does not serve.
 const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
 /// Most lines of a list of connections, sessions, znodes or watches.
 const LINES_MAX: usize = 10_000;
@@ -35,14 +35,14 @@ pub(crate) fn is_one(word: [u8; 4]) -> bool {
     WORDS.contains(&&word)
 }
 
-/// The answer to a word. Most words walk over all connections, sessions or znodes; they are
-/// answered on another thread, one at a time.
+/// Returns the answer to a word. Most words walk over all connections, sessions or znodes, so they
+/// are answered on another thread, one at a time.
 pub(crate) async fn answer(door: &Arc<Door>, word: [u8; 4]) -> String {
     let here = Arc::clone(door);
     answer_in_turn(&door.config.words, word, &door.words, move || answer_here(&here, word)).await
 }
 
-/// Makes the answer if the word is allowed. A word that takes long waits for its turn.
+/// Makes the answer if the word is in `allowed`. A word that takes long waits for its turn.
 async fn answer_in_turn(
     allowed: &str,
     word: [u8; 4],
@@ -59,7 +59,7 @@ async fn answer_in_turn(
     let Ok(turn) = Arc::clone(turns).acquire_owned().await else { return String::new() };
     let walk = tokio::task::spawn_blocking(move || {
         let answer = answer();
-        // The turn ends with the walk, even if the connection ends before.
+        // The turn is kept until the answer is made, even if the connection has ended.
         drop(turn);
         answer
     });
@@ -74,9 +74,10 @@ fn answer_here(door: &Door, word: [u8; 4]) -> String {
     }
     match &word {
         b"ruok" => out.push_str("imok"),
-        // As a ZooKeeper server that looks for a leader, because there is no read-only mode.
+        // `null` is the answer of a ZooKeeper server that searches a leader; zlock has no read-only
+        // mode.
         b"isro" => out.push_str(if door.is_serving() { "rw" } else { "null" }),
-        // The mask of ZooKeeper's trace log, which zlock does not have.
+        // These words are about the mask of ZooKeeper's trace log, which zlock does not have.
         b"gtmk" | b"stmk" => out.push('0'),
         b"hash" => digest(door, &mut out),
         b"srvr" => {
@@ -124,8 +125,8 @@ fn answer_here(door: &Door, word: [u8; 4]) -> String {
     out
 }
 
-/// Writes a digest of the state. ZooKeeper's server tells the one that it noted every 128 zxids;
-/// here it is computed for the present zxid.
+/// Writes a digest of the state at the present zxid. ZooKeeper answers the last digest that it has
+/// noted, one every 128 zxids.
 fn digest(door: &Door, out: &mut String) {
     let state = door.replica.state();
     let mut last = door.digest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -147,7 +148,7 @@ fn server(door: &Door, out: &mut String) {
     let _ = writeln!(out, "Outstanding: {outstanding}\nZxid: 0x{:x}", status.applied.0);
     let _ = writeln!(out, "Mode: {}\nNode count: {}", mode(&status), status.znodes);
     if status.role == Role::Leader && status.members.len() > 1 {
-        // The values of a leader without proposals, because sizes are not measured.
+        // Sizes of proposals are not measured; ZooKeeper shows -1 as long as a leader has none.
         out.push_str("Proposal sizes last/min/max: -1/-1/-1\n");
     }
 }
@@ -170,7 +171,7 @@ fn connection(client: &Client, in_full: bool) -> String {
     out
 }
 
-/// Writes ZooKeeper's lines in its order, and zlock's after them.
+/// Writes the lines of ZooKeeper's `conf` in ZooKeeper's order, with the values of this node.
 fn configuration(door: &Door, out: &mut String) {
     let (status, state) = (door.replica.status(), door.replica.state());
     let limits = state.limits();
@@ -183,7 +184,7 @@ fn configuration(door: &Door, out: &mut String) {
     let (dir, (snapshots, log)) = (door.replica.data_dir(), on_disk(door));
     let _ = writeln!(out, "dataDir={}\ndataDirSize={snapshots}", dir.join("sled").display());
     let _ = writeln!(out, "dataLogDir={}\ndataLogSize={log}", dir.join("log").display());
-    // ZooKeeper's default: the shortest timeout is two ticks.
+    // By ZooKeeper's default, the shortest session timeout is two ticks.
     let tick_ms = (limits.session_timeout_min_ms / 2).max(1);
     let _ = writeln!(out, "tickTime={tick_ms}\nmaxClientCnxns={}", door.config.address_connections_max());
     let _ = writeln!(out, "minSessionTimeout={}", limits.session_timeout_min_ms);
@@ -192,9 +193,9 @@ fn configuration(door: &Door, out: &mut String) {
     if status.members.len() > 1 {
         let own = status.members.iter().find(|member| member.id == status.node_id);
         let port = own.and_then(|own| own.peer_addr.rsplit(':').next()).unwrap_or_default();
-        // A follower that was silent for so many ticks counts as disconnected, whether or not it is
-        // new. The other values are fixed: one kind of election, every member a participant, and
-        // one port for peers.
+        // After this many ticks without contact a follower counts as disconnected, whether it is
+        // new or not. The values below are fixed: one kind of election, every member a participant,
+        // and one port for peers.
         let silence = u64::from(tick_ms).max(door.replica.disconnected_after_ms()) / u64::from(tick_ms);
         let _ = writeln!(out, "initLimit={silence}\nsyncLimit={silence}\nelectionAlg=3");
         let _ = writeln!(out, "electionPort={port}\nquorumPort={port}\npeerType=0");
@@ -226,8 +227,8 @@ fn sessions(door: &Door, out: &mut String) {
     let lines =
         owners().flat_map(|session| once(format!("{}:\n", hex(session.id))).chain(session.ephemerals().map(indented)));
     list(lines, out);
-    // ZooKeeper sorts them by expiry. Here only the leader knows expiry, so they are sorted by
-    // session.
+    // ZooKeeper sorts connections by the expiry of their sessions. Only zlock's leader knows the
+    // expiry, so they are sorted by session.
     let clients = door.hub.clients();
     let _ = writeln!(out, "Connections dump:\nConnections Sets (1)/({}):", clients.len());
     let _ = writeln!(out, "{} expire with their sessions:", clients.len());
@@ -235,14 +236,14 @@ fn sessions(door: &Door, out: &mut String) {
     list(clients.iter().map(line), out);
 }
 
-/// Bytes on disk of the snapshots and of the log.
+/// Returns the bytes on disk of the snapshots and of the log.
 fn on_disk(door: &Door) -> (u64, u64) {
     let dir = door.replica.data_dir();
     (size_of_files(&dir.join("sled"), 3), size_of_files(&dir.join("log"), 3))
 }
 
-/// Bytes of the files in a directory and in those below it, down to `depth` levels. A file that
-/// cannot be read, or vanishes meanwhile, counts 0.
+/// Returns the bytes of the files in a directory and its subdirectories, down to `depth` levels. A
+/// file that cannot be read, or is deleted meanwhile, counts 0.
 fn size_of_files(dir: &Path, depth: usize) -> u64 {
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
     let size = |entry: std::fs::DirEntry| match entry.metadata() {
@@ -253,7 +254,7 @@ fn size_of_files(dir: &Path, depth: usize) -> u64 {
     entries.flatten().map(size).sum()
 }
 
-/// The paths that each session watches.
+/// Paths that each session watches.
 type Watches = [(SessionId, Vec<ZPath>)];
 
 fn by_session(watches: &Watches) -> impl Iterator<Item = String> {
@@ -271,8 +272,7 @@ fn by_path(watches: &Watches) -> impl Iterator<Item = String> {
     by_path.into_iter().flat_map(lines)
 }
 
-/// Writes the lines of a list, at most [`LINES_MAX`]. A list that was cut ends with a line that
-/// says so.
+/// Writes at most [`LINES_MAX`] lines of a list, and a line that says so if the list is longer.
 fn list(mut lines: impl Iterator<Item = String>, out: &mut String) {
     out.extend(lines.by_ref().take(LINES_MAX));
     if lines.next().is_some() {

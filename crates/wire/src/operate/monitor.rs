@@ -8,8 +8,8 @@ use znode::SessionId;
 
 use crate::session::door::Door;
 
-/// Writes the fields of ZooKeeper 3.8 that have a meaning here, and after them zlock's own.
-/// ZooKeeper's counters of its processors and queues are left out.
+/// Writes the fields of ZooKeeper 3.8 that apply to zlock, and after them zlock's own. ZooKeeper's
+/// counters of its processors and queues are left out.
 pub(crate) fn fields(door: &Door, out: &mut String) {
     let (status, state, counts) = (door.replica.status(), door.replica.state(), door.counts.look());
     let mut line = |key: &str, value: &dyn Display| {
@@ -64,7 +64,7 @@ pub(crate) fn fields(door: &Door, out: &mut String) {
     line("max_unread_bytes", &most);
 }
 
-/// Appends the fields that only a leader tells.
+/// Writes the fields that only a leader has.
 fn leader(door: &Door, status: &NodeStatus, line: &mut dyn FnMut(&str, &dyn Display)) {
     // All members that follow this leader.
     line("learners", &status.followers);
@@ -74,14 +74,14 @@ fn leader(door: &Door, status: &NodeStatus, line: &mut dyn FnMut(&str, &dyn Disp
     line("synced_non_voting_followers", &0);
     line("synced_observers", &0);
     line("pending_syncs", &door.syncs.load(Ordering::Relaxed));
-    // The values of a leader without proposals, because sizes are not measured.
+    // Sizes of proposals are not measured; ZooKeeper shows -1 as long as a leader has none.
     for key in ["last_proposal_size", "min_proposal_size", "max_proposal_size"] {
         line(key, &-1);
     }
 }
 
-/// ZooKeeper's name for the phase of a member between election and serving. A member that answers
-/// has reached the last phase.
+/// Returns ZooKeeper's name for a member's phase between election and serving. A node that answers
+/// is in the last phase.
 fn peer_state(status: &NodeStatus) -> &'static str {
     match status.role {
         Role::Leader => "leading - broadcast",
@@ -90,7 +90,7 @@ fn peer_state(status: &NodeStatus) -> &'static str {
     }
 }
 
-/// The number of open file descriptors and its bound; `None` if the system does not tell.
+/// Returns the number of open file descriptors and its bound; `None` if the system does not tell.
 fn file_descriptors() -> Option<(usize, u64)> {
     let open = std::fs::read_dir("/proc/self/fd").ok()?.count();
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
@@ -98,14 +98,13 @@ fn file_descriptors() -> Option<(usize, u64)> {
     Some((open, line.split_whitespace().nth(3)?.parse().ok()?))
 }
 
-/// The version text that clients and tools compare to know the abilities of a server, with zlock's
+/// Version text, by which clients and tools recognize the abilities of a server, with zlock's
 /// version in it.
 ///
-/// The date is fixed together with the version, because tools expect one, and a build must be
-/// reproducible.
+/// Tools expect a date. It is fixed for each version, so that builds are reproducible.
 pub(crate) const VERSION: &str = concat!("3.8.0-zlock-", env!("CARGO_PKG_VERSION"), ", built on 2026-11-22 00:00 UTC");
 
-/// ZooKeeper's name for the role of the node.
+/// Returns ZooKeeper's name for the role of the node.
 pub(crate) fn mode(status: &NodeStatus) -> &'static str {
     match status.role {
         Role::Leader if status.members.len() == 1 => "standalone",

@@ -1,4 +1,4 @@
-//! The znodes that ZooKeeper's clients expect: `/zookeeper` and those below it.
+//! Znodes that ZooKeeper clients expect: `/zookeeper` and those below it.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 use znode::{ALL, Acl, Create, Error, Identity, KEEPER, Op, READ, Request, SUPER, State, ZPath, ZnodeOp};
 
-/// Znodes that are made at the start, in this order.
+/// Znodes that are created when the node starts, in this order.
 const OWN: [&str; 3] = ["/zookeeper", "/zookeeper/quota", CONFIG];
-/// Pause between two tries.
+/// Pause between two tries to write a znode.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Pause after a refusal, because every try is an entry of the log.
+/// Pause after a refused write. It is longer, because every try adds an entry to the log.
 const LONG_PAUSE: Duration = Duration::from_secs(60);
-/// Most time for one try.
+/// Timeout of one try.
 const PROPOSE_MAX: Duration = Duration::from_secs(10);
-/// The znode with the list of members.
+/// Path of the znode with the list of members.
 const CONFIG: &str = "/zookeeper/config";
 
-/// Makes the missing ones of these znodes, and updates this node's line in the configuration. In a
-/// new cluster every node tries, and one node makes each znode.
+/// Creates the missing znodes of [`OWN`], and updates this node's line in the configuration. In a
+/// new cluster all nodes try, and each znode is created by one of them.
 pub(crate) async fn make_own_znodes(replica: &Replica, addr: &str) {
     for path in OWN {
         loop {
@@ -36,8 +36,8 @@ pub(crate) async fn make_own_znodes(replica: &Replica, addr: &str) {
     tell_members(replica, if addr == "none" { "" } else { addr }).await;
 }
 
-/// Removes the address of this node's ZooKeeper door from the configuration, because the door stays
-/// closed.
+/// Removes this node's address for ZooKeeper clients from the configuration, because the node does
+/// not listen for them.
 pub async fn announce_no_door(replica: &Replica) {
     let path = ZPath::parse(CONFIG).expect("a constant");
     if replica.state().node(&path).is_some() {
@@ -45,7 +45,8 @@ pub async fn announce_no_door(replica: &Replica) {
     }
 }
 
-/// Writes the members into the configuration, until it has all members and this node's address.
+/// Writes the members into `/zookeeper/config`, until it has all members and this node's address
+/// for clients.
 async fn tell_members(replica: &Replica, addr: &str) {
     let path = ZPath::parse(CONFIG).expect("a constant");
     loop {
@@ -62,7 +63,8 @@ async fn tell_members(replica: &Replica, addr: &str) {
     }
 }
 
-/// The write that updates the configuration; `None` if it is up to date, or cannot be written yet.
+/// Returns the write that updates the configuration; `None` if it is up to date, or cannot be
+/// written yet.
 fn new_config(state: &State, path: &ZPath, members: &[Member], own: u64, addr: &str) -> Option<ZnodeOp> {
     let node = state.node(path)?;
     let before = std::str::from_utf8(node.data()).unwrap_or_default();
@@ -76,12 +78,12 @@ fn new_config(state: &State, path: &ZPath, members: &[Member], own: u64, addr: &
     Some(ZnodeOp::SetData { path: path.clone(), data, version: node.stat().version })
 }
 
-/// A line for each member in the form of ZooKeeper's dynamic configuration. The first port is the
-/// peer port, and the address for clients follows the semicolon. A node knows only its own address
-/// for clients; for other members it keeps the present one.
+/// Returns a line for each member, in the form of ZooKeeper's dynamic configuration. The first port
+/// is the peer port; the address for clients follows the semicolon. A node knows only its own
+/// address for clients, and keeps those of other members from `before`.
 ///
-/// The second port has no meaning here. ZooKeeper uses it for elections, and clients of ZooKeeper
-/// 3.9 refuse a line with two equal ports.
+/// The second port is made up. ZooKeeper uses it for elections, and clients of ZooKeeper 3.9 refuse
+/// a line with two equal ports.
 fn lines_of(members: &[Member], own: u64, addr: &str, before: &str) -> String {
     let line = |member: &Member| {
         let Member { id, peer_addr, .. } = member;
@@ -97,8 +99,8 @@ fn lines_of(members: &[Member], own: u64, addr: &str, before: &str) -> String {
     members.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Proposes a write. True if it was applied, or refused because another node was faster. Otherwise
-/// pauses before it returns false.
+/// Proposes a write. True if it was applied, or refused with `faster` because another node wrote
+/// first. Otherwise pauses and returns false.
 async fn propose(replica: &Replica, request: Request, faster: Error) -> bool {
     match replica.propose(request, Instant::now() + PROPOSE_MAX).await {
         Ok(applied) => match applied.reply.err().map(|refusal| refusal.error) {
@@ -117,7 +119,7 @@ async fn propose(replica: &Replica, request: Request, faster: Error) -> bool {
     false
 }
 
-/// A write to a znode that no client may write, in the name of the node.
+/// Makes a write by the node itself, for znodes that no client may write.
 fn kept(op: ZnodeOp) -> Request {
     let keeper = [SUPER, KEEPER].map(|scheme| Identity { scheme: scheme.into(), id: "zlock".into() });
     Request { identities: keeper.into(), ..Request::new(Op::Znode(op)) }

@@ -1,7 +1,7 @@
-//! The table of operations: the numbers, name, needs and answer of each.
+//! The table of the protocol's operations: the numbers, name, needs and answer of each.
 //!
-//! The bytes of a request are defined by its row in `jute/src/request.rs`. Functions that a row
-//! names are in `writes.rs`, `reads.rs` or `watches.rs`.
+//! `jute/src/request.rs` has a row for the bytes of each request. The functions that the rows here
+//! name are in `writes.rs`, `reads.rs` or `watches.rs`.
 
 use jute::{Buffer, PathWatch, Record, Request, SaslToken, error, op};
 use znode::{Op, SessionId};
@@ -12,23 +12,23 @@ use crate::request::slices::Walk;
 use crate::request::watches::{FormerWatches, ReadWatch, WatchRequest};
 use crate::request::writes::{self, Asker, Preparation, Shape, one};
 
-/// Facts that must be known before a request is answered that is no write.
+/// Resources that a request other than a write needs before it can be answered.
 #[derive(Clone, Copy)]
 pub(crate) struct Needs<'a> {
-    /// Room in the outbox that the answer needs.
+    /// Kind of room in the outbox that the answer needs.
     pub(crate) room: Room,
-    /// The walk over the state that the request takes; `None` if it is short.
+    /// Walk over the state that the request takes, which may be long; `None` if it is always short.
     pub(crate) walk: Option<Walk<'a>>,
-    /// The request's effect on watches; `None` if it has none. Such a request is executed only at
-    /// its turn.
+    /// Effect of the request on watches; `None` if it has none. A request with such an effect is
+    /// executed when all requests before it are answered.
     pub(crate) watches: Option<WatchRequest<'a>>,
 }
 
 impl<'a> Needs<'a> {
-    /// Needs of a request whose answer has at most a few hundred bytes, and that has nothing to do
-    /// with watches.
+    /// Needs of a request whose answer has at most a few hundred bytes, without a walk and without
+    /// effect on watches.
     const SHORT: Needs<'a> = Needs { room: Room::Short, walk: None, watches: None };
-    /// Needs of a request with any other answer.
+    /// Needs of a request whose answer may be long, without a walk and without effect on watches.
     const LONG: Needs<'a> = Needs { room: Room::Read, ..Needs::SHORT };
 
     fn walks(self, walk: Walk<'a>) -> Needs<'a> {
@@ -45,7 +45,7 @@ impl<'a> Needs<'a> {
     }
 }
 
-/// Makes the functions that have an arm for each operation.
+/// Generates the functions that have a match arm for each operation.
 macro_rules! operations {
     (
         writes($asker:ident) {
@@ -69,8 +69,8 @@ macro_rules! operations {
             matches!(op, $($(op::$write)|+)|*)
         }
 
-        /// Makes the operation that a request asks of the state machine; `None` if the request is
-        /// no write.
+        /// Makes the operation of the state machine for a request; `None` if the request is no
+        /// write.
         pub(crate) fn prepare(request: &Request, $asker: Asker<'_>) -> Option<Preparation> {
             match request {
                 $($write_request => Some($prepared),)*
@@ -78,7 +78,7 @@ macro_rules! operations {
             }
         }
 
-        /// The needs of a request that is no write.
+        /// Returns the needs of a request that is no write.
         #[allow(unused_variables, reason = "a row names what either of its columns needs")]
         pub(crate) fn needs(request: &Request) -> Needs<'_> {
             match request {
@@ -88,8 +88,8 @@ macro_rules! operations {
             }
         }
 
-        /// Answers a read without a watch, and requests that this door refuses. `bytes_max` bounds
-        /// answers that have no other bound.
+        /// Answers a read without a watch, or refuses an operation that this server does not
+        /// support. `bytes_max` bounds answers to multiRead, which have no other bound.
         pub(crate) fn answer(
             request: &Request,
             $reader: Reader<'_>,
@@ -138,14 +138,15 @@ operations! {
         // A check outside of a multi is not supported.
         CHECK, "CHEC", Request::Check(_) => Needs::LONG;
         RECONFIG, "RECO", Request::Reconfig(_) => Needs::SHORT, Err(error::RECONFIG_DISABLED);
-        // As a server without SASL: an empty token.
+        // The answer of a ZooKeeper server without SASL: an empty token.
         SASL, "NA", Request::Sasl(_) => Needs::SHORT, Ok(SaslToken { token: Buffer(None) }.to_bytes());
         ADD_WATCH, "ADDW", Request::AddWatch(add) => Needs::SHORT.has(WatchRequest::Add(add));
         CHECK_WATCHES, "CHKW", Request::CheckWatches(which) => Needs::SHORT.has(WatchRequest::Check(which));
         REMOVE_WATCHES, "REMW", Request::RemoveWatches(which) => Needs::SHORT.has(WatchRequest::Remove(which));
         SET_WATCHES, "SETW", Request::SetWatches(set) => back(set.into());
         SET_WATCHES2, "STW2", Request::SetWatches2(set) => back(set.into());
-        // Answered ahead of all others, or by the leader.
+        // Pings and auth packets are answered ahead of other requests, and syncs by asking the
+        // leader, so none has an answer here.
         PING, "PING", Request::Ping => Needs::SHORT;
         AUTH, "NA", Request::Auth(_) => Needs::SHORT;
         SYNC, "SYNC", Request::Sync(_) => Needs::SHORT;

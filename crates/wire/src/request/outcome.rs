@@ -1,19 +1,21 @@
-//! Outcomes of requests that had to wait.
+//! Outcomes of requests that could not be answered at once.
 
 use znode::Zxid;
 
-/// The outcome of a request that had to wait.
+/// Outcome of a request that could not be answered at once.
 pub(crate) enum Outcome {
-    /// A body, or an error code. The zxid is the answer's; `None` for that of the answer before.
+    /// A body, or an error code. The zxid is for the answer's header; `None` stands for the zxid of
+    /// the answer before.
     Answer(Option<Zxid>, Result<Vec<u8>, i32>),
-    /// As `Answer`, but the connection ends after it.
+    /// The same as `Answer`, and the connection ends after it.
     Last(Option<Zxid>, Result<Vec<u8>, i32>),
-    /// No answer: the connection ends, and the client learns the outcome elsewhere.
+    /// No answer: the connection ends, and the client must find out after reconnecting what
+    /// happened. The text is the reason, for the log.
     Cut(&'static str),
 }
 
 impl Outcome {
-    /// Makes this the last answer of its connection.
+    /// Turns `Answer` into `Last`, so that the connection ends after the answer.
     pub(crate) fn last(self) -> Outcome {
         match self {
             Outcome::Answer(at, body) => Outcome::Last(at, body),

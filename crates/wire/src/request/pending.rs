@@ -17,53 +17,56 @@ use crate::client::outbox::Room;
 use crate::request::operations::needs;
 use crate::request::outcome::Outcome;
 
-/// Requests that wait for those before them.
+/// Requests of one connection that wait for their answers. They are answered in the order in which
+/// they came.
 #[derive(Default)]
 pub(crate) struct PendingRequests<'a> {
     queue: FuturesOrdered<BoxFuture<'a, DueRequest>>,
-    /// Requests whose turn has come. The first of them waits until the client has taken answers.
-    /// The ones in `queue` go on meanwhile, because writes must not keep their places from other
-    /// clients when one client does not read.
+    /// Requests that have what they waited for. The first one may still wait for room, until the
+    /// client reads its answers. Requests in `queue` go on meanwhile: a client that does not read
+    /// must not keep places for writes from other clients.
     due: VecDeque<DueRequest>,
-    /// The long read whose turn it is. Requests after it are answered later, and no write after it
-    /// is proposed meanwhile.
+    /// The long read that is being answered. Requests after it are answered later, and no write
+    /// after it is proposed meanwhile.
     reading: Option<BoxFuture<'a, Option<End>>>,
-    /// Work since the connection's turn began: 1 for a request, and 1 for each [`REQUEST_BYTES`] of
-    /// answers.
+    /// Work since the connection's turn on the thread began: 1 for a request, and 1 for each
+    /// [`REQUEST_BYTES`] of answers.
     spent: usize,
     bytes: usize,
-    /// Number of waiting syncs and of requests that are executed only at their turn. No write after
-    /// them is proposed before that.
+    /// Number of waiting syncs and of other requests that must not see later writes of the client.
+    /// No later write is proposed until they are answered.
     barriers: usize,
 }
 
-/// Work after which other connections get their turn: as many requests take about 200 us.
+/// Work after which other connections get their turn on the thread: this number of requests takes
+/// about 200 us.
 const TURN: usize = 200;
 /// Bytes of answers that take about as long as a request.
 const REQUEST_BYTES: usize = 512;
 
 impl<'a> PendingRequests<'a> {
-    /// Counts a request that was taken, or an answer of `bytes` bytes.
+    /// Counts the work of a request, or of an answer, of `bytes` bytes.
     pub(crate) fn spend(&mut self, bytes: usize) {
         self.spent += 1 + bytes / REQUEST_BYTES;
     }
 
-    /// Tells whether other connections should get their turn.
+    /// Tells whether other connections should get their turn on the thread.
     pub(crate) fn is_spent(&self) -> bool {
         self.spent >= TURN
     }
 
-    /// Begins a turn of this connection.
+    /// Begins a new turn of this connection on the thread.
     pub(crate) fn begin_turn(&mut self) {
         self.spent = 0;
     }
 
-    /// Begins a long read, which the future answers.
+    /// Begins a long read. The future answers it, and resolves to the connection's end if the read
+    /// causes it.
     pub(crate) fn read(&mut self, reading: BoxFuture<'a, Option<End>>) {
         self.reading = Some(reading);
     }
 
-    /// Tells whether a long read is under way.
+    /// Tells whether a long read is in progress.
     pub(crate) fn reads(&self) -> bool {
         self.reading.is_some()
     }
@@ -75,7 +78,8 @@ impl<'a> PendingRequests<'a> {
     }
 
     /// Waits until the next request has what it needs, or the long read is answered. Returns the
-    /// end of the connection if the long read brings it. May be called only if [`Pending::waits`].
+    /// end of the connection if the long read causes it. May be called only if
+    /// [`PendingRequests::waits`] is true.
     pub(crate) async fn go_on(&mut self) -> Option<End> {
         let PendingRequests { queue, due, reading, .. } = self;
         let read = async {
@@ -86,8 +90,8 @@ impl<'a> PendingRequests<'a> {
         };
         tokio::select! {
             biased;
-            // Not constrained by tokio's budget: a write that had to yield here could be overtaken
-            // by those after it, and be refused for that.
+            // tokio's budget must not make a write yield here, because later writes could overtake
+            // it, and it would be refused.
             Some(next) = unconstrained(queue.next()) => {
                 due.push_back(next);
                 None
@@ -99,18 +103,19 @@ impl<'a> PendingRequests<'a> {
         }
     }
 
-    /// Tells whether a request does not have what it needs yet, or a long read is under way.
+    /// Tells whether a request still waits for what it needs, or a long read is in progress.
     pub(crate) fn waits(&self) -> bool {
         !self.queue.is_empty() || self.reads()
     }
 
-    /// The room that the next request to answer needs; `None` if its turn has not come, or it needs
-    /// none.
+    /// Returns the room that the next request to answer needs; `None` if it needs none, or there is
+    /// no request to answer.
     pub(crate) fn wanted(&self) -> Option<Room> {
         if self.reads() { None } else { self.due.front()?.resolution.wanted() }
     }
 
-    /// Takes the next request to answer, if its turn has come and there is room for the answer.
+    /// Takes the next request to answer, if it has what it waited for and there is room for its
+    /// answer.
     pub(crate) fn take_due(&mut self, has_room: impl FnOnce(Room) -> bool) -> Option<DueRequest> {
         if self.reads() || self.wanted().is_some_and(|wanted| !has_room(wanted)) {
             return None;
@@ -139,7 +144,7 @@ impl<'a> PendingRequests<'a> {
     }
 }
 
-/// A request that has what it waited for, or waited for nothing.
+/// A request that can be answered when the requests before it are answered.
 pub(crate) struct DueRequest {
     pub(crate) xid: i32,
     pub(crate) bytes: usize,
@@ -148,19 +153,19 @@ pub(crate) struct DueRequest {
     pub(crate) resolution: Resolution,
 }
 
-/// The way in which a due request is answered.
+/// Way to answer a due request.
 pub(crate) enum Resolution {
     /// The answer is known.
     Done(Outcome),
-    /// The request is to be answered now, at its turn.
+    /// The request is answered from the present state, when the requests before it are answered.
     Now(Box<Request>),
-    /// The request is to be answered from this state, which has all of the client's writes up to
-    /// the turn with this number.
+    /// The request is answered from this state, which has the client's writes up to the one with
+    /// this number.
     Then(Box<Request>, Arc<State>, u64),
 }
 
 impl Resolution {
-    /// The room in the outbox that the request needs; `None` if its answer is known.
+    /// Returns the room in the outbox that the request needs; `None` if its answer is known.
     pub(crate) fn wanted(&self) -> Option<Room> {
         match self {
             Resolution::Done(_) => None,

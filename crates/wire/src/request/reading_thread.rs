@@ -1,4 +1,4 @@
-//! The thread for reads that take long. The reads take turns, one slice each.
+//! Thread for reads that take long.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -12,21 +12,22 @@ use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use crate::client::end::End;
 use crate::request::slices::{LongRead, Sink};
 
-/// Most long reads at a time that are measured or written. Each keeps a state in memory. Further
-/// ones wait for a place without a state, except those that were given one.
+/// Most long reads that are executed at the same time, because each keeps a state in memory.
+/// Further reads wait for a place without a state, except those that must be answered from an older
+/// state.
 const READS_MAX: usize = 64;
-/// Most long reads of one address at a time.
+/// Most long reads of one address at the same time.
 const READS_OF_ADDRESS_MAX: u32 = 16;
 
-/// The thread for long reads, and the places on it. Every connection has at most one read there;
-/// the reads take turns, one slice each.
+/// Thread for long reads, and the bounds on their number. Every connection has at most one long
+/// read. The reads take turns, each with one slice of its work.
 pub(crate) struct LongReads {
     places: Semaphore,
     windows: Arc<Windows>,
     jobs: Sender<Job>,
 }
 
-/// A place on the thread. Dropping it frees the place.
+/// Place of a long read on the thread. Dropping it frees the place.
 pub(crate) struct Seat<'a> {
     _of_all: SemaphorePermit<'a>,
     _of_address: Pass,
@@ -43,20 +44,20 @@ impl LongReads {
     /// When no thread can be started.
     pub(crate) fn start() -> std::io::Result<LongReads> {
         let (jobs, all) = channel();
-        // The thread ends when the door is dropped.
+        // The thread ends when the [`LongReads`] are dropped.
         std::thread::Builder::new().name("zookeeper-reads".into()).spawn(move || take_turns(&all))?;
         Ok(LongReads { places: Semaphore::new(READS_MAX), windows: Windows::new(READS_OF_ADDRESS_MAX), jobs })
     }
 
-    /// Waits for a place on the thread, first in the line of the client's address, then in that of
-    /// all.
+    /// Waits for a place on the thread, first within the bound of the client's address, then within
+    /// the bound of all.
     pub(crate) async fn enter(&self, source: Option<IpAddr>) -> Result<Seat<'_>, NoReadingThread> {
         let of_address = self.windows.enter(source, 1).await;
         let of_all = self.places.acquire().await.map_err(|_| NoReadingThread)?;
         Ok(Seat { _of_all: of_all, _of_address: of_address })
     }
 
-    /// Runs a read to its end, into `sink`. `None` if the thread has ended.
+    /// Executes a read completely, into `sink`. `None` if the thread has ended.
     pub(crate) async fn run(&self, read: LongRead, sink: Sink) -> Option<(LongRead, Result<Sink, i32>)> {
         let (done, ended) = oneshot::channel();
         self.jobs.send(Job { read, sink, done }).ok()?;
@@ -81,7 +82,7 @@ fn take_turns(all: &Receiver<Job>) {
     }
 }
 
-/// The error of a long read whose thread is gone: the door closes.
+/// Error of a long read whose thread has ended, because the server stops.
 pub(crate) struct NoReadingThread;
 
 impl From<NoReadingThread> for End {

@@ -1,4 +1,4 @@
-//! Reads without a watch, and parts of all answers. Pure.
+//! Reads without a watch, as pure functions of a state. Also the parts that several answers share.
 
 use jute::{
     AclStat, Buffer, DataStat, MultiOp, MultiResult, Names, NamesStat, Number, Record, Stat as WireStat,
@@ -8,7 +8,7 @@ use znode::{ADMIN, Identity, READ, SessionId, State, ZPath, Znode};
 
 use crate::client::auth;
 
-/// The state that a client reads, and the client's identities.
+/// State from which a client reads, and the client's identities.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'a> {
     pub(crate) state: &'a State,
@@ -16,12 +16,13 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A znode that the client may read. A malformed path is answered as a missing znode.
+    /// Returns a znode if the client may read it. A malformed path is answered like a missing
+    /// znode.
     pub(crate) fn readable(self, path: &str) -> Result<&'a Znode, i32> {
         self.permitted(path, READ).map(|(_, node)| node)
     }
 
-    /// A znode and its path, for a client with one of the permissions.
+    /// Returns a znode and its path, if the client has one of the permissions.
     fn permitted(self, path: &str, perms: u32) -> Result<(ZPath, &'a Znode), i32> {
         let path = ZPath::parse(path).map_err(|_| error::NO_NODE)?;
         let node = self.state.node(&path).ok_or(error::NO_NODE)?;
@@ -59,7 +60,7 @@ impl<'a> Reader<'a> {
         Ok(Number { number }.to_bytes())
     }
 
-    /// The session's ephemeral znodes whose paths begin with a prefix.
+    /// Lists the session's ephemeral znodes whose paths begin with `prefix`.
     pub(crate) fn ephemerals(self, session: SessionId, prefix: &str) -> Vec<u8> {
         let all = self.state.session(session).into_iter().flat_map(|session| session.ephemerals());
         let names = all.map(ZPath::as_str).filter(|path| path.starts_with(prefix)).map(String::from).collect();
@@ -70,8 +71,8 @@ impl<'a> Reader<'a> {
         WhoAmIResponse { clients: auth::who(self.identities) }.to_bytes()
     }
 
-    /// Answers several reads of one state, each with its own result. The whole is refused if the
-    /// answer would be longer than `bytes_max`, because a short request can ask for many GiB.
+    /// Answers several reads from one state, each with its own result. Refuses all if the answer
+    /// would be longer than `bytes_max`, because a short request can ask for many GiB.
     pub(crate) fn multi(self, ops: &[MultiOp], bytes_max: usize) -> Result<Vec<u8>, i32> {
         let one = |op: &MultiOp| match op {
             MultiOp::GetData(which) => self.readable(&which.path).map(|node| MultiResult::Data(data_stat(node))),
@@ -101,13 +102,13 @@ fn data_stat(node: &Znode) -> DataStat {
     DataStat { data: Buffer::from(&**node.data()), stat: stat_of(node) }
 }
 
-/// Facts about a znode, as a client is sent them.
+/// Returns the stat of a znode in the form that clients get.
 pub(crate) fn stat_of(node: &Znode) -> WireStat {
     wire_stat(&node.stat())
 }
 
-/// Facts as a client is sent them. The owner that containers and TTL znodes have internally is left
-/// out (DataNode.getClientEphemeralOwner).
+/// Converts a stat to the form that clients get. The marks that containers and TTL znodes have in
+/// `ephemeral_owner` are replaced by 0, as DataNode.getClientEphemeralOwner does.
 pub(crate) fn wire_stat(stat: &znode::Stat) -> WireStat {
     let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let small = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);

@@ -1,4 +1,4 @@
-//! Long reads, executed in slices. Pure.
+//! Long reads, executed in slices, as pure functions of a state.
 
 use std::sync::Arc;
 
@@ -7,14 +7,15 @@ use znode::{Identity, SessionId, State, ZPath, Znode};
 
 use crate::request::reads::{Reader, stat_of};
 
-/// Number of names, or of work that takes as long, in a slice. A read with more is long.
+/// Work of one slice, in names: one unit is the work of listing one name. A read with more work is
+/// long.
 pub(crate) const SLICE: usize = 1_000;
-/// Number of names that take as long as an operation of a multiRead.
+/// Work of one operation of a multiRead, in names.
 const OP: usize = 4;
-/// Bytes of data that take as long to copy as a name.
+/// Bytes of data whose copying takes as long as listing one name.
 const NAME_BYTES: usize = 256;
 
-/// The part of a read that may be long.
+/// Part of a request that may take long.
 #[derive(Clone, Copy)]
 pub(crate) enum Walk<'a> {
     /// A walk over the names of a znode's children.
@@ -23,7 +24,7 @@ pub(crate) enum Walk<'a> {
     Ephemerals { prefix: &'a str },
     /// The operations of a multiRead.
     Reads(&'a [MultiOp]),
-    /// The number of watches that setWatches sets again. They are not read in slices.
+    /// The watches that setWatches sets again, by their number. They are not read in slices.
     Watches(usize),
 }
 
@@ -35,7 +36,7 @@ pub(crate) enum Walk<'a> {
 /// | getEphemerals | ephemerals of the session, whether they have the prefix or not |
 /// | multiRead | four for each operation, and children of the znodes that it lists |
 /// | setWatches, setWatches2 | paths |
-/// | exists, getData, getACL, getAllChildrenNumber, whoAmI and the rest | never: there is a bound on what each of them touches |
+/// | all others, such as exists, getData, getACL and whoAmI | never: their work has a bound |
 pub(crate) fn is_long(state: &State, session: SessionId, walk: Option<Walk<'_>>) -> bool {
     let children = |path: &str| {
         let node = ZPath::parse(path).ok().and_then(|path| state.node(&path));
@@ -54,7 +55,8 @@ pub(crate) fn is_long(state: &State, session: SessionId, walk: Option<Walk<'_>>)
     names > SLICE
 }
 
-/// A read in slices. The first walk measures the answer, the second one writes it, from one state.
+/// A read that is executed in slices. The first walk over the state measures the answer; the second
+/// one writes it, from the same state.
 pub(crate) struct LongRead {
     state: Arc<State>,
     identities: Arc<Vec<Identity>>,
@@ -66,7 +68,7 @@ pub(crate) struct LongRead {
     list: Option<PartialList>,
 }
 
-/// A part of a read. The parts are read one after the other.
+/// A part of a read. The parts are executed one after the other.
 enum Piece {
     Children { path: String, with_stat: bool },
     Ephemerals { prefix: String },
@@ -74,25 +76,25 @@ enum Piece {
     Unknown,
 }
 
-/// A list that has been read in part.
+/// A list of which a part has been read.
 struct PartialList {
     /// Position in the answer at which the list's length is to be written.
     at: usize,
     names: i32,
     after: Option<Box<str>>,
-    /// The record that follows the list; `None` for none.
+    /// Stat that follows the list in the answer; `None` for none.
     stat: Option<jute::Stat>,
 }
 
-/// The destination of an answer.
+/// Destination of an answer.
 pub(crate) enum Sink {
-    /// No destination: the answer is only measured, and has this length so far.
+    /// No destination: the answer is only measured. This is its length in bytes so far.
     Measure(usize),
-    /// The bytes to which the answer is appended.
+    /// Buffer to which the answer is appended.
     Write(Vec<u8>),
 }
 
-/// The result of a slice.
+/// Result of executing one slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slice {
     /// Work done, in names.
@@ -102,8 +104,8 @@ pub(crate) struct Slice {
 }
 
 impl LongRead {
-    /// A long read. `bytes_max` bounds the answer when it is measured. A walk over watches is
-    /// refused, because it is no read.
+    /// Makes a long read. `bytes_max` bounds the answer when it is measured. A walk over watches is
+    /// refused with an error code, because it is no read.
     pub(crate) fn new(
         state: Arc<State>,
         identities: Arc<Vec<Identity>>,
@@ -129,10 +131,10 @@ impl LongRead {
         LongRead { state, identities, session, pieces, is_multi, bytes_max, next: 0, list: None }
     }
 
-    /// Executes one slice. After the last slice the next call begins from the start.
+    /// Executes one slice. After the last slice, the next call starts from the beginning.
     ///
     /// # Errors
-    /// The error code of the answer, which then has no body.
+    /// The error code for the answer.
     pub(crate) fn step(&mut self, sink: &mut Sink) -> Result<Slice, i32> {
         let mut visited = 0;
         while visited < SLICE {
@@ -156,7 +158,7 @@ impl LongRead {
         Ok(Slice { visited, is_last: false })
     }
 
-    /// Begins the next part. Returns the work done, in names.
+    /// Begins the next part of the read. Returns the work done, in names.
     fn begin(&mut self, sink: &mut Sink) -> Result<usize, i32> {
         let reader = Reader { state: &self.state, identities: &self.identities };
         let piece = &self.pieces[self.next];
@@ -246,7 +248,7 @@ impl LongRead {
 }
 
 impl Sink {
-    /// Number of bytes of the answer so far.
+    /// Returns the length of the answer in bytes so far.
     pub(crate) fn len(&self) -> usize {
         match self {
             Sink::Measure(bytes) => *bytes,
@@ -273,7 +275,7 @@ impl Sink {
         }
     }
 
-    /// Appends a text, as the codec writes it.
+    /// Appends a text in the protocol's encoding.
     fn name(&mut self, name: &str) {
         if let Sink::Write(bytes) = self {
             length(name.len()).write(bytes);
@@ -422,7 +424,7 @@ mod tests {
         let many = || PathWatch { path: "/many".into(), watch: true };
         assert!(is_long(&Request::GetChildren(many())) && is_long(&Request::GetChildren2(many())));
         assert!(!is_long(&Request::GetChildren(PathWatch { path: "/".into(), watch: false })));
-        // No path has the prefix, but each is compared with it.
+        // The walk is long although no path has the prefix, because each path is compared with it.
         assert!(is_long(&Request::GetEphemerals(PathOnly { path: "/none".into() })));
         assert!(is_long(&Request::MultiRead(vec![MultiOp::GetChildren(many())])));
         assert!(is_long(&Request::MultiRead(vec![MultiOp::GetData(many()); SLICE])));

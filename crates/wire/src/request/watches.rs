@@ -11,7 +11,7 @@ use crate::watch::audience::WatchKind;
 use crate::watch::hub::{Hub, Look};
 use crate::watch::watch_table::{TOGETHER, WatchRefusal};
 
-/// The effect of a request on watches.
+/// Effect of a request on watches.
 #[derive(Clone, Copy)]
 pub(crate) enum WatchRequest<'a> {
     /// A read that sets a watch.
@@ -22,11 +22,11 @@ pub(crate) enum WatchRequest<'a> {
     Check(&'a PathWatcher),
     /// A request that removes watches.
     Remove(&'a PathWatcher),
-    /// A request that sets the watches of a former connection again.
+    /// A request that sets the watches of the client's former connection again.
     Back(FormerWatches<'a>),
 }
 
-/// The watch that a read sets.
+/// Kind of read that sets a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadWatch {
     Exists,
@@ -34,7 +34,7 @@ pub(crate) enum ReadWatch {
     Children,
 }
 
-/// The watches of a former connection, as the client lists them.
+/// Watches of the client's former connection, as setWatches lists them.
 #[derive(Clone, Copy)]
 pub(crate) struct FormerWatches<'a> {
     relative_zxid: i64,
@@ -42,7 +42,7 @@ pub(crate) struct FormerWatches<'a> {
 }
 
 impl FormerWatches<'_> {
-    /// Number of watches.
+    /// Returns the number of watches.
     pub(crate) fn count(&self) -> usize {
         self.lists.iter().map(|(_, paths)| paths.len()).sum()
     }
@@ -74,31 +74,31 @@ impl<'a> From<&'a SetWatches2> for FormerWatches<'a> {
     }
 }
 
-/// The zxid and the body of an answer to a request about watches.
+/// Zxid of an answer to a request about watches, and its body or error code.
 pub(crate) type WatchAnswer = (Zxid, Result<Vec<u8>, i32>);
 
-/// The outcome of bringing a client's watches back.
+/// Outcome of setting the watches of a former connection again.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ComebackOutcome {
-    /// The watches are set, and events that they missed were sent. The zxid is that of the answer.
+    /// The watches are set, and the events that they missed were sent. The zxid is for the answer.
     Back(Zxid),
     /// Not all watches are set, because there is no room for them.
     TooMany(WatchRefusal),
 }
 
 /// Sets the watch of a read, if the client may read the znode. Returns the state for the read, and
-/// an error if the watch has no room. Events are held in the outbox until it is released with the
-/// answer.
+/// an error code if there is no room for the watch. Later events are held back in the outbox until
+/// the answer.
 pub(crate) fn look(hub: &Hub, client: &Client, what: ReadWatch, which: &PathWatch) -> (Arc<State>, Result<(), i32>) {
     let identities = client.identities();
     let (state, set) = hub.look(client, |look| {
-        // A path at which no znode can be needs no watch.
+        // A path that no znode can have needs no watch.
         let path = ZPath::parse(&which.path).ok().filter(|path| !is_too_long(path, look));
         let Some(path) = path else { return (look.state().clone(), Ok(())) };
         let node = look.state().node(&path);
         let readable = node.is_some_and(|node| look.state().may(&path, node, znode::READ, &identities));
         let set = match what {
-            // The watch is also set where no znode is, and waits for its creation.
+            // `exists` also watches a missing znode, for its creation.
             ReadWatch::Exists => look.set(WatchKind::Data, &path),
             ReadWatch::Data if readable => look.set(WatchKind::Data, &path),
             ReadWatch::Children if readable => look.set(WatchKind::Child, &path),
@@ -109,13 +109,13 @@ pub(crate) fn look(hub: &Hub, client: &Client, what: ReadWatch, which: &PathWatc
     (state, set.map_err(|refusal| hub.refuse(client, refusal)))
 }
 
-/// Tells whether a path is too long for a znode. No watch is set on such a path, so that the memory
-/// for it has a bound.
+/// Tells whether a path is too long for a znode. No watch is set on such a path, which bounds the
+/// memory for paths.
 fn is_too_long(path: &ZPath, look: &Look<'_>) -> bool {
     path.as_str().len() > look.state().limits().path_bytes_max as usize
 }
 
-/// Answers addWatch. Events are held in the outbox until the answer.
+/// Answers addWatch. Later events are held back in the outbox until the answer.
 pub(crate) fn add(hub: &Hub, client: &Client, add: &AddWatchRequest) -> WatchAnswer {
     let (zxid, set) = hub.look(client, |look| {
         let kind = match add.mode {
@@ -130,7 +130,8 @@ pub(crate) fn add(hub: &Hub, client: &Client, add: &AddWatchRequest) -> WatchAns
     (zxid, set.map(|()| Number { number: 0 }.to_bytes()))
 }
 
-/// Answers checkWatches and removeWatches. Events are held in the outbox until the answer.
+/// Answers checkWatches and removeWatches. Later events are held back in the outbox until the
+/// answer.
 pub(crate) fn check(hub: &Hub, client: &Client, which: &PathWatcher, remove: bool) -> WatchAnswer {
     let kinds: &[WatchKind] = match which.kind {
         watcher::CHILDREN => &[WatchKind::Child],
@@ -154,9 +155,9 @@ pub(crate) fn check(hub: &Hub, client: &Client, which: &PathWatcher, remove: boo
     })
 }
 
-/// Sets the watches of a former connection again, and sends the events that they missed: before the
-/// answer, in the order of ZooKeeper's DataTree.setWatches. Later events are held in the outbox
-/// until the answer.
+/// Sets the watches of a former connection again. Sends the events that they missed before the
+/// answer, in the order of ZooKeeper's DataTree.setWatches. Later events are held back in the
+/// outbox until the answer.
 pub(crate) fn bring_back(hub: &Hub, client: &Client, former: FormerWatches<'_>) -> ComebackOutcome {
     let mut comeback = Comeback::new(former);
     loop {
@@ -167,7 +168,7 @@ pub(crate) fn bring_back(hub: &Hub, client: &Client, former: FormerWatches<'_>) 
     }
 }
 
-/// The list of a former connection's watches in which a watch stands.
+/// List of the setWatches request in which a watch was.
 #[derive(Clone, Copy)]
 enum WatchList {
     Data,
@@ -177,17 +178,17 @@ enum WatchList {
     Recursive,
 }
 
-/// The watches of a former connection while they are set again, in steps.
+/// Watches of a former connection that are being set again, in steps.
 ///
-/// Each step looks at a newer state than the one before. Events for watches of earlier steps are
-/// held back until after the answer; events that the other watches missed before their own step are
-/// sent before it. So if more than [`TOGETHER`] watches are set, a change during the steps may be
-/// sent before an earlier one, but never after an answer that shows it.
+/// Each step uses a newer state than the one before. Events for watches of earlier steps are held
+/// back until after the answer. Events that the watches of a step missed before that step are sent
+/// before the answer. So with more than [`TOGETHER`] watches, a change during the steps may be sent
+/// before an earlier change, but no change is sent after an answer that shows it.
 pub(crate) struct Comeback<'a> {
     seen: Zxid,
-    /// The zxid of the first step, which the answer names. Changes during the steps are sent after
-    /// the answer. If the connection ends before that, the client's next connection finds that they
-    /// were missed.
+    /// Zxid of the first step, which becomes the answer's zxid; `None` before. Changes during the
+    /// steps have higher zxids. If the connection ends before they are sent, the client's next
+    /// setWatches finds them.
     since: Option<Zxid>,
     left: Peekable<Box<dyn Iterator<Item = (WatchList, &'a str)> + Send + 'a>>,
 }
@@ -201,7 +202,7 @@ impl<'a> Comeback<'a> {
         Comeback { seen, since: None, left: left.peekable() }
     }
 
-    /// Sets some watches. Returns the result after the last ones; `None` before.
+    /// Sets up to [`TOGETHER`] watches. Returns the outcome after the last ones; `None` before.
     pub(crate) fn step(&mut self, hub: &Hub, client: &Client) -> Option<ComebackOutcome> {
         hub.look(client, |look| {
             let since = *self.since.get_or_insert_with(|| look.state().last_zxid());

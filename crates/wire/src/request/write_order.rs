@@ -1,11 +1,12 @@
-//! Writes that came too early in the log, and wait for those before them.
+//! Order of the writes of one connection. A write that reached the log before an earlier one is
+//! refused, and waits here for its turn.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
 use tokio::sync::oneshot;
 
-/// The write turns of one connection.
+/// Turns (numbers) of one connection's writes.
 #[derive(Default)]
 pub(crate) struct WriteOrder {
     turns: Mutex<Turns>,
@@ -13,14 +14,15 @@ pub(crate) struct WriteOrder {
 
 #[derive(Default)]
 struct Turns {
-    /// The last turn that is over. All turns before it are over, too.
+    /// Highest turn up to which all writes were applied or refused.
     done: u64,
     early: BTreeMap<u64, oneshot::Sender<()>>,
 }
 
 impl WriteOrder {
-    /// Notes that a turn is over. The writes with the next turns, up to the first gap, are woken at
-    /// once and in order, so that they are proposed together.
+    /// Notes that the write with this turn was applied or refused. The waiting writes with the next
+    /// turns, up to the first gap, are woken at once and in order, so that they are proposed
+    /// together.
     pub(crate) fn done(&self, turn: u64) {
         let mut turns = self.lock();
         turns.done = turns.done.max(turn);
@@ -32,7 +34,8 @@ impl WriteOrder {
         }
     }
 
-    /// Waits until all turns before this one are over, or about to be proposed.
+    /// Waits until all writes with earlier turns are applied or refused, or about to be proposed
+    /// again.
     pub(crate) async fn wait_for(&self, turn: u64) {
         let woken = {
             let mut turns = self.lock();
@@ -43,7 +46,7 @@ impl WriteOrder {
             turns.early.insert(turn, wake);
             woken
         };
-        // The sender is dropped only with the connection.
+        // The sender is dropped only with the whole connection, so an error needs no handling.
         let _ = woken.await;
     }
 

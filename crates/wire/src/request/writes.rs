@@ -1,4 +1,5 @@
-//! Writes: requests as operations of the state machine, and its replies as answers. Pure.
+//! Conversion of write requests to operations of the state machine, and of its replies to answers,
+//! as pure functions.
 
 use jute::{
     Acl, CreateRequest, CreateTtlRequest, MultiOp, MultiResult, PathOnly, PathStat, PathVersion, Record, SetAclRequest,
@@ -10,32 +11,32 @@ use crate::client::auth::fixed_acl;
 use crate::client::codes::{RefusalReply, reply_to};
 use crate::request::reads::wire_stat;
 
-/// The shape of the answer to a write.
+/// Form of the answer to a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// No body.
     Nothing,
     /// The path of the created znode.
     Path,
-    /// The path and the facts of the created znode.
+    /// The path and the stat of the created znode.
     PathStat,
-    /// The facts of the changed znode.
+    /// The stat of the changed znode.
     Stat,
-    /// A result for each operation, given by the operations' numbers.
+    /// A result for each operation of a multi. The numbers are the operations' codes.
     Multi(Vec<i32>),
 }
 
-/// The refusal of a write before it is proposed.
+/// Refusal of a write before it is proposed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EarlyRefusal {
-    /// An error code in the header.
+    /// An error code in the answer's header.
     Code(i32),
     /// The encoded results of a multi.
     Results(Vec<u8>),
 }
 
 impl EarlyRefusal {
-    /// The body of the answer, or the error code.
+    /// Returns the body of the answer, or the error code.
     pub(crate) fn answer(self) -> Result<Vec<u8>, i32> {
         match self {
             EarlyRefusal::Code(code) => Err(code),
@@ -44,8 +45,8 @@ impl EarlyRefusal {
     }
 }
 
-/// The client that asks for a write, and the limits of the state. The state machine enforces the
-/// limits; here they keep a small packet from growing into a large operation.
+/// Client that sends a write, and the limits of the state. The state machine enforces the limits.
+/// They are checked here, too, to keep a short packet from becoming a large operation.
 #[derive(Clone, Copy)]
 pub(crate) struct Asker<'a> {
     pub(crate) session: SessionId,
@@ -59,17 +60,17 @@ impl Asker<'_> {
     }
 }
 
-/// The operation for the state machine with the shape of its answer; or the answer, if the write is
+/// Operation of the state machine with the form of its answer; or the answer if the write is
 /// refused at once.
 pub(crate) type Preparation = Result<(Op, Shape), EarlyRefusal>;
 
-/// Prepares a write of one znode, or its refusal.
+/// Makes the [`Preparation`] of a write of one znode.
 pub(crate) fn one(op: Result<ZnodeOp, i32>, shape: Shape) -> Preparation {
     op.map(|op| (Op::Znode(op), shape)).map_err(EarlyRefusal::Code)
 }
 
-/// Bytes of a write's ACLs. `auth` in them has been replaced by all identities of the client, so
-/// they may be many times as long as the packet.
+/// Returns the bytes of a write's ACLs. They may be many times as long as the packet, because each
+/// entry `auth` was replaced by all identities of the client.
 pub(crate) fn acl_bytes(op: &Op) -> usize {
     let of = |acl: &[znode::Acl]| acl.iter().map(|one| size_of_val(one) + one.scheme.len() + one.id.len()).sum();
     let one = |op: &ZnodeOp| if let ZnodeOp::Create(create) = op { of(&create.acl) } else { 0 };
@@ -107,7 +108,7 @@ pub(crate) fn create_ttl(create: &CreateTtlRequest, asker: Asker<'_>) -> Result<
 }
 
 fn new_znode(path: &str, data: Vec<u8>, mode: CreateMode, acl: Option<Vec<znode::Acl>>) -> Result<ZnodeOp, i32> {
-    // The checks are in ZooKeeper's order; those of the state machine come later.
+    // These checks come in ZooKeeper's order, and the state machine's checks after them.
     let (parent, name) = path.rsplit_once('/').ok_or(error::BAD_ARGUMENTS)?;
     let acl = acl.ok_or(error::INVALID_ACL)?;
     let parent = match parent {
@@ -116,7 +117,8 @@ fn new_znode(path: &str, data: Vec<u8>, mode: CreateMode, acl: Option<Vec<znode:
         "/" => return Err(error::BAD_ARGUMENTS),
         parent => self::path(parent)?,
     };
-    // The root exists. A sequential create below the root has an empty name before the digits.
+    // The root exists already. A sequential create at `/` makes a child of the root whose name is
+    // only digits.
     if path == "/" && !mode.is_sequential() {
         return Err(error::NODE_EXISTS);
     }
@@ -160,8 +162,8 @@ fn path(text: &str) -> Result<ZPath, i32> {
     ZPath::parse(text).map_err(|_| error::BAD_ARGUMENTS)
 }
 
-/// The body of the answer to a write, or the way in which its refusal is told. `state` is one in
-/// which the write was applied.
+/// Returns the body of the answer to a write, or the reply to a refusal. The write must be applied
+/// in `state`.
 pub(crate) fn answer(shape: &Shape, applied: &TxnOutcome, state: &State) -> Result<Vec<u8>, RefusalReply> {
     let mut body = Vec::new();
     match (shape, &applied.reply) {
@@ -181,7 +183,7 @@ pub(crate) fn answer(shape: &Shape, applied: &TxnOutcome, state: &State) -> Resu
         }
         (Shape::Stat, Ok(Reply::Set { stat })) => wire_stat(stat).write(&mut body),
         (Shape::Nothing, Ok(_)) => {}
-        // A reply of another kind than the request's must not reach the client as an answer.
+        // A reply that does not fit the request is a bug, and must not reach the client.
         (Shape::Path | Shape::PathStat | Shape::Stat | Shape::Multi(_), Ok(_)) => return Err(RefusalReply::Closed),
     }
     Ok(body)
@@ -201,8 +203,8 @@ fn result(op: i32, reply: &Reply) -> MultiResult {
     }
 }
 
-/// The results of a multi in which one operation failed: no error for those before it, and for
-/// those after it the code for "not executed".
+/// Makes the results of a multi in which one operation failed: OK for the operations before it, and
+/// the code for "not executed" for those after it.
 fn failed_multi(count: usize, failed: usize, code: i32) -> Vec<u8> {
     let result = |at: usize| match at.cmp(&failed) {
         std::cmp::Ordering::Less => MultiResult::Error(error::OK),

@@ -1,4 +1,4 @@
-//! One connection: its client, its door, and the sending of answers.
+//! One connection of a client with a session: its shared state, and the sending of answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -17,12 +17,12 @@ use crate::request::write_order::WriteOrder;
 use crate::session::door::Door;
 use crate::watch::watch_table::WatchRefusal;
 
-/// The connection of one client.
+/// Connection of one client with a session.
 pub(crate) struct Connection {
     pub(crate) door: Arc<Door>,
     pub(crate) client: Arc<Client>,
     pub(crate) write_order: WriteOrder,
-    /// The highest zxid that an answer had. No later answer may have a lower one.
+    /// Highest zxid in an answer so far. Later answers must not have a lower one.
     pub(crate) told: AtomicI64,
 }
 
@@ -32,8 +32,8 @@ impl Connection {
         Connection { door, client, write_order: WriteOrder::default(), told }
     }
 
-    /// Tells whether the outbox has room. If it has none, it first sends what the client takes at
-    /// once.
+    /// Tells whether the outbox has room. If it has none, first sends the bytes that the socket
+    /// takes at once.
     pub(crate) fn has_room_now(&self, room: Room) -> bool {
         let outbox = &self.client.outbox;
         outbox.has_room(room) || {
@@ -60,20 +60,20 @@ impl Connection {
         }
     }
 
-    /// Answers setWatches. If there was no room for the watches, returns the end of the connection.
+    /// Answers setWatches. Returns the end of the connection if there was no room for the watches.
     pub(crate) fn brought_back(&self, xid: i32, brought: &ComebackOutcome) -> Option<End> {
         match brought {
             ComebackOutcome::Back(zxid) => {
                 self.client.outbox.release(self.frame(xid, *zxid, Ok(Vec::new())));
                 None
             }
-            // The client does not look at the answer to setWatches. So only the end of the
-            // connection tells it that its watches are not set.
+            // Clients ignore errors in the answer to setWatches, so only the end of the connection
+            // shows that the watches are not set.
             ComebackOutcome::TooMany(WatchRefusal(cause)) => Some(End::Bound(cause)),
         }
     }
 
-    /// Length in bytes of the longest answer to a multiRead.
+    /// Returns the length in bytes of the longest answer to a multiRead.
     pub(crate) fn multi_read_bytes_max(&self) -> usize {
         self.door.config.packet_bytes_max.min(self.door.unread.answer_bytes_max())
     }
@@ -99,7 +99,7 @@ impl Connection {
         frame
     }
 
-    /// Counts an answer that is sent.
+    /// Counts an answer that was handed to the outbox.
     pub(crate) fn count_sent(&self, bytes: usize, zxid: Zxid, is_ok: bool) {
         for counts in [&self.door.counts, &self.client.counts] {
             counts.sent(bytes, wire_zxid(zxid));
@@ -107,7 +107,8 @@ impl Connection {
         self.count(is_ok);
     }
 
-    /// The zxid for an answer. Sends the client all events up to that zxid first.
+    /// Returns the zxid for an answer's header, after sending the client all events up to that
+    /// zxid.
     pub(crate) fn told(&self, zxid: Zxid) -> i64 {
         self.door.hub.catch_up(&self.client);
         let zxid = wire_zxid(zxid);
@@ -119,7 +120,7 @@ impl Connection {
     }
 }
 
-/// A function that appends the body.
+/// Returns a function that appends the body.
 fn bytes(body: Vec<u8>) -> impl FnOnce(&mut Vec<u8>) {
     move |out| out.extend_from_slice(&body)
 }

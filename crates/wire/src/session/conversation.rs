@@ -1,4 +1,4 @@
-//! The conversation on one connection, from the handshake to its end.
+//! Requests and answers on one connection, from the handshake to its end.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -30,27 +30,28 @@ use crate::request::writes::{self, Asker};
 use crate::session::connection::Connection;
 use crate::session::requests::{propose, sync};
 
-/// Time for writing the rest of the outbox when a connection ends regularly.
+/// Time to write the remaining bytes of the outbox when a connection ends after a last answer.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Bytes written of a long answer after which their memory is freed.
+/// Number of written bytes of a long answer from which their memory is freed before the answer is
+/// complete.
 const FREED_BYTES_MIN: usize = 64 << 10;
 
-/// The membership of a client in the hub, until this is dropped: by the end of its connection, or
-/// with the task of one that gives way.
+/// Membership of a client in the hub. It ends when this is dropped: with the connection, or with
+/// the connection's task if the connection is closed for another one.
 struct HubMembership<'a>(&'a Connection);
 
 impl Drop for HubMembership<'_> {
     fn drop(&mut self) {
         let Connection { door, client, .. } = self.0;
         client.outbox.abort();
-        // The session's timeout counts from the last sign of life, so the leader must be told of
-        // one that it does not know yet.
+        // The session's timeout counts from the client's last sign of life, so the leader is told
+        // of it if it does not know it yet.
         if client.liveness.is_owed() {
             door.replica.touch_soon(client.credential);
         }
         door.counts.given_up(client.counts.look().outstanding);
-        // Without a runtime the process ends, so the watches need not be removed.
+        // Without a runtime the process ends, and the watches need not be removed.
         if door.hub.leave(client)
             && let Ok(runtime) = Handle::try_current()
         {
@@ -64,7 +65,7 @@ impl Drop for HubMembership<'_> {
     }
 }
 
-/// The task that takes and answers requests.
+/// Functions of the task that takes and answers the client's requests.
 impl Connection {
     /// Serves the client until the connection ends.
     pub(crate) async fn serve(&self, reading: ReadHalf, writing: WriteHalf, frames: Frames) {
@@ -93,8 +94,8 @@ impl Connection {
         }
     }
 
-    /// Writes the bytes that the outbox could not send at once. Ends when nothing more comes, or
-    /// the client takes nothing for too long.
+    /// Writes the bytes that the outbox could not send at once. Ends when no more bytes will come,
+    /// or the client reads none for too long.
     async fn write(&self, mut socket: WriteHalf) {
         let patience = Duration::from_millis(self.door.config.write_timeout_ms);
         let outbox = &self.client.outbox;
@@ -106,7 +107,7 @@ impl Connection {
                     Ok(Ok(written)) if written > 0 && outbox.wrote(written) => at += written,
                     _ => return,
                 }
-                // Bytes that are written are not counted any more, so their memory is freed soon.
+                // Written bytes are no longer counted, so their memory is freed soon.
                 if at >= FREED_BYTES_MIN && at > bytes.len() / 4 {
                     bytes.drain(..std::mem::take(&mut at));
                     bytes.shrink_to_fit();
@@ -131,8 +132,8 @@ impl Connection {
         let mut requests = self.door.requests.account(outbox.source()).charge();
         let mut now = Instant::now();
         loop {
-            // Answers of reads can be long, and all reads that wait for a write are due together.
-            // So a turn ends in between.
+            // A turn may end between two answers: answers of reads can be long, and all reads that
+            // wait for the same write become due together.
             while !pending.is_spent()
                 && let Some(due) = pending.take_due(|wanted| outbox.has_room_in_turn(wanted, &claim))
             {
@@ -153,9 +154,10 @@ impl Connection {
                 continue;
             }
             let reads = matches!(wait, WaitCause::More | WaitCause::Pings);
-            // A connection that is not read has whole packets that wait, or an incomplete one
-            // within its own bound. A packet that waits for room among all requests counts as an
-            // incomplete one, and may be closed for another.
+            // A connection that is not read for now has complete packets that wait, or an
+            // incomplete one within its own bound, and is not counted. A packet that waits for room
+            // among all requests is counted like an incomplete one, so its connection may be closed
+            // for others.
             if !half.set(if reads || wait == WaitCause::Bytes { inbox.unread() } else { 0 }) {
                 return NO_ROOM_FOR_A_PACKET;
             }
@@ -164,8 +166,8 @@ impl Connection {
             let wanted = [pending.wanted(), if let WaitCause::Room(room) = wait { Some(room) } else { None }];
             tokio::select! {
                 biased;
-                // The client has sent this before its turn to be read, so it counts as a sign of
-                // life now.
+                // The connection was not read while it waited, so bytes that the client has sent
+                // meanwhile count as a sign of life now.
                 end = pending.go_on(), if waits => {
                     if let Some(end) = end {
                         return end;
@@ -185,14 +187,15 @@ impl Connection {
                         self.client.liveness.heard(now);
                     }
                 },
-                // All work that could be done at once is done, so answers that came due together
-                // are sent together.
+                // This branch is polled when all work that could be done is done, so that answers
+                // which became due together are sent together.
                 () = outbox.send_and_wait() => {}
             }
         }
     }
 
-    /// Takes the packets that have arrived, as far as there is room.
+    /// Takes the packets that have arrived, as far as there is room. Returns what the connection
+    /// waits for next.
     fn take_all<'a>(
         &'a self,
         inbox: &mut Inbox,
@@ -213,9 +216,8 @@ impl Connection {
             }
             let Some(packet) = inbox.peek().map_err(|_| TOO_LONG)? else { return Ok(WaitCause::More) };
             let op = RequestHeader::from_bytes(packet).map(|header| header.op);
-            // A request that is executed at its turn must see the writes before it, and none that
-            // its own client sends after it. So such a write is not even proposed while the request
-            // waits.
+            // A request such as a sync must see the client's earlier writes and no later ones. So a
+            // later write is not proposed until that request is answered.
             if pending.holds_writes_back() && op.is_ok_and(is_write) {
                 let wait = self.take_pings(inbox, pending, requests, now);
                 requests.set(pending.bytes() + inbox.aside_bytes());
@@ -225,8 +227,8 @@ impl Connection {
             if inbox.aside_bytes() == 0 && !requests.has_room_for(pending.bytes() + packet.len()) {
                 return Ok(WaitCause::Bytes);
             }
-            // Before there is room, as a packet that is not whole must not have it. Reads wait for
-            // theirs in their turn.
+            // A read needs only short room here: it waits for room for its answer later, when the
+            // answers before it are sent.
             let room = if op == Ok(op::PING) { Room::Ping } else { Room::Short };
             if !self.has_room_now(room) {
                 return Ok(WaitCause::Room(room));
@@ -313,8 +315,8 @@ impl Connection {
         }
     }
 
-    /// Answers at once if no request is pending and there is room. Otherwise the request joins the
-    /// pending ones.
+    /// Answers a request at once if no request is pending and there is room. Otherwise the request
+    /// joins the pending ones.
     fn in_order<'a>(&'a self, mut due: DueRequest, pending: &mut PendingRequests<'a>) -> Option<End> {
         if pending.is_empty() && due.resolution.wanted().is_none_or(|wanted| self.client.outbox.has_room(wanted)) {
             if let Resolution::Done(Outcome::Answer(at, _)) = &mut due.resolution {
@@ -327,8 +329,8 @@ impl Connection {
         None
     }
 
-    /// Takes the pings that follow a write that is held back, as far as there is room. A client
-    /// that waits for the answer of a read is alive, and must be told so.
+    /// Takes the pings that follow a write that waits for its turn, as far as there is room. A
+    /// client that waits for a long answer must still get answers to its pings.
     pub(crate) fn take_pings(
         &self,
         inbox: &mut Inbox,
@@ -362,9 +364,9 @@ impl Connection {
         }
     }
 
-    /// Answers a request whose turn has come. `place` is the share of the memory for answers that
-    /// the request got with its turn. A long read returns `place`, and asks for a share of the
-    /// right size when the length of its answer is known.
+    /// Answers a request when all requests before it are answered. `place` is memory for the
+    /// answer, if the request had to wait for it. A long read frees `place`, and reserves memory of
+    /// the right size when the length of its answer is known.
     fn resolve<'a>(
         &'a self,
         due: DueRequest,
@@ -388,8 +390,8 @@ impl Connection {
                 return None;
             }
             Resolution::Then(request, state, turn) if is_long(&state, session, needs(&request).walk) => {
-                // A later state may show writes that the client has sent after this read, so the
-                // given state is used if there are any.
+                // If the client has sent writes after this read, the given state is used, because a
+                // later one may show them.
                 let state = (turn != self.client.last_turn()).then_some(state);
                 pending.read(Box::pin(self.read_long(xid, since, *request, state)));
                 return None;
@@ -406,13 +408,14 @@ impl Connection {
         end
     }
 
-    /// Tells whether a read can be answered from the state right after the write before it, so that
-    /// later writes need not wait. A long read cannot, because such states would be kept for long.
+    /// Tells whether a read can be answered from the state right after the client's write before
+    /// it, so that later writes need not wait for the read. A long read cannot, because that old
+    /// state would be kept for long.
     fn is_answered_behind(&self, state: &State, request: &Request) -> bool {
         !self.client.watches() && !is_long(state, self.client.session(), needs(request).walk)
     }
 
-    /// Answers a request that this node can answer without the leader.
+    /// Answers a request that this node answers without the leader.
     fn read(
         &self,
         xid: i32,
@@ -430,7 +433,8 @@ impl Connection {
             Some(WatchRequest::Check(which)) => watches::check(hub, client, which, false),
             Some(WatchRequest::Remove(which)) => watches::check(hub, client, which, true),
             Some(WatchRequest::Back(former)) => return self.bring_back(xid, former),
-            // An event for the client may be on its way, so the state is taken under the guard.
+            // An event for the client may be about to be sent, so the state is taken while the hub
+            // is locked.
             None if client.watches() => {
                 let state = hub.look(client, |look| look.state().clone());
                 (state.last_zxid(), self.body_from(&state, request))
@@ -449,7 +453,7 @@ impl Connection {
         None
     }
 
-    /// Logs from time to time that a multi was refused because of its number of operations.
+    /// Logs, at most once in a while, that a multi was refused because of its number of operations.
     fn tell_of_too_many_ops(&self, request: &Request, ops_max: u32) {
         if let Request::Multi(ops) = request
             && ops.len() > ops_max as usize

@@ -1,4 +1,4 @@
-//! Everything that the connections of the door share.
+//! State that all connections of ZooKeeper clients share.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,37 +21,38 @@ use crate::request::reading_thread::LongReads;
 use crate::watch::hub::Hub;
 use crate::watch::watch_table::WatchLimits;
 
-/// The ZooKeeper door of a node, shared by its connections.
+/// State of the server for ZooKeeper clients, which all its connections share.
 pub(crate) struct Door {
     pub(crate) replica: Replica,
     pub(crate) config: WireConfig,
     pub(crate) hub: Arc<Hub>,
-    /// Places for writes that are being proposed, given in the order in which they are asked for.
+    /// Places for writes in progress, given in the order in which they are asked for.
     pub(crate) writes: Semaphore,
-    /// Windows for writes that are being proposed: one for each address, and one for the long
-    /// writes of all addresses.
+    /// Bounds on the bytes of writes in progress: one for each address, and one for the long writes
+    /// of all addresses.
     pub(crate) windows: WriteWindows,
     pub(crate) incomplete_packets: IncompletePackets,
     pub(crate) session_rates: Rates,
-    /// Bytes of answers and events that clients have not taken yet.
+    /// Account of the bytes of answers and events that clients have not read.
     pub(crate) unread: Arc<SharedBytes>,
-    /// Bytes of requests that are not answered yet.
+    /// Account of the bytes of unanswered requests.
     pub(crate) requests: Arc<SharedBytes>,
     pub(crate) long_reads: LongReads,
     /// Number of unanswered sync requests.
     pub(crate) syncs: AtomicUsize,
     /// Number of auth packets that proved no identity.
     pub(crate) auth_failed: AtomicU64,
-    /// The turn of four-letter words that take long (all but ruok, isro and srvr), so that one of
-    /// them is answered at a time.
+    /// Semaphore with one permit for four-letter words that take long (all except ruok, isro and
+    /// srvr), so that they are answered one at a time.
     pub(crate) words: Arc<Semaphore>,
-    /// The last answer to `hash`: a zxid, and the digest of the state at it.
+    /// Last answer to the four-letter word `hash`: a zxid, and the digest of the state at that
+    /// zxid.
     pub(crate) digest: Mutex<Option<(Zxid, [u8; 32])>>,
-    /// Log messages about clients that were disconnected by a bound.
+    /// Rate limit of log messages about clients that were disconnected by a bound.
     pub(crate) cut: Seldom,
-    /// Log messages about clients that have seen a later zxid than this node.
+    /// Rate limit of log messages about clients that have seen a later zxid than this node.
     pub(crate) ahead: Seldom,
-    /// Log messages about multis with more operations than `ops_max`.
+    /// Rate limit of log messages about multis with more operations than `ops_max`.
     pub(crate) long_multis: Seldom,
     pub(crate) stopping: CancellationToken,
     pub(crate) counts: Counts,
@@ -60,7 +61,7 @@ pub(crate) struct Door {
     numbers: AtomicU64,
 }
 
-/// The addresses on which the door listens, without TLS and with TLS.
+/// Addresses on which the server listens for ZooKeeper clients, without TLS and with TLS.
 pub(crate) struct ListensOn {
     pub(crate) plain: Option<SocketAddr>,
     pub(crate) secure: Option<SocketAddr>,
@@ -111,23 +112,23 @@ impl Door {
         })
     }
 
-    /// Tells whether clients are let in: this node knows a leader with a quorum, and has applied at
-    /// least what it had before it was started.
+    /// Tells whether clients get sessions: this node knows a leader with a quorum, and has applied
+    /// at least the entries that it had applied before it was started.
     pub(crate) fn is_serving(&self) -> bool {
         match self.replica.status().ready {
             Readiness::Ready | Readiness::Lagging | Readiness::DiskLow => true,
-            // A leader may go on without its own disk.
+            // A leader whose own disk stalls may still commit with the other members.
             Readiness::DiskStalled => self.replica.serves(),
             Readiness::Recovering | Readiness::NoQuorum | Readiness::Stopped => false,
         }
     }
 
-    /// Draws a number for a new connection.
+    /// Returns the number for a new connection.
     pub(crate) fn next_number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The deadline for a write, or for another request to the leader.
+    /// Returns the deadline for a write, or another request to the leader, that begins now.
     pub(crate) fn propose_deadline(&self) -> Instant {
         Instant::now() + Duration::from_millis(self.config.propose_timeout_ms)
     }

@@ -1,4 +1,4 @@
-//! Signs of life of one client: telling the leader of them.
+//! Telling the leader of a client's signs of life.
 
 use std::sync::atomic::Ordering;
 
@@ -10,10 +10,11 @@ use crate::client::end::End;
 use crate::session::connection::Connection;
 
 impl Connection {
-    /// Tells the leader of signs of life, and answers pings once the leader knows of them.
+    /// Tells the leader of the client's signs of life, and answers pings once the leader has
+    /// confirmed.
     ///
-    /// So the answer to a ping means that the session lives, or lived a moment ago. If the leader
-    /// cannot be told in time, the connection is closed, well before the session can expire.
+    /// So the answer to a ping means that the session was alive a moment ago. If the leader cannot
+    /// be told in time, the connection is closed, well before the session can expire.
     pub(crate) async fn keep_alive(&self) -> End {
         let (client, liveness) = (&self.client, &self.client.liveness);
         loop {
@@ -38,8 +39,8 @@ impl Connection {
                 client.outbox.push(framed(|out| pong.write(out)));
             }
             client.outbox.send_now();
-            // The leader is told of requests only now and then, because they are many; of pings at
-            // once.
+            // The leader is told of requests at most 12 times per session timeout, because they are
+            // many, and of pings at once.
             let next = began + client.timeout / 12;
             while !liveness.is_pinged() && timeout_at(next, liveness.beats()).await.is_ok() {}
         }

@@ -1,4 +1,4 @@
-//! Long reads: in slices, on a thread apart.
+//! Long reads, executed in slices on a thread of their own.
 
 use std::sync::Arc;
 
@@ -14,27 +14,27 @@ use crate::request::slices::{LongRead, Sink, Walk};
 use crate::request::watches::{self, Comeback, FormerWatches, WatchRequest};
 use crate::session::connection::Connection;
 
-/// Bytes in front of an answer's body: the length and the header.
+/// Bytes in front of an answer's body: the frame's length and the header.
 const HEAD_BYTES: usize = 20;
 
-/// A read that was measured in one state.
+/// A read whose answer was measured in one state.
 struct Measurement {
     read: LongRead,
     zxid: Zxid,
-    /// The length of the body in bytes, or the error code of the answer.
+    /// Length of the answer's body in bytes, or its error code.
     length: Result<usize, i32>,
 }
 
 impl Measurement {
-    /// Length in bytes of the answer. An answer with an error code has only the header.
+    /// Returns the length of the answer in bytes. An answer with an error code has only the header.
     fn bytes(&self) -> usize {
         HEAD_BYTES + self.length.unwrap_or_default()
     }
 }
 
 impl Connection {
-    /// Answers a long read from `state`. `None` stands for the state at the time when there is a
-    /// place for the answer.
+    /// Answers a long read from `state`, or, if that is `None`, from the state when there is memory
+    /// for the answer.
     pub(crate) async fn read_long(
         &self,
         xid: i32,
@@ -50,13 +50,13 @@ impl Connection {
         end
     }
 
-    /// Answers a read in slices. While it waits for a place for its answer, it holds neither a
+    /// Answers a read in slices. While the read waits for memory for its answer, it has neither a
     /// place on the thread nor a state, because an old state takes memory. So the length is
     /// measured in one state, and the answer is made from a later one.
     ///
-    /// Two kinds of read keep a state while they wait. One was given its state, because a later one
-    /// would show writes that its client sent afterwards. The other has become longer than the
-    /// place that it waited for.
+    /// Two kinds of reads keep a state while they wait: a read with a given state, because a later
+    /// one would show the client's later writes; and a read whose answer has grown beyond the
+    /// memory that was reserved for it.
     async fn read_in_slices(
         &self,
         xid: i32,
@@ -73,7 +73,7 @@ impl Connection {
         let (mut place, mut releases) = (waiting.place_now(), false);
         if is_given {
             if place.is_none() {
-                // Other reads get the thread while this one waits.
+                // Other reads use the thread while this one waits.
                 drop(permit);
                 place = Some(waiting.place().await);
                 permit = door.long_reads.enter(source).await?;
@@ -99,8 +99,8 @@ impl Connection {
         let bytes = measured.bytes();
         let place = match place {
             Some(place) if place.len() >= bytes => place,
-            // The list has grown since. The first place is given back, so that a read is in line
-            // only once.
+            // The answer has grown since it was measured. The reserved memory is freed first, so
+            // that a read never waits while it holds some.
             less => {
                 drop((less, permit));
                 let place = outbox.account().place(bytes).await;
@@ -114,7 +114,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Walks through a read without making its answer.
+    /// Measures the answer of a read in `state`.
     async fn measure(&self, state: Arc<State>, request: &Request) -> Result<Measurement, NoReadingThread> {
         let (door, client, zxid) = (&self.door, &self.client, state.last_zxid());
         let walk = needs(request).walk;
@@ -128,7 +128,7 @@ impl Connection {
         Ok(Measurement { read, zxid, length: measured.map(|sink| sink.len()) })
     }
 
-    /// Makes the frame of the answer, whose length in bytes is known.
+    /// Makes the frame of the answer, which has `bytes` bytes.
     async fn write_in_slices(&self, xid: i32, measured: Measurement, bytes: usize) -> Result<Vec<u8>, NoReadingThread> {
         let Measurement { read, zxid, .. } = measured;
         let mut frame = Vec::with_capacity(bytes);
@@ -143,8 +143,8 @@ impl Connection {
         Ok(frame)
     }
 
-    /// The state for a read, with a watch set if the request asks for one. Also whether events are
-    /// held back until the answer, and an error code if the watch has no room.
+    /// Returns the state for a read, after setting a watch if the request asks for one; whether
+    /// events are held back until the answer; and an error code if there is no room for the watch.
     fn look_for(&self, request: &Request) -> (Arc<State>, bool, Result<(), i32>) {
         let (hub, client) = (&self.door.hub, &*self.client);
         match needs(request).watches {
@@ -157,8 +157,8 @@ impl Connection {
         }
     }
 
-    /// Sets the watches of a former connection again. Other clients get their turn between two
-    /// steps.
+    /// Sets the watches of a former connection again, in steps between which other clients get
+    /// their turn.
     async fn bring_back_slowly(&self, xid: i32, former: FormerWatches<'_>) -> Option<End> {
         let mut comeback = Comeback::new(former);
         loop {

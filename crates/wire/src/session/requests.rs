@@ -1,4 +1,4 @@
-//! Writes and syncs while they are executed.
+//! Execution of writes and syncs.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,11 +14,11 @@ use crate::request::writes::{self, Shape};
 use crate::session::connection::Connection;
 use crate::session::door::Door;
 
-/// Pause before a write is proposed again that found this node's queues full.
+/// Pause before a write is proposed again after this node's queues were full.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Proposes a write at its turn, again and again until its outcome is known or the connection must
-/// end.
+/// Proposes a write with the number `turn`, again if needed, until its outcome is known or the
+/// connection must end.
 pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &Shape) -> Outcome {
     let (door, client) = (&connection.door, &connection.client);
     let in_turn = |identities, op| {
@@ -26,7 +26,8 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &
         Proposal { identities, turn, ..Proposal::of(client.credential, op) }
     };
     let mut proposal = in_turn(client.identities().to_vec(), op);
-    // In the order of turns, because both lines are first come, first served.
+    // Writes pass both bounds in the order of their turns, because both give places in the order of
+    // requests.
     let _pass = door.windows.enter(client.outbox.account().source(), proposal.bytes()).await;
     let Ok(_place) = door.writes.acquire().await else {
         return Outcome::Cut("the door closes");
@@ -36,7 +37,7 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &
     loop {
         let applied = match door.replica.propose(proposal.clone(), deadline).await {
             Ok(applied) => applied,
-            // Nothing was proposed, so the write may be proposed again. Later writes wait for its
+            // The write was not proposed, so it may be proposed again. Later writes wait for its
             // turn.
             Err(Error::Unavailable { .. }) if Instant::now() + PAUSE < deadline => {
                 sleep(PAUSE).await;
@@ -45,8 +46,8 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &
             Err(Error::Unavailable { .. }) => return Outcome::Cut("a write was not taken"),
             Err(Error::Restoring { .. }) => return Outcome::Cut("the cluster was restored a short time ago"),
             Err(Error::Unknown { .. }) => return Outcome::Cut("the outcome of a write is not known"),
-            // The write is too long for the log. Later writes wait for its turn, so an empty multi
-            // takes the turn.
+            // The write is too long for the log. An empty multi takes its turn, because later
+            // writes wait for it.
             Err(Error::Refused(_)) if !too_long => {
                 (proposal, too_long) = (in_turn(Vec::new(), Op::Multi(Vec::new())), true);
                 continue;
@@ -65,12 +66,12 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &
                 Err(RefusalReply::Closed) => Outcome::Cut("the session is gone, or at another connection"),
             };
         }
-        // The write came into the log before the one with the turn before.
+        // The write reached the log before the client's previous write, and was refused for that.
         connection.write_order.wait_for(turn).await;
     }
 }
 
-/// Waits until this node has applied all writes that any node had acknowledged before.
+/// Waits until this node has applied all writes that any node has acknowledged before the request.
 pub(crate) async fn sync(door: &Door, path: &PathOnly) -> Outcome {
     let _guard = SyncGuard::new(&door.syncs);
     match door.replica.read(Consistency::Linearizable, door.propose_deadline()).await {
@@ -79,7 +80,7 @@ pub(crate) async fn sync(door: &Door, path: &PathOnly) -> Outcome {
     }
 }
 
-/// Counts a sync among those that are under way, until this is dropped.
+/// Guard that counts a sync as unanswered, until it is dropped.
 struct SyncGuard<'a>(&'a AtomicUsize);
 
 impl<'a> SyncGuard<'a> {

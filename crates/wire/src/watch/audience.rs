@@ -1,19 +1,20 @@
-//! Kinds of watches, and the audience of an event: the connections that it concerns. Pure.
+//! Kinds of watches, and the audience of an event: the connections whose watches it fires. Pure
+//! functions and data.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The kind of a watch: its events, and whether it fires once.
+/// Kind of a watch, which determines its events and whether it fires once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum WatchKind {
     /// A watch of getData or exists, for changes of the znode. Fires once.
     Data,
     /// A watch of getChildren, for changes of the list of children. Fires once.
     Child,
-    /// A watch of addWatch for the events of `Data` and `Child`. It stays.
+    /// A watch of addWatch for the events of `Data` and `Child`. Stays after an event.
     Persistent,
-    /// A watch of addWatch for the znode and all znodes below it, without lists of children. It
-    /// stays.
+    /// A watch of addWatch for the znode and all znodes below it, without events about lists of
+    /// children. Stays after an event.
     Recursive,
 }
 
@@ -24,15 +25,15 @@ impl WatchKind {
     }
 }
 
-/// The connections that are still to be told of an event.
+/// Connections that have yet to get an event.
 ///
-/// Connections are taken in the order of their numbers, or singly by number, each once.
+/// Each connection is taken once, either as the one with the lowest number or by its number.
 #[derive(Debug, Default)]
 pub(crate) struct Audience {
     watchers: Vec<Watchers>,
-    /// A bound below which all numbers have been taken.
+    /// Number below which all connections have been taken.
     next: u64,
-    /// Numbers from `next` on that were taken out of order.
+    /// Numbers from `next` on whose connections were taken out of order.
     ahead: BTreeSet<u64>,
 }
 
@@ -40,18 +41,18 @@ pub(crate) struct Audience {
 #[derive(Debug)]
 struct Watchers {
     kind: WatchKind,
-    /// True if the watch is at the event's znode, and not above it.
+    /// True if the watch is at the event's znode; false if it is at a znode above.
     names_it: bool,
     connections: Arc<BTreeSet<u64>>,
 }
 
-/// A connection that is to be told of an event.
+/// A connection that must get an event.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Hearer {
     pub(crate) connection: u64,
-    /// True if one of its watches is at the event's znode, and not only above it.
+    /// True if one of its watches is at the event's znode; false if all are at znodes above.
     pub(crate) names_it: bool,
-    /// Kinds of its watches that fire once and are removed by the event.
+    /// Kinds of its watches that the event removes, because they fire once.
     pub(crate) used_up: Vec<WatchKind>,
 }
 
@@ -76,7 +77,7 @@ impl Audience {
         Some(self.hearer(connection))
     }
 
-    /// Takes a connection; `None` when it is not in the audience or was taken.
+    /// Takes a connection by its number; `None` if it is not in the audience, or was taken before.
     pub(crate) fn take(&mut self, connection: u64) -> Option<Hearer> {
         let is_left = connection >= self.next
             && self.watchers.iter().any(|watchers| watchers.connections.contains(&connection))

@@ -1,4 +1,4 @@
-//! Departures: a node that cannot serve sends its clients to other nodes.
+//! Closing of all connections of a node that cannot serve, so that its clients go to other nodes.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use tracing::debug;
 
 use crate::watch::hub::Hub;
 
-/// Pause before connections are closed that have come since.
+/// Pause before connections that were opened since are closed, too.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Closes all connections while the node cannot serve. Runs until it is dropped.
+/// Closes all connections while the node cannot serve. Runs until the future is dropped.
 ///
-/// Otherwise a client whose pings are answered would stay, and keep its locks, although none of its
-/// writes would be executed.
+/// Without this, a client would stay as long as its pings are answered, and keep its locks,
+/// although none of its writes is executed.
 pub(crate) async fn send_away(replica: &Replica, hub: &Hub) {
     loop {
         replica.cannot_serve().await;

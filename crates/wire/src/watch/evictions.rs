@@ -1,4 +1,4 @@
-//! Evictions: clients that do not take their answers are closed when other clients wait for the
+//! Eviction: clients that do not read their answers are closed when other clients wait for the
 //! memory.
 
 use std::cmp::Reverse;
@@ -14,16 +14,16 @@ use crate::client::Client;
 use crate::client::shared_bytes::{SharedBytes, UNCOUNTED_BYTES_MAX};
 use crate::watch::hub::Hub;
 
-/// Time without progress in a line of waiting clients after which clients that take nothing are
-/// closed.
+/// Time without progress in a queue of waiting clients after which clients that have read no byte
+/// in that time are closed.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Number of such times after which the client that takes the least is closed, because one that
-/// takes a byte now and then must not keep others waiting.
+/// Number of such times after which the client that has read the least is closed. Otherwise a
+/// client that reads a byte now and then could block the others.
 const ROUNDS_MAX: usize = 10;
 
-/// Closes clients while waiting clients make no progress. Runs until it is dropped. If clients wait
-/// for the bound on all connections, any client may be closed; if they wait for the share of their
-/// address, only clients of that address.
+/// Closes clients while waiting clients make no progress. Runs until the future is dropped. If
+/// clients wait for the bound on all connections, any client may be closed; if they wait for the
+/// share of their address, only clients of that address.
 pub(crate) async fn evict(unread: &SharedBytes, hub: &Hub) {
     let mut stuck: HashMap<Option<IpAddr>, usize> = HashMap::new();
     loop {
@@ -51,8 +51,8 @@ pub(crate) async fn evict(unread: &SharedBytes, hub: &Hub) {
     }
 }
 
-/// Tells whether the client has more bytes to take than are left uncounted, and was not closed.
-/// Events that are held back until an answer do not count, because the client cannot take them.
+/// Tells whether the client has unread bytes that are counted, and is not closed. Events that are
+/// held back until an answer do not count, because the client cannot read them yet.
 fn keeps(client: &&Arc<Client>) -> bool {
     client.outbox.offered() > UNCOUNTED_BYTES_MAX && !client.outbox.is_aborted()
 }
@@ -61,8 +61,8 @@ fn taken(client: &Arc<Client>) -> (u64, u64) {
     (client.number, client.outbox.taken())
 }
 
-/// Closes the clients that had bytes `before` and have taken none since. If there are none, and the
-/// line was stuck `for_long`, closes the client that has taken the least.
+/// Closes the clients that had unread bytes at the time of `before` and have read none since. If
+/// there are none and the queue was stuck `for_long`, closes the client that has read the least.
 fn give_up<'a>(clients: impl Iterator<Item = &'a Arc<Client>>, before: &HashMap<u64, u64>, for_long: bool) {
     let since = |client: &Arc<Client>| client.outbox.taken().checked_sub(*before.get(&client.number)?);
     let mut slow: Vec<_> = clients.filter(keeps).filter_map(|client| Some((since(client)?, client))).collect();
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
 
-    /// Gives a client bytes to take, and lets its writer take them.
+    /// Adds bytes to a client's outbox, and lets the client's writer take them.
     fn offer(client: &Client, bytes: usize) {
         client.outbox.push(vec![1; bytes]);
         assert!(client.outbox.next().now_or_never().flatten().is_some());
@@ -93,7 +93,7 @@ mod tests {
         held.outbox.hold();
         held.outbox.push_event(&[1; 100_000]);
         let before: HashMap<u64, u64> = clients.iter().filter(keeps).map(taken).collect();
-        // This client had nothing to take until now.
+        // This client had no bytes to read before.
         offer(late, 100_000);
         assert!(slow.outbox.wrote(1_000) && slower.outbox.wrote(10));
         let closed = || clients.each_ref().map(|client| client.is_closed());

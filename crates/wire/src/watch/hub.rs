@@ -1,5 +1,5 @@
-//! The hub: the connections of one node and their watches. It learns of every change before a
-//! reader can see the change.
+//! The hub: all connections of ZooKeeper clients to one node, and their watches. The hub is told of
+//! every change before any reader can see it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,25 +20,25 @@ use crate::watch::audience::{Audience, Hearer, WatchKind};
 use crate::watch::read_points::{ReadPoint, ReadPoints};
 use crate::watch::watch_table::{TOGETHER, WatchLimits, WatchRefusal, WatchTable};
 
-/// All connections of the door, with their watches.
+/// All connections of ZooKeeper clients to this node, with their watches.
 ///
-/// Applying entries and setting watches use one guard. A client's read and its watch on what it
-/// read happen under the guard, so no change can come in between.
+/// One mutex guards applying log entries and setting watches. A client's read and the watch that it
+/// sets are done under the mutex, so no change can come between them.
 ///
-/// An event is in a client's outbox before any answer that shows the change. If an event is for
-/// many clients, some are told at once and the others in steps, so that no entry waits for all of
-/// them. A client is always told of its events before its next answer ([`Hub::catch_up`]).
+/// An event is in a client's outbox before any answer that shows the change. An event for many
+/// clients is given to some at once and to the others in steps, so that applying entries does not
+/// wait for all of them. Before each answer, a client is given all its events ([`Hub::catch_up`]).
 pub(crate) struct Hub {
     inner: Mutex<HubState>,
-    /// True while the task that applies entries waits for the guard.
+    /// True while the task that applies entries waits for the mutex.
     is_awaited: AtomicBool,
-    /// True while there are clients that have not been told of their events.
+    /// True while some clients have not been given all their events.
     is_behind: AtomicBool,
-    /// Wakes a task for events that are to be told or sent.
+    /// Wakes a task that gives events to clients and sends them.
     told: Notify,
-    /// An empty state in place of the published one while that changes.
+    /// An empty state, which stands in for the published one while that is changed.
     no_state: Arc<State>,
-    /// Log messages about watches for which there was no room.
+    /// Rate limit of log messages about watches for which there was no room.
     refused: Seldom,
 }
 
@@ -49,26 +49,25 @@ struct HubState {
     clients: HashMap<u64, Arc<Client>>,
     by_session: HashMap<SessionId, u64>,
     read_points: ReadPoints,
-    /// Events of which not all clients have been told, oldest first.
+    /// Events that not all of their clients have been given, oldest first.
     untold: VecDeque<FanOut>,
-    /// Clients with events in their outboxes that are to be sent, each once.
+    /// Clients with unsent events in their outboxes, each once.
     told: VecDeque<Arc<Client>>,
 }
 
-/// An event that is being told to the clients whose watches it fires.
+/// An event that is being given to the clients whose watches it fires.
 struct FanOut {
     recorded: EventRecord,
     frame: Vec<u8>,
     audience: Audience,
 }
 
-/// Most clients that a task tells and sends events before it yields.
+/// Most clients that a task gives and sends events to before it yields.
 const SENT_TOGETHER: usize = 32;
-/// Most events that are on their way. Beyond that, the oldest one is told to all its clients at
-/// once.
+/// Most events in `untold`. Beyond that, the oldest one is given to all its clients at once.
 const UNTOLD_MAX: usize = 100;
 
-/// Access to the state and the watches under the guard, for one client.
+/// Access of one client to the state and the watches while the hub is locked.
 pub(crate) struct Look<'a> {
     inner: &'a mut HubState,
     client: &'a Client,
@@ -91,8 +90,8 @@ impl Hub {
         Hub { inner: Mutex::new(inner), is_awaited, is_behind, told, no_state, refused }
     }
 
-    /// Adds a client whose session was opened or attached. The session's former connection on this
-    /// node is closed.
+    /// Adds a client whose session was opened or attached. Closes the session's former connection
+    /// to this node.
     pub(crate) fn join(&self, client: &Arc<Client>) {
         let mut inner = self.lock();
         inner.clients.insert(client.number, Arc::clone(client));
@@ -102,7 +101,8 @@ impl Hub {
         }
     }
 
-    /// Removes a client that is gone, and some of its watches. True if it has more watches.
+    /// Removes a client whose connection has ended, and some of its watches. True if it may have
+    /// more watches, and must be removed again.
     pub(crate) fn leave(&self, client: &Client) -> bool {
         let mut inner = self.lock();
         inner.catch_up(client.number);
@@ -114,24 +114,24 @@ impl Hub {
         inner.table.remove_some(client.number, TOGETHER)
     }
 
-    /// Lets the task that applies entries take the guard, between two of many steps. The guard
-    /// itself is not fair.
+    /// Waits while the task that applies entries wants the mutex, which is not fair. For callers
+    /// that lock it in many steps.
     pub(crate) fn step_aside(&self) {
         while self.is_awaited.load(Ordering::Acquire) {
             std::thread::yield_now();
         }
     }
 
-    /// Tells a client of all events that it has not been told of. Called before each answer.
+    /// Gives a client all its events that are due. Called before each answer.
     pub(crate) fn catch_up(&self, client: &Client) {
         if self.is_behind.load(Ordering::Acquire) {
             self.lock().catch_up(client.number);
         }
     }
 
-    /// Tells clients of events and sends them as they come. Runs until it is dropped. A few such
-    /// tasks work for all connections, because waking the task of each connection would cost more
-    /// than the event.
+    /// Gives events to clients and sends them. Runs until the future is dropped. A few such tasks
+    /// work for all connections, because waking the task of each connection would cost more than
+    /// sending the event.
     pub(crate) async fn send_events(&self) {
         loop {
             self.told.notified().await;
@@ -146,7 +146,7 @@ impl Hub {
                 if some.is_empty() && !is_behind {
                     break;
                 }
-                // An idle task continues with the next clients.
+                // Another idle task continues with the next clients.
                 self.told.notify_one();
                 some.iter().for_each(|client| client.outbox.send_events());
                 StepTimes::of_this_process().count(began.elapsed());
@@ -155,10 +155,10 @@ impl Hub {
         }
     }
 
-    /// Lets a client read the state and set watches under one guard. It must be short, because
-    /// nothing is applied meanwhile.
+    /// Lets a client read the state and set watches while the hub is locked. `look` must be short,
+    /// because no entry is applied meanwhile.
     ///
-    /// Events that come later are held back until the client's outbox is released with the answer.
+    /// Later events are held back until the client's outbox is released with the answer.
     pub(crate) fn look<T>(&self, client: &Client, look: impl FnOnce(&mut Look<'_>) -> T) -> T {
         let mut inner = self.lock();
         inner.catch_up(client.number);
@@ -167,7 +167,8 @@ impl Hub {
         result
     }
 
-    /// The error code for a watch that has no room. Logs it from time to time.
+    /// Returns the error code for a watch that has no room, and logs the refusal, at most once in a
+    /// while.
     pub(crate) fn refuse(&self, client: &Client, WatchRefusal(cause): WatchRefusal) -> i32 {
         if let Some(times) = self.refused.note(Instant::now()) {
             let (session, addr) = (client.session(), client.addr);
@@ -176,27 +177,27 @@ impl Hub {
         error::SYSTEM_ERROR
     }
 
-    /// The state for a read that follows the client's writes so far: with the last of them, and
-    /// without the next one.
+    /// Returns the state for a read that follows the client's writes so far: with the last of them,
+    /// and without any later one.
     pub(crate) fn read_point(&self, client: &Client) -> ReadPoint {
         let mut inner = self.lock();
         let HubState { state, read_points, .. } = &mut *inner;
         read_points.ask(client.session(), client.connection, client.last_turn(), state)
     }
 
-    /// Number of watches that are set.
+    /// Returns the number of watches that are set.
     pub(crate) fn watches(&self) -> usize {
         self.lock().table.len()
     }
 
-    /// All connections, in the order in which they came.
+    /// Returns all connections, in the order in which they came.
     pub(crate) fn clients(&self) -> Vec<Arc<Client>> {
         let mut clients: Vec<_> = self.lock().clients.values().cloned().collect();
         clients.sort_unstable_by_key(|client| client.number);
         clients
     }
 
-    /// The paths that each session watches, sorted by session.
+    /// Returns the paths that each session watches, sorted by session.
     pub(crate) fn watches_by_session(&self) -> Vec<(SessionId, Vec<ZPath>)> {
         let inner = self.lock();
         let mut all = Vec::new();
@@ -212,7 +213,7 @@ impl Hub {
         all
     }
 
-    /// Tells some clients of events. True if there are more to be told.
+    /// Gives events to some clients. True if there are more events to give.
     fn tell_some(&self, inner: &mut HubState) -> bool {
         inner.tell_some(SENT_TOGETHER);
         let is_behind = !inner.untold.is_empty();
@@ -224,7 +225,7 @@ impl Hub {
         self.inner.lock().expect("nothing panics under this guard")
     }
 
-    /// Takes the guard for the task that applies entries. There is one such task.
+    /// Locks the hub for the task that applies entries. There is one such task.
     fn lock_to_apply(&self) -> MutexGuard<'_, HubState> {
         self.is_awaited.store(true, Ordering::Release);
         let inner = self.lock();
@@ -234,7 +235,7 @@ impl Hub {
 }
 
 impl Look<'_> {
-    /// The published state.
+    /// Returns the published state.
     pub(crate) fn state(&self) -> &Arc<State> {
         &self.inner.state
     }
@@ -254,8 +255,8 @@ impl Look<'_> {
         self.inner.table.has(self.client.number, kind, path)
     }
 
-    /// Sends the client an event that it missed, if it may read the znode. The event goes before
-    /// those that are held back.
+    /// Sends the client an event that it missed, if it may read the znode. The event precedes
+    /// events that are held back.
     pub(crate) fn tell(&self, kind: EventKind, path: &ZPath) {
         if !self.state().may_read(path, &self.client.identities()) {
             return;
@@ -282,9 +283,10 @@ impl Observer for Hub {
         inner.state = Arc::clone(state);
         inner.read_points.tell(state);
         inner.tell_some(usize::MAX);
-        // The events that these clients missed are not known. They reconnect, tell the last zxid
-        // that they have seen and their watches, and are sent the events then. Nothing more may
-        // reach them before, because it would raise that zxid beyond the missed events.
+        // A snapshot has replaced the state, and the changes in between are unknown. Clients with
+        // watches must reconnect: they then name their watches and the last zxid that they have
+        // seen, and are sent the events that they missed. Until then they must get no bytes, which
+        // could raise that zxid beyond the missed events.
         for client in inner.clients.values().filter(|client| inner.table.has_any(client.number)) {
             client.outbox.abort();
             client.close();
@@ -292,7 +294,7 @@ impl Observer for Hub {
     }
 }
 
-/// A change of the state, for whose length no reader looks at the hub.
+/// A change of the state, during which the hub is locked.
 struct HubChange<'a> {
     inner: MutexGuard<'a, HubState>,
     hub: &'a Hub,
@@ -321,10 +323,10 @@ impl Observing for HubChange<'_> {
 }
 
 impl HubState {
-    /// Finds the clients of an event, and queues it for them.
+    /// Finds the clients whose watches an event fires, and queues the event for them.
     fn fire(&mut self, recorded: &EventRecord) {
         let event = &recorded.event;
-        // Watches for this event do not exist, and it must not use up others.
+        // ZooKeeper has no watches for the grant of a lock, so it must not fire others.
         if event.kind == EventKind::Granted {
             return;
         }
@@ -339,7 +341,7 @@ impl HubState {
         }
     }
 
-    /// Tells at most `clients_max` clients of events, the oldest event first.
+    /// Gives events to at most `clients_max` clients, the oldest event first.
     fn tell_some(&mut self, clients_max: usize) {
         let mut left = clients_max;
         while left > 0 && !self.untold.is_empty() {
@@ -347,7 +349,7 @@ impl HubState {
         }
     }
 
-    /// Tells at most `clients_max` clients of the oldest event. Returns their number.
+    /// Gives the oldest event to at most `clients_max` clients. Returns their number.
     fn tell_oldest(&mut self, clients_max: usize) -> usize {
         let Some(mut oldest) = self.untold.pop_front() else { return 0 };
         let mut count = 0;
@@ -363,7 +365,7 @@ impl HubState {
         count
     }
 
-    /// Tells one client of all events that it has not been told of.
+    /// Gives one client all its events that are due.
     fn catch_up(&mut self, number: u64) {
         let mut untold = std::mem::take(&mut self.untold);
         for fan_out in &mut untold {
@@ -380,8 +382,8 @@ impl HubState {
         }
         let Some(client) = self.clients.get(&hearer.connection) else { return };
         let open = recorded.acl.is_none() && recorded.parent_acl.is_none();
-        // A client that may not read a znode is not told of it. Nor is it told a name from a list
-        // that it may not read.
+        // A client gets no event about a znode that it may not read, and learns no name from a
+        // directory that it may not read.
         let may_hear = |who: &[znode::Identity]| {
             recorded.is_for(Some(who)) && (hearer.names_it || recorded.names_it_to(Some(who)))
         };
@@ -392,13 +394,14 @@ impl HubState {
     }
 }
 
-/// The zxid of an event that a client missed: several changes may be behind it.
+/// Zxid in an event that a client missed. Several changes may have caused it, so it has no zxid of
+/// its own.
 const NO_ZXID: i64 = -1;
 
-/// The frame of an event. Its header has the zxid of the change, as in ZooKeeper 3.9; older clients
-/// do not look at it.
+/// Makes the frame of an event. Its header has the zxid of the change, as in ZooKeeper 3.9; older
+/// clients ignore it.
 ///
-/// `None` for the grant of a lock, which is no event of ZooKeeper's protocol.
+/// Returns `None` for the grant of a lock, which is no event of ZooKeeper's protocol.
 fn event_frame(zxid: i64, kind: EventKind, path: &ZPath) -> Option<Vec<u8>> {
     let kind = match kind {
         EventKind::Created => event::NODE_CREATED,
@@ -487,7 +490,7 @@ mod tests {
         assert_eq!(one.outbox.next().await.unwrap(), once);
     }
 
-    /// A ticket that all clients may read can be in a list that not all may read.
+    /// All clients may read the ticket, but not all may list its directory.
     #[tokio::test]
     async fn a_recursive_watch_tells_no_names_that_may_not_be_listed() {
         let hub = Hub::new(LIMITS);
@@ -508,13 +511,13 @@ mod tests {
         assert_eq!(at.outbox.next().await.unwrap(), [b"answer".as_slice(), &named].concat());
     }
 
-    /// The bytes that a client is sent, up to an answer.
+    /// Returns the bytes that a client is sent, up to an answer.
     async fn sent(client: &Client) -> Vec<u8> {
         client.outbox.release(b"answer".to_vec());
         client.outbox.next().await.unwrap()
     }
 
-    /// Clients that watch all znodes below the root: four times as many as are told at once.
+    /// Makes clients that watch all znodes: four times as many as get an event at once.
     fn crowd(hub: &Hub) -> Vec<Arc<Client>> {
         let clients: Vec<_> = (1..=4 * SENT_TOGETHER as u64).map(|number| client(hub, number)).collect();
         for client in &clients {
@@ -545,7 +548,7 @@ mod tests {
         assert!(!hub.is_behind.load(Ordering::Relaxed));
     }
 
-    /// The client's watch has fired, and the client has not been told of it yet.
+    /// The client's watch has fired, and the client has not been given the event yet.
     #[tokio::test]
     async fn a_client_that_watches_again_is_told_of_its_former_watch_first() {
         let hub = Hub::new(WatchLimits { all_max: 1_000, ..LIMITS });
@@ -591,7 +594,8 @@ mod tests {
         Event { zxid: Zxid(zxid), kind: EventKind::Created, path: ZPath::parse(path).unwrap() }.into()
     }
 
-    /// All watches wait for missing znodes, except one that missed the deletion of its znode.
+    /// All watches are for the creation of missing znodes, except one that missed the deletion of
+    /// its znode.
     #[tokio::test]
     async fn many_watches_come_back_in_parts_and_what_they_hear_meanwhile_is_told_behind_the_answer() {
         let limits = WatchLimits { all_max: 10_000, connection_max: 10_000, bytes_max: 1 << 30 };

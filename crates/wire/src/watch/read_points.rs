@@ -1,5 +1,5 @@
 //! States for pipelined reads: each read sees the writes that its client sent before it, and none
-//! that were sent after it.
+//! that the client sent later.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use znode::{SessionId, State};
 
-/// Reads that wait for the state right after a write of their connection. Their number is bounded
-/// by the requests that connections may have under way.
+/// Waiting reads, each of which needs the state right after a write of its connection. Their number
+/// is bounded by the bound on unanswered requests.
 ///
-/// Writes after such a read need not wait for it. The task that applies entries asks whether a read
-/// wants the state after a write, and then publishes that state separately.
+/// Later writes of the client need not wait for such a read. The task that applies entries asks
+/// whether a read wants the state after a write, and then publishes that state separately.
 #[derive(Default)]
 pub(crate) struct ReadPoints {
     sessions: HashMap<SessionId, SessionReads>,
@@ -22,13 +22,13 @@ struct SessionReads {
     turns: BTreeMap<u64, Vec<oneshot::Sender<Arc<State>>>>,
 }
 
-/// The state for a read, at once or when its write has been applied. An error if that state will
-/// never come.
+/// Receiver of the state for a read, which comes at once or when the write has been applied. It
+/// fails if that state will never come.
 pub(crate) type ReadPoint = oneshot::Receiver<Arc<State>>;
 
 impl ReadPoints {
-    /// Asks for the state after the write with this turn. The next write must not have been
-    /// proposed.
+    /// Asks for the state after the connection's write with the number `turn`. The next write must
+    /// not have been proposed.
     pub(crate) fn ask(&mut self, session: SessionId, connection: u64, turn: u64, state: &Arc<State>) -> ReadPoint {
         let (tell, moment) = oneshot::channel();
         let there = state.session(session).map(|one| (one.connection, one.turn));
@@ -36,8 +36,8 @@ impl ReadPoints {
             let _ = tell.send(Arc::clone(state));
             return moment;
         }
-        // A request of a former connection must not replace those of the connection that has the
-        // session now.
+        // A request of a former connection must not replace those of the session's present
+        // connection.
         if there.is_some_and(|(now, _)| now != connection) {
             return moment;
         }
@@ -55,19 +55,19 @@ impl ReadPoints {
         waiting.is_some_and(|waiting| waiting.turns.contains_key(&turn))
     }
 
-    /// Gives the published state to the reads that wait for it. Reads whose state will never come
-    /// are dropped.
+    /// Sends the published state to the reads that wait for it, and drops the reads whose state
+    /// will never come.
     pub(crate) fn tell(&mut self, state: &Arc<State>) {
         self.sessions.retain(|session, waiting| {
             let Some(session) = state.session(*session) else { return false };
-            // The session has moved to another connection, so no more writes of this one will be
-            // applied.
+            // The session has moved to another connection, so no more writes of the former one will
+            // be applied.
             if session.connection != waiting.connection {
                 return false;
             }
             while let Some(first) = waiting.turns.first_entry().filter(|first| *first.key() <= session.turn) {
                 let (turn, all) = first.remove_entry();
-                // A snapshot may have brought later writes, too.
+                // A snapshot may have skipped the state right after this write.
                 if turn == session.turn {
                     all.into_iter().for_each(|tell| _ = tell.send(Arc::clone(state)));
                 }
@@ -76,7 +76,7 @@ impl ReadPoints {
         });
     }
 
-    /// Forgets the reads of a connection that is gone.
+    /// Drops the reads of a connection that has ended.
     pub(crate) fn leave(&mut self, session: SessionId, connection: u64) {
         if self.sessions.get(&session).is_some_and(|waiting| waiting.connection == connection) {
             self.sessions.remove(&session);

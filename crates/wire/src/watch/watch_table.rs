@@ -1,4 +1,4 @@
-//! The table of watches. Pure.
+//! The table of watches. It does no I/O.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -9,10 +9,10 @@ use znode::{EventKind, ZPath};
 
 use crate::watch::audience::{Audience, WatchKind};
 
-/// The kind and the path of a watch.
+/// Kind and path of a watch.
 type WatchKey = (WatchKind, ZPath);
 
-/// Bounds on the watches of a door.
+/// Bounds on the watches of a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WatchLimits {
     /// Most watches of all connections.
@@ -23,40 +23,39 @@ pub(crate) struct WatchLimits {
     pub(crate) bytes_max: usize,
 }
 
-/// Divisor of the bounds for the connections of one address.
+/// Divisor of the bounds for the connections of one address together.
 const ADDRESS_PART: usize = 4;
-/// Bytes of a watch besides its path, in both maps.
+/// Estimated bytes of a watch besides its path, in both maps.
 const WATCH_BYTES: usize = 240;
 
-/// The number of watches and the bytes that they take.
+/// Number of watches, and the bytes that they take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct WatchTotals {
     watches: usize,
     bytes: usize,
 }
 
-/// The watches of all connections. A connection is known by its number.
+/// Watches of all connections, which are known by their numbers.
 #[derive(Debug)]
 pub(crate) struct WatchTable {
     limits: WatchLimits,
     totals: WatchTotals,
-    /// Connections by kind and path of their watches. The sets are shared with events that are
-    /// still being told. An `IndexMap`, because it does not hash the long paths again when it
-    /// grows.
+    /// Connections by kind and path of their watches. Events that are being given to clients share
+    /// the sets. An `IndexMap` does not hash the long paths again when it grows.
     watchers: [IndexMap<ZPath, Arc<BTreeSet<u64>>>; 4],
     by_connection: HashMap<u64, ConnectionWatches>,
     by_source: HashMap<IpAddr, WatchTotals>,
 }
 
-/// The watches of a connection, and the address whose share they count in. `None` for an address
-/// that stands for many clients.
+/// Watches of a connection, and the address in whose share they are counted; `None` for an exempt
+/// address.
 #[derive(Debug)]
 struct ConnectionWatches {
     source: Option<IpAddr>,
     places: BTreeSet<WatchKey>,
 }
 
-/// The reason why there is no room for a watch.
+/// Reason why there is no room for a watch, as text for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WatchRefusal(pub(crate) &'static str);
 
@@ -76,13 +75,13 @@ impl WatchTable {
         WatchTable { limits, totals, watchers, by_connection: HashMap::new(), by_source: HashMap::new() }
     }
 
-    /// Number of watches that are set.
+    /// Returns the number of watches that are set.
     pub(crate) fn len(&self) -> usize {
         self.totals.watches
     }
 
-    /// Sets a watch of a connection, which counts for the address `source`. Setting it again
-    /// changes nothing.
+    /// Sets a watch of a connection, and counts it for the address `source`. A watch that is set
+    /// already stays as it is.
     pub(crate) fn set(
         &mut self,
         connection: u64,
@@ -132,7 +131,7 @@ impl WatchTable {
         Ok(())
     }
 
-    /// Tells whether the connection has such a watch.
+    /// Tells whether the connection has a watch of this kind at this path.
     pub(crate) fn has(&self, connection: u64, kind: WatchKind, path: &ZPath) -> bool {
         self.watchers[kind as usize].get(path).is_some_and(|watchers| watchers.contains(&connection))
     }
@@ -156,7 +155,7 @@ impl WatchTable {
         true
     }
 
-    /// Removes at most `count_max` watches of a connection. False if it has none.
+    /// Removes at most `count_max` watches of a connection. False if it had none.
     pub(crate) fn remove_some(&mut self, connection: u64, count_max: usize) -> bool {
         let places = self.by_connection.get(&connection).into_iter().flat_map(|watched| &watched.places);
         let some: Vec<WatchKey> = places.take(count_max).cloned().collect();
@@ -166,8 +165,8 @@ impl WatchTable {
         !some.is_empty()
     }
 
-    /// The connections that an event is for. Watches that fire once cannot fire again, but count
-    /// until [`WatchTable::forget`].
+    /// Returns the connections that an event is for. Watches that fire once are removed from the
+    /// lookup, but count until [`WatchTable::forget`].
     pub(crate) fn fire(&mut self, event: EventKind, path: &ZPath) -> Audience {
         let mut audience = Audience::default();
         if event != EventKind::ChildrenChanged {
@@ -183,7 +182,7 @@ impl WatchTable {
         audience
     }
 
-    /// The watches of each connection, for people.
+    /// Returns the watches of each connection, for operators.
     pub(crate) fn by_connection(&self) -> impl Iterator<Item = (u64, &BTreeSet<WatchKey>)> {
         self.by_connection.iter().map(|(connection, watched)| (*connection, &watched.places))
     }
@@ -231,13 +230,13 @@ impl WatchTable {
     }
 }
 
-/// Bytes that a watch at this path takes.
+/// Returns the bytes that a watch at this path takes.
 fn bytes_of(path: &ZPath) -> usize {
     path.as_str().len() + WATCH_BYTES
 }
 
-/// Most watches that are set again, or removed, under the guard at once. All watches of one packet
-/// would keep the node from applying entries for 100 ms or more.
+/// Most watches that are set again, or removed, while the hub stays locked. All watches of one
+/// packet would keep the node from applying entries for 100 ms or more.
 pub(crate) const TOGETHER: usize = 100;
 
 #[cfg(test)]
@@ -252,7 +251,8 @@ mod tests {
         WatchLimits { all_max, connection_max, bytes_max: 1 << 20 }
     }
 
-    /// Connections that are told of an event, and whether a watch of theirs is at its znode.
+    /// Returns the connections that get an event, each with whether a watch of it is at the event's
+    /// znode.
     fn fire(table: &mut WatchTable, event: EventKind, at: &str) -> Vec<(u64, bool)> {
         let mut audience = table.fire(event, &path(at));
         let mut all = Vec::new();
@@ -263,7 +263,7 @@ mod tests {
         all
     }
 
-    /// Counts the fires of a watch of connection 1 when an event happens three times.
+    /// Checks how often a watch of connection 1 fires when an event happens three times.
     #[track_caller]
     fn check(kind: WatchKind, at: &str, event: EventKind, path_of_event: &str, expected: usize) {
         let mut table = WatchTable::new(limits(10, 10));

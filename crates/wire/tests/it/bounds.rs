@@ -1,4 +1,4 @@
-//! Every bound of the door, with its answer.
+//! Every bound of the server for ZooKeeper clients, with the answer beyond it.
 
 use jute::{
     AuthRequest, ConnectRequest, Input, MultiOp, MultiResult, PathWatch, Record, Request, RequestHeader, SetWatches2,
@@ -17,7 +17,7 @@ use crate::words::{number, number_is};
 async fn until_closed(stream: &mut TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
     let closed = timeout(PATIENCE, stream.read_to_end(&mut all)).await.expect("the server does not close");
-    // A reset is an end too.
+    // A reset counts as a close, too.
     let _ = closed;
     all
 }
@@ -61,7 +61,8 @@ async fn watches_have_a_bound() {
     while other.exists("/b", true).await == Err(-1) {}
 }
 
-/// Ten connections with 100,000 paths of 1 KB each took 1.2 GB, and all places for watches.
+/// Without this bound, ten connections with 100,000 paths of 1 KB each would take 1.2 GB, and all
+/// places for watches.
 #[tokio::test]
 async fn what_watches_take_has_a_bound_and_an_address_its_share() {
     let config = WireConfig { watch_bytes_max: 400_000, ..WireConfig::default() };
@@ -98,8 +99,8 @@ async fn one_connection_does_not_take_all_watches() {
     assert_eq!(client.exists("/c", true).await, Err(-101));
 }
 
-/// kazoo 2.8 hangs on -125, and node-zookeeper-client ends its process: that error is for quotas
-/// alone.
+/// kazoo 2.8 hangs on the code -125, and node-zookeeper-client ends its process: so only quotas are
+/// answered with it.
 #[tokio::test]
 async fn a_full_state_answers_with_a_code_that_every_client_knows() {
     let node = Node::start_with(WireConfig::default(), |config| config.limits.znodes_max = 30).await;
@@ -138,13 +139,13 @@ async fn requests_on_their_way_have_a_bound_and_wait() {
     assert_eq!(first.exists("/a", false).await.unwrap().version, 100);
 }
 
-/// Each single connection is within its own bound.
+/// Each single connection keeps its own bound.
 #[tokio::test]
 async fn requests_of_all_connections_have_a_bound_and_long_ones_wait() {
     let exempt = "127.0.0.0/8".parse().unwrap();
     let wire = WireConfig { requests_bytes_max: 100_000, exempt, words: "*".into(), ..WireConfig::default() };
     let wire = WireConfig { propose_timeout_ms: 60_000, ..wire };
-    // Long writes are never done here.
+    // Long writes are never proposed here.
     let node = Node::start_with(wire, |config| config.proposal_bytes_max = 20_000).await;
     let long = set("/", &"x".repeat(60_000));
     let (mut first, mut second, mut small) = (node.client().await, node.client().await, node.client().await);
@@ -157,7 +158,7 @@ async fn requests_of_all_connections_have_a_bound_and_long_ones_wait() {
     let full = number(&node, "zk_requests_bytes").await;
     assert!(full < 200_000, "{full}: one packet more than the bound at most");
     small.create("/small", 0).await.unwrap();
-    // The sessions move to other connections, which ends these.
+    // The sessions are resumed on other connections, which closes these.
     let _first = Client::resume(node.addr, &first).await;
     number_is(&node, "zk_requests_bytes", |bytes| (40_000..50_000).contains(&bytes)).await;
     let _second = Client::resume(node.addr, &second).await;
@@ -172,7 +173,7 @@ async fn a_client_that_takes_nothing_is_cut_and_others_are_served() {
     let (mut slow, mut other) = (node.client().await, node.client().await);
     other.create("/a", 0).await.unwrap();
     other.set("/a", &"x".repeat(100_000)).await.unwrap();
-    // These answers of many MiB are more than the sockets at both ends hold.
+    // The answers are many MiB, more than the sockets at both ends hold.
     let get = framed(|out| {
         RequestHeader { xid: 1, op: op::GET_DATA }.write(out);
         PathWatch { path: "/a".into(), watch: false }.write(out);
@@ -202,7 +203,7 @@ async fn events_that_nobody_takes_have_a_bound() {
     let watched = |node: &Node| node.replica.state().last_zxid();
     let before = watched(&node);
     let sessions = async {
-        // The loop runs until the door ends the slow connection: its watch goes with it.
+        // The loop runs until the server closes the slow connection, which removes its watch.
         loop {
             for _ in 0..100 {
                 other.send(&set(&deep, "x")).await;
@@ -271,7 +272,7 @@ async fn packets_that_are_not_whole_have_a_bound_and_the_oldest_gives_way() {
         let mut half = node.client().await;
         half.stream.write_all(&frame[..30_000]).await.unwrap();
         halves.push(half);
-        // All connections share the bound, and only those that take nothing are closed.
+        // Only connections with incomplete packets are closed; writes of other connections go on.
         other.set("/a", &"x".repeat(50_000)).await.unwrap();
     }
     let mut last = halves.pop().unwrap();
@@ -300,7 +301,7 @@ async fn a_slow_sender_is_answered_and_nobody_waits_for_it() {
     assert_eq!((slow.answer().await.error, other.get("/a", false).await.unwrap().data), (0, b"slow".as_slice().into()));
 }
 
-/// A packet of a few KiB could ask for an answer of many GiB.
+/// Without this bound, a packet of a few KiB could ask for an answer of many GiB.
 #[tokio::test]
 async fn a_multi_read_has_no_longer_answer_than_a_packet_may_be() {
     let config = WireConfig { packet_bytes_max: 100_000, ..WireConfig::default() };
@@ -318,7 +319,7 @@ async fn a_multi_read_has_no_longer_answer_than_a_packet_may_be() {
     client.close().await;
 }
 
-/// `auth` stands for all that the client has proven: a packet of 1 MiB could make millions of
+/// `auth` stands for all identities of the client: a packet of 1 MiB could become millions of ACL
 /// entries.
 #[tokio::test]
 async fn an_acl_that_grows_has_its_bound_before_it_has_grown() {
@@ -335,7 +336,7 @@ async fn an_acl_that_grows_has_its_bound_before_it_has_grown() {
     client.close().await;
 }
 
-/// Every write of the connection carries the names that it has proven.
+/// Every write of the connection carries all identities that the client has proven.
 #[tokio::test]
 async fn a_name_that_is_proven_has_a_bound() {
     let node = Node::start().await;
@@ -350,8 +351,8 @@ async fn a_name_that_is_proven_has_a_bound() {
     assert_eq!(client.packet().await, None);
 }
 
-/// Makes a create of a znode that only its creator may use: the ACL grows to all that the client
-/// has proven.
+/// Makes a create of a znode that only its creator may use: its ACL becomes an entry for each
+/// identity of the client.
 fn by_who_asks(path: &str) -> Request {
     let Request::Create(op, one) = create(path, 0) else { panic!("what else?") };
     let acl = vec![jute::Acl { perms: 31, scheme: "auth".into(), id: String::new() }];
@@ -361,7 +362,7 @@ fn by_who_asks(path: &str) -> Request {
 #[tokio::test]
 async fn what_an_acl_grows_to_counts_among_the_bytes_on_their_way() {
     let config = WireConfig { outstanding_bytes_max: 50_000, propose_timeout_ms: 2_000, ..WireConfig::default() };
-    // These writes are too long to be taken.
+    // These writes are too long to be proposed.
     let node = Node::start_with(config, |config| config.proposal_bytes_max = 20_000).await;
     let mut client = node.client().await;
     client.prove_fifty_names(&"u".repeat(150)).await;
@@ -372,7 +373,7 @@ async fn what_an_acl_grows_to_counts_among_the_bytes_on_their_way() {
     assert_eq!(client.packet().await, None, "the ping is behind more than there is room for");
 }
 
-/// The write never comes into the log, and the writes behind it must not wait for its turn.
+/// The write never reaches the log, and the writes behind it must not wait for its turn.
 #[tokio::test]
 async fn a_write_that_is_too_long_for_an_entry_is_refused_and_those_behind_it_are_done() {
     let node = Node::start_with(WireConfig::default(), |config| config.limits.ops_max = 5_000).await;
@@ -389,7 +390,7 @@ async fn a_write_that_is_too_long_for_an_entry_is_refused_and_those_behind_it_ar
     client.close().await;
 }
 
-/// The multi is refused by its entry, which names the operation.
+/// The multi is refused when its log entry is applied; the refusal names an operation.
 #[tokio::test]
 async fn a_multi_that_costs_too_much_is_answered_with_its_results_and_those_behind_it_are_done() {
     let node = Node::start_with(WireConfig::default(), |config| config.limits.entry_cost_max = 5).await;
@@ -413,7 +414,7 @@ async fn a_multi_that_costs_too_much_is_answered_with_its_results_and_those_behi
     client.close().await;
 }
 
-/// Reads that wait behind a write come due all at once.
+/// Reads behind a write become due at the same time.
 #[tokio::test]
 async fn answers_wait_until_the_client_has_taken_those_before_them() {
     let config = WireConfig { unread_bytes_max: 400_000, ..WireConfig::default() };

@@ -1,4 +1,4 @@
-//! A client made of nothing but the protocol.
+//! A client that implements only the protocol.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ pub(crate) struct Packet {
     pub(crate) body: Vec<u8>,
 }
 
-/// Result of a handshake, with the answer if there was one.
+/// Result of a handshake; `None` if the server closed the connection without an answer.
 pub(crate) type Greeting = (TcpStream, Frames, Option<ConnectResponse>);
 
 pub(crate) async fn greet(addr: SocketAddr, request: &ConnectRequest) -> Greeting {
@@ -70,7 +70,7 @@ impl Client {
         Client::of(greet(addr, &asked).await)
     }
 
-    /// Opens a session from another address of this machine.
+    /// Opens a session from another loopback address of this machine.
     pub(crate) async fn open_from(source: [u8; 4], addr: SocketAddr, timeout_ms: i32) -> Client {
         let asked = ConnectRequest { timeout_ms, read_only: Some(false), ..ConnectRequest::default() };
         let socket = TcpSocket::new_v4().unwrap();
@@ -128,7 +128,7 @@ impl Client {
         self.stream.write_all(&frame(xid, op, body)).await.unwrap();
     }
 
-    /// Sends requests in one write, so that they are taken together. Returns the last one's xid.
+    /// Sends requests in one write, so that they arrive together. Returns the last one's xid.
     pub(crate) async fn send_together(&mut self, requests: &[Request]) -> i32 {
         let mut frames = Vec::new();
         for request in requests {
@@ -147,7 +147,7 @@ impl Client {
         let mut input = Input::new(&bytes);
         let ReplyHeader { xid, zxid, error } = input.read().unwrap();
         let body = bytes[bytes.len() - input.remaining()..].to_vec();
-        // An event has the zxid of its change.
+        // The zxid of an event is that of its change, and may be lower.
         if zxid > 0 && xid != xid::EVENT {
             assert!(zxid >= self.last_zxid, "zxids go back: {zxid} after {}", self.last_zxid);
             self.last_zxid = zxid;
@@ -218,7 +218,7 @@ impl Client {
         self.call(Request::Delete(PathVersion { path: path.into(), version: -1 })).await
     }
 
-    /// Proves fifty names.
+    /// Proves fifty identities whose user names end with `name`.
     pub(crate) async fn prove_fifty_names(&mut self, name: &str) {
         for number in 0..50 {
             let auth = format!("{number}{name}:password").as_bytes().into();
@@ -232,7 +232,8 @@ impl Client {
         assert_eq!(self.packet().await, None);
     }
 
-    /// Checks that no unexpected packet comes. A ping goes to the leader and back meanwhile.
+    /// Checks that no unexpected packet comes before the answer to a ping, which takes the way to
+    /// the leader and back.
     pub(crate) async fn nothing_more(&mut self) {
         self.send(&Request::Ping).await;
         let answer = self.answer().await;

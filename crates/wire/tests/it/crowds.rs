@@ -1,4 +1,4 @@
-//! Many connections from one address, or silent ones: other clients are let in meanwhile.
+//! Many connections from one address, or silent ones, while other clients must be admitted.
 
 use std::net::SocketAddr;
 
@@ -20,7 +20,7 @@ const ASKED: ConnectRequest = ConnectRequest {
     read_only: None,
 };
 
-/// Connects from another address of this machine, which has all of 127.0.0.0/8.
+/// Connects from another loopback address: this machine has all of 127.0.0.0/8.
 async fn connect_from(last: u8, to: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(([127, 0, 0, last], 0).into()).unwrap();
@@ -36,7 +36,7 @@ async fn open_from(last: u8, to: SocketAddr) -> Option<TcpStream> {
     read.is_ok().then_some(stream)
 }
 
-/// 4,200 silent connections shut the door for ten seconds.
+/// Silent connections must not keep other clients out.
 #[tokio::test]
 async fn connections_that_say_nothing_do_not_shut_the_door() {
     let config = WireConfig { connections_max: 4, connections_per_address_max: 4, ..WireConfig::default() };
@@ -45,7 +45,7 @@ async fn connections_that_say_nothing_do_not_shut_the_door() {
     let mut silent = Vec::new();
     for number in 0..50 {
         let mut stream = connect_from(2, node.addr).await;
-        // Half a packet counts as no request.
+        // An incomplete packet counts as no request.
         let _ = stream.write_all(if number % 2 == 0 { b"" } else { b"\0\0\0\x2d\0\0" }).await;
         silent.push(stream);
     }

@@ -1,4 +1,4 @@
-//! Reads that take long, answers that are long, and clients that do not take them.
+//! Reads that take long, long answers, and clients that do not read them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,8 @@ use crate::client::{Client, create, set};
 use crate::node::{Node, PATIENCE};
 use crate::words::{number, number_is};
 
-/// Makes `count` children of `parent`, each with a name of `bytes` bytes; ephemeral ones by flag 1.
+/// Creates `count` children of `parent`, each with a name of `bytes` bytes; ephemeral ones if
+/// `flags` is 1.
 async fn fill(client: &mut Client, parent: &str, count: usize, bytes: usize, flags: i32) {
     client.create(parent, 0).await.unwrap();
     let one = |n: usize| {
@@ -48,7 +49,7 @@ async fn one_answer_is_sent_however_long_it_is() {
     client.close().await;
 }
 
-/// The walk is long and the answer short, so these reads are only delayed by the walk.
+/// These reads take long because of the walk over the state; their answers are short.
 #[tokio::test]
 async fn many_long_reads_keep_neither_a_ping_nor_a_write_of_others_waiting() {
     let node = start(WireConfig { packet_bytes_max: 100_000, ..WireConfig::default() }).await;
@@ -65,7 +66,7 @@ async fn many_long_reads_keep_neither_a_ping_nor_a_write_of_others_waiting() {
     let reading = tokio::spawn(async move {
         for xid in last - count as i32 + 1..=last {
             let answer = greedy.answer().await;
-            // The answers come in order, each with its own result.
+            // The answers come in the order of the requests, each with its own result.
             let expected = if (last - xid) % 2 == 0 { -8 } else { 0 };
             assert_eq!((answer.xid, answer.error), (xid, expected));
             counted.fetch_add(1, Ordering::Relaxed);
@@ -108,7 +109,7 @@ async fn a_long_read_is_in_its_turn_among_writes_and_short_reads() {
     }
 }
 
-/// Length of an answer with 5,000 names of 200 bytes.
+/// Length in bytes of an answer with 5,000 names of 200 bytes.
 const LONG: usize = 5_000 * 204;
 
 /// Settings under which all addresses share one bound.
@@ -117,7 +118,7 @@ fn one_bound(answers_bytes_max: usize) -> WireConfig {
     WireConfig { answers_bytes_max, exempt, write_timeout_ms: 600_000, ..WireConfig::default() }
 }
 
-/// Opens clients that ask for more than their sockets hold, and take none of it.
+/// Opens clients that ask for more than their sockets hold, and read none of it.
 async fn silent(node: &Node, source: [u8; 4], count: usize) -> Vec<Client> {
     let mut silent = Vec::new();
     for _ in 0..count {
@@ -131,20 +132,19 @@ async fn silent(node: &Node, source: [u8; 4], count: usize) -> Vec<Client> {
     silent
 }
 
-/// The answer is made of the state at the moment when there is room for it, and so shows earlier
-/// writes of others.
+/// The answer shows the state at the moment when there is room for it, and so writes of others that
+/// came while the read waited.
 #[tokio::test]
 async fn a_read_that_waits_for_room_keeps_neither_writes_nor_pings_nor_an_old_state() {
     let node = start(one_bound(4 * LONG)).await;
     let (mut other, mut reader) = (node.client().await, node.client().await);
     fill(&mut other, "/long", 5_000, 200, 0).await;
     let silent = silent(&node, [127, 0, 0, 1], 24).await;
-    // The clients' sockets are full, and so many clients wait that several rounds of giving up are
-    // needed.
+    // So many clients have full sockets and wait that several rounds of eviction are needed.
     number_is(&node, "zk_num_alive_connections", |alive| alive < 26).await;
     number_is(&node, "zk_unread_bytes", |bytes| bytes > 3 * LONG - 1_000).await;
     let xids = [reader.send(&children("/long", true)).await, reader.send(&children("/long", false)).await];
-    // The second answer shows the write, too. The first one's watch was set after the write.
+    // The second answer shows the write, too, because it is made after the write.
     reader.send(&Request::Ping).await;
     assert_eq!(reader.answer().await.xid, jute::xid::PING, "a client that waits is alive");
     other.create("/long/new", 0).await.unwrap();
@@ -183,8 +183,7 @@ async fn a_packet_that_is_not_whole_keeps_no_room_from_others() {
     let (mut client, mut half) = (node.client().await, node.client().await);
     fill(&mut client, "/long", 5_000, 200, 0).await;
     let silent = silent(&node, [127, 0, 0, 1], 24).await;
-    // The clients' sockets are full, and so many clients wait that several rounds of giving up are
-    // needed.
+    // So many clients have full sockets and wait that several rounds of eviction are needed.
     number_is(&node, "zk_num_alive_connections", |alive| alive < 26).await;
     number_is(&node, "zk_unread_bytes", |bytes| bytes > 3 * LONG - 1_000).await;
     half.stream.write_all(&[0, 0, 1, 0, 1]).await.unwrap();
@@ -201,7 +200,7 @@ async fn answers_that_nobody_takes_do_not_add_up_and_who_reads_is_answered() {
     let mut client = node.client().await;
     fill(&mut client, "/long", 5_000, 200, 0).await;
     let _silent = silent(&node, [127, 0, 0, 1], 30).await;
-    // The answer waits until some of the silent clients have been given up.
+    // The answer waits until some of the silent clients have been evicted.
     let answer: NamesStat = timeout(4 * PATIENCE, client.ask(children("/long", false))).await.unwrap().unwrap();
     assert_eq!(answer.names.len(), 5_000);
     let most = number(&node, "zk_max_unread_bytes").await;
@@ -218,7 +217,7 @@ async fn an_answer_beyond_what_all_may_have_is_refused() {
     assert_eq!(client.call(children("/long", false)).await, Err(-8));
     assert_eq!(client.call(children("/long", true)).await, Err(-8));
     client.create("/b", 0).await.unwrap();
-    // A multiRead has the same bound, though a packet may be longer.
+    // A multiRead has the same bound, even if packets may be longer.
     client.set("/b", &"x".repeat(400)).await.unwrap();
     let which = || PathWatch { path: "/b".into(), watch: false };
     let reads = |count| Request::MultiRead(vec![MultiOp::GetData(which()); count]);
@@ -230,7 +229,7 @@ async fn an_answer_beyond_what_all_may_have_is_refused() {
     client.close().await;
 }
 
-/// The watches take several steps, and changes during these are told after the answer.
+/// Setting the watches takes several steps; changes during the steps are sent after the answer.
 #[tokio::test]
 async fn many_watches_come_back_and_others_are_served_meanwhile() {
     let node = start(WireConfig::default()).await;

@@ -1,4 +1,4 @@
-//! Nodes with the door open.
+//! Nodes that serve ZooKeeper clients.
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::client::Client;
 /// Longest time for a step of a test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A node with its door. Dropping it deletes its directory.
+/// A node with its server for ZooKeeper clients. Dropping it deletes its directory.
 pub(crate) struct Node {
     pub(crate) replica: Replica,
     pub(crate) addr: SocketAddr,
@@ -63,8 +63,7 @@ impl Node {
                     let _ = stopped.await;
                 }));
                 let node = Node { replica, addr, stop: Some(stop), door: Some(door), _dir: dir };
-                // This is the last of the znodes that the door makes itself: tests begin after
-                // them.
+                // The server writes this znode last at its start: tests begin after that.
                 let config = ZPath::parse("/zookeeper/config").unwrap();
                 let told = |state: &znode::State| state.node(&config).is_some_and(|node| !node.data().is_empty());
                 node.wait_until(|state| *state.limits() == limits && told(state)).await;
@@ -79,7 +78,7 @@ impl Node {
         Client::open(self.addr, 30_000).await
     }
 
-    /// Waits until this node's state is as wanted.
+    /// Waits until `wanted` is true for this node's state.
     pub(crate) async fn wait_until(&self, wanted: impl Fn(&znode::State) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -91,7 +90,7 @@ impl Node {
         }
     }
 
-    /// Closes the door, as at the end of the program.
+    /// Stops the server, as at the end of the program.
     pub(crate) async fn close_door(&mut self) {
         drop(self.stop.take());
         self.door.take().unwrap().await.unwrap().unwrap();

@@ -1,7 +1,7 @@
-//! Null where a text, data or a list is expected, as kazoo writes every empty text. Most answers
-//! are those of ZooKeeper 3.8's server. The deliberate differences stand in a list of their own
-//! here, in docs/zookeeper.md (Null), and with ZooKeeper's answer beside them in `OTHER_NULLS` of
-//! `tests/clients/compare.py`, which asks a real one for each.
+//! Null in place of a text, data or a list; kazoo writes every empty text so. Most answers equal
+//! ZooKeeper 3.8's. The deliberate differences have a list of their own here and in
+//! docs/zookeeper.md (Null). `OTHER_NULLS` of `tests/clients/compare.py` has them with ZooKeeper's
+//! answers, and asks a real ZooKeeper for each.
 
 use jute::{AuthRequest, Buffer, Record, Request, framed, op, xid};
 use tokio::io::AsyncWriteExt;
@@ -90,7 +90,7 @@ async fn null_in_an_acl_is_what_zookeeper_takes_it_for() {
             assert_eq!(code(&mut client, op, &body).await, expected, "op {op}, {scheme:?} {id:?}");
         }
     }
-    // kazoo's CREATOR_ALL_ACL makes the znode its creator's.
+    // kazoo's CREATOR_ALL_ACL lets only the creator use the znode.
     let mut stranger = node.client().await;
     assert_eq!(stranger.get("/c0", false).await, Err(-102));
     assert!(client.get("/c0", false).await.is_ok());
@@ -151,19 +151,19 @@ async fn null_is_answered_otherwise_than_by_zookeeper_where_the_page_says_so() {
     let cases = [
         // ZooKeeper: -8.
         ("check.path", op::CHECK, with(&any), -5),
-        // ZooKeeper never answers these, nor any new session at that leader.
+        // ZooKeeper never answers these requests, and then opens no new session at that leader.
         ("multi: create.path", op::MULTI, multi(op::CREATE, &create), -5),
         ("multi: delete.path", op::MULTI, multi(op::DELETE, &with(&any)), -5),
         ("multi: setData.path", op::MULTI, multi(op::SET_DATA, &set), -5),
         ("multi: check.path", op::MULTI, multi(op::CHECK, &with(&any)), -5),
-        // ZooKeeper sets a watch on a path that no znode can have; here paths keep the rules.
+        // ZooKeeper sets a watch even on a path that no znode can have; zlock refuses such a path.
         ("addWatch.path", op::ADD_WATCH, with(&int(0)), -8),
         ("addWatch.path recursive", op::ADD_WATCH, with(&int(1)), -8),
     ];
     for (field, op, body, expected) in cases {
         assert_eq!(code(&mut client, op, &body).await, expected, "{field}");
     }
-    // ZooKeeper fails on these, -5; here a null list is always an empty one.
+    // ZooKeeper answers -5 to these; for zlock, a null list is an empty list.
     for (op, lists) in [(op::SET_WATCHES, 3), (op::SET_WATCHES2, 5)] {
         client.send_raw(xid::SET_WATCHES, op, &[1i64.to_bytes(), NULL.repeat(lists)].concat()).await;
         assert_eq!(client.answer().await.error, 0, "lists of op {op}");
@@ -180,7 +180,7 @@ async fn null_proves_nothing_and_is_no_password() {
         client.send_raw(xid::AUTH, op::AUTH, &[int(0), scheme, proof].concat()).await;
         assert_eq!(client.answer().await.error, expected);
     }
-    // A client that opens a session has no password yet.
+    // A client that opens a new session has no password yet.
     let asked = jute::ConnectRequest { timeout_ms: 9_000, password: Buffer(None), ..jute::ConnectRequest::default() };
     let mut stream = tokio::net::TcpStream::connect(node.addr).await.unwrap();
     stream.write_all(&framed(|out| asked.write(out))).await.unwrap();

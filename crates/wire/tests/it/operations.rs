@@ -1,4 +1,4 @@
-//! Each operation with its answers and its refusals.
+//! Each operation of the protocol, with its answers and its refusals.
 
 use jute::{
     Acl, AclStat, AuthRequest, Buffer, ConnectRequest, CreateRequest, CreateTtlRequest, Input, MultiOp, MultiResult,
@@ -44,7 +44,7 @@ async fn znodes_are_created_in_every_mode() {
     let Request::Create(_, again) = create("/p/two", flags::EPHEMERAL) else { panic!("what else?") };
     let made: PathStat = client.ask(Request::Create(op::CREATE2, again)).await.unwrap();
     assert_eq!((made.path.as_str(), made.stat.ephemeral_owner), ("/p/two", client.session));
-    // The flags of ZooKeeper's 5 and 6 need a time to live, and a time to live needs these flags.
+    // The create flags 5 and 6 need a TTL, and a TTL needs these flags.
     for wrong in [5, 6, 7, -1] {
         assert_eq!(client.create("/w", wrong).await, Err(-8), "flags {wrong}");
     }
@@ -92,7 +92,7 @@ async fn data_is_read_written_and_deleted_by_version() {
     let stat: Stat = client.ask(set_at(0)).await.unwrap();
     assert_eq!((stat.version, stat.data_length), (1, 0));
     assert!(stat.mzxid > stat.czxid && stat.mtime_ms >= stat.ctime_ms && stat.pzxid == stat.czxid);
-    // There is no null data here: it reads back as empty.
+    // Null data is stored as empty data.
     assert_eq!(client.get("/a", false).await.unwrap().data, Buffer(Some(Vec::new())));
     client.create("/a/b", 0).await.unwrap();
     assert_eq!(client.call(Request::Delete(at("/a", 1))).await, Err(-111));
@@ -188,7 +188,7 @@ async fn a_multi_does_all_or_nothing_and_answers_for_each() {
     let done = results(&client.call(Request::MultiRead(reads)).await.unwrap());
     assert!(matches!(&done[0], MultiResult::Data(data) if data.data == Buffer::from(b"y".as_slice())));
     assert_eq!(done[1..], [MultiResult::Error(-101), MultiResult::Children(vec!["config".into(), "quota".into()])]);
-    // One is a read in a multi, and one a write in a multiRead.
+    // A read in a multi and a write in a multiRead are refused.
     client.send_raw(5, op::MULTI, &golden_mix(MultiOp::GetData(read("/a")))).await;
     assert_eq!(client.answer().await.error, -5);
     client.send_raw(6, op::MULTI_READ, &golden_mix(MultiOp::Delete(at("/a", -1)))).await;
@@ -256,7 +256,8 @@ async fn acls_are_enforced_by_what_a_connection_has_proven() {
     }
 }
 
-/// PrepRequestProcessor.fixupACL looks at no permissions, and getACL tells them as they are.
+/// As in ZooKeeper (PrepRequestProcessor.fixupACL), unknown permission bits are kept, and getACL
+/// shows them.
 #[tokio::test]
 async fn permissions_without_a_meaning_are_kept_and_grant_nothing() {
     let node = Node::start().await;
@@ -288,7 +289,7 @@ async fn what_is_not_done_here_is_refused_and_the_connection_stays() {
     assert_eq!(client.call(Request::Reconfig(ReconfigRequest::default())).await, Err(-123));
     let token: SaslToken = client.ask(Request::Sasl(SaslToken { token: Buffer(None) })).await.unwrap();
     assert_eq!(token.token, Buffer(None));
-    // One body is too short, and one too long.
+    // The first request's body is too short, and the second one's is too long.
     client.send_raw(7, op::SET_DATA, &only("/a").to_bytes()).await;
     assert_eq!(client.answer().await.error, -5);
     client.send_raw(-77, op::EXISTS, &[read("/").to_bytes(), vec![1, 2, 3]].concat()).await;

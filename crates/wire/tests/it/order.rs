@@ -40,8 +40,8 @@ async fn pipelined_requests_are_done_and_answered_in_order_on_every_node() {
             let written = Stat::from_bytes(&answers.next().unwrap().body).unwrap();
             let read = DataStat::from_bytes(&answers.next().unwrap().body).unwrap();
             assert_eq!(written.version, round);
-            // There is no other writer: a read sees its own client's last write, and not one that
-            // was sent after it.
+            // This client is the only writer: a read sees the client's last write before it, and
+            // none sent after it.
             let data = round.to_string().into_bytes();
             assert_eq!((read.stat.version, read.data), (round, Buffer::from(data)));
             if round % 20 == 0 {
@@ -51,7 +51,8 @@ async fn pipelined_requests_are_done_and_answered_in_order_on_every_node() {
     }
 }
 
-/// The version is the write's own, however many writes of other nodes have been applied since.
+/// The version in the answer belongs to that write, however many writes of other nodes have been
+/// applied since.
 #[tokio::test]
 async fn a_set_at_any_node_is_answered_with_its_own_version() {
     const EACH: usize = 200;
@@ -85,7 +86,7 @@ async fn an_event_comes_before_the_answer_that_shows_the_change() {
         client.set("/a", "y").await.unwrap();
         assert_eq!(client.events.pop_front(), Some((event::NODE_DATA_CHANGED, "/a".into())));
     }
-    // Another client makes a change, and a read sees it.
+    // Another client changes the znode, and a read shows the change.
     let mut other = node.client().await;
     for _ in 0..100 {
         let before = client.get("/a", true).await.unwrap().stat.version;
@@ -95,8 +96,8 @@ async fn an_event_comes_before_the_answer_that_shows_the_change() {
     }
 }
 
-/// Reads behind a write come due all at once and wait until there is room for their answers; events
-/// do not wait.
+/// Reads behind a write become due at the same time, and wait until there is room for their
+/// answers; events do not wait.
 #[tokio::test]
 async fn an_answer_never_shows_less_than_an_event_before_it() {
     let config = WireConfig { unread_bytes_max: 400_000, ..WireConfig::default() };
@@ -124,8 +125,8 @@ async fn an_answer_never_shows_less_than_an_event_before_it() {
     assert!(watching.events.is_empty() || answer.error == -101, "{:?}, and then it is there", watching.events);
 }
 
-/// The watch fires as soon as it is set. The client must hear of the watch first, or it cannot
-/// match the event.
+/// The watch fires as soon as it is set. The client must first get the answer that sets the watch,
+/// or it cannot match the event.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_never_comes_before_the_answer_that_sets_its_watch() {
     let node = Node::start().await;
@@ -174,8 +175,7 @@ async fn watches_that_are_brought_along_tell_what_they_missed_before_the_answer(
     other.create("/list/child", 0).await.unwrap();
     other.create("/new", 0).await.unwrap();
     let mut client = Client::resume(nodes[2].addr, &client).await;
-    // The new node has to catch up with the zxid that the client has seen, and with the events of
-    // others.
+    // The new node has to catch up with the zxid and the events that the client has seen.
     client.call(Request::Sync(PathOnly { path: "/".into() })).await.unwrap();
     let paths = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
     let watches = SetWatches2 {
@@ -196,7 +196,7 @@ async fn watches_that_are_brought_along_tell_what_they_missed_before_the_answer(
     ];
     let missed = missed.map(|(kind, path)| (kind, path.to_owned()));
     assert_eq!(client.events.drain(..).collect::<Vec<_>>(), missed);
-    // Watches without an event so far are set; those with one are not.
+    // Watches that missed no event are set; watches that missed one have fired.
     for path in ["/same", "/set"] {
         client.set(path, "z").await.unwrap();
     }
@@ -218,8 +218,8 @@ async fn watches_that_are_brought_along_tell_what_they_missed_before_the_answer(
     assert_eq!(client.event().await, (event::NODE_DATA_CHANGED, "/same".to_owned()));
 }
 
-/// A change may be acknowledged to its client before another client can read it. A `sync` makes up
-/// for that.
+/// A write may be acknowledged to one client before another node's client can read it. After a
+/// `sync`, that client reads it.
 #[tokio::test]
 async fn a_read_behind_a_sync_sees_what_was_acknowledged_before() {
     let nodes = Node::start_many(3, WireConfig::default(), |_| {}).await;
@@ -251,8 +251,8 @@ async fn a_read_behind_a_sync_sees_what_was_acknowledged_before() {
     assert_eq!((created, there), (20, 20));
 }
 
-/// Writes behind reads are on their way while the reads wait. Without a quorum all are taken, and
-/// not answered.
+/// Writes behind reads are proposed while the reads wait. Without a quorum, all are proposed and
+/// none is answered.
 #[tokio::test]
 async fn a_write_does_not_wait_for_the_reads_before_it() {
     let mut nodes = Node::start_many(3, WireConfig::default(), |_| {}).await;
@@ -267,7 +267,7 @@ async fn a_write_does_not_wait_for_the_reads_before_it() {
         client.send(&set("/a", "x")).await;
         client.send(&get).await;
     }
-    // Four-letter words are refused without a quorum, so they cannot tell the number.
+    // Without a quorum, four-letter words are refused, so the number is taken from the node itself.
     let proposed = async {
         while node.replica.status().proposals < 20 {
             tokio::task::yield_now().await;
@@ -276,7 +276,7 @@ async fn a_write_does_not_wait_for_the_reads_before_it() {
     timeout(PATIENCE, proposed).await.expect("the writes wait for the reads");
 }
 
-/// A read behind a write sees the write, whatever comes behind it. That also holds for reads that
+/// A read behind a write sees the write, whatever request follows. This also holds for reads that
 /// set watches and for syncs, in any mixture.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_of_every_kind_see_what_was_sent_before_them_and_nothing_else() {
@@ -306,7 +306,7 @@ async fn reads_of_every_kind_see_what_was_sent_before_them_and_nothing_else() {
                 }
                 expected.push((expected.len(), i32::MIN));
             }
-            // The client of these tests also checks that the zxids of answers never fall.
+            // The tests' client also checks that the zxids of answers never fall.
             for (at, wanted) in expected {
                 let answer = client.answer().await;
                 if wanted != i32::MIN {
@@ -318,8 +318,8 @@ async fn reads_of_every_kind_see_what_was_sent_before_them_and_nothing_else() {
     }
 }
 
-/// Observer that holds a state back, after all observers before it, until the test has looked or
-/// ended.
+/// Observer that delays the publishing of a state, after all other observers were told, until the
+/// test continues.
 struct Between {
     come: SyncSender<()>,
     go_on: Mutex<Receiver<()>>,
@@ -342,8 +342,8 @@ impl Observing for &Between {
     }
 }
 
-/// A read that sets a watch looks at the state under the guard of the watches, which is free before
-/// the state is.
+/// A read that sets a watch uses the hub's state, which is available before the node's published
+/// state.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_read_never_sees_less_than_the_one_before_it() {
     let node = Node::start().await;
@@ -355,7 +355,7 @@ async fn a_read_never_sees_less_than_the_one_before_it() {
     node.replica.observe(&between);
     writing.send(&set("/a", "y")).await;
     tokio::task::spawn_blocking(move || coming.recv().unwrap()).await.unwrap();
-    // The door knows the change already; a reader waits until the state may be read.
+    // The hub knows the change already; a reader waits until the node has published the state.
     for watch in [true, false, true, false] {
         reading.send(&Request::GetData(PathWatch { path: "/a".into(), watch })).await;
     }
@@ -368,8 +368,8 @@ async fn a_read_never_sees_less_than_the_one_before_it() {
     assert_eq!(writing.answer().await.error, 0);
 }
 
-/// The state is changed in place while it has no reader. The door keeps a reference to the state,
-/// and must drop it before the change.
+/// A state is changed in place only while it has no reader, so the hub must drop its reference
+/// before each change.
 #[tokio::test]
 async fn a_write_copies_nothing_of_the_state() {
     let node = Node::start().await;

@@ -31,13 +31,13 @@ async fn the_configuration_names_the_members_and_where_clients_connect() {
     let peers: Vec<String> = nodes[0].replica.status().members.iter().map(|member| member.peer_addr.clone()).collect();
     let line = |at: usize| {
         let port: u16 = peers[at].rsplit(':').next().unwrap().parse().unwrap();
-        // Clients of ZooKeeper 3.9 refuse equal ports.
+        // Clients of ZooKeeper 3.9 refuse a line with two equal ports.
         format!("server.{}={}:{}:participant", at + 1, peers[at], port + 1)
     };
     let lines = [line(0), line(1), line(2)].join("\n");
     assert_eq!(text(&mut client, "/zookeeper/config").await, format!("{lines}\nversion=1"));
 
-    // A door announces its address, and the watch is told.
+    // A server that starts writes its address into the configuration, which fires the watch.
     client.get("/zookeeper/config", true).await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let config = WireConfig { addr: "node2.example:2181".into(), ..WireConfig::default() };
@@ -48,20 +48,20 @@ async fn the_configuration_names_the_members_and_where_clients_connect() {
     assert_eq!(text(&mut client, "/zookeeper/config").await, format!("{lines}\nversion=2"));
     door.abort();
 
-    // Another node's door stays closed.
+    // Another node does not listen for ZooKeeper clients.
     client.get("/zookeeper/config", true).await.unwrap();
     wire::announce_no_door(&nodes[1].replica).await;
     assert_eq!(timeout(PATIENCE, client.event()).await.expect("the watch is told").0, 3);
     assert!(text(&mut client, "/zookeeper/config").await.ends_with(&format!("{}\nversion=3", line(2))));
     assert!(timeout(Duration::from_secs(5), wire::announce_no_door(&nodes[1].replica)).await.is_ok());
 
-    // No client may write it.
+    // No client may write the configuration.
     assert_eq!(client.set("/zookeeper/config", "x").await, Err(-102));
     let reconfig = ReconfigRequest { leaving: Some("3".into()), config_id: -1, ..ReconfigRequest::default() };
     assert_eq!(client.call(Request::Reconfig(reconfig)).await, Err(-123));
 }
 
-/// These are the requests of zkCli's setquota, listquota and delquota.
+/// The requests are those of zkCli's setquota, listquota and delquota.
 #[tokio::test]
 async fn quotas_are_set_listed_and_deleted_as_zkcli_does() {
     let node = Node::start().await;
@@ -90,7 +90,7 @@ async fn quotas_are_set_listed_and_deleted_as_zkcli_does() {
     client.call(set(limits, "count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=4")).await.unwrap();
     client.create("/a/c", 0).await.unwrap();
     client.set("/a", "123456").await.unwrap();
-    // The session's own znode is deleted with the session, and its part of the quota is free again.
+    // The session's ephemeral znode is deleted with the session, which frees its part of the quota.
     client.close().await;
     let mut client = node.client().await;
     assert_eq!(text(&mut client, stats).await, "count=3,bytes=12");
@@ -99,7 +99,8 @@ async fn quotas_are_set_listed_and_deleted_as_zkcli_does() {
     }
     client.create("/a/d", 0).await.unwrap();
     client.create("/a/f", 0).await.unwrap();
-    // The subtree's ACL decides about the limits, not one of their own.
+    // The ACL of the subtree decides who may set its limits; the znode with the limits has no ACL
+    // of its own.
     client
         .call(Request::Auth(AuthRequest { kind: 0, scheme: "digest".into(), auth: b"a:b".as_slice().into() }))
         .await

@@ -1,5 +1,5 @@
-//! ACLs at this door: they protect locks, quotas and the configuration, too. The door asks the
-//! state, which decides.
+//! ACLs for ZooKeeper clients. They also protect locks, quotas and the configuration, and the state
+//! machine checks them.
 
 use jute::{
     Acl, AddWatchRequest, AuthRequest, Buffer, CreateRequest, MultiOp, MultiResult, PathOnly, PathVersion, Request,
@@ -29,7 +29,7 @@ async fn client_of(node: &Node, proof: &str) -> Client {
     client
 }
 
-/// Opens a session without a connection, as those of HTTP clients are.
+/// Opens a session without a connection, like the sessions of HTTP clients.
 async fn session(node: &Node) -> Credential {
     let open = Op::OpenSession {
         secret_hash: [1; 16],
@@ -43,7 +43,7 @@ async fn session(node: &Node) -> Credential {
     Credential { session, secret_hash: [1; 16] }
 }
 
-/// Acquires a lock as HTTP clients do, and returns the ticket.
+/// Acquires a lock as an HTTP request does, and returns the ticket.
 async fn acquire(node: &Node, credential: Credential, lock: &str, identities: Vec<znode::Identity>) -> String {
     let op = Op::Acquire(Acquire::new(ZPath::parse(lock).unwrap(), LockMode::Exclusive));
     let mut request = Proposal { identities, attempt: Attempt(1), ..Proposal::new(op) };
@@ -84,7 +84,7 @@ async fn a_revoker_asks_where_it_may_and_forges_nothing() {
     assert_eq!(bob.set(&ticket, "forged").await.map(drop), Err(-102));
     bob.set(&ticket, "__REVOKE__").await.unwrap();
     bob.delete(&ticket).await.unwrap();
-    // A lock node of a ZooKeeper client's own create follows its own ACL.
+    // A lock node that a ZooKeeper client has created has its own ACL.
     anyone.create("/open/x-0000000009", 1).await.unwrap();
     bob.set("/open/x-0000000009", "else").await.unwrap();
 }
@@ -97,7 +97,7 @@ async fn a_watch_on_the_root_tells_no_names_of_a_vault() {
     anyone.call(Request::AddWatch(add)).await.unwrap();
     let mut bob = client_of(&node, "bob:x").await;
     create(&mut bob, "/vault", "", acl("auth", 31)).await.unwrap();
-    // There is no event even of a znode that all may read: its name stands in the vault.
+    // No event is sent even for a znode that all may read, because its name is in the vault's list.
     create(&mut bob, "/vault/hidden", "", open_acl()).await.unwrap();
     acquire(&node, session(&node).await, "/vault/lock", super_user()).await;
     bob.create("/seen", 0).await.unwrap();
@@ -105,7 +105,7 @@ async fn a_watch_on_the_root_tells_no_names_of_a_vault() {
     anyone.nothing_more().await;
 }
 
-/// This is the request of zkCli's setquota, by a client that has ADMIN on the subtree only.
+/// The request is that of zkCli's setquota, by a client that has ADMIN on the subtree only.
 #[tokio::test]
 async fn setquota_needs_admin_on_its_subtree() {
     let node = Node::start().await;
@@ -134,7 +134,8 @@ async fn setquota_needs_admin_on_its_subtree() {
     }
 }
 
-/// Curator's ensemble tracker connects to any address that stands there.
+/// Curator's ensemble tracker connects to any address in the configuration, so clients must not
+/// change it.
 #[tokio::test]
 async fn the_configuration_cannot_be_replaced_by_any_client() {
     let config = WireConfig { super_digest: "super:D/InIHSb7yEEbrWz8b9l71RjZJU=".into(), ..WireConfig::default() };
@@ -162,7 +163,7 @@ async fn the_configuration_cannot_be_replaced_by_any_client() {
         assert_eq!(results, [MultiResult::Error(-8), MultiResult::Error(-2)]);
         assert_eq!(client.get(at, false).await.unwrap(), before);
     }
-    // A lock there, made at the other door, cannot replace it either.
+    // A lock acquired over HTTP at that path cannot replace the configuration either.
     let lock = Acquire::new(ZPath::parse(at).unwrap(), LockMode::Exclusive);
     let mut request = Proposal { identities: super_user(), attempt: Attempt(1), ..Proposal::new(Op::Acquire(lock)) };
     request.credential = Some(session(&node).await);

@@ -1,5 +1,5 @@
-//! TLS, and the identities that it proves. Clients without TLS of their own come through a tunnel,
-//! as they would by stunnel.
+//! TLS, and the identities that it proves. The tests' client has no TLS, and connects through a
+//! tunnel such as stunnel.
 
 #[path = "../../../accept/tests/authority/mod.rs"]
 mod authority;
@@ -17,7 +17,7 @@ use wire::WireConfig;
 use crate::client::Client;
 use crate::node::{Node, PATIENCE};
 
-/// A second door of a node, with TLS.
+/// A second server for ZooKeeper clients on the same node, with TLS.
 struct SecureDoor {
     addr: SocketAddr,
     authority: Authority,
@@ -46,7 +46,7 @@ impl SecureDoor {
         SecureDoor { addr, authority, files }
     }
 
-    /// Opens a client with a person's certificate, or without one.
+    /// Opens a client with the certificate of `name`, or without one.
     async fn client(&self, name: Option<&str>) -> Client {
         let own = name.map(|name| self.files.put("client", &self.authority.client(name, 30)));
         let connector = Connector::load(&ConnectorConfig { ca: self.files.path("ca.pem"), own }).unwrap();
@@ -177,7 +177,7 @@ async fn a_super_user_passes_every_acl() {
     assert!(client.get("/p", false).await.is_ok());
     client.create("/p/a", 0).await.unwrap();
     client.delete("/p/a").await.unwrap();
-    // The super user's name is no scheme of an ACL.
+    // `super` is no scheme that an ACL may name.
     let acl = vec![Acl { perms: 31, scheme: "super".into(), id: String::new() }];
     let request = CreateRequest { path: "/s".into(), data: b"".as_slice().into(), acl, flags: 0 };
     assert_eq!(client.call(Request::Create(op::CREATE, request)).await, Err(-114));

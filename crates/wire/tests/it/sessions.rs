@@ -1,4 +1,4 @@
-//! Sessions: opened, resumed here and elsewhere, closed, expired.
+//! Sessions that are opened, resumed on the same or another node, closed, or expired.
 
 use std::time::{Duration, Instant};
 
@@ -20,8 +20,8 @@ async fn a_new_session_has_an_id_a_password_and_a_timeout_within_bounds() {
             assert!(answer.session_id > 0);
             assert_eq!((answer.timeout_ms, answer.protocol_version), (agreed, 0));
             assert_eq!(answer.password.clone().into_bytes().len(), PASSWORD_BYTES);
-            // The answer has the field if the request had it, and is always false, as this is never
-            // a server without a quorum.
+            // The answer has `read_only` if the request had it. It is always false, because a node
+            // never serves without a quorum.
             assert_eq!(answer.read_only, read_only.map(|_| false));
         }
     }
@@ -37,7 +37,7 @@ async fn requests_may_come_with_the_handshake() {
         jute::RequestHeader { xid: 7, op: jute::op::CREATE }.write(out);
         create("/early", 0).write(out);
     }));
-    // The bytes go out one by one: a stream knows no packets.
+    // The bytes are sent one by one, because a stream does not keep packets together.
     for byte in both {
         stream.write_all(&[byte]).await.unwrap();
     }
@@ -58,7 +58,7 @@ async fn a_session_is_resumed_on_any_node_with_its_password_only() {
         let answer = answer.unwrap();
         assert_eq!((answer.timeout_ms, answer.session_id), (0, 0));
         assert_eq!(answer.password, Buffer::from(vec![0; PASSWORD_BYTES]));
-        // A client without the password does no harm.
+        // An attempt without the password leaves the session as it is.
         assert!(other.exists("/e", false).await.is_ok());
         first = other;
     }
@@ -110,7 +110,7 @@ async fn a_closed_session_is_gone_with_its_znodes_after_what_came_before_was_ans
     assert_eq!(greet(node.addr, &resumption).await.2.unwrap().timeout_ms, 0);
 }
 
-/// Signs of life are passed to the leader now and then, and the last of them when the connection
+/// The leader is told of signs of life only now and then, and of the last one when the connection
 /// ends.
 #[tokio::test]
 async fn a_session_lives_its_timeout_from_the_last_request_of_a_connection_that_broke() {
@@ -165,8 +165,8 @@ async fn a_silent_client_loses_its_session_and_one_that_pings_or_asks_does_not()
     assert_eq!(watching.exists("/silent", false).await, Err(error::NO_NODE));
 }
 
-/// These facts are all that is known of a ZooKeeper client. A client that deletes another's lock
-/// node is named in the lock's past.
+/// A ZooKeeper client is known only by its address and session. A client that deletes another's
+/// lock node is named in the lock's history.
 #[tokio::test]
 async fn a_session_says_where_its_client_is() {
     let node = Node::start().await;
@@ -206,7 +206,7 @@ async fn sessions_of_both_doors_are_the_same() {
         ..ConnectRequest::default()
     };
     let client = Client::of(greet(node.addr, &asked).await);
-    // The timeout is agreed on anew.
+    // Resuming a session negotiates its timeout again.
     assert_eq!((client.session, client.timeout_ms), (session.0 as i64, 30_000));
     client.close().await;
     node.wait_until(|state| state.session(session).is_none()).await;

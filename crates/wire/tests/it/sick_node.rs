@@ -8,11 +8,11 @@ use wire::WireConfig;
 use crate::client::{Client, create, greet};
 use crate::node::Node;
 
-/// Time within which clients must be sent away. It is below the session timeout, and far above the
-/// time after which a disk counts as stalled.
+/// Time within which clients must be disconnected. It is below the session timeout, and far above
+/// the time after which a disk counts as stalled.
 const LET_GO: Duration = Duration::from_secs(15);
 
-/// Guard that lets the disk go at any end of the test: the thread of the disk is joined.
+/// Guard that ends the disk's stall however the test ends, because the disk's thread is joined.
 struct DiskStall;
 
 impl DiskStall {

@@ -1,4 +1,4 @@
-//! Bytes from strangers.
+//! Invalid and random bytes from clients.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ async fn no_bytes_behind_a_handshake_hurt() {
                 op.write(out);
                 out.extend(body);
             });
-            // The stranger may have been disconnected by now.
+            // The server may have disconnected the client by now.
             let _ = stranger.stream.write_all(&frame).await;
         }
         let _ = stranger.stream.shutdown().await;
@@ -65,8 +65,7 @@ async fn no_bytes_behind_a_handshake_hurt() {
     }
 }
 
-/// Makes a packet that a client could send, changed in a few places, with its length or with a
-/// wrong one.
+/// Makes a valid packet changed in a few places, with its right length or a wrong one.
 fn changed_packet(rng: &mut Rng) -> Vec<u8> {
     let good =
         [create("/a/b", 3), set("/a", "data"), create("/a", 0), Request::Multi(Vec::new()), Request::CloseSession];
@@ -80,8 +79,8 @@ fn changed_packet(rng: &mut Rng) -> Vec<u8> {
         match rng.u8(0..3) {
             0 => packet[at] = rng.u8(..),
             1 => packet[at..].fill(0xff),
-            // The packet is shorter than its length says, so the beginning of the next packet is
-            // taken for its end.
+            // The packet is shorter than its length says, so the server takes the beginning of the
+            // next packet for its end.
             _ => packet.truncate(at + 1),
         }
     }
@@ -104,7 +103,7 @@ async fn no_changed_packets_in_pieces_hurt() {
         while !rest.is_empty() {
             let (piece, behind) = rest.split_at(rng.usize(1..=rest.len().min(200)));
             rest = behind;
-            // The stranger may have been disconnected by now.
+            // The server may have disconnected the client by now.
             if stranger.stream.write_all(piece).await.is_err() {
                 break;
             }
@@ -116,7 +115,7 @@ async fn no_changed_packets_in_pieces_hurt() {
         closes(&mut stranger.stream).await;
         assert!(client.exists("/", false).await.is_ok(), "seed {seed}");
     }
-    // The bytes of the strangers that are gone have been freed.
+    // The incomplete packets of disconnected clients are no longer counted.
     timeout(PATIENCE, async {
         while !crate::words::ask(&node, "mntr").await.contains("zk_incomplete_packets_bytes\t0\n") {}
     })
@@ -131,7 +130,7 @@ async fn who_does_not_say_what_he_wants_is_not_waited_for() {
     let mut silent = TcpStream::connect(node.addr).await.unwrap();
     let mut half = TcpStream::connect(node.addr).await.unwrap();
     half.write_all(&[0, 0, 0, 45, 0]).await.unwrap();
-    // A byte from time to time does not keep the connection open.
+    // A client that sends a byte now and then is disconnected all the same.
     let mut slow = TcpStream::connect(node.addr).await.unwrap();
     let dripping = async {
         let mut byte = [0];

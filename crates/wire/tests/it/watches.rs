@@ -1,4 +1,4 @@
-//! Watches of each kind: the changes that fire them, and the clients that are told.
+//! Watches of each kind: the changes that fire them, and the clients that get the events.
 
 use jute::{
     AddWatchRequest, AuthRequest, PathVersion, PathWatch, PathWatcher, Request, SetAclRequest, SetWatches, event,
@@ -12,7 +12,7 @@ async fn add(client: &mut Client, path: &str, mode: i32) -> Result<Vec<u8>, i32>
     client.call(Request::AddWatch(AddWatchRequest { path: path.into(), mode })).await
 }
 
-/// Takes the events since the last look, in order.
+/// Takes the events since the last call, in order.
 async fn heard(client: &mut Client) -> Vec<(i32, String)> {
     client.send(&Request::Ping).await;
     client.answer().await;
@@ -27,7 +27,7 @@ fn events(expected: &[(i32, &str)]) -> Vec<(i32, String)> {
 async fn one_shot_watches_fire_once_for_what_they_are_about() {
     let node = Node::start().await;
     let mut client = node.client().await;
-    // The znode does not exist: exists waits for it, the others do not.
+    // The znode does not exist: `exists` sets a watch for its creation, the other reads set none.
     assert_eq!(client.exists("/a", true).await, Err(-101));
     assert_eq!(client.get("/a", true).await, Err(-101));
     assert_eq!(client.children("/a", true).await, Err(-101));
@@ -35,7 +35,7 @@ async fn one_shot_watches_fire_once_for_what_they_are_about() {
     assert_eq!(heard(&mut client).await, events(&[(event::NODE_CREATED, "/a")]));
     client.set("/a", "1").await.unwrap();
     assert_eq!(heard(&mut client).await, []);
-    // Two watches of a kind are one.
+    // Two watches of the same kind at the same path are one watch.
     client.get("/a", true).await.unwrap();
     client.exists("/a", true).await.unwrap();
     client.set("/a", "2").await.unwrap();
@@ -46,14 +46,14 @@ async fn one_shot_watches_fire_once_for_what_they_are_about() {
     client.create("/a/b", 0).await.unwrap();
     client.create("/a/c", 0).await.unwrap();
     assert_eq!(heard(&mut client).await, events(&[(event::NODE_CHILDREN_CHANGED, "/a")]));
-    // Both kinds at one deleted znode make one event.
+    // Watches of both kinds at one deleted znode give one event.
     client.children("/a/b", true).await.unwrap();
     client.get("/a/b", true).await.unwrap();
     client.call(Request::GetChildren2(PathWatch { path: "/a".into(), watch: true })).await.unwrap();
     client.delete("/a/b").await.unwrap();
     let gone = [(event::NODE_DELETED, "/a/b"), (event::NODE_CHILDREN_CHANGED, "/a")];
     assert_eq!(heard(&mut client).await, events(&gone));
-    // A refused change fires no watch, and neither does an ACL.
+    // A refused change fires no watch, and neither does a change of the ACL.
     client.get("/a", true).await.unwrap();
     assert_eq!(client.delete("/a").await, Err(-111));
     let acl = SetAclRequest { path: "/a".into(), acl: open_acl(), version: -1 };
@@ -69,7 +69,7 @@ async fn persistent_watches_stay_and_recursive_ones_see_below() {
         assert_eq!(add(&mut both, "/a", mode).await, Ok(vec![0; 4]));
     }
     add(&mut plain, "/a", watcher::MODE_PERSISTENT).await.unwrap();
-    // A one-shot watch at the same path leaves the persistent one (ZOOKEEPER-4466).
+    // A one-shot watch leaves a persistent one at the same path (ZOOKEEPER-4466).
     assert_eq!(plain.exists("/a", true).await, Err(-101));
     assert_eq!(add(&mut both, "/a", 2).await, Err(-5));
     assert_eq!(add(&mut both, "a", 0).await, Err(-8));
@@ -200,7 +200,7 @@ async fn an_event_tells_the_zxid_of_its_change_and_one_that_was_missed_tells_non
     let created: jute::PathStat = other.ask(create2("/a")).await.unwrap();
     let add = jute::AddWatchRequest { path: "/".into(), mode: watcher::MODE_PERSISTENT_RECURSIVE };
     client.call(Request::AddWatch(add)).await.unwrap();
-    // The two changes are applied together: each event has its own.
+    // The two changes are applied together, and each has its own event.
     other.send(&set("/a", "1")).await;
     other.send(&set("/a", "2")).await;
     let mut zxids = Vec::new();
@@ -248,7 +248,7 @@ async fn nobody_watches_a_path_that_no_znode_can_have() {
     let node = Node::start().await;
     let mut client = node.client().await;
     let long = format!("/{}", "l".repeat(2_000));
-    // The errors are those without a watch.
+    // The errors are the same as without a watch.
     assert_eq!(client.exists(&long, true).await, Err(-101));
     assert_eq!(add(&mut client, &long, watcher::MODE_PERSISTENT).await, Err(-8));
     let again = SetWatches { exist: vec![long.clone()], ..SetWatches::default() };

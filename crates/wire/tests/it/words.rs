@@ -18,14 +18,14 @@ pub(crate) async fn ask(node: &Node, word: &str) -> String {
     text
 }
 
-/// Reads a number of `mntr`.
+/// Reads the number in a field of `mntr`.
 pub(crate) async fn number(node: &Node, field: &str) -> usize {
     let mntr = ask(node, "mntr").await;
     let line = mntr.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix('\t'));
     line.unwrap_or_else(|| panic!("{field}: {mntr}")).parse().unwrap()
 }
 
-/// Waits until a number of `mntr` is as wanted.
+/// Waits until `wanted` is true for the number in a field of `mntr`.
 pub(crate) async fn number_is(node: &Node, field: &str, wanted: impl Fn(usize) -> bool) {
     let waiting = async {
         while !wanted(number(node, field).await) {
@@ -95,7 +95,7 @@ async fn words_answer_what_tools_read() {
     contains(&ask(&node, "srvr").await, &["Received: 0\n"]);
 }
 
-/// ZooKeeper with `readonlymode.enabled=false` does the same.
+/// ZooKeeper with `readonlymode.enabled=false` behaves in the same way.
 #[tokio::test]
 async fn a_node_without_a_quorum_lets_nobody_in_also_not_to_read() {
     let wire = WireConfig { words: "*".into(), ..WireConfig::default() };
@@ -109,7 +109,7 @@ async fn a_node_without_a_quorum_lets_nobody_in_also_not_to_read() {
         assert!(tokio::time::Instant::now() < deadline, "it still says that it can be written");
         tokio::task::yield_now().await;
     }
-    // The refusals come at once: each that had to wait for the log would take seconds.
+    // The refusals come at once: a request that waited for the log would take seconds.
     let refused = async {
         for _ in 0..50 {
             let (_stream, _frames, answer) = greet(nodes[0].addr, &asked).await;

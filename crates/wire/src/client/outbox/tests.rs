@@ -50,7 +50,7 @@ async fn what_the_socket_takes_is_sent_at_once_and_the_rest_is_the_writers() {
         sent.extend_from_slice(&vec![sent.len() as u8; 1 << 20]);
         outbox.send_now();
     }
-    // No answer overtakes what is left.
+    // An answer must not overtake bytes that are still unsent.
     outbox.push(b"last".to_vec());
     outbox.send_now();
     sent.extend_from_slice(b"last");
@@ -76,7 +76,7 @@ async fn a_client_that_does_not_read_is_given_up() {
     assert_eq!(outbox.next().await, None);
 }
 
-/// The bound is for bytes that wait after the answer.
+/// The bound applies to bytes that wait behind a long answer.
 #[tokio::test]
 async fn an_answer_of_any_length_is_sent_and_what_waits_behind_it_has_its_bound() {
     let outbox = outbox(10, &all());
@@ -110,7 +110,7 @@ fn what_is_not_taken_counts_for_all_until_it_is_or_the_connection_ends() {
     assert_eq!(all.look(), (0, 1_500));
 }
 
-/// The client asks for the second answer while the first is on its way, as pipelining clients do.
+/// Pipelining clients ask for the second answer while the first is being sent.
 #[tokio::test]
 async fn a_second_long_answer_behind_what_is_left_of_the_first_ends_nothing() {
     let outbox = outbox(10, &all());

@@ -1,4 +1,4 @@
-//! Connections at the bound on the bytes of all answers, which the tests fill.
+//! Connections when the bound on the bytes of all answers is reached; the tests fill it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::session::door::{Door, ListensOn};
 use crate::watch::audience::WatchKind;
 use crate::watch::watch_table::TOGETHER;
 
-/// The longest that a step of a test may take.
+/// Longest time for a step of a test.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A door without a listener.
+/// A node with the state of a ZooKeeper server, and without a listener.
 struct Node {
     door: Arc<Door>,
     stopping: CancellationToken,
@@ -79,7 +79,7 @@ impl Drop for Node {
 }
 
 impl Node {
-    /// A client with a session, whose answers count for `source`.
+    /// Opens a client with a session, whose answers count for the address `source`.
     async fn connect(&self, source: Option<IpAddr>) -> Peer {
         let door = Arc::clone(&self.door);
         let secret_hash = [7; 16];
@@ -111,7 +111,8 @@ impl Node {
         Peer { client, stream, frames: Frames::new(1 << 24), task }
     }
 
-    /// Number of waits in an address's line that are over; `None` while no client waits.
+    /// Returns the number of clients that have been served in an address's queue; `None` while no
+    /// client waits.
     fn served(&self, source: Option<IpAddr>) -> Option<u64> {
         self.door.unread.queues().get(&source).copied()
     }
@@ -122,20 +123,20 @@ fn replica_request(op: Op) -> znode::Request {
 }
 
 impl Peer {
-    /// Sends requests at once, numbered from `xid` on.
+    /// Sends requests in one write, numbered from `xid` on.
     async fn send(&mut self, xid: i32, requests: &[Request]) {
         let frames: Vec<u8> = (xid..).zip(requests).flat_map(|(xid, request)| frame(xid, request)).collect();
         self.stream.write_all(&frames).await.unwrap();
     }
 
-    /// The next answer: its xid and its body.
+    /// Reads the next answer. Returns its xid and its body.
     async fn answer(&mut self) -> (i32, Vec<u8>) {
         let (xid, error, body) = self.packet().await;
         assert_eq!(error, 0, "of {xid}");
         (xid, body)
     }
 
-    /// The next answer or event: its xid, its error and its body.
+    /// Reads the next answer or event. Returns its xid, its error and its body.
     async fn packet(&mut self) -> (i32, i32, Vec<u8>) {
         let mut buffer = [0; 8192];
         loop {
@@ -155,7 +156,7 @@ impl Peer {
         self.told(xid).await
     }
 
-    /// The next answer, which is that to `xid`.
+    /// Reads the next answer, which must be that to `xid`.
     async fn told<T: Record>(&mut self, xid: i32) -> T {
         let (answered, body) = self.answer().await;
         assert_eq!(answered, xid);
@@ -180,7 +181,7 @@ fn create_one(path: &str) -> Request {
     Request::Create(op::CREATE, create(path.into()))
 }
 
-/// Children of `/list` with names of 255 bytes.
+/// Makes a multi that creates children of `/list` with names of 255 bytes.
 fn create_many(numbers: std::ops::Range<usize>) -> Request {
     Request::Multi(numbers.map(|n| MultiOp::Create(op::CREATE, create(format!("/list/{n:0255}")))).collect())
 }
@@ -193,7 +194,7 @@ fn which(path: &str) -> PathWatch {
     PathWatch { path: path.into(), watch: false }
 }
 
-/// The task of a connection is dropped when the connection makes room for another address.
+/// A connection's task is dropped when the connection is closed for one of another address.
 #[tokio::test]
 async fn a_connection_whose_task_is_dropped_leaves_no_watch_behind() {
     let node = start(WireConfig::default()).await;
@@ -208,7 +209,7 @@ async fn a_connection_whose_task_is_dropped_leaves_no_watch_behind() {
     until(async || hub.watches() == 0 && hub.clients().is_empty()).await;
 }
 
-/// No task sends the events of the hub here.
+/// No task sends the hub's events in this test.
 #[tokio::test]
 async fn a_client_of_a_crowd_hears_of_a_change_before_an_answer_that_shows_it() {
     let node = start(WireConfig::default()).await;
@@ -242,10 +243,10 @@ async fn a_long_read_with_a_given_state_stands_in_the_line_once() {
         assert_eq!(peer.answer().await.0, 2);
     }
     let account = node.door.unread.account(source);
-    // With `first` alone there is room for the turn, and none for the answer; with both, for
-    // neither.
+    // With `first` alone there is room for the read's first place, and not for the answer; with
+    // both, for neither.
     let (first, second) = (account.place(300_000).await, account.place(max / 4 - 300_000).await);
-    // Nothing is proposed until all three requests are there.
+    // No write is proposed until all three requests have arrived.
     let writes = node.door.writes.acquire_many(node.door.config.writes_max as u32).await.unwrap();
     peer.send(3, &[create_many(950..1_078), Request::GetChildren(which("/list")), set("/list", 1)]).await;
     until(async || peer.client.counts.look().outstanding == 3).await;
@@ -256,7 +257,7 @@ async fn a_long_read_with_a_given_state_stands_in_the_line_once() {
     until(async || node.served(source).is_some()).await;
     let before = node.served(source).unwrap();
     drop(second);
-    // The read was given its turn, and waits for the place of its answer.
+    // The read got its first place, and waits for the place of its answer.
     until(async || node.served(source) == Some(before + 1)).await;
     drop(first);
     assert_eq!(peer.told::<Names>(4).await.names.len(), 1_078);
@@ -275,14 +276,14 @@ async fn pings_behind_a_write_that_a_waiting_read_holds_back_are_answered() {
     let read = || Request::GetData(which("/a"));
     peer.send(2, &[read(), set("/a", 30_000), Request::Exists(which("/a")), Request::Ping]).await;
     assert_eq!(peer.answer().await.0, xid::PING);
-    // A ping that comes in two parts is answered, too.
+    // A ping that arrives in two parts is answered, too.
     let ping = frame(0, &Request::Ping);
     peer.stream.write_all(&ping[..7]).await.unwrap();
     until(async || node.door.incomplete_packets.bytes() == 7).await;
     peer.stream.write_all(&ping[7..]).await.unwrap();
     assert_eq!(peer.answer().await.0, xid::PING);
     until(async || node.door.incomplete_packets.bytes() == 0).await;
-    // The second write exceeds what a connection may have under way.
+    // The second write exceeds the bound on unanswered requests of a connection.
     peer.send(5, &[set("/a", 40_000), read(), set("/a", 40_000), read(), Request::Ping]).await;
     drop(full);
     let mut answers = Vec::new();
@@ -309,8 +310,8 @@ async fn an_answer_takes_the_place_that_its_client_has_waited_for() {
     let (most, rest) = (account.place(max - TURN).await, account.place(TURN).await);
     peer.send(3, &[Request::GetData(which("/a"))]).await;
     until(async || node.served(None).is_some()).await;
-    // This one is next in line. It would be given a place that is given back before the answer is
-    // made.
+    // This client is next in the queue. It would get a place if the first client's place were freed
+    // before its answer is made.
     let mut behind = account.queue_up(TURN);
     node.door.unread.reset_peak();
     drop(rest);

@@ -37,7 +37,7 @@
 //! log/         log_store.rs the log as openraft sees it · flushes.rs appends by flush
 //!              callback.rs the end of a flush · wal.rs records in raft-log's types
 //!              tail.rs the end of the log after a power cut · log_writes.rs counts of writes
-//! snapshots/   snapshot_store.rs the current one · snapshot.rs reading · snapshot_writer.rs writing
+//! snapshots/   snapshot_store.rs current one · snapshot.rs reading · snapshot_writer.rs writing
 //!              snapshot_receiver.rs receiving from a peer · chunk_writer.rs chunks of both
 //!              manifest.rs description and hash
 //! databases/   database.rs the chunks of each snapshot · engine.rs the trait of engines

@@ -44,7 +44,8 @@ struct Pool {
 /// in their place.
 pub(crate) struct Loan(());
 
-/// Waits until descriptors are missing. A server for clients should then close an idle connection.
+/// Waits until descriptors are missing. A server for clients should then close one of its
+/// connections.
 pub async fn descriptors_wanted() {
     WANTED.notified().await;
 }

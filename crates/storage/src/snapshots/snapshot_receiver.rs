@@ -24,8 +24,8 @@ impl SnapshotStore {
     }
 }
 
-/// A snapshot that is being received. A drop before [`SnapshotReceiver::finish`] discards it. All
-/// calls block on the disk.
+/// A snapshot that is being received. A drop before [`SnapshotReceiver::finish`] discards it.
+/// Blocking.
 ///
 /// Wrong data from the sender is an error of this transfer only and not of this node's disk, so it
 /// is not kept in [`crate::Fatal`].

@@ -23,9 +23,8 @@ impl SnapshotStore {
     }
 }
 
-/// A snapshot that is being written. A drop before [`SnapshotWriter::finish`] discards it. All
-/// calls block on the disk. The writer takes memory for one chunk and for the bytes that sled holds
-/// between two flushes.
+/// A snapshot that is being written. A drop before [`SnapshotWriter::finish`] discards it.
+/// Blocking; takes memory for one chunk and for the bytes that sled holds between two flushes.
 pub struct SnapshotWriter {
     chunks: ChunkWriter,
     raw: Vec<u8>,

@@ -1,5 +1,5 @@
-//! Tools of tests with whole processes, for `tests`, `jepsen` and `bench`. A product crate uses
-//! them in its tests alone.
+//! Tools for tests that run nodes as processes: for `tests`, `jepsen` and `bench`, and for the
+//! tests of other crates.
 //!
 //! ```text
 //!  process.rs  a server's process: start, signal, pause, kill, log
@@ -9,8 +9,8 @@
 //!  until.rs    waiting for a condition            lines.rs    log lines of the test's own process
 //! ```
 //!
-//! Both clients send a request once and report the result. They never retry, as a retry would hide
-//! the effect under test.
+//! Both clients send each request once and report the result. They never retry, as a retry would
+//! hide the effect under test.
 
 pub mod http;
 mod lines;

@@ -1,5 +1,5 @@
-//! A cut link swallows bytes one way and breaks when it heals; a slow one is late and loses
-//! nothing.
+//! Tests of links: a cut drops bytes in one direction and breaks the connection when it ends; a
+//! delay loses no bytes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -86,7 +86,7 @@ async fn a_link_that_holds_delivers_everything_at_once_when_it_is_let_go() {
     let mut got = [0; 5];
     inside.read_exact(&mut got).await.unwrap();
     assert_eq!(got, [3, 4, 5, 6, 7]);
-    // Bytes that come now were not held.
+    // Bytes that are sent now are not held back.
     passes(&mut outside, &mut inside, 8).await;
     passes(&mut inside, &mut outside, 9).await;
     assert_eq!(links.late_bytes(), 5);

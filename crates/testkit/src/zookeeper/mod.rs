@@ -164,7 +164,7 @@ impl Zk {
         Ok(zk)
     }
 
-    /// The id of the session. In histories it stands for the owner of a lock.
+    /// The id of the session. Histories of workloads use it to identify owners.
     pub fn session(&self) -> u64 {
         self.session
     }

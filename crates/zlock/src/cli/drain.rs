@@ -1,4 +1,4 @@
-//! `zlock drain`.
+//! `zlock drain`: makes a node report that it is not ready, before it is stopped.
 
 use clap::{ArgMatches, Command};
 use zlock_client::Drain;

@@ -1,4 +1,4 @@
-//! `zlock upgrade`.
+//! `zlock upgrade`: shows and completes an upgrade of the cluster.
 
 use clap::{Arg, ArgMatches, Command};
 use zlock_client::{MemberUpgrade, Upgrade};

@@ -2,13 +2,13 @@
 //!
 //! | file | has |
 //! |---|---|
-//! | `options.rs`, `connection.rs`, `context.rs` | what all commands share: options, nodes and user, a client |
-//! | `output.rs`, `failure.rs` | what is printed; errors in one line, exit codes |
-//! | `lock.rs`, `lock/` | `zlock lock`: a command under a lock, with a watchdog of its own |
-//! | `backup.rs`, `restore.rs`, `recover.rs` | files with a state, and clusters from them; `seeds.rs` is what the latter share |
-//! | `new_file.rs`, `calendar.rs` | a file that is whole or not there; times |
-//! | `session.rs` | `zlock session exec`: a command in a session, with the same watchdog |
-//! | `break_lock.rs` | `zlock break`, whose name is a word of Rust's |
+//! | `options.rs`, `connection.rs`, `context.rs` | shared options, nodes and user, the client |
+//! | `output.rs`, `failure.rs` | printing of results; errors and exit codes |
+//! | `lock.rs`, `lock/` | `zlock lock`: runs a command under a lock, with a watchdog process |
+//! | `backup.rs`, `restore.rs`, `recover.rs`, `seeds.rs` | backups; new clusters from old data |
+//! | `new_file.rs`, `calendar.rs` | atomic creation of files; text form of times |
+//! | `session.rs` | `zlock session exec`: runs a command with a session, with the same watchdog |
+//! | `break_lock.rs` | `zlock break`; `break` is a keyword of Rust |
 //! | the others | the command of that name |
 
 mod acl;

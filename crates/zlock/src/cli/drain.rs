@@ -1,4 +1,4 @@
-//! `zlock drain`: makes a node report that it is not ready, before it is stopped.
+//! `zlock drain`: takes a node out of service without stopping it, or puts it back.
 
 use clap::{ArgMatches, Command};
 use zlock_client::Drain;

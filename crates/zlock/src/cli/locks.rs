@@ -135,8 +135,9 @@ fn show(out: Output, path: &str, locks: &[LockSummary], is_once: bool) -> Result
     Ok(())
 }
 
-/// Returns a warning if the queue has nodes of different client libraries that do not recognize
-/// each other's nodes, so that two clients may hold the lock at once.
+/// Returns warnings about a queue with lock nodes of different client libraries: if one library
+/// does not recognize the nodes of another, two clients may hold the lock at once. Also warns of a
+/// znode that is no lock node and blocks a library's clients.
 fn mixed_clients(queue: &LockQueue) -> Option<String> {
     let lock = plain(&queue.path);
     let (data, mixed): (Vec<_>, Vec<_>) = queue.mixed_clients.iter().partition(|pair| pair.child.is_some());

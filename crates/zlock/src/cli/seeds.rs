@@ -95,8 +95,8 @@ fn kept(member: Member) -> backup::Member {
 }
 
 /// Returns the grace period in milliseconds, in which no locks are granted: clients of the old
-/// cluster may assume for the longest session timeout that their sessions live. The time since the
-/// old cluster's last run is subtracted.
+/// cluster may assume for the longest session timeout that they still hold locks. The time since
+/// the old cluster's last run is subtracted.
 fn grace_ms(state: &State, now_ms: u64, matches: &ArgMatches) -> Result<u64, Failure> {
     let whole = u64::from(state.limits().session_timeout_max_ms);
     if matches.get_flag("no-grace") {

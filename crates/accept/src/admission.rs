@@ -36,11 +36,11 @@ use tokio::sync::Notify;
 use crate::networks::{Networks, site_of_source, source};
 use crate::turns::{Group, Seat, Turns};
 
-/// Number of extra connections that a full door accepts for addresses without a connection, and
+/// Number of extra connections that a full server accepts for addresses without a connection, and
 /// again as many for programs on this machine.
 const LAST_PLACES: usize = 16;
 
-/// Bounds on the connections of a door.
+/// Bounds on the connections of one server (HTTP or ZooKeeper).
 #[derive(Clone, Debug)]
 pub struct AdmissionConfig {
     /// Largest number of connections.
@@ -53,7 +53,7 @@ pub struct AdmissionConfig {
     pub exempt: Networks,
 }
 
-/// Admission of connections to one door, within its bounds.
+/// Admission of connections to one server, within its bounds.
 #[derive(Debug)]
 pub struct Admission {
     connections_max: usize,
@@ -116,7 +116,7 @@ struct Site {
 /// Bound for which a new connection is refused: no place is free, and no connection gives way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// The door has as many connections as it may have.
+    /// The server has as many connections as it may have.
     Door,
     /// The address has as many connections as it may have.
     Address,

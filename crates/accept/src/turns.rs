@@ -57,7 +57,7 @@ impl Seat {
     }
 }
 
-/// Queues of a door's tasks. The drop ends all tasks.
+/// Queues of a server's tasks. The drop ends all tasks.
 #[derive(Debug)]
 pub(crate) struct Turns(Arc<Lines>);
 

@@ -30,7 +30,7 @@ const PAUSE: u32 = 3;
 /// Longest pause after a long write.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Windows for the writes of a door: one for each address, and one for the long writes of all
+/// Windows for the writes of a server: one for each address, and one for the long writes of all
 /// addresses.
 #[derive(Debug)]
 pub struct WriteWindows {

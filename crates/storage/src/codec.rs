@@ -1,9 +1,9 @@
 //! Byte formats of all records that are stored or sent to a peer.
 //!
-//! A record is a version byte and the bincode of one of the structs below. These mirror openraft's
-//! types field by field, so an upgrade of openraft cannot silently change a byte on disk. **The
-//! order of fields and variants is the format**: only append, and raise the version for a change
-//! that an old reader would misread. Golden bytes are frozen in `tests/golden`.
+//! A record is a version byte and the bincode of one of the structs below. The structs mirror
+//! openraft's types field by field, so an upgrade of openraft cannot silently change a byte on
+//! disk. **The order of fields and variants is the format**: only append, and raise the version for
+//! a change that an old reader would misread. Golden bytes are frozen in `tests/golden`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!  process.rs  a server's process: start, signal, pause, kill, log
-//!  ports.rs    ports that stay ours while nodes are down
-//!  links.rs    TCP proxies between nodes, or before one, that cut, delay and break
-//!  http.rs     a client of the HTTP door           zookeeper/  a client of the ZooKeeper door
+//!  ports.rs    ports that stay reserved while nodes are down
+//!  links.rs    TCP proxies that cut, delay and break connections
+//!  http.rs     a client for HTTP                  zookeeper/  a client for ZooKeeper's protocol
 //!  until.rs    waiting for a condition            lines.rs    log lines of the test's own process
 //! ```
 //!

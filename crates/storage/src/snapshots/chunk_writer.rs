@@ -65,8 +65,8 @@ impl ChunkWriter {
         Ok(())
     }
 
-    /// Lets `check` read the unfinished snapshot, and returns its error. An error here is one of
-    /// the sender's data and not of this disk, so it is not kept in the store's [`Fatal`].
+    /// Lets `check` read the unfinished snapshot, and returns its error. An error here comes from
+    /// the sender's data and not from this disk, so the store's [`Fatal`] does not keep it.
     pub(crate) fn check(
         &mut self,
         manifest: &Manifest,

@@ -34,7 +34,7 @@ pub(crate) fn path_of(matches: &ArgMatches) -> String {
 
 impl Context {
     /// Reads the shared options. `name` is the command's name, for the label of its session.
-    /// `matches` are the options behind the command, `before` those before it.
+    /// `before` has the options before the command's name, `matches` the options after it.
     pub(crate) fn read(name: &str, before: &ArgMatches, matches: &ArgMatches) -> Result<Context, Failure> {
         let given = Given { before, behind: matches };
         let connection = Connection::read(&given)?;

@@ -88,7 +88,8 @@ struct Open {
     task: Option<AbortHandle>,
 }
 
-/// Sort key of a connection in the order of giving way. The smallest gives way first.
+/// Sort key of a connection in the order in which connections are closed for new ones. The smallest
+/// is closed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Leaver {
     stage: Stage,
@@ -347,7 +348,7 @@ impl Place {
         let (abort, registration) = AbortHandle::new_pair();
         match admission.lock().open.get_mut(&number) {
             Some(open) => open.task = Some(abort),
-            // The connection gave way before it began.
+            // The connection was closed for another one before its task began.
             None => abort.abort(),
         }
         let served = Abortable::new(serve(Arc::new(self)), registration);

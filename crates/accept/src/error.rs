@@ -18,7 +18,7 @@ pub enum Error {
     Certificate {
         /// Path of the file.
         file: PathBuf,
-        /// The fault that was found.
+        /// Description of the fault in the file.
         reason: String,
     },
     /// A file without a private key, or with a damaged one.
@@ -26,7 +26,7 @@ pub enum Error {
     Key {
         /// Path of the file.
         file: PathBuf,
-        /// The fault that was found.
+        /// Description of the fault in the file.
         reason: String,
     },
     /// The private key does not belong to the certificate.

@@ -19,7 +19,7 @@ const STALLED_AFTER: Duration = Duration::from_secs(1);
 /// and then for one of the places for all addresses.
 pub(crate) struct Handshakes {
     places: Semaphore,
-    /// A window of places for each address.
+    /// Places of each address: a window for its concurrent handshakes.
     of_address: Arc<Windows>,
     waiting: AtomicUsize,
     wanted: Notify,

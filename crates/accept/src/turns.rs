@@ -31,12 +31,12 @@ use crate::step_times::StepTimes;
 /// Time for which a runner runs tasks before it yields to the other tasks of the runtime.
 const SLICE: Duration = Duration::from_micros(200);
 
-/// Connections that share one line.
+/// Group of connections that share one queue, and so one share of the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Group {
     /// Connections of an address, or of a network that counts as one address.
     Address(IpAddr),
-    /// A single connection of an exempt address, by its number.
+    /// A single connection of an exempt address (one that stands for many clients), by its number.
     Connection(u64),
     /// Connections of one session from an exempt address, by a number that only the session's
     /// client knows.
@@ -77,7 +77,7 @@ struct Inner {
     is_closed: bool,
 }
 
-/// Tasks of one group.
+/// Queue of one group, with the number of its tasks.
 #[derive(Debug, Default)]
 struct Line {
     /// Time that the group's tasks have used, or the starting value of a new group plus that time.
@@ -231,7 +231,7 @@ impl Inner {
     }
 }
 
-/// Runner: a task of the runtime that runs tasks from the lines.
+/// Runner: a task of the runtime that runs tasks from the queues.
 struct Runner {
     lines: Arc<Lines>,
     number: usize,

@@ -157,7 +157,7 @@ impl<Context> Decode<Context> for Command {
 
 bincode::impl_borrow_decode!(Command);
 
-/// Mirror of [`LogId`].
+/// Stored form of [`LogId`], with the same content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct LogIdRecord {
     /// The term of the leader that wrote the entry.
@@ -178,7 +178,7 @@ impl From<LogIdRecord> for LogId {
     }
 }
 
-/// Mirror of [`Vote`].
+/// Stored form of [`Vote`], with the same content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct VoteRecord {
     /// The term voted in.
@@ -214,7 +214,7 @@ pub struct OwnerRecord {
     pub durable: u64,
 }
 
-/// Mirror of [`Membership`].
+/// Stored form of [`Membership`], with the same content.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct MembershipRecord {
     /// Sets of voters by node id: one set, or two during a membership change (joint consensus).
@@ -243,7 +243,7 @@ impl TryFrom<MembershipRecord> for Membership {
     }
 }
 
-/// Mirror of [`StoredMembership`].
+/// Stored form of [`StoredMembership`], with the same content.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct StoredMembershipRecord {
     /// The position of the membership's entry.
@@ -269,7 +269,7 @@ impl TryFrom<StoredMembershipRecord> for StoredMembership {
     }
 }
 
-/// Mirror of [`SnapshotMeta`].
+/// Stored form of [`SnapshotMeta`], with the same content.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct SnapshotMetaRecord {
     /// The last entry that the snapshot contains.
@@ -298,7 +298,7 @@ impl TryFrom<SnapshotMetaRecord> for SnapshotMeta {
     }
 }
 
-/// Mirror of [`Payload`].
+/// Stored form of [`Payload`], with the same content.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum PayloadRecord {
     /// No content. A new leader appends such an entry first.
@@ -331,7 +331,7 @@ impl TryFrom<PayloadRecord> for Payload {
     }
 }
 
-/// Mirror of [`Entry`].
+/// Stored form of [`Entry`], with the same content.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct EntryRecord {
     /// Position of the entry.

@@ -21,9 +21,9 @@ pub enum Error {
     OtherNode {
         /// The data directory.
         dir: PathBuf,
-        /// The node whose data the directory holds.
+        /// Id of the node whose data the directory holds.
         found: u64,
-        /// The node that wanted to open the directory.
+        /// Id of the node that tried to open the directory.
         wanted: u64,
     },
     /// The directory belongs to a node of another cluster.
@@ -34,9 +34,9 @@ pub enum Error {
     OtherCluster {
         /// The data directory.
         dir: PathBuf,
-        /// The cluster whose data the directory holds.
+        /// Name of the cluster whose data the directory holds.
         found: String,
-        /// The cluster that the node is configured for.
+        /// Name of the cluster in the node's configuration.
         wanted: String,
     },
     /// A newer version of the program wrote the directory.
@@ -44,9 +44,9 @@ pub enum Error {
     NewerFormat {
         /// The data directory.
         dir: PathBuf,
-        /// The format found.
+        /// Format number of the directory.
         found: u32,
-        /// The newest format that this program reads.
+        /// Newest format number that this program reads.
         known: u32,
     },
     /// A build from before the first release wrote the directory.
@@ -57,9 +57,9 @@ pub enum Error {
     OlderFormat {
         /// The data directory.
         dir: PathBuf,
-        /// The format found.
+        /// Format number of the directory.
         found: u32,
-        /// The only format that this program reads.
+        /// The only format number that this program reads.
         known: u32,
     },
     /// Data on disk differs from what was written, or is gone.

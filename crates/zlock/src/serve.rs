@@ -132,7 +132,7 @@ fn stdin_ended() -> oneshot::Receiver<()> {
     rx
 }
 
-/// Listeners for clients.
+/// Listeners of the servers for clients: HTTP, the admin socket and ZooKeeper.
 struct Doors {
     http: rest::Entrances,
     /// File of the admin socket, which the drop removes.

@@ -66,9 +66,9 @@ impl Databases {
         Database { tree, fatal: self.fatal.clone() }
     }
 
-    /// Closes a written database and makes it durable. Returns its files. Waits for sled without a
-    /// limit: while the disk stalls, sled's threads hold on to the files, and a node must survive
-    /// that.
+    /// Closes a written database and makes it durable. Returns records of its files. Waits for sled
+    /// without a timeout, because sled's threads keep the files open while the disk stalls, and a
+    /// stall must not stop the node.
     pub(crate) fn finish(&self, number: u64, database: Database) -> io::Result<Vec<FileRecord>> {
         database.flush()?;
         self.fatal.note("closing a database", database.tree.close())?;

@@ -122,7 +122,8 @@ pub(crate) async fn lend() -> io::Result<Loan> {
     }
 }
 
-/// Runs `open`, and repeats it while no descriptor is free. Blocking.
+/// Runs `open` in place of the spare descriptors, and repeats it while no descriptor is free.
+/// Blocking.
 ///
 /// # Errors
 /// The errors of `open`; the lack of a descriptor only after [`PATIENCE`].

@@ -21,8 +21,9 @@ pub struct DiskGuard {
 }
 
 impl DiskGuard {
-    /// Returns a guard for the filesystem of `dir`. `free_min_bytes` is the low-water mark;
-    /// `ballast_bytes` is the size of the ballast, 0 for none.
+    /// Returns a guard for the filesystem of `dir`. `free_min_bytes` is the low-water mark: the
+    /// free space below which clients' writes are refused. `ballast_bytes` is the size of the
+    /// ballast, 0 for none.
     pub fn new(dir: &Path, free_min_bytes: u64, ballast_bytes: u64) -> DiskGuard {
         DiskGuard { dir: dir.into(), free_min_bytes, ballast_bytes }
     }

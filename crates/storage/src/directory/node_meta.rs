@@ -65,7 +65,7 @@ pub struct NodeMeta {
 }
 
 impl NodeMeta {
-    /// Writes the identity into a new, empty place. Durable on return.
+    /// Writes the first record `node` of a new data directory. Durable on return.
     pub(crate) fn create(place: &dyn Place, identity: &Identity, incarnation: u64) -> io::Result<()> {
         let Identity { cluster_id, node_id } = identity.clone();
         failpoint::pass("meta.create")?;
@@ -116,8 +116,8 @@ impl NodeMeta {
         &self.identity
     }
 
-    /// Uuid, zxid base and group of the cluster; `None` before the first [`NodeMeta::set_founding`]
-    /// of this or an earlier run.
+    /// Uuid, zxid base and node group of the cluster; `None` before the first
+    /// [`NodeMeta::set_founding`] of this or an earlier run.
     pub fn founding(&self) -> Option<([u8; 16], u64, u32)> {
         self.record().founding
     }

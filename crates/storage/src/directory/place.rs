@@ -44,7 +44,7 @@ impl Place for Files {
     }
 }
 
-/// Makes the names in `dir` durable.
+/// Makes the entries of the directory `dir` durable, such as renamed files.
 pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
     patiently(|| File::open(dir))?.sync_all()
 }

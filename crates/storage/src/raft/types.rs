@@ -47,7 +47,7 @@ pub type Vote = openraft::alias::VoteOf<TypeConfig>;
 pub type Entry = openraft::alias::EntryOf<TypeConfig>;
 /// Content of an entry: nothing, a command or a membership.
 pub type Payload = openraft::alias::PayloadOf<TypeConfig>;
-/// The voters of the ensemble, or two sets of them during a change, and the learners.
+/// Members of the cluster: the voters (two sets of them during a change) and the learners.
 pub type Membership = openraft::Membership<u64, Member>;
 /// A membership and the position of its entry.
 pub type StoredMembership = openraft::alias::StoredMembershipOf<TypeConfig>;

@@ -1,4 +1,4 @@
-//! Manifest of a snapshot with the hash over all its chunks, and the form of a chunk.
+//! Manifest of a snapshot with the hash over all its chunks, and the format of a chunk.
 
 use bincode::{Decode, Encode};
 use sha2::{Digest, Sha256};

@@ -22,7 +22,7 @@ pub(crate) struct Parts {
     pub(crate) meta: SnapshotMeta,
     pub(crate) files: Vec<FileRecord>,
     pub(crate) databases: Databases,
-    /// Opened at the first read, as most snapshots are never read.
+    /// Open copy for reading; `None` before the first read, as most snapshots are never read.
     pub(crate) database: Mutex<Option<Database>>,
 }
 

@@ -235,7 +235,7 @@ fn child() {
         return block_on(look(&storage));
     }
     if let Err(error) = block_on(work(&storage, cycles)) {
-        // After a fatal error, every way to write must be refused.
+        // Checks that after a fatal error every kind of write is refused.
         let reason = storage.fatal().reason();
         if reason.is_none() {
             eprintln!("not fatal: {error}");

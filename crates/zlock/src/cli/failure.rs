@@ -161,7 +161,8 @@ fn hint(error: &Error) -> Option<&'static str> {
     }
 }
 
-/// Returns advice for a command that a node refused with this problem.
+/// Returns advice for a user whose `command` was refused with the problem type `code`; `None`
+/// without advice.
 fn hint_of(command: &str, code: ProblemType) -> Option<&'static str> {
     match (command, code) {
         ("rm", ProblemType::NotEmpty) => Some("`zlock rm --recursive` deletes what is below it, too"),

@@ -19,11 +19,11 @@ pub(crate) struct Output {
 /// Meaning of a coloured text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Tone {
-    /// A state as it should be.
+    /// A good state, in green.
     Good,
-    /// A state that needs attention.
+    /// A state that needs attention, in red.
     Bad,
-    /// Less important text.
+    /// Less important text, printed faintly.
     Faint,
 }
 

@@ -12,7 +12,7 @@ use super::seen::plain;
 /// it.
 pub(crate) const SESSION_KEY: &str = "ZLOCK_SESSION_KEY";
 
-/// Number of digits at the end of a ticket's name.
+/// Number of digits at the end of a ticket's (lock node's) name.
 const DIGITS: usize = 10;
 
 pub(crate) fn command() -> Command {

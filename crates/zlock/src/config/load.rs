@@ -1,5 +1,5 @@
-//! Settings from flags, variables and the file. A flag wins over a variable, a variable over the
-//! file, and the file over the default.
+//! Settings from flags, variables and the file. A flag takes precedence over a variable, a variable
+//! over the file, and the file over the default.
 
 use std::path::{Path, PathBuf};
 

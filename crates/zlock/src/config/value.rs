@@ -38,7 +38,7 @@ pub mod flag {
     /// Reads `true` or `false`.
     ///
     /// # Errors
-    /// When the text is neither.
+    /// A message when the text is neither.
     pub fn parse(text: &str) -> Result<bool, String> {
         text.parse().map_err(|_| format!("`{text}` is neither true nor false"))
     }
@@ -193,7 +193,7 @@ pub mod log_format {
     /// Reads `text` or `json`.
     ///
     /// # Errors
-    /// When the text is neither.
+    /// A message when the text is neither.
     pub fn parse(text: &str) -> Result<LogFormat, String> {
         match text {
             "text" => Ok(LogFormat::Text),

@@ -141,8 +141,8 @@ fn addrs(nodes: u64, base_port: u16) -> Result<Vec<[String; 3]>, String> {
     (0..nodes).map(of_node).collect()
 }
 
-/// Returns addresses whose ports are free now. All are held until the last is found, so that no two
-/// are equal.
+/// Returns addresses with ports that are free now. All ports stay bound until the last is found, so
+/// that no two are equal.
 fn free_addrs(nodes: u64) -> std::io::Result<Vec<[String; 3]>> {
     let held = (0..nodes * 3).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<std::io::Result<Vec<_>>>()?;
     let addrs = held.iter().map(|held| Ok(held.local_addr()?.to_string())).collect::<std::io::Result<Vec<_>>>()?;

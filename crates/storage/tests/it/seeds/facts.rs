@@ -45,7 +45,8 @@ impl<T: Copy + PartialEq + PartialOrd + std::fmt::Debug> Between<T> {
     }
 }
 
-/// All facts of a node. An index is that of the next entry, so 0 stands for no entry.
+/// All facts of a node. Positions in the log are the index of the next entry, so 0 stands for no
+/// entry.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     vote: Between<u64>,
@@ -55,7 +56,7 @@ pub(super) struct Facts {
     snapshot: Between<(u64, u64)>,
     joined: Between<bool>,
     founded: Between<bool>,
-    /// Term by index.
+    /// Terms of acknowledged entries, by index.
     entries: BTreeMap<u64, u64>,
     /// Terms by index of entries that may or may not exist: their append was not acknowledged, or
     /// their cut had begun.

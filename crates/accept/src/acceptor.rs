@@ -1,4 +1,4 @@
-//! The server's side of a handshake.
+//! Server side of TLS handshakes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,24 +27,24 @@ pub enum Clients {
     MustHaveCertificates,
 }
 
-/// Files and bounds of a server.
+/// Files and limits of a server's TLS handshakes.
 #[derive(Clone, Debug)]
 pub struct AcceptorConfig {
-    /// A PEM file with the server's certificate and those of the authorities between it and the
-    /// root.
+    /// A PEM file with the server's certificate and the intermediate certificates of its chain.
     pub certificate: PathBuf,
     /// A PEM file with the private key of that certificate.
     pub key: PathBuf,
-    /// A PEM file with the authorities that may have signed clients' certificates, and the policy
-    /// on clients without one. `None`: no client is asked for a certificate.
+    /// A PEM file with the certificate authorities that are trusted for clients' certificates, and
+    /// the policy on clients without a certificate. `None`: clients are not asked for a
+    /// certificate.
     pub clients: Option<(PathBuf, Clients)>,
-    /// Largest number of handshakes under way at once; one address may have an eighth of it.
-    /// Further handshakes wait, within their timeout.
+    /// Largest number of concurrent handshakes, of which one address may have an eighth. Further
+    /// handshakes wait; their timeout includes the wait.
     pub handshakes_max: usize,
-    /// Addresses that stand for many clients and may have all handshakes.
+    /// Addresses that stand for many clients. The limit for one address does not apply to them.
     pub exempt: Networks,
-    /// Timeout from the beginning of a connection to the end of its handshake. The connection is
-    /// then closed.
+    /// Time in milliseconds from the start of a connection to the end of its handshake, after which
+    /// the connection is closed.
     pub handshake_timeout_ms: u64,
 }
 
@@ -59,7 +59,7 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// Reads the files of the configuration.
+    /// Reads the PEM files of the configuration.
     ///
     /// # Errors
     /// [`Error`] names the file that cannot be used.
@@ -85,8 +85,8 @@ impl Acceptor {
             certificate: config.certificate.clone(),
             reason: error.to_string(),
         })?;
-        // No resumption: connections live long, and the certificate of each new one is checked
-        // again.
+        // TLS sessions are not resumed: connections are long-lived, and each new one must check the
+        // certificate again.
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
         Ok(Acceptor {
@@ -98,19 +98,20 @@ impl Acceptor {
         })
     }
 
-    /// Carries out the handshake. The reason of a failure is logged, with few lines for each
-    /// address.
+    /// Performs the TLS handshake of a new connection. The reason of a failure is logged, with a
+    /// limit of log lines for each address.
     ///
     /// # Errors
-    /// When the client does not speak TLS, shows no good certificate, or takes too long.
+    /// An error when the client does not speak TLS, has no valid certificate although one is
+    /// required, has an invalid certificate, or takes too long.
     pub async fn accept(&self, stream: TcpStream) -> io::Result<Stream> {
         let Ok(addr) = stream.peer_addr() else {
-            // The system knows no address of a connection that was reset.
+            // The kernel returns no peer address for a connection that was reset.
             return Err(self.before_the_first_byte(io::ErrorKind::ConnectionReset.into()));
         };
         let handshake = async {
-            // A client takes no place before its first byte. Balancers connect without one to check
-            // the port.
+            // Until its first byte, a client does not count as a handshake, as load balancers
+            // connect without sending a byte to check the port.
             match stream.peek(&mut [0]).await {
                 Ok(0) => return Err(self.before_the_first_byte(io::ErrorKind::UnexpectedEof.into())),
                 Ok(_) => {}
@@ -127,8 +128,8 @@ impl Acceptor {
         timeout(self.patience, handshake).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Counts a connection that was reset before its first byte; an orderly close is not counted.
-    /// Neither has a line of its own in the log.
+    /// Counts a connection that was reset before its first byte, and returns `error`. An orderly
+    /// close is not counted. Neither causes a log line.
     fn before_the_first_byte(&self, error: io::Error) -> io::Error {
         if error.kind() != io::ErrorKind::UnexpectedEof {
             self.failures.note_reset();

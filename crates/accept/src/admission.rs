@@ -1,23 +1,26 @@
-//! Admission of connections to one door: bounds on their number, in all and for each address, and
-//! the choice of the connection that is closed for a new one.
+//! Admission of client connections to one server (HTTP or ZooKeeper), which the project calls a
+//! door: bounds on the number of connections, in total and for each address, and the choice of the
+//! connection that is closed for a new one.
 //!
-//! A connection is *silent* until its client has sent a whole request, or the packet that opens a
-//! session. It is *idle* between requests, *waiting* during a long poll, and *busy* otherwise. At a
-//! bound, one connection gives way: it is closed for the new one.
+//! A connection is *silent* until its client has sent a complete request, or the packet that opens
+//! a session. It is *idle* between requests, *waiting* during a long poll, and *busy* otherwise. At
+//! a bound, an old connection *gives way*: it is closed for the new one.
 //!
-//! 1. When the new connection's address is at its bound: the oldest silent one of that address, or
-//!    else its oldest idle one.
-//! 2. When the door is full, and the address with most connections has at least two more than the
-//!    new connection's address: the oldest silent one of the former, or else its oldest idle,
-//!    waiting or busy one.
-//! 3. Otherwise: the oldest silent one of all, or else the oldest idle one.
+//! 1. When the new connection's address is at its bound: the oldest silent connection of that
+//!   address, or else its oldest idle one.
+//! 2. When the door is full, and the address with the most connections has at least two more than
+//!   the new connection's address: the oldest silent connection of the former address, or else its
+//!   oldest idle, waiting or busy one.
+//! 3. Otherwise, when the door is full: the oldest silent connection of all addresses, or else the
+//!   oldest idle one.
 //!
-//! All IPv6 networks of one site (/48) are compared with other sites as one address, and then with
-//! each other. A full door has a few more places for addresses without a connection, and for
-//! programs on this machine. So neither many silent connections nor one address can shut others
-//! out. Exempt addresses, which stand for many clients, are not compared.
+//! Rule 2 first compares sites, and then the networks within the largest site; a site is an IPv4
+//! address or a /48 network of IPv6. A full door has a few extra places for addresses without a
+//! connection, and for programs on this machine. So neither many silent connections nor one address
+//! can shut other clients out. Rules 1 and 2 do not count exempt addresses, each of which stands
+//! for many clients.
 //!
-//! When the process has no file descriptor left, one connection gives way as at a full door, but
+//! When the process has no file descriptor left, one connection is closed by similar rules, but
 //! never a busy one.
 
 use std::collections::{BTreeSet, HashMap};
@@ -33,24 +36,24 @@ use tokio::sync::Notify;
 use crate::networks::{Networks, site_of_source, source};
 use crate::turns::{Group, Seat, Turns};
 
-/// Number of connections that a full door admits in addition for addresses without a connection,
-/// and as many again for programs on this machine.
+/// Number of extra connections that a full server accepts for addresses without a connection, and
+/// again as many for programs on this machine.
 const LAST_PLACES: usize = 16;
 
-/// Bounds on the connections of a door.
+/// Bounds on the connections of one server (HTTP or ZooKeeper).
 #[derive(Clone, Debug)]
 pub struct AdmissionConfig {
     /// Largest number of connections.
     pub connections_max: usize,
-    /// Largest number of connections from one address; 0 stands for a quarter of `connections_max`,
-    /// and at least one.
+    /// Largest number of connections from one address; 0 means a quarter of `connections_max`, but
+    /// at least one.
     pub connections_per_address_max: usize,
-    /// Addresses that stand for many clients: connections from there are bounded by
-    /// `connections_max` alone.
+    /// Addresses that stand for many clients, such as a NAT. Only `connections_max` bounds their
+    /// connections.
     pub exempt: Networks,
 }
 
-/// Admits connections to a door within its bounds.
+/// Admission of connections to one server, within its bounds.
 #[derive(Debug)]
 pub struct Admission {
     connections_max: usize,
@@ -64,11 +67,12 @@ pub struct Admission {
 #[derive(Debug, Default)]
 struct Inner {
     numbers: u64,
-    /// Connections that have a place, by number. A connection that gave way has none.
+    /// Connections that have a place, by number. A connection that gave way has no place, even
+    /// before its task has ended.
     open: HashMap<u64, Open>,
-    /// Number of connections that have not ended, with those that gave way.
+    /// Number of connections whose task has not ended, including those that gave way.
     tasks: usize,
-    /// Connections in the order in which they would give way.
+    /// Connections with a place, in the order in which they give way.
     leavers: BTreeSet<Leaver>,
     sources: HashMap<IpAddr, BTreeSet<Leaver>>,
     /// Sites, sorted by the number of their connections.
@@ -84,11 +88,13 @@ struct Open {
     task: Option<AbortHandle>,
 }
 
-/// Sort key of a connection in the order of giving way. The smallest gives way first.
+/// Sort key of a connection in the order in which connections are closed for new ones. The smallest
+/// is closed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Leaver {
     stage: Stage,
-    /// Sequence number of the change to the stage: the longest in a stage comes first.
+    /// Sequence number of the last change of stage, so that the connection that is longest in its
+    /// stage comes first.
     since: u64,
     number: u64,
 }
@@ -108,16 +114,16 @@ struct Site {
     sources: BTreeSet<(usize, IpAddr)>,
 }
 
-/// Reasons for which a new connection is refused: no place is free, and no connection gives way.
+/// Bound for which a new connection is refused: no place is free, and no connection gives way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// The door has as many connections as it may have.
+    /// The server has as many connections as it may have.
     Door,
     /// The address has as many connections as it may have.
     Address,
 }
 
-/// Place of one connection, given back when it is dropped.
+/// Place of one connection. A drop frees it.
 #[derive(Debug)]
 pub struct Place {
     admission: Arc<Admission>,
@@ -135,10 +141,10 @@ pub struct Waiting {
 }
 
 impl Admission {
-    /// Makes an admission with all places free.
+    /// Creates an admission without connections.
     ///
     /// # Panics
-    /// Outside of a runtime.
+    /// If called outside of a tokio runtime.
     pub fn new(config: &AdmissionConfig) -> Arc<Admission> {
         let per_address_max = match config.connections_per_address_max {
             0 => (config.connections_max / 4).max(1),
@@ -154,10 +160,11 @@ impl Admission {
         })
     }
 
-    /// Gives a new connection a place. At a bound, another connection gives way.
+    /// Gives a place to a new connection from `addr`. At a bound, another connection is closed for
+    /// it.
     ///
     /// # Errors
-    /// [`Full`] when there is no place, and no connection gives way.
+    /// [`Full`] when no place is free, and no connection gives way.
     pub fn enter(self: &Arc<Admission>, addr: IpAddr) -> Result<Place, Full> {
         let source = (!self.exempt.contain(addr)).then(|| source(addr));
         let mut inner = self.lock();
@@ -190,10 +197,11 @@ impl Admission {
         Ok(Place { admission: Arc::clone(self), number, source, ousted, heard: AtomicBool::new(false), seat })
     }
 
-    /// Closes one connection because the process has no file descriptor left. Takes the oldest
-    /// silent or idle one of the address with most connections, or else of any address, or else a
-    /// waiting one of the former. Returns the address of the closed connection, which is `None` if
-    /// it is exempt. Returns the outer `None` when all are busy.
+    /// Closes one connection because the process has no file descriptor left: the oldest silent or
+    /// idle connection of the address with the most connections, or else of any address, or else a
+    /// waiting one of the former address. Returns the closed connection's address, where the inner
+    /// `None` stands for an exempt address. Returns the outer `None` when it found no connection to
+    /// close.
     pub fn give_one(&self) -> Option<Option<IpAddr>> {
         let ended = {
             let mut inner = self.lock();
@@ -204,7 +212,7 @@ impl Admission {
         Some(ended.source)
     }
 
-    /// Resolves when every connection has ended.
+    /// Waits until the tasks of all connections have ended.
     pub async fn emptied(&self) {
         loop {
             let mut emptied = pin!(self.emptied.notified());
@@ -221,37 +229,37 @@ impl Admission {
     }
 }
 
-/// Tells whether a client is a program on this machine that connects by a loopback address.
+/// Tells whether an address is 127.0.0.1 or ::1, so that the client is a program on this machine.
 fn is_this_machine(addr: IpAddr) -> bool {
     [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)].contains(&addr.to_canonical())
 }
 
 impl Inner {
-    /// Returns the connection that gives way first, if it is silent or idle.
+    /// Returns the silent or idle connection that gives way first, of all addresses.
     fn resting(&self) -> Option<Leaver> {
         self.leavers.first().copied().filter(|leaver| leaver.stage <= Stage::Idle)
     }
 
-    /// Returns the connection of one source that gives way first, if it is silent or idle.
+    /// Returns the silent or idle connection of `source` that gives way first.
     fn resting_of(&self, source: Option<IpAddr>) -> Option<Leaver> {
         let first = self.sources.get(&source?)?.first().copied();
         first.filter(|leaver| leaver.stage <= Stage::Idle)
     }
 
-    /// Returns the connection that gives way first of the source with most connections, if that
-    /// source has at least two more than the new connection's. With one more the two would only
-    /// change places.
+    /// Returns the connection that gives way first of the source with the most connections, if that
+    /// source has at least two more than the source `comes` of the new connection. With a
+    /// difference of one, the sources would only swap their counts.
     fn of_the_largest(&self, comes: Option<IpAddr>, own: usize) -> Option<Leaver> {
         let (of_site, site) = self.largest.last()?;
         let own_site = comes.and_then(|source| self.sites.get(&site_of_source(source))).map_or(0, |site| site.open);
         let (of_source, source) = self.sites.get(site)?.sources.last()?;
-        // Sources within one site are compared with each other.
+        // Within the same site, sources are compared; otherwise whole sites are.
         let is_own_site = comes.is_some_and(|comes| site_of_source(comes) == *site);
         let is_larger = if is_own_site { *of_source > own + 1 } else { *of_site > own_site + 1 };
         if is_larger { self.sources.get(source)?.first().copied() } else { None }
     }
 
-    /// Returns the connection that is closed when there is no file descriptor.
+    /// Returns the connection that [`Admission::give_one`] closes for its file descriptor.
     fn dispensable(&self) -> Option<Leaver> {
         let of_site = self.largest.last().and_then(|(_, site)| self.sites.get(site));
         let source = of_site.and_then(|site| site.sources.last()).map(|(_, source)| *source);
@@ -259,7 +267,7 @@ impl Inner {
         self.resting_of(source).or_else(|| self.resting()).or_else(waiting)
     }
 
-    /// Gives a place to a new connection, which is silent.
+    /// Adds a new connection, which is silent. Returns its number.
     fn come(&mut self, source: Option<IpAddr>) -> u64 {
         self.numbers += 1;
         let number = self.numbers;
@@ -276,7 +284,7 @@ impl Inner {
         number
     }
 
-    /// Takes the place of a connection away.
+    /// Removes a connection. Returns `None` if it had no place.
     fn leave(&mut self, number: u64) -> Option<Open> {
         let open = self.open.remove(&number)?;
         self.leavers.remove(&open.leaver);
@@ -292,8 +300,7 @@ impl Inner {
         Some(open)
     }
 
-    /// Moves a connection to another stage. Returns false when the connection has no place any
-    /// more.
+    /// Moves a connection to another stage. Returns false when the connection has given way.
     fn change(&mut self, number: u64, stage: Stage) -> bool {
         self.numbers += 1;
         let since = self.numbers;
@@ -309,7 +316,8 @@ impl Inner {
         true
     }
 
-    /// Updates the counts of sites for a source that had `before` connections.
+    /// Updates the counts of sites after the number of connections of `source` changed from
+    /// `before`.
     fn recount(&mut self, source: IpAddr, before: usize) {
         let now = self.sources.get(&source).map_or(0, BTreeSet::len);
         let key = site_of_source(source);
@@ -329,8 +337,8 @@ impl Inner {
 }
 
 impl Place {
-    /// Serves the connection in a task of its own, in the turns of its address. The task is dropped
-    /// when the connection gives way.
+    /// Runs the future of `serve` in a new task, which takes turns with the tasks of other
+    /// addresses. The task is aborted when the connection gives way.
     pub fn serve<F>(self, serve: impl FnOnce(Arc<Place>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -340,51 +348,53 @@ impl Place {
         let (abort, registration) = AbortHandle::new_pair();
         match admission.lock().open.get_mut(&number) {
             Some(open) => open.task = Some(abort),
-            // The connection gave way before it began.
+            // The connection was closed for another one before its task began.
             None => abort.abort(),
         }
         let served = Abortable::new(serve(Arc::new(self)), registration);
         admission.turns.spawn(&seat, async move { _ = served.await });
     }
 
-    /// Notes that the client was answered and sends no request: its connection is idle.
+    /// Marks the connection as idle: the client got its answer and has sent no other request.
     pub fn rest(&self) {
         if self.heard.load(Ordering::Relaxed) {
             self.admission.lock().change(self.number, Stage::Idle);
         }
     }
 
-    /// Notes that the client sends another request. Returns false when its connection has just
-    /// given way.
+    /// Marks the connection as busy, because the client sends another request. Returns false when
+    /// the connection has given way.
     pub fn resume(&self) -> bool {
         !self.heard.load(Ordering::Relaxed) || self.admission.lock().change(self.number, Stage::Busy)
     }
 
-    /// Notes the client's first request, or the packet that opens its session: the connection is
-    /// busy until it rests. A busy connection gives way only to an address with fewer connections.
+    /// Marks the connection as busy from the client's first request, or the packet that opens its
+    /// session, until [`Place::rest`]. A busy connection gives way only to an address with fewer
+    /// connections.
     pub fn heard(&self) {
-        // Called for every request, and by the connection's own task only.
+        // Only the connection's own task calls this, for every request; so most calls lock nothing.
         if !self.heard.load(Ordering::Relaxed) && self.admission.lock().change(self.number, Stage::Busy) {
             self.heard.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Notes the client's session, by a number that no other client knows. At an exempt address,
-    /// all connections of the session share their turns from now on. Must be called by the
-    /// connection's own task.
+    /// Notes the session of the connection, by a number that no other client knows. From now on,
+    /// all connections of the session share one turn if their address is exempt. Must be called by
+    /// the connection's own task.
     pub fn is_of(&self, session: u64) {
         if self.source.is_none() {
             self.admission.turns.sit(&self.seat, Group::Session(session));
         }
     }
 
-    /// Notes that the client waits in a long poll, until the result is dropped.
+    /// Marks the connection as waiting in a long poll, until the returned value is dropped.
     pub fn wait(self: &Arc<Place>) -> Waiting {
         self.admission.lock().change(self.number, Stage::Waiting);
         Waiting { place: Arc::clone(self) }
     }
 
-    /// Address of the waiting or busy connection that gave way to this one, if any.
+    /// Address of the waiting or busy connection that was closed for this one; `None` if no such
+    /// connection was.
     pub fn ousted(&self) -> Option<IpAddr> {
         self.ousted
     }
@@ -477,7 +487,7 @@ mod tests {
     #[tokio::test]
     async fn a_door_without_silent_connections_is_left_by_the_one_that_is_idle_for_longest() {
         let door = door(3, 2, "");
-        // A place that its connection can be asked about.
+        // Returns the place and a channel that closes when the connection's task ends.
         let connect = |last: u8| {
             let (tx, mut rx) = tokio::sync::mpsc::channel(1);
             let place = door.enter(addr(last)).unwrap();
@@ -489,7 +499,7 @@ mod tests {
             });
             async move { (rx.recv().await.unwrap(), rx) }
         };
-        // The connection's end closes the channel.
+        // The end of the connection's task drops its sender.
         let ended = |rx: &tokio::sync::mpsc::Receiver<Arc<Place>>| rx.sender_strong_count() == 0;
         let (first, first_end) = connect(1).await;
         let (second, second_end) = connect(2).await;
@@ -508,7 +518,7 @@ mod tests {
         drop((second, fourth));
         assert!(first.resume());
         assert_eq!(door.lock().open.len(), 2);
-        // At the bound of an address, its own connection gives way.
+        // At the bound of an address, a connection of the same address gives way.
         let (fifth, _fifth_end) = connect(1).await;
         assert_eq!(door.enter(addr(1)).unwrap_err(), Full::Address);
         third.rest();
@@ -539,7 +549,7 @@ mod tests {
     async fn the_door_is_empty_when_the_last_connection_has_ended() {
         let door = door(1, 1, "");
         door.emptied().await;
-        // The second takes the first one's place, and both must have gone.
+        // The second connection takes the place of the first, and both tasks must end.
         let (first, second) = (serve(door.enter(addr(1)).unwrap()), door.enter(addr(1)).unwrap());
         assert!(is_ended(&first).await);
         let mut emptied = Box::pin(door.emptied());

@@ -1,4 +1,4 @@
-//! The client's side of a handshake.
+//! Client side of TLS handshakes.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,12 +13,13 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use crate::stream::Stream;
 use crate::{Error, files};
 
-/// Files that a client needs.
+/// PEM files for the client side of TLS handshakes.
 #[derive(Clone, Debug)]
 pub struct ConnectorConfig {
-    /// A PEM file with the authorities that may have signed a server's certificate.
+    /// A PEM file with the certificate authorities that are trusted for servers' certificates.
     pub ca: PathBuf,
-    /// PEM files with the own certificate and its private key, to show to servers that ask.
+    /// PEM files with the client's own certificate and its private key, for servers that ask for a
+    /// certificate. `None`: the client has no certificate.
     pub own: Option<(PathBuf, PathBuf)>,
 }
 
@@ -29,7 +30,7 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// Reads the files of the configuration.
+    /// Reads the PEM files of the configuration.
     ///
     /// # Errors
     /// [`Error`] names the file that cannot be used.
@@ -53,11 +54,11 @@ impl Connector {
         Ok(Connector { connector: TlsConnector::from(Arc::new(client)) })
     }
 
-    /// Carries out the handshake with the server `host`: a name, or an IP address with or without
-    /// brackets. The server's certificate must have that name.
+    /// Performs the TLS handshake with the server `host`: a name, or an IP address with or without
+    /// brackets. The server's certificate must be valid for `host`.
     ///
     /// # Errors
-    /// When the server does not speak TLS, or shows no good certificate for that name.
+    /// An error when the server does not speak TLS, or has no valid certificate for `host`.
     pub async fn connect(&self, host: &str, stream: TcpStream) -> io::Result<Stream> {
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let name = ServerName::try_from(bare.to_owned())

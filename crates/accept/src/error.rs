@@ -1,16 +1,16 @@
-//! Errors in the files of a TLS configuration. Their messages are shown to the operator.
+//! Errors of the PEM files in a TLS configuration. Operators see their messages.
 
 use std::path::PathBuf;
 
-/// A file that cannot be used. Each message begins with a stable code.
+/// Error of a PEM file that cannot be used. Each message begins with a stable code.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file is not there, or may not be read.
+    /// The file does not exist, or reading it failed.
     #[error("tls-file-unreadable: cannot read {}: {source}", file.display())]
     Unreadable {
         /// Path of the file.
         file: PathBuf,
-        /// The system's reason.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// A file without a certificate, or with a damaged one.
@@ -18,7 +18,7 @@ pub enum Error {
     Certificate {
         /// Path of the file.
         file: PathBuf,
-        /// The fault that was found.
+        /// Description of the fault in the file.
         reason: String,
     },
     /// A file without a private key, or with a damaged one.
@@ -26,7 +26,7 @@ pub enum Error {
     Key {
         /// Path of the file.
         file: PathBuf,
-        /// The fault that was found.
+        /// Description of the fault in the file.
         reason: String,
     },
     /// The private key does not belong to the certificate.
@@ -36,7 +36,7 @@ pub enum Error {
         key: PathBuf,
         /// Path of the certificate's file.
         certificate: PathBuf,
-        /// The fault that rustls names.
+        /// Description of the mismatch by rustls.
         reason: String,
     },
 }

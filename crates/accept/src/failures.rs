@@ -1,6 +1,6 @@
 //! Log lines about failed handshakes, and about clients' certificates without a usable subject. The
-//! lines are limited for each address, for each site and in all. A line also counts the failures
-//! since the last one that had no line.
+//! number of lines is limited for each address, for each site and in total. A line also counts the
+//! failures that had no line since the last one.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -13,15 +13,15 @@ use tokio::time::Instant;
 
 use crate::networks::{site, source};
 
-/// Shortest time between two lines about one address, and the period of the other bounds.
+/// Shortest time between two lines about one address, and the period of the other limits.
 const PAUSE: Duration = Duration::from_secs(10);
 /// Largest number of lines in a period about addresses of one site. A site has 65,536 networks of
 /// IPv6, each of which counts as an address.
 const SITE_LINES_MAX: usize = 5;
-/// Largest number of lines in a period in all.
+/// Largest number of lines in a period about all addresses.
 const LINES_MAX: usize = 20;
-/// Number of addresses that are remembered. Those with a line in the last [`PAUSE`] are always
-/// among them, and are at most [`LINES_MAX`].
+/// Largest number of addresses that are remembered. The addresses with a line in the last
+/// [`PAUSE`], at most [`LINES_MAX`], are always among them.
 const ADDRESSES_MAX: usize = 256;
 
 /// Limits of the lines about failed handshakes, and of those about certificates without a usable
@@ -34,11 +34,11 @@ pub(crate) struct Failures {
 
 #[derive(Debug, Default)]
 struct Told {
-    /// Addresses that have had a line.
+    /// Addresses with at least one line so far, with their counts since.
     addresses: HashMap<IpAddr, Address>,
-    /// The lines of the last [`PAUSE`], and the sites that they were about.
+    /// Time and site of each line in the last [`PAUSE`].
     lines: VecDeque<(Instant, IpAddr)>,
-    /// Failures of other addresses since the last line.
+    /// Failures since the last line of addresses that are not in `addresses`.
     others: u64,
     /// Connections that were reset before their first byte, since the last line.
     resets: u64,
@@ -51,7 +51,8 @@ struct Address {
     times: u64,
 }
 
-/// Numbers of failures that one log line reports.
+/// Counts in one log line: failures of its address, failures of addresses without a line, and
+/// resets.
 #[derive(Debug, PartialEq, Eq)]
 struct Line {
     times: u64,
@@ -64,7 +65,7 @@ impl Failures {
     pub(crate) fn note(&self, addr: SocketAddr, error: &io::Error) {
         let line = lock(&self.failed).note(addr.ip(), Instant::now());
         if let Some(Line { times, others, resets }) = line {
-            // Logged as a text, so that it is quoted: a part of it comes from the client.
+            // Logged as a string, so that it is quoted, as part of it comes from the client.
             let reason = error.to_string();
             tracing::info!(%addr, reason, times, others, resets, "a TLS handshake failed");
         }
@@ -78,8 +79,8 @@ impl Failures {
         }
     }
 
-    /// Counts a connection that was reset before its first byte. Some balancers check a port in
-    /// this way, so the number is part of the next line, and has no line of its own.
+    /// Counts a connection that was reset before its first byte. Some load balancers check a port
+    /// in this way, so resets cause no log line; the next line has their number.
     pub(crate) fn note_reset(&self) {
         lock(&self.failed).resets += 1;
     }
@@ -94,7 +95,7 @@ impl Told {
         let (source, site) = (source(addr), site(addr));
         let told_just_now = self.addresses.get(&source).is_some_and(|address| now < address.at + PAUSE);
         if told_just_now || !self.has_room(site, now) {
-            // An address that has had no line is not remembered, because their number has no bound.
+            // Addresses without a line are not remembered, because their number is unlimited.
             *self.addresses.get_mut(&source).map_or(&mut self.others, |address| &mut address.times) += 1;
             return None;
         }
@@ -107,7 +108,7 @@ impl Told {
         Some(Line { times, others: mem::take(&mut self.others), resets: mem::take(&mut self.resets) })
     }
 
-    /// Tells whether one more line is allowed, about an address of this site.
+    /// Tells whether the limits allow one more line about an address of this site.
     fn has_room(&mut self, site: IpAddr, now: Instant) -> bool {
         while self.lines.front().is_some_and(|(at, _)| now >= *at + PAUSE) {
             self.lines.pop_front();
@@ -116,7 +117,8 @@ impl Told {
         of_site < SITE_LINES_MAX && self.lines.len() < LINES_MAX
     }
 
-    /// Forgets the addresses without a line in the last [`PAUSE`].
+    /// Removes the addresses without a line in the last [`PAUSE`], and adds their counts to
+    /// `others`.
     fn forget(&mut self, now: Instant) {
         self.addresses.retain(|_, address| {
             let stays = now < address.at + PAUSE;
@@ -151,13 +153,13 @@ mod tests {
     #[test]
     fn a_site_has_few_lines_however_many_addresses_it_has_and_leaves_room_for_others() {
         let (mut told, now) = (Told::default(), Instant::now());
-        // One /48 of IPv6 has 65,536 networks, which count as an address each.
+        // One /48 of IPv6 has 65,536 networks, and each of them counts as an address.
         let of_site = |n: u16| IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 7, n, 0, 0, 0, 1));
         let lines = (0..=u16::MAX).filter(|n| told.note(of_site(*n), now).is_some()).count();
         assert_eq!((lines, told.addresses.len()), (SITE_LINES_MAX, SITE_LINES_MAX));
         let suppressed = (1 << 16) - SITE_LINES_MAX as u64;
         assert_eq!(told.note(addr(0, 1), now), line(1, suppressed), "all are counted");
-        // An address that has had a line keeps its own count while its site has none left.
+        // An address that has had a line keeps its own count while its site is at its limit.
         assert_eq!([of_site(0), of_site(0)].map(|one| told.note(one, now)), [None, None]);
         let rest = (100..).map(of_site).take(SITE_LINES_MAX);
         assert!(rest.map(|one| told.note(one, now + PAUSE)).all(|told| told.is_some()));

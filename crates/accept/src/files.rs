@@ -1,4 +1,4 @@
-//! PEM files.
+//! Reading of certificates and private keys from PEM files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(default_provider())
 }
 
-/// Reads all certificates of a file, in its order: the owner's certificate comes first.
+/// Reads all certificates of a PEM file, in the order of the file.
 pub(crate) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let text = read(file)?;
     let bad = |reason: String| Error::Certificate { file: file.to_owned(), reason };
@@ -42,7 +42,7 @@ pub(crate) fn key(file: &Path) -> Result<PrivateKeyDer<'static>, Error> {
     })
 }
 
-/// Reads the authorities that may have signed the other side's certificate.
+/// Reads a PEM file with the certificate authorities that are trusted for the peer's certificate.
 pub(crate) fn roots(file: &Path) -> Result<Arc<RootCertStore>, Error> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(file)? {

@@ -1,4 +1,4 @@
-//! Bounds on the handshakes under way, in all and for one address.
+//! Bounds on concurrent TLS handshakes, in total and for one address.
 
 use std::net::IpAddr;
 use std::pin::pin;
@@ -10,16 +10,16 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::windows::{Pass, Windows};
 
-/// Divisor of the number of places: one address may have an eighth of them.
+/// Number by which the handshakes in total are divided to get the bound for one address.
 const PARTS: usize = 8;
-/// Time after which a handshake is broken off if another one waits for a place.
+/// Time after which a handshake is aborted if another one waits for a place.
 const STALLED_AFTER: Duration = Duration::from_secs(1);
 
-/// Places for handshakes. A client first waits for a place of its address, and then for one of all
-/// places.
+/// Places for concurrent handshakes. A client first waits for a place in the window of its address,
+/// and then for one of the places for all addresses.
 pub(crate) struct Handshakes {
     places: Semaphore,
-    /// A window of places for each address.
+    /// Places of each address: a window for its concurrent handshakes.
     of_address: Arc<Windows>,
     waiting: AtomicUsize,
     wanted: Notify,
@@ -31,7 +31,8 @@ pub(crate) struct Place<'a> {
     _of_address: Pass,
 }
 
-/// Counts a client that waits for one of all places, until it is dropped.
+/// Guard that counts a client that waits for one of the places for all addresses. The drop ends the
+/// count.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Handshakes {
@@ -45,7 +46,7 @@ impl Handshakes {
         }
     }
 
-    /// Waits for a place. `None` stands for an exempt address.
+    /// Waits for a place for a handshake from `source`. `None` stands for an exempt address.
     pub(crate) async fn enter(&self, source: Option<IpAddr>) -> Place<'_> {
         let of_address = self.of_address.enter(source, 1).await;
         if let Ok(place) = self.places.try_acquire() {
@@ -59,8 +60,8 @@ impl Handshakes {
         Place { _of_all: place, _of_address: of_address }
     }
 
-    /// Resolves when the handshake has taken longer than [`STALLED_AFTER`] and another one waits
-    /// for a place.
+    /// Waits for [`STALLED_AFTER`], and then until another handshake waits for a place. The caller
+    /// then aborts its own handshake.
     pub(crate) async fn wanted_by_others(&self) {
         tokio::time::sleep(STALLED_AFTER).await;
         loop {
@@ -86,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    /// Polls once.
+    /// Helper that polls a future once.
     mod futures_lite_poll {
         use std::future::Future;
         use std::pin::Pin;

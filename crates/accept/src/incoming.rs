@@ -1,4 +1,4 @@
-//! Accepted connection of which no byte was read.
+//! Accepted connection before its TLS handshake and its first request.
 
 use std::io;
 use std::time::Duration;
@@ -9,11 +9,12 @@ use tokio::net::TcpStream;
 use crate::acceptor::Acceptor;
 use crate::stream::Stream;
 
-/// Largest number of written and unsent bytes that the system keeps of a connection.
+/// Largest number of written and unsent bytes of one connection that the kernel buffers.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const UNSENT_BYTES_MAX: u32 = 128 << 10;
 
-/// An accepted connection of which no byte was read.
+/// An accepted connection before its TLS handshake and its first request.
+/// [`crate::Listeners::accept`] returns it after its PROXY header, if any, was read.
 #[derive(Debug)]
 pub struct Incoming {
     stream: TcpStream,
@@ -26,37 +27,39 @@ impl Incoming {
         Incoming { stream, acceptor, on_loopback }
     }
 
-    /// Tells whether its listener is reachable from this machine only.
+    /// Tells whether the listener is on a loopback address and the client is not behind a balancer,
+    /// so that the client is on this machine.
     pub fn is_on_loopback(&self) -> bool {
         self.on_loopback
     }
 
-    /// The socket.
+    /// Socket of the connection, from which the PROXY header is read.
     pub(crate) fn stream_mut(&mut self) -> &mut TcpStream {
         &mut self.stream
     }
 
-    /// Notes that the client is on another machine, even if the listener is on loopback.
+    /// Notes that a balancer reported the client's address, so that [`Incoming::is_on_loopback`] is
+    /// false.
     pub(crate) fn comes_from_elsewhere(&mut self) {
         self.on_loopback = false;
     }
 
-    /// Tells whether a TLS handshake comes first.
+    /// Tells whether the connection uses TLS.
     pub fn is_secure(&self) -> bool {
         self.acceptor.is_some()
     }
 
-    /// Sets the options of the socket. Written bytes are sent at once. A dead client is noticed
-    /// within half a minute, even without writes. The system keeps few unsent bytes, so that the
-    /// others stay in the program, which counts them.
+    /// Sets socket options. Written bytes are sent without delay (`TCP_NODELAY`). Keepalive detects
+    /// a dead client within half a minute, even without writes. The kernel buffers few unsent
+    /// bytes, so that most of them stay in the process, which bounds them.
     ///
     /// # Errors
-    /// When the system refuses an option.
+    /// An error when the kernel refuses an option.
     pub fn set_options(&self) -> io::Result<()> {
         self.stream.set_nodelay(true)?;
         let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
         let socket = SockRef::from(&self.stream);
-        // Without this option the system keeps up to 4 MiB for each connection.
+        // Without this option, the kernel buffers up to 4 MiB for each connection.
         #[cfg(any(target_os = "linux", target_os = "android"))]
         socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
         socket.set_tcp_keepalive(&keepalive.with_retries(3))
@@ -67,10 +70,10 @@ impl Incoming {
         if self.acceptor.is_some() { None } else { Some(self.stream) }
     }
 
-    /// Carries out the handshake, if there is one, and returns the connection.
+    /// Performs the TLS handshake, if the listener uses TLS, and returns the connection.
     ///
     /// # Errors
-    /// When the handshake fails, or takes too long.
+    /// An error when the handshake fails, or takes too long.
     pub async fn open(self) -> io::Result<Stream> {
         match self.acceptor {
             None => Ok(self.stream.into()),

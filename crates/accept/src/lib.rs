@@ -1,18 +1,19 @@
-//! Listeners of both doors: TLS with rustls and ring, bounds on connections, and clients'
-//! identities.
+//! Listeners of a node's two servers for clients, HTTP and ZooKeeper, which the project calls
+//! doors: TLS with rustls and ring, bounds on connections, and clients' identities.
 //!
 //! A door listens on an address without TLS, on one with TLS, or on both ([`Listeners`]).
-//! [`Acceptor`] carries out TLS handshakes, with a timeout and a bound on their number; the result
-//! is a [`Stream`] like that of a connection without TLS. When an authority for clients is
-//! configured, a client's certificate is checked against it. Its subject is the client's identity
-//! ([`Stream::subject`]), in the form of ZooKeeper's `x509` scheme.
+//! [`Acceptor`] performs TLS handshakes, with a timeout and a bound on their number. It returns a
+//! [`Stream`], the type that also stands for a connection without TLS. When a certificate authority
+//! for clients is configured, a client's certificate is checked against it. The certificate's
+//! subject is the client's identity ([`Stream::subject`]), in the form of ZooKeeper's `x509`
+//! scheme.
 //!
 //! [`Admission`] bounds the connections of a door and those of one address; [`Rates`] bounds how
-//! often an address may ask for a session. Addresses that stand for many clients (proxies, NAT) are
-//! exempt ([`Networks`]).
+//! often an address may open a session. Addresses that stand for many clients (proxies, NAT) are
+//! exempt from the bounds for one address ([`Networks`]).
 //!
-//! TLS sessions are not resumed, so that the next connection refuses a certificate that has
-//! expired. Files are read at start.
+//! TLS sessions are not resumed, so that each new connection checks the certificate again. PEM
+//! files are read at start.
 //!
 //! ```text
 //! acceptor.rs   the server's handshakes          connector.rs   the client's handshakes

@@ -1,4 +1,4 @@
-//! Listeners of one door.
+//! Listeners of one server for clients (HTTP or ZooKeeper).
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,14 +9,14 @@ use crate::acceptor::Acceptor;
 use crate::incoming::Incoming;
 use crate::proxies::Proxies;
 
-/// Addresses where a door listens: without TLS, with it, or both.
+/// Listeners of one server: one without TLS, one with TLS, or both.
 #[derive(Debug, Default)]
 pub struct Listeners {
     /// The listener without TLS.
     pub plain: Option<TcpListener>,
     /// The listener with TLS, and the acceptor for its handshakes.
     pub secure: Option<(TcpListener, Acceptor)>,
-    /// Balancers that tell the addresses of their clients in PROXY headers.
+    /// Load balancers that report the addresses of their clients in PROXY headers.
     pub proxies: Proxies,
 }
 
@@ -27,11 +27,11 @@ impl From<TcpListener> for Listeners {
 }
 
 impl Listeners {
-    /// Waits for the next connection of either listener, and returns it with its client's address.
-    /// Never returns when there is no listener.
+    /// Waits for the next connection of either listener. Returns it with the client's address,
+    /// which a PROXY header may have reported. Waits for ever when there is no listener.
     ///
     /// # Errors
-    /// When the system lacks a resource, such as a file descriptor.
+    /// An error when the kernel lacks a resource, such as a file descriptor.
     pub async fn accept(&self) -> io::Result<(Incoming, SocketAddr)> {
         loop {
             let (incoming, addr) = tokio::select! {
@@ -60,7 +60,7 @@ impl Listeners {
     }
 }
 
-/// Waits for the next connection of a listener; for ever when there is no listener.
+/// Waits for the next connection of `listener`; for ever when it is `None`.
 async fn accept(listener: Option<&TcpListener>, acceptor: Option<&Acceptor>) -> io::Result<(Incoming, SocketAddr)> {
     let Some(listener) = listener else { return std::future::pending().await };
     let (stream, addr) = listener.accept().await?;

@@ -1,14 +1,14 @@
-//! Networks of clients, and the networks that count as one address.
+//! Networks in the configuration, and the networks whose addresses count as one address.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// Returns the unit of bounds per address: an IPv4 address, or the /64 network of an IPv6 address,
-/// because one machine may have all of such a network.
+/// Returns the *source* of a client's address, which bounds for one address apply to: an IPv4
+/// address, or the /64 network of an IPv6 address, as one machine may have a whole /64.
 ///
-/// The state machine (`znode`) counts sessions by an equal rule of its own, because it uses no code
-/// of the doors.
+/// The crate `znode` has a copy of this rule to count sessions, because it must not depend on this
+/// crate.
 pub fn source(addr: IpAddr) -> IpAddr {
     match addr.to_canonical() {
         IpAddr::V4(addr) => addr.into(),
@@ -16,8 +16,8 @@ pub fn source(addr: IpAddr) -> IpAddr {
     }
 }
 
-/// Returns the unit of the bounds on log lines of a whole site: the /24 network of an IPv4 address,
-/// or the /48 network of an IPv6 address.
+/// Returns the *site* of an address, to which a limit of log lines applies: the /24 network of an
+/// IPv4 address, or the /48 network of an IPv6 address.
 pub(crate) fn site(addr: IpAddr) -> IpAddr {
     match addr.to_canonical() {
         IpAddr::V4(addr) => std::net::Ipv4Addr::from_bits(addr.to_bits() & !0xff).into(),
@@ -25,8 +25,8 @@ pub(crate) fn site(addr: IpAddr) -> IpAddr {
     }
 }
 
-/// Returns the unit in which a full door compares sources: an IPv4 address, or a /48 network of
-/// IPv6.
+/// Returns the unit by which full servers compare the numbers of connections: an IPv4 address, or
+/// the /48 network of an IPv6 address.
 pub(crate) fn site_of_source(source: IpAddr) -> IpAddr {
     if source.is_ipv4() { source } else { site(source) }
 }
@@ -38,7 +38,7 @@ const MAPPED_BITS: u32 = 96;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks(Vec<Network>);
 
-/// Addresses that share their first `bits` bits.
+/// Network of all addresses that begin with the first `bits` bits of `first`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Network {
     first: IpAddr,
@@ -75,7 +75,7 @@ impl Network {
     fn contains(self, addr: IpAddr) -> bool {
         let addr = addr.to_canonical();
         let unlike = self.first.is_ipv4() != addr.is_ipv4();
-        // A shift by all bits occurs for /0, which has every address.
+        // For /0, the shift by all bits overflows; such a network contains every address.
         !unlike && ((whole(self.first) ^ whole(addr)).checked_shr(width(addr) - self.bits).unwrap_or(0)) == 0
     }
 }
@@ -91,7 +91,8 @@ impl FromStr for Network {
             None => width(first),
             Some(bits) => bits.parse().ok().filter(|bits| *bits <= width(first)).ok_or_else(wrong)?,
         };
-        // An IPv4 client has an IPv4 address here, so a mapped network is converted, too.
+        // Addresses of clients are converted from mapped IPv6 to IPv4, so a mapped network is
+        // converted, too.
         Ok(match (first.to_canonical(), bits.checked_sub(MAPPED_BITS)) {
             (IpAddr::V4(inner), Some(bits)) if first.is_ipv6() => Network { first: inner.into(), bits },
             _ => Network { first, bits },

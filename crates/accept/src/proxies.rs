@@ -1,7 +1,7 @@
-//! PROXY protocol, version 2, by which balancers tell the addresses of their clients.
+//! PROXY protocol, version 2, with which load balancers report the addresses of their clients.
 //!
-//! The header comes before all other bytes, also before a TLS handshake. A task apart from the
-//! listener reads it, so that a silent balancer delays no other connection.
+//! The header precedes all other bytes of a connection, also a TLS handshake. A separate task reads
+//! it, so that a slow balancer does not delay other connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,16 +20,16 @@ use crate::networks::Networks;
 
 /// Timeout for reading a header.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Number of headers that are read at once. Further connections are closed.
+/// Largest number of headers that are read at once. Further connections of balancers are closed.
 const READING_MAX: usize = 32;
-/// Lengths in bytes of a header's first part, which tells the length of the rest, and of the
-/// longest rest.
+/// Length in bytes of the header's fixed part, which contains the length of the variable part.
 const PREFIX_BYTES: usize = 16;
+/// Largest length in bytes of the header's variable part.
 const REST_BYTES_MAX: usize = 2_048;
-/// Shortest time between two lines of the log.
+/// Shortest time between two log lines about connections without a valid header.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Addresses of balancers, and their connections whose header is being read.
+/// Addresses of load balancers, and the balancers' connections until their headers are read.
 #[derive(Debug)]
 pub struct Proxies {
     from: Networks,
@@ -39,7 +39,7 @@ pub struct Proxies {
     refused: Arc<StdMutex<Refused>>,
 }
 
-/// Connections without a good header since the last line of the log.
+/// Count of connections that were closed without a valid header since the last log line.
 #[derive(Debug, Default)]
 struct Refused {
     times: u64,
@@ -53,29 +53,31 @@ impl Default for Proxies {
 }
 
 impl Proxies {
-    /// Takes the connections of these addresses for those of balancers, which all send a header.
+    /// Treats every connection from the addresses `from` as one of a balancer, which must begin
+    /// with a header.
     pub fn at(from: Networks) -> Proxies {
         let (ready, next) = mpsc::channel(READING_MAX);
         let (reading, refused) = (Arc::new(Semaphore::new(READING_MAX)), Arc::default());
         Proxies { from, reading, ready, next: Mutex::new(next), refused }
     }
 
-    /// Tells whether a balancer is at this address.
+    /// Tells whether the address is that of a balancer.
     pub(crate) fn contain(&self, addr: SocketAddr) -> bool {
         self.from.contain(addr.ip())
     }
 
-    /// Waits for the next connection whose header was read, and returns it with the address in the
-    /// header.
+    /// Waits for the next connection with a complete header. Returns it with the client's address
+    /// from the header, or the balancer's own address if the header has none.
     pub(crate) async fn next(&self) -> (Incoming, SocketAddr) {
         match self.next.lock().await.recv().await {
             Some(next) => next,
-            // Never happens, because this value has a sender.
+            // Cannot happen, because `self` owns a sender.
             None => std::future::pending().await,
         }
     }
 
-    /// Reads the header of a connection in a task of its own.
+    /// Starts a task that reads the header of a balancer's connection. The connection is closed if
+    /// too many headers are being read.
     pub(crate) fn read(&self, mut incoming: Incoming, proxy: SocketAddr) {
         let Ok(place) = Arc::clone(&self.reading).try_acquire_owned() else {
             return tell(&self.refused, proxy, "too many headers are being read");
@@ -88,7 +90,7 @@ impl Proxies {
                     if client.is_some() {
                         incoming.comes_from_elsewhere();
                     }
-                    // The door may have closed.
+                    // A failed send is ignored: the server has stopped.
                     let _ = ready.send((incoming, client.unwrap_or(proxy))).await;
                 }
                 Err(error) => tell(&refused, proxy, &error.to_string()),
@@ -98,8 +100,8 @@ impl Proxies {
     }
 }
 
-/// Reads a header and no byte more. Returns the client's address; `None` when the connection is the
-/// balancer's own.
+/// Reads exactly one header. Returns the client's address; `None` when the header marks a
+/// connection of the balancer itself (`LOCAL`).
 async fn read_header(stream: &mut TcpStream) -> io::Result<Option<SocketAddr>> {
     let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
     let mut header = vec![0; PREFIX_BYTES];
@@ -117,14 +119,14 @@ async fn read_header(stream: &mut TcpStream) -> io::Result<Option<SocketAddr>> {
         (Command::Proxy, Addresses::IPv6(of)) => SocketAddr::from((of.source_address, of.source_port)),
         (Command::Proxy, _) => return Err(invalid("a header without an IP address")),
     };
-    // Programs on this machine have rights that no balancer can grant.
+    // Programs on this machine have special rights, which a balancer must not grant to its clients.
     if client.ip().to_canonical().is_loopback() {
         return Err(invalid("a header with a loopback address"));
     }
     Ok(Some(client))
 }
 
-/// Logs the reason for which a balancer's connection was closed, with few lines.
+/// Counts a closed connection of a balancer and logs the reason, at most once in [`PAUSE`].
 fn tell(refused: &StdMutex<Refused>, proxy: SocketAddr, reason: &str) {
     let mut refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
     refused.times += 1;

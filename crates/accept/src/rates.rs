@@ -1,4 +1,4 @@
-//! Bound on how often each address may do something.
+//! Token buckets that bound how often each address may make a request, such as opening a session.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,32 +9,33 @@ use tokio::time::Instant;
 
 use crate::networks::source;
 
-/// Time whose tokens fit into a bucket: an address may use them at once after a pause.
+/// Capacity of a bucket, as the time in which an empty one fills. After a pause, an address may
+/// take all these tokens at once.
 const AHEAD_MAX: Duration = Duration::from_secs(10);
-/// Number of addresses that are remembered. A further address is not limited here, and its requests
-/// have a bound for all addresses.
+/// Largest number of addresses with a bucket. Further addresses are not limited here, only by
+/// bounds that apply to all addresses together.
 const ADDRESSES_MAX: usize = 1 << 16;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A token bucket for each address. A bucket holds the tokens of ten seconds.
+/// A token bucket for each address. A full bucket has the tokens of ten seconds.
 #[derive(Debug)]
 pub struct Rates {
-    /// Time between two tokens; zero for no bound.
+    /// Time in which a bucket gains one token; zero for no bound.
     interval: Duration,
     buckets: Mutex<Buckets>,
 }
 
 #[derive(Debug, Default)]
 struct Buckets {
-    /// Times at which the bucket of each address is full again.
+    /// Time, by address, at which its bucket is full again.
     full_at: HashMap<IpAddr, Instant>,
-    /// Time at which full buckets were last forgotten. The walk over all buckets is not done for
+    /// Time of the last removal of full buckets, which checks all buckets and so is not done for
     /// each request.
     looked_at: Option<Instant>,
 }
 
 impl Rates {
-    /// Makes buckets that get `per_second_max` tokens a second; 0 stands for no bound.
+    /// Creates buckets that gain `per_second_max` tokens a second; 0 stands for no bound.
     pub fn new(per_second_max: u32) -> Rates {
         let interval = if per_second_max == 0 { Duration::ZERO } else { Duration::from_secs(1) / per_second_max };
         Rates { interval, buckets: Mutex::default() }

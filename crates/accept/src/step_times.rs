@@ -1,24 +1,25 @@
-//! Counts of long steps on the threads that doors share with Raft. A step is one turn of a
-//! connection, or other work of a door up to its next yield.
+//! Counts of long steps on the runtime threads that a node's servers for clients share with Raft. A
+//! step is one turn of a connection, or other work of such a server up to its next yield.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Bounds by which long steps are counted: a step counts for the longest bound that it exceeds.
+/// Lower bounds of the classes of long steps. A step belongs to the class with the longest bound
+/// that it exceeds.
 pub const LONG_STEPS: [Duration; 4] =
     [Duration::from_micros(200), Duration::from_millis(1), Duration::from_millis(5), Duration::from_millis(20)];
 
-/// Steps of all doors of this process.
+/// Counts for all servers of this process.
 static TIMES: StepTimes = StepTimes::new();
 
-/// Counts of long steps.
+/// Counts and times of long steps.
 #[derive(Debug)]
 pub struct StepTimes {
-    /// Steps by the longest of [`LONG_STEPS`] that they exceeded.
+    /// Number of steps in each class of [`LONG_STEPS`].
     long: [AtomicU64; LONG_STEPS.len()],
-    /// The time of all long steps, in nanoseconds.
+    /// Sum of the times of all long steps, in nanoseconds.
     total: AtomicU64,
-    /// The longest step, in nanoseconds.
+    /// Time of the longest step, in nanoseconds.
     longest: AtomicU64,
 }
 
@@ -33,23 +34,23 @@ impl StepTimes {
         &TIMES
     }
 
-    /// Returns the number of steps that took longer than each of [`LONG_STEPS`], but not longer
-    /// than the next.
+    /// Returns the number of steps in each class: longer than its bound in [`LONG_STEPS`], but not
+    /// longer than the next bound.
     pub fn long(&self) -> [u64; LONG_STEPS.len()] {
         std::array::from_fn(|at| self.long[at].load(Ordering::Relaxed))
     }
 
-    /// The time of all long steps together.
+    /// Sum of the times of all long steps since the process started.
     pub fn total(&self) -> Duration {
         Duration::from_nanos(self.total.load(Ordering::Relaxed))
     }
 
-    /// The longest step.
+    /// Time of the longest step since the process started; zero if no step was long.
     pub fn longest(&self) -> Duration {
         Duration::from_nanos(self.longest.load(Ordering::Relaxed))
     }
 
-    /// Counts a step. Short ones cost no more than four comparisons.
+    /// Counts a step that took `time`. For a short step this costs only four comparisons.
     pub fn count(&self, time: Duration) {
         let Some(at) = LONG_STEPS.iter().rposition(|bound| time > *bound) else { return };
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);

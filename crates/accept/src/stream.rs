@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio_rustls::{TlsStream, client, server};
 
-/// A connection. Written bytes may stay in its buffer until a flush.
+/// An open connection, with TLS or without. Written bytes may stay in its buffer until a flush.
 #[derive(Debug)]
 pub struct Stream {
     io: Io,
@@ -25,7 +25,7 @@ enum Io {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// The half of a connection that is read.
+/// Read half of a [`Stream`].
 #[derive(Debug)]
 pub struct ReadHalf(ReadIo);
 
@@ -35,7 +35,7 @@ enum ReadIo {
     Tls(tokio::io::ReadHalf<TlsStream<TcpStream>>),
 }
 
-/// The half of a connection that is written.
+/// Write half of a [`Stream`].
 #[derive(Debug)]
 pub struct WriteHalf(WriteIo);
 
@@ -45,8 +45,9 @@ enum WriteIo {
     Tls(tokio::io::WriteHalf<TlsStream<TcpStream>>),
 }
 
-/// A writer to a connection without TLS that bypasses its [`WriteHalf`], for any task. It writes as
-/// much as the socket takes at once. The connection stays open as long as such a writer exists.
+/// Writer to a connection without TLS that bypasses its [`WriteHalf`] and can be used by any task.
+/// It writes as many bytes as the socket accepts without waiting. The connection stays open while a
+/// clone exists.
 #[derive(Clone, Debug)]
 pub struct Direct(Arc<OwnedWriteHalf>);
 
@@ -59,8 +60,8 @@ impl Stream {
         Stream { io: Io::Tls(Box::new(stream.into())), subject: None }
     }
 
-    /// The subject of the certificate that a client has shown, as in `CN=worker,O=Example`. `None`
-    /// without TLS, without a certificate, or with a certificate that has no usable subject.
+    /// The subject of the client's certificate, as in `CN=worker,O=Example`. `None` without TLS,
+    /// without a certificate, or with a certificate that has no usable subject.
     pub fn subject(&self) -> Option<&str> {
         self.subject.as_deref()
     }
@@ -92,8 +93,8 @@ impl From<TcpStream> for Stream {
 }
 
 impl WriteHalf {
-    /// Returns a writer that bypasses this half; `None` with TLS. Two that write at once mix up
-    /// their bytes.
+    /// Returns a writer that bypasses this half; `None` with TLS. The bytes of concurrent writes
+    /// are mixed, so callers must take turns.
     pub fn direct(&self) -> Option<Direct> {
         match &self.0 {
             WriteIo::Plain(stream) => Some(Direct(Arc::clone(stream))),
@@ -103,16 +104,16 @@ impl WriteHalf {
 }
 
 impl Direct {
-    /// Writes the bytes that the socket takes now, and returns their number.
+    /// Writes as many bytes as the socket accepts now, and returns their number.
     ///
     /// # Errors
-    /// `WouldBlock` when the socket takes nothing. The [`WriteHalf`] can wait until it does.
+    /// `WouldBlock` when the socket accepts none; then the [`WriteHalf`] can wait for the socket.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         self.0.try_write(bytes)
     }
 }
 
-/// Passes a poll on to the stream inside.
+/// Calls a poll method on the inner stream of either variant.
 macro_rules! inside {
     ($io:expr, $variants:ident, $stream:ident => $poll:expr) => {
         match $io {
@@ -169,7 +170,7 @@ impl AsyncWrite for WriteHalf {
         loop {
             ready!(AsRef::<TcpStream>::as_ref(&**stream).poll_write_ready(cx))?;
             match stream.try_write(buffer) {
-                // Readiness was a false alarm; asking again registers for the next one.
+                // The readiness was stale. Polling again registers the task for the next one.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 result => return Poll::Ready(result),
             }

@@ -1,16 +1,18 @@
-//! The subject of a certificate, as text: the form of RFC 2253 as Java's `X500Principal.getName()`
-//! writes it, which ZooKeeper's X509AuthenticationProvider compares. RFC 2253 begins with the name
-//! that comes last in the DER.
+//! Text form of a certificate's subject, as in RFC 2253 and as Java's `X500Principal.getName()`
+//! writes it. ZooKeeper's X509AuthenticationProvider compares this form. It lists the relative
+//! names in the reverse order of the DER encoding.
 
 use std::fmt::Write as _;
 
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-/// Longest subject that is an identity, because every write of its client carries it. It is as long
-/// as an identity may be (`IDENTITY_BYTES_MAX` of `znode`), so that ACLs can name every subject.
+/// Largest length in bytes of a subject that is used as an identity; bounded, as every write of the
+/// client carries it. Equal to `IDENTITY_BYTES_MAX` of `znode`, so that ACLs can name every
+/// subject.
 const SUBJECT_BYTES_MAX: usize = 1_024;
 
-/// Attribute types that are written as a word (RFC 2253, 2.3). Others are written as numbers.
+/// Attribute types that are written as a keyword (RFC 2253, 2.3), by their encoded object
+/// identifier. All others are written as dotted numbers.
 const WORDS: [(&[u8], &str); 9] = [
     (&[0x55, 4, 3], "CN"),
     (&[0x55, 4, 6], "C"),
@@ -27,10 +29,11 @@ const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const OBJECT_IDENTIFIER: u8 = 0x06;
 
-/// Returns the subject of a certificate that was checked.
+/// Returns the subject of a certificate that the TLS handshake has verified.
 ///
 /// # Errors
-/// The reason for which the subject is no identity: it is empty, damaged or too long.
+/// A description of why the subject cannot be used as an identity: it is empty, damaged or too
+/// long.
 pub(crate) fn of(certificate: &CertificateDer<'_>) -> Result<String, String> {
     let certificate = webpki::EndEntityCert::try_from(certificate).ok();
     match certificate.and_then(|certificate| text(certificate.subject())) {
@@ -43,7 +46,8 @@ pub(crate) fn of(certificate: &CertificateDer<'_>) -> Result<String, String> {
     }
 }
 
-/// Returns the content of an RDNSequence as text; `None` when it is damaged.
+/// Converts the content of an RDNSequence (the DER form of a subject) to text; `None` when it is
+/// damaged.
 fn text(mut names: &[u8]) -> Option<String> {
     let mut parts = Vec::new();
     while !names.is_empty() {
@@ -55,7 +59,8 @@ fn text(mut names: &[u8]) -> Option<String> {
     Some(parts.join(","))
 }
 
-/// Returns one relative name as text: its attributes, most often a single one.
+/// Converts one relative distinguished name to text. It has one attribute or, rarely, several,
+/// which are joined by `+`.
 fn one_name(mut set: &[u8]) -> Option<String> {
     let mut parts = Vec::new();
     while !set.is_empty() {
@@ -71,14 +76,15 @@ fn one_name(mut set: &[u8]) -> Option<String> {
     Some(parts.join("+"))
 }
 
-/// Returns the content of the first element, which must have this tag, and the bytes behind it.
+/// Returns the content of the first DER element and the bytes behind it; `None` if the element has
+/// another tag than `tag`.
 fn take(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (found, content, rest) = element(bytes)?;
     (found == tag).then_some((content, rest))
 }
 
-/// Returns the tag and the content of the first element, and the bytes behind it. Only definite
-/// lengths are read, as in DER.
+/// Returns the tag and the content of the first DER element, and the bytes behind it. Accepts only
+/// definite lengths up to 65,535.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&[tag, first], rest) = bytes.split_first_chunk::<2>()?;
     let (length, rest) = match first {
@@ -93,8 +99,8 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((tag, content, rest))
 }
 
-/// Returns an attribute's value as a string. The inner `None` is a type that is no string; the
-/// outer `None` is damage.
+/// Decodes an attribute's value as a string. The inner `None` stands for a type that is not a
+/// string type, the outer `None` for damage.
 #[expect(clippy::option_option, reason = "damaged and no string are not the same")]
 fn string(value: &[u8]) -> Option<Option<String>> {
     let (tag, content, rest) = element(value)?;
@@ -118,8 +124,8 @@ fn string(value: &[u8]) -> Option<Option<String>> {
     })
 }
 
-/// Escapes a value: a backslash before characters that RFC 2253 gives a meaning, and before blanks
-/// at either end.
+/// Escapes a value: puts a backslash before special characters of RFC 2253, and before spaces at
+/// the beginning or end.
 fn escaped(value: &str) -> String {
     let plain = value.trim_matches([' ', '\r']);
     let lead = value.len() - value.trim_start_matches([' ', '\r']).len();
@@ -136,7 +142,7 @@ fn escaped(value: &str) -> String {
     text
 }
 
-/// Returns an object identifier as numbers with dots between.
+/// Converts an object identifier to dotted numbers; `None` when it is damaged.
 fn numbers(bytes: &[u8]) -> Option<String> {
     let mut text = String::new();
     let (mut number, mut open) = (0_u64, false);
@@ -171,8 +177,8 @@ mod tests {
         (0..hex.len()).step_by(2).map(|index| u8::from_str_radix(&hex[index..index + 2], 16).unwrap()).collect()
     }
 
-    /// The bytes are those of Java's `X500Principal.getEncoded()`, the texts those of its
-    /// `getName()` (OpenJDK 17).
+    /// Compares with Java (OpenJDK 17): `encoded` is the result of `X500Principal.getEncoded()`,
+    /// `expected` that of `getName()`.
     #[track_caller]
     fn check(encoded: &str, expected: &str) {
         let encoded = bytes(encoded);
@@ -206,7 +212,7 @@ mod tests {
         check("30133111300f06035504030c0874616209206e756c", "CN=tab\t nul");
     }
 
-    /// A certificate whose subject has this name, and no other.
+    /// Returns a self-signed certificate with `name` as its only name, or with an empty subject.
     fn certificate(name: &str) -> Vec<u8> {
         let mut params = rcgen::CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();

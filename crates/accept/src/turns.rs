@@ -1,11 +1,12 @@
-//! Turns of a door's connections on the threads that they share with Raft.
+//! Scheduler for the tasks of a door's connections, on the runtime threads that they share with
+//! Raft. (A door is a node's HTTP or ZooKeeper server.)
 //!
-//! Tasks of connections do not stand in the runtime's own queue, where a thousand of them would run
-//! before the next step of Raft. They stand in queues of this module, called lines, one for each
-//! address, and a task of the runtime (a runner) takes them from there. After [`SLICE`] the runner
-//! yields to all other ready tasks of the runtime, which then also polls its sockets and timers.
-//! The next turn belongs to the address that has used the least time: an address with 2,000
-//! connections gets no more than one with two, when both have work all the time.
+//! Tasks of connections are not queued in the runtime, where a thousand of them would run before
+//! the next step of Raft. They are queued in this module, in one queue (a line) for each address,
+//! and a task of the runtime (a runner) runs them. After [`SLICE`] the runner yields to all other
+//! ready tasks of the runtime, which then also polls its sockets and timers. The runner always
+//! takes a task of the address that has used the least time. So an address with 2,000 busy
+//! connections gets no more time than one with two.
 //!
 //! ```text
 //! accept ── spawn(group, connection) ──> lines, one for each address
@@ -27,21 +28,22 @@ use tokio::task::coop::has_budget_remaining;
 
 use crate::step_times::StepTimes;
 
-/// Time that a runner works before it yields to the other tasks of the runtime.
+/// Time for which a runner runs tasks before it yields to the other tasks of the runtime.
 const SLICE: Duration = Duration::from_micros(200);
 
-/// Connections that share one line.
+/// Group of connections that share one queue, and so one share of the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Group {
-    /// Connections of an address, or of a network that counts as one.
+    /// Connections of an address, or of a network that counts as one address.
     Address(IpAddr),
-    /// A single connection of an exempt address, by its number.
+    /// A single connection of an exempt address (one that stands for many clients), by its number.
     Connection(u64),
-    /// Connections of one session from an exempt address, by a number that only its client knows.
+    /// Connections of one session from an exempt address, by a number that only the session's
+    /// client knows.
     Session(u64),
 }
 
-/// Group of a task. The task may move to another group.
+/// Group of one task, which can change.
 #[derive(Debug)]
 pub(crate) struct Seat(Mutex<Group>);
 
@@ -55,7 +57,7 @@ impl Seat {
     }
 }
 
-/// Lines of a door. Dropping this ends their tasks.
+/// Queues of a server's tasks. The drop ends all tasks.
 #[derive(Debug)]
 pub(crate) struct Turns(Arc<Lines>);
 
@@ -65,30 +67,30 @@ struct Lines(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     lines: HashMap<Group, Line>,
-    /// Groups with a ready task, the group that has used the least time first.
+    /// Groups with a ready task, sorted by the time that each group has used.
     wanting: BTreeSet<(Duration, Group)>,
-    /// Time that the group of the last turn had used. A new group starts from it, so that it does
-    /// not catch up with the time that others had before.
+    /// Time that the group of the last turn had used before this turn. A new group, or one that had
+    /// no ready task, starts from here, so that it gets no extra time for the past.
     least: Duration,
-    /// Wakers of the runners that found no ready task.
+    /// Wakers of the runners, by the runner's number; set while a runner waits for a ready task.
     sleeping: Vec<Option<Waker>>,
     is_closed: bool,
 }
 
-/// Tasks of one group.
+/// Queue of one group, with the number of its tasks.
 #[derive(Debug, Default)]
 struct Line {
-    /// Time that the turns of the group have taken.
+    /// Time that the group's tasks have used, or the starting value of a new group plus that time.
     had: Duration,
     tasks: usize,
     ready: VecDeque<Runnable>,
 }
 
 impl Turns {
-    /// Makes empty lines, and starts a runner for each thread of the runtime.
+    /// Creates empty queues, and starts a runner for each thread of the current runtime.
     ///
     /// # Panics
-    /// Outside of a runtime.
+    /// If called outside of a tokio runtime.
     pub(crate) fn start() -> Turns {
         let runtime = Handle::current();
         let runners = runtime.metrics().num_workers();
@@ -100,7 +102,7 @@ impl Turns {
         Turns(lines)
     }
 
-    /// Runs a task in the turns of the group of its seat. A panic ends that task alone.
+    /// Starts a task in the group of `seat`. A panic of the task ends only that task.
     pub(crate) fn spawn(&self, seat: &Arc<Seat>, task: impl Future<Output = ()> + Send + 'static) {
         self.0.lock().lines.entry(seat.group()).or_default().tasks += 1;
         let counted = Counted { lines: Arc::downgrade(&self.0), seat: Arc::clone(seat) };
@@ -117,8 +119,8 @@ impl Turns {
 }
 
 impl Turns {
-    /// Moves the task of a seat to another group, from its next turn on. Must be called by the task
-    /// itself, which stands in no line while it runs.
+    /// Moves the task with this seat to another group, from its next turn on. Must be called by the
+    /// task itself, because a running task is in no queue.
     pub(crate) fn sit(&self, seat: &Seat, group: Group) {
         let mut inner = self.0.lock();
         let before = std::mem::replace(&mut *seat.0.lock().expect("nothing panics under this guard"), group);
@@ -136,7 +138,7 @@ impl Drop for Turns {
     }
 }
 
-/// Counts a task in its group until the task ends.
+/// Guard that a task owns; its drop removes the task from the count of its group.
 struct Counted {
     lines: Weak<Lines>,
     seat: Arc<Seat>,
@@ -154,9 +156,9 @@ impl Lines {
         self.0.lock().expect("nothing panics under this guard")
     }
 
-    /// Puts a task that is ready at the end of its line.
+    /// Appends a ready task to the queue of its group, and wakes a runner.
     fn push(lines: &Weak<Lines>, group: Group, runnable: Runnable) {
-        // When the lines are gone, the task is dropped.
+        // Drops the task if the queues were dropped.
         let Some(lines) = lines.upgrade() else { return };
         let mut inner = lines.lock();
         if inner.is_closed {
@@ -178,7 +180,7 @@ impl Lines {
         }
     }
 
-    /// Ends all tasks: ready ones now, others when they would become ready.
+    /// Ends all tasks: ready tasks now, other tasks when they next become ready.
     fn close(&self) {
         let mut inner = self.lock();
         inner.is_closed = true;
@@ -192,7 +194,7 @@ impl Lines {
 }
 
 impl Inner {
-    /// Removes a task from its group.
+    /// Removes a task from the count of its group, and an empty group from the map.
     fn leave(&mut self, group: Group) {
         let Some(line) = self.lines.get_mut(&group) else { return };
         line.tasks -= 1;
@@ -201,7 +203,8 @@ impl Inner {
         }
     }
 
-    /// Takes the next task: the first of the group that has used the least time.
+    /// Takes the first ready task of the group that has used the least time; `None` when no task is
+    /// ready.
     fn next(&mut self) -> Option<(Group, Runnable)> {
         let (had, group) = self.wanting.pop_first()?;
         self.least = had;
@@ -213,7 +216,7 @@ impl Inner {
         Some((group, runnable))
     }
 
-    /// Adds the time of a turn to its group.
+    /// Adds the time of a turn to the time that the group has used.
     fn charge(&mut self, group: Group, time: Duration) {
         let Some(line) = self.lines.get_mut(&group) else { return };
         let had = line.had;
@@ -228,7 +231,7 @@ impl Inner {
     }
 }
 
-/// Runner: a task of the runtime that runs tasks from the lines.
+/// Runner: a task of the runtime that runs tasks from the queues.
 struct Runner {
     lines: Arc<Lines>,
     number: usize,
@@ -237,19 +240,19 @@ struct Runner {
 impl Runner {
     async fn run(self) {
         while poll_fn(|cx| self.slice(cx)).await {
-            // The runtime runs all other ready tasks, and polls its sockets, before it comes back
-            // here.
+            // The runtime runs all other ready tasks, and polls its sockets, before this task goes
+            // on.
             tokio::task::yield_now().await;
         }
     }
 
-    /// Runs tasks for one slice. Pending when no task is ready, false when the lines are closed.
+    /// Runs tasks for one slice. Pending when no task is ready; false when the queues are closed.
     fn slice(&self, cx: &mut Context<'_>) -> Poll<bool> {
         let began = Instant::now();
         let mut now = began;
         let mut turn: Option<(Group, Duration)> = None;
-        // All tasks of a slice share the runtime's budget of one poll. Without budget, their reads
-        // would stay pending.
+        // All tasks of a slice share tokio's cooperative budget of this poll. When it is used up,
+        // their reads would return pending, so the slice ends.
         while now - began < SLICE && has_budget_remaining() {
             let mut inner = self.lines.lock();
             if inner.is_closed {
@@ -278,7 +281,7 @@ impl Runner {
 
 impl Drop for Runner {
     fn drop(&mut self) {
-        // The runtime ends, and no runner will run the tasks in the lines.
+        // A runner is dropped when the runtime ends, so no runner is left to run the queued tasks.
         self.lines.close();
     }
 }
@@ -292,14 +295,14 @@ mod tests {
 
     use super::*;
 
-    /// Time that a busy task works before it gives its turn away.
+    /// Time for which a busy task runs before it yields.
     const STEP: Duration = Duration::from_micros(50);
 
     fn address(last: u8) -> Arc<Seat> {
         Seat::new(Group::Address([192, 0, 2, last].into()))
     }
 
-    /// Works for ever, and counts its steps.
+    /// Busy task that counts its steps and never ends.
     async fn work(steps: Arc<AtomicU64>) {
         loop {
             let began = Instant::now();
@@ -309,7 +312,8 @@ mod tests {
         }
     }
 
-    /// Goes to the end of its line at once. `yield_now` waits for the runtime's next look around.
+    /// Yields and is ready again at once. `yield_now` would be ready only after the runtime's next
+    /// poll of its sockets.
     async fn again() {
         let mut is_first = true;
         poll_fn(|cx| {
@@ -367,7 +371,7 @@ mod tests {
         let most_per_slice = u64::try_from(SLICE.as_micros() / STEP.as_micros()).unwrap() + 1;
         for _ in 0..1_000 {
             let before = steps.load(Ordering::Relaxed);
-            // Another task of the runtime, as Raft's are.
+            // The test is another task of the runtime, like those of Raft.
             yield_now().await;
             let between = steps.load(Ordering::Relaxed) - before;
             assert!(between <= most_per_slice, "{between} steps before another task of the runtime");

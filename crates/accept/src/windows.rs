@@ -1,7 +1,7 @@
-//! Windows: bounds on the requests that one address has under way at once.
+//! Windows: bounds on the concurrent requests of one address.
 //!
-//! Requests beyond the window of their address wait in the order in which they came. Requests of
-//! other addresses do not wait for them.
+//! Requests beyond their address's window wait in order of arrival. They do not delay requests of
+//! other addresses.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,24 +14,23 @@ use tokio::time::{Instant, sleep};
 
 use crate::networks::source;
 
-/// Window of one address for writes, in units: one long write, 1 MiB of shorter ones, or 512 short
-/// ones.
+/// Size of an address's window for concurrent writes, in units: enough for one long write, for 1
+/// MiB of shorter writes, or for 512 short ones.
 const WRITE_WINDOW: u32 = 512;
-/// Bytes of a write that count as one unit. Each write counts as one unit more.
+/// Bytes of a write that count as one unit. Each write counts as one unit in addition.
 const UNIT_BYTES: usize = 2 << 10;
-/// Largest size in bytes of a write that is not long. A long write takes the whole window of its
-/// address.
+/// Size in bytes above which a write is *long*. A long write takes the whole window of its address.
 const LONG_BYTES: usize = 64 << 10;
-/// Window of the long writes of all addresses together, in units.
+/// Size of the window that the long writes of all addresses share, in units.
 const LONG_WINDOW: usize = 512;
-/// Pause after a long write, as a multiple of the time that the write took, while another address
-/// has writes under way. Long writes of three nodes with two doors each then keep one log and one
-/// disk busy for at most half of the time, if all of them share it.
+/// Pause after a long write, as a multiple of the time that the write took. Applies while another
+/// address has writes under way. Long writes at three nodes, with an HTTP and a ZooKeeper server
+/// each, then keep a disk that all six share busy for at most half of the time.
 const PAUSE: u32 = 3;
 /// Longest pause after a long write.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Windows for the writes of a door: one for each address, and one for the long writes of all
+/// Windows for the writes of a server: one for each address, and one for the long writes of all
 /// addresses.
 #[derive(Debug)]
 pub struct WriteWindows {
@@ -39,16 +38,18 @@ pub struct WriteWindows {
     long: Arc<Semaphore>,
 }
 
-/// Place of a write in both windows.
+/// Permission for one write: its units in the window of its address and, for a long write, in the
+/// window for all long writes. A drop frees them.
 #[derive(Debug)]
 pub struct WritePass {
-    /// Dropped first, while the write's address still counts among those with writes under way.
+    /// Dropped first, so that the write's own address still counts when the drop counts the
+    /// addresses with writes.
     _long: Option<LongPass>,
     _of_address: Pass,
 }
 
-/// Place of a long write in the window of all addresses. While another address has writes under
-/// way, the place is given back only after a pause.
+/// Units of a long write in the window for all long writes. While another address has writes under
+/// way, the drop frees them only after a pause.
 #[derive(Debug)]
 struct LongPass {
     windows: Arc<Windows>,
@@ -63,7 +64,8 @@ pub struct Windows {
     of: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
 }
 
-/// A place in a window; without content for an address that has no window.
+/// Permission for one request: its units in a window, which the drop frees. Empty for an exempt
+/// address.
 #[derive(Debug)]
 pub struct Pass {
     _taken: Option<Taken>,
@@ -73,7 +75,7 @@ pub struct Pass {
 struct Taken {
     windows: Arc<Windows>,
     source: IpAddr,
-    /// `None` only while it is dropped.
+    /// Window of the address; `None` only during the drop.
     window: Option<Arc<Semaphore>>,
     permit: Option<OwnedSemaphorePermit>,
 }
@@ -85,9 +87,9 @@ impl Default for WriteWindows {
 }
 
 impl WriteWindows {
-    /// Waits for a place for a write of `bytes` bytes, behind all that came before from the same
-    /// address. A long write also waits for the long writes of all addresses, of which each address
-    /// has at most one there.
+    /// Waits until the windows have room for a write of `bytes` bytes, behind earlier writes of the
+    /// same address. A long write also waits for room in the window for all long writes, where each
+    /// address has at most one write. `None` stands for an exempt address.
     pub async fn enter(&self, addr: Option<IpAddr>, bytes: usize) -> WritePass {
         let units = u32::try_from(1 + bytes / UNIT_BYTES).unwrap_or(u32::MAX);
         let is_long = bytes > LONG_BYTES;
@@ -105,13 +107,14 @@ impl WriteWindows {
 }
 
 impl Windows {
-    /// Makes windows of `units` for each address.
+    /// Creates windows of `units` units for each address.
     pub fn new(units: u32) -> Arc<Windows> {
         Arc::new(Windows { units, of: Mutex::default() })
     }
 
-    /// Waits for a place, behind all that came before from the same address. A request larger than
-    /// the window takes all of it. For an exempt address, which is `None`, there is no bound.
+    /// Waits until the window of `addr` has `units` free units, behind earlier requests of the same
+    /// address. A request larger than the window takes all of it. `None` stands for an exempt
+    /// address and does not wait.
     pub async fn enter(self: &Arc<Windows>, addr: Option<IpAddr>, units: u32) -> Pass {
         let Some(addr) = addr else { return Pass { _taken: None } };
         let source = source(addr);
@@ -153,7 +156,8 @@ impl Drop for Taken {
     fn drop(&mut self) {
         drop(self.permit.take());
         let mut windows = self.windows.of.lock().expect("nothing panics under this guard");
-        // Under the guard, so that the last of several that end together removes the window.
+        // Dropped while the map is locked, so that of several concurrent drops the last removes the
+        // window.
         drop(self.window.take());
         if windows.get(&self.source).is_some_and(|window| Arc::strong_count(window) == 1) {
             windows.remove(&self.source);
@@ -226,7 +230,7 @@ mod tests {
         third.await;
     }
 
-    /// Two that ended together each saw the other, and both left the window there.
+    /// Two concurrent drops must not each count the other and both leave the window in the map.
     #[test]
     fn places_that_are_given_back_together_leave_nothing() {
         let windows = Windows::new(WRITE_WINDOW);

@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::Instant;
 use tracing::Level;
 
-/// Longest time that a step of a test may take.
+/// Timeout of one step of a test.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Server {
@@ -49,7 +49,7 @@ impl Server {
         Server { listeners, files, authority }
     }
 
-    /// Makes a client, with these PEM texts as its certificate and key, if any.
+    /// Returns a client; `own` has the PEM texts of its certificate and key.
     fn connector(&self, own: Option<(String, String)>) -> Connector {
         let own = own.map(|own| self.files.put("client", &own));
         Connector::load(&ConnectorConfig { ca: self.files.path("ca.pem"), own }).unwrap()
@@ -59,7 +59,7 @@ impl Server {
         TcpStream::connect(self.listeners.addrs()[1].unwrap()).await.unwrap()
     }
 
-    /// Connects from another address of this machine: it has all of 127.0.0.0/8.
+    /// Connects from the address 127.0.0.`last` of this machine.
     async fn dial_from(&self, last: u8) -> TcpStream {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind(([127, 0, 0, last], 0).into()).unwrap();
@@ -71,8 +71,8 @@ impl Server {
         incoming.open().await
     }
 
-    /// Returns the results of both sides. In TLS 1.3 a client learns only from its first read that
-    /// it was refused.
+    /// Connects a client and returns the results of the server and the client. The client also
+    /// reads, because in TLS 1.3 only the first read reports a refusal.
     async fn meet(&self, connector: &Connector, host: &str) -> (std::io::Result<Stream>, std::io::Result<Vec<u8>>) {
         let served = async {
             let mut stream = self.accepted().await?;
@@ -116,7 +116,7 @@ async fn a_certificate_says_who_a_client_is() {
     }
 }
 
-/// Its balancer may look each second whether the node is there.
+/// Log lines must be few, as a load balancer may check the port every second.
 #[tokio::test]
 async fn a_client_that_is_nobody_by_its_certificate_has_a_line_now_and_then() {
     let lines = Lines::of("accept", Level::INFO);
@@ -142,7 +142,8 @@ async fn a_client_without_a_good_certificate_is_refused_where_one_is_asked_for()
     let (served, _) = may.meet(&may.connector(None), "localhost").await;
     assert_eq!(served.unwrap().subject(), None);
 
-    // Expired, or of another authority: no better than none, also where none is needed.
+    // A certificate that is expired or of another authority is refused, even where clients need no
+    // certificate.
     let expired = may.authority.client("worker", -1);
     let foreign = Authority::new("another authority").client("worker", 30);
     for (own, why) in [(expired, "expired"), (foreign, "UnknownIssuer")] {
@@ -161,7 +162,7 @@ async fn who_does_not_speak_tls_is_sent_away() {
         let client = async {
             let mut stream = server.dial().await;
             let _ = stream.write_all(bytes).await;
-            // With less than a whole record the server would wait for the rest.
+            // Ends the stream, as the server would wait for the rest of an incomplete TLS record.
             let _ = stream.shutdown().await;
             let mut heard = Vec::new();
             let _ = stream.read_to_end(&mut heard).await;
@@ -175,14 +176,15 @@ async fn who_does_not_speak_tls_is_sent_away() {
 async fn a_handshake_ends_in_time_and_only_so_many_go_on_at_once() {
     let short = |config: &mut AcceptorConfig| (config.handshakes_max, config.handshake_timeout_ms) = (1, 300);
     let server = Server::start_with(None, short).await;
-    // The first says almost nothing and has the only place; the second cannot even begin.
+    // The first client sends one byte and takes the only place, so the second cannot begin its
+    // handshake.
     let (mut first, second) = (server.dial().await, server.dial().await);
     first.write_all(&[22]).await.unwrap();
     let connector = server.connector(None);
     let client = connector.connect("localhost", second);
-    // The time of both begins and ends at the same moment of a clock that stands still until
-    // nothing else can happen. By a real one, the second sometimes had its place and its handshake
-    // in the moment between the two ends.
+    // With a paused clock, the timeouts of both begin and end at the same moment. With a real
+    // clock, the second client sometimes completed its handshake between the ends of the two
+    // timeouts.
     tokio::time::pause();
     let began = Instant::now();
     let (one, two, _) = tokio::join!(server.accepted(), server.accepted(), client);
@@ -201,16 +203,17 @@ async fn a_stranger_who_says_nothing_takes_no_place() {
     let connector = server.connector(None);
     tokio::select! {
         biased;
-        // It is accepted first, and waits in its handshake.
+        // The silent client is accepted first, and waits in its handshake.
         silent = server.accepted() => panic!("it has said nothing, and is {silent:?}"),
         (served, heard) = server.meet(&connector, "localhost") => assert!(served.is_ok() && heard.is_ok()),
     }
 }
 
-/// 75 of them a second kept every client of an address with TLS waiting for ten seconds.
+/// Regression: 75 incomplete handshakes a second made all other clients with TLS wait for ten
+/// seconds.
 #[tokio::test]
 async fn half_handshakes_of_one_address_do_not_delay_others() {
-    // Slow enough that no half handshake ends while the test runs.
+    // The timeout is so long that no incomplete handshake ends during the test.
     let server = Server::start_with(None, |config| config.handshake_timeout_ms = 600_000).await;
     let mut half = Vec::new();
     for _ in 0..50 {
@@ -228,7 +231,7 @@ async fn half_handshakes_of_one_address_do_not_delay_others() {
         accepted
     };
     let accepted = tokio::time::timeout(PATIENCE, strangers).await.unwrap();
-    // As far as they come: all that are let in have begun.
+    // Lets all handshakes proceed until each waits for its client or for a place.
     for _ in 0..200 {
         tokio::task::yield_now().await;
     }

@@ -1,4 +1,5 @@
-//! Listeners: where connections come from, and what the system keeps of their answers.
+//! Tests of listeners: addresses of clients behind balancers, and bytes of answers that the kernel
+//! buffers.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -52,8 +53,8 @@ async fn other_clients_have_no_header() {
     assert_eq!(addr, client.local_addr().unwrap());
 }
 
-/// A client that reads nothing has what was sent, and the system a little more: the rest waits
-/// where the program counts it.
+/// For a client that reads nothing, the kernel buffers little beyond the client's receive buffer.
+/// All other bytes wait in the process, which counts them.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn what_a_client_does_not_take_stays_with_the_program() {

@@ -1,9 +1,9 @@
 //! Byte formats of all records that are stored or sent to a peer.
 //!
-//! A record is a version byte and the bincode of one of the structs below. These mirror openraft's
-//! types field by field, so an upgrade of openraft cannot silently change a byte on disk. **The
-//! order of fields and variants is the format**: only append, and raise the version for a change
-//! that an old reader would misread. Golden bytes are frozen in `tests/golden`.
+//! A record is a version byte and the bincode of one of the structs below. The structs mirror
+//! openraft's types field by field, so an upgrade of openraft cannot silently change a byte on
+//! disk. **The order of fields and variants is the format**: only append, and raise the version for
+//! a change that an old reader would misread. Golden bytes are frozen in `tests/golden`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,7 +64,7 @@ pub fn encode<T: Encode>(value: &T) -> Vec<u8> {
     bytes
 }
 
-/// Reads a record of [`encode`].
+/// Decodes a record that [`encode`] returned.
 ///
 /// # Errors
 /// Any [`CodecError`] but `Checksum`; bytes behind the record's end are an error too.
@@ -72,13 +72,13 @@ pub fn decode<T: Decode<()>>(bytes: &[u8]) -> Result<T, CodecError> {
     decode_with(bytes, CONFIG)
 }
 
-/// Returns the bincode of `value` without a version. Entries of the log use it; the format of the
-/// directory is their version.
+/// Returns the bincode of `value` without a version byte. Entries of the log are stored this way,
+/// as the directory's format number is their version.
 pub(crate) fn encode_bare<T: Encode>(value: &T) -> Vec<u8> {
     bincode::encode_to_vec(value, CONFIG).expect("writing to memory does not fail")
 }
 
-/// Reads the bytes of [`encode_bare`].
+/// Decodes bytes that [`encode_bare`] returned.
 pub(crate) fn decode_bare<T: Decode<()>>(bytes: &[u8]) -> Result<T, CodecError> {
     decode_body(bytes, CONFIG)
 }
@@ -108,12 +108,13 @@ fn decode_body<T: Decode<()>, C: bincode::config::Config>(body: &[u8], config: C
     }
 }
 
-/// Returns the CRC-32 of a record, for transports that may damage it.
+/// Returns the CRC-32 of a record, for transports that may corrupt bytes.
 pub fn checksum(record: &[u8]) -> u32 {
     crc32fast::hash(record)
 }
 
-/// Returns the record of `value` with a CRC-32 at the end, for stores without a trusted checksum.
+/// Returns the record of `value` with a CRC-32 at the end, for files that have no checksum of their
+/// own.
 pub fn seal<T: Encode>(value: &T) -> Vec<u8> {
     let mut bytes = encode(value);
     let checksum = crc32fast::hash(&bytes);
@@ -121,7 +122,7 @@ pub fn seal<T: Encode>(value: &T) -> Vec<u8> {
     bytes
 }
 
-/// Reads a record of [`seal`].
+/// Checks and decodes a record that [`seal`] returned.
 ///
 /// # Errors
 /// Any [`CodecError`]. The version is checked first, so that a newer format is not reported as
@@ -156,7 +157,7 @@ impl<Context> Decode<Context> for Command {
 
 bincode::impl_borrow_decode!(Command);
 
-/// Mirror of [`LogId`].
+/// Stored form of [`LogId`], with the same content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct LogIdRecord {
     /// The term of the leader that wrote the entry.
@@ -177,7 +178,7 @@ impl From<LogIdRecord> for LogId {
     }
 }
 
-/// Mirror of [`Vote`].
+/// Stored form of [`Vote`], with the same content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct VoteRecord {
     /// The term voted in.
@@ -201,21 +202,22 @@ impl From<VoteRecord> for Vote {
     }
 }
 
-/// Owner of a log, and the number of its bytes that are sure to be on disk.
+/// Node that owns a log, and the number of the log's bytes that are known to be on disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct OwnerRecord {
     /// Cluster and node, as `cluster/node`.
     pub owner: String,
-    /// Incarnation of the data directory that the log is part of.
+    /// Incarnation of the data directory that contains the log: a random number drawn when the
+    /// directory was created.
     pub incarnation: u64,
-    /// Bytes of the log that were on disk when this record was written.
+    /// Number of the log's bytes that were on disk when this record was written.
     pub durable: u64,
 }
 
-/// Mirror of [`Membership`].
+/// Stored form of [`Membership`], with the same content.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct MembershipRecord {
-    /// The voters: one set, or two while a change is under way.
+    /// Sets of voters by node id: one set, or two during a membership change (joint consensus).
     pub configs: Vec<BTreeSet<u64>>,
     /// All members by node id. A member that is in no set of `configs` is a learner.
     pub nodes: BTreeMap<u64, Member>,
@@ -232,7 +234,8 @@ impl TryFrom<MembershipRecord> for Membership {
     type Error = CodecError;
 
     fn try_from(record: MembershipRecord) -> Result<Self, CodecError> {
-        // openraft calls an empty membership invalid, but has one before the first is set.
+        // openraft uses an empty membership before the first one is set, but its constructor
+        // refuses it.
         if record.configs.is_empty() && record.nodes.is_empty() {
             return Ok(Membership::default());
         }
@@ -240,7 +243,7 @@ impl TryFrom<MembershipRecord> for Membership {
     }
 }
 
-/// Mirror of [`StoredMembership`].
+/// Stored form of [`StoredMembership`], with the same content.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct StoredMembershipRecord {
     /// The position of the membership's entry.
@@ -266,12 +269,12 @@ impl TryFrom<StoredMembershipRecord> for StoredMembership {
     }
 }
 
-/// Mirror of [`SnapshotMeta`].
+/// Stored form of [`SnapshotMeta`], with the same content.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct SnapshotMetaRecord {
     /// The last entry that the snapshot contains.
     pub last_log_id: Option<LogIdRecord>,
-    /// The last membership among its entries.
+    /// The last membership that was set up to `last_log_id`.
     pub last_membership: StoredMembershipRecord,
 }
 
@@ -295,14 +298,14 @@ impl TryFrom<SnapshotMetaRecord> for SnapshotMeta {
     }
 }
 
-/// Mirror of [`Payload`].
+/// Stored form of [`Payload`], with the same content.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum PayloadRecord {
-    /// No content: the first entry of a new leader.
+    /// No content. A new leader appends such an entry first.
     Blank,
-    /// A command to the state machine.
+    /// A command for the state machine.
     Normal(Command),
-    /// A new set of voters and learners.
+    /// A change of the voters and learners.
     Membership(MembershipRecord),
 }
 
@@ -328,7 +331,7 @@ impl TryFrom<PayloadRecord> for Payload {
     }
 }
 
-/// Mirror of [`Entry`].
+/// Stored form of [`Entry`], with the same content.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct EntryRecord {
     /// Position of the entry.

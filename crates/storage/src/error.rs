@@ -1,9 +1,9 @@
-//! Reasons for which a node's storage does not open.
+//! Errors with which opening a node's storage fails.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Reason for which the storage does not open. Every message says what to do; see
+/// Error with which opening the storage fails. Every message says what to do; see
 /// docs/storage-trouble.md.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -21,9 +21,9 @@ pub enum Error {
     OtherNode {
         /// The data directory.
         dir: PathBuf,
-        /// The node whose data the directory holds.
+        /// Id of the node whose data the directory holds.
         found: u64,
-        /// The node that wanted to open the directory.
+        /// Id of the node that tried to open the directory.
         wanted: u64,
     },
     /// The directory belongs to a node of another cluster.
@@ -34,19 +34,19 @@ pub enum Error {
     OtherCluster {
         /// The data directory.
         dir: PathBuf,
-        /// The cluster whose data the directory holds.
+        /// Name of the cluster whose data the directory holds.
         found: String,
-        /// The cluster that the node is configured for.
+        /// Name of the cluster in the node's configuration.
         wanted: String,
     },
-    /// A newer program wrote the directory.
+    /// A newer version of the program wrote the directory.
     #[error("{dir} has format {found}, this program knows up to {known}; start it with the newer program again")]
     NewerFormat {
         /// The data directory.
         dir: PathBuf,
-        /// The format found.
+        /// Format number of the directory.
         found: u32,
-        /// The newest format that this program reads.
+        /// Newest format number that this program reads.
         known: u32,
     },
     /// A build from before the first release wrote the directory.
@@ -57,9 +57,9 @@ pub enum Error {
     OlderFormat {
         /// The data directory.
         dir: PathBuf,
-        /// The format found.
+        /// Format number of the directory.
         found: u32,
-        /// The only format that this program reads.
+        /// The only format number that this program reads.
         known: u32,
     },
     /// Data on disk differs from what was written, or is gone.
@@ -81,8 +81,8 @@ pub enum Error {
         /// The directory for the new node.
         dir: PathBuf,
     },
-    /// The disk is full, and giving up the ballast did not let this start succeed: the ballast was
-    /// missing or too small, or only the next start can use the freed space.
+    /// The disk is full, and deleting the ballast did not help this start: the ballast was missing
+    /// or too small, or only the next start can use the freed space.
     #[error("the disk of {dir} is full, and opening needs some space; free some and start again ({source})")]
     DiskFull {
         /// The data directory.
@@ -110,13 +110,14 @@ impl Error {
     }
 }
 
-/// Checks for a lack of space: on the disk, or in the quota of the program's user.
+/// Tells whether an error means lack of space: the disk is full, or the disk quota of the process's
+/// user is used up.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Tells damaged data from a disk that does not answer or is full. A copy of a snapshot that does
-/// not fit counts as a full disk.
+/// Tells whether an error means damaged data. Errors of the operating system are no damage, and
+/// neither is a snapshot copy that does not fit on the disk.
 pub(crate) fn is_damage(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
     error.raw_os_error().is_none() && matches!(error.kind(), InvalidData | InvalidInput | Other | UnexpectedEof)
@@ -127,7 +128,7 @@ pub(crate) fn damaged(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Adds the operation that failed to an IO error.
+/// Conversion of an IO error to [`Error::Io`] with a description of the failed operation.
 pub(crate) trait Doing<T> {
     fn doing(self, what: impl FnOnce() -> String) -> Result<T, Error>;
 }

@@ -51,7 +51,7 @@ pub(crate) fn pass(name: &'static str) -> std::io::Result<()> {
     debug_assert!(FAILPOINTS.contains(&name), "{name} is missing in FAILPOINTS");
     match fail::eval(name, |how| how) {
         None => Ok(()),
-        // Errors of a full disk and of a failing one.
+        // `full` simulates a full disk, any other action a failing disk.
         Some(Some(how)) if how == "full" => Err(rustix::io::Errno::NOSPC.into()),
         Some(_) => Err(rustix::io::Errno::IO.into()),
     }

@@ -1,5 +1,4 @@
-//! The first disk error of a node, which is also the last: no operation is retried or served after
-//! it.
+//! The first disk error of a node. After it, storage operations are neither retried nor served.
 
 use std::io;
 use std::sync::Arc;
@@ -15,20 +14,21 @@ impl Fatal {
         Fatal(Arc::new(watch::Sender::new(None)))
     }
 
-    /// The reason to stop, if there is one.
+    /// Description of the first disk error; `None` while there was no error. With a reason, the
+    /// node must stop.
     pub fn reason(&self) -> Option<Arc<str>> {
         self.0.borrow().clone()
     }
 
-    /// Waits for the reason to stop, and for ever if the disk never fails. The program must then
-    /// end without another write.
+    /// Waits for the first disk error and returns its description. The program must then end
+    /// without another write.
     pub async fn failed(&self) -> Arc<str> {
         let mut receiver = self.0.subscribe();
         let reason = receiver.wait_for(Option::is_some).await;
         reason.ok().and_then(|reason| reason.clone()).expect("the sender lives in self, and we waited for Some")
     }
 
-    /// Refuses if an earlier operation failed.
+    /// Returns an error if an earlier operation failed.
     ///
     /// # Errors
     /// An error with the reason of the first failure.
@@ -39,7 +39,7 @@ impl Fatal {
         }
     }
 
-    /// Returns `result` unchanged. If it is the first error, keeps it as the reason to stop.
+    /// Returns `result` unchanged. The first error that passes here is kept as the reason to stop.
     pub(crate) fn note<T>(&self, doing: &str, result: io::Result<T>) -> io::Result<T> {
         result.inspect_err(|error| self.fail(doing, error))
     }

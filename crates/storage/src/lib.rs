@@ -2,10 +2,10 @@
 //! only after its data is durable.
 //!
 //! ```text
-//! Storage::open ─┬─ LogStore       entries, vote, committed position     raft-log   log/
-//!                ├─ SnapshotStore  one current snapshot, chunk by chunk  sled       sled/, snapshot
-//!                ├─ NodeMeta       identity of the node                  a record   node
-//!                └─ DiskGuard      free space, ballast                              ballast
+//! Storage::open ─┬─ LogStore       entries, vote, committed position  raft-log   log/
+//!                ├─ SnapshotStore  current snapshot, in chunks        sled       sled/, snapshot
+//!                ├─ NodeMeta       identity of the node               a record   node
+//!                └─ DiskGuard      free space, ballast                           ballast
 //! ```
 //!
 //! The crate `replica` opens the storage, gives [`LogStore`] to openraft, and writes and reads
@@ -15,15 +15,15 @@
 //!
 //! Invariants:
 //!
-//! * Data that was reported durable survives the end of the process and of the machine, if the disk
-//!   has written what it reported as synced.
-//! * The first failed write, flush or fsync is the last one: [`Fatal`] keeps its reason, and every
-//!   later call is refused.
-//! * The record `snapshot` names a whole snapshot whose hash was verified, and never an older one
-//!   than before.
-//! * The log begins at most one entry behind the current snapshot. A node whose snapshot is lost
-//!   gives up its log except for its vote, and does not vote again before a leader has sent it
-//!   everything.
+//! * Data that was reported durable survives the end of the process and of the machine, as long as
+//!   the disk keeps data that it reported as synced.
+//! * After the first failed write, flush or fsync, [`Fatal`] keeps its reason and every later call
+//!   is refused.
+//! * The record `snapshot` names a complete snapshot with a verified hash. It never goes back to an
+//!   older snapshot.
+//! * The log has every entry after the last entry of the current snapshot. A node that has lost its
+//!   snapshot gives up its log except for its vote. It does not vote again before a leader has sent
+//!   it the whole state.
 //! * A data directory that is damaged, in a newer format, or owned by another node is refused
 //!   with a message that says what to do.
 //!
@@ -37,20 +37,20 @@
 //! log/         log_store.rs the log as openraft sees it · flushes.rs appends by flush
 //!              callback.rs the end of a flush · wal.rs records in raft-log's types
 //!              tail.rs the end of the log after a power cut · log_writes.rs counts of writes
-//! snapshots/   snapshot_store.rs the current one · snapshot.rs reading · snapshot_writer.rs writing
+//! snapshots/   snapshot_store.rs current one · snapshot.rs reading · snapshot_writer.rs writing
 //!              snapshot_receiver.rs receiving from a peer · chunk_writer.rs chunks of both
 //!              manifest.rs description and hash
 //! databases/   database.rs the chunks of each snapshot · engine.rs the trait of engines
 //!              sled_engine.rs sled · copying.rs copies for reading
 //!              closers.rs databases that are being closed
-//! directory/   layout.rs names and lock · place.rs small records · node_meta.rs identity of the node
-//!              disk_guard.rs free space, ballast · page_cache.rs pages that the disk may not have
+//! directory/   layout.rs names, lock · place.rs small records · node_meta.rs identity of the node
+//!              disk_guard.rs free space, ballast · page_cache.rs drops unwritten pages
 //!              descriptors.rs spare file descriptors
-//! raft/        types.rs the types of Raft · responder.rs the way of an answer
+//! raft/        types.rs the types of Raft · responder.rs answers to proposers
 //!              runtime.rs the async runtime · watch.rs its watch channel
 //!
 //! codec.rs     the bytes of records    error.rs      errors of opening
-//! fatal.rs     the first disk error    failpoint.rs  places at which crash tests strike
+//! fatal.rs     the first disk error    failpoint.rs  places where crash tests stop or kill
 //! ```
 //!
 //! docs/dev/storage-format.md describes the bytes, docs/storage-trouble.md each fault and its

@@ -1,7 +1,7 @@
 //! A disk in memory for simulations. A crash loses the writes that were not synced.
 //!
-//! Snapshots and the node's identity go through the same code, in the same order and with the same
-//! syncs, as on a real disk with sled. The Raft log of a simulation is elsewhere.
+//! Snapshots and the node's identity are written by the code that writes to a real disk, in the
+//! same order and with the same syncs. The Raft log of a simulated node is not on this disk.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -27,12 +27,13 @@ pub struct MemoryDisk(Arc<Mutex<Contents>>);
 
 #[derive(Debug, Default)]
 struct Contents {
-    /// Content as the process sees it.
+    /// Content that the process reads, unsynced writes included.
     trees: Trees,
     synced: Trees,
     /// Writes that are in `trees` and not yet in `synced`, in order.
     unsynced: VecDeque<Write>,
-    /// Number of crashes and wipes so far. Handles that were opened before the last one get errors.
+    /// Number of crashes and wipes so far. Handles that were opened before the last crash or wipe
+    /// get errors.
     boot: u64,
 }
 
@@ -57,7 +58,7 @@ impl MemoryDisk {
     /// Opens the disk of a node. An empty disk is given the node's identity first.
     ///
     /// # Errors
-    /// Any [`Error`] about damaged data; a simulated crash must never cause one.
+    /// [`Error::Damaged`] and others. A simulated crash must never cause an error.
     pub fn open(&self, identity: Identity) -> Result<MemoryParts, Error> {
         let boot = self.lock().boot;
         let fatal = Fatal::new();
@@ -78,8 +79,8 @@ impl MemoryDisk {
         Ok(MemoryParts { snapshots, meta, fatal })
     }
 
-    /// Number of writes that are not synced. A loss of power at this moment keeps any number of the
-    /// oldest of them and loses the rest.
+    /// Number of writes that are not synced. A loss of power would keep some of the oldest of these
+    /// writes and lose the later ones.
     pub fn unsynced(&self) -> usize {
         self.lock().unsynced.len()
     }
@@ -120,7 +121,7 @@ fn apply(trees: &mut Trees, write: Write) {
     }
 }
 
-/// Handle of one simulated process on a [`MemoryDisk`].
+/// Access of one simulated process to a [`MemoryDisk`]; a crash or wipe makes it return errors.
 #[derive(Clone, Debug)]
 struct MemoryDatabase {
     disk: MemoryDisk,
@@ -150,7 +151,8 @@ impl MemoryDatabase {
     }
 }
 
-/// Databases of a [`MemoryDisk`]. They are read in place, without the copies that sled needs.
+/// Snapshot databases on a [`MemoryDisk`]. Reads use the database itself; only sled needs a copy
+/// for reading.
 impl Engine for MemoryDatabase {
     fn lock(&self) -> io::Result<Option<Arc<File>>> {
         Ok(None)

@@ -10,25 +10,26 @@ use crate::error::{Doing, Error};
 use crate::raft::types::{SnapshotMeta, Vote};
 use crate::storage::{Storage, StorageConfig};
 
-/// Directory that a file system itself puts into a new volume.
+/// Directory that a new file system contains from the start.
 const OF_THE_FILE_SYSTEM: &str = "lost+found";
 
 /// Content of a new data directory, apart from the records of its snapshot.
 #[derive(Clone, Debug)]
 pub struct Seed {
-    /// Uuid, zxid base and group of the cluster.
+    /// Uuid of the cluster, zxid base (the number that is added to a log index to form a zxid), and
+    /// number of the node group, which is always 0.
     pub founding: ([u8; 16], u64, u32),
-    /// The last entry of the snapshot and the members.
+    /// Position of the snapshot's last entry, and the membership.
     pub meta: SnapshotMeta,
 }
 
 impl Storage {
-    /// Makes a data directory with one snapshot, a log that begins behind it, and a vote for this
-    /// node in the snapshot's term, so that no other node is elected in that term. Durable on
-    /// return. Blocking.
+    /// Creates a data directory with one snapshot, an empty log that begins after the snapshot's
+    /// last entry, and a vote for this node in the snapshot's term. With this vote no other node
+    /// can win the term. Durable on return. Blocking.
     ///
-    /// A directory that a crash leaves incomplete has the cluster's uuid, but its node does not
-    /// count as joined.
+    /// After a crash during this call, the directory can have the cluster's uuid, but its node does
+    /// not count as joined.
     ///
     /// # Errors
     /// `NotEmpty` when the directory has any entry but `lost+found`; otherwise any error of the
@@ -52,8 +53,8 @@ impl Storage {
             storage.log.begin_vote(&vote).doing(doing)?;
             storage.log.begin_behind(last).doing(doing)?;
         }
-        // Last: with this mark the node may vote, and by now it has everything that it needs for
-        // that.
+        // Set last: the mark lets the node vote, which is safe only with the snapshot and the vote
+        // on disk.
         storage.meta.set_joined().doing(doing)?;
         Ok(storage)
     }
@@ -73,8 +74,8 @@ fn check_empty(dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Identity of the node whose data a directory holds, without opening it; `None` for a directory
-/// without data.
+/// Reads the identity of the node that owns a data directory, without opening the storage; `None`
+/// for a directory without data.
 ///
 /// # Errors
 /// As [`Storage::open`].

@@ -32,12 +32,13 @@ pub struct StorageConfig {
     pub cluster_id: String,
     /// This node's id.
     pub node_id: u64,
-    /// The low-water mark of [`DiskGuard`].
+    /// Free space in bytes below which [`DiskGuard`] reports that the disk is low.
     pub free_disk_min_bytes: u64,
-    /// The size of the ballast file; 0 for none.
+    /// Size in bytes of the ballast, a file that is deleted to free space when the disk is full; 0
+    /// for no ballast.
     pub ballast_bytes: u64,
-    /// True if other nodes have the data as well. A node with peers that has lost its state gets
-    /// the state from a leader; a node without peers refuses to open.
+    /// True if other nodes of the cluster have copies of the data. After a loss of state, a node
+    /// with peers gets the state from a leader, and a node without peers refuses to open.
     pub has_peers: bool,
 }
 
@@ -49,13 +50,13 @@ pub struct Storage {
     pub log: LogStore,
     /// The snapshots.
     pub snapshots: SnapshotStore,
-    /// Identity of the node that owns the data, and how far it has come in its cluster.
+    /// Identity of the node that owns the data, and its progress in joining the cluster.
     pub meta: NodeMeta,
-    /// Free space of the disk.
+    /// Guard of the disk's free space.
     pub disk: DiskGuard,
     fatal: Fatal,
-    // The last field: fields drop in order, and the lock is released after everything that it
-    // guards.
+    // Lock of the data directory. It is the last field, so that it drops after all parts that use
+    // the directory.
     lock: Arc<File>,
 }
 
@@ -68,8 +69,8 @@ pub struct Closing {
 
 impl Closing {
     /// Returns when the last clone of [`Storage`] and of its log is gone and the log is closed. The
-    /// directory can be opened anew when this [`Closing`] is dropped and its snapshots are closed.
-    /// [`Storage::open`] waits for that for at most two seconds.
+    /// directory can be opened again once this [`Closing`] is dropped and the snapshots are closed
+    /// too; [`Storage::open`] waits at most two seconds for that.
     pub async fn closed(mut self) {
         while self.log.changed().await.is_ok() {}
     }
@@ -81,7 +82,7 @@ impl Storage {
         Closing { log: self.log.closing(), _lock: Arc::clone(&self.lock) }
     }
 
-    /// Opens the data directory, or begins a new one. Blocking.
+    /// Opens the data directory, or creates a new one. Blocking.
     ///
     /// Completes steps that a crash interrupted. A directory that is damaged, owned by another
     /// node, or in a newer format is refused and left unchanged.
@@ -100,8 +101,8 @@ impl Storage {
         let mut opened = open_parts(&layout, &identity, has_peers, &fatal, (&closers, spare));
         if opened.as_ref().is_err_and(Error::is_disk_full) && disk.drop_ballast().unwrap_or(false) {
             tracing::warn!(dir = %layout.dir.display(), "the disk is full; the ballast was given up to start");
-            // After an error of its own, sled stays open until this process ends. The freed space
-            // then serves the next start.
+            // After a sled error the database stays open until this process ends, so only the next
+            // start can use the freed space.
             if fatal.reason().is_none() {
                 closers.rest();
                 opened = open_parts(&layout, &identity, has_peers, &fatal, (&closers, spare));
@@ -117,7 +118,8 @@ impl Storage {
         Ok(Storage { log, snapshots, meta, disk, fatal, lock })
     }
 
-    /// First disk error of any part. Once it has a reason, the node must stop.
+    /// First disk error of any part of the storage. Once [`Fatal::reason`] returns a reason, the
+    /// node must stop.
     pub fn fatal(&self) -> &Fatal {
         &self.fatal
     }
@@ -138,8 +140,8 @@ fn open_parts(
 ) -> Result<Parts, Error> {
     let dir = &layout.dir;
     layout.tidy().doing(|| format!("tidying {}", dir.display()))?;
-    // Before the first read, as data that was read counts as durable. Only these paths: the
-    // directory may contain entries of other programs, such as `lost+found`.
+    // Dropped before the first read, as data that was read counts as durable. Only these paths are
+    // dropped: the directory may contain entries of other programs, such as `lost+found`.
     let mut read = [dir.join(NODE), dir.join(CURRENT), layout.log(), layout.sled()].into_iter();
     let dropped = read.try_for_each(|path| drop_unwritten(&path)).and_then(|()| sync_dir(dir));
     dropped.doing(|| format!("syncing what is in {}", dir.display()))?;
@@ -180,10 +182,10 @@ fn open_parts(
     Ok(Parts { meta, snapshots, log })
 }
 
-/// Opens the log, and writes the owner into a log that was never begun.
+/// Opens the log, and writes the owner record into a new log.
 ///
-/// The log holds the vote. A log that is lost, older, or another node's would let this node vote
-/// twice in one term, so it is refused.
+/// The log holds the vote. With a lost log, an older copy or another node's log, this node could
+/// vote twice in one term. So each of them is refused.
 fn open_log(layout: &Layout, meta: &NodeMeta, fatal: &Fatal) -> Result<LogStore, Error> {
     let damaged = |what: String| Error::Damaged { dir: layout.dir.clone(), what };
     let opened = LogStore::open(&layout.log(), meta.incarnation(), fatal.clone());
@@ -201,23 +203,23 @@ fn open_log(layout: &Layout, meta: &NodeMeta, fatal: &Fatal) -> Result<LogStore,
         None if meta.log_begun() => return Err(damaged("its log, and with it the vote, is gone".into())),
         None => owner,
     };
-    // Before the first write: a write makes the log longer, and the next start would find it long
-    // enough.
+    // Checked before the first write: a write makes the log longer, so a shortened log would pass
+    // the check at the next start.
     let (reaches, noted) = (log.end(), meta.log_bytes());
     if reaches < noted {
         return Err(damaged(format!("its log ends at byte {reaches}, but {noted} bytes of it were on disk")));
     }
     log.begin(owner).doing(|| "beginning the log".into())?;
     if !meta.log_begun() {
-        // The name of the log's directory must last as well.
+        // The directory entry `log` must be durable before the log counts as begun.
         sync_dir(&layout.dir).doing(|| "beginning the log".into())?;
         meta.set_log_begun().doing(|| "beginning the log".into())?;
     }
     Ok(log)
 }
 
-/// Describes the entries that are missing between snapshot and log, if any. The log must begin at
-/// most one entry behind the snapshot.
+/// Describes the gap between the end of the snapshot and the beginning of the log; `None` when no
+/// entry is missing.
 fn missing(log: &LogStore, snapshots: &SnapshotStore, lost: Option<String>) -> Option<String> {
     let purged = log.purged().as_ref().map(LogIdRecord::from);
     let contained = snapshots.current().and_then(|snapshot| snapshot.manifest().meta.last_log_id);
@@ -231,8 +233,8 @@ fn missing(log: &LogStore, snapshots: &SnapshotStore, lost: Option<String>) -> O
     None
 }
 
-/// Begins a new log with nothing but the vote of the old one. Entries that this node has
-/// acknowledged are gone from its log, so it does not vote until a leader has sent everything.
+/// Replaces the log by a new one that keeps only the vote. Entries that this node has acknowledged
+/// are gone, so it does not vote until a leader has sent it the whole state.
 fn give_up(layout: &Layout, meta: &NodeMeta, log: LogStore, fatal: &Fatal) -> Result<LogStore, Error> {
     let doing = || "replacing the log".to_string();
     let (owner, vote) = (log.owner(), log.vote());
@@ -248,9 +250,9 @@ fn give_up(layout: &Layout, meta: &NodeMeta, log: LogStore, fatal: &Fatal) -> Re
     open_log(layout, meta, fatal)
 }
 
-/// Arranges that the length of the durable log is noted in [`NodeMeta`] at each new snapshot and at
-/// the close. By this length, the next start detects a log that was cut or replaced by an older
-/// one.
+/// Sets callbacks that write the length of the durable log to [`NodeMeta`] after each new snapshot
+/// and when the log closes. With this length, the next start detects a log that was cut or replaced
+/// by an older copy.
 fn keep_witness(log: &LogStore, snapshots: &SnapshotStore, meta: &NodeMeta) {
     let noted = meta.clone();
     log.set_on_close(Box::new(move |bytes| {
@@ -262,7 +264,7 @@ fn keep_witness(log: &LogStore, snapshots: &SnapshotStore, meta: &NodeMeta) {
     snapshots.set_on_flip(Box::new(move || noted.set_log_bytes(log.durable.load(Ordering::Acquire))));
 }
 
-/// Converts an IO error by its kind: damage becomes `Damaged`, anything else `Io`.
+/// Converts an IO error: an error that means damaged data becomes `Damaged`, any other `Io`.
 fn describe(dir: &Path, doing: &str, error: io::Error) -> Error {
     if is_damage(&error) {
         return Error::Damaged { dir: dir.into(), what: format!("{doing}: {error}") };

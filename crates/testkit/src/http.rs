@@ -1,4 +1,4 @@
-//! HTTP client of one node.
+//! HTTP client for one node.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 use zlock_client::api::{Cluster, Problem, headers};
 
-/// Time within which a node must report its state, or counts as not ready.
+/// Time within which a ready node answers `/readyz`.
 pub const SOON: Duration = Duration::from_secs(2);
 
-/// Reason for which there is no answer.
+/// Failure of a request without an answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoAnswer {
-    /// There was no connection, so nothing was sent.
+    /// The connection failed, so nothing was sent.
     #[error("not sent: {0}")]
     NotSent(String),
-    /// The request was sent at least in part, and the connection broke.
+    /// The connection broke after the request was sent, at least in part.
     #[error("broken: {0}")]
     Broken(String),
     /// The request was sent, and no answer came in time.
@@ -30,7 +30,7 @@ pub enum NoAnswer {
     TimedOut,
 }
 
-/// One request. A clone is a retry with the same idempotency key.
+/// One HTTP request. Sending a clone is a retry, with the idempotency key of the original.
 #[derive(Clone, Debug)]
 pub struct Call {
     method: Method,
@@ -87,7 +87,7 @@ impl Call {
         self.header(headers::SESSION_KEY, key.as_ref())
     }
 
-    /// Adds a fresh idempotency key.
+    /// Adds a new random idempotency key.
     pub fn once(self) -> Call {
         self.header(headers::IDEMPOTENCY_KEY, uuid::Uuid::new_v4())
     }
@@ -104,25 +104,26 @@ impl Call {
         self.header("content-type", "application/json").body(body)
     }
 
-    /// Sets the time after which a missing answer counts as lost, instead of the client's.
+    /// Sets the time limit for the answer, in place of the client's [`Patience::answer`].
     pub fn within(mut self, within: Duration) -> Call {
         self.within = Some(within);
         self
     }
 
-    /// Adds `wait` to the time for the answer, as the request asks the node to wait.
+    /// Adds `wait` to the time limit, for a request that asks the node to wait so long.
     pub fn waiting(mut self, wait: Duration) -> Call {
         self.wait = wait;
         self
     }
 
-    /// Marks the request as one without a relevant effect, for any method.
+    /// Marks a request of any method as one without an effect that a test must track.
     pub fn harmless(mut self) -> Call {
         self.only_looks = true;
         self
     }
 
-    /// Tells whether the request has no relevant effect.
+    /// Tells whether the request has no effect that a test must track: a GET, or a request marked
+    /// by [`Call::harmless`].
     pub fn only_looks(&self) -> bool {
         self.only_looks
     }
@@ -168,14 +169,14 @@ impl Answer {
 pub struct Patience {
     /// Time for a connection.
     pub connect: Duration,
-    /// Time for an answer with its connection, unless the call sets another one.
+    /// Time for one request, its connection included, unless the call sets another limit.
     pub answer: Duration,
-    /// Age at which an idle connection is not used again.
+    /// Idle time after which a connection is not used again.
     pub idle: Duration,
 }
 
 impl Default for Patience {
-    /// Returns limits beyond any wait in a test.
+    /// Returns limits that are longer than any wait in a test.
     fn default() -> Patience {
         let long = Duration::from_secs(100);
         Patience { connect: long, answer: long, idle: Duration::MAX }
@@ -195,7 +196,7 @@ impl Drop for Connection {
     }
 }
 
-/// Client of one address, with one connection that is opened when needed.
+/// HTTP client for one address, with one connection that is opened when needed.
 pub struct Client {
     endpoint: String,
     patience: Patience,
@@ -213,14 +214,14 @@ impl Client {
         Client { endpoint: endpoint.to_owned(), patience, kept: None }
     }
 
-    /// Sends a request once.
+    /// Sends a request once and returns the answer, whatever its status.
     ///
     /// # Errors
-    /// When no answer came.
+    /// A [`NoAnswer`] when no complete answer arrived.
     pub async fn send(&mut self, call: Call) -> Result<Answer, NoAnswer> {
         let deadline = Instant::now() + call.within.unwrap_or(self.patience.answer) + call.wait;
-        // The connection is not kept meanwhile, because its state is unknown after a failed or
-        // dropped call.
+        // The connection is put back only after the answer, because after a failed or dropped call
+        // its state is unknown.
         let mut connection = self.connect(deadline).await.map_err(NoAnswer::NotSent)?;
         let request = self.request(call);
         let exchange = async {
@@ -237,10 +238,11 @@ impl Client {
         Ok(answer)
     }
 
-    /// Sends a request and closes the connection after a while, without reading the answer.
+    /// Sends a request and closes the connection after the time `after`, without returning an
+    /// answer.
     ///
     /// # Errors
-    /// When nothing was sent.
+    /// [`NoAnswer::NotSent`] when the connection failed.
     pub async fn send_and_hang_up(&mut self, call: Call, after: Duration) -> Result<(), NoAnswer> {
         let deadline = Instant::now() + self.patience.connect;
         let mut connection = self.connect(deadline).await.map_err(NoAnswer::NotSent)?;
@@ -248,12 +250,13 @@ impl Client {
         Ok(())
     }
 
-    /// Checks that the node reports within [`SOON`] that it can serve.
+    /// Tells whether the node answers `/readyz` with 200 within [`SOON`].
     pub async fn is_ready(&mut self) -> bool {
         self.send(Call::get("/readyz").within(SOON)).await.is_ok_and(|answer| answer.status == 200)
     }
 
-    /// Returns the node's view of the cluster, if it answers in time.
+    /// Returns the node's view of the cluster; `None` without a successful answer in the time
+    /// `within`.
     pub async fn cluster(&mut self, within: Duration) -> Option<Cluster> {
         let answer = self.send(Call::get("/v1/cluster").within(within)).await.ok()?;
         (answer.status == 200).then(|| answer.json())

@@ -1,16 +1,16 @@
-//! Tools of tests with whole processes, for `tests`, `jepsen` and `bench`. A product crate uses
-//! them in its tests alone.
+//! Tools for tests that run nodes as processes: for `tests`, `jepsen` and `bench`, and for the
+//! tests of other crates.
 //!
 //! ```text
 //!  process.rs  a server's process: start, signal, pause, kill, log
-//!  ports.rs    ports that stay ours while nodes are down
-//!  links.rs    TCP proxies between nodes, or before one, that cut, delay and break
-//!  http.rs     a client of the HTTP door           zookeeper/  a client of the ZooKeeper door
+//!  ports.rs    ports that stay reserved while nodes are down
+//!  links.rs    TCP proxies that cut, delay and break connections
+//!  http.rs     a client for HTTP                  zookeeper/  a client for ZooKeeper's protocol
 //!  until.rs    waiting for a condition            lines.rs    log lines of the test's own process
 //! ```
 //!
-//! Both clients send a request once and report the result. They never retry, as a retry would hide
-//! the effect under test.
+//! Both clients send each request once and report the result. They never retry, as a retry would
+//! hide the effect under test.
 
 pub mod http;
 mod lines;

@@ -1,4 +1,4 @@
-//! Log lines of this process.
+//! Capture of the log lines of the test's own process.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// The log lines of one crate, down to a level.
+/// Captured log lines of one crate, of one level and the more severe levels.
 #[derive(Clone, Debug)]
 pub struct Lines {
     target: &'static str,
@@ -19,31 +19,31 @@ pub struct Lines {
 #[derive(Clone, Debug, Default)]
 struct Line {
     message: String,
-    /// The message and all fields, each as `name=value`.
+    /// The message and all other fields, each as `name=value`.
     text: String,
 }
 
 impl Lines {
-    /// Returns a subscriber that keeps lines whose target begins with `target`.
+    /// Returns a subscriber that captures lines whose target begins with `target`.
     pub fn of(target: &'static str, level: Level) -> Lines {
         Lines { target, level, lines: Arc::default() }
     }
 
-    /// Keeps lines from now on, for the whole process.
+    /// Installs the subscriber for the whole process.
     ///
     /// # Panics
-    /// When the process has a subscriber already.
+    /// If the process already has a global subscriber.
     pub fn gather(self) -> Lines {
         tracing::subscriber::set_global_default(self.clone()).expect("one for each process");
         self
     }
 
-    /// Returns the lines with these words in their message or fields.
+    /// Returns the lines that contain `words` in their message or fields.
     pub fn with(&self, words: &str) -> Vec<String> {
         self.all().into_iter().map(|line| line.text).filter(|text| text.contains(words)).collect()
     }
 
-    /// Returns the messages of the lines with one of these messages.
+    /// Returns the messages of all lines whose message is one of `messages`, in order.
     pub fn among(&self, messages: &[&str]) -> Vec<String> {
         self.all().into_iter().map(|line| line.message).filter(|message| messages.contains(&&**message)).collect()
     }
@@ -58,7 +58,7 @@ impl Visit for Line {
         if field.name() == "message" {
             self.message = format!("{value:?}");
         }
-        // Writing to a text does not fail.
+        // Writing to a string does not fail.
         let _ = write!(self.text, "{}={value:?} ", field.name());
     }
 }

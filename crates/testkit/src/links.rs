@@ -1,10 +1,10 @@
-//! Links between nodes: one TCP proxy in front of every node's peer port. The same proxy can stand
-//! between clients and a node.
+//! Simulated network faults between nodes: one TCP proxy in front of each node's peer port.
+//! [`Proxy`] does the same between clients and one node.
 //!
-//! The first frame of a connection has the cluster's name, followed by the ids of both ends. So
-//! every directed link has a rule of its own for each direction of the bytes. A cut link swallows
-//! bytes and keeps connections open, like a cable that was pulled; when it heals, the connections
-//! break. A link that holds keeps bytes and delivers them when it is let go.
+//! A proxy reads the ids of both nodes in the first frame of a connection, behind the cluster's
+//! name. So each ordered pair of nodes has its own rule for the bytes from the first to the second.
+//! A rule can drop bytes and keep connections open, like a pulled cable; the connections break when
+//! the rule ends. A rule can also hold bytes back and deliver them when it ends.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -22,32 +22,32 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 /// Rule for the bytes that one node sends to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkRule {
-    /// Whether bytes vanish.
+    /// Whether bytes are dropped. The connection stays open, and breaks when the rule ends.
     pub cut: bool,
-    /// Whether bytes wait until the rule ends, and then arrive all at once.
+    /// Whether bytes are held back until the rule ends, and then delivered all at once.
     pub hold: bool,
-    /// Time by which bytes arrive later.
+    /// Time by which each byte is delayed.
     pub delay: Duration,
     /// Largest additional random delay.
     pub jitter: Duration,
-    /// Rate of reads that break the connection at random, as loss does with TCP: one in this many;
-    /// 0 for never.
+    /// Inverse probability that a read breaks the connection, as packet loss can with TCP: one in
+    /// this many reads; 0 for never.
     pub break_one_in: u32,
 }
 
-/// Time within which a caller must send its first frame.
+/// Time within which a connecting node must send its first frame.
 const HELLO_MAX: Duration = Duration::from_secs(2);
 
 impl LinkRule {
-    /// Rule under which bytes vanish.
+    /// Rule that drops all bytes.
     pub const CUT: LinkRule = LinkRule { cut: true, ..LinkRule::PASS };
-    /// Rule under which bytes wait.
+    /// Rule that holds all bytes back.
     pub const HOLD: LinkRule = LinkRule { hold: true, ..LinkRule::PASS };
-    /// Rule under which bytes pass.
+    /// Rule that lets all bytes pass at once.
     pub const PASS: LinkRule =
         LinkRule { cut: false, hold: false, delay: Duration::ZERO, jitter: Duration::ZERO, break_one_in: 0 };
 
-    /// Combines two rules. Of each field the stronger value counts.
+    /// Combines two rules: each field has the larger of the two values.
     pub fn and(self, other: LinkRule) -> LinkRule {
         LinkRule {
             cut: self.cut || other.cut,
@@ -61,7 +61,7 @@ impl LinkRule {
 
 type Rules = BTreeMap<(u64, u64), LinkRule>;
 
-/// Proxies in front of all nodes. The drop ends every connection.
+/// Proxies in front of all nodes. The drop closes every connection.
 pub struct Links {
     addrs: Vec<String>,
     rules: watch::Sender<Rules>,
@@ -78,10 +78,11 @@ impl Drop for Links {
 }
 
 impl Links {
-    /// Starts a proxy for each of these peer addresses of the members of the cluster `cluster_id`.
+    /// Starts a proxy for each address in `peers`, the peer addresses of the nodes from node 1 on,
+    /// in the cluster `cluster_id`.
     ///
     /// # Errors
-    /// When a port cannot be bound.
+    /// An error when a port cannot be bound.
     pub async fn start(cluster_id: &'static str, peers: &[String]) -> io::Result<Links> {
         Links::start_for(Some(cluster_id), peers).await
     }
@@ -105,18 +106,18 @@ impl Links {
         Ok(links)
     }
 
-    /// The address at which peers reach a node. Nodes count from 1.
+    /// The address of the proxy in front of `node`. Nodes count from 1.
     pub fn addr(&self, node: u64) -> &str {
         &self.addrs[(node - 1) as usize]
     }
 
-    /// Sets the rules of all directed links; links that are not named pass everything.
+    /// Sets the rules, by sending and receiving node. Bytes between nodes without a rule pass.
     pub fn set(&self, rules: BTreeMap<(u64, u64), LinkRule>) {
         self.rules.send_replace(rules);
     }
 
-    /// Number of bytes that were held and then delivered to a receiver that had not closed the
-    /// connection.
+    /// Number of bytes that were held back and later delivered to a receiver that still had the
+    /// connection open.
     pub fn late_bytes(&self) -> u64 {
         self.late_bytes.load(Ordering::Relaxed)
     }
@@ -127,9 +128,9 @@ impl Links {
 pub enum Rule {
     /// Bytes pass.
     Pass,
-    /// Bytes vanish both ways, and connections stay open. They break when the rule ends.
+    /// All bytes are dropped, and connections stay open. They break when the rule ends.
     Cut,
-    /// Requests pass; the first byte of an answer breaks the connection.
+    /// Requests pass, but the first byte of an answer breaks the connection.
     LoseAnswers,
 }
 
@@ -137,10 +138,10 @@ pub enum Rule {
 pub struct Proxy(Links);
 
 impl Proxy {
-    /// Starts a proxy on a port of its own.
+    /// Starts a proxy for the address `target`, on a free port.
     ///
     /// # Panics
-    /// When no port can be bound.
+    /// If no port can be bound.
     pub async fn start(target: &str) -> Proxy {
         Proxy(Links::start_for(None, &[target.to_owned()]).await.expect("a port is free"))
     }
@@ -150,7 +151,7 @@ impl Proxy {
         self.0.addr(1)
     }
 
-    /// Changes the rule, also for open connections.
+    /// Sets the rule for new and open connections.
     pub fn set(&self, rule: Rule) {
         let [requests, answers] = match rule {
             Rule::Pass => [LinkRule::PASS; 2],
@@ -169,7 +170,8 @@ const CLIENT: u64 = 0;
 struct Entrance {
     to: u64,
     target: String,
-    /// `None` for clients, whose connections do not begin with ids.
+    /// Name of the cluster before the ids in the first frame; `None` for a proxy of clients, whose
+    /// connections have no ids.
     cluster_id: Option<&'static str>,
     rules: watch::Receiver<Rules>,
     late_bytes: Arc<AtomicU64>,
@@ -180,13 +182,13 @@ impl Entrance {
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => _ = tokio::spawn(self.clone().carry(stream)),
-                // Most likely the process is out of descriptors, and some will be freed.
+                // Most likely the process has no free file descriptor, so a later try can succeed.
                 Err(_) => sleep(Duration::from_millis(50)).await,
             }
         }
     }
 
-    /// Carries one connection both ways until one side closes it or a rule breaks it.
+    /// Forwards one connection in both directions, until one side closes it or a rule breaks it.
     async fn carry(self, inside: TcpStream) {
         let source = match self.cluster_id {
             None => CLIENT,
@@ -222,17 +224,18 @@ struct Way<'a> {
     late_bytes: &'a AtomicU64,
 }
 
-/// Bytes on their way.
+/// Bytes that were read and not yet forwarded.
 struct Carried {
     due: Instant,
-    /// Whether a rule has held the bytes.
+    /// Whether a rule has held the bytes back.
     held: bool,
     bytes: Vec<u8>,
 }
 
 impl Way<'_> {
-    /// Carries bytes. Delayed ones wait in a queue, so that a delay costs no throughput. Bytes that
-    /// were sent before the sender closed the connection arrive, as with TCP.
+    /// Forwards bytes in one direction. Delayed bytes wait in a queue, so that a delay costs no
+    /// throughput. Bytes that were sent before the sender closed the connection still arrive, as
+    /// with TCP.
     async fn pump(&self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut rules: watch::Receiver<Rules>) {
         let mut queue: VecDeque<Carried> = VecDeque::new();
         let mut buffer = vec![0; 64 << 10];
@@ -240,7 +243,7 @@ impl Way<'_> {
         while !closed || !queue.is_empty() {
             let rule = rules.borrow_and_update().get(&self.link).copied().unwrap_or_default();
             if rule.cut {
-                // Bytes sent meanwhile are lost, so the connection cannot be used afterwards.
+                // Dropped bytes leave a gap in the stream, so the connection ends with the rule.
                 let _ = rules.wait_for(|rules| !rules.get(&self.link).is_some_and(|rule| rule.cut)).await;
                 return;
             }
@@ -276,8 +279,8 @@ impl Way<'_> {
     }
 }
 
-/// Reads the id of the caller without taking bytes off the stream. Returns `None` when the stream
-/// closes or has no such frame.
+/// Reads the id of the connecting node without consuming bytes of the stream. Returns `None` when
+/// the stream ends or does not begin with a frame of the cluster.
 async fn caller(stream: &TcpStream, cluster_id: &str, to: u64) -> Option<u64> {
     let mut start = [0; 256];
     loop {
@@ -288,13 +291,14 @@ async fn caller(stream: &TcpStream, cluster_id: &str, to: u64) -> Option<u64> {
         if length == start.len() {
             return None;
         }
-        // The rest of the frame is on its way.
+        // Waits for the rest of the frame.
         sleep(Duration::from_millis(2)).await;
     }
 }
 
-/// Returns the caller in the first frame: the cluster's name is followed by one byte each for the
-/// ids of the caller and the called node.
+/// Returns the id of the connecting node in the first frame. The cluster's name is followed by two
+/// bytes: the ids of the connecting node and of the node `to`. Returns `None` for an incomplete or
+/// other frame.
 fn caller_in(frame: &[u8], cluster_id: &str, to: u64) -> Option<u64> {
     let name = cluster_id.as_bytes();
     let at = frame.windows(name.len()).position(|window| window == name)? + name.len();

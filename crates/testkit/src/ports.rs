@@ -1,8 +1,8 @@
 //! Ports that stay reserved for a test while its nodes are down.
 //!
-//! The ports lie below the range of outgoing connections, which could otherwise take the port of a
-//! node that is down. A UDP socket on the first port of a block claims the block among all
-//! processes that use this crate.
+//! The ports are below the range for outgoing connections, which could otherwise take the port of a
+//! node that is down. A process claims a block of ports by a UDP socket on the block's first port.
+//! All processes that use this crate respect these claims.
 
 use std::io;
 use std::net::{TcpListener, UdpSocket};
@@ -11,7 +11,7 @@ const BLOCK: u16 = 16;
 const FIRST: u16 = 10_000;
 const BLOCKS: u16 = 1_300;
 
-/// A row of ports on 127.0.0.1, claimed until the drop.
+/// Consecutive TCP ports on 127.0.0.1, claimed until the drop.
 pub struct Ports {
     first: u16,
     count: u16,
@@ -19,13 +19,13 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// Claims `count` free ports in a row.
+    /// Claims `count` consecutive free ports.
     ///
     /// # Errors
-    /// When there are not as many free ports in a row.
+    /// An error when there are no `count` consecutive free ports.
     pub fn claim(count: u16) -> io::Result<Ports> {
         let blocks = count.div_ceil(BLOCK);
-        // Processes that begin at one time start with different blocks.
+        // The process id spreads concurrent processes over different blocks.
         let start = u16::try_from(std::process::id() % u32::from(BLOCKS)).expect("it is below BLOCKS");
         (0..BLOCKS)
             .map(|step| (start + step) % BLOCKS)
@@ -40,7 +40,7 @@ impl Ports {
             .ok_or_else(|| io::Error::new(io::ErrorKind::AddrInUse, format!("no {count} ports in a row are free")))
     }
 
-    /// The n-th address, from 0.
+    /// The address `host:port` of the n-th claimed port, counted from 0.
     ///
     /// # Panics
     /// When fewer ports were claimed.
@@ -48,7 +48,7 @@ impl Ports {
         format!("127.0.0.1:{}", self.port(n))
     }
 
-    /// The n-th port, from 0.
+    /// The n-th claimed port, counted from 0.
     ///
     /// # Panics
     /// When fewer ports were claimed.
@@ -64,8 +64,8 @@ mod tests {
 
     use super::*;
 
-    /// Binds a port, and retries: a child of another test has a copy of every socket between its
-    /// fork and its exec, so a port that was just closed may not be free yet.
+    /// Binds a port, with retries. A child process of another test has copies of all sockets
+    /// between its fork and its exec, so a port that was just closed may still be in use.
     fn bind(port: u16) -> TcpListener {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {

@@ -1,4 +1,4 @@
-//! Server processes: started, paused and killed by their ids.
+//! Server processes that tests start, signal, pause and kill.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,20 +11,20 @@ use tokio::signal::unix::{self, SignalKind};
 /// A server process. The drop kills it.
 pub struct Process {
     child: Child,
-    /// The end of a pipe: `zlock serve --until-stdin-ends` stops when it is closed, so the server
-    /// never outlives the tests.
+    /// Write end of the pipe that is the server's stdin. `zlock serve --until-stdin-ends` stops
+    /// when it is closed, so the server never outlives the tests.
     _stdin: Option<ChildStdin>,
 }
 
-/// Restores the default disposition of SIGINT, SIGQUIT and SIGHUP for processes that this one
-/// starts, where this process ignores them: behind `&` in a script, or under nohup. This process
-/// catches them instead, and a caught signal has its default disposition in a started program.
+/// Makes SIGINT, SIGQUIT and SIGHUP work in the processes that this process starts, even if this
+/// process was started with these signals ignored (with `&` in a script, or by nohup). It installs
+/// handlers, and a signal with a handler has its default action in a started program.
 ///
 /// # Errors
-/// When the system accepts no handler.
+/// An error when a handler cannot be installed.
 ///
 /// # Panics
-/// Outside of tokio's runtime.
+/// If called outside of a tokio runtime.
 pub fn reset_ignored_signals() -> io::Result<()> {
     let status = fs::read_to_string("/proc/self/status")?;
     let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -37,7 +37,7 @@ pub fn reset_ignored_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the command of a node that ends with the process that starts it.
+/// Returns the command that starts a node, which stops when the process that started it ends.
 pub fn serve(program: &Path, config: &Path) -> Command {
     let mut command = Command::new(program);
     command.arg("serve").arg("--config").arg(config).arg("--until-stdin-ends");
@@ -48,7 +48,7 @@ impl Process {
     /// Starts the command. Its output is appended to the file `log`.
     ///
     /// # Errors
-    /// When the log cannot be opened, or the program cannot be started.
+    /// An error when the log cannot be opened, or the program cannot be started.
     pub fn start(mut command: Command, log: &Path) -> io::Result<Process> {
         let log = File::options().create(true).append(true).open(log)?;
         command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
@@ -65,16 +65,16 @@ impl Process {
     /// Sends a signal.
     ///
     /// # Errors
-    /// When the process has ended and was waited for.
+    /// An error when the process has ended and its exit status was read.
     pub fn signal(&self, which: Signal) -> io::Result<()> {
         signal(self.id(), which)
     }
 
-    /// Sends SIGSTOP, and waits until no thread of the process runs, as a running thread could
-    /// still notice that its connections end.
+    /// Sends SIGSTOP, and waits until all threads of the process are stopped. Without the wait, a
+    /// running thread could still notice that its connections end.
     ///
     /// # Errors
-    /// When the process has ended instead. Its exit status can still be read.
+    /// An error when the process has ended. Its exit status can still be read.
     pub fn pause(&self) -> io::Result<()> {
         self.signal(Signal::STOP)?;
         let until = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
@@ -96,7 +96,7 @@ impl Process {
         self.signal(Signal::CONT)
     }
 
-    /// The exit status of the process, once it has ended.
+    /// The exit status of the process; `None` while it runs. Does not block.
     ///
     /// # Errors
     /// When the system returns an error.
@@ -113,9 +113,9 @@ impl Process {
         self.child.wait()
     }
 
-    /// Sends SIGKILL, and blocks until the process is gone. A stopped process dies of it, too.
+    /// Sends SIGKILL, and blocks until the process has ended. Ends a stopped process, too.
     pub fn kill(&mut self) {
-        // The process may have ended before.
+        // An error is ignored: the process may have ended before.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -130,7 +130,7 @@ impl Drop for Process {
 /// Sends a signal to a process that this one has started.
 ///
 /// # Errors
-/// When there is no such process.
+/// An error when there is no such process.
 pub fn signal(id: u32, which: Signal) -> io::Result<()> {
     Ok(kill_process(pid(id)?, which)?)
 }
@@ -139,7 +139,8 @@ fn pid(id: u32) -> io::Result<Pid> {
     i32::try_from(id).ok().and_then(Pid::from_raw).ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// Returns the last `count` lines of a log, or all if there are fewer.
+/// Returns the last `count` lines of a log file, or all if there are fewer; none if it cannot be
+/// read.
 pub fn last_lines(log: &Path, count: usize) -> Vec<String> {
     let log = fs::read(log).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);

@@ -1,13 +1,13 @@
-//! Waits for a condition: the only place in the tests that lets time pass.
+//! Waits for a condition, by polling it.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
-/// Longest wait for a condition. Generous, as machines that run tests are slow at times.
+/// Longest wait for a condition. Generous, as test machines can be slow.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Paces the looks at a condition, and panics when the longest wait is over.
+/// Timer for polling a condition: 20 ms between two checks, and a panic after the longest wait.
 pub struct Pace {
     what: String,
     began: Instant,
@@ -22,7 +22,8 @@ impl Pace {
         Pace { what: what.to_owned(), began: Instant::now(), ticks }
     }
 
-    /// Waits until the next look is due. The first look is due at once.
+    /// Waits until the next check is due. The first check is due at once. Panics after the longest
+    /// wait.
     pub async fn next(&mut self) {
         self.ticks.tick().await;
         assert!(self.began.elapsed() < PATIENCE, "waited in vain until {}", self.what);

@@ -1,7 +1,8 @@
-//! Admin socket, by which the node's own user is its operator: made at start, removed at the end.
+//! Admin socket: a Unix socket whose clients are operators. Only the user that runs the node may
+//! connect. It is created at start and removed at the end.
 //!
-//! The mode of its file lets no other user connect, because it is set before the socket listens. A
-//! file that a dead process has left is replaced. A file at which a process listens is not.
+//! The file's mode is set before the socket listens, so that no other user can connect. A socket
+//! file of a dead process is replaced. A socket of a running process is an error.
 
 use std::fs;
 use std::io;
@@ -14,15 +15,15 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 
-/// Largest number of connections that wait to be accepted.
+/// Largest number of connections to the socket that wait to be accepted.
 const BACKLOG: i32 = 64;
-/// Number of tries to lock the directory while another process makes its socket there, and the
-/// pause after each.
+/// Number of tries to lock the directory while another process creates its socket there.
 const TURNS: u32 = 100;
+/// Pause after a failed try.
 const TURN: Duration = Duration::from_millis(50);
 
-/// Identity of a socket file among all files that have had its path. The inode number alone is not
-/// enough, because the system gives it to later files again.
+/// Identity of a socket file, to recognize another file at the same path. The inode number alone is
+/// not enough, because file systems reuse it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Made {
     device: u64,
@@ -36,26 +37,26 @@ impl Made {
     }
 }
 
-/// File of the admin socket. Removed when this is dropped.
+/// File of the admin socket. The drop removes the file.
 pub(crate) struct AdminSocket {
     path: PathBuf,
-    /// Identity of the file that was made here: another process may have replaced it.
+    /// Identity of the created file. A file of another process at the path is not removed.
     made: Made,
 }
 
 impl AdminSocket {
-    /// Listens at `path`.
+    /// Creates the socket at `path` and listens on it.
     ///
     /// # Errors
-    /// A message for the operator: another process listens there, the file is no socket, or the
-    /// system refuses.
+    /// A message for the operator: another process listens there, the file is no socket, or a
+    /// system call failed.
     pub(crate) fn listen(path: &Path) -> Result<(AdminSocket, tokio::net::UnixListener), String> {
         let refused = |why: String| format!("admin.socket: {}: {why}", path.display());
         let system = |error: io::Error| refused(error.to_string());
         let addr =
             SocketAddrUnix::new(path).map_err(|_| refused("the path is too long for a socket (107 bytes)".into()))?;
-        // No other process of zlock may act between the look at an old file and the making of the
-        // new one.
+        // Locked, so that no other zlock process creates a socket between the check of an old file
+        // and the creation of the new one.
         let _turn = turn(path).map_err(refused)?;
         make_room(path).map_err(refused)?;
         let made = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
@@ -80,7 +81,7 @@ fn listening(socket: OwnedFd) -> io::Result<tokio::net::UnixListener> {
     tokio::net::UnixListener::from_std(listener)
 }
 
-/// Locks the directory of the socket, until the result is dropped.
+/// Locks the directory of the socket, until the returned file is dropped.
 fn turn(path: &Path) -> Result<fs::File, String> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let opened = fs::File::open(dir).map_err(|error| format!("cannot open the directory: {error}"))?;
@@ -94,7 +95,7 @@ fn turn(path: &Path) -> Result<fs::File, String> {
     Err("another process has locked the directory".into())
 }
 
-/// Removes the socket that a dead process has left.
+/// Removes the socket file of a dead process at `path`. Any other file is an error.
 fn make_room(path: &Path) -> Result<(), String> {
     let file = match fs::symlink_metadata(path) {
         Ok(file) => file,
@@ -116,7 +117,7 @@ impl Drop for AdminSocket {
     fn drop(&mut self) {
         let is_own = fs::symlink_metadata(&self.path).is_ok_and(|file| Made::of(&file) == self.made);
         if is_own {
-            // A file that stays is replaced at the next start.
+            // An error is ignored, as the next start replaces the file.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -145,10 +146,11 @@ mod tests {
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists(), "the file stays");
         let (old, listener) = AdminSocket::listen(&path).unwrap();
-        // Another node took the place when this one had died for others, and is left alone.
+        // Another node replaces the socket while this node's listener is closed; this node's drop
+        // must not remove the new file.
         drop(listener);
         let mut new = AdminSocket::listen(&path).unwrap();
-        // The system's clock is coarse.
+        // Repeats until the change times differ, as the file system's clock is coarse.
         while new.0.made == old.made {
             new = AdminSocket::listen(&path.with_extension("next")).unwrap();
             fs::rename(path.with_extension("next"), &path).unwrap();

@@ -1,15 +1,14 @@
-//! The commands of a client: one file each. They speak with a cluster through `zlock-client` and
-//! decide nothing themselves.
+//! The client commands: one file each. They send requests to a cluster through `zlock-client`.
 //!
 //! | file | has |
 //! |---|---|
-//! | `options.rs`, `connection.rs`, `context.rs` | what all commands share: options, nodes and user, a client |
-//! | `output.rs`, `failure.rs` | what is printed; errors in one line, exit codes |
-//! | `lock.rs`, `lock/` | `zlock lock`: a command under a lock, with a watchdog of its own |
-//! | `backup.rs`, `restore.rs`, `recover.rs` | files with a state, and clusters from them; `seeds.rs` is what the latter share |
-//! | `new_file.rs`, `calendar.rs` | a file that is whole or not there; times |
-//! | `session.rs` | `zlock session exec`: a command in a session, with the same watchdog |
-//! | `break_lock.rs` | `zlock break`, whose name is a word of Rust's |
+//! | `options.rs`, `connection.rs`, `context.rs` | shared options, nodes and user, the client |
+//! | `output.rs`, `failure.rs` | printing of results; errors and exit codes |
+//! | `lock.rs`, `lock/` | `zlock lock`: runs a command under a lock, with a watchdog process |
+//! | `backup.rs`, `restore.rs`, `recover.rs`, `seeds.rs` | backups; new clusters from old data |
+//! | `new_file.rs`, `calendar.rs` | atomic creation of files; text form of times |
+//! | `session.rs` | `zlock session exec`: runs a command with a session, with the same watchdog |
+//! | `break_lock.rs` | `zlock break`; `break` is a keyword of Rust |
 //! | the others | the command of that name |
 
 mod acl;
@@ -60,10 +59,10 @@ use failure::Failure;
 
 pub(crate) use options::{before_commands, file, flag, option};
 
-/// Longest time for closing the session when a command ends.
+/// Longest time for closing the client's session when a command ends.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// Every command of a client, as the command line knows it.
+/// Returns all client commands, for clap.
 pub(crate) fn commands() -> Vec<Command> {
     let shared = [
         lock::command(),
@@ -98,16 +97,16 @@ pub(crate) fn commands() -> Vec<Command> {
     commands
 }
 
-/// Commands that send no request to a node.
+/// Client commands that send no request to a node.
 const OFFLINE: [&str; 4] = ["restore", "recover", "completions", "man"];
 
-/// Hidden commands, with which the program starts itself.
+/// Returns the hidden commands, with which the program starts itself again.
 pub(crate) fn internal_commands() -> [Command; 2] {
     [lock::watchdog_command(), lock::exec_command()]
 }
 
-/// Runs a command, and returns its exit code; `None` when it is no command of a client. `before` is
-/// the parsed command line.
+/// Runs a client command, and returns its exit code; `None` when the command is no client command.
+/// `before` is the parsed command line, `whole` makes the whole command for clap.
 pub(crate) fn run(before: &ArgMatches, whole: impl Fn() -> Command) -> Option<u8> {
     let (name, matches) = before.subcommand()?;
     let takes_options = commands().iter().any(|command| command.get_name() == name);
@@ -129,14 +128,14 @@ pub(crate) fn run(before: &ArgMatches, whole: impl Fn() -> Command) -> Option<u8
     Some(ended.unwrap_or_else(|failure| failure.tell(is_json(before))))
 }
 
-/// Tells whether `--json` is given, before the command or behind it.
+/// Tells whether `--json` is given, before or after the command's name.
 fn is_json(matches: &ArgMatches) -> bool {
     matches.try_get_one::<bool>("json").is_ok_and(|json| json == Some(&true))
         || matches.subcommand().is_some_and(|(_, deeper)| is_json(deeper))
 }
 
-/// Prints a fault of the command line as JSON if `--json` is given, and returns the exit code.
-/// Returns `None` without `--json`.
+/// Prints clap's error about the command line as JSON if `--json` is given, and returns the exit
+/// code. Returns `None` without `--json`.
 pub(crate) fn refuse_in_json(error: &clap::Error, args: &[OsString]) -> Option<u8> {
     let own = args.iter().take_while(|arg| *arg != "--");
     if !own.into_iter().any(|arg| arg == "--json") {
@@ -148,11 +147,11 @@ pub(crate) fn refuse_in_json(error: &clap::Error, args: &[OsString]) -> Option<u
     Some(Failure::usage(words.join(" ")).tell(true))
 }
 
-/// Runs a command that needs a client, in a runtime of its own.
+/// Runs a command that needs a client for a cluster, in a new runtime.
 fn with_client(before: &ArgMatches) -> Result<u8, Failure> {
     let (name, mut matches) = before.subcommand().ok_or_else(|| Failure::usage("which command?"))?;
     let mut words = vec![name];
-    // For a group of commands, the command within it.
+    // Descends into groups of commands, such as `member add`.
     while let Some((word, deeper)) = matches.subcommand() {
         words.push(word);
         matches = deeper;
@@ -161,17 +160,17 @@ fn with_client(before: &ArgMatches) -> Result<u8, Failure> {
         let context = Context::read(&words.join(" "), before, matches)?;
         let ended = run_with(&context, &words, matches).await.map_err(|failure| failure.hinting(name));
         if context.leaves_session.get() {
-            // A client that is dropped would close it.
+            // Not dropped, as the drop of the client would close the session.
             std::mem::forget(context);
         } else {
-            // Best effort: a session that is not closed ends by its timeout.
+            // An error is ignored: a session that is not closed expires by its timeout.
             let _ = tokio::time::timeout(GOODBYE, context.client.close()).await;
         }
         ended
     })?
 }
 
-/// Runs a future in a runtime of its own, on this thread.
+/// Runs a future in a new runtime, on this thread.
 fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::refused(format!("cannot start: {error}")))?;

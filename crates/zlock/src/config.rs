@@ -1,9 +1,9 @@
 //! Settings of a node at start: one table of keys, read from flags, `ZLOCK_*` variables and a TOML
 //! file.
 //!
-//! [`KEYS`] is the only place where a key is declared. Its flag, its variable, its table and line
-//! in the file, its default (that of the crate that uses the value), its help and its row in
-//! docs/operating.md all come from there.
+//! Each key is declared once, in [`KEYS`]. Its flag, its environment variable, its table and name
+//! in the file, its help and its row in docs/operating.md follow from this declaration. Its default
+//! is that of the crate that uses the value.
 
 mod check;
 mod file;
@@ -18,60 +18,62 @@ use std::time::Duration;
 pub use keys::{KEYS, Key, effective};
 pub use load::{Given, flags, from_matches, given, load, unknown_variables};
 
-/// Settings of a node: the fields that [`KEYS`] read and write.
+/// Settings of a node. The functions in [`KEYS`] read and write its fields.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Settings of the replica, which is the node's part in the ensemble.
+    /// Settings of the replica: Raft, state machine and storage.
     pub replica: replica::Config,
-    /// Settings of the HTTP door.
+    /// Settings of the HTTP server.
     pub rest: rest::RestConfig,
-    /// Settings of the ZooKeeper door.
+    /// Settings of the ZooKeeper server.
     pub wire: wire::WireConfig,
-    /// Address of the ZooKeeper door's listener without TLS; `None` for no such listener.
+    /// Address of the ZooKeeper server's listener without TLS; `None` for no such listener.
     pub zookeeper_listen: Option<SocketAddr>,
-    /// Address of the ZooKeeper door's listener with TLS.
+    /// Address of the ZooKeeper server's listener with TLS; `None` for no such listener.
     pub zookeeper_tls_listen: Option<SocketAddr>,
-    /// Address of the HTTP door's listener with TLS.
+    /// Address of the HTTP server's listener with TLS; `None` for no such listener.
     pub http_tls_listen: Option<SocketAddr>,
-    /// Certificate, key and bounds of TLS at both doors.
+    /// Certificate, key and limits of TLS at both servers.
     pub tls: accept::AcceptorConfig,
-    /// File of the authorities that sign clients' certificates; empty when no client is asked for
-    /// one.
+    /// PEM file with the certificate authorities for clients' certificates; empty when clients are
+    /// not asked for a certificate.
     pub tls_client_ca: PathBuf,
-    /// `optional` or `required`.
+    /// Whether clients must have a certificate: `optional` or `required`.
     pub tls_clients: String,
-    /// Balancers whose connections begin with a header of the PROXY protocol.
+    /// Addresses of balancers, whose connections begin with a header of the PROXY protocol.
     pub proxy_protocol_from: accept::Networks,
     /// Path of the admin socket; empty for no such socket.
     pub admin_socket: PathBuf,
-    /// Address of the HTTP door's listener; the port of this node's `http_addr` when not given.
+    /// Address of the HTTP server's listener without TLS. When not given, `check` derives it from
+    /// this node's `http_addr`.
     pub http_listen: Option<SocketAddr>,
-    /// Address of the listener for peers; the port of this node's `peer_addr` when not given.
+    /// Address of the listener for peers. When not given, `check` derives it from this node's
+    /// `peer_addr`.
     pub peer_listen: Option<SocketAddr>,
-    /// Filter of the log, as tracing-subscriber's `EnvFilter` reads it.
+    /// Filter of the log, in the syntax of tracing-subscriber's `EnvFilter`.
     pub log: String,
-    /// Form of each line of the log.
+    /// Format of the log lines.
     pub log_format: LogFormat,
     /// File of the log; stderr when empty.
     pub log_file: PathBuf,
-    /// Longest time of a clean stop before it is cut short. It begins after the HTTP door's
-    /// `drain_delay_ms` and `drain_time_ms`.
+    /// Longest time of a clean stop in milliseconds, after which the node ends anyway. It begins
+    /// after `drain_delay_ms` and `drain_time_ms` of the HTTP server.
     pub stop_timeout_ms: u64,
-    /// Threads that serve clients and peers; zero for as many as suit the machine.
+    /// Number of threads of the async runtime; 0 for one for every two cores.
     pub threads: usize,
 }
 
-/// Form of a line of the log.
+/// Format of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people: time, level, part, message, fields.
+    /// Plain text: time, level, part of the program, message, fields.
     Text,
     /// One JSON object.
     Json,
 }
 
 impl Settings {
-    /// The longest time from the signal to stop to the end of the program.
+    /// The longest time from the stop signal to the end of the program.
     pub fn stop_time_max(&self) -> Duration {
         let drains = self.rest.drain_delay_ms.saturating_add(self.rest.drain_time_ms);
         Duration::from_millis(drains.saturating_add(self.stop_timeout_ms))
@@ -80,7 +82,8 @@ impl Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        // No default id: two nodes without an id of their own would act as one node.
+        // The id 0 stands for a missing id. There is no default, as two nodes with the same id
+        // would act as one node.
         let mut replica = replica::Config { node_id: 0, ..replica::Config::default() };
         replica.limits.sessions_per_address_max = 0;
         replica.limits.subtree_bytes_max = 0;
@@ -114,7 +117,7 @@ impl Default for Settings {
     }
 }
 
-/// Reason for which a configuration is refused, in words for the operator.
+/// Reason why a configuration is refused, with a message for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -125,12 +128,12 @@ pub enum ConfigError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// The file is no TOML.
+    /// The file is not valid TOML.
     #[error("{file}: {message}")]
     Syntax {
         /// Path of the file.
         file: String,
-        /// The fault and its place.
+        /// The syntax error and its position.
         message: String,
     },
     /// A key or a table that does not exist at this place of the file.
@@ -140,20 +143,21 @@ pub enum ConfigError {
         file: String,
         /// The unknown key or table.
         what: String,
-        /// The table that has a key of this name, or the known name that is most similar.
+        /// Suggestion: the table with a key of this name, or the most similar known name. `None`
+        /// without a similar name.
         hint: Option<String>,
     },
-    /// A value that does not fit its key.
+    /// A value that is not valid for its key.
     #[error("{key} (from {origin}): {message}")]
     Value {
         /// Path of the key.
         key: String,
-        /// The flag, variable or file that has the value.
+        /// Source of the value: a flag, an environment variable or the file.
         origin: String,
-        /// The fault of the value.
+        /// Why the value is not valid.
         message: String,
     },
-    /// Values that do not fit together.
+    /// Values that contradict each other, or that are missing.
     #[error("{0}")]
     Contradiction(String),
 }

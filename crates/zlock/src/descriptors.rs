@@ -1,21 +1,23 @@
-//! Limit of open files: as high as the system permits, with a reserve that clients cannot use up.
+//! Limit of open files: raised as far as permitted, with a reserve that clients' connections cannot
+//! use.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{info, warn};
 
 use crate::config::Settings;
 
-/// Number of descriptors for the disk, peers, operators, listeners, the last places of full doors,
-/// and connections that are being refused or whose PROXY header is being read.
+/// Number of descriptors reserved for the disk, peers, operators, listeners, the extra places of
+/// full servers, and connections that are being refused or whose PROXY header is being read.
 const RESERVE: u64 = 384;
-/// Fewest descriptors with which a node starts.
+/// Smallest limit of open files with which a node starts.
 const LIMIT_MIN: u64 = RESERVE + 64;
 
-/// Raises the soft limit to the hard one, and lowers the bounds on the doors' connections to the
-/// descriptors that are left after the reserve.
+/// Raises the soft limit of open files to the hard limit. If the descriptors beyond the reserve are
+/// too few for the configured connections, lowers the settings for HTTP and ZooKeeper connections
+/// in proportion.
 ///
 /// # Errors
-/// When too few descriptors are left.
+/// A message when the limit is below [`LIMIT_MIN`].
 pub(crate) fn share(settings: &mut Settings) -> Result<(), String> {
     let limit = raised();
     if limit < LIMIT_MIN {
@@ -45,7 +47,7 @@ pub(crate) fn share(settings: &mut Settings) -> Result<(), String> {
     Ok(())
 }
 
-/// Raises the limit of this process as high as it may be, and returns it.
+/// Raises this process's soft limit of open files to the hard limit, and returns the limit.
 fn raised() -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: maximum, maximum };
@@ -58,7 +60,8 @@ fn raised() -> u64 {
     maximum.unwrap_or(u64::MAX)
 }
 
-/// Splits `left` in proportion to two numbers. Each share is at least 1, unless its number is 0.
+/// Splits `left` into two shares in the proportion of `one` and `other`. Each share is at least 1,
+/// unless its number is 0.
 fn in_proportion(one: u64, other: u64, left: u64) -> (u64, u64) {
     let share = |wanted: u64| {
         let all = u128::from(one) + u128::from(other);

@@ -1,9 +1,10 @@
-//! An ensemble on this machine: node processes on loopback that start and stop together.
+//! `zlock dev`: a cluster on this machine, of node processes on loopback that start and stop
+//! together.
 //!
 //! The nodes run `serve --until-stdin-ends` with a pipe from this process as stdin. This process
 //! closes the pipe to stop them, and the kernel closes it if this process is killed. So no node
-//! outlives this process. The nodes are in process groups of their own, so that a Ctrl-C in the
-//! terminal reaches this process only, which then stops them in order.
+//! outlives this process. Each node has its own process group, so that a Ctrl-C in the terminal
+//! signals only this process, which then stops the nodes cleanly.
 
 mod child;
 mod http;
@@ -21,23 +22,23 @@ use tokio::time::Instant;
 
 use crate::{Exit, refuse, say};
 
-/// Longest time until a node leads.
+/// Longest time until all nodes are ready with a common leader.
 const LEADER_WAIT: Duration = Duration::from_secs(30);
 
 /// Options of `zlock dev`.
 pub(crate) struct Options {
-    /// Number of nodes; `None` stands for as many as the data directory has, or for 3.
+    /// Number of nodes; `None` stands for the number in an existing data directory, or else 3.
     pub(crate) nodes: Option<u64>,
-    /// Directory of configuration and data.
+    /// Directory with the configuration and data of all nodes.
     pub(crate) data: PathBuf,
-    /// HTTP port of node 1; `None` stands for that of the data directory, or for 7001; 0 stands for
-    /// free ports.
+    /// HTTP port of node 1; `None` stands for the port in an existing data directory, or else 7001;
+    /// 0 stands for free ports.
     pub(crate) base_port: Option<u16>,
     /// Additional flags for every node.
     pub(crate) serve_args: Vec<OsString>,
 }
 
-/// Runs the ensemble until a signal.
+/// Runs the cluster until SIGINT or SIGTERM, or until all nodes have ended.
 pub(crate) fn run(options: Options) -> Exit {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -63,7 +64,7 @@ async fn dev(options: &Options) -> Result<Exit, String> {
     say("stopping all nodes");
     let stopped = tokio::select! {
         stopped = stop(children) => stopped,
-        // After a second signal the children are dropped, which kills them.
+        // At a second signal the children are dropped, which kills them.
         _ = interrupt.recv() => Exit::Failed,
     };
     let exit = ended?;
@@ -71,7 +72,8 @@ async fn dev(options: &Options) -> Result<Exit, String> {
     Ok(if exit == Exit::Clean { stopped } else { exit })
 }
 
-/// Waits for a leader, shows that a lock can be taken, then watches the nodes until all have ended.
+/// Waits for a leader, takes and releases a lock as a test, then waits until all nodes have ended,
+/// and reports each end.
 async fn run_until_ended(layout: &Layout, children: &mut [Child]) -> Result<Exit, String> {
     let leader = tokio::select! {
         leader = proof::wait_for_leader(layout, Instant::now() + LEADER_WAIT) => leader?,
@@ -94,7 +96,7 @@ async fn run_until_ended(layout: &Layout, children: &mut [Child]) -> Result<Exit
     Err("no node is left".to_owned())
 }
 
-/// Stops all nodes at once and waits for each.
+/// Stops all nodes at the same time and waits for their ends.
 async fn stop(mut children: Vec<Child>) -> Exit {
     for child in &mut children {
         child.close_stdin();

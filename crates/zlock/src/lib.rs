@@ -1,6 +1,7 @@
-//! The one program: `zlock serve` runs a node, `zlock dev` runs a whole ensemble on this machine,
-//! and the other commands are a client. Wiring only: what a node does is decided in `replica`, what
-//! its HTTP door says in `rest`, what a client may believe in `zlock-client`.
+//! The program `zlock`: `zlock serve` runs a node, `zlock dev` runs a whole ensemble on this
+//! machine, and the other commands are clients. This crate only connects other crates: `replica` is
+//! the node, `rest` its HTTP server, `wire` its ZooKeeper server, and `zlock-client` the client
+//! library.
 //!
 //! | file | has |
 //! |---|---|
@@ -13,8 +14,8 @@
 //! | `usage.rs` | messages about a wrong command line |
 //! | `dev.rs` | an ensemble of child processes that run `serve` |
 //!
-//! The program is a library with a small `main` so that the integration tests can build it as a
-//! binary of their own.
+//! The program is a library with a small `main`, so that the integration tests can build their own
+//! binary from it.
 
 mod admin_socket;
 mod cli;
@@ -38,37 +39,39 @@ use clap::{Arg, ArgMatches, Command};
 
 use crate::cli::{file, flag, option};
 
-/// Allocator of every binary that is built from this library. A node allocates and frees small
-/// things on several threads all the time; glibc's allocator takes a fifth of its CPU.
+/// Allocator of every binary that is built from this library. A node constantly allocates and frees
+/// small objects on several threads; with glibc's allocator, that takes a fifth of the node's CPU
+/// time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Version that the program reports.
+/// Version that `zlock version` and `--version` print.
 #[cfg(not(feature = "next-level"))]
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 #[cfg(feature = "next-level")]
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+next-level");
 
-/// Reasons for the program's end, with their exit codes. docs/operating.md promises the numbers.
+/// Reasons for the end of the program, with their exit codes. docs/operating.md documents the
+/// numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Exit {
     /// The program was asked to stop, and stopped.
     Clean = 0,
     /// The program did not start: the configuration, an address or the data directory is refused.
-    /// Or a node ended because the cluster's level is not one of its own. Starting again will not
-    /// help.
+    /// Or a node ended because it does not support the cluster's format level. Another start would
+    /// fail in the same way.
     Refused = 1,
     /// The command line is wrong.
     Usage = 2,
-    /// The node ran and cannot go on: the disk failed, or a clean stop took too long.
+    /// The node ran and failed: the disk failed, or a clean stop took too long.
     Failed = 3,
-    /// This node was removed from the cluster, and may not come back.
+    /// This node was removed from the cluster, and must not start again.
     Removed = 4,
-    /// The node ran, and its log contradicts its leader's: a disk of one of them has gone back in
-    /// time.
+    /// The node ran, and its log contradicts its leader's log: the disk of one of the two was
+    /// replaced by an older copy.
     Contradiction = 5,
-    /// The requested text could not be written. The exit code is 4 as for all commands, because a
-    /// node that runs prints no such text.
+    /// The requested text could not be written to stdout. The exit code is 4, as for client
+    /// commands; `Removed` has the same code, but only a running node ends with it.
     Unwritten = 6,
 }
 
@@ -167,12 +170,12 @@ fn dev_command() -> Command {
         )
 }
 
-/// Prints a line for people. An error is ignored, because its reader has gone then.
+/// Prints a message to stdout. An error is ignored, as it means that stdout has no reader.
 fn say(line: &str) {
     let _ = write_line(line);
 }
 
-/// Prints the line that the program was called for, and returns the program's end.
+/// Prints the requested text to stdout, and returns the reason for the end of the program.
 fn print(line: &str) -> Exit {
     after_writing(write_line(line))
 }
@@ -182,8 +185,8 @@ fn write_line(line: &str) -> std::io::Result<()> {
     writeln!(stdout, "{line}").and_then(|()| stdout.flush())
 }
 
-/// Returns the program's end after printing. A reader that has closed the pipe, `head` for example,
-/// wants no more, and that is no error.
+/// Returns the reason for the end of the program after a write to stdout. A reader that has closed
+/// the pipe, such as `head`, is no error.
 fn after_writing(written: std::io::Result<()>) -> Exit {
     match written {
         Ok(()) => Exit::Clean,
@@ -195,7 +198,7 @@ fn after_writing(written: std::io::Result<()>) -> Exit {
     }
 }
 
-/// Prints the reason for which the program does not start.
+/// Prints to stderr why the program does not start.
 fn refuse(reason: &str) -> Exit {
     let _ = writeln!(std::io::stderr(), "zlock: {reason}");
     Exit::Refused

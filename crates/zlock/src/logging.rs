@@ -1,4 +1,4 @@
-//! Logs: lines for people or JSON, to stderr or to a file that can be reopened.
+//! Logging: lines of text or JSON, to stderr or to a file that can be reopened.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal as _, Write};
@@ -14,13 +14,13 @@ use crate::config::{LogFormat, Settings};
 /// Function that replaces the log filter of the running program.
 type SetFilter = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
 
-/// Parts of the logs that can be changed while the program runs.
+/// Handle for changing the log's file and filter while the program runs.
 pub(crate) struct Logs {
     out: Out,
     set_filter: SetFilter,
 }
 
-/// Destination of the lines: a file, or stderr when there is none.
+/// Destination of the log lines: a file, or stderr for `None`. Clones share it.
 #[derive(Clone, Default)]
 struct Out(Arc<Mutex<Option<File>>>);
 
@@ -29,13 +29,14 @@ impl Out {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens the file. An open file is opened again, because it may have been renamed; it stays in
-    /// use when that fails.
+    /// Opens `file` for further lines; an empty path stands for stderr. The same path is opened
+    /// again, because log rotation may have renamed the file. After an error the previous file
+    /// stays in use.
     fn open(&self, file: &Path) -> Result<(), String> {
         let opened = match file.as_os_str().is_empty() {
             true => None,
             false => {
-                // Not every user of the machine may read the paths and addresses of clients.
+                // Mode 0640, because log lines contain paths and addresses of clients.
                 let opened = OpenOptions::new().append(true).create(true).mode(0o640).open(file);
                 Some(opened.map_err(|error| format!("log.file: cannot open {}: {error}", file.display()))?)
             }
@@ -53,7 +54,7 @@ impl Write for Out {
         }
     }
 
-    // A line is written as a whole: the guard is kept to its end.
+    // The lock is held for the whole line, so that lines do not mix.
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match &mut *self.lock() {
             Some(file) => file.write_all(bytes),
@@ -83,7 +84,8 @@ impl Logs {
     }
 }
 
-/// Starts logging, and makes every panic end the process: a node that met a bug must not serve on.
+/// Starts logging. Also makes every panic abort the process, because a node with a bug must not go
+/// on.
 pub(crate) fn start(settings: &Settings) -> Result<Logs, String> {
     let filter = filter(settings)?;
     let out = Out::default();
@@ -93,7 +95,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Logs, String> {
         .with_env_filter(filter)
         .with_writer(out.clone())
         .with_ansi(for_people && settings.log_format == LogFormat::Text)
-        // Otherwise a closed stderr would end the process with a panic about printing.
+        // Without this, an error of a closed stderr would be printed to stderr, which panics.
         .log_internal_errors(false);
     let set_filter: SetFilter = match settings.log_format {
         LogFormat::Text => {

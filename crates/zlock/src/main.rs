@@ -1,4 +1,4 @@
-//! Program `zlock`; see the library.
+//! Program `zlock`. Its code is in the library of this crate.
 
 use std::process::ExitCode;
 

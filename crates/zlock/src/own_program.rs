@@ -1,30 +1,28 @@
-//! Start of the running program as another process.
+//! Start of another process with the program that runs in this process.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
-/// Path of the program that runs in this process, even after an upgrade of its package has replaced
-/// the file.
+/// Path of the running program. It stays valid when an upgrade replaces the program's file.
 const RUNNING: &str = "/proc/self/exe";
-/// Name that the kernel gives a process that was started by that path.
+/// Name that the kernel gives to a process started by the path [`RUNNING`].
 const NAMELESS: &str = "exe";
 
-/// Starts the program that runs in this process again, under the name that it was called by.
+/// Returns a command that starts the running program again. Its `argv[0]` is that of this process.
 pub(crate) fn command() -> Command {
     let mut command = Command::new(RUNNING);
     command.arg0(called_by());
     command
 }
 
-/// Gives a process that was started by [`command`] its name back, by which `ps` and `pgrep` know
-/// it.
+/// Sets the name of a process that was started by [`command`], for `ps` and `pgrep`.
 pub(crate) fn take_name() {
     const OWN: &str = "/proc/self/comm";
     let called_by = called_by();
     let name = Path::new(&called_by).file_name();
-    // A process that cannot be named works as well.
+    // An error is ignored, as the name is only for tools.
     if let Some(name) = name
         && std::fs::read_to_string(OWN).is_ok_and(|own| own.trim_end() == NAMELESS)
     {

@@ -1,4 +1,4 @@
-//! SIGHUP: the log's file is reopened, and the configuration is read again for the keys that can
+//! Reload on SIGHUP: reopens the log file, and reads the configuration again for the keys that can
 //! change while a node runs.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -13,14 +13,14 @@ use crate::logging::Logs;
 /// Function that reads the configuration again, from the same flags, variables and file.
 pub(crate) type ReadSettings = Box<dyn Fn() -> Result<Settings, ConfigError> + Send>;
 
-/// Keys whose new values take effect at once. All others take effect after a restart.
+/// Keys whose new values a reload applies. All other keys need a restart.
 const AT_ONCE: [&str; 2] = ["log.level", "log.file"];
 
-/// State that a reload needs.
+/// Reloader of one node's configuration.
 pub(crate) struct Reload {
     read: ReadSettings,
     logs: Logs,
-    /// Settings with which the node runs.
+    /// Settings at the start of the node.
     running: Settings,
     tls_files: TlsFiles,
 }
@@ -31,10 +31,10 @@ impl Reload {
         Reload { read, logs, running, tls_files }
     }
 
-    /// Reloads each time the signal comes.
+    /// Reloads the configuration at each signal.
     pub(crate) async fn on(mut self, mut hangup: Signal) {
         while hangup.recv().await.is_some() {
-            // Reading files may take a while.
+            // Reading files blocks, so it runs on a blocking thread.
             let reloaded = tokio::task::spawn_blocking(move || {
                 self.reload();
                 self
@@ -59,12 +59,12 @@ impl Reload {
     }
 }
 
-/// The files of TLS as they were when the node started. They are read at start only, so other
-/// contents need a restart, too.
+/// Hashes of the TLS files at the start of the node, by key. The files are read only at start, so a
+/// changed file needs a restart.
 struct TlsFiles([(&'static str, PathBuf, Contents); 3]);
 
-/// Hash of a file's content; `None` when the file cannot be read. It never leaves the process, so
-/// it need not protect a secret.
+/// Hash of a file's content; `None` when the file cannot be read. It need not be cryptographic, as
+/// it never leaves the process.
 type Contents = Option<u64>;
 
 impl TlsFiles {
@@ -72,7 +72,7 @@ impl TlsFiles {
         TlsFiles(tls_files(settings).map(|(key, file)| (key, file.to_owned(), contents(file))))
     }
 
-    /// Returns the keys that name the same file as before, with another content.
+    /// Returns the keys whose file has the same path as at the start, but another content.
     fn changed(&self, settings: &Settings) -> Vec<&'static str> {
         let now = tls_files(settings);
         let both = self.0.iter().zip(now);
@@ -93,7 +93,7 @@ fn contents(file: &Path) -> Contents {
     Some(hasher.finish())
 }
 
-/// Returns the keys whose values differ and that a reload does not change.
+/// Returns the keys whose values differ between the two settings and need a restart.
 fn waiting(running: &Settings, read: &Settings) -> Vec<&'static str> {
     let differs = KEYS.iter().filter(|key| (key.show)(running) != (key.show)(read));
     differs.map(|key| key.path).filter(|path| !AT_ONCE.contains(path)).collect()
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(running.changed(&settings), ["tls.certificate"]);
         std::fs::remove_file(&settings.tls.key).unwrap();
         assert_eq!(running.changed(&settings), ["tls.certificate", "tls.key"], "a file that has gone is told, too");
-        // A key that names another file is found as every other key is.
+        // A key with another path is not reported here, but by the comparison of all keys.
         settings.tls.certificate = file("other.pem");
         settings.tls.key = file("other-key.pem");
         assert!(running.changed(&settings).is_empty());

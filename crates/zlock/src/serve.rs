@@ -1,4 +1,4 @@
-//! One node, from its settings to its exit code.
+//! `zlock serve`: runs one node from its settings to its exit code.
 
 use std::io::IsTerminal as _;
 use std::net::{SocketAddr, TcpListener};
@@ -14,12 +14,13 @@ use crate::config::{Settings, unknown_variables};
 use crate::reload::{ReadSettings, Reload};
 use crate::{Exit, descriptors, logging, refuse, say};
 
-/// Largest number of connections that a port holds until they are accepted; less where
-/// `net.core.somaxconn` is less. The system drops further ones, and their clients try again after a
-/// second.
+/// Largest number of connections of one listener that wait to be accepted; the kernel limits it to
+/// `net.core.somaxconn`. The kernel drops further connection attempts, and their clients retry
+/// after a second.
 const BACKLOG: i32 = 4_096;
 
-/// Runs a node until it is told to stop, or fails. `read` reads its settings again.
+/// Runs a node until a stop signal or a failure. `read` reads the settings again, for reloads. With
+/// `until_stdin_ends`, the end of stdin stops the node too.
 pub(crate) fn run(settings: Settings, read: ReadSettings, until_stdin_ends: bool) -> Exit {
     let logs = match logging::start(&settings) {
         Ok(logs) => logs,
@@ -48,14 +49,15 @@ pub(crate) fn run(settings: Settings, read: ReadSettings, until_stdin_ends: bool
             refuse(&reason)
         }
     };
-    // Tasks that are still running have had their time.
+    // Does not wait for tasks that still run: the clean stop has waited for them.
     runtime.shutdown_background();
     exit
 }
 
-/// Makes the runtime. A node is one chain of short steps, from a client's packet to the log and
-/// back. On several threads each step wakes another thread for the next, which costs more than the
-/// step. One thread for every two cores leaves room for the disk's threads, too.
+/// Creates the runtime; `threads` of 0 means one thread for every two cores. A write is a chain of
+/// short steps, from a client's packet to the log and back. With many threads, each step wakes
+/// another thread for the next step, which costs more than the step. Half of the cores stay free
+/// for the disk's threads.
 fn runtime(threads: usize) -> std::io::Result<tokio::runtime::Runtime> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if threads == 0 { (cores / 2).max(1) } else { threads };
@@ -66,22 +68,22 @@ fn runtime(threads: usize) -> std::io::Result<tokio::runtime::Runtime> {
     builder.worker_threads(threads).enable_all().build()
 }
 
-/// Signals that end this node.
+/// Events that stop this node: signals, and the end of stdin.
 struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
-    /// SIGHUP at the end of the terminal that is stdin. `None` if stdin is no terminal: SIGHUP then
-    /// reloads the configuration.
+    /// SIGHUP, which stops the node if stdin is a terminal, as the terminal was closed. `None` if
+    /// stdin is no terminal: SIGHUP then reloads the configuration.
     hangup: Option<Signal>,
     stdin_ended: Option<oneshot::Receiver<()>>,
-    /// SIGXFSZ, which is caught so that a file that may not grow is a disk error like others, and
-    /// does not end the process.
+    /// SIGXFSZ, the signal for a file beyond its size limit. It is caught so that the write fails
+    /// with a disk error, and the signal does not end the process.
     _file_too_large: Signal,
 }
 
 impl StopSignals {
-    /// Listens for the signals. SIGHUP reloads the configuration unless stdin is a terminal, whose
-    /// end it tells.
+    /// Installs the signal handlers. SIGHUP stops the node if stdin is a terminal, and otherwise
+    /// reloads the configuration.
     fn listen(until_stdin_ends: bool, reload: Reload) -> Result<StopSignals, String> {
         let listen = |kind| signal(kind).map_err(|error| format!("cannot listen for signals: {error}"));
         let mut hangup = Some(listen(SignalKind::hangup())?);
@@ -119,8 +121,8 @@ impl StopSignals {
     }
 }
 
-/// Reads stdin to its end on a thread of its own, because a runtime would wait for that read when
-/// it stops.
+/// Returns a channel that completes at the end of stdin. A separate thread reads stdin, because a
+/// blocking task of the runtime would delay the runtime's shutdown.
 fn stdin_ended() -> oneshot::Receiver<()> {
     let (tx, rx) = oneshot::channel();
     std::thread::spawn(move || {
@@ -130,10 +132,10 @@ fn stdin_ended() -> oneshot::Receiver<()> {
     rx
 }
 
-/// Listeners for clients.
+/// Listeners of the servers for clients: HTTP, the admin socket and ZooKeeper.
 struct Doors {
     http: rest::Entrances,
-    /// The file of the admin socket.
+    /// File of the admin socket, which the drop removes.
     admin: Option<AdminSocket>,
     zookeeper: Option<accept::Listeners>,
 }
@@ -159,7 +161,7 @@ impl Doors {
     }
 }
 
-/// Addresses of the doors, for the line on stdout.
+/// Lists the addresses of the listeners for clients, for the message on stdout.
 fn addresses(settings: &Settings) -> String {
     let also = |what: &str, addr: Option<SocketAddr>| addr.map(|addr| format!("{what}{addr}")).unwrap_or_default();
     [
@@ -171,12 +173,12 @@ fn addresses(settings: &Settings) -> String {
     .concat()
 }
 
-/// Runs a node. `Err` is the reason for which it did not start.
+/// Runs a node. `Err` is the reason why it did not start.
 async fn serve(mut settings: Settings, reload: Reload, until_stdin_ends: bool) -> Result<Exit, String> {
     let mut stop = StopSignals::listen(until_stdin_ends, reload)?;
     descriptors::share(&mut settings)?;
     let doors = Doors::listen(&settings)?;
-    // The file of the socket is removed when this value is dropped.
+    // Kept until this function returns, as the drop removes the socket's file.
     let _admin = doors.admin;
     let peers = listen("peers.listen", settings.replica.peer_listen)?;
     let (addresses, replica_config) = (addresses(&settings), settings.replica.clone());
@@ -206,15 +208,15 @@ async fn serve(mut settings: Settings, reload: Reload, until_stdin_ends: bool) -
     say(&format!("zlock node {node_id} of cluster {cluster_id} serves on {addresses}"));
 
     tokio::select! {
-        // At once: a node that cannot trust its disk has nothing more to do, and other nodes wait
-        // to take over.
+        // Without a clean stop: a node that cannot trust its disk must not write, and other nodes
+        // can take over sooner.
         reason = &mut failed => return Ok(give_up(&replica, &reason)),
         reason = stop.next() => tell_that_it_stops(reason, &replica, &settings),
     }
     let began = Instant::now();
     let stopped = async {
-        // The doors close first. The HTTP door takes waiting clients out of their queues, for which
-        // it needs a node that still writes.
+        // The servers for clients stop first. The HTTP server removes waiting clients from the
+        // queues of locks, for which the replica must still accept writes.
         let _ = stop_doors.send(true);
         let _ = http.await;
         if let Some(zookeeper) = zookeeper {
@@ -224,7 +226,7 @@ async fn serve(mut settings: Settings, reload: Reload, until_stdin_ends: bool) -
     };
     let stopped = tokio::select! {
         biased;
-        // Also during the stop, because the disk cannot be trusted then either.
+        // A failure ends the clean stop, too, as the disk cannot be trusted.
         reason = &mut failed => return Ok(give_up(&replica, &reason)),
         stopped = tokio::time::timeout(settings.stop_time_max(), stopped) => stopped,
     };
@@ -255,7 +257,7 @@ fn give_up(replica: &Replica, reason: &Failure) -> Exit {
         Failure::Broken(_) => Exit::Failed,
         Failure::Contradiction(_) => Exit::Contradiction,
         Failure::Removed { .. } => Exit::Removed,
-        // As at a start: another start of this program would end in the same way.
+        // Another start of this program would fail in the same way.
         Failure::Level(_) => Exit::Refused,
     };
     let (role, term, zxid) = standing(replica);
@@ -269,15 +271,15 @@ fn standing(replica: &Replica) -> (&'static str, u64, u64) {
     (status.role.as_str(), status.term.0, status.applied.0)
 }
 
-/// Resolves when the doors are to close.
+/// Waits until the servers for clients must stop.
 async fn told(mut stop: watch::Receiver<bool>) {
-    // The sender is dropped only when this node is done for.
+    // An error means that the sender was dropped, which happens only when the node ends.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// Resolves when a door that does not drain by itself is to close. A balancer in front of ZooKeeper
-/// clients checks `/readyz`, too. Until the balancer sends clients to other nodes, a client whose
-/// connection is closed would come back to this node.
+/// Waits until the ZooKeeper server must stop, which is `drains_ms` milliseconds after the HTTP
+/// server begins to drain. A balancer in front of ZooKeeper clients checks `/readyz`, too. Until it
+/// sends clients to other nodes, a client with a closed connection would reconnect to this node.
 async fn drained(stop: watch::Receiver<bool>, drains_ms: u64) {
     told(stop).await;
     if drains_ms > 0 {
@@ -285,7 +287,8 @@ async fn drained(stop: watch::Receiver<bool>, drains_ms: u64) {
     }
 }
 
-/// Listens on an address with TLS, when it is given.
+/// Listens with TLS on `addr`; `None` when no address is given. `key` is the configuration key, for
+/// errors.
 fn secure(
     key: &str,
     addr: Option<SocketAddr>,
@@ -302,7 +305,7 @@ fn async_listener(key: &str, addr: SocketAddr) -> Result<tokio::net::TcpListener
 
 fn listen(key: &str, addr: SocketAddr) -> Result<TcpListener, String> {
     let listener = TcpListener::bind(addr).and_then(|listener| {
-        // Listens once more, with a longer queue than the standard library asks for.
+        // Calls listen(2) again, for a longer queue than that of the standard library.
         rustix::net::listen(&listener, BACKLOG)?;
         listener.set_nonblocking(true)?;
         Ok(listener)

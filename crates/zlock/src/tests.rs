@@ -1,14 +1,15 @@
-//! Comparison of the command line with its table `tests/golden/command_line.txt`, which
-//! `UPDATE_GOLDENFILES=1` writes anew.
+//! Comparison of the command line's options with the golden file `tests/golden/command_line.txt`.
+//! `UPDATE_GOLDENFILES=1` rewrites the file.
 
 use std::path::Path;
 
 use super::*;
 
-/// Text that stands for the options of all commands of a client, in place of a row for each.
+/// Text of the one row that stands for the options shared by all client commands.
 const SHARED: &str = "(shared)";
 
-/// A row: the command, the flag or argument, its value, default and variable.
+/// Returns one row of the table: the command, the flag or argument, its value's name, default and
+/// environment variable.
 fn row(command: &str, arg: &Arg) -> String {
     let texts = |texts: Vec<String>| texts.join(" ");
     let flags = [arg.get_short().map(|short| format!("-{short}")), arg.get_long().map(|long| format!("--{long}"))];
@@ -34,18 +35,18 @@ fn line(cells: &[&str]) -> String {
     format!("{}\n", cells.join(" | ").trim_end())
 }
 
-/// The rows of a command and of those within it.
+/// Appends the rows of a command and of its subcommands to `table`.
 fn rows(name: &str, command: &Command, table: &mut String) {
     let shared = cli::before_commands();
     let is_shared = |arg: &&Arg| shared.iter().any(|one| one.get_id() == arg.get_id());
     let (connection, own): (Vec<_>, Vec<_>) = command.get_arguments().partition(is_shared);
     match (name, connection.len()) {
-        // Before the command they have no default.
+        // No row for the options before the command: they have no default.
         ("zlock", _) | (_, 0) => {}
         _ if connection.len() == shared.len() => *table += &line(&[name, SHARED, "", "", ""]),
         _ => connection.iter().for_each(|arg| *table += &row(name, arg)),
     }
-    // The keys of the configuration have a table of their own.
+    // The flags of configuration keys are left out: docs/operating.md has their table.
     for arg in own.iter().filter(|arg| name != "zlock serve" || arg.get_help_heading().is_none()) {
         *table += &row(name, arg);
     }

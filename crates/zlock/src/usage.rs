@@ -1,4 +1,4 @@
-//! Messages about a wrong command line, where clap's own words are misleading.
+//! Better messages for wrong command lines, where clap's own messages mislead.
 
 use std::ffi::OsString;
 
@@ -6,9 +6,9 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
-/// Replaces the usage in the error by that of `--help`, because clap's own names every option that
-/// a variable gives, as if it were required. For a word in the place of a command to run, adds a
-/// tip that tells how to write the command.
+/// Replaces the usage line in the error by that of `--help`, because clap's own line shows every
+/// option that has a value from a variable as if it were required. If the command runs another
+/// program and the word is unknown, adds a tip to put `--` before the program.
 pub(crate) fn explained(mut error: Error, mut whole: Command, args: &[OsString]) -> Error {
     if error.get(ContextKind::Usage).is_none() {
         return error;
@@ -22,7 +22,8 @@ pub(crate) fn explained(mut error: Error, mut whole: Command, args: &[OsString])
     let is_option =
         matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(word)) if word.starts_with("--"));
     if runs_another || is_option {
-        // clap's tip to write the word behind `--` would make it the command to run, or a path.
+        // Removes clap's tip to write the word behind `--`, where it would be taken as the program
+        // to run, or as a path.
         error.remove(ContextKind::Suggested);
     }
     if runs_another && is_word_without_dashes(&error) {
@@ -33,10 +34,10 @@ pub(crate) fn explained(mut error: Error, mut whole: Command, args: &[OsString])
     error
 }
 
-/// Returns the names of the command that the line is about; of a group, with the command within it.
+/// Returns the names of the command and subcommand in the command line, such as `member add`.
 fn meant(whole: &Command, args: &[OsString]) -> Vec<String> {
     let mut words = Vec::new();
-    // A built command is not used here, because its groups would not ignore errors.
+    // Parses with an unbuilt command, because the groups of a built one would not ignore errors.
     if let Ok(matches) = whole.clone().ignore_errors(true).try_get_matches_from(args) {
         let mut matches = &matches;
         while let Some((word, deeper)) = matches.subcommand() {
@@ -55,7 +56,7 @@ fn is_word_without_dashes(error: &Error) -> bool {
     error.kind() == ErrorKind::UnknownArgument && !word.starts_with('-')
 }
 
-/// Returns the example `zlock lock NAME -- COMMAND`.
+/// Returns an example of the command line, such as `zlock lock NAME -- COMMAND`.
 fn example(command: &Command) -> String {
     let name = command.get_bin_name().unwrap_or(command.get_name());
     let named = command.get_positionals().any(|arg| arg.get_id() == "name");

@@ -1,4 +1,4 @@
-//! Certificates for tests.
+//! Certificate authority and PEM files for tests.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Signs certificates.
+/// Certificate authority that signs certificates for tests.
 pub(crate) struct Authority {
     certificate: Certificate,
     issuer: Issuer<'static, KeyPair>,
@@ -28,13 +28,14 @@ impl Authority {
         self.certificate.pem()
     }
 
-    /// Returns the certificate and the key of a server.
+    /// Returns a new certificate and key for the server `host`, as PEM.
     pub(crate) fn server(&self, host: &str) -> (String, String) {
         let params = CertificateParams::new([host.to_owned(), "127.0.0.1".to_owned()]).unwrap();
         self.sign(params)
     }
 
-    /// Returns the certificate and the key of a client, valid for `days` days from now on.
+    /// Returns a new certificate and key for a client, as PEM. The certificate is valid for `days`
+    /// days from now.
     pub(crate) fn client(&self, name: &str, days: i32) -> (String, String) {
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
@@ -54,7 +55,7 @@ impl Authority {
     }
 }
 
-/// A directory of PEM files.
+/// A temporary directory for PEM files.
 pub(crate) struct Files {
     dir: TempDir,
 }

@@ -1,9 +1,9 @@
-//! Threads that close databases that were dropped.
+//! Closing of dropped snapshot databases on separate threads.
 //!
-//! To close a database, sled writes the rest of its data and waits for its threads, for as long as
-//! the disk takes. A task that drops a database must not wait for that, because the wait may delay
-//! others: heartbeats of Raft among them. Until a database is closed its directory cannot be used.
-//! That does no harm, because every snapshot has a separate directory.
+//! When sled closes a database, it writes buffered data and waits for its threads, for as long as
+//! the disk takes. An async task that drops a database must not wait for that, as the wait would
+//! delay other tasks, such as Raft's heartbeats. The directory of a database cannot be used until
+//! the close has ended. That does no harm, as every snapshot has a separate directory.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,23 +11,23 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
-/// Largest number of threads that close databases. Beyond it the caller of a drop closes the
-/// database itself, so that databases do not come faster than the disk takes them.
+/// Largest number of threads that close databases. When all of them are busy, the thread that drops
+/// a database closes it, which slows down the creation of new databases.
 const THREADS_MAX: usize = 8;
 
-/// The databases that are being closed. Clones share them.
+/// Databases that are being closed, by number. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Closers {
     shared: Arc<Shared>,
-    /// Lock of the data directory. Each close holds it until its end, as the next process to open
-    /// the directory tidies it up.
+    /// Lock of the data directory. Each close holds it until its end, as the next open of the
+    /// directory deletes unfinished databases.
     lock: Weak<File>,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Numbers of the databases that are being closed, each with whether it is to be removed
-    /// afterwards.
+    /// Numbers of the databases that are being closed; true means that the database is removed
+    /// after its close.
     numbers: Mutex<BTreeMap<u64, bool>>,
     changed: Condvar,
 }
@@ -46,12 +46,13 @@ impl Closers {
     /// Lock of the data directory.
     ///
     /// # Errors
-    /// When the lock was released.
+    /// An error when the lock was released.
     pub(crate) fn lock(&self) -> io::Result<Arc<File>> {
         self.lock.upgrade().ok_or_else(|| io::Error::other("the data directory is no longer in use"))
     }
 
-    /// Runs `close`, and then `remove` if a removal was requested in the meantime.
+    /// Runs `close` on another thread, and then `remove` if [`Closers::leaves_removal`] was called
+    /// meanwhile. Runs both on the calling thread when [`THREADS_MAX`] closes are under way.
     pub(crate) fn close(
         &self,
         number: u64,
@@ -65,14 +66,14 @@ impl Closers {
         };
         let end = End { number, shared: Arc::clone(&self.shared), remove, _lock: self.lock.upgrade() };
         let work = move || {
-            // Dropped last, even if `close` panics.
+            // Dropped after `close`, even if it panics.
             let _end = end;
             close();
         };
         if under_way > THREADS_MAX {
             work();
         } else if let Err(error) = thread::Builder::new().name("zlock-close".into()).spawn(work) {
-            // The closure was dropped with the error, and the database with the closure.
+            // The failed spawn has dropped the closure, and with it the database.
             tracing::warn!(%error, "no thread to close a database on");
         }
     }
@@ -91,7 +92,7 @@ impl Closers {
     }
 }
 
-/// Guard of a close. Its drop removes the database if that was requested in the meantime.
+/// Guard of one close. Its drop removes the database if the removal was requested during the close.
 struct End<R: FnMut()> {
     number: u64,
     shared: Arc<Shared>,

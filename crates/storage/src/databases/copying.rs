@@ -1,8 +1,7 @@
-//! Copies of finished databases for reading, and the error of a copy that does not fit.
+//! Copies of finished databases for reading, and the error for a lack of space for the copy.
 //!
-//! Lack of space for a copy says nothing about the original or the log. So it is an error for the
-//! reader only, and no reason to stop the node. Any other disk error during a copy does stop the
-//! node.
+//! A lack of space for a copy harms neither the original nor the log. So it is an error for the
+//! reader only, and does not stop the node. Any other disk error during a copy stops the node.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -15,8 +14,8 @@ use crate::error::{damaged, is_full};
 
 const COPY_BYTES: usize = 256 << 10;
 
-/// Size and checksum of a file of a finished database. The copy is compared with it before sled
-/// opens the copy, as sled ends the process where other stores report damage.
+/// Size and checksum of one file of a finished database. Each copied file is compared with its
+/// record before sled opens the copy, as sled panics on damaged files.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct FileRecord {
     /// Path relative to the database's directory.
@@ -25,7 +24,7 @@ pub(crate) struct FileRecord {
     pub(crate) crc32: u32,
 }
 
-/// Error of a copy of a snapshot for lack of space.
+/// Error of copying a snapshot: the disk has not enough free space.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "snapshot-copy-failed: a snapshot is read through a copy in {dir}, which takes {needed} bytes of free space; \
@@ -40,7 +39,7 @@ pub(crate) struct CopyFailed {
 
 impl CopyFailed {
     /// Converts an error of the copy: lack of space becomes a [`CopyFailed`] inside an IO error of
-    /// the same kind. `dir` is the directory of the copy, if it is on a disk.
+    /// the same kind. `dir` is the directory that contains the copy; `None` for a disk in memory.
     pub(crate) fn of(source: io::Error, files: &[FileRecord], dir: Option<&Path>) -> io::Error {
         if !is_full(&source) {
             return source;
@@ -50,7 +49,7 @@ impl CopyFailed {
         io::Error::new(source.kind(), CopyFailed { dir, needed: bytes(files), free, source })
     }
 
-    /// Checks for an IO error that contains a [`CopyFailed`].
+    /// Tells whether an IO error contains a [`CopyFailed`].
     pub(crate) fn is(error: &io::Error) -> bool {
         error.get_ref().is_some_and(|inner| inner.is::<CopyFailed>())
     }
@@ -64,10 +63,10 @@ fn free_bytes(dir: &Path) -> Option<u64> {
     statvfs(dir).ok().map(|space| space.f_bavail.saturating_mul(space.f_frsize))
 }
 
-/// Refuses a copy that would leave less than `spare` bytes of the disk free, so that other writes
-/// to the disk do not fail for lack of space.
+/// Refuses a copy that would leave fewer than `spare` bytes of the disk free, so that other writes
+/// do not fail for lack of space.
 pub(crate) fn space_for(files: &[FileRecord], spare: u64, dir: &Path) -> io::Result<()> {
-    // Without an answer of the system the copy itself is the test.
+    // If the free space is unknown, the copy is tried.
     match free_bytes(dir) {
         Some(free) if free < bytes(files).saturating_add(spare) => {
             Err(io::Error::new(io::ErrorKind::StorageFull, format!("{spare} of them are kept free")))
@@ -105,8 +104,8 @@ fn create(path: PathBuf) -> io::Result<File> {
     File::create(path)
 }
 
-/// File of a copy. `failed` converts its write errors, which tells them from read errors of the
-/// original.
+/// File of a copy. Its write errors pass through `failed`, which distinguishes them from read
+/// errors of the original.
 struct CopyFile<'a> {
     file: File,
     failed: &'a dyn Fn(io::Error) -> io::Error,
@@ -122,7 +121,7 @@ impl Write for CopyFile<'_> {
     }
 }
 
-/// Copies a file. Returns the number of its bytes and their CRC-32.
+/// Copies `from` to `to`. Returns the number of bytes copied and their CRC-32.
 pub(crate) fn pass_through(from: &mut File, to: &mut impl Write) -> io::Result<(u64, u32)> {
     let (mut hasher, mut bytes, mut buffer) = (crc32fast::Hasher::new(), 0, vec![0; COPY_BYTES]);
     loop {

@@ -1,7 +1,7 @@
-//! Databases of snapshots: each holds the chunks of one snapshot, in any engine.
+//! Databases of snapshots. Each holds the chunks of one snapshot, in sled or in simulated memory.
 //!
-//! A database is written once. When it is complete it is closed, fsynced and renamed. From then on
-//! no byte of it changes, as reads go through a copy.
+//! A database is written once. When it is complete, it is closed, fsynced and renamed. After that
+//! its files never change, as reads use a copy.
 
 use std::fs::File;
 use std::io;
@@ -12,12 +12,13 @@ use crate::databases::engine::{Engine, Tree, number_of};
 use crate::failpoint;
 use crate::fatal::Fatal;
 
-/// Databases of all snapshots by number. Clones share them. Blocking: not for async tasks.
+/// Databases of all snapshots, by the snapshot's number. Clones share them. All calls block, so
+/// async tasks must not make them.
 #[derive(Clone, Debug)]
 pub(crate) struct Databases {
     engine: Arc<dyn Engine>,
     fatal: Fatal,
-    /// Bytes of the disk that must stay free after a copy that is made while the node serves.
+    /// Bytes of the disk that a copy for reading must leave free while the node serves clients.
     spare_bytes: u64,
 }
 
@@ -45,7 +46,7 @@ impl Databases {
         &self.fatal
     }
 
-    /// Bytes of the disk that must stay free after a copy that is made while the node serves.
+    /// Bytes of the disk that a copy for reading must leave free while the node serves clients.
     pub(crate) fn spare_bytes(&self) -> u64 {
         self.spare_bytes
     }
@@ -65,9 +66,9 @@ impl Databases {
         Database { tree, fatal: self.fatal.clone() }
     }
 
-    /// Closes a written database and makes it durable. Returns its files. Waits for sled without a
-    /// limit: while the disk stalls, sled's threads hold on to the files, and a node must survive
-    /// that.
+    /// Closes a written database and makes it durable. Returns records of its files. Waits for sled
+    /// without a timeout, because sled's threads keep the files open while the disk stalls, and a
+    /// stall must not stop the node.
     pub(crate) fn finish(&self, number: u64, database: Database) -> io::Result<Vec<FileRecord>> {
         database.flush()?;
         self.fatal.note("closing a database", database.tree.close())?;

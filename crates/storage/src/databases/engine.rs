@@ -7,25 +7,26 @@ use std::sync::Arc;
 
 use crate::databases::copying::FileRecord;
 
-/// Databases by number. Blocking.
+/// Store of databases, each with a number. Blocking.
 pub(crate) trait Engine: Debug + Send + Sync {
     /// Lock of the data directory; `None` for a disk in memory. While it is held, the directory
     /// cannot be opened anew.
     ///
     /// # Errors
-    /// When the lock was released: another process may have the directory by now.
+    /// An error when the lock was released: another process may use the directory by now.
     fn lock(&self) -> io::Result<Option<Arc<File>>>;
 
     /// Creates an empty database.
     fn begin(&self, number: u64) -> io::Result<Box<dyn Tree>>;
 
-    /// Makes a written and closed database durable and gives it its final name. Returns its files.
+    /// Makes a written and closed database durable and renames it to its final name. Returns a
+    /// record of each of its files.
     fn publish(&self, number: u64) -> io::Result<Vec<FileRecord>>;
 
     /// Opens a copy of a finished database, if at least `spare` bytes of the disk stay free then.
     ///
     /// # Errors
-    /// `InvalidData` when a file differs from its record; [`CopyFailed`], after which the
+    /// `InvalidData` when a file differs from its record; [`CopyFailed`] for a lack of space. The
     /// incomplete copy is removed.
     ///
     /// [`CopyFailed`]: crate::databases::copying::CopyFailed
@@ -34,10 +35,11 @@ pub(crate) trait Engine: Debug + Send + Sync {
     /// Removes all files of a database, as soon as it is closed.
     fn remove(&self, number: u64) -> io::Result<()>;
 
-    /// Returns the names of all databases, finished or not, and of other entries of the directory.
+    /// Returns the names of all databases, finished or not. The names of other directory entries
+    /// can be among them.
     fn names(&self) -> io::Result<Vec<String>>;
 
-    /// Bytes that all databases occupy.
+    /// Bytes that all databases occupy on disk, copies included.
     fn disk_bytes(&self) -> io::Result<u64>;
 }
 
@@ -47,10 +49,10 @@ pub(crate) trait Tree: Debug + Send + Sync {
 
     fn insert(&self, key: &[u8], value: &[u8]) -> io::Result<()>;
 
-    /// Passes everything written so far to the kernel.
+    /// Passes all data written so far to the kernel, without an fsync.
     fn flush(&self) -> io::Result<()>;
 
-    /// Closes the database, and waits until its files are free.
+    /// Closes the database, and waits until its files are released.
     fn close(self: Box<Self>) -> io::Result<()>;
 }
 
@@ -61,7 +63,8 @@ pub(crate) fn name(number: u64) -> String {
     format!("{PREFIX}{number}")
 }
 
-/// Number of the database with this name, which may have a suffix behind a dot.
+/// Number of the database with this name, which may have a suffix such as `.new`; `None` for any
+/// other name.
 pub(crate) fn number_of(name: &str) -> Option<u64> {
     name.strip_prefix(PREFIX)?.split('.').next()?.parse().ok()
 }

@@ -1,8 +1,8 @@
 //! Databases of sled, one for each snapshot.
 //!
-//! sled writes to its files whenever it opens them. After a power cut that kept some pages of such
-//! a write and lost others, sled cannot open the files again. Therefore the files of a finished
-//! database are never opened by sled; reads go through a copy.
+//! sled writes to its files whenever it opens them. If a power cut keeps only some pages of such a
+//! write, sled cannot open the files again. Therefore sled never opens the files of a finished
+//! database; reads use a copy.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -19,14 +19,15 @@ use crate::directory::place::{remove_all, sync_dir};
 use crate::failpoint;
 use crate::fatal::Fatal;
 
-/// Size of sled's page cache, a soft bound. Snapshots pass through it once and need little.
+/// Approximate size in bytes of sled's page cache. Small, as a snapshot is written or read only
+/// once.
 const CACHE_BYTES: u64 = 16 << 20;
-/// Time after which the log reports that sled's worker threads still hold a closed database, and
-/// the time between two reports. Short in tests.
+/// Time between two log lines that say that sled's threads still hold the files of a closed
+/// database, and before the first of them. Short in tests.
 const CLOSING_LONG: Duration = Duration::from_millis(if cfg!(feature = "failpoints") { 20 } else { 10_000 });
 const CLOSING_PAUSE: Duration = Duration::from_millis(1);
 
-/// Databases below a directory. Clones share them.
+/// Databases in the subdirectories of one directory. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct SledEngine {
     dir: Arc<Path>,
@@ -45,14 +46,14 @@ struct SledTree {
 }
 
 impl SledEngine {
-    /// Returns the databases below `dir`, which is created when missing. No database may be closing
-    /// in `closers`.
+    /// Creates `dir` when missing, and deletes unfinished databases and copies in it. No database
+    /// may be closing in `closers`.
     pub(crate) fn in_dir(dir: &Path, fatal: &Fatal, closers: &Closers) -> io::Result<SledEngine> {
         explain_panics();
         fs::create_dir_all(dir)?;
         for entry in fs::read_dir(dir)? {
             let path = entry?.path();
-            // Unfinished databases and copies of a process that has ended.
+            // Left by an earlier process: unfinished databases and copies.
             if path.extension().is_some_and(|end| end == "new" || end == "copy") {
                 remove_all(&path)?;
             }
@@ -124,7 +125,7 @@ impl Engine for SledEngine {
 }
 
 fn open_sled(dir: &Path) -> io::Result<sled::Db> {
-    // Without the flusher thread, as its flushes are not durable. This crate flushes where it needs
+    // The flusher thread is off, as its flushes are not durable. This crate flushes where it needs
     // to.
     let config = sled::Config::new().path(dir).mode(sled::Mode::LowSpace).cache_capacity(CACHE_BYTES);
     Ok(config.flush_every_ms(None).open()?)
@@ -149,7 +150,7 @@ impl Tree for SledTree {
         Ok(self.db()?.flush().map(drop)?)
     }
 
-    /// Waits until sled's threads have let go of the database's files.
+    /// Closes the database, and waits until sled's threads have released its files.
     fn close(mut self: Box<Self>) -> io::Result<()> {
         self.db.take().map_or(Ok(()), |db| close_sled(db, &self.dir, &self.engine.fatal))
     }
@@ -160,24 +161,24 @@ impl Drop for SledTree {
         let Some(db) = self.db.take() else { return };
         let SledEngine { fatal, closers, .. } = &self.engine;
         if fatal.reason().is_some() {
-            // After a failed write, sled may wait for that write for ever when it is closed. So the
-            // database stays open; the process has to end anyway.
+            // After a failed write, sled's close may wait for that write for ever. So the database
+            // stays open; the process must end anyway.
             std::mem::forget(db);
             return;
         }
-        // On another thread: closing writes and waits, and an async task may run this drop.
+        // Closed on another thread: closing writes and waits, and an async task may run this drop.
         let (fatal, engine, dir, number) = (fatal.clone(), self.engine.clone(), self.dir.clone(), self.number);
         let close = move || {
             let noted = fatal.clone();
-            // sled panics on an IO error. Where a panic does not end the process, the node must
-            // stop all the same.
+            // sled panics on an IO error. In builds where a panic does not end the process, `fatal`
+            // stops the node.
             match catch_unwind(AssertUnwindSafe(|| close_sled(db, &dir, &fatal))) {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::warn!(%error, "a database was not closed"),
                 Err(_) => noted.fail("closing a database", &"sled gave up"),
             }
         };
-        // An error of the removal stops the node.
+        // The result is dropped, as `fatal` keeps an error and stops the node.
         let remove = move || drop(engine.fatal.note("removing a snapshot", engine.remove_closed(number)));
         closers.close(number, close, remove);
     }
@@ -274,8 +275,8 @@ fn dirs(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(dirs)
 }
 
-/// Lists every file below `dir`. A file that vanishes meanwhile was renamed or removed by sled, and
-/// is left out.
+/// Lists every file below `dir`. A file that vanishes meanwhile is left out, as sled renames and
+/// removes files.
 fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir)? {

@@ -1,12 +1,13 @@
-//! File descriptors for the disk of a process that may open no more files.
+//! Spare file descriptors, with which the storage can open files when the process has reached its
+//! limit of open files.
 //!
-//! EMFILE and ENFILE say nothing about the disk, so they end a node only when they last. The
-//! process holds a few spare descriptors, opened before any client connects. They are released for
-//! each step that opens a file, and taken back afterwards. While there are none, the doors are
-//! asked to close some connections, and the disk waits.
+//! EMFILE and ENFILE are no faults of the disk, so they stop a node only after [`PATIENCE`]. The
+//! process holds a few spare descriptors, opened before any client connects. They are closed for
+//! each step that opens a file, and opened again afterwards. When none are left, the servers for
+//! clients are asked to close connections, and the storage waits.
 //!
-//! A lowered limit counts descriptor numbers and not open files, so only files that were opened
-//! early make room below it.
+//! The limit bounds the numbers of new descriptors and not their count. If an operator lowers it,
+//! only files that were opened early have numbers below it, so only their close makes room.
 
 use std::fs::File;
 use std::io;
@@ -18,11 +19,11 @@ use tokio::sync::Notify;
 
 /// Number of spare descriptors that the process holds open.
 const SPARE: usize = 8;
-/// Descriptors that one step of the disk takes at most: sled opens so many at once.
+/// Largest number of descriptors that one step of the storage takes: sled opens this many at once.
 const NEEDED: usize = 4;
-/// Time after which the lack of a descriptor counts as an error of the disk.
+/// Time after which a lack of descriptors counts as a disk error and stops the node.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Shortest time between two log lines that say that the process has no free file descriptor.
+/// Shortest time between two log lines about missing descriptors.
 const TOLD_AGAIN: Duration = Duration::from_secs(10);
 /// Pause between two tries to open a file.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -33,22 +34,24 @@ static WANTED: Notify = Notify::const_new();
 
 struct Pool {
     spare: Vec<File>,
-    /// Number of steps under way that use the room of the spare descriptors.
+    /// Number of loans: steps under way for which the spare descriptors are closed.
     loans: usize,
     /// Time of the last log line about missing descriptors; `None` before the first.
     told: Option<Instant>,
 }
 
-/// Permission for one step to open files in place of the spare descriptors, until it is dropped.
+/// Loan of the spare descriptors: while it exists they stay closed, so that one step can open files
+/// in their place.
 pub(crate) struct Loan(());
 
-/// Resolves when descriptors are missing: a door should then close a connection that it can spare.
+/// Waits until descriptors are missing. A server for clients should then close one of its
+/// connections.
 pub async fn descriptors_wanted() {
     WANTED.notified().await;
 }
 
-/// Asks the doors of this process for descriptors if `error` says that none are left. Returns true
-/// in that case.
+/// Asks the servers for clients to close connections if `error` means that no descriptor is free.
+/// Returns true in that case.
 pub fn want_descriptors(error: &io::Error) -> bool {
     let is_missing = is_missing(error);
     if is_missing {
@@ -57,7 +60,7 @@ pub fn want_descriptors(error: &io::Error) -> bool {
     is_missing
 }
 
-/// Tells whether an error is the lack of a descriptor, in this process or in the whole system.
+/// Tells whether an error means that no descriptor is free, in this process or in the whole system.
 pub(crate) fn is_missing(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     [Errno::MFILE, Errno::NFILE].iter().any(|missing| code == Some(missing.raw_os_error()))
@@ -68,12 +71,12 @@ pub(crate) fn hold_spare() {
     pool().fill();
 }
 
-/// Returns room for a step, or `None` at once when there is none.
+/// Lends the spare descriptors to a step; `None` when too few descriptors are free. Does not wait.
 pub(crate) fn try_lend() -> Option<Loan> {
     let mut pool = pool();
     pool.fill();
-    // During another loan the spare descriptors are already free: the two steps share them, or one
-    // waits.
+    // During another loan the spare descriptors are already closed. Both steps share their room; a
+    // step that finds none tries again.
     if pool.loans == 0 && pool.spare.len() < NEEDED {
         return None;
     }
@@ -82,17 +85,18 @@ pub(crate) fn try_lend() -> Option<Loan> {
     Some(Loan(()))
 }
 
-/// Deadline of a step that waits for a descriptor.
+/// Deadline of a step that waits for a descriptor; `None` before the first wait.
 #[derive(Default)]
 struct Want {
     until: Option<Instant>,
 }
 
 impl Want {
-    /// Asks for descriptors, and returns the pause before the next try.
+    /// Asks the servers for clients to close connections, and returns the pause before the next
+    /// try.
     ///
     /// # Errors
-    /// EMFILE, when they have been missing for [`PATIENCE`].
+    /// EMFILE, when descriptors have been missing for [`PATIENCE`].
     fn again(&mut self) -> io::Result<Duration> {
         let now = Instant::now();
         if now >= *self.until.get_or_insert(now + PATIENCE) {
@@ -104,10 +108,10 @@ impl Want {
     }
 }
 
-/// Waits for room for a step.
+/// Waits for a loan of the spare descriptors.
 ///
 /// # Errors
-/// EMFILE, when there is none for [`PATIENCE`].
+/// EMFILE, when descriptors are missing for [`PATIENCE`].
 pub(crate) async fn lend() -> io::Result<Loan> {
     let mut want = Want::default();
     loop {
@@ -118,7 +122,8 @@ pub(crate) async fn lend() -> io::Result<Loan> {
     }
 }
 
-/// Runs `open`, and repeats it while no descriptor is free. Blocking.
+/// Runs `open` in place of the spare descriptors, and repeats it while no descriptor is free.
+/// Blocking.
 ///
 /// # Errors
 /// The errors of `open`; the lack of a descriptor only after [`PATIENCE`].
@@ -127,7 +132,7 @@ pub(crate) fn patiently<T>(mut open: impl FnMut() -> io::Result<T>) -> io::Resul
     loop {
         if let Some(_loan) = try_lend() {
             match open() {
-                // Another thread took the descriptor first.
+                // Tried again: another thread took the descriptor first.
                 Err(error) if is_missing(&error) => {}
                 opened => return opened,
             }

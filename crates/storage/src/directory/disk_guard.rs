@@ -1,4 +1,4 @@
-//! Free space of the disk, and a reserve to give up when it is full.
+//! Free space of the disk, and the ballast, a file that is deleted when the disk is full.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -8,11 +8,11 @@ use std::sync::Arc;
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use rustix::io::Errno;
 
-/// Watches the free space of the data directory's filesystem and keeps a ballast file there.
+/// Checks the free space of the data directory's filesystem, and keeps the ballast file there.
 ///
 /// sled cannot open on a full disk, not even to free space. Therefore the node refuses clients'
-/// writes while [`DiskGuard::is_low`]. If the disk fills up all the same, the next start gives up
-/// the ballast and opens.
+/// writes while [`DiskGuard::is_low`] is true. If the disk still becomes full, the next start
+/// deletes the ballast to have room for opening.
 #[derive(Clone, Debug)]
 pub struct DiskGuard {
     dir: Arc<Path>,
@@ -21,8 +21,9 @@ pub struct DiskGuard {
 }
 
 impl DiskGuard {
-    /// Returns a guard for the filesystem of `dir`. `free_min_bytes` is the low-water mark;
-    /// `ballast_bytes` is the size of the ballast, 0 for none.
+    /// Returns a guard for the filesystem of `dir`. `free_min_bytes` is the low-water mark: the
+    /// free space below which clients' writes are refused. `ballast_bytes` is the size of the
+    /// ballast, 0 for none.
     pub fn new(dir: &Path, free_min_bytes: u64, ballast_bytes: u64) -> DiskGuard {
         DiskGuard { dir: dir.into(), free_min_bytes, ballast_bytes }
     }
@@ -45,8 +46,8 @@ impl DiskGuard {
         Ok(self.free_bytes()? < self.free_min_bytes)
     }
 
-    /// Creates the ballast if it is missing and twice its size is free above the low-water mark, so
-    /// that the ballast itself does not cause the shortage.
+    /// Creates the ballast if it is missing. Does nothing if less than twice its size is free above
+    /// the low-water mark, so that the ballast itself does not cause a shortage.
     pub(crate) fn lay_ballast(&self) -> io::Result<()> {
         let path = self.ballast();
         if self.ballast_bytes == 0 || path.exists() {
@@ -56,7 +57,7 @@ impl DiskGuard {
             return Ok(());
         }
         let laid = File::create(&path).and_then(|file| reserve(file, self.ballast_bytes));
-        // An incomplete ballast is removed.
+        // After an error, the incomplete ballast is removed.
         laid.inspect_err(|_| drop(fs::remove_file(&path)))
     }
 
@@ -77,8 +78,8 @@ impl DiskGuard {
 fn reserve(mut file: File, bytes: u64) -> io::Result<()> {
     match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
         Ok(()) => Ok(()),
-        // Some filesystems cannot allocate. Written zeros take up space on all but compressing
-        // filesystems.
+        // Some filesystems do not support fallocate. Written zeros take up space there too, unless
+        // the filesystem compresses.
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
             let zeros = [0; 64 << 10];
             let mut left = bytes;

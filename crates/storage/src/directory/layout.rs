@@ -26,8 +26,9 @@ pub(crate) struct Layout {
     pub(crate) dir: PathBuf,
 }
 
-/// Time to wait for the lock. A killed process holds its files until the kernel has cleaned it up,
-/// and a process that is being forked holds its parent's files until it executes another program.
+/// Time to wait for the lock before the open fails. The lock of a killed process lasts until the
+/// kernel has closed its files, and a forked child holds its parent's lock until it executes
+/// another program.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
@@ -55,8 +56,8 @@ impl Layout {
         let doing = || format!("making the data directory {}", dir.display());
         DirBuilder::new().recursive(true).mode(0o700).create(dir).doing(doing)?;
         fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).doing(doing)?;
-        // The directory's name must be durable as well. A path without a named parent is the root
-        // or an entry of the current directory.
+        // Makes the directory's name durable too. Skipped for the root and for a name in the
+        // current directory, as both have no named parent.
         if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             sync_dir(parent).doing(doing)?;
         }
@@ -75,11 +76,12 @@ impl Layout {
         }
     }
 
-    /// Completes a replacement of the log that a crash interrupted: afterwards `log` exists if
-    /// there was a log, and `log.new` does not.
+    /// Completes a replacement of the log that a crash interrupted. Afterwards `log` exists if any
+    /// of the three log directories did, and `log.new` is gone.
     pub(crate) fn tidy(&self) -> io::Result<()> {
         if !self.log().exists() {
-            // A new log is complete before the old one is renamed.
+            // A missing `log` means that `log.new` is complete, as it is completed before `log` is
+            // renamed.
             let whole = [self.log_new(), self.log_lost()].into_iter().find(|log| log.exists());
             if let Some(whole) = whole {
                 fs::rename(whole, self.log())?;
@@ -89,12 +91,13 @@ impl Layout {
         remove_all(&self.log_new())
     }
 
-    /// Moves the complete `log.new` into the place of `log`, and keeps the latter as `log.lost`.
-    /// Both must be closed. Durable on return.
+    /// Renames `log` to `log.lost`, and the complete `log.new` to `log`. Both logs must be closed.
+    /// Durable on return.
     pub(crate) fn replace_log(&self) -> io::Result<()> {
         failpoint::pass("log.given-up")?;
         if self.log_lost().exists() {
-            // Only the log that was lost first may have entries that other nodes lack.
+            // The log that was given up first stays in `log.lost`, as only it can have entries that
+            // other nodes lack.
             remove_all(&self.log())?;
         } else {
             fs::rename(self.log(), self.log_lost())?;
@@ -104,12 +107,12 @@ impl Layout {
         failpoint::pass("log.replaced")
     }
 
-    /// Removes the log that was given up.
+    /// Removes `log.lost`, the log that was given up.
     pub(crate) fn remove_lost_log(&self) -> io::Result<()> {
         remove_all(&self.log_lost())
     }
 
-    /// Checks for a Raft log, begun or not.
+    /// Tells whether the directory `log` has any files.
     pub(crate) fn has_log(&self) -> bool {
         fs::read_dir(self.log()).is_ok_and(|mut entries| entries.next().is_some())
     }

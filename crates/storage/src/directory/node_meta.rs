@@ -1,4 +1,4 @@
-//! Identity of the node that owns the data, and how far it has come in its cluster.
+//! Record of the node that owns the data: its identity, and its progress in joining the cluster.
 
 use std::io;
 use std::path::Path;
@@ -12,8 +12,8 @@ use crate::error::{Doing, Error};
 use crate::failpoint;
 use crate::fatal::Fatal;
 
-/// Version of the data directory's layout, the only one that this program reads. Raised with each
-/// change that an older program could not read.
+/// Version of the data directory's layout. This program reads only this version. It is raised with
+/// each change that an older program could not read.
 pub const FORMAT: u32 = 2;
 
 pub(crate) const NODE: &str = "node";
@@ -27,7 +27,8 @@ pub struct Identity {
     pub node_id: u64,
 }
 
-/// Founding of the cluster: its uuid, zxid base and group.
+/// Values fixed when the cluster was founded: its uuid, its zxid base (added to a log index to form
+/// a zxid), and the number of its node group, which is always 0.
 type FoundingRecord = ([u8; 16], u64, u32);
 
 /// Content of the record `node`.
@@ -37,24 +38,26 @@ struct NodeRecord {
     cluster_id: String,
     node_id: u64,
     founding: Option<FoundingRecord>,
-    /// Random number of this directory. The log carries it as well, so a log of an earlier
-    /// directory of this node is recognized.
+    /// Random number drawn when the directory was created. The log has it too, so that a log from
+    /// an earlier directory of this node is recognized.
     incarnation: u64,
     log_begun: bool,
     joined: bool,
     rejoining: bool,
-    /// Bytes of the log that are sure to be on disk. A shorter log is damaged.
+    /// Number of the log's bytes that were known to be on disk when this record was written. A
+    /// shorter log is damaged.
     log_bytes: u64,
 }
 
-/// Identity of the node that owns a data directory, and how far it has come. Clones share it.
+/// Identity of the node that owns a data directory, and its progress in joining the cluster. Clones
+/// share it.
 #[derive(Clone, Debug)]
 pub struct NodeMeta {
     place: Arc<dyn Place>,
-    /// The record as it is on disk. Its lock is held only briefly, because threads of the async
-    /// runtime take it.
+    /// Content of the record on disk. The mutex is never held during IO, because threads of the
+    /// async runtime lock it.
     record: Arc<Mutex<NodeRecord>>,
-    /// Lock that is held while a change is written, so that changes do not overlap.
+    /// Locked while a change is written, so that changes do not overlap.
     change: Arc<Mutex<()>>,
     identity: Identity,
     fatal: Fatal,
@@ -62,7 +65,7 @@ pub struct NodeMeta {
 }
 
 impl NodeMeta {
-    /// Writes the identity into a new, empty place. Durable on return.
+    /// Writes the first record `node` of a new data directory. Durable on return.
     pub(crate) fn create(place: &dyn Place, identity: &Identity, incarnation: u64) -> io::Result<()> {
         let Identity { cluster_id, node_id } = identity.clone();
         failpoint::pass("meta.create")?;
@@ -81,13 +84,13 @@ impl NodeMeta {
         failpoint::pass("meta.created")
     }
 
-    /// Checks for an identity in a place, readable or not.
+    /// Tells whether `place` has the record `node`, readable or not.
     pub(crate) fn is_there(place: &dyn Place) -> io::Result<bool> {
         Ok(place.read(NODE)?.is_some())
     }
 
-    /// Reads the identity in `place`, which lies in the data directory `dir`, and compares it with
-    /// `identity`.
+    /// Reads the record `node` in `place` and refuses an identity other than `identity`. `dir` is
+    /// the data directory, for errors.
     pub(crate) fn open(
         place: &Arc<dyn Place>,
         dir: &Path,
@@ -101,7 +104,8 @@ impl NodeMeta {
         Ok(NodeMeta { place: Arc::clone(place), record, change, identity, fatal: fatal.clone(), pristine: false })
     }
 
-    /// Identity of the node that owns a directory; `None` when the directory has no identity.
+    /// Reads the identity of the node that owns the data directory `dir`; `None` when the directory
+    /// has none.
     pub(crate) fn identity_in(dir: &Path) -> Result<Option<Identity>, Error> {
         let record = read(&Files(dir.into()), dir)?;
         Ok(record.map(|record| Identity { cluster_id: record.cluster_id, node_id: record.node_id }))
@@ -112,13 +116,13 @@ impl NodeMeta {
         &self.identity
     }
 
-    /// Uuid, zxid base and group of the cluster; `None` before the first [`NodeMeta::set_founding`]
-    /// of this or an earlier run.
+    /// Uuid, zxid base and node group of the cluster; `None` before the first
+    /// [`NodeMeta::set_founding`] of this or an earlier run.
     pub fn founding(&self) -> Option<([u8; 16], u64, u32)> {
         self.record().founding
     }
 
-    /// Remembers the cluster's founding for good. Durable on return. Blocking.
+    /// Stores the values fixed when the cluster was founded. Durable on return. Blocking.
     ///
     /// # Errors
     /// Any disk error, of this call or an earlier one; the node must stop.
@@ -129,9 +133,8 @@ impl NodeMeta {
         self.change("noting the cluster's uuid", "meta.founding", |record| record.founding = Some(founding))
     }
 
-    /// Tells whether this directory was blank when it was opened: without a vote, entry or
-    /// snapshot, and not joined. Its node is either new, or had its disk wiped and may have voted
-    /// before.
+    /// Tells whether this directory had no vote, entry or snapshot when it was opened, and its node
+    /// had not joined. Such a node is new, or its disk was wiped and it may have voted before.
     pub fn pristine(&self) -> bool {
         self.pristine
     }
@@ -141,15 +144,14 @@ impl NodeMeta {
         self.record().joined
     }
 
-    /// Tells whether this node has lost its state and begun a new log with its old vote. It knows
-    /// that there is a cluster, and does not vote before it has the whole state again.
+    /// Tells whether this node has lost its state and begun a new log with its old vote. Such a
+    /// node founds no new cluster, and does not vote until it has the whole state again.
     pub fn rejoining(&self) -> bool {
         self.record().rejoining
     }
 
-    /// Remembers for good that this node holds all that it needs to vote: it helped to found the
-    /// cluster, or has caught up with a leader since its directory was new. Durable on return.
-    /// Blocking.
+    /// Stores that this node may vote: it helped to found the cluster, or has caught up with a
+    /// leader since its directory was created. Durable on return. Blocking.
     ///
     /// # Errors
     /// Any disk error, of this call or an earlier one; the node must stop.
@@ -163,8 +165,8 @@ impl NodeMeta {
         })
     }
 
-    /// Remembers that the log is given up, and with it the right to vote. Durable on return.
-    /// Blocking.
+    /// Stores that the log is given up, and that the node must not vote until it has joined again.
+    /// Durable on return. Blocking.
     pub(crate) fn set_rejoining(&self) -> io::Result<()> {
         self.change("giving up the log", "meta.rejoining", |record| {
             record.joined = false;
@@ -173,8 +175,8 @@ impl NodeMeta {
         })
     }
 
-    /// Tells whether this directory's log was begun. From then on, a log without this node's name
-    /// means that the log was lost.
+    /// Tells whether this directory's log was begun with an owner record. If so, a log without an
+    /// owner record means that the log was lost.
     pub(crate) fn log_begun(&self) -> bool {
         self.record().log_begun
     }
@@ -183,12 +185,12 @@ impl NodeMeta {
         self.change("beginning the Raft log", "meta.log-begun", |record| record.log_begun = true)
     }
 
-    /// Bytes that the log must have at least.
+    /// Smallest length in bytes that the log must have; a shorter log is damaged.
     pub(crate) fn log_bytes(&self) -> u64 {
         self.record().log_bytes
     }
 
-    /// Remembers that `bytes` bytes of the log are on disk. Durable on return. Blocking.
+    /// Stores that `bytes` bytes of the log are on disk. Durable on return. Blocking.
     pub(crate) fn set_log_bytes(&self, bytes: u64) -> io::Result<()> {
         if bytes <= self.log_bytes() {
             return Ok(());
@@ -198,8 +200,8 @@ impl NodeMeta {
         })
     }
 
-    /// Random number drawn when the directory was made. A node that comes back with another one has
-    /// lost its data.
+    /// Random number drawn when the directory was created. A node that returns with another number
+    /// has lost its data.
     pub fn incarnation(&self) -> u64 {
         self.record().incarnation
     }
@@ -224,7 +226,8 @@ impl NodeMeta {
     }
 }
 
-/// Reads the record in `place`, which lies in the data directory `dir`.
+/// Reads and checks the record `node` in `place`; `None` when there is none. `dir` is the data
+/// directory, for errors.
 fn read(place: &dyn Place, dir: &Path) -> Result<Option<NodeRecord>, Error> {
     let record = place.read(NODE).doing(|| "reading the node's identity".to_string())?;
     let Some(record) = record else { return Ok(None) };
@@ -241,7 +244,7 @@ fn read(place: &dyn Place, dir: &Path) -> Result<Option<NodeRecord>, Error> {
 
 fn check(record: &NodeRecord, dir: &Path, wanted: &Identity) -> Result<(), Error> {
     let dir = dir.to_path_buf();
-    // The cluster first: a node id of another cluster has no meaning here.
+    // The cluster is compared first, as a node id of another cluster has no meaning here.
     if record.cluster_id != wanted.cluster_id {
         Err(Error::OtherCluster { dir, found: record.cluster_id.clone(), wanted: wanted.cluster_id.clone() })
     } else if record.node_id != wanted.node_id {

@@ -1,9 +1,9 @@
-//! Removal of pages from the page cache that the disk may not have.
+//! Removal of pages from the kernel's page cache that may not be on disk.
 //!
 //! After a failed write-back Linux marks the page as clean: one fsync reports the error, and the
-//! page stays in the page cache. A restarted node would read that page, take it for durable and
-//! build on it, and a later power cut would lose it. The same is true of files and names that a
-//! killed process has not synced.
+//! page stays in the page cache. A restarted node would read that page and treat it as durable, and
+//! a later power cut would lose it. The same risk exists for files and names that a killed process
+//! has not synced.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,9 +11,9 @@ use std::path::Path;
 
 use rustix::fs::{Advice, fadvise};
 
-/// Makes a file, or all files in a directory, durable and drops them from the page cache, so that
-/// the next read returns what the disk has. Names that end in `.new` or `.copy` are unfinished, are
-/// never read, and are left out. A missing `path` is no error.
+/// Syncs a file, or all files in a directory, and drops them from the page cache, so that the next
+/// read returns the bytes on disk. Names with the suffix `.new` or `.copy` are left out, as
+/// unfinished files are never read. A missing `path` is no error.
 pub(crate) fn drop_unwritten(path: &Path) -> io::Result<()> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -28,7 +28,7 @@ pub(crate) fn drop_unwritten(path: &Path) -> io::Result<()> {
         }
         return file.sync_all();
     }
-    // The sync comes first, as dirty pages are not dropped.
+    // The sync comes first, as `DontNeed` does not drop dirty pages.
     file.sync_all()?;
     Ok(fadvise(&file, 0, None, Advice::DontNeed)?)
 }

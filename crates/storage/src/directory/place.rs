@@ -1,5 +1,5 @@
-//! Places of a node's small records: files of its data directory or, in simulations, keys of a disk
-//! in memory.
+//! Storage of a node's small records: files of its data directory or, in simulations, keys of a
+//! disk in memory.
 
 use std::fmt::Debug;
 use std::fs::{self, File};
@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use crate::directory::descriptors::patiently;
 use crate::failpoint;
 
-/// Records that are read and replaced as a whole.
+/// Named small records, each read and replaced as a whole.
 pub(crate) trait Place: Debug + Send + Sync {
-    /// Reads the record `name`, if there is one.
+    /// Reads the record `name`; `None` when it does not exist.
     fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
 
     /// Replaces the record `name` by `bytes`. Durable on return; a crash leaves either the old
@@ -44,7 +44,7 @@ impl Place for Files {
     }
 }
 
-/// Makes the names in `dir` durable.
+/// Makes the entries of the directory `dir` durable, such as renamed files.
 pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
     patiently(|| File::open(dir))?.sync_all()
 }

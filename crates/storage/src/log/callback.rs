@@ -10,40 +10,39 @@ use crate::fatal::Fatal;
 /// Callback that raft-log's flush thread runs once records are on disk.
 pub(crate) struct WalCallback {
     pub(crate) fatal: Fatal,
-    /// Reach of the log, and the number of its bytes that are durable after this flush; `None` for
-    /// a flush without a sync.
+    /// Positions of the log, and the number of its bytes that are durable after this flush; `None`
+    /// for a flush without a sync.
     pub(crate) reach: Option<(Arc<Reach>, u64)>,
     pub(crate) done: Done,
 }
 
-/// Positions up to which the log is written, asked to be flushed, and durable. All are bytes since
-/// the log was begun.
+/// Positions in the log, each a number of bytes since the log was begun, purged bytes included.
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
     /// Bytes written so far, on disk or not.
     pub(crate) end: AtomicU64,
-    /// Bytes on disk once all flushes that were asked for have ended.
+    /// Bytes on disk after the end of all requested flushes.
     pub(crate) asked: AtomicU64,
-    /// Bytes that are sure to be on disk.
+    /// Bytes that are known to be on disk.
     pub(crate) durable: AtomicU64,
-    /// Bytes that a record in the log states to be on disk.
+    /// Bytes on disk according to the last owner record in the log.
     pub(crate) marked: AtomicU64,
 }
 
 /// Receiver of a flush's result.
 pub(crate) enum Done {
-    /// openraft, for the appends that came together.
+    /// openraft, which waits for the appends of one flush.
     Gathered(Box<dyn Appends>),
-    /// A call of this crate.
+    /// An async call of [`crate::LogStore`].
     Waiter(tokio::sync::oneshot::Sender<io::Result<()>>),
     /// The thread that opens the log.
     Opener(std::sync::mpsc::SyncSender<io::Result<()>>),
 }
 
-/// Appends that one flush brings to the disk. If dropped before `done`, they get the error that the
+/// Appends that one flush makes durable. A drop before [`Appends::done`] reports to them that the
 /// flush thread is gone.
 pub(crate) trait Appends: Send {
-    /// Passes the result of the flush on. Called by the flush thread.
+    /// Reports the result of the flush to the appends. Called by the flush thread.
     fn done(self: Box<Self>, result: &io::Result<()>);
 }
 
@@ -56,7 +55,8 @@ impl raft_log::Callback for WalCallback {
         }
         match self.done {
             Done::Gathered(appends) => appends.done(&result),
-            // A waiter that is gone needs no answer. The error is kept in `fatal` anyway.
+            // A failed send is ignored: the caller has stopped waiting, and `fatal` keeps any
+            // error.
             Done::Waiter(waiter) => drop(waiter.send(result)),
             Done::Opener(opener) => opener.send(result),
         }

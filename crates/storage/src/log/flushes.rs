@@ -1,17 +1,18 @@
-//! Appends that wait for the disk. One flush runs at a time; appends during a flush go with the
-//! next one.
+//! Groups appends to the log into flushes. One flush runs at a time; appends that arrive during a
+//! flush wait for the next one.
 //!
-//! raft-log's flush thread could group appends itself, but only by waiting for more of them with a
+//! raft-log's flush thread could group appends itself, but it waits for more appends with a
 //! timeout, which costs a lone write two task switches and a timer. Here a flush begins at once,
 //! and a slow disk makes the groups larger.
 //!
-//! The flush thread sends the next flush itself, from the callback of the previous one, and takes
-//! the log's guard for that. Therefore no holder of that guard may wait for the flush thread. Its
-//! queue has room for 1,024 requests, and a send to the full queue waits. At most one flush of this
-//! file is in the queue at any time, synced or not, besides a few calls of [`crate::LogStore`].
+//! The flush thread requests the next flush itself, from the callback of the previous flush, and
+//! locks the log for that. Therefore no thread that holds the log's lock may wait for the flush
+//! thread. The thread's queue has room for 1,024 requests, and a send to a full queue blocks. At
+//! any time the queue has at most one flush of this file, besides a few calls of
+//! [`crate::LogStore`].
 //!
-//! A leader can commit entries with the disks of other nodes, so appends do not slow down by
-//! themselves when this disk is slow. [`Flushes::room`] bounds the bytes that wait for it.
+//! A leader can commit entries with the disks of other nodes, so a slow disk of its own does not
+//! slow its appends down. [`Flushes::room`] bounds the bytes that wait for this disk.
 
 use std::fmt;
 use std::fs;
@@ -37,8 +38,8 @@ use crate::raft::types::TypeConfig;
 
 type Log = RwLock<RaftLog<WalTypes>>;
 
-/// The log, open as long as a handle on it exists. The last handle closes the log. The flush thread
-/// holds no handle, as closing waits for that thread.
+/// Handle of the open log. The drop of the last handle closes the log. The flush thread holds no
+/// handle, as closing waits for that thread.
 #[derive(Clone)]
 pub(crate) struct SharedLog {
     /// `None` only during the drop.
@@ -71,53 +72,55 @@ impl fmt::Debug for SharedLog {
 impl Drop for SharedLog {
     fn drop(&mut self) {
         let last = {
-            // Callers take a strong reference for a moment only under this guard, so the count is
-            // now that of the handles.
+            // Temporary strong references exist only while this mutex is held, so the count is now
+            // the number of handles.
             let _gate = self.flushes.gate();
             self.log.take().and_then(Arc::into_inner)
         };
-        // Outside the guard: closing waits for the flush thread, which may wait for the guard.
+        // Closed after the mutex is released: closing waits for the flush thread, which may wait
+        // for the mutex.
         if let Some(log) = last {
             self.flushes.close(log.into_inner());
         }
     }
 }
 
-/// Unflushed bytes of the log at which appends wait. Raft handles nothing else during that wait, so
-/// another node is elected if this one leads.
+/// Number of unflushed bytes from which appends wait. Raft on this node does nothing else
+/// meanwhile, so a leader that waits for long is replaced by an election.
 const UNFLUSHED_BYTES_MAX: u64 = 64 << 20;
 
 pub(crate) type OnClose = Box<dyn FnOnce(u64) + Send>;
 
-/// Appends that wait for the disk, grouped by the flush that makes them durable.
+/// State of the log's flushes: the appends that wait, and the positions reached.
 pub(crate) struct Flushes {
     pub(crate) reach: Arc<Reach>,
     /// Callback that gets the number of bytes on disk when the log is closed.
     pub(crate) on_close: Mutex<Option<OnClose>>,
     /// The log. A strong reference is taken and released only while this mutex is held.
     log: Mutex<Weak<Log>>,
-    /// The last entry known to be committed. [`Flushes::write_out`] records it, rather than each
-    /// append.
+    /// The last entry known to be committed. It is written to the log by [`Flushes::write_out`],
+    /// and not with each append.
     committed: Mutex<Option<WalLogId>>,
-    /// Sender whose drop tells the receivers of [`Flushes::closing`] that the log is closed.
+    /// Sender for the receivers of [`Flushes::closing`]. Its drop signals that the log is closed.
     open: Mutex<Option<watch::Sender<()>>>,
     fatal: Fatal,
-    /// Set when the log's file is full and no descriptor was free for the next file.
+    /// Set when the log's current file is full and the next one could not be opened for lack of a
+    /// file descriptor.
     owes_file: AtomicBool,
     gathered: Mutex<Gathered>,
-    /// Bytes of entries that are waiting or in the flush under way. Atomic, as a failed send of a
-    /// flush subtracts its bytes while the guard of `gathered` is held.
+    /// Bytes of entries that wait for a flush or are being flushed. Atomic, because a flush that
+    /// cannot be sent subtracts its bytes while the mutex of `gathered` is locked.
     unflushed: AtomicU64,
     /// Notified after every flush.
     flushed: Notify,
-    /// Counts of appends, and of the writes that [`crate::LogStore`] waits for itself.
+    /// Counts of appends, and of the other writes of [`crate::LogStore`] that wait for the disk.
     pub(crate) writes: LogWrites,
 }
 
 #[derive(Default)]
 struct Gathered {
     under_way: bool,
-    /// True if a flush is needed for records for which no caller waits.
+    /// True if records without a waiting caller need a flush after the current one.
     owed: bool,
     waiting: Vec<IOFlushed<TypeConfig>>,
     /// Bytes of the entries in `waiting`.
@@ -141,8 +144,8 @@ impl Flushes {
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is room for an append, which may then have any size. Returns at once after
-    /// a fatal error.
+    /// Waits until fewer than [`UNFLUSHED_BYTES_MAX`] bytes are unflushed; the next append may have
+    /// any size. Returns at once after a fatal error.
     pub(crate) async fn room(&self) {
         loop {
             let flushed = self.flushed.notified();
@@ -153,8 +156,8 @@ impl Flushes {
         }
     }
 
-    /// Registers an append, whose entries are the last `bytes` bytes of the log. `flushed` is
-    /// completed when they are on disk.
+    /// Registers an append of `bytes` bytes that was just written to `log`. Completes `flushed`
+    /// when its entries are on disk.
     pub(crate) fn add(
         self: &Arc<Self>,
         log: &mut RaftLog<WalTypes>,
@@ -169,8 +172,8 @@ impl Flushes {
         if gathered.under_way { Ok(()) } else { self.flush(log, &mut gathered) }
     }
 
-    /// Sends the unwritten records to the flush thread. The flush is synced if a caller waits for
-    /// it.
+    /// Sends the unwritten records to the flush thread. The flush includes an fsync if a caller
+    /// waits for it.
     fn flush(self: &Arc<Self>, log: &mut RaftLog<WalTypes>, gathered: &mut Gathered) -> io::Result<()> {
         gathered.under_way = true;
         gathered.owed = false;
@@ -180,7 +183,7 @@ impl Flushes {
         log.flush(sync, Some(self.callback(sync, Done::Gathered(Box::new(together)))))
     }
 
-    /// Returns the callback for a flush of everything that was written so far.
+    /// Returns the callback for a flush of all records that were written so far.
     pub(crate) fn callback(&self, sync: bool, done: Done) -> WalCallback {
         let reach = sync.then(|| {
             let upto = self.reach.end.load(Ordering::Acquire);
@@ -190,8 +193,8 @@ impl Flushes {
         WalCallback { fatal: self.fatal.clone(), reach, done }
     }
 
-    /// Writes a record of the number of bytes on disk into a log that was begun and lacks such a
-    /// record. Does not wait for the disk.
+    /// Writes an owner record with the present number of bytes on disk, unless the log has one.
+    /// Does not wait for the disk.
     pub(crate) fn mark(&self, log: &mut RaftLog<WalTypes>) -> io::Result<()> {
         let durable = self.reach.durable.load(Ordering::Acquire);
         if durable <= self.reach.marked.load(Ordering::Acquire) {
@@ -205,30 +208,30 @@ impl Flushes {
         Ok(())
     }
 
-    /// The last entry known to be committed since the log was opened.
+    /// The last entry committed since the log was opened; `None` before the first.
     pub(crate) fn committed(&self) -> MutexGuard<'_, Option<WalLogId>> {
         self.committed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes a record of the last committed entry, unless the log has it already.
+    /// Writes a record of the last committed entry, unless the log has that record already.
     fn commit(&self, log: &mut RaftLog<WalTypes>) -> io::Result<()> {
         let Some(committed) = *self.committed() else { return Ok(()) };
         let state = log.log_state();
-        // raft-log refuses a position that goes back, and one that the log does not hold. In both
-        // cases there is nothing to record.
+        // raft-log refuses a position before the recorded one or beyond the log's end, so neither
+        // is recorded.
         if Some(&committed) <= state.committed() || Some(&committed) > state.last() {
             return Ok(());
         }
         self.record(log, |log| log.commit(committed).map(Some))
     }
 
-    /// Tells whether more bytes are on disk, or will be after the flushes under way, than the last
-    /// record in the log states.
+    /// Tells whether the last owner record in the log states fewer bytes than are on disk after the
+    /// flushes under way.
     fn owes_mark(&self) -> bool {
         self.reach.asked.load(Ordering::Acquire) > self.reach.marked.load(Ordering::Acquire)
     }
 
-    /// Waits until there is a descriptor for the next file of the log, if that file is owed.
+    /// Waits for a file descriptor if the log's next file could not be opened for lack of one.
     ///
     /// # Errors
     /// EMFILE when no descriptor is free for a long time.
@@ -236,16 +239,16 @@ impl Flushes {
         if !self.owes_file.load(Ordering::Acquire) {
             return Ok(());
         }
-        // Counted as a write: a node whose log waits for long is not ready.
+        // Counted as a write, so that a long wait makes the node report that it is not ready.
         self.writes.begin();
         let room = lend().await.map(drop);
         self.writes.end(1);
         room
     }
 
-    /// Writes records and notes the end of the last one, if there is one. When no descriptor is
-    /// free for the next file, the record that fills the current file is still written. The records
-    /// behind it are not, and the file is owed.
+    /// Runs `write` and stores the end of its last record in `reach`. When no file descriptor is
+    /// free for the log's next file, the record that fills the current file is still written. The
+    /// later records are not written, and `owes_file` is set.
     pub(crate) fn record(
         &self,
         log: &mut RaftLog<WalTypes>,
@@ -262,22 +265,22 @@ impl Flushes {
                 self.owes_file.store(true, Ordering::Release);
                 let end = log.stat().open_chunk.global_end;
                 self.reach.end.store(end, Ordering::Release);
-                // raft-log created the file, and found no descriptor to sync its name with.
+                // raft-log created the file, but had no descriptor to fsync its directory.
                 remove_empty(Path::new(&log.config().wal.chunk_path(ChunkId(end))))
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Returns a channel that ends when the log is closed.
+    /// Returns a channel that closes when the log is closed.
     pub(crate) fn closing(&self) -> watch::Receiver<()> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.as_ref().map_or_else(|| watch::channel(()).1, watch::Sender::subscribe)
     }
 
-    /// Makes everything durable, records that in the log, calls `on_close`, and closes the log.
+    /// Flushes all records, writes a last owner record, closes the log and calls `on_close`.
     fn close(&self, log: Result<RaftLog<WalTypes>, PoisonError<RaftLog<WalTypes>>>) {
-        // The first local variable, so that it drops last.
+        // Declared first, so that the sender drops last.
         let _open = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Ok(mut log) = log else { return };
         if self.fatal.reason().is_some() {
@@ -296,8 +299,8 @@ impl Flushes {
         }
     }
 
-    /// Sends the next flush after one has ended, if there is something to flush. Called by the
-    /// flush thread.
+    /// Requests the next flush after the previous one has ended, if records wait for it. Called by
+    /// the flush thread.
     fn go_on(self: &Arc<Self>) {
         let mut gathered = self.gathered();
         if gathered.waiting.is_empty() && !gathered.owed {
@@ -307,14 +310,14 @@ impl Flushes {
         drop(gathered);
         self.hold(|log| {
             let sent = self.flush(log, &mut self.gathered());
-            // The error stops the node even if no caller waits.
+            // The result is dropped, as `fatal` keeps an error and stops the node.
             drop(self.fatal.note("flushing the Raft log", sent));
         });
     }
 
-    /// Sends unwritten records to the disk, with the committed position and the number of bytes on
-    /// disk, and waits for nothing. During a flush the records go with the next one. Returns true
-    /// if a later call will have more to record.
+    /// Records the committed position and the number of bytes on disk, and requests a flush of all
+    /// unwritten records without waiting for it. During a flush, the records wait for the next one.
+    /// Returns true if a later call will have more to record.
     pub(crate) fn write_out(self: &Arc<Self>) -> bool {
         if self.owes_file.load(Ordering::Acquire) && try_lend().is_none() {
             return true;
@@ -327,7 +330,7 @@ impl Flushes {
         more
     }
 
-    /// Sends unwritten records to the disk, for a caller that holds the log's guard.
+    /// Requests a flush of unwritten records, for a caller that has locked the log.
     pub(crate) fn write(self: &Arc<Self>, log: &mut RaftLog<WalTypes>) -> io::Result<()> {
         let mut gathered = self.gathered();
         if gathered.under_way {
@@ -337,7 +340,7 @@ impl Flushes {
         self.flush(log, &mut gathered)
     }
 
-    /// Runs `work` on the log, unless the log is closed or has failed.
+    /// Locks the log and runs `work` on it, unless the log is closed or has failed.
     fn hold(&self, work: impl FnOnce(&mut RaftLog<WalTypes>)) {
         let gate = self.gate();
         let Some(log) = gate.upgrade() else { return };
@@ -351,7 +354,7 @@ impl Flushes {
     }
 }
 
-/// Removes the file at `path` if it is there and empty.
+/// Removes the empty file at `path`. A missing file is no error; a file with content is one.
 fn remove_empty(path: &Path) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(file) if file.len() == 0 => fs::remove_file(path),
@@ -372,7 +375,7 @@ struct Together {
 impl Appends for Together {
     fn done(mut self: Box<Self>, result: &io::Result<()>) {
         self.tell(result);
-        // After an error the flush thread and the node end: nothing is retried.
+        // After an error, the flush thread and the node end without a retry.
         if result.is_ok() {
             self.flushes.go_on();
         }
@@ -408,7 +411,8 @@ impl Drop for Together {
 mod tests {
     use super::*;
 
-    /// The flush thread ends silently when it cannot remove a chunk, for example.
+    /// raft-log's flush thread can end without calling its callbacks, for example when it cannot
+    /// remove a chunk.
     #[test]
     fn a_flush_thread_that_is_gone_stops_the_node() {
         let (fatal, runtime) = (Fatal::new(), tokio::runtime::Builder::new_current_thread().build().unwrap());

@@ -25,21 +25,23 @@ use crate::log::tail;
 use crate::log::wal::{self, WalLogId, WalOwner, WalTypes, WalVote};
 use crate::raft::types::{Entry, LogId, TypeConfig, Vote};
 
-/// Size of a chunk of the log. A purge gives the disk back whole chunks.
+/// Size in bytes of one file (chunk) of the log. A purge deletes whole chunks only.
 const CHUNK_BYTES_MAX: usize = 64 << 20;
-/// Size of the cache of the newest entries, so that a follower that keeps up costs no reads.
-/// raft-log keeps all entries of the chunk that it writes, so the cache can exceed this by one
-/// chunk.
+/// Size in bytes of the cache of the newest entries. Entries for a follower that keeps up come from
+/// it, without reads from disk. raft-log also caches all entries of the chunk that it writes, so
+/// the cache can exceed this size by one chunk.
 const CACHE_BYTES_MAX: usize = 64 << 20;
-/// Time for which the flush thread waits for more appends; see [`crate::log::flushes`].
+/// Time for which raft-log's flush thread waits for more appends. Zero, as [`crate::log::flushes`]
+/// groups the appends.
 const FLUSH_WAIT: Duration = Duration::ZERO;
-/// Bytes in the queue to the flush thread at which raft-log makes an append wait: never, see
-/// [`crate::log::flushes`].
+/// Bytes in the flush thread's queue from which raft-log would make an append wait. Practically
+/// unlimited, as [`crate::log::flushes`] bounds the bytes.
 const FLUSH_QUEUE_BYTES_MAX: usize = usize::MAX / 2;
-/// Delay before a changed committed position and the number of bytes on disk are recorded, instead
-/// of a record with each entry.
+/// Delay before a new committed position and the number of bytes on disk are written to the log.
+/// With the delay, one record serves many entries.
 const WRITE_WAIT: Duration = Duration::from_millis(20);
-/// Bytes of entries in one reply to a follower, unless its first entry alone is larger.
+/// Largest size in bytes of the entries in one append request to a follower; a larger first entry
+/// is sent alone.
 const READ_BYTES_MAX: u64 = 4 << 20;
 
 /// The Raft log of one node. Clones share it.
@@ -54,8 +56,8 @@ pub struct LogStore {
 }
 
 impl LogStore {
-    /// Opens the log in `dir`, or begins one. Cuts off records that a power cut left unflushed; any
-    /// other damage is an error. `incarnation` is the one of the data directory.
+    /// Opens the log in `dir`, or creates an empty one. Cuts off unflushed records that a power cut
+    /// damaged; any other damage is an error. `incarnation` is the number of the data directory.
     ///
     /// # Errors
     /// An IO error: `InvalidData` for damage, `WouldBlock` if another process has the log open.
@@ -74,12 +76,12 @@ impl LogStore {
         Ok(LogStore { log, writes_soon: Arc::default(), fatal })
     }
 
-    /// First disk error of this log or of the rest of the storage.
+    /// First disk error of this node's storage, in the log or elsewhere.
     pub fn fatal(&self) -> &Fatal {
         &self.fatal
     }
 
-    /// Returns a channel that ends when the last clone is gone and the log is closed.
+    /// Returns a channel that closes when the last clone was dropped and the log is closed.
     pub(crate) fn closing(&self) -> watch::Receiver<()> {
         self.log.flushes.closing()
     }
@@ -89,12 +91,12 @@ impl LogStore {
         &self.log.flushes.writes
     }
 
-    /// The current vote.
+    /// The current vote; `None` if the node never voted.
     pub fn vote(&self) -> Option<Vote> {
         self.read().log_state().vote().map(|vote| vote.0.into())
     }
 
-    /// The last entry; the last purged one when the log has no other.
+    /// The last entry; when all were purged, the last purged entry.
     pub fn last(&self) -> Option<LogId> {
         self.read().log_state().last().map(position)
     }
@@ -110,46 +112,47 @@ impl LogStore {
         self.read().log_state().purged().map(position)
     }
 
-    /// Bytes of log on disk.
+    /// Bytes that the log occupies on disk.
     pub fn disk_bytes(&self) -> u64 {
         self.read().on_disk_size()
     }
 
-    /// Owner of this log; `None` when it was never begun.
+    /// Owner record of this log; `None` in a new log.
     pub(crate) fn owner(&self) -> Option<OwnerRecord> {
         self.read().log_state().user_data.clone().map(|owner| owner.0)
     }
 
-    /// Length of the log in bytes since it was begun, purged bytes included.
+    /// Number of bytes ever written to this log, purged bytes included.
     pub(crate) fn end(&self) -> u64 {
         self.read().stat().open_chunk.global_end
     }
 
-    /// Writes the owner into the log. On return the owner and all records found at the start are
-    /// durable. Blocking.
+    /// Writes the owner record into the log. On return, this record and all records found by the
+    /// open are durable. Blocking.
     pub(crate) fn begin(&self, owner: OwnerRecord) -> io::Result<()> {
         self.durably_at_start(|log| log.save_user_data(Some(WalOwner(owner))))?;
         let mut log = self.write()?;
-        // Records read at the start are on disk from here on. With this mark, damage to them is
-        // told from a torn end.
+        // All records found by the open are on disk now. The owner record that states this tells
+        // later damage to them from an unflushed end.
         self.log.flushes.mark(&mut log)?;
         log.flush(false, None)
     }
 
-    /// Writes a vote into a log that was begun just now. Durable on return. Blocking.
+    /// Writes a vote into a new log, before Raft uses it. Durable on return. Blocking.
     pub(crate) fn begin_vote(&self, vote: &Vote) -> io::Result<()> {
         let vote = WalVote(vote.into());
         self.durably_at_start(|log| log.save_vote(vote))
     }
 
-    /// Starts a log that was begun just now behind `last`, the last entry of a snapshot. Durable on
-    /// return. Blocking.
+    /// Marks all entries up to `last`, the last entry of a snapshot, as purged in a new log.
+    /// Durable on return. Blocking.
     pub(crate) fn begin_behind(&self, last: LogId) -> io::Result<()> {
         let last = WalLogId((&last).into());
         self.durably_at_start(|log| log.purge(last))
     }
 
-    /// Reach of the log. The handle does not keep the log open.
+    /// Positions up to which the log is written and durable. The returned value does not keep the
+    /// log open.
     pub(crate) fn reach(&self) -> Arc<Reach> {
         Arc::clone(&self.log.flushes.reach)
     }
@@ -160,10 +163,10 @@ impl LogStore {
         *self.log.flushes.on_close.lock().unwrap_or_else(PoisonError::into_inner) = Some(on_close);
     }
 
-    /// Cuts entries of an older term if a snapshot with the last entry `contained` shows that
-    /// another term was committed there. A kill between the arrival of a snapshot and Raft's own
-    /// cut leaves such entries behind. Durable on return; returns true if there were some.
-    /// Blocking.
+    /// Cuts uncommitted entries that conflict with the snapshot: if the log's entry at the index of
+    /// `contained`, the snapshot's last entry, has an older term, it and all later entries are
+    /// removed. Such entries remain when the process was killed after a snapshot arrived and before
+    /// Raft cut the log. Durable on return; returns true if entries were cut. Blocking.
     pub(crate) fn cut_refuted(&self, contained: LogId) -> io::Result<bool> {
         let index = contained.index;
         let found = self.entries(index, index.saturating_add(1), u64::MAX)?.pop();
@@ -174,7 +177,7 @@ impl LogStore {
         Ok(true)
     }
 
-    /// Runs `write` and waits until it is on disk. Blocking.
+    /// Runs `write` and blocks until its record is on disk.
     fn durably_at_start(&self, write: impl FnOnce(&mut RaftLog<WalTypes>) -> io::Result<Segment>) -> io::Result<()> {
         let (opener, flushed) = std::sync::mpsc::sync_channel(1);
         {
@@ -185,7 +188,7 @@ impl LogStore {
         flushed.recv().map_err(|_| io::Error::other("the flush thread is gone"))?
     }
 
-    /// Checks that neither a vote nor an entry was ever written.
+    /// Tells whether neither a vote nor an entry was ever written.
     pub(crate) fn is_blank(&self) -> bool {
         let log = self.read();
         let state = log.log_state();
@@ -202,7 +205,7 @@ impl LogStore {
     }
 
     /// Starts a task that records the committed position and the number of bytes on disk after
-    /// [`WRITE_WAIT`]. An append in the meantime can save that write.
+    /// [`WRITE_WAIT`], unless such a task already waits.
     fn write_soon(&self) {
         if self.writes_soon.swap(true, Ordering::AcqRel) {
             return;
@@ -212,8 +215,8 @@ impl LogStore {
             loop {
                 tokio::time::sleep(WRITE_WAIT).await;
                 waits.store(false, Ordering::Release);
-                // A flush that is still under way is recorded the next time, by this task or
-                // another one.
+                // Bytes of a flush that is still under way are recorded in the next round, by this
+                // task or a new one.
                 if !flushes.write_out() || waits.swap(true, Ordering::AcqRel) {
                     return;
                 }
@@ -221,7 +224,7 @@ impl LogStore {
         });
     }
 
-    /// Runs `write` and waits until it is on disk.
+    /// Runs `write` and waits until its records are on disk.
     async fn durably<F>(&self, doing: &'static str, write: F) -> io::Result<()>
     where
         F: FnOnce(&mut RaftLog<WalTypes>) -> io::Result<Option<Segment>>,
@@ -232,7 +235,8 @@ impl LogStore {
         Ok(())
     }
 
-    /// Runs `write` and waits for the flush behind it.
+    /// Runs `write`, requests a flush, and waits for its end. With `sync`, the flush includes an
+    /// fsync.
     async fn flushed<F>(&self, doing: &'static str, sync: bool, write: F) -> io::Result<()>
     where
         F: FnOnce(&mut RaftLog<WalTypes>) -> io::Result<Option<Segment>>,
@@ -255,9 +259,9 @@ fn position(id: &WalLogId) -> LogId {
     id.0.into()
 }
 
-/// Returns entries for a follower, or nothing if the first one is not `from`. A purge may have
-/// taken that one after Raft chose to send it. Raft asserts that no entry is missing in between;
-/// with nothing to send it sends a heartbeat, and later a snapshot.
+/// Returns `entries`, or an empty list if the first of them does not have the index `from`: a purge
+/// can remove that entry after Raft decided to send it. openraft asserts that the entries for a
+/// follower have no gap; without entries it sends a heartbeat, and later a snapshot.
 pub fn without_a_gap(from: u64, entries: Vec<Entry>) -> Vec<Entry> {
     let begins = entries.first().is_some_and(|entry| entry.log_id.index == from);
     if begins { entries } else { Vec::new() }
@@ -279,8 +283,8 @@ fn half_open(range: impl RangeBounds<u64>) -> (u64, u64) {
 }
 
 impl LogStore {
-    /// Returns the entries in `[from, to)`: at most `bytes_max` bytes of them, but the first one in
-    /// any case.
+    /// Returns the entries with indexes in `[from, to)`, up to `bytes_max` bytes in total, but at
+    /// least the first entry.
     fn entries(&self, from: u64, to: u64, bytes_max: u64) -> io::Result<Vec<Entry>> {
         let log = self.read();
         let mut entries = Vec::new();
@@ -338,7 +342,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         self.fatal.note("saving the vote", failpoint::pass("vote.saved"))
     }
 
-    // Returns at once: the committed position only spares work at the next start.
+    // Does not wait for the disk: a lost committed position costs only work at the next start.
     async fn save_committed(&mut self, committed: Option<LogId>) -> io::Result<()> {
         self.fatal.check()?;
         let Some(committed) = committed else { return Ok(()) };
@@ -371,7 +375,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             let appended = failpoint::pass("log.append")
                 .and_then(|()| self.log.flushes.record(&mut log, |log| log.append(entries.by_ref()).map(Some)));
             self.fatal.note(doing, appended)?;
-            // Otherwise the next file is owed, and the remaining entries wait for it.
+            // Entries remain if the log's next file could not be opened: they wait for a
+            // descriptor.
             if entries.peek().is_none() {
                 break log;
             }
@@ -387,8 +392,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         let next = last.map_or(0, |id| id.index + 1);
         self.durably("truncating the Raft log", |log| {
             failpoint::pass("log.truncate")?;
-            // Entries that are purged cannot be cut. If no entry stands behind `last`, there is
-            // nothing to cut.
+            // If no entry stands behind `last`, there is nothing to cut. raft-log would refuse to
+            // cut at a purged entry.
             if log.log_state().last().is_none_or(|id| id.0.index < next) {
                 return Ok(None);
             }
@@ -406,8 +411,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             log.purge(upto).map(Some)
         })
         .await?;
-        // The flush thread removes the purged files after that flush, and syncs their directory
-        // before the next one.
+        // raft-log's flush thread removes the purged files after the flush above, and syncs their
+        // directory before the next flush, which is requested here.
         self.flushed(doing, false, |_| Ok(None)).await?;
         drop(loan);
         self.fatal.note(doing, failpoint::pass("log.purged"))

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Numbers of the writes to one log that were begun and that are on disk: appends, votes and cuts.
+/// Counts of the writes to one log (appends, votes, cuts) that were begun and that have ended.
 /// Clones share the counts.
 ///
-/// Writes reach the disk in order, so the oldest that waits is the one with the number `done`. A
-/// node that looks at the counts now and then knows how long that one has waited. The counts read
-/// no clock, as they are on the way of every write.
+/// Writes reach the disk in order, so the oldest waiting write has the number `done`. A task of the
+/// node polls the counts and measures how long this write has waited. The counts themselves read no
+/// clock, to keep every write cheap.
 #[derive(Clone, Debug, Default)]
 pub struct LogWrites(Arc<Counts>);
 
@@ -19,17 +19,17 @@ struct Counts {
 }
 
 impl LogWrites {
-    /// Counts a write that is on its way to the disk.
+    /// Counts a write that now waits for the disk.
     pub fn begin(&self) {
         self.0.begun.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts the `count` oldest writes as on disk, or as failed for good.
+    /// Counts the `count` oldest waiting writes as ended: on disk or failed.
     pub fn end(&self, count: usize) {
         self.0.done.fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    /// Returns the numbers of writes that were begun and that are done.
+    /// Returns the number of writes begun and the number of writes ended since the log was opened.
     pub fn counts(&self) -> (u64, u64) {
         let done = self.0.done.load(Ordering::Relaxed);
         (self.0.begun.load(Ordering::Relaxed).max(done), done)

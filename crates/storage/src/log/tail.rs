@@ -1,13 +1,13 @@
 //! The end of the Raft log after a power cut.
 //!
-//! After a power cut, the bytes behind the last flush may be on disk in part: some pages, with
-//! holes of zeros between them. raft-log itself cuts a record that the end of the file has torn,
-//! and zeros up to the end; anything else it calls damage. This file puts the end in order before
-//! raft-log opens it: it cuts the newest chunk at the first unreadable record.
+//! After a power cut, the bytes written since the last flush may be on disk in part: some pages,
+//! with holes of zeros between them. raft-log itself cuts off an incomplete last record and zeros
+//! at the end, but treats anything else as damage. So before raft-log opens the log, this file cuts
+//! the newest chunk at the first unreadable record.
 //!
-//! A record that was flushed and is damaged must not be cut. Records that state how much of the log
-//! was on disk tell the two cases apart: if one stands behind the bad record and counts it as on
-//! disk, the log is refused.
+//! A flushed record that is damaged must not be cut. Owner records tell the two cases apart, as
+//! they state how many bytes of the log were on disk. If an owner record behind the unreadable
+//! record counts the latter as on disk, the log is refused.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -22,13 +22,15 @@ use crate::log::wal::{WalLogId, WalOwner, WalTypes};
 
 type Record = RaftLogRecord<WalTypes>;
 
-/// First bytes of a record of the log's state: raft-log's tag, and the version of the record.
+/// First bytes of a record of the log's state, which contains the owner record: raft-log's tag, and
+/// the version of the record.
 const STATE: [u8; 5] = [0, 0, 0, 5, 1];
 
-/// Repairs the end of the log in `dir`. `incarnation` is the one in the owner records of this log.
+/// Repairs the end of the log in `dir`. `incarnation` is the number in the owner records of this
+/// log.
 ///
 /// # Errors
-/// `InvalidData` when a record is damaged that was on disk; otherwise any IO error.
+/// `InvalidData` when a record that was flushed is damaged; otherwise any IO error.
 pub(crate) fn mend(dir: &Path, incarnation: u64) -> io::Result<()> {
     let mut chunks = chunks(dir)?;
     remove_stale_front(dir, &mut chunks)?;
@@ -48,7 +50,8 @@ pub(crate) fn mend(dir: &Path, incarnation: u64) -> io::Result<()> {
             file.set_len(whole as u64)?;
             file.sync_all()?;
         }
-        // raft-log removes an empty chunk; then the previous one is the newest.
+        // raft-log removes an empty chunk, so the previous chunk becomes the newest and is checked
+        // too.
         if whole > 0 {
             break;
         }
@@ -69,8 +72,8 @@ fn chunks(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(chunks)
 }
 
-/// Removes chunks that a purge had begun to remove. After a power cut the older one of two can come
-/// back, which leaves a gap.
+/// Removes purged chunks that are back. When a purge has removed two chunks, a power cut can undo
+/// only the removal of the older one, which leaves a gap in the log.
 fn remove_stale_front(dir: &Path, chunks: &mut Vec<(u64, PathBuf)>) -> io::Result<()> {
     let mut after_gap = 0;
     for at in 1..chunks.len() {
@@ -88,7 +91,7 @@ fn remove_stale_front(dir: &Path, chunks: &mut Vec<(u64, PathBuf)>) -> io::Resul
     sync_dir(dir)
 }
 
-/// Tells whether all entries that the log held before these chunks have been purged.
+/// Tells whether all entries in chunks before the given ones were purged.
 fn all_before_is_purged(chunks: &[(u64, PathBuf)]) -> io::Result<bool> {
     let (mut last, mut purged): (Option<Option<WalLogId>>, Option<WalLogId>) = (None, None);
     for (_, path) in chunks {
@@ -104,7 +107,8 @@ fn all_before_is_purged(chunks: &[(u64, PathBuf)]) -> io::Result<bool> {
     Ok(last.is_some_and(|last| purged >= last))
 }
 
-/// Reads records up to the first unreadable one. Returns the offset of that record, or of the end.
+/// Passes each record to `see`, up to the first unreadable one. Returns the offset of that record,
+/// or the length of `bytes` when all are readable.
 fn whole_records(bytes: &[u8], mut see: impl FnMut(Record)) -> usize {
     let mut rest = bytes;
     loop {
@@ -119,15 +123,16 @@ fn whole_records(bytes: &[u8], mut see: impl FnMut(Record)) -> usize {
     }
 }
 
-/// Returns the largest number of bytes on disk that any record in `bytes` states.
+/// Returns the largest number of bytes on disk that an owner record in `bytes` states; `None`
+/// without one.
 fn claimed(bytes: &[u8], incarnation: u64) -> Option<u64> {
     let places = bytes.windows(STATE.len()).enumerate().filter(|(_, window)| *window == STATE);
     let claims = places.filter_map(|(at, _)| match Record::decode(&bytes[at..]) {
         Ok(WALRecord::Checkpoint(state)) => state.user_data,
         _ => None,
     });
-    // The bytes of a command could look like such a record, but clients do not know the
-    // incarnation.
+    // A client's command could contain bytes that look like an owner record, but clients do not
+    // know the incarnation.
     let own = claims.filter(|owner: &WalOwner| owner.0.incarnation == incarnation);
     own.map(|owner| owner.0.durable).max()
 }

@@ -24,8 +24,8 @@ impl raft_log::Types for WalTypes {
     }
 
     fn payload_size(payload: &WalPayload) -> u64 {
-        // 64 bytes for the framing of a record, so that a million empty entries have a size as
-        // well.
+        // The constant 64 stands for the framing of a record, so that entries without a command
+        // count too.
         64 + match &payload.0 {
             PayloadRecord::Normal(Command(bytes)) => bytes.len() as u64,
             PayloadRecord::Blank | PayloadRecord::Membership(_) => 0,
@@ -41,11 +41,11 @@ pub(crate) struct WalLogId(pub(crate) LogIdRecord);
 #[derive(Clone, Debug)]
 pub(crate) struct WalPayload(pub(crate) PayloadRecord);
 
-/// A vote, ordered as Raft orders votes: raft-log refuses to save a vote that goes back.
+/// A vote with Raft's order of votes. raft-log compares votes and refuses to save a smaller one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WalVote(pub(crate) VoteRecord);
 
-/// Owner of the log, and the number of its bytes that are sure to be on disk.
+/// Node that owns the log, and the number of the log's bytes that are known to be on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WalOwner(pub(crate) OwnerRecord);
 
@@ -60,8 +60,8 @@ pub(crate) fn split(record: EntryRecord) -> (WalLogId, WalPayload) {
     (WalLogId(record.log_id), WalPayload(record.payload))
 }
 
-/// Writes a length, its complement, and the parts of a record. The length has 1, 2 or 4 bytes, and
-/// its first two bits encode the width.
+/// Writes a record: its length, the length's bitwise complement, and `parts`. The length has 1, 2
+/// or 4 bytes, which its first two bits encode. Returns the number of bytes written.
 fn write_record(parts: &[&[u8]], mut writer: impl Write) -> io::Result<usize> {
     let bytes = parts.iter().map(|part| part.len()).sum::<usize>();
     let len = u32::try_from(bytes).ok().filter(|len| len >> 30 == 0);
@@ -77,8 +77,8 @@ fn write_record(parts: &[&[u8]], mut writer: impl Write) -> io::Result<usize> {
     Ok(2 * width + bytes)
 }
 
-/// Returns the width of a length in bytes, and the number of its leading bits that encode the
-/// width.
+/// Decodes the first byte of a length: its width in bytes, and the number of leading bits that
+/// encode the width.
 fn width_of(first: u8) -> (usize, u32) {
     match first >> 6 {
         0 | 1 => (1, 1),
@@ -87,12 +87,11 @@ fn width_of(first: u8) -> (usize, u32) {
     }
 }
 
-/// Reads a record of [`write_record`].
+/// Reads a record that [`write_record`] wrote.
 ///
-/// A short input must come back as `UnexpectedEof` and no other kind: raft-log cuts off a torn
-/// tail, which it tells by that kind, and refuses anything else as damage. Conversely, a damaged
-/// length must not look like a short input, or raft-log would silently cut off everything behind
-/// it. The complement reveals such a length.
+/// raft-log cuts off the end of the log at an `UnexpectedEof` and treats any other error as damage.
+/// So a short input must return exactly this error. A damaged length must return another one, or
+/// raft-log would silently cut off all later records. The complement reveals a damaged length.
 fn read_record(mut reader: impl Read) -> io::Result<Vec<u8>> {
     let (mut len, mut complement) = ([0; 4], [0xff; 4]);
     reader.read_exact(&mut len[..1])?;
@@ -105,7 +104,8 @@ fn read_record(mut reader: impl Read) -> io::Result<Vec<u8>> {
     if damaged || len as usize > codec::RECORD_BYTES_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the length of a log record is damaged"));
     }
-    // `take`, not one allocation of `len`: the length in a torn tail can be larger than the input.
+    // Read with `take`, without allocating `len` bytes first: in a torn tail, `len` can exceed the
+    // input.
     let mut record = Vec::new();
     reader.take(u64::from(len)).read_to_end(&mut record)?;
     if record.len() < len as usize {
@@ -118,7 +118,7 @@ fn read_record(mut reader: impl Read) -> io::Result<Vec<u8>> {
 const COMMAND: u8 = 1;
 
 impl codeq::Encode for WalPayload {
-    /// Writes a command as the rest of its record, and any other payload as its bincode.
+    /// Writes a command as one byte and the command's bytes, and any other payload as its bincode.
     fn encode<W: Write>(&self, writer: W) -> io::Result<usize> {
         match &self.0 {
             PayloadRecord::Normal(Command(bytes)) => write_record(&[&[COMMAND], bytes], writer),

@@ -1,4 +1,4 @@
-//! Return of Raft's answer to the caller of a proposal.
+//! Channel for Raft's answer to a proposal.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -7,21 +7,21 @@ use openraft::raft::responder;
 use openraft::{OptionalSend, RaftTypeConfig};
 use tokio::sync::oneshot;
 
-/// Sender of Raft's answer to a proposer, with the resources that the proposal occupies until then.
+/// Sender of Raft's answer to a proposer. It keeps the resources that the proposal occupies until
+/// the answer.
 ///
-/// Raft holds the responder as long as it holds the proposal: in its queue, in the log, and on the
-/// way to the state machine, even if the caller no longer waits. A drop without an answer, when
-/// Raft stops, releases the resources as well.
+/// Raft keeps the responder until the proposal is applied or given up, even if the caller has
+/// stopped waiting. A drop without an answer, when Raft stops, releases the resources as well.
 pub struct Responder<T> {
-    // The first field: a drop takes the fields in order and releases this before the receiver is
-    // woken.
+    // Resources of the proposal. The first field, so that a drop releases them before it wakes the
+    // receiver.
     held: Arc<dyn Any + Send + Sync>,
     answer: oneshot::Sender<T>,
 }
 
 impl<T> Responder<T> {
-    /// Returns a responder that keeps `held` until Raft lets go of the proposal, and the channel of
-    /// its answer. An error of the channel means that Raft has stopped.
+    /// Returns a responder that keeps `held` until it answers or is dropped, and the receiver of
+    /// its answer. An error of the receiver means that Raft has stopped.
     pub fn new(held: Arc<dyn Any + Send + Sync>) -> (Responder<T>, oneshot::Receiver<T>) {
         let (answer, answered) = oneshot::channel();
         (Responder { held, answer }, answered)
@@ -35,7 +35,7 @@ where
 {
     fn on_complete(self, result: T) {
         drop(self.held);
-        // A caller that is gone needs no answer.
+        // A failed send is ignored: the caller has stopped waiting.
         drop(self.answer.send(result));
     }
 }

@@ -17,8 +17,8 @@ thread_local! {
     static SEEDED: RefCell<Option<SmallRng>> = const { RefCell::new(None) };
 }
 
-/// Makes Raft's random numbers on this thread follow from `seed`; `None` returns to the system's
-/// random numbers.
+/// Makes Raft's random numbers on this thread a fixed sequence that depends on `seed`; `None`
+/// returns to the system's random numbers.
 pub fn seed_random(seed: Option<u64>) {
     SEEDED.set(seed.map(SmallRng::seed_from_u64));
 }

@@ -1,4 +1,4 @@
-//! Types that Raft is parameterized with. The bytes of a command are opaque here.
+//! Types that openraft is parameterized with. The bytes of a command are opaque to this crate.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use openraft::{OptionalSend, RaftTypeConfig};
 use crate::raft::responder::Responder;
 
 /// Types with which zlock uses openraft.
-// Written out, as openraft's macro takes no `Responder`.
+// Implemented without openraft's macro, which accepts no own `Responder`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TypeConfig;
 
@@ -47,14 +47,14 @@ pub type Vote = openraft::alias::VoteOf<TypeConfig>;
 pub type Entry = openraft::alias::EntryOf<TypeConfig>;
 /// Content of an entry: nothing, a command or a membership.
 pub type Payload = openraft::alias::PayloadOf<TypeConfig>;
-/// The voters of the ensemble, or two sets of them during a change, and the learners.
+/// Members of the cluster: the voters (two sets of them during a change) and the learners.
 pub type Membership = openraft::Membership<u64, Member>;
 /// A membership and the position of its entry.
 pub type StoredMembership = openraft::alias::StoredMembershipOf<TypeConfig>;
 /// The last entry and the membership that a snapshot contains.
 pub type SnapshotMeta = openraft::alias::SnapshotMetaOf<TypeConfig>;
 
-/// The bytes of one command. Opaque here; a clone shares them.
+/// The bytes of one command, opaque to this crate. A clone shares them.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Command(pub Bytes);
 
@@ -70,8 +70,8 @@ impl fmt::Display for Command {
     }
 }
 
-/// Result of applying an entry. Opaque here: it goes from the state machine back to the proposer
-/// inside one process, and is never stored or sent.
+/// Result of applying an entry, opaque to this crate. The state machine passes it to the proposer
+/// in the same process; it is never stored or sent.
 #[derive(Clone)]
 pub struct Outcome(pub Arc<dyn Any + Send + Sync>);
 
@@ -86,10 +86,10 @@ impl fmt::Debug for Outcome {
 pub struct Member {
     /// `host:port` of the member's peer listener.
     pub peer_addr: String,
-    /// `host:port` of the member's HTTP door.
+    /// `host:port` of the member's HTTP server for clients.
     pub http_addr: String,
-    /// Other properties of the member by name. A program keeps and passes on names that it does not
-    /// know.
+    /// Other properties of the member by name, such as its zone or role. A program keeps names that
+    /// it does not know.
     pub extra: BTreeMap<String, Vec<u8>>,
 }
 

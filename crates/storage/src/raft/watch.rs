@@ -1,9 +1,9 @@
-//! The watch channel of Raft: the last value that was sent, and a wait for the next one.
+//! Watch channel for openraft: receivers read the value sent last and wait for the next one.
 //!
-//! Waiters wake in the order in which their waits began, so a simulation with the same seed
-//! repeats. tokio's watch channel spreads waiters over eight lists by random numbers that cannot be
-//! seeded, and looks at all eight lists for each value; Raft sends some twenty values for each
-//! write.
+//! Waiters wake in the order in which their waits began, so a simulation with the same seed runs
+//! the same way. tokio's watch channel distributes waiters over eight lists with random numbers
+//! that cannot be seeded. It also checks all eight lists for each value, and openraft sends about
+//! twenty values for each write.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -22,13 +22,13 @@ pub struct OrderedSender<T>(Arc<Shared<T>>);
 /// The receiving half of an [`OrderedWatch`].
 pub struct OrderedReceiver<T> {
     shared: Arc<Shared<T>>,
-    /// Version of the value seen last.
+    /// Version of the value that this receiver saw last.
     seen: u64,
 }
 
 struct Shared<T> {
     value: RwLock<T>,
-    /// Number of values sent so far. Changes under the lock of the value.
+    /// Number of values sent so far. Changed only while `value` is locked.
     version: AtomicU64,
     senders: AtomicUsize,
     receivers: AtomicUsize,
@@ -36,8 +36,8 @@ struct Shared<T> {
 }
 
 impl<T> Shared<T> {
-    /// Takes the value's lock even if a thread panicked with it: the value is then still whole, as
-    /// Raft's closures that change it do not panic halfway.
+    /// Locks the value for reading, even after a panic of a thread that held the lock: openraft's
+    /// closures leave the value complete.
     fn read(&self) -> RwLockReadGuard<'_, T> {
         self.value.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -83,9 +83,11 @@ impl<T> Clone for OrderedReceiver<T> {
 }
 
 impl<T> OrderedReceiver<T> {
-    /// Result of a wait, if there is one yet: a new value, or the end of the channel.
+    /// Result of a wait for a new value; `None` if the wait must go on. The error means that all
+    /// senders were dropped.
     fn look(&mut self) -> Option<Result<(), RecvError>> {
-        // Read before the version, as the last sender may have sent a last value before its drop.
+        // Read before the version, so that a value sent just before the last sender's drop is not
+        // missed.
         let is_closed = self.shared.senders.load(Ordering::Acquire) == 0;
         let version = self.shared.version.load(Ordering::Acquire);
         if version != self.seen {
@@ -155,8 +157,8 @@ impl<T: OptionalSend + OptionalSync> WatchReceiver<OrderedWatch, T> for OrderedR
                 break end;
             }
             let mut woken = pin!(self.shared.changed.notified());
-            // Registered from here on, so that a change between the second look and the wait still
-            // wakes it.
+            // Registered before the check below, so that a change between the check and the wait
+            // still wakes this task.
             woken.as_mut().enable();
             let same = self.shared.version.load(Ordering::Acquire) == self.seen;
             if same && self.shared.senders.load(Ordering::Acquire) > 0 {

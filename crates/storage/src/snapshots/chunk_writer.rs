@@ -12,11 +12,11 @@ use crate::snapshots::manifest::{Manifest, Tally};
 use crate::snapshots::snapshot::{Parts, Snapshot};
 use crate::snapshots::snapshot_store::SnapshotStore;
 
-/// Bytes written between two flushes. The flushes bound the memory of sled.
+/// Number of bytes written between two flushes, which bounds the memory that sled takes.
 const FLUSH_EVERY_BYTES: u64 = 8 << 20;
 
-/// Writes chunks into a database that is not current yet. The drop hands the database over for
-/// removal, unless the snapshot has become current.
+/// Writer of chunks into the database of a new snapshot. A drop before [`ChunkWriter::flip`] marks
+/// the database for removal.
 pub(crate) struct ChunkWriter {
     store: SnapshotStore,
     number: u64,
@@ -26,8 +26,8 @@ pub(crate) struct ChunkWriter {
     since_flush: u64,
     failpoint: &'static str,
     flipped: bool,
-    /// Lock of the data directory. It is the last field, because the directory must not be opened
-    /// anew before this writer has ended.
+    /// Lock of the data directory. It is the last field, as the directory must not be opened again
+    /// before the database is closed.
     _lock: Option<Arc<File>>,
 }
 
@@ -65,8 +65,8 @@ impl ChunkWriter {
         Ok(())
     }
 
-    /// Lets `check` read all chunks before they become current. A read error comes from the
-    /// sender's data and not from this disk, so it is not kept in the store's [`Fatal`].
+    /// Lets `check` read the unfinished snapshot, and returns its error. An error here comes from
+    /// the sender's data and not from this disk, so the store's [`Fatal`] does not keep it.
     pub(crate) fn check(
         &mut self,
         manifest: &Manifest,
@@ -88,8 +88,8 @@ impl ChunkWriter {
 
     pub(crate) fn flip(mut self, manifest: Manifest) -> io::Result<Snapshot> {
         let database = self.database.take().ok_or_else(|| io::Error::other("the snapshot is finished"))?;
-        // From here on the store removes the database if it does not become current. After an error
-        // the next open removes it.
+        // From here on the store removes a database that does not become current; after an error,
+        // the next open does.
         self.flipped = true;
         self.store.flip(self.number, database, manifest)
     }

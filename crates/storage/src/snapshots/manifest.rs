@@ -1,4 +1,4 @@
-//! Manifest of a snapshot with the hash over all its chunks, and the form of a chunk.
+//! Manifest of a snapshot with the hash over all its chunks, and the format of a chunk.
 
 use bincode::{Decode, Encode};
 use sha2::{Digest, Sha256};
@@ -12,7 +12,7 @@ pub struct Manifest {
     pub meta: SnapshotMetaRecord,
     /// Number of chunks.
     pub chunk_count: u32,
-    /// Bytes of all chunks together, as stored.
+    /// Total size in bytes of all chunks, as stored.
     pub bytes: u64,
     /// Number of records.
     pub records: u64,
@@ -20,7 +20,7 @@ pub struct Manifest {
     pub sha256: [u8; 32],
 }
 
-/// Counts and hashes the chunks of a snapshot as they pass.
+/// Running count, size and hash of a snapshot's chunks.
 #[derive(Default)]
 pub(crate) struct Tally {
     hash: Sha256,
@@ -42,14 +42,14 @@ impl Tally {
     }
 }
 
-/// Raw bytes in every chunk but the last one.
+/// Number of uncompressed bytes in every chunk but the last one, which may have fewer.
 pub(crate) const CHUNK_RAW_BYTES: usize = 24 << 10;
-/// Largest size of a stored chunk: bytes that do not compress grow a little, and a checksum and a
-/// length stand before them.
+/// Largest size in bytes of a stored chunk. lz4 makes incompressible bytes a little longer, and a
+/// checksum and a length precede them.
 pub(crate) const CHUNK_BYTES_MAX: usize = CHUNK_RAW_BYTES + CHUNK_RAW_BYTES / 128 + 64;
 
-/// Returns the stored form of up to [`CHUNK_RAW_BYTES`] raw bytes: CRC-32 of the rest, raw length,
-/// lz4 block.
+/// Returns the stored form of up to [`CHUNK_RAW_BYTES`] uncompressed bytes: CRC-32 of the remaining
+/// fields, uncompressed length, lz4 block.
 pub(crate) fn pack_chunk(raw: &[u8]) -> Vec<u8> {
     debug_assert!(raw.len() <= CHUNK_RAW_BYTES);
     let packed = lz4_flex::block::compress_prepend_size(raw);
@@ -59,7 +59,7 @@ pub(crate) fn pack_chunk(raw: &[u8]) -> Vec<u8> {
     chunk
 }
 
-/// Returns the raw bytes of a stored chunk.
+/// Checks a stored chunk and returns its uncompressed bytes.
 ///
 /// # Errors
 /// A description of the damage. A forged length is refused before any allocation.

@@ -11,8 +11,8 @@ use crate::error::damaged;
 use crate::raft::types::SnapshotMeta;
 use crate::snapshots::manifest::{Manifest, Tally, unpack_chunk};
 
-/// A finished snapshot. Clones share it. A snapshot stays readable as long as a clone lives, even
-/// after a newer one became current; its space is freed after that.
+/// A finished snapshot. Clones share it. While a clone exists, the snapshot stays readable, even if
+/// a newer one has become current; after that its disk space is freed.
 #[derive(Clone)]
 pub struct Snapshot(pub(crate) Arc<Parts>);
 
@@ -22,7 +22,7 @@ pub(crate) struct Parts {
     pub(crate) meta: SnapshotMeta,
     pub(crate) files: Vec<FileRecord>,
     pub(crate) databases: Databases,
-    /// Opened at the first read, as most snapshots are never read.
+    /// Open copy for reading; `None` before the first read, as most snapshots are never read.
     pub(crate) database: Mutex<Option<Database>>,
 }
 
@@ -33,7 +33,7 @@ impl fmt::Debug for Snapshot {
 }
 
 impl Snapshot {
-    /// The last entry and the membership that the snapshot contains.
+    /// Position of the snapshot's last entry, and the membership at that position.
     pub fn meta(&self) -> &SnapshotMeta {
         &self.0.meta
     }
@@ -51,7 +51,7 @@ impl Snapshot {
         &self.0.manifest
     }
 
-    /// Bytes of all chunks together.
+    /// Total size in bytes of all chunks, as stored.
     pub fn bytes(&self) -> u64 {
         self.0.manifest.bytes
     }
@@ -61,13 +61,13 @@ impl Snapshot {
         self.0.manifest.chunk_count
     }
 
-    /// Copies the whole snapshot so that it can be read, unless that was done before. Blocking.
-    /// Without this call the first read makes the copy. The copy leaves the low-water mark of the
-    /// disk free, below which clients' writes are refused.
+    /// Copies the whole snapshot for reading, unless a copy exists. Blocking. Without this call,
+    /// the first read makes the copy. The copy leaves as many bytes of the disk free as clients'
+    /// writes need to be accepted.
     ///
     /// # Errors
-    /// An error when there is no space for the copy: the node goes on, and a later call may
-    /// succeed. `InvalidData` and others as in [`Snapshot::chunk`].
+    /// A lack of space for the copy, after which the node goes on and a later call may succeed.
+    /// Otherwise `InvalidData` and others as in [`Snapshot::chunk`].
     pub fn prepare(&self) -> io::Result<()> {
         let Parts { number, files, databases, database, .. } = &*self.0;
         let mut database = database.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,8 +88,8 @@ impl Snapshot {
         self.note(self.read_chunk(index))
     }
 
-    /// Passes `result` on and remembers its error for good, unless the only cause is that the copy
-    /// does not fit.
+    /// Returns `result` and keeps its error as the node's reason to stop, unless the error is a
+    /// lack of space for the copy.
     fn note<T>(&self, result: io::Result<T>) -> io::Result<T> {
         match result {
             Err(error) if CopyFailed::is(&error) => Err(error),
@@ -110,11 +110,11 @@ impl Snapshot {
         Records { snapshot: self.clone(), next_chunk: 0, raw: Vec::new(), at: 0, failed: false }
     }
 
-    /// Compares all chunks with the manifest's hash. An error is not remembered, as it may be
-    /// remediable.
+    /// Compares all chunks with the manifest's hash. An error is not kept as the node's reason to
+    /// stop, as the log or a leader can replace a damaged snapshot.
     pub(crate) fn verify(&self) -> io::Result<()> {
         let Parts { number, files, databases, database, .. } = &*self.0;
-        // A start needs the copy, so the copy may take the last bytes of the disk.
+        // The node cannot start without the copy, so the copy may use all free space.
         *database.lock().unwrap_or_else(PoisonError::into_inner) = Some(databases.open(*number, files, 0)?);
         let Manifest { meta, chunk_count, records, .. } = self.manifest();
         let mut tally = Tally::default();
@@ -138,7 +138,8 @@ pub struct Records {
 }
 
 impl Records {
-    /// Moves raw bytes into `into` until it has `wanted` of them, or until the snapshot ends.
+    /// Appends uncompressed bytes to `into` until its length is `wanted`, or until the snapshot
+    /// ends.
     fn take(&mut self, wanted: usize, into: &mut Vec<u8>) -> io::Result<()> {
         while into.len() < wanted {
             if self.at == self.raw.len() {

@@ -24,8 +24,8 @@ impl SnapshotStore {
     }
 }
 
-/// A snapshot that is being received. Dropped before [`SnapshotReceiver::finish`], it leaves
-/// nothing behind. Blocking.
+/// A snapshot that is being received. A drop before [`SnapshotReceiver::finish`] discards it.
+/// Blocking.
 ///
 /// Wrong data from the sender is an error of this transfer only and not of this node's disk, so it
 /// is not kept in [`crate::Fatal`].
@@ -36,7 +36,7 @@ pub struct SnapshotReceiver {
 }
 
 impl SnapshotReceiver {
-    /// The last entry and the membership that the snapshot contains.
+    /// Position of the snapshot's last entry, and the membership at that position.
     pub fn meta(&self) -> &SnapshotMeta {
         &self.meta
     }
@@ -60,8 +60,8 @@ impl SnapshotReceiver {
     }
 
     /// Compares all chunks with the sender's hash, lets `check` read the snapshot, and makes it
-    /// durable and current. Returns the current snapshot, which is another one if this node already
-    /// has a newer one.
+    /// durable and current. Returns the current snapshot: the received one, or a newer one that
+    /// this node already has.
     ///
     /// # Errors
     /// `InvalidData` when a chunk is missing or the hash differs; the error of `check`; otherwise

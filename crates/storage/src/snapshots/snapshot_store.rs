@@ -1,11 +1,12 @@
-//! Snapshots: one database for each, and a record that names the current one.
+//! Store of snapshots: one database for each snapshot, and a record that names the current one.
 //!
-//! A snapshot is written to a database of its own, which is made durable as a whole. Then the
-//! record `snapshot` is replaced by one that names it, and the database of the previous snapshot is
-//! removed. After a crash at any point the record names a whole snapshot; the next open removes
-//! every other database.
+//! A new snapshot is written to its own database, which is then made durable as a whole. After
+//! that, the record `snapshot` is replaced to name the new snapshot, and the database of the
+//! previous one is removed. After a crash at any point the record names a complete snapshot, and
+//! the next open removes all other databases.
 //!
-//! Numbers rise from the highest one found, so a database is never written over another.
+//! A new database gets a number above all numbers found at the open, so it never overwrites another
+//! one.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +36,7 @@ struct Pointer {
 /// Callback that runs each time after a snapshot has become current.
 pub(crate) type OnFlip = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
 
-/// Snapshots of one node: the current one and those that are being written. Clones share them.
+/// Store of one node's snapshots: the current one and the unfinished ones. Clones share it.
 ///
 /// All calls but [`SnapshotStore::current`] block on the disk.
 #[derive(Clone)]
@@ -45,9 +46,10 @@ struct Shared {
     databases: Databases,
     place: Arc<dyn Place>,
     current: RwLock<Option<Snapshot>>,
-    // Higher than the number of every snapshot that has a database.
+    // Number of the next new snapshot; higher than the number of any existing database.
     next_number: AtomicU64,
-    // The lock under which snapshots become current or are removed, one at a time.
+    // Locked while a snapshot becomes current or is removed, so that these steps happen one at a
+    // time.
     shelf: Mutex<Shelf>,
     on_flip: Mutex<Option<OnFlip>>,
 }
@@ -55,16 +57,16 @@ struct Shared {
 /// Snapshots that are to be removed.
 #[derive(Default)]
 struct Shelf {
-    // Replaced, but perhaps still being read.
+    // Snapshots that a newer one has replaced, and that may still have readers.
     retired: Vec<Snapshot>,
-    // Numbers of snapshots that were never finished.
+    // Numbers of snapshots that did not become current.
     abandoned: Vec<u64>,
 }
 
 impl SnapshotStore {
-    /// Opens the store and verifies the current snapshot. A snapshot that is damaged or gone is
-    /// passed over: the store then has no current one, and the second value is the reason. Changes
-    /// nothing on disk.
+    /// Opens the store and verifies the current snapshot. If it is damaged or its files are gone,
+    /// the store has no current snapshot, and the second value is the reason. Changes no snapshot
+    /// on disk.
     ///
     /// # Errors
     /// Any other disk error.
@@ -86,7 +88,7 @@ impl SnapshotStore {
         Ok((SnapshotStore(Arc::new(shared)), lost))
     }
 
-    /// Removes every database but the current one's.
+    /// Removes every database except that of the current snapshot.
     pub(crate) fn tidy(&self) -> io::Result<()> {
         let kept = self.current().map(|snapshot| snapshot.0.number);
         for number in self.0.databases.numbers()?.into_iter().filter(|number| Some(*number) != kept) {
@@ -101,14 +103,14 @@ impl SnapshotStore {
         *self.0.on_flip.lock().unwrap_or_else(PoisonError::into_inner) = Some(on_flip);
     }
 
-    /// The current snapshot. Does not block.
+    /// The current snapshot; `None` before the first one. Does not block.
     pub fn current(&self) -> Option<Snapshot> {
         self.0.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Removes snapshots that were replaced or abandoned and have no reader any more. A snapshot
-    /// whose database is still being closed is removed once that is done. Every new snapshot begins
-    /// with this call; an extra call frees the space earlier.
+    /// Removes replaced and abandoned snapshots that have no readers. A database that is still
+    /// being closed is removed after its close. Every new snapshot begins with this call; an extra
+    /// call frees disk space earlier.
     ///
     /// # Errors
     /// Any disk error, of this call or an earlier one.
@@ -134,9 +136,9 @@ impl SnapshotStore {
         Ok((number, self.0.databases.begin(number)?))
     }
 
-    /// Makes a written snapshot durable and then current, unless a newer one has become current
-    /// meanwhile: the log may already be purged up to the newer one, so going back would lose
-    /// entries. Returns the current snapshot.
+    /// Makes a written snapshot durable and then current, and returns the current snapshot. If a
+    /// newer snapshot has become current meanwhile, that one stays: the log may already be purged
+    /// up to it, so going back would lose entries.
     pub(crate) fn flip(&self, number: u64, database: Database, manifest: Manifest) -> io::Result<Snapshot> {
         let fatal = self.0.databases.fatal();
         let files = self.0.databases.finish(number, database)?;
@@ -174,8 +176,8 @@ impl SnapshotStore {
 
     fn collect_with(&self, shelf: &mut Shelf) -> io::Result<()> {
         let mut numbers = std::mem::take(&mut shelf.abandoned);
-        // No reader can take a new clone of a retired snapshot, so a count of one is the shelf's
-        // own clone.
+        // Retired snapshots get no new readers, so at a reference count of one only the shelf holds
+        // the snapshot.
         shelf.retired.retain(|snapshot| {
             let read = Arc::strong_count(&snapshot.0) > 1;
             if !read {

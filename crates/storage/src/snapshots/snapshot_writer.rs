@@ -23,9 +23,8 @@ impl SnapshotStore {
     }
 }
 
-/// A snapshot that is being written. Dropped before [`SnapshotWriter::finish`], it leaves nothing
-/// behind. Blocking; takes memory for one chunk and for the bytes that sled holds between two
-/// flushes.
+/// A snapshot that is being written. A drop before [`SnapshotWriter::finish`] discards it.
+/// Blocking; takes memory for one chunk and for the bytes that sled holds between two flushes.
 pub struct SnapshotWriter {
     chunks: ChunkWriter,
     raw: Vec<u8>,
@@ -33,7 +32,7 @@ pub struct SnapshotWriter {
 }
 
 impl SnapshotWriter {
-    /// Adds one record, which `Snapshot::records` returns unchanged.
+    /// Appends one record to the snapshot. `Snapshot::records` later returns the same bytes.
     ///
     /// # Errors
     /// Any disk error, of this call or an earlier one. `InvalidInput` for a record beyond 64 MiB.
@@ -64,8 +63,8 @@ impl SnapshotWriter {
         Ok(())
     }
 
-    /// Makes the snapshot durable and current. Returns the current snapshot, which is another one
-    /// if a newer one was received in the meantime.
+    /// Makes the snapshot durable and current. Returns the current snapshot: this one, or a newer
+    /// one that was received in the meantime.
     ///
     /// # Errors
     /// Any disk error, of this call or an earlier one. The previous snapshot stays current, and the

@@ -20,8 +20,8 @@ fn a_disk_that_turns_out_full_when_a_snapshot_is_opened_costs_the_ballast_and_no
     writer.finish(&SnapshotMeta::default()).unwrap();
     drop(storage);
     assert!(config.data_dir.join("ballast").exists());
-    // A snapshot is read through a copy. The ballast is given up for the copy, and laid again once
-    // there is space.
+    // Opening needs a copy of the snapshot, so the ballast is deleted, and created again once there
+    // is space.
     fail::cfg("db.copy", "1*return(full)").unwrap();
     let storage = Storage::open(config.clone()).unwrap();
     assert!(storage.snapshots.current().is_some());

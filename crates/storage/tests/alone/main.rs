@@ -1,6 +1,7 @@
 //! Disks that are full or slow, simulated by failpoints.
 //!
-//! A binary of its own, with tests that take turns, because failpoints apply to a whole process.
+//! Failpoints apply to a whole process. So these tests are a separate binary, and run one at a
+//! time.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

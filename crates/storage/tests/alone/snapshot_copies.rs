@@ -1,4 +1,4 @@
-//! Copies of snapshots, and their close, on a full or slow disk.
+//! Copying and closing of snapshot databases on a full or slow disk.
 
 use std::fs::{File, read_dir};
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ fn a_copy_that_does_not_fit_is_an_error_of_its_reader_and_not_of_the_node() {
     }
     assert_eq!(storage.fatal().reason(), None);
     assert_eq!(names(&config.data_dir), ["snap-0"], "what there was of the copy is gone");
-    // The node goes on, and later there is space.
+    // The node still writes snapshots, and reads the old one once there is space.
     assert_eq!(written(&storage).chunk_count(), snapshot.chunk_count());
     fail::remove("db.copy");
     assert_eq!(snapshot.records().map(Result::unwrap).collect::<Vec<_>>(), [[7; 100_000]]);
@@ -80,8 +80,8 @@ fn a_start_without_space_for_the_copy_says_how_much_it_takes_and_loses_nothing()
     assert!(Storage::open(config).unwrap().snapshots.current().is_some());
 }
 
-/// Keeps sled's lock on a database for `looks` looks at it, as sled's threads do while they wait
-/// for the disk.
+/// Holds the lock on a database's file during the next `looks` passes of the failpoint
+/// `db.closing`, as sled's threads do while they wait for the disk. Returns the count of passes.
 fn hold_on(db: PathBuf, looks: usize) -> Arc<AtomicUsize> {
     let (looked, held) = (Arc::new(AtomicUsize::new(0)), Mutex::new(None));
     let count = Arc::clone(&looked);
@@ -90,7 +90,7 @@ fn hold_on(db: PathBuf, looks: usize) -> Arc<AtomicUsize> {
         if looked.fetch_add(1, Ordering::Relaxed) >= looks {
             *held = None;
         } else if held.is_none() {
-            // Not while sled itself still has the lock.
+            // Tried again later while sled itself has the lock.
             *held = File::open(&db).ok().filter(|file| file.try_lock().is_ok());
         }
     })
@@ -133,7 +133,7 @@ fn a_snapshot_that_is_dropped_is_closed_on_another_thread_and_removed_then_and_t
         })
         .unwrap();
     }
-    // Neither drop waits for sled, as it may run in an async task.
+    // Neither drop may wait for sled's close, as drops can run in async tasks.
     let mut given_up = storage.snapshots.writer().unwrap();
     given_up.push(&[7; 100_000]).unwrap();
     drop(given_up);
@@ -145,7 +145,7 @@ fn a_snapshot_that_is_dropped_is_closed_on_another_thread_and_removed_then_and_t
     assert_eq!(next.records().count(), 1);
     drop((next, storage));
     go.store(true, Ordering::Release);
-    // The directory stays locked until both are closed.
+    // This open waits for the directory's lock until both databases are closed.
     let storage = Storage::open(config.clone()).unwrap();
     fail::remove("db.closing");
     assert_eq!(storage.fatal().reason(), None);

@@ -5,7 +5,7 @@ use storage::FAILPOINTS;
 use crate::harness::data_dir_in_memory;
 use crate::workload::{Run, Told};
 
-/// Failpoints that only a node with a lost state passes; see `lost_state.rs`.
+/// Failpoints on the way of a node that has lost its state; `lost_state.rs` tests them.
 const GIVING_UP: [&str; 3] = ["meta.rejoining", "log.given-up", "log.replaced"];
 
 #[test]
@@ -22,7 +22,7 @@ fn what_was_acknowledged_survives_a_kill_at_every_failpoint() {
             assert!(!ended.ok || nth > 1, "{failpoint} was never passed");
             told.check(&dir, &format!("killed at pass {nth} of {failpoint}"));
         }
-        // And the node works on.
+        // The node can write again after the kill.
         let ended = Run { cycles: 1, ..Run::default() }.spawn(&dir).watch(&mut told, usize::MAX);
         assert!(ended.ok, "{failpoint}: {ended:?}");
         told.check(&dir, failpoint);
@@ -43,14 +43,15 @@ fn what_was_acknowledged_survives_a_hundred_kills_at_random() {
     assert!(told.facts > 1_000, "{} facts", told.facts);
 }
 
-/// Expected reaction of a child to its only error.
+/// Expected behaviour of the child process after one injected error.
 #[derive(Clone, Copy, PartialEq)]
 enum Expect {
     /// The storage does not open.
     Refused,
     /// The operation fails, and so does every later one.
     Final,
-    /// Only this operation fails: nothing is on disk yet, or a peer is to blame.
+    /// Only this operation fails, and the node goes on: no data is on disk yet, or a peer sent
+    /// wrong data.
     Error,
 }
 
@@ -60,10 +61,10 @@ fn an_error_at_any_failpoint_is_final_and_loses_nothing() {
         let (nth, fresh, expect) = match failpoint {
             "meta.create" | "meta.created" | "meta.log-begun" => (1, true, Expect::Refused),
             "record.written" | "record.renamed" => (1, true, Expect::Refused),
-            // The second pass: the first is that of opening.
+            // Fails at the second pass, as the first belongs to opening.
             "log.flushed" => (2, false, Expect::Final),
             "db.copy" => (1, false, Expect::Refused),
-            // Marks that are set only once.
+            // Marks that are set only once, so the directory must be new.
             "meta.joined" | "meta.founding" => (1, true, Expect::Final),
             "snapshot.begin" | "snapshot.manifest" => (1, false, Expect::Error),
             "receive.begin" | "receive.verify" | "receive.verified" => (1, false, Expect::Error),

@@ -59,7 +59,7 @@ fn a_flipped_bit_in_a_snapshot_is_refused_and_never_panics() {
         let bit = rng.u64(..bytes.len() as u64 * 8);
         let (ended, _) = look_at_flipped(&dir, &parent.path().join("copy"), &db, bit);
         let context = format!("seed {seed}, bit {bit}: {ended:?}");
-        // The log is purged up to the snapshot, and there is no other node to send it.
+        // The log is purged up to the snapshot, and no other node can send a snapshot.
         assert!(ended.stderr.contains("but its snapshot is lost") && !ended.stderr.contains("panicked"), "{context}");
     }
 }

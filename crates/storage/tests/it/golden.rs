@@ -1,5 +1,5 @@
-//! Frozen bytes on disk and on the wire. These files are never written again. A failure here means
-//! that old data or an older peer would be misread, and calls for a new version beside the old one.
+//! Frozen bytes on disk and on the wire, in golden files that never change. A failure here means
+//! that old data or an older peer would be misread. The remedy is a new version beside the old one.
 
 use std::fmt::Debug;
 use std::fs;
@@ -114,7 +114,8 @@ fn no_bytes_make_the_decoder_panic() {
     }
 }
 
-/// A log file of the first version, as raft-log wrote it, and the `node` record of its directory.
+/// The golden files are a log file of the first version, as raft-log wrote it, and the `node`
+/// record of its directory.
 #[test]
 fn a_log_of_the_first_version_is_read() {
     let name = "r-00_000_000_000_000_000_000.wal";
@@ -143,8 +144,7 @@ fn a_log_of_the_first_version_is_read() {
     assert_eq!(storage.log.committed(), Some(log_id(4, 1)));
 }
 
-/// A chunk of the first version. Only reading is frozen, as another release of lz4 may compress
-/// differently.
+/// Only reading a chunk is frozen, as another release of lz4 may compress differently.
 #[test]
 fn a_chunk_of_the_first_version_is_read() {
     use crate::harness::{read_snapshot, write_snapshot};
@@ -157,7 +157,7 @@ fn a_chunk_of_the_first_version_is_read() {
         fs::write(&path, hex(&written.chunk(0).unwrap())).unwrap();
     }
     let chunk = bytes(&fs::read_to_string(&path).unwrap());
-    // A receiver takes a chunk of an older node as its manifest describes it.
+    // A receiver accepts a chunk of an older node together with that node's manifest.
     let hash = {
         use sha2::{Digest, Sha256};
         let meta = codec::encode(&written.manifest().meta);

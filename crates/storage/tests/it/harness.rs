@@ -26,15 +26,15 @@ pub(crate) fn open(dir: &Path) -> Result<Storage, Error> {
     Storage::open(config(dir))
 }
 
-/// Path of a new data directory, in a directory that is removed with the returned value.
+/// Path of a new data directory. It is removed when the returned `TempDir` is dropped.
 pub(crate) fn data_dir() -> (TempDir, PathBuf) {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("data");
     (parent, dir)
 }
 
-/// Path of a new data directory, in memory where possible. A kill loses no written byte, so tests
-/// that only kill need not wait for a disk.
+/// Path of a new data directory, in memory where possible. For tests that only kill processes: a
+/// kill loses no written bytes, so they need no real disk.
 pub(crate) fn data_dir_in_memory() -> (TempDir, PathBuf) {
     let parent = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let dir = parent.path().join("data");
@@ -87,7 +87,7 @@ pub(crate) fn meta(term: u64, index: u64) -> SnapshotMeta {
     }
 }
 
-/// Returns records that follow from `seed`: some empty, some larger than a chunk, some
+/// Returns pseudorandom records for `seed`: some empty, some larger than a chunk, some
 /// incompressible.
 pub(crate) fn records(seed: u64, count: usize) -> Vec<Vec<u8>> {
     let mut rng = fastrand::Rng::with_seed(seed);

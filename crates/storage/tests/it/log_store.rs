@@ -16,7 +16,7 @@ fn entries_vote_and_committed_position_survive_a_reopen() {
         log.save_vote(&Vote::new_committed(3, 2)).await.unwrap();
         append(&storage, (0..10).map(|i| entry(3, i, &[i as u8; 100])).collect()).await.unwrap();
         log.save_committed(Some(log_id(3, 7))).await.unwrap();
-        // Not durable by itself; the next flush includes it.
+        // The committed position is not durable by itself; the flush of this append includes it.
         append(&storage, vec![entry(3, 10, b"ten")]).await.unwrap();
     });
     block_on(async {
@@ -67,8 +67,8 @@ fn a_limited_read_stops_at_some_megabytes_but_gives_one_entry_at_least() {
     });
 }
 
-/// Raft may choose to send entries that are purged before they are read. It asserts that no entry
-/// in between is missing.
+/// A purge can remove entries after openraft decided to send them. openraft asserts that the
+/// entries it sends have no gap.
 #[test]
 fn what_is_sent_to_a_follower_has_no_gap_before_it_though_entries_were_purged_meanwhile() {
     let (_parent, dir) = data_dir();
@@ -95,7 +95,7 @@ fn a_vote_never_goes_back() {
         assert!(reason.contains("Vote cannot be reversed"), "{reason}");
         assert!(append(&storage, vec![entry(5, 0, b"")]).await.is_err(), "after an error every write is refused");
     });
-    // Opened as a copy: after an error this process never releases the directory.
+    // A copy is opened, because after an error this process never releases the original directory.
     let copy = parent.path().join("copy");
     crate::harness::copy_dir(&dir, &copy);
     assert_eq!(open(&copy).unwrap().log.vote(), Some(Vote::new(5, 1)));

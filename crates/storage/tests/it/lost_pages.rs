@@ -1,9 +1,9 @@
-//! Pages that the system calls clean although the disk never got them. After a failed fsync Linux
-//! keeps them in its page cache, where the next process reads them.
+//! Pages that are not on disk although the kernel counts them as clean. After a failed fsync, Linux
+//! keeps such pages in its page cache, where the next process reads them.
 //!
-//! The disk is an ext4 of its own, on a loop device whose file lies on a small tmpfs. When the
-//! tmpfs is full, ext4's write-back to new blocks fails. Without permission to mount, or without
-//! ext4, the test says so on stderr.
+//! The disk is an ext4 file system on a loop device, backed by a file on a small tmpfs. When the
+//! tmpfs is full, ext4's write-back to new blocks fails. Without ext4 or the permission to mount,
+//! the test passes with a note on stderr.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -19,7 +19,7 @@ use crate::harness::{append, block_on, bytes_of, entry, open};
 
 const IMAGE_BYTES: u64 = 24 << 20;
 
-/// An ext4 without a journal, unmounted by the drop.
+/// An ext4 file system without a journal. The drop unmounts it.
 struct LoopDisk {
     parent: TempDir,
 }
@@ -41,24 +41,24 @@ impl LoopDisk {
 
     fn mount_image(&self) -> Result<(), String> {
         let device = run(Command::new("losetup").args(["--find", "--show"]).arg(self.image()))?;
-        // The loop driver reports a write as done when only a part of it is. So writes are limited
-        // to one page.
+        // The loop driver reports a partial write as complete. So the size of a write is limited to
+        // one page.
         let name = device.trim_start_matches("/dev/");
         let limited = fs::write(format!("/sys/block/{name}/queue/max_sectors_kb"), "4");
         let mounted = run(Command::new("mount").args(["-t", "ext4", &device]).arg(self.dir()));
-        // The loop device goes with its last user: the mount, if there is one.
+        // The kernel removes the loop device once it is unmounted.
         run(Command::new("losetup").args(["--detach", &device]))?;
         limited.map_err(|error| format!("{name}: {error}"))?;
         mounted.map(drop)
     }
 
-    /// Mounts the disk anew, which loses the content of the page cache like a power cut.
+    /// Unmounts and mounts the disk, which drops the page cache like a power cut.
     fn lose_the_page_cache(&self) {
         run(Command::new("umount").arg(self.dir())).unwrap();
         self.mount_image().unwrap();
     }
 
-    /// Fills the tmpfs: from now on no block can be written that was never written before.
+    /// Fills the tmpfs. From now on, writes to blocks of the disk that were never written fail.
     fn fill(&self) {
         let mut filler = File::create(self.filler()).unwrap();
         while filler.write(&[1; 4096]).is_ok_and(|written| written > 0) {}
@@ -88,7 +88,7 @@ impl LoopDisk {
 impl Drop for LoopDisk {
     fn drop(&mut self) {
         for dir in [self.dir(), self.below()] {
-            // The directory may not have been mounted.
+            // An error is ignored: the directory may not be mounted.
             let _output = Command::new("umount").arg("-l").arg(dir).output();
         }
     }
@@ -103,7 +103,7 @@ fn run(command: &mut Command) -> Result<String, String> {
     }
 }
 
-/// Entries of incompressible bytes, so that each needs blocks of its own.
+/// Entries that are large enough for each to need new blocks.
 fn large(term: u64, indexes: std::ops::Range<u64>) -> Vec<storage::Entry> {
     indexes.map(|index| entry(term, index, &content(index))).collect()
 }
@@ -133,7 +133,7 @@ fn what_a_failed_fsync_left_in_the_page_cache_is_not_built_upon() {
     assert!(reads(&dir.join("log"), &content(7)), "this system does not keep pages that it could not write");
     disk.mend();
 
-    // The restarted node acknowledges more entries.
+    // The restarted node must keep the entries that it acknowledges now.
     let last = block_on(async {
         let storage = open(&dir).unwrap();
         let next = storage.log.last().map_or(0, |id| id.index + 1);
@@ -147,7 +147,7 @@ fn what_a_failed_fsync_left_in_the_page_cache_is_not_built_upon() {
     assert!(last.index >= 7 && found.iter().zip(0..).all(|(entry, index)| bytes_of(entry) == content(index)));
 }
 
-/// Checks that some file of `dir` contains these bytes, as processes see it.
+/// Tells whether a file of `dir` contains these bytes, read through the page cache.
 fn reads(dir: &Path, bytes: &[u8]) -> bool {
     let files = fs::read_dir(dir).unwrap().map(|file| fs::read(file.unwrap().path()).unwrap());
     files.into_iter().any(|file| file.windows(bytes.len()).any(|window| window == bytes))

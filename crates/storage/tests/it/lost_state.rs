@@ -1,4 +1,4 @@
-//! A lost snapshot: the log makes up for it, or a leader does.
+//! Nodes with a lost snapshot: the log replaces it, or a leader sends a new one.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,8 @@ fn open_with_peers(dir: &Path) -> Result<Storage, Error> {
     Storage::open(StorageConfig { has_peers: true, ..config(dir) })
 }
 
-/// Makes a node that has joined, with a vote, entries 0 to 9, and a snapshot up to 5.
+/// Creates the data of a joined node: a vote, entries 0 to 9, and a snapshot up to entry 5. With
+/// `purged`, the log begins after the snapshot.
 fn begun(dir: &Path, purged: bool) {
     let storage = open_with_peers(dir).unwrap();
     storage.meta.set_joined().unwrap();
@@ -76,7 +77,7 @@ fn a_node_that_has_lost_its_state_keeps_its_vote_and_has_no_say_until_a_leader_h
     assert!(!dir.join("log.lost").exists());
 }
 
-/// A power cut can leave this state in the middle of giving up the log.
+/// Simulates power cuts in the middle of the replacement of the log.
 #[test]
 fn giving_up_goes_on_where_it_stopped() {
     let (parent, dir) = data_dir();
@@ -85,13 +86,14 @@ fn giving_up_goes_on_where_it_stopped() {
     copy_dir(&dir, &given_up);
     fs::remove_dir_all(given_up.join("sled")).unwrap();
     drop(open_with_peers(&given_up).unwrap());
-    // The new log does not have its final name yet.
+    // Power cut before the new log got its final name.
     fs::rename(given_up.join("log"), given_up.join("log.new")).unwrap();
     let storage = open_with_peers(&given_up).unwrap();
     assert!(storage.meta.rejoining());
     assert_eq!((storage.log.vote(), storage.log.last()), (Some(Vote::new(7, 2)), None));
     drop(storage);
-    // The node has noted that it rejoins, and both logs have their old names: it begins again.
+    // Power cut after the node stored that it rejoins, and before the old log was renamed. The
+    // replacement begins again.
     let half = parent.path().join("half");
     copy_dir(&given_up, &half);
     fs::remove_dir_all(half.join("log")).unwrap();
@@ -101,7 +103,7 @@ fn giving_up_goes_on_where_it_stopped() {
     assert_eq!((storage.log.vote(), storage.log.last()), (Some(Vote::new(7, 2)), None));
 }
 
-/// raft-log removes two chunks, and a power cut brings the older one back.
+/// Simulates a power cut that undoes the removal of the older of two purged chunks.
 #[test]
 fn a_chunk_that_comes_back_after_it_was_purged_is_no_gap() {
     let (parent, dir) = data_dir();
@@ -115,7 +117,8 @@ fn a_chunk_that_comes_back_after_it_was_purged_is_no_gap() {
     fill(9).unwrap();
     write_snapshot(&storage, &[], &meta(1, 17)).unwrap();
     block_on(storage.log.clone().purge(log_id(1, 17))).unwrap();
-    // The purged chunks are removed behind the purge's flush; the next flush comes after that.
+    // raft-log removes the purged chunks after the purge's flush, and before the flush of this
+    // append.
     block_on(append(&storage, vec![entry(1, 18, b"last")])).unwrap();
     drop(storage);
     assert!(!first.exists() && chunks(&dir).len() < 3);

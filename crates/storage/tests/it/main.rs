@@ -1,7 +1,7 @@
 //! The storage through its public functions: openraft's suite, reopening, refusals, crashes and
 //! faults.
 
-// clippy's exception covers the test functions, but not the functions that they call.
+// clippy's exception for tests does not cover helper functions.
 #![allow(clippy::unwrap_used)]
 
 mod crashes;

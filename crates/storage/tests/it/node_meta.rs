@@ -1,4 +1,4 @@
-//! Identity of a data directory, and refusals of other nodes.
+//! Identity of a data directory, and refusals to open it as another node.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -121,7 +121,7 @@ fn a_log_from_before_the_directory_was_new_is_noticed() {
     check_refused(open(&dir), "its log is from before its data directory was new");
 }
 
-/// Only the log is older: a copy was put back, or files of an earlier time.
+/// Simulates a log that alone was replaced by an older copy.
 #[test]
 fn an_older_log_in_the_place_of_the_newer_one_is_noticed() {
     use crate::harness::{append, block_on, copy_dir, entry};
@@ -136,7 +136,7 @@ fn an_older_log_in_the_place_of_the_newer_one_is_noticed() {
     fill(10);
     std::fs::remove_dir_all(dir.join("log")).unwrap();
     std::fs::rename(&old, dir.join("log")).unwrap();
-    // Repeated, as a refused start must leave nothing behind.
+    // Repeated, as a refused start must not change the directory.
     for _ in 0..10 {
         check_refused(open(&dir), "bytes of it were on disk");
     }

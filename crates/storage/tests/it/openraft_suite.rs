@@ -1,5 +1,5 @@
-//! openraft's suite for log stores. Its part for state machines runs on a small machine that keeps
-//! its snapshots in this crate.
+//! openraft's test suite for log stores and state machines. The state machine is a small one that
+//! keeps its snapshots in this crate.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -90,8 +90,8 @@ impl RaftStateMachine<TypeConfig> for Machine {
 
 #[test]
 fn openrafts_own_suite_passes() {
-    // The suite sleeps for seconds, to wait for events that are long over; a paused clock skips
-    // that.
+    // The suite sleeps for seconds after events that are over by then; a paused clock skips the
+    // sleeps.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(Suite::test_all(Builder)).unwrap();
 }

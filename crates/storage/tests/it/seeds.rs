@@ -1,15 +1,15 @@
-//! The real storage on a simulated disk. Each seed is a series of processes on one disk. A process
-//! opens the storage, checks everything that was acknowledged before, makes random writes, and dies
-//! at a write, a sync or a change of a name that the seed chooses. Then the power is cut, or only
-//! the process was killed, or an fsync has failed.
+//! Tests of the real storage on a simulated disk. Each seed determines a series of processes on one
+//! disk. A process opens the storage, checks all writes that were acknowledged before, and makes
+//! random writes. It ends at a write, a sync or a rename that the seed chooses: by a power cut, by
+//! SIGKILL, or after a failed fsync.
 //!
 //! ```sh
 //! STORAGE_SEEDS=0..400 cargo test -p storage --test it seeds -- --nocapture
 //! ```
 //!
-//! The disk is `power-disk`, which takes root and FUSE; without them the tests say so on stderr.
-//! The end of a process is counted in changes of the disk. The process's threads may come in
-//! another order the next time, so a seed that failed is to be run several times.
+//! The disk is the crate `power-disk`, which needs root and FUSE; without them the tests pass with
+//! a note on stderr. The seed gives the end of a process as a number of changes to the disk. The
+//! order of the process's threads varies between runs, so repeat a failed seed several times.
 
 mod facts;
 mod node;
@@ -29,12 +29,12 @@ use power_disk::Mounted;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// Limit of one process, far beyond the time that it needs.
+/// Time after which a process counts as hanging; a process needs far less.
 const HANGS_AFTER: Duration = Duration::from_secs(60);
-/// Number of seeds that takes a few seconds.
+/// Seeds of a run without `STORAGE_SEEDS`; they take a few seconds.
 const SEEDS: Range<u64> = 0..12;
 
-/// A mounted disk, and a place for facts that the disk cannot lose.
+/// A mounted simulated disk, and a directory outside it for the facts.
 struct Bench {
     disk: Mounted,
     mounted: TempDir,
@@ -48,9 +48,9 @@ enum End {
     PowerLoss,
     /// A kill by SIGKILL.
     Kill,
-    /// A failed fsync; the next process starts with the content of the page cache.
+    /// A failed fsync; the next process starts with the same page cache.
     FailedSync,
-    /// An end by itself.
+    /// A normal end of the process.
     Done,
 }
 
@@ -110,7 +110,7 @@ impl Bench {
         Ok(tally)
     }
 
-    /// Runs one process. Returns the number of facts that it has judged.
+    /// Runs one process. Returns the number of facts that it has checked.
     fn live(&self, own: &Path, facts: &Path, seed: u64, (ops, end, after): (u32, End, u64)) -> Result<u64, String> {
         let (waits, over) = channel();
         let stopped = match end {
@@ -132,7 +132,7 @@ impl Bench {
         match code {
             Some(node::WRONG) => Err(stderr),
             Some(0) => Ok(judged(&stdout)),
-            // Killed, failed, or ended by a panic of sled.
+            // No exit code after a kill; 101 after a panic of sled.
             None | Some(node::FAILED | 101) if broken => Ok(judged(&stdout)),
             code => Err(format!("it ended with {code:?}: {stderr}")),
         }
@@ -155,7 +155,7 @@ impl Bench {
                 told == Err(RecvTimeoutError::Timeout)
             });
             child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
-            // The process has ended, and is not reaped yet.
+            // The process has ended, but its pid is not free yet.
             drop(waits);
             self.disk.go_on();
             killer.join().unwrap()
@@ -166,12 +166,13 @@ impl Bench {
 }
 
 fn judged(stdout: &str) -> u64 {
-    // libtest's own words may stand before it on the line.
+    // Output of the test harness can precede the word on its line.
     let at = stdout.split_once("judged ").map(|(_, rest)| rest.split_whitespace().next().unwrap_or_default());
     at.map_or(0, |number| number.parse().unwrap())
 }
 
-/// Runs seeds on as many disks as there are processors, up to the first that fails.
+/// Runs seeds in parallel, on one disk for each processor. Stops at the first failure and returns
+/// its seed and description.
 fn run(seeds: Range<u64>) -> Result<Tally, (u64, String)> {
     let (next, failed, sum) = (AtomicU64::new(seeds.start), Mutex::new(None), Mutex::new(Tally::default()));
     let work = || {
@@ -211,7 +212,7 @@ fn run(seeds: Range<u64>) -> Result<Tally, (u64, String)> {
     }
 }
 
-/// Checks for a simulated disk; without one it prints a note.
+/// Tells whether the simulated disk can be mounted here; if not, prints a note for the test.
 fn available(test: &str) -> bool {
     power_disk::available().inspect_err(|why| eprintln!("NOT TESTED: {test}: no disk to simulate: {why}")).is_ok()
 }

@@ -1,6 +1,6 @@
-//! A disk that is really full: a tmpfs, mounted by root or in a user namespace of the test. Where
-//! neither is allowed, the test says so on stderr, and only the preloaded faults (`faulty_disk.rs`)
-//! cover full disks.
+//! A full disk without simulated errors: a tmpfs, mounted by root or in a user namespace. Where
+//! neither is allowed, the test passes with a note on stderr, and only `faulty_disk.rs` covers full
+//! disks.
 
 use std::fs;
 use std::io::Write;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::workload::{Run, Told};
 
-/// A tmpfs, unmounted by the drop.
+/// A mounted tmpfs. The drop unmounts it.
 struct SmallDisk(TempDir);
 
 impl SmallDisk {
@@ -21,7 +21,7 @@ impl SmallDisk {
         mounted.is_ok_and(|output| output.status.success()).then(|| SmallDisk(dir))
     }
 
-    /// Takes all space that is left.
+    /// Writes a file that takes all free space.
     fn fill(&self) {
         let mut filler = fs::File::create(self.0.path().join("filler")).unwrap();
         for block in [vec![1; 1 << 16], vec![1; 1 << 10], vec![1; 1]] {
@@ -37,10 +37,10 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Set for a test that already runs in a namespace of its own.
+/// Environment variable that marks a test process that already runs in its own namespace.
 const IN_NAMESPACE: &str = "ZLOCK_TEST_IN_NAMESPACE";
 
-/// Runs the test with this name once more, in a namespace in which it is root and may mount.
+/// Runs the test with this name in a new process, in a user namespace with the right to mount.
 fn again_in_a_namespace(test: &str) {
     let mut unshare = Command::new("unshare");
     unshare.args(["--user", "--map-root-user", "--mount"]);
@@ -71,13 +71,13 @@ fn a_node_with_ballast_starts_on_a_full_disk() {
     assert!(ended.ok, "the ballast is given up: {ended:?}");
     assert!(!dir.join("ballast").exists());
 
-    // A node that goes on writing fills the freed space, and stops.
+    // The node writes until the space freed by the ballast is full, and stops.
     let ended = run(10_000);
     assert!(ended.stderr.contains("refused afterwards: true"), "{ended:?}");
 
     disk.fill();
     let ended = run(0);
-    // The leftovers of the last run may be all the space that the start needs.
+    // The start may succeed, if it can delete enough files of the last run.
     assert!(ended.ok || ended.stderr.contains("is full, and opening needs some space"), "{ended:?}");
 
     // The operator frees space.

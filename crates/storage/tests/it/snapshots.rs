@@ -23,7 +23,8 @@ fn a_snapshot_comes_back_as_it_was_pushed() {
     assert!(!storage.meta.pristine());
 }
 
-// A task of a stopped node may still write to its database, which must not become current then.
+// A task of a stopped node may still write a snapshot. Its writer keeps the directory locked, so
+// that no other process opens it meanwhile.
 #[test]
 fn a_directory_is_in_use_while_a_snapshot_is_written() {
     let (_parent, dir) = data_dir();
@@ -140,7 +141,8 @@ fn space_stays_bounded_under_many_snapshots() {
     assert!(disk < 8 * live + (16 << 20), "live and disk bytes after each snapshot: {bytes:?}");
 }
 
-/// A kill between the arrival of a snapshot and Raft's cut of the entries that it refutes.
+/// Simulates a kill between the arrival of a snapshot and Raft's cut of the entries that conflict
+/// with it.
 #[test]
 fn entries_that_a_snapshot_refutes_are_cut_at_the_next_start() {
     for (snapshot, last) in [((2, 5), (1, 4)), ((1, 5), (1, 9)), ((2, 12), (1, 9))] {

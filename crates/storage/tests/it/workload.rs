@@ -1,8 +1,9 @@
-//! A process that writes and may die at any moment, and the checks afterwards.
+//! Child process that writes to a storage until it ends or is killed, and the checks of its data
+//! afterwards.
 //!
 //! The test binary runs itself again as the child. The child prints on stdout each step before it
-//! begins and each acknowledgement. The parent reads until the pipe closes, opens the directory
-//! itself, and compares.
+//! begins and each acknowledgement. The parent reads until the pipe closes, opens the directory and
+//! compares its content with the printed lines.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -18,7 +19,7 @@ use crate::harness::{
     append, block_on, bytes_of, config, entry, log_id, meta, open, read_snapshot, records, write_snapshot,
 };
 
-/// Silence of a child after which it counts as hanging, far beyond the time that it needs.
+/// Time without output after which a child counts as hanging; a child needs far less.
 const HANGS_AFTER: Duration = Duration::from_secs(60);
 const BALLAST: &str = "ZLOCK_STORAGE_CHILD_BALLAST";
 const DIR: &str = "ZLOCK_STORAGE_CHILD_DIR";
@@ -31,9 +32,9 @@ const FAIL_AT: &str = "ZLOCK_STORAGE_CHILD_FAIL_AT";
 pub(crate) struct Run<'a> {
     /// Cycles of work before the child ends by itself.
     pub(crate) cycles: u32,
-    /// Failpoint at which the child kills itself, and the number of the pass.
+    /// Failpoint at which the child kills itself, and at which pass of it, counted from 1.
     pub(crate) kill_at: Option<(&'a str, u32)>,
-    /// Failpoint that returns an error, and the number of the pass.
+    /// Failpoint that returns an error, and at which pass of it, counted from 1.
     pub(crate) fail_at: Option<(&'a str, u32)>,
     /// Size of the child's ballast.
     pub(crate) ballast_bytes: u64,
@@ -65,15 +66,15 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Records everything that the child tells, up to `lines_max` lines, then kills it or waits for
-    /// its end.
+    /// Adds the child's facts to `told`. Kills the child after `lines_max` facts; otherwise waits
+    /// for its end.
     pub(crate) fn watch(mut self, told: &mut Told, lines_max: usize) -> Ended {
         let watchdog = Watchdog::new(&self.child);
         let mut line = String::new();
         let mut heard = 0;
         while heard < lines_max && self.lines.read_line(&mut line).unwrap() > 0 {
             watchdog.feed();
-            // A line counts even if the kill cut it off.
+            // A line without a newline counts too.
             if let Some(words) = line.trim_end().strip_prefix("told ") {
                 told.hear(words);
                 heard += 1;
@@ -94,7 +95,7 @@ impl Running {
     }
 }
 
-/// Kills a child that is silent for long, so that the test fails and does not hang.
+/// Kills a child without output for [`HANGS_AFTER`], so that the test fails instead of hanging.
 struct Watchdog(Option<(std::sync::mpsc::Sender<()>, std::thread::JoinHandle<()>)>);
 
 impl Watchdog {
@@ -137,7 +138,7 @@ pub(crate) struct Ended {
     pub(crate) stderr: String,
 }
 
-/// All facts that children told.
+/// Facts that children printed: their acknowledged writes and begun steps.
 #[derive(Default, Debug)]
 pub(crate) struct Told {
     vote_term: u64,
@@ -170,7 +171,7 @@ impl Told {
         }
     }
 
-    /// Opens `dir` and checks that everything acknowledged is there.
+    /// Opens `dir` and checks that all acknowledged writes are in it.
     #[track_caller]
     pub(crate) fn check(&self, dir: &Path, context: &str) {
         let storage = open(dir).unwrap_or_else(|error| panic!("{context}: {error}"));
@@ -203,7 +204,7 @@ impl Told {
 }
 
 const RECORDS: usize = 40;
-/// Uuid, zxid base and group.
+/// Values of [`storage::Seed::founding`]: the cluster's uuid, zxid base and node group.
 const FOUNDING: ([u8; 16], u64, u32) = ([7; 16], 1 << 50, 3);
 
 fn content(term: u64, index: u64) -> Vec<u8> {
@@ -211,12 +212,12 @@ fn content(term: u64, index: u64) -> Vec<u8> {
 }
 
 fn tell(words: &str) {
-    // One write for each line, so that a line printed before a kill has reached the pipe.
+    // Each line is one unbuffered write, so that a line printed before a kill is in the pipe.
     std::io::stdout().write_all(format!("told {words}\n").as_bytes()).unwrap();
 }
 
-/// Process that the crash tests kill, and not a test of its own. Without its environment variables
-/// it does nothing.
+/// Not a test, but the code of the child process. Without its environment variables it does
+/// nothing.
 #[test]
 fn child() {
     let Some(dir) = std::env::var_os(DIR).map(PathBuf::from) else { return };
@@ -234,7 +235,7 @@ fn child() {
         return block_on(look(&storage));
     }
     if let Err(error) = block_on(work(&storage, cycles)) {
-        // After a fatal error, every way to write must be refused.
+        // Checks that after a fatal error every kind of write is refused.
         let reason = storage.fatal().reason();
         if reason.is_none() {
             eprintln!("not fatal: {error}");
@@ -249,7 +250,7 @@ fn child() {
     }
     let fatal = storage.fatal().clone();
     drop(storage);
-    // Snapshots are closed on threads of their own, which hold the directory's lock until then.
+    // Waits until all snapshots are closed: their threads hold the directory's lock.
     std::fs::File::open(dir.join("LOCK")).unwrap().lock().unwrap();
     if let Some(reason) = fatal.reason() {
         eprintln!("failed at the end: {reason}");
@@ -266,7 +267,7 @@ fn set_up_failpoints() {
             if passes.fetch_add(1, std::sync::atomic::Ordering::SeqCst) + 1 == nth {
                 let own = rustix::process::getpid();
                 rustix::process::kill_process(own, rustix::process::Signal::KILL).unwrap();
-                // The signal arrives before the next instruction that matters.
+                // Waits for the signal, which may arrive a little later.
                 loop {
                     std::thread::park();
                 }
@@ -282,8 +283,8 @@ fn set_up_failpoints() {
     }
 }
 
-/// Compares the content of the log with the content that its terms and indexes imply, and tells of
-/// it.
+/// Compares each entry's content with the content for its term and index, and prints the entries as
+/// facts.
 async fn look(storage: &Storage) {
     let mut log = storage.log.clone();
     let first = log.purged().map_or(0, |id| id.index + 1);
@@ -299,8 +300,7 @@ async fn look(storage: &Storage) {
     }
 }
 
-/// Makes all kinds of writes of a node over and over, from the point at which the last child
-/// stopped.
+/// Repeats a cycle with every kind of write, beginning where the last child stopped.
 async fn work(storage: &Storage, cycles: u32) -> std::io::Result<()> {
     let mut log = storage.log.clone();
     for cycle in 0..cycles {
@@ -343,7 +343,7 @@ fn snapshot(storage: &Storage, term: u64, index: u64) -> std::io::Result<()> {
     }
     drop(current);
     receiver.finish(|_| Ok(()))?;
-    // The database of an abandoned snapshot has to go as well.
+    // Abandons a snapshot, so that its database must be removed.
     let mut abandoned = storage.snapshots.writer()?;
     abandoned.push(&[1; 50_000])?;
     Ok(())

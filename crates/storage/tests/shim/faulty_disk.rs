@@ -1,9 +1,9 @@
-//! A failing disk, preloaded into a process: the n-th sync returns EIO, writes beyond a budget
-//! return ENOSPC, or every sync records what it made durable, so that a test can play a power loss
-//! afterwards.
+//! Library that simulates a failing disk when it is preloaded into a process. The n-th sync returns
+//! EIO, writes beyond a budget return ENOSPC, or every sync records the synced content, so that a
+//! test can simulate a power loss afterwards.
 //!
-//! The tests compile this file with `rustc`; it is part of no crate. It replaces functions of libc,
-//! so it reaches sled, raft-log and std alike.
+//! The tests compile this file with `rustc`, as it belongs to no crate. It replaces functions of
+//! libc, so it affects sled, raft-log and std.
 
 mod shadow;
 
@@ -32,7 +32,7 @@ static SYNCS: AtomicU64 = AtomicU64::new(0);
 static WRITTEN: AtomicI64 = AtomicI64::new(0);
 
 struct Faults {
-    /// The data directory. All other files are left alone.
+    /// The data directory. Files outside it have no faults.
     dir: PathBuf,
     fail_sync_at: Option<u64>,
     disk_bytes: Option<i64>,
@@ -86,7 +86,8 @@ fn record(shadow: &Path, fd: i32) -> i32 {
     }
 }
 
-/// Takes up to `bytes` from the budget and returns that number; `None` when the disk is full.
+/// Takes up to `bytes` bytes from the budget of the disk, and returns the number taken; `None` when
+/// the budget is used up.
 fn room(fd: i32, bytes: usize) -> Option<usize> {
     let Some(disk_bytes) = faults().disk_bytes else { return Some(bytes) };
     if bytes == 0 || !is_ours(fd) {
@@ -107,7 +108,7 @@ extern "C" fn fdatasync(fd: i32) -> i32 {
     sync(fd, FDATASYNC)
 }
 
-/// Makes nothing durable, as its manual page says.
+/// Does nothing, as the real function does not make data durable either.
 #[unsafe(no_mangle)]
 extern "C" fn sync_file_range(_fd: i32, _offset: i64, _bytes: i64, _flags: u32) -> i32 {
     0
@@ -134,7 +135,7 @@ unsafe extern "C" fn pwrite64(fd: i32, buffer: *const u8, bytes: usize, offset: 
     }
 }
 
-/// Counted as one byte: without parsing the vector, a write can only succeed or fail as a whole.
+/// Takes one byte from the budget, whatever the length of the write: the vector is not parsed.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn writev(fd: i32, vector: *const u8, count: i32) -> isize {
     match room(fd, 1) {

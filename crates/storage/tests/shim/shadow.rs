@@ -1,7 +1,7 @@
-//! The least that a power loss can leave: each file's bytes and each directory's names as of the
-//! last fsync.
+//! Record of the synced content of a data directory: each file's bytes and each directory's names
+//! as of the last fsync. A simulated power loss keeps at least this content.
 //!
-//! The preloaded library includes this file to record, and the tests to restore.
+//! The preloaded library includes this file and records; the tests include it and restore.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::UNIX_EPOCH;
 
-/// Key of a file: an inode number may be used again, but not with the same time of birth.
+/// Key of a file: inode number and time of birth, as a file system can reuse an inode number.
 pub(crate) fn key(metadata: &fs::Metadata) -> String {
     let born = metadata.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     format!("{}-{}", metadata.ino(), born.map_or(0, |born| born.as_nanos()))
 }
 
-/// Records the present content of `path` as durable. The record is whole or missing, as the process
-/// may be killed at any point.
+/// Records the present content of `path` as durable. If the process is killed meanwhile, the record
+/// is complete or missing.
 pub(crate) fn record(shadow: &Path, path: &Path) -> io::Result<()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock();
@@ -32,14 +32,14 @@ pub(crate) fn record(shadow: &Path, path: &Path) -> io::Result<()> {
     fs::rename(&unfinished, shadow.join(key(&metadata)))
 }
 
-/// Bytes that the disk writes in one piece.
+/// Number of bytes that the disk writes atomically.
 #[allow(dead_code)]
 const PAGE: usize = 4096;
 
-/// Builds in `to` one possible result of a power loss for `live`, whose process is gone. The kernel
-/// may write anything at any time in any order, so `keep` decides for each page of a file and each
-/// name in a directory whether the disk had taken more than the last fsync. A page of a grown file
-/// that the disk had not taken reads as zeros.
+/// Builds in `to` one possible content of the directory `live` after a power loss. The process that
+/// wrote `live` has ended. The kernel may write pages in any order, so `keep` decides for each page
+/// of a file and each name in a directory whether changes since the last fsync are on disk. A lost
+/// page of a grown file reads as zeros.
 #[allow(dead_code)]
 pub(crate) fn restore(shadow: &Path, live: &Path, to: &Path, keep: &mut dyn FnMut() -> bool) -> io::Result<()> {
     let mut lives = BTreeMap::new();
@@ -68,7 +68,7 @@ fn restore_dir(
         if *kind == "dir" {
             restore_dir(shadow, lives, key, &to, keep)?;
         } else {
-            // The name may be durable although the bytes are not.
+            // A file's name can be durable without its bytes.
             let fsynced = fs::read(shadow.join(key)).unwrap_or_default();
             let live = lives.get(*key).map_or(Ok(fsynced.clone()), fs::read)?;
             fs::write(to, some_pages(&fsynced, &live, keep))?;
@@ -77,7 +77,8 @@ fn restore_dir(
     Ok(())
 }
 
-/// Mixes pages of both, with the length of one of them.
+/// Returns a file content with pages of both versions and the length of one of them, as `keep`
+/// decides.
 fn some_pages(fsynced: &[u8], live: &[u8], keep: &mut dyn FnMut() -> bool) -> Vec<u8> {
     let len = if keep() { live.len() } else { fsynced.len() };
     let mut bytes = fsynced.to_vec();
@@ -94,7 +95,7 @@ fn some_pages(fsynced: &[u8], live: &[u8], keep: &mut dyn FnMut() -> bool) -> Ve
     bytes
 }
 
-/// Key and kind of the file behind each name.
+/// Key and kind of each file, by its name in the directory.
 fn by_name(names: &str) -> BTreeMap<&str, (&str, &str)> {
     let entry = |line| {
         let mut words = str::splitn(line, 3, ' ');
@@ -123,7 +124,7 @@ fn walk(dir: &Path, see: &mut dyn FnMut(&Path, &fs::Metadata)) -> io::Result<()>
     Ok(())
 }
 
-/// Returns a line for each name in a directory.
+/// Lists a directory: one line for each name, with the file's key and kind.
 fn names(dir: &Path) -> io::Result<String> {
     let mut names = String::new();
     for entry in fs::read_dir(dir)? {

@@ -1,10 +1,10 @@
-//! Watches that a client has set, which it sets again on its next connection.
+//! Watches of a client, which it sets again on its next connection.
 
 use std::collections::BTreeSet;
 
 use jute::{Request, SetWatches2, error, event, watcher};
 
-/// Watches that have not fired, as a client library keeps them.
+/// Watches that have not fired, by kind and path, as a ZooKeeper client library tracks them.
 #[derive(Default)]
 pub(super) struct Armed {
     data: BTreeSet<String>,
@@ -15,7 +15,7 @@ pub(super) struct Armed {
 }
 
 impl Armed {
-    /// Notes the watch that an answered request has set or removed.
+    /// Adds or removes the watch of a request that was answered with the error code `code`.
     pub(super) fn answered(&mut self, request: &Request, code: i32) {
         let ok = code == error::OK;
         let (set, path) = match request {
@@ -36,7 +36,7 @@ impl Armed {
         set.insert(path.clone());
     }
 
-    /// Notes an event, which uses up one-shot watches.
+    /// Removes the one-shot watches that an event has used up.
     pub(super) fn fired(&mut self, kind: i32, path: &str) {
         if kind == event::NODE_CHILDREN_CHANGED {
             self.child.remove(path);
@@ -49,7 +49,7 @@ impl Armed {
         }
     }
 
-    /// Returns the request that sets all watches again; `None` when there are none.
+    /// Returns the `SetWatches2` request for all watches; `None` when there are none.
     pub(super) fn again(&self, relative_zxid: i64) -> Option<Request> {
         let all = [&self.data, &self.exist, &self.child, &self.persistent, &self.recursive];
         if all.iter().all(|set| set.is_empty()) {

@@ -1,4 +1,4 @@
-//! A connection to the ZooKeeper door, and its packets.
+//! A connection to a node's ZooKeeper server, and its packets.
 
 use std::io;
 
@@ -6,10 +6,10 @@ use jute::{ConnectRequest, ConnectResponse, Frames, Record as _, Request, Reques
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// Longest packet, far beyond any answer to a test.
+/// Largest size in bytes of a packet, far above any answer in a test.
 const PACKET_MAX: usize = 1 << 24;
 
-/// A connection whose handshake is done.
+/// A connection on which a session was opened or resumed.
 pub struct Connection {
     pub(super) stream: TcpStream,
     pub(super) frames: Frames,
@@ -19,16 +19,17 @@ impl Connection {
     /// Connects and opens a session.
     ///
     /// # Errors
-    /// When the connection ends before the session is open.
+    /// An error when the connection ends before the session is open.
     pub async fn open(addr: &str, timeout_ms: i32) -> io::Result<Connection> {
         let request = ConnectRequest { timeout_ms, password: [0; 16].as_slice().into(), ..ConnectRequest::default() };
         Connection::greet(addr, &request).await.map(|(connection, _)| connection)
     }
 
-    /// Connects and sends the given greeting.
+    /// Connects and sends the connect request of the ZooKeeper protocol. Returns the node's
+    /// response, too.
     ///
     /// # Errors
-    /// When the connection ends before an answer has come, or the answer cannot be read.
+    /// An error when the connection ends before the response, or the response cannot be parsed.
     pub async fn greet(addr: &str, request: &ConnectRequest) -> io::Result<(Connection, ConnectResponse)> {
         let mut stream = TcpStream::connect(addr).await?;
         stream.set_nodelay(true)?;
@@ -42,15 +43,15 @@ impl Connection {
     /// Sends a request.
     ///
     /// # Errors
-    /// When the connection has ended.
+    /// An error when the connection has ended.
     pub async fn send(&mut self, xid: i32, request: &Request) -> io::Result<()> {
         self.stream.write_all(&packet(xid, request)).await
     }
 
-    /// Returns the next packet; `None` when the connection has ended instead.
+    /// Returns the next packet; `None` when the connection has ended.
     ///
     /// # Errors
-    /// When the bytes form no packet.
+    /// An error when the length of a packet is invalid.
     pub async fn packet(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut buffer = [0; 4096];
         loop {
@@ -59,14 +60,14 @@ impl Connection {
             }
             match self.stream.read(&mut buffer).await {
                 Ok(read @ 1..) => self.frames.push(&buffer[..read]),
-                // A reset is an end, too.
+                // A reset counts as the end, too.
                 Ok(0) | Err(_) => return Ok(None),
             }
         }
     }
 }
 
-/// Returns the bytes of a request.
+/// Returns the packet of a request: length, header and body.
 pub(super) fn packet(xid: i32, request: &Request) -> Vec<u8> {
     framed(|out| {
         RequestHeader { xid, op: request.op() }.write(out);

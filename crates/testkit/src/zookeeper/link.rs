@@ -1,4 +1,4 @@
-//! Task that owns a client's connection.
+//! Task that owns the connection of a [`super::Zk`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use super::armed::Armed;
 use super::connection::{Connection, packet};
 use super::{Ask, Event, Failure, Reply, Shared};
 
-/// Longest time that a node may take to accept a connection, to greet, or to answer.
+/// Longest time that a node may take for the connect response, to receive a request, or to answer.
 const SILENCE_MAX: Duration = Duration::from_millis(1_500);
 /// Time without a request after which a client sends a ping.
 const PING_AFTER: Duration = Duration::from_millis(500);
-/// Time between two looks at the clock.
+/// Time between two checks for a due ping and a silent node.
 const TICK: Duration = Duration::from_millis(100);
 /// Pause between two tries to find a node.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -29,15 +29,16 @@ const SENT_MAX: usize = 256;
 struct Sent {
     xid: i32,
     request: Request,
-    /// Channel to the caller; `None` for a request that the task itself sends.
+    /// Channel for the result to the caller; `None` for a request of the task itself,
+    /// `SetWatches2`.
     answer: Option<oneshot::Sender<Result<Reply, Failure>>>,
 }
 
-/// Reason for the end of a connection.
+/// Reason for the end of a connection, with a description.
 enum Over {
-    /// The node is gone, and the next one may answer.
+    /// The connection ended or the node is silent; the client tries the next node.
     Gone(String),
-    /// The node broke a rule of the protocol.
+    /// The node broke a rule of the protocol; the client ends.
     Wrong(String),
 }
 
@@ -49,7 +50,7 @@ enum Greeting {
 
 pub(super) struct Link {
     doors: Vec<String>,
-    /// The index of the present connection's node, from 0.
+    /// The index in `doors` of the node that the task is connected to.
     at: usize,
     timeout_ms: i32,
     session: i64,
@@ -90,7 +91,8 @@ impl Link {
         }
     }
 
-    /// Connects, serves, and connects again, until the session is over or a rule was broken.
+    /// Connects to the nodes in turn and serves the client's requests, until the session is over or
+    /// a node broke a rule of the protocol.
     pub(super) async fn run(mut self) {
         let end = loop {
             match self.greet().await {
@@ -171,7 +173,7 @@ impl Link {
                 },
                 Some(ask) = self.asks.recv(), if self.sent.len() < SENT_MAX => match ask {
                     Ask::Request { request, claimed, answer } => {
-                        // The caller may have given up the request.
+                        // Not sent if the caller has given the request up.
                         if !claimed.swap(true, Ordering::SeqCst) {
                             self.send(request, Some(answer), &mut out);
                         }
@@ -182,7 +184,7 @@ impl Link {
                     if said.elapsed() > PING_AFTER {
                         out = packet(xid::PING, &Request::Ping);
                     }
-                    // By this time a ping has been sent.
+                    // A ping was sent after [`PING_AFTER`], so a live node has answered by now.
                     if heard.elapsed() > PING_AFTER + SILENCE_MAX {
                         return Over::Gone("silent".into());
                     }
@@ -256,7 +258,7 @@ impl Link {
             connection: self.shared.connection.load(Ordering::SeqCst),
         };
         let result = if header.error == error::OK { Ok(reply) } else { Err(Failure::Refused(header.error)) };
-        // A caller that gave the request up does not receive the result.
+        // A failed send is ignored: the caller has given the request up.
         sent.answer.map(|answer| answer.send(result));
         Ok(())
     }

@@ -1,11 +1,12 @@
-//! A client of the ZooKeeper door that sends each request at most once. For a request without an
-//! answer it reports whether the request was sent.
+//! A ZooKeeper client that sends each request at most once. For a request without an answer it
+//! reports whether the request was sent.
 //!
-//! [`Connection`] is one connection with its packets. [`Zk`] is a session over many connections,
-//! which a task owns. The task greets nodes in turn, resumes the session, sets its watches again,
-//! sends requests without waiting for answers ([`Zk::begin`]), pings, and leaves a silent node. It
-//! also checks guarantees of the protocol: answers come in the order of requests, and zxids never
-//! go back, on any node. A violation ends the client with [`Failure::Wrong`].
+//! [`Connection`] is one connection with its packets. [`Zk`] is a session over consecutive
+//! connections, which a task owns. The task connects to the nodes in turn, resumes the session,
+//! sets its watches again, sends requests without waiting for earlier answers ([`Zk::begin`]),
+//! pings, and leaves a node that does not answer. It also checks guarantees of the protocol:
+//! answers have the order of the requests, and zxids never go back, on any node. A violation ends
+//! the client with [`Failure::Wrong`].
 
 mod armed;
 mod connection;
@@ -23,29 +24,29 @@ use tokio::time::{Instant, timeout, timeout_at};
 pub use connection::Connection;
 use link::Link;
 
-/// Time after which a missing answer is late.
+/// Time after which a request without an answer fails with [`Failure::TimedOut`].
 const ANSWER_MAX: Duration = Duration::from_millis(1_500);
 
-/// Requests of one client that wait for a connection.
+/// Largest number of requests of one client that wait to be sent.
 const ASKED_MAX: usize = 256;
-/// Events that no caller has taken. Beyond this number the client goes to another node, and its
-/// events have a gap.
+/// Largest number of events that no caller has taken. Beyond it, the client changes to another
+/// node, and its events have a gap.
 const EVENTS_MAX: usize = 1 << 16;
-/// Longest time for the first connection.
+/// Longest time for opening the session.
 const OPEN_MAX: Duration = Duration::from_secs(60);
 
 /// Successful answer.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// The node's last zxid at the answer.
+    /// The zxid in the answer's header, which is the last one that the node had applied.
     pub zxid: u64,
     /// The body of the answer.
     pub body: Vec<u8>,
     /// The number of the node, from 1.
     pub node: u64,
-    /// The place of the answer among all packets of the client, events included.
+    /// The position of the answer among all packets that the client received, events included.
     pub place: u64,
-    /// The number of the client's connection.
+    /// The number of the client's connection that received the answer, from 0.
     pub connection: u64,
 }
 
@@ -53,13 +54,13 @@ impl Reply {
     /// Parses the body as a record.
     ///
     /// # Errors
-    /// [`Failure::Wrong`] when the body is no such record.
+    /// [`Failure::Wrong`] when the body cannot be parsed as a `T`.
     pub fn read<T: Record>(&self) -> Result<T, Failure> {
         T::from_bytes(&self.body).map_err(|error| Failure::Wrong(format!("an answer cannot be read: {error}")))
     }
 }
 
-/// Reason for which there is no successful answer.
+/// Failure of a request without a successful answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The node refused the request with an error code: nothing happened.
@@ -85,15 +86,15 @@ pub struct Event {
     pub path: String,
     /// The zxid of the change; 0 when the node does not send it.
     pub zxid: u64,
-    /// The place of the event among all packets of the client, as in [`Reply`].
+    /// The position of the event among all packets that the client received, as in [`Reply`].
     pub place: u64,
     /// The number of the client's connection, as in [`Reply`].
     pub connection: u64,
 }
 
-/// State that the task shares with its owner.
+/// State that the task shares with its [`Zk`].
 struct Shared {
-    /// Number of the present connection, from 0. Between two connections events may be missed.
+    /// Number of the present connection, from 0. Events between two connections can be missed.
     connection: AtomicU64,
     /// The id of the session; 0 before the first connection.
     session: watch::Sender<u64>,
@@ -105,7 +106,7 @@ enum Ask {
     Hop,
 }
 
-/// Client of the ZooKeeper door with a session.
+/// ZooKeeper client with one session.
 pub struct Zk {
     asks: mpsc::Sender<Ask>,
     events: mpsc::Receiver<Event>,
@@ -120,10 +121,10 @@ impl Drop for Zk {
     }
 }
 
-/// A request that was handed to the task.
+/// A request that was passed to the task, and whose answer can be awaited.
 pub struct Begun {
-    /// Set by the task when it sends the request, or by the caller when it gives the request up.
-    /// The first of the two decides.
+    /// Set by the task when it sends the request, or by the caller when it gives the request up,
+    /// whichever comes first. So a request that was given up unsent is never sent.
     claimed: Arc<AtomicBool>,
     answer: Result<oneshot::Receiver<Result<Reply, Failure>>, Failure>,
     deadline: Instant,
@@ -133,7 +134,7 @@ impl Begun {
     /// Waits for the answer.
     ///
     /// # Errors
-    /// When no answer comes in time, or the request is refused.
+    /// A [`Failure`] when no answer comes in time, or the request is refused.
     pub async fn answer(self) -> Result<Reply, Failure> {
         match timeout_at(self.deadline, self.answer?).await {
             Ok(Ok(answer)) => answer,
@@ -145,11 +146,11 @@ impl Begun {
 }
 
 impl Zk {
-    /// Opens a session at one of these `host:port`, beginning with the node of index `first`
-    /// (modulo their number).
+    /// Opens a session at one of the addresses `doors`, each a `host:port`. Begins with the address
+    /// of index `first`, modulo their number.
     ///
     /// # Errors
-    /// When no session is open after a minute.
+    /// A message when no session is open after a minute.
     pub async fn open(doors: &[String], first: u64, timeout: Duration) -> Result<Zk, String> {
         let (asks, asked) = mpsc::channel(ASKED_MAX);
         let (tell, events) = mpsc::channel(EVENTS_MAX);
@@ -163,17 +164,17 @@ impl Zk {
         Ok(zk)
     }
 
-    /// The id of the session, which is the owner in histories.
+    /// The id of the session. Histories of workloads use it to identify owners.
     pub fn session(&self) -> u64 {
         self.session
     }
 
-    /// The number of the present or next connection.
+    /// The number of the present connection, or of the next one while there is none.
     pub fn connection(&self) -> u64 {
         self.shared.connection.load(Ordering::SeqCst)
     }
 
-    /// Sends a request behind those begun earlier, without waiting for its answer.
+    /// Queues a request behind earlier requests, without waiting for its answer.
     pub fn begin(&self, request: Request) -> Begun {
         let (answer, receive) = oneshot::channel();
         let claimed = Arc::new(AtomicBool::new(false));
@@ -198,18 +199,18 @@ impl Zk {
         self.ask(request).await?.read()
     }
 
-    /// Makes the task leave its node for the next one.
+    /// Makes the client change to the next node.
     pub fn hop(&self) {
-        // When the queue is full, the client is looking for a node anyway.
+        // An error is ignored: the queue is full only while the client has no connection.
         let _ = self.asks.try_send(Ask::Hop);
     }
 
-    /// Returns the next event, if one comes within `wait`.
+    /// Returns the next event; `None` when none arrives within `wait`.
     pub async fn event(&mut self, wait: Duration) -> Option<Event> {
         timeout(wait, self.events.recv()).await.ok().flatten()
     }
 
-    /// Takes all events that have come.
+    /// Takes all events that have arrived, without waiting.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::iter::from_fn(|| self.events.try_recv().ok()).collect()
     }

@@ -1,5 +1,5 @@
-//! A cut link swallows bytes one way and breaks when it heals; a slow one is late and loses
-//! nothing.
+//! Tests of links: a cut drops bytes in one direction and breaks the connection when it ends; a
+//! delay loses no bytes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ async fn a_one_way_cut_swallows_that_way_only_and_breaks_when_it_heals() {
     let (mut inside, mut outside) = connected(&links, &listener).await;
     passes(&mut inside, &mut outside, 1).await;
     links.set(BTreeMap::from([((1, 2), LinkRule::CUT)]));
-    // The other way still passes. Once it does, all tasks have seen the rule.
+    // Bytes in the other direction still pass. Once they did, all tasks have seen the rule.
     passes(&mut outside, &mut inside, 2).await;
     inside.write_all(&[3]).await.unwrap();
     passes(&mut outside, &mut inside, 4).await;
@@ -74,7 +74,7 @@ async fn a_link_that_holds_delivers_everything_at_once_when_it_is_let_go() {
     let (mut inside, mut outside) = connected(&links, &listener).await;
     passes(&mut inside, &mut outside, 1).await;
     links.set(BTreeMap::from([((2, 1), LinkRule::HOLD)]));
-    // The other way still passes. Once it does, all tasks have seen the rule.
+    // Bytes in the other direction still pass. Once they did, all tasks have seen the rule.
     passes(&mut inside, &mut outside, 2).await;
     for byte in 3..8 {
         outside.write_all(&[byte]).await.unwrap();
@@ -86,7 +86,7 @@ async fn a_link_that_holds_delivers_everything_at_once_when_it_is_let_go() {
     let mut got = [0; 5];
     inside.read_exact(&mut got).await.unwrap();
     assert_eq!(got, [3, 4, 5, 6, 7]);
-    // Bytes that come now were not held.
+    // Bytes that are sent now are not held back.
     passes(&mut outside, &mut inside, 8).await;
     passes(&mut inside, &mut outside, 9).await;
     assert_eq!(links.late_bytes(), 5);

@@ -1,4 +1,4 @@
-//! The ZooKeeper client of the workloads, against nodes that the tests control.
+//! Tests of the ZooKeeper client with simulated nodes.
 
 use std::time::Duration;
 
@@ -20,14 +20,14 @@ struct Server {
 }
 
 impl Server {
-    /// Accepts a connection and welcomes it to session 7, or reports the session as over for a
-    /// timeout of 0.
+    /// Accepts a connection and answers the connect request with session 7. A timeout of 0 reports
+    /// that the session has expired.
     async fn accept(listener: &TcpListener, timeout_ms: i32) -> Server {
         let (stream, _) = listener.accept().await.unwrap();
         let mut server = Server { stream, frames: Frames::new(1 << 20), greeted_with: ConnectRequest::default() };
         server.greeted_with = ConnectRequest::from_bytes(&server.packet().await).unwrap();
         let welcome = ConnectResponse { timeout_ms, session_id: 7, ..ConnectResponse::default() };
-        // The client may have given this connection up.
+        // An error is ignored: the client may have closed this connection.
         let _ = server.stream.write_all(&framed(|out| welcome.write(out))).await;
         server
     }
@@ -44,7 +44,7 @@ impl Server {
         }
     }
 
-    /// Returns the next request that is no ping.
+    /// Returns the next request other than a ping.
     async fn request(&mut self) -> (RequestHeader, Vec<u8>) {
         loop {
             let packet = self.packet().await;
@@ -135,9 +135,9 @@ async fn without_a_node_nothing_is_sent_and_a_lost_session_is_over() {
     while zk.connection() == 0 {
         tokio::task::yield_now().await;
     }
-    // Without a node the request waits, until its caller gives it up.
+    // Without a node the request waits to be sent, until its caller gives it up.
     assert!(matches!(zk.ask(sync()).await, Err(Failure::NotSent(_))));
-    // One of the connections that the client has tried meanwhile receives the end of the session.
+    // Answers the client's next connections with the end of the session.
     let expire = async {
         loop {
             Server::accept(&listener, 0).await;

@@ -1,4 +1,4 @@
-//! `zlock acl`.
+//! `zlock acl`: shows and sets the ACL of a znode.
 
 use clap::{Arg, ArgMatches, Command};
 use zlock_client::AclEntry;
@@ -25,7 +25,7 @@ fn entries() -> Arg {
     arg.value_parser(entry).help("An entry; the list is the whole ACL")
 }
 
-/// Parses an entry. The scheme and the letters have no colon; the id may have some.
+/// Parses an ACL entry `SCHEME:ID:PERMISSIONS`. Only the id may contain colons.
 fn entry(text: &str) -> Result<AclEntry, String> {
     let parts = text.split_once(':').and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once(':')?)));
     match parts {

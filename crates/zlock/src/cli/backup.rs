@@ -1,4 +1,4 @@
-//! `zlock backup`: a file with the state of a cluster.
+//! `zlock backup`: saves the state of a cluster to a file, and checks such files.
 
 use std::cmp::Reverse;
 use std::fs::{self, DirEntry, File};
@@ -16,7 +16,7 @@ use super::new_file::{NewFile, failed};
 use super::options::{file, flag, number, option};
 use super::output::Output;
 
-/// Ending of the name of each backup in a directory.
+/// Suffix of the names that backups get in a directory.
 const ENDING: &str = ".zlock-backup";
 
 pub(crate) fn command() -> Command {
@@ -45,7 +45,7 @@ fn save_command() -> Command {
         .arg(flag("local", local))
 }
 
-/// Makes the argument for the file that a command reads.
+/// Makes the argument for the backup file that a command reads.
 pub(crate) fn file_arg(value: &'static str, help: &'static str) -> Arg {
     Arg::new("file").value_name(value).required(true).value_parser(clap::value_parser!(PathBuf)).help(help)
 }
@@ -55,7 +55,7 @@ pub(crate) fn file_of(matches: &ArgMatches) -> &PathBuf {
     matches.get_one::<PathBuf>("file").expect("it is required")
 }
 
-/// Opens and checks a file.
+/// Opens a backup file and checks it.
 pub(crate) fn open(path: &Path) -> Result<Backup<BufReader<File>>, Failure> {
     let file = File::open(path).map_err(|error| failed(path, error))?;
     Backup::open(BufReader::with_capacity(1 << 20, file)).map_err(|error| failed(path, error))
@@ -86,8 +86,8 @@ async fn save_in(context: &Context, dir: &Path, keep: Option<usize>, local: bool
     told(context.out, &path, &manifest)
 }
 
-/// The name of a backup in a directory: cluster, time and zxid. The beginning of the uuid keeps
-/// clusters of one name apart.
+/// Returns the file name of a backup: cluster, beginning of the uuid, time and zxid. The uuid
+/// distinguishes clusters of the same name.
 fn name_of(manifest: &Manifest) -> String {
     let Manifest { cluster_id, cluster_uuid, saved, zxid, .. } = manifest;
     let uuid: String = cluster_uuid.chars().take(8).collect();
@@ -96,8 +96,8 @@ fn name_of(manifest: &Manifest) -> String {
     name.chars().map(plain).collect()
 }
 
-/// Removes all backups of a cluster but `keep`: the one just saved, and those with the highest
-/// zxids. A clock may go back, and the zxids of a cluster never do.
+/// Removes old backups of the cluster in `dir`, so that `keep` remain: the new one `saved`, and
+/// those with the highest zxids. The order is by zxid, as clocks can go back and zxids cannot.
 fn remove_oldest(dir: &Path, saved: &Manifest, keep: usize) -> Result<(), Failure> {
     let entries = fs::read_dir(dir).map_err(|error| failed(dir, error))?;
     let others = entries.filter_map(|entry| other_backup(&entry.ok()?, saved));
@@ -109,11 +109,11 @@ fn remove_oldest(dir: &Path, saved: &Manifest, keep: usize) -> Result<(), Failur
     Ok(())
 }
 
-/// Reads the manifest of a file that [`save_in`] named for the cluster of `saved`. Returns `None`
-/// for any other file, and for `saved` itself.
+/// Reads the manifest of an older backup of the same cluster. Returns `None` for `saved` itself,
+/// and for a file that is no such backup.
 fn other_backup(entry: &DirEntry, saved: &Manifest) -> Option<(Manifest, PathBuf)> {
     let (name, path) = (entry.file_name().into_string().ok()?, entry.path());
-    // Opening a pipe would wait for its writer.
+    // Only regular files are opened: the open of a named pipe would wait for a writer.
     if !name.ends_with(ENDING) || name == name_of(saved) || !entry.file_type().ok()?.is_file() {
         return None;
     }
@@ -121,7 +121,7 @@ fn other_backup(entry: &DirEntry, saved: &Manifest) -> Option<(Manifest, PathBuf
     (manifest.cluster_uuid == saved.cluster_uuid && name == name_of(&manifest)).then_some((manifest, path))
 }
 
-/// Writes the backup that a node sends into an unfinished file, and checks it.
+/// Receives a backup from a node into an unfinished file, and checks it.
 async fn fetch(context: &Context, path: &Path, local: bool) -> Result<(NewFile, Manifest), Failure> {
     let mut file = NewFile::begin(path)?;
     context.client.backup(local, |bytes| file.write_all(&bytes)).await?;
@@ -214,7 +214,7 @@ mod tests {
 
     const EU: (&str, &str) = ("orders/eu", "11111111-aaaa");
 
-    /// The manifest of a backup that was saved on a day of November 2026.
+    /// Returns the manifest of a backup that was saved on this day of November 2026.
     fn manifest((cluster_id, cluster_uuid): (&str, &str), day: u32, zxid: u64) -> Manifest {
         let at_ms = calendar::parse(&format!("2026-11-{day:02}T10:30:00Z")).unwrap();
         Manifest {
@@ -235,8 +235,8 @@ mod tests {
         backup::write(&znode::State::default(), manifest, File::create(path).unwrap()).unwrap();
     }
 
-    /// The files that are left of backups, in the order of `saved`, when the last one has been
-    /// saved.
+    /// Saves backups with these manifests and removes old ones. Returns, in the order of `saved`,
+    /// whether each file still exists.
     fn left(dir: &TempDir, saved: &[Manifest], keep: usize) -> Vec<bool> {
         let paths: Vec<PathBuf> = saved.iter().map(|manifest| dir.path().join(name_of(manifest))).collect();
         paths.iter().zip(saved).for_each(|(path, manifest)| write(path, manifest));

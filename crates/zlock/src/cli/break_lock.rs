@@ -1,4 +1,5 @@
-//! `zlock break`.
+//! `zlock break`: takes a lock away from its holders, or removes one ticket (lock node) from a
+//! queue.
 
 use std::io::{IsTerminal as _, Write as _};
 
@@ -37,7 +38,7 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     let tickets = tickets(context, &path, is_sure).await?;
     for ticket in &tickets {
         match context.client.delete(ticket).await {
-            // The ticket was released meanwhile, which has the same result.
+            // No error: the ticket was released meanwhile.
             Err(error) if error.is_no_node() => {}
             deleted => {
                 deleted?;
@@ -48,8 +49,8 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     context.out.answer(&serde_json::json!({ "tickets": tickets }), || tickets.iter().try_for_each(line))
 }
 
-/// Returns the tickets to take away: those of the holders, or the one at the path. Asks for
-/// confirmation unless `is_sure`.
+/// Returns the paths of the tickets to delete: those of the lock's holders or, if `path` is a
+/// ticket, this one. Asks for confirmation unless `is_sure`.
 async fn tickets(context: &Context, path: &str, is_sure: bool) -> Result<Vec<String>, Failure> {
     let queue = context.client.lock_queue(path).await?;
     let mut found: Vec<Contender> = queue.holders.into_iter().chain(queue.lingering).collect();
@@ -66,7 +67,7 @@ async fn tickets(context: &Context, path: &str, is_sure: bool) -> Result<Vec<Str
     Ok(of_sessions.into_iter().map(|one| one.ticket).collect())
 }
 
-/// Shows the contenders that would lose a ticket, and asks for confirmation.
+/// Prints the contenders that would lose their tickets, and asks for confirmation.
 fn is_confirmed(path: &str, found: &[Contender]) -> bool {
     for one in found.iter().take(NAMED_MAX) {
         let at_ms = one.granted_at_ms.unwrap_or(one.enqueued_at_ms);
@@ -83,23 +84,23 @@ fn is_confirmed(path: &str, found: &[Contender]) -> bool {
     is_read && ["y", "yes"].contains(&answer.trim().to_lowercase().as_str())
 }
 
-/// Returns the contender at a path, from its parent's queue. Any other znode is refused, because it
-/// may be a client's data.
+/// Returns the contender whose ticket is at `path`, from the queue of the parent znode. Any other
+/// znode is refused, because it may be a client's data.
 async fn ticket(context: &Context, path: &str) -> Result<Contender, Failure> {
-    // The root is no lock, and has no queue to look at.
+    // The root is no lock, so it has no queue.
     let lock = path.rsplit_once('/').map(|(lock, _)| lock).filter(|lock| !lock.is_empty());
     let queue = context.client.lock_queue(lock.ok_or_else(|| nobody(path))?).await?;
     let mut contenders = queue.holders.into_iter().chain(queue.lingering).chain(queue.waiters);
     contenders.find(|one| one.ticket == path).ok_or_else(|| nobody(path))
 }
 
-/// Returns the failure for a path without a ticket to take away or to revoke.
+/// Returns the failure for a path where no ticket is found.
 pub(crate) fn nobody(path: &str) -> Failure {
     Failure::refused(format!("nobody holds {path}; `zlock locks` shows who holds what"))
 }
 
-/// Returns the failure for a persistent znode whose name looks like a lock node's: it may be data
-/// that a client has put there.
+/// Returns the failure for a persistent znode whose name looks like that of a lock node, as it may
+/// be a client's data.
 pub(crate) fn no_ticket(path: &str) -> Failure {
     let line =
         format!("{path} is a persistent znode and no session's ticket; `zlock rm {path}` deletes it and its data");

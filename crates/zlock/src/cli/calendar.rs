@@ -1,11 +1,11 @@
-//! Points in time as people write them: UTC, as in RFC 3339.
+//! Conversion of times to and from text: UTC, as in RFC 3339.
 
 use std::time::{Duration, UNIX_EPOCH};
 
-/// The last millisecond of the year 9999: RFC 3339 cannot write later times.
+/// The last millisecond of the year 9999. RFC 3339 has no later times.
 const LAST_MS: u64 = 253_402_300_799_999;
 
-/// Writes milliseconds since 1970 as `2026-11-25T10:30:00Z`.
+/// Formats milliseconds since 1970 as `2026-11-25T10:30:00Z`.
 pub(crate) fn show(ms: u64) -> String {
     if ms > LAST_MS {
         return format!("{ms} ms since 1970");
@@ -13,13 +13,14 @@ pub(crate) fn show(ms: u64) -> String {
     humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(ms)).to_string()
 }
 
-/// Writes milliseconds since 1970 for a file's name. Such names sort by time, and no shell needs
-/// quotes for them.
+/// Formats milliseconds since 1970 for file names, as `20261125T103000Z`. The names sort by time
+/// and need no quotes in a shell.
 pub(crate) fn stamp(ms: u64) -> String {
     show(ms).replace(['-', ':', ' '], "")
 }
 
-/// Reads `2026-11-25T10:30:00Z`, or seconds since 1970 as `date +%s` prints them.
+/// Parses `2026-11-25T10:30:00Z`, or seconds since 1970 as `date +%s` prints them. Returns
+/// milliseconds since 1970.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let wrong = || format!("`{text}` is no time: write it in UTC as 2026-11-25T10:30:00Z, or as `date +%s` prints it");
     let ms = if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -1,4 +1,4 @@
-//! `zlock completions`.
+//! `zlock completions`: prints completions for a shell.
 
 use clap::{Arg, ArgMatches, Command};
 use clap_complete::Shell;
@@ -14,7 +14,7 @@ pub(crate) fn command() -> Command {
 
 pub(crate) fn run(matches: &ArgMatches, mut whole: Command) -> Result<u8, Failure> {
     let shell = *matches.get_one::<Shell>("shell").expect("it is required");
-    // Into memory first, because the generator panics when stdout is closed.
+    // Generated in memory first, because the generator panics when stdout is closed.
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut whole, "zlock", &mut text);
     Output::new(false).bytes(&text)?;

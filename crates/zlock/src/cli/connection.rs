@@ -1,5 +1,5 @@
-//! Addresses of the nodes and identity of the client: from options, variables and the client's
-//! file.
+//! Addresses of the nodes and identity of the client, from options, variables and the client's
+//! configuration file.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::failure::Failure;
 use super::options::Given;
 
-/// Addresses at which `zlock dev` listens.
+/// HTTP addresses of the nodes of `zlock dev`.
 const DEFAULT_ENDPOINTS: [&str; 3] = ["localhost:7001", "localhost:7002", "localhost:7003"];
 
 /// Addresses of the nodes, TLS files and identity with which a client connects.
@@ -26,7 +26,7 @@ pub(crate) struct User {
     pub(crate) password: String,
 }
 
-/// The configuration file of clients.
+/// Content of a client's configuration file.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -39,7 +39,8 @@ struct File {
 }
 
 impl Connection {
-    /// Reads each value from its option or variable, else the file, else the default.
+    /// Reads each value from its option, else its variable, else the client's file, else the
+    /// default.
     pub(crate) fn read(given: &Given) -> Result<Connection, Failure> {
         if let Some(socket) = admin_socket(given)? {
             return Connection::by_socket(given, &socket);
@@ -69,12 +70,12 @@ impl Connection {
         })
     }
 
-    /// Makes a connection to a node on this machine by its admin socket. TLS settings of variables
-    /// and of the default file are for endpoints, and are not used here.
+    /// Returns the connection to the admin socket of a node on this machine. TLS settings count
+    /// only from the command line, as those of variables and of the default file are for endpoints.
     fn by_socket(given: &Given, socket: &Path) -> Result<Connection, Failure> {
         let path =
             |name: &str| given.is_given(name).then(|| given.of(name).get_one::<PathBuf>(name).cloned()).flatten();
-        // The path is relative to the directory in which this program runs.
+        // A relative path is resolved in the working directory of this program.
         let whole = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
         let text = whole.to_str().ok_or_else(|| Failure::refused("the path of the admin socket is not UTF-8"))?;
         let (ca, certificate, key) = (path("ca"), path("certificate"), path("key"));
@@ -82,8 +83,8 @@ impl Connection {
     }
 }
 
-/// Returns the admin socket to connect to instead of endpoints: that of the command line, else that
-/// of its variable unless the command line names endpoints.
+/// Returns the path of the admin socket, if it is to be used in place of endpoints: that of the
+/// command line, or that of its variable unless the command line has `--endpoints`.
 fn admin_socket(given: &Given) -> Result<Option<PathBuf>, Failure> {
     let socket = given.of("admin-socket").get_one::<PathBuf>("admin-socket").cloned();
     match (given.is_given("admin-socket"), given.is_given("endpoints")) {
@@ -126,7 +127,8 @@ fn of_either(
     }
 }
 
-/// Parses `NAME:PASSWORD`. The text is never part of the failure, because it has a password.
+/// Parses `NAME:PASSWORD`. The failure names the `place` of the text, and never the text, which has
+/// a password.
 fn parse_user(text: &str, place: &str) -> Result<User, Failure> {
     let parts = text.split_once(':').filter(|(name, _)| !name.is_empty());
     let (name, password) = parts.ok_or_else(|| Failure::refused(format!("{place}: write NAME:PASSWORD")))?;

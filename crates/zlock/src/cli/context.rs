@@ -1,4 +1,4 @@
-//! State that all commands of a client share.
+//! State that all client commands share.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -11,29 +11,30 @@ use super::failure::Failure;
 use super::options::Given;
 use super::output::Output;
 
-/// Client of a command, and the form of its output.
+/// Client for the cluster, printer and connection data of a running command.
 pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) out: Output,
     pub(crate) connection: Connection,
-    /// Whether the session is left to expire at the end, instead of being closed.
+    /// Whether the session must not be closed at the end of the command, so that it expires by its
+    /// timeout.
     pub(crate) leaves_session: Cell<bool>,
 }
 
-/// Completes a path as people write it: the first slash may be left out. The nodes report other
-/// faults of the path.
+/// Adds the first slash to a path, if it is missing. Other faults of the path are left to the
+/// nodes.
 pub(crate) fn path(text: &str) -> String {
     if text.starts_with('/') { text.to_owned() } else { format!("/{text}") }
 }
 
-/// Returns the path argument; the root when there is none.
+/// Returns the path in the argument `path`; the root when there is none.
 pub(crate) fn path_of(matches: &ArgMatches) -> String {
     path(matches.get_one::<String>("path").map_or("/", |text| text))
 }
 
 impl Context {
     /// Reads the shared options. `name` is the command's name, for the label of its session.
-    /// `matches` are the options behind the command, `before` those before it.
+    /// `before` has the options before the command's name, `matches` the options after it.
     pub(crate) fn read(name: &str, before: &ArgMatches, matches: &ArgMatches) -> Result<Context, Failure> {
         let given = Given { before, behind: matches };
         let connection = Connection::read(&given)?;

@@ -1,4 +1,4 @@
-//! `zlock create`.
+//! `zlock create`: creates a znode.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     context.out.answer(&created, || context.out.line(&plain(&created.path)))
 }
 
-/// Creates the missing parents of a znode.
+/// Creates the missing ancestors of a znode.
 pub(crate) async fn make_parents(client: &Client, path: &str) -> Result<(), Error> {
     for (at, _) in path.match_indices('/').skip(1) {
         make(client, &path[..at]).await?;
@@ -49,7 +49,7 @@ pub(crate) async fn make_parents(client: &Client, path: &str) -> Result<(), Erro
     Ok(())
 }
 
-/// Creates a znode, unless it exists.
+/// Creates an empty znode, unless it exists.
 pub(crate) async fn make(client: &Client, path: &str) -> Result<(), Error> {
     match client.create(path, "").await {
         Err(error) if error.code() == Some(ProblemType::NodeExists) => Ok(()),

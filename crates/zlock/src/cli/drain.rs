@@ -1,4 +1,4 @@
-//! `zlock drain`.
+//! `zlock drain`: takes a node out of service without stopping it, or puts it back.
 
 use clap::{ArgMatches, Command};
 use zlock_client::Drain;

@@ -1,4 +1,4 @@
-//! `zlock elect`.
+//! `zlock elect`: runs a command while this client leads an election.
 
 use std::time::Duration;
 

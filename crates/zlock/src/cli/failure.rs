@@ -1,4 +1,5 @@
-//! Failures of commands: a line that tells the remedy, a problem for programs, and an exit code.
+//! Failures of commands: a message with a remedy for people, a problem document for programs, and
+//! an exit code.
 
 use std::io::Write as _;
 
@@ -8,36 +9,38 @@ use zlock_client::{Error, ProblemType};
 
 use super::seen::{plain, seen_json};
 
-/// Exit code: the cluster or the program refused the request.
+/// Exit code when the cluster or the program refused the request.
 const REFUSED: u8 = 1;
-/// Exit code: the command line is wrong.
+/// Exit code when the command line is wrong.
 const USAGE: u8 = 2;
-/// Exit code: no node could be asked, or the outcome of the request is unknown.
+/// Exit code when no node could be reached, or the outcome of the request is unknown.
 const UNCLEAR: u8 = 3;
-/// Exit code: the request was carried out, and its answer could not be written to stdout.
+/// Exit code when the request was executed, but its answer could not be written to stdout.
 const UNWRITTEN: u8 = 4;
-/// Exit code of a command that runs another one, in place of [`REFUSED`] and [`UNCLEAR`].
+/// Exit code in place of [`REFUSED`] and [`UNCLEAR`] for commands that run another program, such as
+/// `zlock lock`.
 const CANNOT: u8 = 125;
 
-/// The exit code that a command ends with.
+/// Exit code of a failed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    /// Exit code 1; 125 for a command that runs another one, because that one may end with 1 or 3.
+    /// Exit code 1; 125 for a command that runs another program, which could itself end with 1 or
+    /// 3.
     Refused,
-    /// Exit code 3; 125 for a command that runs another one.
+    /// Exit code 3; 125 for a command that runs another program.
     Unclear,
     Code(u8),
 }
 
-/// Failure of a command: its line, its problem and its exit code.
+/// Failure of a command.
 #[derive(Debug)]
 pub(crate) struct Failure {
     ending: Ending,
-    /// The message; `None` when there is no message, or no reader for it.
+    /// The message for people; `None` for a silent failure.
     line: Option<String>,
-    /// The problem for programs: that of the node, if a node refused the request.
+    /// The problem document for `--json`: that of the node, if a node refused the request.
     problem: Value,
-    /// Type of that problem, where a node has named it.
+    /// Type of the problem; `None` if no node has named one.
     code: Option<ProblemType>,
 }
 
@@ -46,13 +49,13 @@ impl Failure {
         Failure { ending: Ending::Refused, line: Some(line.into()), problem: own_problem(Outcome::Refused), code: None }
     }
 
-    /// Returns the failure for a fault of the command line that clap cannot see.
+    /// Returns the failure for an error of the command line that clap does not detect.
     pub(crate) fn usage(line: impl Into<String>) -> Failure {
         Failure::refused(line).of_command_line()
     }
 
-    /// Returns the failure of a write to stdout. When the reader has closed it, as `head` does, the
-    /// failure has exit code 0 and no message.
+    /// Returns the failure for an error of writing to stdout. If the reader has closed the pipe, as
+    /// `head` does, it is silent and has exit code 0.
     pub(crate) fn unwritten(error: &std::io::Error) -> Failure {
         if error.kind() == std::io::ErrorKind::BrokenPipe {
             return Failure::silent(0);
@@ -65,17 +68,18 @@ impl Failure {
         self.with_code(USAGE)
     }
 
-    /// Returns a failure without a message.
+    /// Returns a failure with this exit code and without a message.
     pub(crate) fn silent(code: u8) -> Failure {
         Failure { ending: Ending::Code(code), line: None, problem: Value::Null, code: None }
     }
 
-    /// Sets another exit code.
+    /// Sets the exit code.
     pub(crate) fn with_code(self, code: u8) -> Failure {
         Failure { ending: Ending::Code(code), ..self }
     }
 
-    /// Sets the exit code of a command that runs another one, because that one may end with 1 or 3.
+    /// Sets exit code 125 in place of 1 and 3, for a command that runs another program, which could
+    /// itself end with 1 or 3.
     pub(crate) fn of_a_run(self) -> Failure {
         match self.ending {
             Ending::Refused | Ending::Unclear => self.with_code(CANNOT),
@@ -83,7 +87,7 @@ impl Failure {
         }
     }
 
-    /// Adds the advice that the command has for this problem, if any.
+    /// Adds advice for this combination of command and problem to the message, if there is any.
     pub(crate) fn hinting(mut self, command: &str) -> Failure {
         if let (Some(hint), Some(line)) = (self.code.and_then(|code| hint_of(command, code)), &mut self.line) {
             *line = format!("{line}; {hint}");
@@ -91,7 +95,8 @@ impl Failure {
         self
     }
 
-    /// Prints the message, or a JSON document with it, and returns the exit code.
+    /// Prints the message to stderr, or the problem document with `json`, and returns the exit
+    /// code.
     pub(crate) fn tell(mut self, json: bool) -> u8 {
         let code = match self.ending {
             Ending::Refused => REFUSED,
@@ -112,7 +117,7 @@ impl Failure {
     }
 }
 
-/// Returns the problem of a failure that no node has reported. It has no type of its own.
+/// Returns the problem document for a failure that no node has reported. Its type is `about:blank`.
 fn own_problem(outcome: Outcome) -> Value {
     json!({ "type": "about:blank", "outcome": outcome })
 }
@@ -139,7 +144,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Returns the advice for an error that does not depend on the command.
+/// Returns advice for an error that is the same for all commands.
 fn hint(error: &Error) -> Option<&'static str> {
     match error {
         Error::Unavailable { .. } => Some("`zlock status` shows the nodes, --endpoints says which they are"),
@@ -156,7 +161,8 @@ fn hint(error: &Error) -> Option<&'static str> {
     }
 }
 
-/// Returns the advice for a command that is refused with this problem.
+/// Returns advice for a user whose `command` was refused with the problem type `code`; `None`
+/// without advice.
 fn hint_of(command: &str, code: ProblemType) -> Option<&'static str> {
     match (command, code) {
         ("rm", ProblemType::NotEmpty) => Some("`zlock rm --recursive` deletes what is below it, too"),

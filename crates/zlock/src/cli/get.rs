@@ -1,4 +1,4 @@
-//! `zlock get`.
+//! `zlock get`: prints the data of a znode.
 
 use std::io::IsTerminal as _;
 
@@ -16,7 +16,7 @@ pub(crate) fn command() -> Command {
     Command::new("get").about("Prints a znode's data, as it is").arg(path_arg("The znode"))
 }
 
-/// Document of `--json`: the znode as the HTTP API writes it.
+/// JSON document that `--json` prints: the znode as in the HTTP API.
 #[derive(Serialize)]
 struct Document {
     #[serde(flatten)]
@@ -34,7 +34,7 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
         return Ok(0);
     }
     context.out.bytes(&node.data)?;
-    // The shell's prompt must begin on a line of its own.
+    // Ends the line on a terminal, so that the shell's prompt begins on a new one.
     if std::io::stdout().is_terminal() && !node.data.ends_with(b"\n") {
         context.out.bytes(b"\n")?;
     }

@@ -1,10 +1,11 @@
-//! `zlock lock`: a command under a lock.
+//! `zlock lock`: runs a command while it holds a lock.
 //!
-//! Three processes take part. This one holds the session. It starts a *watchdog*, which starts the
-//! command. The watchdog knows until when the lock cannot be lost, and ends the command by then
-//! unless it is told of a later deadline. So the command ends in time even when this process is
-//! stopped, killed or cut off from the cluster. The kernel ends the command when the watchdog is
-//! killed (`PR_SET_PDEATHSIG`), and this process ends it when the watchdog is stopped.
+//! Three processes take part. This process (the *supervisor*) holds the session and starts a
+//! *watchdog* process, which starts the command. The watchdog knows the time up to which the lock
+//! cannot be lost, and kills the command before that time unless the supervisor reports a later
+//! one. So the command ends in time even when the supervisor is suspended, killed or cut off from
+//! the cluster. The kernel kills the command when the watchdog is killed (`PR_SET_PDEATHSIG`), and
+//! the supervisor kills it when the watchdog is suspended.
 //!
 //! | file | has |
 //! |---|---|
@@ -52,9 +53,10 @@ use supervisor::Outcome;
 pub(crate) use waiting::words_of_holder;
 pub(crate) use watchdog::{WATCHDOG, command as watchdog_command, run as run_watchdog};
 
-/// Exit code: the lock was lost before the command had ended.
+/// Exit code when the lock was lost before the command had ended.
 const LOST: u8 = 121;
-/// Longest time for releasing a lost lock at the cluster.
+/// Longest time for a last request to the cluster: releasing a lost lock, or asking who holds a
+/// busy one.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 pub(crate) fn command() -> Command {
@@ -74,7 +76,7 @@ pub(crate) fn command() -> Command {
         .arg(option("hand-over", "LABEL", hand_over))
 }
 
-/// Argument with the command to run and its arguments.
+/// Returns the argument for the command to run and its own arguments, behind `--`.
 fn words() -> Arg {
     Arg::new("command")
         .value_name("COMMAND")
@@ -85,7 +87,7 @@ fn words() -> Arg {
         .help("The command and its arguments, behind `--`")
 }
 
-/// Adds the arguments for the name, the acquire, the command to run and its supervision.
+/// Adds the arguments for the lock's name, for acquiring it, and for running the command under it.
 pub(crate) fn with_command(command: Command) -> Command {
     let name = Arg::new("name").value_name("NAME").required(true).value_parser(name);
     let busy_exit = option("busy-exit", "CODE", "The exit code when the lock is not free in time [default: 124]");
@@ -104,7 +106,7 @@ pub(crate) fn with_command(command: Command) -> Command {
         })
 }
 
-/// Parses the name of a lock. The root is no lock.
+/// Checks the name of a lock and returns it unchanged. The root is refused.
 fn name(text: &str) -> Result<String, String> {
     match path(text).as_str() {
         "/" => Err("the root is no lock: give it a name, for example orders".to_owned()),
@@ -112,7 +114,7 @@ fn name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Adds the command to run, and the options of its supervision.
+/// Adds the arguments for the command to run, and for ending it before its lock or session is lost.
 pub(crate) fn with_run(command: Command) -> Command {
     let on_loss = "What to do before a loss may come: SIGTERM and, after --grace, SIGKILL; SIGKILL; or only say so";
     let ways = PossibleValuesParser::new(deadline::OnLoss::NAMES);
@@ -129,7 +131,8 @@ pub(crate) fn with_run(command: Command) -> Command {
         .arg(words())
 }
 
-/// Document of `--json` about the grant. It goes to stderr, because stdout belongs to the command.
+/// JSON document that `--json` prints when the lock is acquired. It goes to stderr, because stdout
+/// belongs to the command.
 #[derive(Serialize)]
 struct Granted<'a> {
     lock: &'a str,
@@ -140,7 +143,7 @@ struct Granted<'a> {
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let path = path_of(matches);
     if matches.get_flag("simple") {
-        // A simple lock has no label, so the owner has its text.
+        // A simple lock has no label, so its owner gets the label's text.
         let lock = context.client.simple_lock(path).owner(label(matches));
         let acquired = async {
             match matches.get_one::<Duration>("wait") {
@@ -175,8 +178,8 @@ async fn give_back(client: &Client, mut guard: Guard, matches: &ArgMatches) -> R
         let queue = client.lock_queue(guard.lock()).await?;
         for waiter in queue.waiters.iter().filter(|waiter| waiter.label == *label) {
             match guard.hand_over(&waiter.ticket).await {
-                // The waiter has left the queue meanwhile, or there is another fault, which the
-                // release will report.
+                // Refused because the waiter has left the queue, or for another reason, which the
+                // release below will report.
                 Err(Error::Refused { .. }) => {}
                 ended => return ended,
             }
@@ -185,12 +188,13 @@ async fn give_back(client: &Client, mut guard: Guard, matches: &ArgMatches) -> R
     guard.release().await.map(drop)
 }
 
-/// Returns the lock's path.
+/// Returns the path of the lock in the argument `name`.
 pub(crate) fn path_of(matches: &ArgMatches) -> String {
     path(matches.get_one::<String>("name").expect("it is required"))
 }
 
-/// Acquires a lock as the options say.
+/// Acquires the lock with the label, lock-delay and wait of the options. Returns `None` when it was
+/// not free in time.
 pub(crate) async fn acquired(lock: Lock, matches: &ArgMatches) -> Result<Option<Guard>, Error> {
     let lock = lock.label(label(matches));
     let lock = match matches.get_one::<Duration>("lock-delay") {
@@ -203,7 +207,7 @@ pub(crate) async fn acquired(lock: Lock, matches: &ArgMatches) -> Result<Option<
     }
 }
 
-/// Tells whether a lock-delay is to keep other contenders out after a loss.
+/// Tells whether `--lock-delay` is given, which keeps other clients out for some time after a loss.
 fn has_delay(matches: &ArgMatches) -> bool {
     let delay = matches.get_one::<Duration>("lock-delay");
     delay.is_some_and(|delay| !delay.is_zero())
@@ -219,7 +223,8 @@ pub(crate) fn label(matches: &ArgMatches) -> String {
     program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// Waits for the guard, runs the command under it, and releases it. Returns the exit code.
+/// Waits for `acquired`, runs the command while the lock is held, and releases the lock. Returns
+/// the exit code.
 pub(crate) async fn run_under(
     context: &Context,
     matches: &ArgMatches,
@@ -241,13 +246,13 @@ pub(crate) async fn run_under(
     let outcome = run_held(&Held::Lock(&guard), plan, matches, &mut signals).await?;
     if outcome.lost {
         if has_delay(matches) {
-            // The delay begins when the session expires. A release, or the session's close, would
-            // let others in at once.
+            // Not released: the lock-delay begins when the session expires, and a release or the
+            // session's close would free the lock at once.
             guard.leak();
             context.leaves_session.set(true);
         } else {
-            // No waiter may wait for a command that no longer runs. Where the cluster cannot be
-            // reached, the session ends by itself.
+            // Released, so that waiters need not wait for the session to expire. If the cluster
+            // cannot be reached, the session expires by itself.
             let _ = tokio::time::timeout(GOODBYE, give_back(&context.client, guard, matches)).await;
         }
         return Ok(LOST);
@@ -256,8 +261,8 @@ pub(crate) async fn run_under(
     Ok(ended(&format!("the lock {path}"), plan, outcome, given_back).0)
 }
 
-/// Runs the command while the lock or session is held, and keeps it held for the rest of
-/// `--hold-at-least`. Prints a message about a loss that has ended the command.
+/// Runs the command while the lock or session is held, and then holds it for the rest of
+/// `--hold-at-least`. Prints a message if a loss has ended the command.
 async fn run_held(
     held: &Held<'_>,
     plan: deadline::Plan,
@@ -275,8 +280,8 @@ async fn run_held(
     Ok(outcome)
 }
 
-/// Returns the exit code of a command that has ended by itself, and whether its lock or session was
-/// lost before it was given back.
+/// Returns the exit code for a command that has ended by itself, and whether its lock or session
+/// (`what`) was lost before its release. `given_back` is the result of the release.
 fn ended(what: &str, plan: deadline::Plan, outcome: Outcome, given_back: Result<(), Error>) -> (u8, bool) {
     match given_back {
         Ok(()) => (outcome.code, false),
@@ -284,7 +289,8 @@ fn ended(what: &str, plan: deadline::Plan, outcome: Outcome, given_back: Result<
             let why = outcome.loss.map_or_else(|| error.to_string(), |loss| loss.to_string());
             let when = if outcome.is_kept { "--hold-at-least was over" } else { "the command had ended" };
             say(&format!("zlock: {what} was lost before {when}: {}", plain(&why)));
-            // With `warn` the command went on, and its own exit code counts.
+            // With `--on-loss warn` a loss does not end the command, so its own exit code is
+            // returned.
             (if plan.on_loss == deadline::OnLoss::Warn { outcome.code } else { LOST }, true)
         }
         Err(error) => {
@@ -294,9 +300,8 @@ fn ended(what: &str, plan: deadline::Plan, outcome: Outcome, given_back: Result<
     }
 }
 
-/// Keeps the lock or session after the command's end, for the rest of `--hold-at-least`. A loss
-/// ends this wait, and so does a signal that would end a program. Returns false if no time was
-/// left.
+/// Holds the lock or session after the command's end, for the rest of `--hold-at-least`. A loss or
+/// a terminating signal ends this wait. Returns false if `--hold-at-least` was already over.
 async fn keep(held: &Held<'_>, since: Instant, matches: &ArgMatches, signals: &mut Signals) -> bool {
     let least = matches.get_one::<Duration>("hold-at-least").copied().unwrap_or_default();
     if since.elapsed() >= least {
@@ -310,7 +315,7 @@ async fn keep(held: &Held<'_>, since: Instant, matches: &ArgMatches, signals: &m
     true
 }
 
-/// The message about a command that was ended because its lock or session was lost.
+/// Returns the message for a command whose lock or session (`what`) was lost while it ran.
 fn after_loss(plan: deadline::Plan, what: &str, loss: Option<&Loss>) -> String {
     match (plan.on_loss, loss) {
         (deadline::OnLoss::Warn, _) => {
@@ -319,13 +324,13 @@ fn after_loss(plan: deadline::Plan, what: &str, loss: Option<&Loss>) -> String {
         (_, Some(loss)) => {
             format!("zlock: {what} was lost, and the command was ended: {}", plain(&loss.to_string()))
         }
-        // When only the clock shows the loss, the command is ended a little before it.
+        // Without a reported loss, the command was ended a little before its lock could be lost.
         (_, None) => format!("zlock: {what} was lost, or was about to be, and the command was ended"),
     }
 }
 
-/// Runs the command while the session lives, which the command uses, and closes the session.
-/// Returns the exit code, and whether the session was lost.
+/// Runs a command that uses the session, while the session is kept alive, and then closes the
+/// session. Returns the exit code, and whether the session was lost.
 pub(crate) async fn run_in(
     session: &OpenedSession,
     environment: Vec<(&'static str, OsString)>,
@@ -339,7 +344,7 @@ pub(crate) async fn run_in(
     if outcome.lost {
         return Ok((LOST, true));
     }
-    // A command may end by itself before a heartbeat tells of the loss.
+    // The close can still report a loss, as the command may end before a heartbeat detects it.
     Ok(ended(&held.to_string(), plan, outcome, session.close().await))
 }
 
@@ -352,15 +357,17 @@ fn plan(matches: &ArgMatches, timeout: Duration) -> deadline::Plan {
     deadline::Plan::new(on_loss, matches.get_one::<Duration>("grace").copied(), timeout)
 }
 
-/// Returns the session timeout that is asked for.
+/// Returns the session timeout of `--session-timeout`.
 fn timeout_asked(matches: &ArgMatches) -> Duration {
     *matches.get_one::<Duration>("session-timeout").expect("it has a default")
 }
 
-/// Checks `--grace` against `--on-loss` and the session timeout.
+/// Checks `--grace`, the time between SIGTERM and SIGKILL, against `--on-loss` and
+/// `--session-timeout`.
 ///
 /// # Errors
-/// When the grace is longer than the session has room for, or the command gets no SIGTERM.
+/// A usage error when the grace is above a quarter of the session timeout, or `--on-loss` sends no
+/// SIGTERM.
 pub(crate) fn check_grace(matches: &ArgMatches) -> Result<(), Failure> {
     let Some(grace) = matches.get_one::<Duration>("grace").copied() else { return Ok(()) };
     let on_loss = matches.get_one::<String>("on-loss").expect("it has a default");
@@ -375,7 +382,7 @@ pub(crate) fn check_grace(matches: &ArgMatches) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints the session timeout that the cluster grants, if another one was asked for.
+/// Prints the granted session timeout, if it differs from `--session-timeout`.
 fn tell_what_is_granted(matches: &ArgMatches, granted: Duration) {
     let asked = timeout_asked(matches);
     if granted != asked && !matches.get_flag("quiet") {

@@ -1,4 +1,4 @@
-//! `zlock locks`.
+//! `zlock locks`: shows locks, their holders and their waiters.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use super::options::{flag, number, option};
 use super::output::{Output, Tone, client, since, span, until, word};
 use super::seen::plain;
 
-/// Shortest time between two looks of `--watch` at the queues, and the interval at which the
+/// Shortest time between two reads of the queues by `--watch`, and the interval at which the
 /// displayed times are updated.
 const PACE: Duration = Duration::from_secs(1);
-/// Exit code: the lock is free, and the question was whether it is held.
+/// Exit code of `--held` when the lock is free.
 const FREE: u8 = 5;
 const COLUMNS: [&str; 12] = [
     "LOCK",
@@ -36,9 +36,9 @@ const COLUMNS: [&str; 12] = [
     "CLIENT",
     "STATE",
 ];
-/// Columns that each heartbeat changes.
+/// Indexes in [`COLUMNS`] of the columns that each heartbeat changes.
 const HEARD: std::ops::Range<usize> = 5..7;
-/// Clears a terminal.
+/// Escape sequence that clears a terminal.
 const CLEAR: &[u8] = b"\x1b[H\x1b[2J";
 
 pub(crate) fn command() -> Command {
@@ -74,19 +74,20 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     }
     let locks = context.client.locks_with_queues(&path).await?;
     if locks.is_empty() && path != "/" {
-        // The list passes over a lock that the client may not read. The lock itself refuses.
+        // The list leaves out locks that the client may not read. A direct request for such a lock
+        // is refused, and its error is shown.
         context.client.lock_queue(&path).await?;
     }
     show(context.out, &path, &locks, true)?;
     Ok(0)
 }
 
-/// Tells whether a lock is held, also by a ticket whose session has expired and whose lock-delay is
-/// not over.
+/// Runs `--held`: returns exit code 0 if the lock is held, else [`FREE`]. A lock whose holder's
+/// session has expired counts as held until its lock-delay is over.
 async fn held(context: &Context, path: &str) -> Result<u8, Failure> {
     let queue = context.client.lock_queue(path).await?;
     let is_held = !queue.holders.is_empty() || !queue.lingering.is_empty() || {
-        // A simple lock; any other directory is no ephemeral znode.
+        // The path may be a simple lock, which is held if the znode is ephemeral.
         let holder = context.client.simple_lock(path).holder().await?;
         holder.is_some_and(|holder| holder.session.is_some())
     };
@@ -96,7 +97,8 @@ async fn held(context: &Context, path: &str) -> Result<u8, Failure> {
     Ok(if is_held { 0 } else { FREE })
 }
 
-/// Queue as the HTTP API returns it, or the summary of a lock whose queue cannot be shown.
+/// JSON document for one lock: its queue as in the HTTP API, or a summary if the queue cannot be
+/// shown.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Shown<'a> {
@@ -110,14 +112,14 @@ fn show(out: Output, path: &str, locks: &[LockSummary], is_once: bool) -> Result
         return out.document(&shown.collect::<Vec<_>>());
     }
     if locks.is_empty() {
-        // Not on stdout, where each line is a lock.
+        // Printed to stderr, because each line on stdout is a lock.
         let below = if path == "/" { String::new() } else { format!(" at {path} or below it") };
         say(&format!("zlock: no lock{below} is held or waited for; simple locks are not shown"));
     }
     let mut columns = COLUMNS.to_vec();
     let mut rows: Vec<Vec<String>> = locks.iter().flat_map(|lock| rows(out, lock)).collect();
     if !is_once {
-        // These times are outdated after a second.
+        // Left out with `--watch`, as these times are outdated after a second.
         columns.drain(HEARD);
         rows.iter_mut().for_each(|row| drop(row.drain(HEARD)));
     }
@@ -133,7 +135,9 @@ fn show(out: Output, path: &str, locks: &[LockSummary], is_once: bool) -> Result
     Ok(())
 }
 
-/// Returns warnings about clients in one queue that do not count each other's lock nodes.
+/// Returns warnings about a queue with lock nodes of different client libraries: if one library
+/// does not recognize the nodes of another, two clients may hold the lock at once. Also warns of a
+/// znode that is no lock node and blocks a library's clients.
 fn mixed_clients(queue: &LockQueue) -> Option<String> {
     let lock = plain(&queue.path);
     let (data, mixed): (Vec<_>, Vec<_>) = queue.mixed_clients.iter().partition(|pair| pair.child.is_some());
@@ -148,8 +152,8 @@ fn mixed_clients(queue: &LockQueue) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
-/// Shows the queues whenever they change. On a terminal they are drawn in place, and each second
-/// with the present times.
+/// Prints the queues each time they change. On a terminal they are redrawn in place, also each
+/// second for the displayed times.
 async fn watch(context: &Context, path: &str, count: Option<u64>) -> Result<u8, Failure> {
     let in_place = !context.out.json && std::io::stdout().is_terminal();
     let (mut shown, mut left) = (None, count.unwrap_or(u64::MAX));
@@ -169,7 +173,7 @@ async fn watch(context: &Context, path: &str, count: Option<u64>) -> Result<u8, 
                 left -= 1;
             }
             Ok(_) => {}
-            // The displayed table may still be true.
+            // Goes on showing the last table while the cluster is unavailable.
             Err(error) if shown.is_some() && is_away(&error) => continue,
             Err(error) => return Err(error.into()),
         }
@@ -186,12 +190,12 @@ async fn watch(context: &Context, path: &str, count: Option<u64>) -> Result<u8, 
     }
 }
 
-/// Reads the queues after the watch has begun, so that every change after the read is an event.
+/// Starts the watch and then reads the queues, so that every later change causes an event.
 async fn look(context: &Context, path: &str, watcher: &mut Watcher) -> Result<Vec<LockSummary>, Error> {
     watcher.start().await?;
     let mut locks = context.client.locks_with_queues(path).await?;
     for queue in locks.iter_mut().filter_map(|lock| lock.queue.as_mut()) {
-        // A heartbeat is no change of a lock.
+        // Removes the times that heartbeats change, so that a heartbeat does not count as a change.
         for one in queue.holders.iter_mut().chain(&mut queue.waiters) {
             (one.silent_for_ms, one.expires_in_ms) = (None, None);
         }
@@ -206,20 +210,21 @@ fn draw(out: Output, path: &str, in_place: bool, queues: &[LockSummary]) -> Resu
     show(out, path, queues, false)
 }
 
-/// Returns when something has changed at or below the path, or may have changed.
+/// Waits until a znode at or below the path has changed, or may have changed.
 async fn changed(watcher: &mut Watcher) -> Result<(), Failure> {
     loop {
         match watcher.next_batch().await {
             Ok(events) if events.is_empty() => {}
             Ok(_) => return Ok(()),
-            // The nodes no longer keep the events since then, so there was one.
+            // Events since the last one are no longer available, so there may have been changes.
             Err(error) if is_away(&error) || error.code() == Some(ProblemType::EventsGone) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-/// Tells whether the cluster is unavailable for a moment. A watch goes on after that.
+/// Tells whether the error is a temporary unavailability of the cluster, after which a watch goes
+/// on.
 fn is_away(error: &Error) -> bool {
     matches!(error, Error::Unavailable { .. } | Error::Unknown { .. })
 }
@@ -254,7 +259,8 @@ fn past_row(one: &EndedTicket) -> Vec<String> {
     ]
 }
 
-/// Writes the client that took a ticket away: ` by session 7 (web-1, pid 71)`.
+/// Describes the client that removed a ticket, as in ` by session 7 (web-1, pid 71)`; empty if it
+/// is unknown.
 fn by(actor: &Actor) -> String {
     let actor = plain(&actor.to_string());
     if actor.is_empty() { actor } else { format!(" by {actor}") }
@@ -267,7 +273,7 @@ fn rows(out: Output, lock: &LockSummary) -> Vec<Vec<String>> {
         row[COLUMNS.len() - 1] = format!("cannot be shown; {} contenders", lock.contenders);
         return vec![row];
     };
-    // Only the last column has colours, because they would count as width.
+    // Only the last column has colours, because escape sequences would count as width in others.
     let held = out.paint(Tone::Good, "holds");
     let rows = queue.holders.iter().map(|one| row(&queue.path, one, held.clone()));
     let rows = rows.chain(queue.lingering.iter().map(|one| row(&queue.path, one, "expired, lock-delay".into())));
@@ -296,7 +302,7 @@ fn row(lock: &str, one: &Contender, state: String) -> Vec<String> {
     ]
 }
 
-/// Writes the age of a request to release, and its deadline: `5s ago, due in 25s`.
+/// Formats the age of a request to release a lock, and its deadline: `5s ago, due in 25s`.
 fn asked(request: &RevokeRequest) -> String {
     let due = request.due_at_ms.map(|at_ms| match until(at_ms) {
         0 => ", is due".to_owned(),

@@ -1,4 +1,4 @@
-//! `zlock ls`.
+//! `zlock ls`: lists the children of a znode.
 
 use clap::{Arg, ArgMatches, Command};
 use zlock_client::NamedStat;

@@ -1,4 +1,4 @@
-//! `zlock man`.
+//! `zlock man`: writes manual pages.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `zlock member` and `zlock leader`.
+//! `zlock member` and `zlock leader`: show and change the members of the cluster and its leader.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::options::{flag, group, number, option, time};
 use super::output::Output;
 use super::seen::plain;
 
-/// Pause between two looks at a change that is under way.
+/// Pause between two requests for the state of a membership change.
 const LOOK: Duration = Duration::from_millis(500);
 
 pub(crate) fn command() -> Command {
@@ -125,7 +125,7 @@ fn role_of(members: &Members, id: u64) -> Option<&str> {
     members.members.iter().find(|member| member.id == id).map(|member| member.role.as_str())
 }
 
-/// Parses `ID=PEER/HTTP`.
+/// Parses the argument `ID=PEER/HTTP` for a new member.
 fn new_member(matches: &ArgMatches) -> Result<NewMember, Failure> {
     let text = matches.get_one::<String>("new").expect("it is required");
     let parse = || {
@@ -138,7 +138,7 @@ fn new_member(matches: &ArgMatches) -> Result<NewMember, Failure> {
     parse().ok_or_else(|| Failure::usage(format!("`{text}` is not ID=PEER/HTTP, such as 4=n4:7101/n4:7001")))
 }
 
-/// Shows each step of a change until it is done.
+/// Prints the members at each step of a membership change, until `done` returns true.
 async fn wait(
     context: &Context,
     matches: &ArgMatches,
@@ -154,7 +154,7 @@ async fn wait(
             return Err(Failure::refused(why).with_code(3));
         }
         sleep(LOOK).await;
-        // While leadership changes hands, no node may have an answer.
+        // An error is ignored: during a change of the leader, no node may be able to answer.
         if let Ok(now) = context.client.members().await {
             members = now;
         }

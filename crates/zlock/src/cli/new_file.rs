@@ -1,4 +1,4 @@
-//! Atomic writing of a file: it appears as a whole or not at all.
+//! Atomic creation of a file: it appears under its name only when it is complete.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use super::failure::Failure;
 
-/// A file that is being written under a temporary name. Removed when it is dropped unfinished.
+/// A file that is being written under a temporary name. A drop before [`NewFile::finish`] removes
+/// it.
 pub(crate) struct NewFile {
     file: File,
     unfinished: PathBuf,
@@ -16,7 +17,8 @@ pub(crate) struct NewFile {
 }
 
 impl NewFile {
-    /// Begins a file that only this user can read, because a backup has the data that ACLs protect.
+    /// Creates the file `PATH.part`, which only this user can read, because a backup contains data
+    /// that ACLs protect.
     pub(crate) fn begin(path: &Path) -> Result<NewFile, Failure> {
         let mut name = path.file_name().ok_or_else(|| failed(path, "is no name of a file"))?.to_owned();
         name.push(".part");
@@ -26,7 +28,7 @@ impl NewFile {
         Ok(NewFile { file, unfinished, path: path.to_owned(), finished: false })
     }
 
-    /// Returns the file as far as it was written.
+    /// Returns the unfinished file.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
@@ -36,7 +38,7 @@ impl NewFile {
         self.path = path;
     }
 
-    /// Makes the file durable under its name.
+    /// Makes the file durable and renames it to its final name, which is returned.
     pub(crate) fn finish(mut self) -> Result<PathBuf, Failure> {
         let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let renamed = self.file.sync_all().and_then(|()| fs::rename(&self.unfinished, &self.path));
@@ -65,7 +67,7 @@ impl Drop for NewFile {
     }
 }
 
-/// Returns the failure of a command because of a file.
+/// Returns a command's failure about the file at `path`.
 pub(crate) fn failed(path: &Path, why: impl std::fmt::Display) -> Failure {
     Failure::refused(format!("{}: {why}", path.display()))
 }

@@ -1,4 +1,5 @@
-//! The options that all commands of a client share. They may stand before the command or behind it.
+//! Options that all client commands share, such as `--endpoints`. They can be given before or after
+//! the command's name.
 
 use std::fmt::Display;
 use std::num::{IntErrorKind, ParseIntError};
@@ -10,7 +11,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use zlock_client::api::Millis;
 
-/// Shared options, each with the variable that sets the same value.
+/// Environment variables of the shared options, by the option's name.
 const VARIABLES: [(&str, &str); 8] = [
     ("endpoints", "ZLOCK_ENDPOINTS"),
     ("admin-socket", "ZLOCK_ADMIN_SOCKET"),
@@ -23,14 +24,14 @@ const VARIABLES: [(&str, &str); 8] = [
 ];
 const TIMEOUT_DEFAULT: &str = "10s";
 
-/// Adds the options behind a command, with their variables and defaults. Where the command is a
-/// group, they may stand behind the group's name, too.
+/// Adds the shared options to a command, with their variables and defaults. For a group of
+/// commands, they can also be given after the group's name.
 pub(crate) fn with_options(command: Command) -> Command {
     let is_group = command.has_subcommands();
     let options = bare().map(|option| {
         let variable = VARIABLES.iter().find(|(name, _)| option.get_id() == *name);
         let option = match variable {
-            // A value of `user` is a secret.
+            // The value of `user` contains a password.
             Some((name, variable)) if says_something(variable) => {
                 option.env(*variable).hide_env_values(*name == "user")
             }
@@ -42,7 +43,7 @@ pub(crate) fn with_options(command: Command) -> Command {
     command.args(options)
 }
 
-/// Reads a whole number that is not below `least`.
+/// Returns a parser for whole numbers of at least `least`.
 pub(crate) fn number<T>(least: T) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
 where
     T: FromStr<Err = ParseIntError> + PartialOrd + Display + Clone + Send + Sync + 'static,
@@ -55,19 +56,19 @@ where
     }
 }
 
-/// Tells whether a variable may be read: an empty one counts as one that is not set, as for the
-/// Rust client.
+/// Tells whether clap may read a variable. A variable that is set to an empty text counts as unset,
+/// as in the Rust client.
 fn says_something(variable: &str) -> bool {
     std::env::var_os(variable).is_none_or(|value| !value.to_string_lossy().trim().is_empty())
 }
 
-/// Returns the options before a command. They have no variable and no default, so that a value
-/// behind the command can be told from one before it.
+/// Returns the shared options for the place before the command. They have no variable and no
+/// default, so that only values given there are found there.
 pub(crate) fn before_commands() -> [Arg; 10] {
     bare().map(|option| option.help_heading("Options of a client's commands, before the command or behind it"))
 }
 
-/// Returns a shared option that stands before the command, if there is one.
+/// Returns the name of a shared option that is given before the command; `None` if there is none.
 pub(crate) fn stray(before: &ArgMatches) -> Option<String> {
     let ids = bare().map(|option| option.get_id().as_str().to_owned());
     ids.into_iter().find(|id| is_given(before, id))
@@ -99,7 +100,7 @@ fn bare() -> [Arg; 10] {
     options.map(|option| if option.get_id() == "json" { option } else { option.help_heading("Connection") })
 }
 
-/// The shared options as they were given: before the command and behind it.
+/// Parsed shared options: those before the command, and those after it.
 #[derive(Clone, Copy)]
 pub(crate) struct Given<'a> {
     pub(crate) before: &'a ArgMatches,
@@ -107,8 +108,8 @@ pub(crate) struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    /// Returns the matches in which an option is to be looked up. A value behind the command wins
-    /// over one before it, and one on the command line wins over a variable.
+    /// Returns the parsed options that contain the value in effect of the option `id`. A value
+    /// after the command takes precedence over one before it, and both over a variable.
     pub(crate) fn of(&self, id: &str) -> &'a ArgMatches {
         if !is_given(self.behind, id) && is_given(self.before, id) { self.before } else { self.behind }
     }
@@ -119,8 +120,8 @@ impl<'a> Given<'a> {
     }
 }
 
-/// Parses `30s`, `250ms`, `5m`, `1h` or 0. A number without a unit is refused: it would be read as
-/// milliseconds, which few people mean.
+/// Parses `30s`, `250ms`, `5m`, `1h` or 0. A number without a unit is refused, as it would mean
+/// milliseconds, which few users expect.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let is_bare = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if is_bare && text.bytes().any(|byte| byte != b'0') {
@@ -133,8 +134,8 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(ms))
 }
 
-/// Makes an option with a duration. A value that begins with a dash is refused as a duration, and
-/// not taken for another option.
+/// Makes an option with a duration as value. A value that begins with a dash is taken as the value
+/// and refused, instead of as another option.
 pub(crate) fn time(name: &'static str, help: &'static str) -> Arg {
     option(name, "TIME", help).value_parser(duration).allow_hyphen_values(true)
 }
@@ -144,7 +145,7 @@ pub(crate) fn flag(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
 }
 
-/// Makes an option with a value, whose name in the help is `value`.
+/// Makes an option with a value. `value` is the name of the value in the help.
 pub(crate) fn option(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).value_name(value).help(help)
 }

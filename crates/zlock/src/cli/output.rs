@@ -8,7 +8,7 @@ use zlock_client::ClientInfo;
 use super::failure::Failure;
 use super::seen::{plain, seen_json};
 
-/// Form of the output.
+/// Printer of a command's result to stdout, as text or JSON.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     /// Whether the output is JSON: one document, or one for each line of a stream.
@@ -16,19 +16,20 @@ pub(crate) struct Output {
     colour: bool,
 }
 
-/// Meaning of a colour.
+/// Meaning of a coloured text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Tone {
-    /// A state as it should be.
+    /// A good state, in green.
     Good,
-    /// A state that needs attention.
+    /// A state that needs attention, in red.
     Bad,
-    /// Less important text.
+    /// Less important text, printed faintly.
     Faint,
 }
 
 impl Output {
-    /// Makes an output. Colours are used only on a terminal, and not where `NO_COLOR` is set.
+    /// Creates a printer. It uses colours only on a terminal, and not if `NO_COLOR` is set or
+    /// `json` is true.
     pub(crate) fn new(json: bool) -> Output {
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Output { json, colour: !json && !unwanted && std::io::stdout().is_terminal() }
@@ -45,8 +46,8 @@ impl Output {
         self.line(&seen_json(&text))
     }
 
-    /// Prints the result of a command that has succeeded: the document for programs, and for people
-    /// what `tell` prints. Returns the exit code.
+    /// Prints the result of a successful command: `document` with `--json`, otherwise the text that
+    /// `tell` prints. Returns exit code 0.
     pub(crate) fn answer(
         &self,
         document: &impl Serialize,
@@ -60,7 +61,7 @@ impl Output {
         Ok(0)
     }
 
-    /// Prints bytes as they are.
+    /// Prints bytes unchanged.
     pub(crate) fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut stdout = std::io::stdout().lock();
         stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| Failure::unwritten(&error))
@@ -79,8 +80,9 @@ impl Output {
         format!("\x1b[{code}m{text}\x1b[0m")
     }
 
-    /// Prints rows under their headings, in columns as wide as they need to be. On a narrower
-    /// terminal the widest columns are cut. Only the last one may have colours, and it is not cut.
+    /// Prints a table with headings; nothing without rows. If the terminal is too narrow, the
+    /// widest columns are shortened, except the last. Only cells of the last column may have
+    /// colours.
     pub(crate) fn table(&self, headings: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
         if rows.is_empty() {
             return Ok(());
@@ -108,11 +110,11 @@ fn terminal_width() -> Option<usize> {
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
-/// Smallest width to which a column is cut.
+/// Smallest width in characters to which a column is shortened.
 const CUT_MIN: usize = 6;
 
-/// Narrows the widest columns until a line with two blanks between them is no wider than `most`, or
-/// all have their smallest width. The last column keeps its width.
+/// Reduces the widest columns until a line, with two blanks between columns, is at most `most`
+/// wide, or all have their smallest width. The last column keeps its width.
 fn narrow(widths: &mut [usize], most: usize) {
     let Some((last, others)) = widths.split_last_mut() else { return };
     let mut over = (*last + others.iter().map(|width| width + 2).sum::<usize>()).saturating_sub(most);
@@ -124,7 +126,7 @@ fn narrow(widths: &mut [usize], most: usize) {
     }
 }
 
-/// Returns the text, or its beginning and an ellipsis.
+/// Shortens a text to `width` characters, with an ellipsis at the end. A shorter text is unchanged.
 fn cut(text: &str, width: usize) -> String {
     match text.char_indices().nth(width.saturating_sub(1)) {
         Some((end, last)) if text.len() > end + last.len_utf8() => format!("{}…", &text[..end]),
@@ -132,19 +134,19 @@ fn cut(text: &str, width: usize) -> String {
     }
 }
 
-/// Returns the number of a text's visible characters: escape sequences for colours are not counted.
+/// Returns the number of visible characters of a text. Escape sequences for colours do not count.
 fn visible(text: &str) -> usize {
     let mut parts = text.split("\x1b[");
     let first = parts.next().map_or(0, |part| part.chars().count());
     first + parts.map(|part| part.split_once('m').map_or(0, |(_, seen)| seen.chars().count())).sum::<usize>()
 }
 
-/// Describes the client of a holder or waiter; `-` when nothing is known of it.
+/// Describes the client of a holder or waiter; `-` when it is unknown.
 pub(crate) fn client(client: Option<&ClientInfo>) -> String {
     client.map_or("-".into(), |client| plain(&client.to_string()))
 }
 
-/// Returns a word of the HTTP API as its JSON has it.
+/// Returns an enum value of the HTTP API as its word in JSON.
 pub(crate) fn word(word: &impl Serialize) -> String {
     match serde_json::to_value(word) {
         Ok(serde_json::Value::String(text)) => text,
@@ -152,7 +154,7 @@ pub(crate) fn word(word: &impl Serialize) -> String {
     }
 }
 
-/// Writes a span of time in short form: `4s`, `3m12s`, `5h02m`, `3d04h`.
+/// Formats a duration in milliseconds in short form: `4s`, `3m12s`, `5h02m`, `3d04h`.
 pub(crate) fn span(ms: u64) -> String {
     let seconds = ms / 1_000;
     match seconds {
@@ -163,12 +165,14 @@ pub(crate) fn span(ms: u64) -> String {
     }
 }
 
-/// Writes the time since a moment, by this machine's clock; the cluster's may differ a little.
+/// Formats the time since `ms`, in milliseconds since 1970, by this machine's clock. The cluster's
+/// clock may differ a little.
 pub(crate) fn since(ms: u64) -> String {
     span(now_ms().saturating_sub(ms))
 }
 
-/// Returns the milliseconds until a moment, by this machine's clock; 0 once the moment has come.
+/// Returns the milliseconds until `ms`, in milliseconds since 1970, by this machine's clock; 0 for
+/// a past time.
 pub(crate) fn until(ms: u64) -> u64 {
     ms.saturating_sub(now_ms())
 }

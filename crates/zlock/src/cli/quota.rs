@@ -1,8 +1,8 @@
-//! `zlock quota`.
+//! `zlock quota`: shows, sets and removes the quota of a subtree.
 //!
-//! A quota is the text of a znode, as ZooKeeper's `setquota` writes it:
-//! `/zookeeper/quota<subtree>/zookeeper_limits`. The nodes keep the present numbers of the subtree
-//! in `zookeeper_stats` beside it.
+//! A quota is the data of the znode `/zookeeper/quota<subtree>/zookeeper_limits`, in the format of
+//! ZooKeeper's `setquota`. The nodes maintain the present counts of the subtree in the sibling
+//! znode `zookeeper_stats`.
 
 use clap::{ArgMatches, Command};
 use serde::Serialize;
@@ -15,9 +15,9 @@ use super::options::{group, option, path_arg};
 
 /// Name of the znode with the limits of a subtree.
 const LIMITS: &str = "zookeeper_limits";
-/// Name of the znode with the counts and bytes that a subtree has.
+/// Name of the znode with the present number of znodes and bytes in a subtree.
 const STATS: &str = "zookeeper_stats";
-/// Largest number of tries at a change that collides with changes of other clients.
+/// Largest number of tries of a change that conflicts with other clients' changes.
 const TRIES: u32 = 5;
 
 pub(crate) fn command() -> Command {
@@ -54,21 +54,21 @@ fn number(text: &str) -> Result<Limit, String> {
 
 type Limit = Option<u64>;
 
-/// Hard and soft limit of one kind.
+/// Hard and soft limit for one quantity; `None` for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 struct Limits {
     hard: Limit,
     soft: Limit,
 }
 
-/// Limits of a subtree.
+/// Limits of a subtree: number of znodes and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Quota {
     count: Limits,
     bytes: Limits,
 }
 
-/// Document of `--json`.
+/// JSON document that `--json` prints.
 #[derive(Serialize)]
 struct Document<'a> {
     path: &'a str,
@@ -84,8 +84,8 @@ struct Share {
 }
 
 impl Quota {
-    /// Reads a quota as ZooKeeper does: a missing or negative number is no limit, and other words
-    /// are ignored.
+    /// Parses the data of a limits znode as ZooKeeper does: a missing or negative number means no
+    /// limit, and unknown words are ignored.
     fn parse(text: &str) -> Quota {
         let mut quota = Quota::default();
         for pair in text.split([',', ';']) {
@@ -102,7 +102,7 @@ impl Quota {
         quota
     }
 
-    /// Writes a quota as ZooKeeper does.
+    /// Returns the data for a limits znode in ZooKeeper's format.
     fn text(self) -> String {
         let number = |limit: Limit| limit.map_or("-1".to_owned(), |number| number.to_string());
         let (count, bytes) = (self.count, self.bytes);
@@ -115,7 +115,7 @@ impl Quota {
         )
     }
 
-    /// Returns the quota with the limits that the options name.
+    /// Replaces the limits that are given as options.
     fn with(mut self, matches: &ArgMatches) -> Quota {
         let places = [
             ("count", &mut self.count.hard),
@@ -136,7 +136,8 @@ fn directory(path: &str) -> String {
     format!("/zookeeper/quota{path}")
 }
 
-/// Reads one znode of a quota, with its version; `None` when the znode does not exist.
+/// Reads the quota znode `name` of the subtree `path`, with its version; `None` when it does not
+/// exist.
 async fn read(client: &Client, path: &str, name: &str) -> Result<Option<(Quota, i32)>, Error> {
     match client.get(&format!("{}/{name}", directory(path))).await {
         Ok(node) => Ok(Some((Quota::parse(&String::from_utf8_lossy(&node.data)), node.stat.version))),
@@ -149,7 +150,8 @@ fn no_quota(path: &str) -> Failure {
     Failure::refused(format!("{path} has no quota; `zlock quota set {path}` gives it one"))
 }
 
-/// Returns the subtree that the quota is for. The root and ZooKeeper's own znodes have no quota.
+/// Returns the path of the subtree in the arguments. The root and ZooKeeper's own znodes are
+/// refused.
 fn subtree_of(matches: &ArgMatches) -> Result<String, Failure> {
     let path = path_of(matches);
     if path == "/" || path == "/zookeeper" || path.starts_with("/zookeeper/") {
@@ -175,7 +177,8 @@ pub(crate) async fn rm(context: &Context, matches: &ArgMatches) -> Result<u8, Fa
     let client = &context.client;
     let deleted = client.delete(format!("{}/{LIMITS}", directory(&path))).await;
     deleted.map_err(|error| if error.is_no_node() { no_quota(&path) } else { error.into() })?;
-    // The directory is empty now, unless another quota needs it.
+    // Also deletes the znode with the counts and the parent. The parent stays if a quota of a
+    // deeper subtree is below it.
     for left in [format!("{}/{STATS}", directory(&path)), directory(&path)] {
         if let Err(Error::Unavailable { reason } | Error::Unknown { reason }) = client.delete(left).await {
             return Err(Error::Unknown { reason }.into());
@@ -184,7 +187,7 @@ pub(crate) async fn rm(context: &Context, matches: &ArgMatches) -> Result<u8, Fa
     context.out.answer(&serde_json::json!({ "removed": path }), || Ok(()))
 }
 
-/// Reads and writes the limits again until no other client has written in between.
+/// Reads, changes and writes the limits; repeats this when another client has written in between.
 async fn write(client: &Client, path: &str, matches: &ArgMatches) -> Result<Quota, Failure> {
     let (directory, mut tries) = (directory(path), 0);
     loop {
@@ -214,7 +217,7 @@ fn is_race(error: &Error) -> bool {
     matches!(error.code(), Some(ProblemType::BadVersion | ProblemType::NodeExists | ProblemType::NoNode))
 }
 
-/// Shows a quota beside the present numbers of its subtree, which a znode has as
+/// Prints a quota together with the present counts of its subtree, which a znode has in the form
 /// `count=12,bytes=340`.
 async fn show(context: &Context, path: &str, quota: Quota) -> Result<u8, Failure> {
     let (used, _) = read(&context.client, path, STATS).await?.unwrap_or_default();

@@ -42,8 +42,8 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<u8, Failure> {
     restore::told(out, &sown)
 }
 
-/// Returns lines about the entries that may be lost. The operator reads them before giving up the
-/// rest of the old cluster.
+/// Returns messages about log entries that may be lost by the recovery. The operator must read them
+/// before giving up the other nodes of the old cluster.
 fn may_be_lost(survivor: &Survivor) -> Vec<String> {
     let place = |position: Option<Position>| {
         position.map_or("none".to_owned(), |at| format!("{} (term {}, zxid {})", at.index, at.term, survivor.zxid(at)))

@@ -1,4 +1,5 @@
-//! `zlock release`.
+//! `zlock release`: releases a lock or a ticket (a lock node that queues for a lock) of the
+//! caller's own session.
 
 use clap::{Arg, ArgMatches, Command};
 use zlock_client::{Error, ProblemType, Release, SessionKey};
@@ -7,10 +8,11 @@ use super::context::{Context, path_of};
 use super::failure::Failure;
 use super::seen::plain;
 
-/// The variable with the key of one's own session, as `zlock session exec` sets it.
+/// Environment variable with the session key of the caller's session, as `zlock session exec` sets
+/// it.
 pub(crate) const SESSION_KEY: &str = "ZLOCK_SESSION_KEY";
 
-/// Number of digits at the end of a ticket's name.
+/// Number of digits at the end of a ticket's (lock node's) name.
 const DIGITS: usize = 10;
 
 pub(crate) fn command() -> Command {
@@ -37,7 +39,7 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
 }
 
 fn own_session(path: &str) -> Result<SessionKey, Failure> {
-    // An empty variable counts as one that is not set.
+    // An empty variable counts as unset.
     let key = std::env::var(SESSION_KEY).ok().filter(|key| !key.trim().is_empty());
     let Some(key) = key else {
         let what = format!("there is no session that could give {path} back: {SESSION_KEY} is not set");
@@ -47,14 +49,15 @@ fn own_session(path: &str) -> Result<SessionKey, Failure> {
     key.trim().parse().map_err(|error| Failure::refused(format!("{SESSION_KEY}: {error}")))
 }
 
-/// Gives back a ticket, if the path has a ticket's name, else a lock.
+/// Releases a ticket, if the path has the form of a ticket's name, else a lock.
 async fn give_back(context: &Context, key: &SessionKey, path: &str) -> Result<Release, Error> {
     let client = &context.client;
     if !is_ticket_name(path) {
         return client.release_held(key, path).await;
     }
     match client.release_ticket(key, path).await {
-        // A lock may have a name that ends like a ticket's.
+        // The name of a lock can have the form of a ticket's name, so the path is tried as a lock,
+        // too.
         Err(no_ticket) if is_no_ticket(&no_ticket) => match client.release_held(key, path).await {
             Err(error) if error.code() == Some(ProblemType::NotHolder) => Err(no_ticket),
             released => released,
@@ -68,7 +71,8 @@ fn is_ticket_name(path: &str) -> bool {
     digits >= DIGITS
 }
 
-/// Tells whether the path is no ticket of this session, so that it may be the path of a lock.
+/// Tells whether an error means that the path is no ticket of this session, so that it may be the
+/// path of a lock.
 fn is_no_ticket(error: &Error) -> bool {
     use ProblemType::{BadRequest, NotOwner, TicketGone};
     matches!(error.code(), Some(BadRequest | NotOwner | TicketGone))

@@ -1,4 +1,5 @@
-//! `zlock restore`: a new cluster from a backup. The command sends no request to a node.
+//! `zlock restore`: creates the data of a new cluster from a backup. The command sends no request
+//! to a node.
 
 use std::path::PathBuf;
 
@@ -49,7 +50,7 @@ fn prepare(out: Output, matches: &ArgMatches) -> Result<u8, Failure> {
     told(out, &sown)
 }
 
-/// Prints the decisions in a seed, and the next steps.
+/// Prints the content of a written seed file, and the operator's next steps.
 pub(crate) fn told(out: Output, sown: &Sown) -> Result<u8, Failure> {
     let Sown { path, manifest, sessions_ended } = sown;
     if out.json {

@@ -1,4 +1,4 @@
-//! `zlock revoke`.
+//! `zlock revoke`: asks the holders of a lock to release it.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(crate) fn command() -> Command {
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let path = path_of(matches);
     let revoked = context.client.revoke(&path, matches.get_one::<Duration>("deadline").copied()).await;
-    // A lock that no client has asked for has no znode.
+    // A lock without holders and waiters may have no znode.
     let revoked = match revoked {
         Err(error) if error.is_no_node() => return Err(nobody(&path)),
         revoked => revoked?,

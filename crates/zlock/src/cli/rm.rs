@@ -1,4 +1,4 @@
-//! `zlock rm`.
+//! `zlock rm`: deletes a znode, or a subtree.
 
 use clap::{ArgMatches, Command};
 use zlock_client::Client;
@@ -20,7 +20,7 @@ pub(crate) fn command() -> Command {
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
     let path = path_of(matches);
     if path == "/" {
-        // Refused before anything below it is deleted. An empty name is the root, too.
+        // Refused before any znode below the root is deleted. An empty path means the root, too.
         return Err(Failure::refused("the root cannot be deleted: name a znode below it"));
     }
     let removed = if matches.get_flag("recursive") {
@@ -36,11 +36,12 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     context.out.answer(&serde_json::json!({ "removed": removed }), || Ok(()))
 }
 
-/// Deletes children before their parents. A znode that another client deletes meanwhile is no
-/// error.
+/// Deletes a subtree, children before their parents. Returns the number of deleted znodes. A znode
+/// that another client deletes meanwhile is no error.
 async fn remove_all(client: &Client, top: &str) -> Result<u64, Failure> {
     let mut removed = 0;
-    // Each znode is read first, then its children are deleted, then the znode itself.
+    // Stack of paths. Each path is taken twice: first to push its children, then to delete the
+    // znode.
     let mut open = vec![(top.to_owned(), false)];
     while let Some((path, is_empty)) = open.pop() {
         if is_empty {

@@ -1,7 +1,8 @@
-//! Decisions that are made when a cluster is restored, and the file with them (the seed).
+//! Seed files of restored clusters. A seed contains a state and the decisions for the new cluster:
+//! its uuid, zxid base and members.
 //!
-//! The uuid comes from randomness and the zxid base from a clock, and both must be equal on all
-//! members. Therefore they are decided once, and every member begins with the same file.
+//! The uuid is random and the zxid base comes from a clock, but both must be equal on all members.
+//! So they are decided once, and all members start from the same seed.
 
 use std::path::{Path, PathBuf};
 
@@ -17,11 +18,11 @@ use super::options::{file, flag, number, option};
 use super::output::now_ms;
 use crate::config::value::members;
 
-/// Factor from a time in milliseconds to a zxid base. A cluster may write a million entries a
-/// second, and its zxids stay below the base of a cluster that is founded later.
+/// Factor from a time in milliseconds to a zxid base. Even if a cluster writes a million entries a
+/// second, its zxids stay below the base of a cluster that is founded later.
 const ZXIDS_A_MS: u64 = 1 << 10;
 
-/// Adds the options for the operator's decisions.
+/// Adds the options for the operator's decisions, such as the new members.
 pub(crate) fn with_options(command: Command) -> Command {
     let members_help = "All members of the new cluster, as in the configuration of each";
     let floor = "Fencing tokens begin above this one, too: where the clock may have been ahead before";
@@ -36,16 +37,16 @@ pub(crate) fn with_options(command: Command) -> Command {
         .arg(option("down-since", "TIME", since).value_parser(calendar::parse))
 }
 
-/// A seed that was written.
+/// Result of writing a seed.
 pub(crate) struct Sown {
     pub(crate) path: PathBuf,
     pub(crate) manifest: Manifest,
-    /// Number of sessions that the state had.
+    /// Number of sessions in the old state, which the restore has ended.
     pub(crate) sessions_ended: u64,
 }
 
-/// Restores the state as the options say, and writes the seed. `cluster_id` is the old cluster's
-/// name.
+/// Prepares the state for a new cluster as the options say, and writes the seed. `cluster_id` is
+/// the old cluster's name.
 pub(crate) fn write(mut state: State, cluster_id: &str, node_id: u64, matches: &ArgMatches) -> Result<Sown, Failure> {
     let members = members_of(matches)?;
     let path =
@@ -93,8 +94,9 @@ fn kept(member: Member) -> backup::Member {
     backup::Member { id: member.id, peer_addr: member.peer_addr, http_addr: member.http_addr }
 }
 
-/// Returns the time in milliseconds for which a client may still believe in its session, less the
-/// time that has passed since the old cluster could renew it.
+/// Returns the grace period in milliseconds, in which no locks are granted: clients of the old
+/// cluster may assume for the longest session timeout that they still hold locks. The time since
+/// the old cluster's last run is subtracted.
 fn grace_ms(state: &State, now_ms: u64, matches: &ArgMatches) -> Result<u64, Failure> {
     let whole = u64::from(state.limits().session_timeout_max_ms);
     if matches.get_flag("no-grace") {
@@ -123,7 +125,7 @@ fn saved(node_id: u64, at_ms: u64) -> Saved {
     Saved { program: env!("CARGO_PKG_VERSION").into(), at_ms, node_id, local: true }
 }
 
-/// Returns the next steps with a seed, one line for each member.
+/// Returns the operator's next commands with a seed, one line for each member.
 pub(crate) fn next_steps(seed: &Path, manifest: &Manifest) -> Vec<String> {
     let members = manifest.decided.iter().flat_map(|decided| &decided.members);
     members

@@ -1,9 +1,9 @@
-//! Texts of other clients, printed so that each character is visible.
+//! Escaping of texts of other clients, so that each printed character is visible.
 
 use zlock_client::api::is_unseen;
 
-/// Returns a text of another client as one line in which each character is visible. Control
-/// characters could move the cursor, and others could hide text or reverse it.
+/// Returns a text of another client as one line, with control characters and invisible characters
+/// escaped. These could move the cursor, or hide or reverse text.
 pub(crate) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
@@ -12,7 +12,7 @@ pub(crate) fn plain(text: &str) -> String {
     plain
 }
 
-/// Escapes characters that cannot be seen in JSON. Those beyond ASCII occur only in its strings.
+/// Escapes invisible characters in a JSON document. Such characters occur only in its strings.
 pub(crate) fn seen_json(json: &str) -> String {
     let mut seen = String::with_capacity(json.len());
     for c in json.chars() {

@@ -1,4 +1,4 @@
-//! `zlock semaphore`.
+//! `zlock semaphore`: runs a command while it holds a permit of a semaphore.
 
 use clap::{ArgMatches, Command};
 

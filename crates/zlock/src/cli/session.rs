@@ -1,4 +1,4 @@
-//! `zlock session exec`: a command in a session.
+//! `zlock session exec`: runs a command while a session is kept alive for it.
 
 use std::ffi::OsString;
 
@@ -23,8 +23,8 @@ pub(crate) fn command() -> Command {
         .subcommand(with_run(exec).mut_arg("label", |arg| arg.help("For people [default: zlock session exec]")))
 }
 
-/// Document of `--json` about the opened session. It goes to stderr, because stdout belongs to the
-/// command.
+/// JSON document that `--json` prints about the opened session. It goes to stderr, because stdout
+/// belongs to the command.
 #[derive(Serialize)]
 struct Opened<'a> {
     session: u64,
@@ -50,28 +50,28 @@ pub(crate) async fn exec(context: &Context, matches: &ArgMatches) -> Result<u8, 
         [("ZLOCK_CA", &connection.ca), ("ZLOCK_CERTIFICATE", &connection.certificate), ("ZLOCK_KEY", &connection.key)];
     for (variable, file) in files {
         if let Some(file) = file {
-            // The command may change its directory.
+            // The path is made absolute, as the command may change its working directory.
             let whole = std::path::absolute(file).unwrap_or_else(|_| file.clone());
             environment.push((variable, whole.into()));
         }
     }
     let (code, lost) = run_in(&session, environment, matches).await?;
     if lost {
-        // A lock with a delay may have been asked for in the session. Closing the session would let
-        // others in at once.
+        // Not closed: the command may have acquired a lock with a lock-delay in the session, and a
+        // close would free the lock at once.
         context.leaves_session.set(true);
     }
     Ok(code)
 }
 
-/// Returns the URL of a node, to append a path to: the node that has answered, whose `host:port` is
-/// `live`, or else the first one.
+/// Returns the base URL of a node, without a final slash: the endpoint with the `host:port` of
+/// `live`, the node that has answered, or else the first endpoint.
 fn url(endpoints: &[String], live: Option<&str>) -> String {
     let texts: Vec<&str> = endpoints.iter().map(|text| text.trim().trim_end_matches('/')).collect();
     let addr = |text: &str| text.split_once("://").map_or(text, |(_, addr)| addr).to_owned();
     let chosen = texts.iter().find(|text| live.is_some_and(|live| addr(text) == live)).or(texts.first());
     let chosen = chosen.copied().unwrap_or_default();
-    // A Unix socket has no URL: curl takes its path as an option.
+    // A Unix socket has no URL; users pass its path to curl as an option.
     if chosen.contains("://") || chosen.starts_with("unix:") { chosen.to_owned() } else { format!("http://{chosen}") }
 }
 

@@ -1,4 +1,4 @@
-//! `zlock sessions`.
+//! `zlock sessions`: lists the sessions of the cluster.
 
 use clap::Command;
 use zlock_client::SessionInfo;

@@ -1,4 +1,4 @@
-//! `zlock set`.
+//! `zlock set`: replaces the data of a znode.
 
 use std::io::Read as _;
 
@@ -8,7 +8,7 @@ use super::context::{Context, path_of};
 use super::failure::Failure;
 use super::options::{number, option, path_arg};
 
-/// Largest number of bytes that are read from stdin. It is more than any node accepts, so that the
+/// Largest number of bytes that are read from stdin. It exceeds what any node accepts, so that a
 /// node refuses longer data.
 const STDIN_BYTES_MAX: u64 = 8 << 20;
 
@@ -30,7 +30,7 @@ pub(crate) fn version_arg() -> Arg {
     option("if-version", "NUMBER", "Only if the data's version is this one").value_parser(number::<i32>(0))
 }
 
-/// Returns the data of the argument, or stdin for `-`.
+/// Returns the data of the argument, or the content of stdin for `-`.
 pub(crate) fn data_of(matches: &ArgMatches) -> Result<Vec<u8>, Failure> {
     match matches.get_one::<String>("data").map(String::as_str) {
         Some("-") => {

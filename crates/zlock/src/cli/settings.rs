@@ -1,4 +1,4 @@
-//! `zlock settings`.
+//! `zlock settings`: shows and changes the settings of a lock.
 
 use clap::{Arg, ArgMatches, Command};
 use zlock_client::LockSettings;

@@ -1,4 +1,4 @@
-//! `zlock stat`.
+//! `zlock stat`: shows the metadata of a znode.
 
 use clap::{ArgMatches, Command};
 use zlock_client::Stat;

@@ -1,4 +1,4 @@
-//! `zlock status`.
+//! `zlock status`: shows the state of all nodes.
 
 use clap::Command;
 use serde::Serialize;
@@ -14,7 +14,7 @@ pub(crate) fn command() -> Command {
     Command::new("status").about("Shows every node and whether the cluster can serve. Ends with 3 when it cannot")
 }
 
-/// Answer of one endpoint.
+/// Answer of one endpoint, or its error.
 #[derive(Serialize)]
 struct Line {
     endpoint: String,
@@ -26,14 +26,14 @@ struct Line {
 
 #[derive(Serialize)]
 struct Status {
-    /// Whether at least one node serves, which means that it reaches a quorum.
+    /// Whether at least one node serves clients, which means that a quorum runs.
     serves: bool,
     nodes: Vec<Line>,
 }
 
 pub(crate) async fn run(context: &Context) -> Result<u8, Failure> {
     let nodes: Vec<Line> = context.client.status().await.into_iter().map(line).collect();
-    // A draining node serves until it stops.
+    // A draining node still serves clients.
     let serving = ["ready", "draining"];
     let serves = nodes.iter().any(|line| line.node.as_ref().is_some_and(|node| serving.contains(&&*node.status)));
     let status = Status { serves, nodes };
@@ -44,8 +44,8 @@ pub(crate) async fn run(context: &Context) -> Result<u8, Failure> {
     Err(Failure::refused(why_not(&context.connection.endpoints.join(","), &status.nodes)).with_code(3))
 }
 
-/// Explains that no node serves. Nodes that answer and cannot serve lack a majority. If none has
-/// answered, the fault may be on the client's side.
+/// Returns the message that no node serves clients. If a node answers, a majority is missing; if
+/// none answers, the message has the connection errors, as the fault may be the client's.
 fn why_not(asked: &str, nodes: &[Line]) -> String {
     if nodes.iter().any(|line| line.node.is_some()) {
         return format!("no node of {asked} can serve; a majority must run and reach each other");

@@ -1,4 +1,4 @@
-//! `zlock tree`.
+//! `zlock tree`: shows a subtree.
 
 use clap::{Arg, ArgMatches, Command};
 use serde::Serialize;
@@ -9,7 +9,7 @@ use super::failure::Failure;
 use super::options::{number, option};
 use super::seen::plain;
 
-/// Largest number of znodes that are read: a larger tree is of no use to a reader.
+/// Largest number of znodes that are read. A longer list would be useless to a user.
 const ZNODES_MAX: usize = 10_000;
 
 pub(crate) fn command() -> Command {
@@ -20,7 +20,7 @@ pub(crate) fn command() -> Command {
         .arg(depth.value_parser(number::<u32>(1)).default_value("64"))
 }
 
-/// A line of the tree.
+/// One znode in the printed tree.
 #[derive(Serialize)]
 struct Line {
     path: String,
@@ -44,7 +44,8 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     })
 }
 
-/// Reads the tree depth first, children by name. A znode that vanishes meanwhile is left out.
+/// Reads a subtree down to `depth_max` levels. Returns its znodes depth first, with children sorted
+/// by name. A znode that is deleted meanwhile is left out.
 async fn walk(client: &Client, top: &str, depth_max: u32) -> Result<Vec<Line>, Failure> {
     let mut lines = Vec::new();
     let mut open = vec![(top.to_owned(), 0)];
@@ -53,7 +54,7 @@ async fn walk(client: &Client, top: &str, depth_max: u32) -> Result<Vec<Line>, F
             Err(error) if depth > 0 && error.is_no_node() => continue,
             children => children?,
         };
-        // The lines of this znode's children follow its own line.
+        // Inserts the lines of the children behind the line of their parent.
         let at = lines.iter().position(|line: &Line| line.path == path).map_or(lines.len(), |at| at + 1);
         let join = |name: &str| format!("{}/{name}", path.trim_end_matches('/'));
         let found: Vec<Line> = children

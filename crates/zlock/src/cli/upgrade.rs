@@ -1,4 +1,4 @@
-//! `zlock upgrade`.
+//! `zlock upgrade`: shows the cluster's format level, and raises it after an upgrade of all nodes.
 
 use clap::{Arg, ArgMatches, Command};
 use zlock_client::{MemberUpgrade, Upgrade};

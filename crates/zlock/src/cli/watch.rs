@@ -1,4 +1,4 @@
-//! `zlock watch`.
+//! `zlock watch`: prints changes of znodes as they happen.
 
 use clap::{ArgMatches, Command};
 use zlock_client::WatchKind;
@@ -35,7 +35,7 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     while left > 0 {
         let event = match watcher.next().await {
             Ok(event) => event,
-            // The watch goes on after a time without a reachable node.
+            // Goes on watching when no node is reachable for some time.
             Err(zlock_client::Error::Unavailable { .. } | zlock_client::Error::Unknown { .. })
                 if watcher.position().is_some() =>
             {

@@ -1,4 +1,4 @@
-//! Checks of values that are valid alone and contradict each other.
+//! Checks for values that are valid alone but contradict each other.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -10,22 +10,23 @@ use znode::lock::TICKET_NAME_BYTES_MAX;
 use super::value::members::port;
 use super::{ConfigError, Settings};
 
-/// Upper bound for settings of the number of operations in one entry. The operations and their kept
-/// answer must stay far below the bound of an entry and of a snapshot's record
-/// (`znode::BYTES_MAX`): a longer record would be written and never read again.
+/// Upper bound for settings of the number of operations in one log entry. The operations and their
+/// stored answer must stay far below the largest size of an entry and of a snapshot record
+/// (`znode::BYTES_MAX`): a larger record could be written but not read.
 const BATCH_MAX: usize = 4_096;
 /// Upper bound for the setting of one znode's data size, for the same reason as [`BATCH_MAX`].
 const DATA_BYTES_MAX: u32 = 8 << 20;
-/// Largest number of threads of one node: more of them only wake each other.
+/// Largest setting of the number of threads. More threads only cost time, as they wake each other.
 const THREADS_MAX: usize = 1_024;
-/// Bounds for the setting of a connection's idle time: a client needs a second to send another
-/// request, and after an hour no client does.
+/// Bounds for the setting of an HTTP connection's idle time, in milliseconds. A client needs up to
+/// a second to send another request, and none sends one after an hour.
 const IDLE_MS: std::ops::RangeInclusive<u64> = 1_000..=3_600_000;
-/// Longest time for which a drain may delay a stop, in milliseconds.
+/// Largest setting of `node.drain_delay` and of `node.drain_time`, in milliseconds.
 const DRAIN_MS_MAX: u64 = 300_000;
 
 impl Settings {
-    /// Refuses contradictions, and fills in the addresses of the listeners.
+    /// Refuses contradictions, and fills in values that depend on other keys, such as the addresses
+    /// of listeners.
     pub(super) fn check(&mut self) -> Result<(), ConfigError> {
         let own = self.own_member()?.clone();
         self.http_listen = Some(self.http_listen.unwrap_or_else(|| listen_like(&own.http_addr)));
@@ -33,7 +34,8 @@ impl Settings {
         self.peer_listen = Some(peer_listen);
         self.replica.peer_listen = peer_listen;
         self.wire.addr = self.zookeeper_addr(&own)?;
-        // Both doors have these settings, and the keys set those of the HTTP door.
+        // Both servers for clients have these settings. The keys set those of the HTTP server,
+        // which are copied here.
         self.wire.super_digest.clone_from(&self.rest.super_digest);
         self.wire.exempt.clone_from(&self.rest.exempt);
         self.tls.exempt.clone_from(&self.rest.exempt);
@@ -60,11 +62,11 @@ impl Settings {
         Ok(())
     }
 
-    /// Returns the address at which members tell clients to reach this node's ZooKeeper door, as
-    /// far as the settings determine it.
+    /// Returns the address `host:port` of this node for ZooKeeper clients, which
+    /// `/zookeeper/config` shows; `none` or an empty text for no address.
     fn zookeeper_addr(&self, own: &Member) -> Result<String, ConfigError> {
-        // Clients without TLS could not use the address with TLS. Clients with TLS read this
-        // address only to find members.
+        // The address without TLS comes first, as clients without TLS cannot use the one with TLS.
+        // Clients with TLS use this address only to find the hosts of members.
         let (given, listen) = (&*self.wire.addr, self.zookeeper_listen.or(self.zookeeper_tls_listen));
         Ok(match (given, listen) {
             ("none", _) => given.to_owned(),
@@ -165,7 +167,8 @@ impl Settings {
         ]
     }
 
-    /// Returns checks for bounds of the ZooKeeper door that would refuse its longest packets.
+    /// Checks that the limits of the ZooKeeper server allow packets of the largest permitted size.
+    /// Each element is true for a fault, with its message.
     fn packets(&self) -> Vec<(bool, String)> {
         let (wire, limits) = (&self.wire, &self.replica.limits);
         vec![
@@ -195,7 +198,8 @@ impl Settings {
         ]
     }
 
-    /// Returns checks for TLS settings of which a part is missing.
+    /// Checks for incomplete or contradictory TLS settings. Each element is true for a fault, with
+    /// its message.
     fn half_tls(&self) -> Vec<(bool, String)> {
         let (tls, clients, digest) = (&self.tls, &*self.tls_clients, &self.rest.super_digest);
         let listens = self.http_tls_listen.is_some() || self.zookeeper_tls_listen.is_some();
@@ -231,7 +235,8 @@ impl Settings {
         ]
     }
 
-    /// Returns checks for limits of the cluster that are out of their own bounds.
+    /// Checks limits against their fixed bounds. Each element is true for a fault, with its
+    /// message.
     fn excesses(&self) -> Vec<(bool, String)> {
         let (replica, limits) = (&self.replica, &self.replica.limits);
         vec![
@@ -284,8 +289,8 @@ impl Settings {
     }
 }
 
-/// Returns the address to listen on so that `addr` reaches this node: `addr` itself, or every
-/// interface when it is a name.
+/// Returns the address to listen on for the advertised address `addr`: `addr` itself if it has an
+/// IP address, or its port on every interface if it has a host name.
 fn listen_like(addr: &str) -> SocketAddr {
     addr.parse().unwrap_or_else(|_| {
         let port = port(addr).expect("members have ports, or their parser refused them");

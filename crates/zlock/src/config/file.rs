@@ -1,4 +1,4 @@
-//! The TOML file, read into one text for each key.
+//! Reading of the TOML file into one text value for each key.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use toml::{Table, Value};
 
 use super::{ConfigError, KEYS, Key};
 
-/// Reads the file into texts, each with the path of its key.
+/// Reads the file. Returns each key's path and its value as text.
 pub(super) fn read(file: &Path) -> Result<Vec<(String, String)>, ConfigError> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|source| ConfigError::Read { file: name.clone(), source })?;
@@ -68,10 +68,11 @@ fn plain(value: &Value) -> Option<String> {
 
 const MEMBER_KEYS: [&str; 3] = ["id", "peer_addr", "http_addr"];
 
-/// Joins a list of texts to one text. A member may be a table with [`MEMBER_KEYS`], too; the inner
-/// `Err` is an unknown key of such a table. `None` when the value is no such list.
+/// Joins a TOML array of strings to one text, as a flag would give it. A member may also be a table
+/// with [`MEMBER_KEYS`]; the inner `Err` is an unknown key of such a table. Returns `None` when the
+/// value is no such array, or the key takes no list.
 fn list(key: &Key, value: &Value) -> Option<Result<String, String>> {
-    // The name of a kind that may be a list ends with its separator and dots.
+    // The name of a kind of list ends with its separator and `...`.
     let separator = key.kind.strip_suffix("...").and_then(|name| name.get(name.len() - 1..))?;
     let Value::Array(items) = value else {
         return None;
@@ -84,8 +85,8 @@ fn list(key: &Key, value: &Value) -> Option<Result<String, String>> {
                 if let Some(unknown) = table.keys().find(|key| !MEMBER_KEYS.contains(&key.as_str())) {
                     return Some(Err(unknown.clone()));
                 }
-                // A missing part leaves an incomplete text, which the parser of members refuses
-                // with a message.
+                // A missing key becomes an empty part of the text, which the parser of members
+                // refuses with a message.
                 let [id, peer, http] = MEMBER_KEYS.map(|key| table.get(key).and_then(plain).unwrap_or_default());
                 texts.push(format!("{id}={peer}/{http}"));
             }
@@ -101,9 +102,8 @@ fn unknown_table(file: &str, table: &str) -> ConfigError {
     ConfigError::Unknown { file: file.to_owned(), what: format!("table `[{table}]`"), hint }
 }
 
-/// Returns the error about a key that its table does not have; `table` is empty for a key outside
-/// of tables. The hint names the table with a key of this name, or else the key with the most
-/// similar name.
+/// Returns the error for an unknown key; `table` is empty for a key outside of tables. The hint
+/// names the table that has a key of this name, or else the key with the most similar name.
 fn unknown_key(file: &str, table: &str, name: &str) -> ConfigError {
     let path = format!("{table}.{name}").trim_start_matches('.').to_owned();
     let same = KEYS.iter().filter(|key| key.name == name || key.flag() == name.replace('_', "-"));
@@ -116,13 +116,12 @@ fn unknown_key(file: &str, table: &str, name: &str) -> ConfigError {
     ConfigError::Unknown { file: file.to_owned(), what: format!("key `{path}`"), hint }
 }
 
-/// Returns the similarity of an unknown name and a known one, from 0 to 1.
+/// Returns the similarity of two names, from 0 to 1.
 fn alike(unknown: &str, known: &str) -> f64 {
     strsim::jaro_winkler(&unknown.to_ascii_lowercase().replace('-', "_"), known)
 }
 
-/// Returns the name with the highest similarity; `None` if no name is similar enough to be
-/// suggested.
+/// Returns the name with the highest similarity; `None` if no similarity is above 0.7.
 fn nearest(scored: impl IntoIterator<Item = (f64, &'static str)>) -> Option<&'static str> {
     let best = scored.into_iter().max_by(|left, right| left.0.total_cmp(&right.0))?;
     (best.0 > 0.7).then_some(best.1)

@@ -1,27 +1,29 @@
-//! The table of keys.
+//! The table of all configuration keys.
 
 use super::{Settings, value};
 
-/// One key of the settings: table, name, help, and functions that set and show its value.
+/// One configuration key: table, name, help, and functions that set and show its value.
 pub struct Key {
     /// The table of the file that has the key.
     pub table: &'static str,
     /// The key's name in its table.
     pub name: &'static str,
-    /// Table and name with a dot between, as in TOML, in messages and on pages. The flag has `-`
-    /// for `.` and `_`. The variable begins with `ZLOCK_`, is in capitals and has `_` for `.`.
+    /// Table and name with a dot between, as in TOML, in messages and in the docs. The flag has `-`
+    /// for `.` and `_`. The environment variable is in capitals, begins with `ZLOCK_` and has `_`
+    /// for `.`.
     pub path: &'static str,
     /// The heading of the key's table in the help.
     heading: &'static str,
-    /// Tells whether every operator should know the key. Help and page show these first.
+    /// True for keys that every operator should know. The help and docs/operating.md show them
+    /// first.
     pub is_basic: bool,
-    /// Kind of the value, as the help calls it.
+    /// Name of the value's kind in the help, such as `DURATION`.
     pub kind: &'static str,
     /// Meaning of the key, in one sentence.
     pub help: &'static str,
     pub(super) set: fn(&mut Settings, &str) -> Result<(), String>,
-    /// Shows the value as text that `set` reads as the same value. A secret's text is only for
-    /// comparisons.
+    /// Returns the value as text that `set` parses to the same value. For a secret this text must
+    /// not be printed, only compared.
     pub show: fn(&Settings) -> String,
 }
 
@@ -36,25 +38,25 @@ impl Key {
         self.kind == value::secret::NAME
     }
 
-    /// Returns the flag without its two dashes.
+    /// Returns the name of the flag, without its two dashes.
     pub fn flag(&self) -> String {
         self.path.replace(['.', '_'], "-")
     }
 
-    /// Returns the heading of the key in the help.
+    /// Returns the heading under which the help lists the key.
     pub fn heading(&self) -> &'static str {
         if self.is_basic { "Keys to know" } else { self.heading }
     }
 
-    /// Returns the default as the help shows it; empty when there is none.
+    /// Returns the default value as text for the help; empty when there is none.
     pub fn default(&self, defaults: &Settings) -> String {
-        // The id 0 stands for no id.
+        // The default id 0 stands for a missing id.
         if self.path == "node.id" { String::new() } else { (self.show)(defaults) }
     }
 }
 
-/// Writes every key and its value as a TOML file that reads back as the same settings, except for
-/// secrets.
+/// Returns a TOML file with every key and its value. It gives the same settings when loaded, except
+/// for secrets, which it leaves out.
 pub fn effective(settings: &Settings) -> String {
     let line = |key: &Key| match key.is_secret() {
         true => format!("# {} is given, and not shown\n", key.name),

@@ -1,5 +1,5 @@
-//! Settings from flags, variables and the file. A flag wins over a variable, a variable over the
-//! file, and the file over the default.
+//! Settings from flags, variables and the file. A flag takes precedence over a variable, a variable
+//! over the file, and the file over the default.
 
 use std::path::{Path, PathBuf};
 
@@ -8,18 +8,18 @@ use clap::{Arg, ArgMatches, Command};
 
 use super::{ConfigError, KEYS, Key, Settings, file};
 
-/// A value that was given for a key.
+/// A value that a flag, a variable or the file gives for a key.
 #[derive(Clone, Debug)]
 pub struct Given {
     /// The key's path.
     pub key: String,
     /// The value as text.
     pub text: String,
-    /// Source of the text: a flag with its dashes, a variable, or the file.
+    /// Source of the text: a flag with its dashes, the name of a variable, or the path of the file.
     pub origin: String,
 }
 
-/// Adds `--config` and a flag with its variable for every key.
+/// Adds the option `--config`, and for every key a flag with its environment variable.
 pub fn flags(command: Command) -> Command {
     let config = Arg::new("config")
         .long("config")
@@ -39,16 +39,16 @@ fn flag(key: &Key, defaults: &Settings) -> Arg {
         .env(key.variable())
         .value_name(key.kind)
         .help_heading(key.heading())
-        // `-h` shows the keys to know, and `--help` all.
+        // `-h` shows the basic keys, and `--help` all keys.
         .hide_short_help(!key.is_basic)
         .hide_env_values(true)
         .help(help)
 }
 
-/// Reads the settings from the arguments that [`flags`] declared.
+/// Loads the settings from the parsed command line, whose options [`flags`] has declared.
 ///
 /// # Errors
-/// See [`ConfigError`].
+/// A [`ConfigError`] for an unreadable file or a refused value.
 pub fn from_matches(matches: &ArgMatches) -> Result<Settings, ConfigError> {
     let file: Option<&PathBuf> = matches.get_one("config");
     load(file.map(PathBuf::as_path), given(matches))
@@ -67,8 +67,9 @@ pub fn given(matches: &ArgMatches) -> Vec<Given> {
     given.collect()
 }
 
-/// Returns the environment variables whose names begin with a table of the configuration and do not
-/// go on with one of its keys. Variables that Kubernetes sets for its services are left out.
+/// Returns the environment variables that look like keys and are none: their names begin with
+/// `ZLOCK_` and the name of a table, but do not name a key. Variables that Kubernetes sets for its
+/// services are left out.
 pub fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<String> {
     let is_of_table =
         |name: &str| KEYS.iter().any(|key| name.starts_with(&format!("ZLOCK_{}_", key.table.to_uppercase())));
@@ -77,11 +78,11 @@ pub fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<String> {
     names.filter(|name| is_of_table(name) && !is_known(name) && !is_of_service(name)).collect()
 }
 
-/// Puts a configuration together: defaults, then the file, then the values in `given`, then the
-/// checks.
+/// Builds the settings: begins with the defaults, applies the file, then the values in `given`, and
+/// then checks the result.
 ///
 /// # Errors
-/// See [`ConfigError`].
+/// A [`ConfigError`] for an unreadable file or a refused value.
 pub fn load(file: Option<&Path>, given: impl IntoIterator<Item = Given>) -> Result<Settings, ConfigError> {
     let mut settings = Settings::default();
     if let Some(path) = file {

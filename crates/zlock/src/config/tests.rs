@@ -261,8 +261,8 @@ fn durations_take_units_and_sizes_may() {
     }
 }
 
-/// Compares a text with a file's part between two marks. `UPDATE_GOLDENFILES=1` writes the text
-/// there.
+/// Compares `made` with the part of `file` between two marker texts. With `UPDATE_GOLDENFILES=1`,
+/// writes `made` into the file.
 #[track_caller]
 fn golden(file: &str, made: &str, [before, after]: [&str; 2]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);

@@ -1,5 +1,6 @@
-//! Kinds of values. Each kind parses a text, wherever it was given, and shows a value as text that
-//! parses to the same value.
+//! Kinds of values in the configuration, one module for each kind. `parse` converts the text of a
+//! flag, a variable or the file to a value. `show` converts a value to text that `parse` converts
+//! back.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,20 +9,20 @@ use replica::Member;
 
 /// A whole number.
 pub mod count {
-    /// Name of the kind in the help.
+    /// Name of this kind of value in the help.
     pub const NAME: &str = "COUNT";
 
     /// Reads a whole number; `_` may separate its digits.
     ///
     /// # Errors
-    /// When the text is no whole number, or the number is too large for its key.
+    /// A message when the text is no whole number, or the number is too large for its key.
     pub fn parse<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
         let number: u64 =
             text.replace('_', "").parse().map_err(|_| format!("`{text}` is not a whole number, 0 or more"))?;
         super::fit(number, text)
     }
 
-    /// Writes the value as `parse` reads it.
+    /// Returns the value as text that `parse` reads back.
     pub fn show<T: ToString>(value: &T) -> String {
         value.to_string()
     }
@@ -31,31 +32,32 @@ pub mod count {
 pub mod flag {
     pub use super::count::show;
 
-    /// Name of the kind in the help.
+    /// Name of this kind of value in the help.
     pub const NAME: &str = "true|false";
 
     /// Reads `true` or `false`.
     ///
     /// # Errors
-    /// When the text is neither.
+    /// A message when the text is neither.
     pub fn parse(text: &str) -> Result<bool, String> {
         text.parse().map_err(|_| format!("`{text}` is neither true nor false"))
     }
 }
 
-/// Base of the zxids of a new cluster: `time`, or a number.
+/// Zxid base of a new cluster, the number that is added to log indexes to form zxids: `time`
+/// (`None`), or a number.
 pub mod zxid_base {
     use replica::ZXID_BASE_MAX;
 
     const TIME: &str = "time";
 
-    /// Name of the kind in the help.
+    /// Name of this kind of value in the help.
     pub const NAME: &str = "ZXID";
 
     /// Reads `time`, or a whole number.
     ///
     /// # Errors
-    /// When the text is neither, or the number is above 2^52.
+    /// A message when the text is neither, or the number is above [`ZXID_BASE_MAX`].
     pub fn parse(text: &str) -> Result<Option<u64>, String> {
         if text == TIME {
             return Ok(None);
@@ -66,17 +68,17 @@ pub mod zxid_base {
         }
     }
 
-    /// Writes the value as `parse` reads it.
+    /// Returns the value as text that `parse` reads back.
     pub fn show(base: &Option<u64>) -> String {
         base.map_or_else(|| TIME.to_owned(), |base| base.to_string())
     }
 }
 
-/// A duration, kept in milliseconds.
+/// A duration. The value is in milliseconds.
 pub mod duration {
     const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
 
-    /// Name of the kind in the help.
+    /// Name of this kind of value in the help.
     pub const NAME: &str = "DURATION";
 
     /// Reads `250ms`, `30s`, `5m`, `1h` or `0`.
@@ -87,17 +89,17 @@ pub mod duration {
         super::scaled(text, &UNITS, "a duration with its unit, such as `250ms`, `30s` or `5m`")
     }
 
-    /// Writes the value as `parse` reads it.
+    /// Returns the value as text that `parse` reads back.
     pub fn show<T: Copy + TryInto<u64>>(value: &T) -> String {
         super::in_largest_unit(*value, &UNITS)
     }
 }
 
-/// A number of bytes.
+/// A size. The value is in bytes.
 pub mod size {
     const UNITS: [(&str, u64); 5] = [("", 1), ("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
 
-    /// Name of the kind in the help.
+    /// Name of this kind of value in the help.
     pub const NAME: &str = "SIZE";
 
     /// Reads `64MiB`, `16KiB`, `1GiB`, or plain bytes.
@@ -108,7 +110,7 @@ pub mod size {
         super::scaled(text, &UNITS, "a size such as `64MiB`, `16KiB` or plain bytes")
     }
 
-    /// Writes the value as `parse` reads it.
+    /// Returns the value as text that `parse` reads back.
     pub fn show<T: Copy + TryInto<u64>>(value: &T) -> String {
         super::in_largest_unit(*value, &UNITS)
     }
@@ -116,10 +118,10 @@ pub mod size {
 
 /// Any text but an empty one.
 pub mod text {
-    /// Name of the kind in the help.
+    /// Name of this kind of value in the help.
     pub const NAME: &str = "TEXT";
 
-    /// Takes the text as it is.
+    /// Returns the text unchanged.
     ///
     /// # Errors
     /// When it is empty.
@@ -127,17 +129,17 @@ pub mod text {
         if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(text.to_owned()) }
     }
 
-    /// Writes the value as `parse` reads it.
+    /// Returns the value as text that `parse` reads back.
     pub fn show(value: &str) -> String {
         value.to_owned()
     }
 }
 
-/// A secret text: read as [`text`] is, and never written.
+/// A secret text. It is parsed like [`text`], and never printed.
 pub mod secret {
     pub use super::text::{parse, show};
 
-    /// Name of the kind in the help.
+    /// Name of this kind of value in the help.
     pub const NAME: &str = "SECRET";
 }
 
@@ -146,18 +148,18 @@ pub mod filter {
     pub use super::text::show;
 
     const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
-    /// The parts of the program that log, and the libraries that do.
+    /// Targets of log lines: parts of the program and libraries.
     const TARGETS: [&str; 10] =
         ["zlock", "rest", "wire", "replica", "storage", "accept", "openraft", "raft_log", "chunked_wal", "sled"];
 
-    /// Name of the kind in the help.
+    /// Name of this kind of value in the help.
     pub const NAME: &str = "FILTER";
 
-    /// Checks a list of levels, and of parts of the program with levels. The library that reads the
-    /// filter would accept an unknown part, and mute all others.
+    /// Checks a list such as `info,rest=debug`: levels, and parts of the program with levels.
+    /// `EnvFilter` itself would accept an unknown part as a filter that matches no line.
     ///
     /// # Errors
-    /// When a name is no level and no part of the program.
+    /// A message when a level or a part of the program is unknown.
     pub fn parse(text: &str) -> Result<String, String> {
         for one in text.split(',').map(str::trim) {
             let (target, level) = match one.split_once('=') {
@@ -181,17 +183,17 @@ pub mod filter {
     }
 }
 
-/// A form of the lines of the log.
+/// A format of the log lines.
 pub mod log_format {
     use crate::config::LogFormat;
 
-    /// Name of the kind in the help.
+    /// Name of this kind of value in the help.
     pub const NAME: &str = "FORMAT";
 
     /// Reads `text` or `json`.
     ///
     /// # Errors
-    /// When the text is neither.
+    /// A message when the text is neither.
     pub fn parse(text: &str) -> Result<LogFormat, String> {
         match text {
             "text" => Ok(LogFormat::Text),
@@ -200,7 +202,7 @@ pub mod log_format {
         }
     }
 
-    /// Writes the value as `parse` reads it.
+    /// Returns the value as text that `parse` reads back.
     pub fn show(value: &LogFormat) -> String {
         match value {
             LogFormat::Text => "text",
@@ -210,52 +212,54 @@ pub mod log_format {
     }
 }
 
-/// Names and addresses with commas between; empty by default.
+/// Host names and addresses, separated by commas; empty by default.
 pub mod hosts {
-    /// Name of the kind in the help.
+    /// Name of this kind of value in the help.
     pub const NAME: &str = "HOST,...";
 
-    /// Reads `node1,zlock.example,10.0.0.1`, and brings each into the form in which hosts are
-    /// compared.
+    /// Reads a list such as `node1,zlock.example,10.0.0.1`, and normalizes each host for
+    /// comparisons.
     ///
     /// # Errors
-    /// When one of them is no host that a request can name.
+    /// A message when an element is not valid as a host in a request.
     pub fn parse(text: &str) -> Result<Vec<String>, String> {
         super::each(text, rest::normal_host, "a name or an address, without a scheme or a port")
     }
 
-    /// Writes the value as `parse` reads it.
+    /// Returns the value as text that `parse` reads back.
     pub fn show(value: &[String]) -> String {
         value.join(",")
     }
 }
 
-/// Origins with commas between; empty by default.
+/// Web origins, separated by commas; empty by default.
 pub mod origins {
     pub use super::hosts::show;
 
-    /// Name of the kind in the help.
+    /// Name of this kind of value in the help.
     pub const NAME: &str = "ORIGIN,...";
 
-    /// Reads `https://ui.example,http://localhost:8080` into the form in which browsers write them.
+    /// Reads a list such as `https://ui.example,http://localhost:8080`, and normalizes each origin
+    /// to the form that browsers send.
     ///
     /// # Errors
-    /// When one of them is no origin.
+    /// A message when an element is no origin.
     pub fn parse(text: &str) -> Result<Vec<String>, String> {
         super::each(text, rest::normal_origin, "an origin like https://ui.example:8443, without a path")
     }
 }
 
-/// Subjects of certificates with semicolons between, because they have commas; empty by default.
+/// Subjects of certificates, separated by semicolons, because a subject contains commas; empty by
+/// default.
 pub mod subjects {
-    /// Name of the kind in the help.
+    /// Name of this kind of value in the help.
     pub const NAME: &str = "SUBJECT;...";
 
-    /// Reads `CN=ops,O=Example;CN=root`, each as ACLs of the scheme `x509` write it. A semicolon of
-    /// a subject has a backslash before it.
+    /// Reads a list such as `CN=ops,O=Example;CN=root`, with each subject in the form of ACLs of
+    /// the scheme `x509`. A semicolon within a subject is escaped by a backslash.
     ///
     /// # Errors
-    /// When one of them is no subject.
+    /// A message when an element is no subject.
     pub fn parse(text: &str) -> Result<Vec<String>, String> {
         let (mut found, mut begin, mut escaped) = (Vec::new(), 0, false);
         for (at, c) in text.char_indices() {
@@ -269,33 +273,33 @@ pub mod subjects {
         found.into_iter().map(|one| subject(one.trim())).collect()
     }
 
-    /// Checks a subject, and keeps it as it is. Subjects are compared as text, so another spelling
-    /// would let no client in.
+    /// Checks a subject, and returns it unchanged. Subjects are compared as text, so a different
+    /// spelling would match no client.
     fn subject(text: &str) -> Result<String, String> {
         let parts = text.split_once('=').filter(|(word, value)| !value.is_empty() && super::is_attribute(word));
         let wrong = || format!("`{text}` is not a subject like `CN=ops,O=Example`, as x509 ACLs write it");
         parts.map(|_| text.to_owned()).ok_or_else(wrong)
     }
 
-    /// Writes the value as `parse` reads it.
+    /// Returns the value as text that `parse` reads back.
     pub fn show(value: &[String]) -> String {
         value.join(";")
     }
 }
 
-/// Networks with commas between; empty by default.
+/// Networks, separated by commas; empty by default.
 pub mod networks {
     use accept::Networks;
 
     pub use super::count::show;
 
-    /// Name of the kind in the help.
+    /// Name of this kind of value in the help.
     pub const NAME: &str = "NETWORK,...";
 
-    /// Reads `10.0.0.0/8,192.0.2.7,2001:db8::/32`.
+    /// Reads a list such as `10.0.0.0/8,192.0.2.7,2001:db8::/32`.
     ///
     /// # Errors
-    /// When one of them is no network.
+    /// A message when an element is no network.
     pub fn parse(text: &str) -> Result<Networks, String> {
         text.parse()
     }
@@ -305,11 +309,11 @@ pub mod networks {
 pub mod file {
     use super::PathBuf;
 
-    /// Name of the kind in the help.
+    /// Name of this kind of value in the help.
     pub const NAME: &str = "FILE";
 
-    /// Takes the path as it is. A relative path starts in the directory in which the program was
-    /// started.
+    /// Returns the path unchanged. A relative path is relative to the working directory of the
+    /// program.
     ///
     /// # Errors
     /// When the text is empty.
@@ -317,17 +321,17 @@ pub mod file {
         super::text::parse(text).map(PathBuf::from)
     }
 
-    /// Writes the value as `parse` reads it.
+    /// Returns the value as text that `parse` reads back.
     pub fn show(value: &std::path::Path) -> String {
         value.display().to_string()
     }
 }
 
-/// A directory.
+/// Path of a directory.
 pub mod directory {
     pub use crate::config::value::file::{parse, show};
 
-    /// Name of the kind in the help.
+    /// Name of this kind of value in the help.
     pub const NAME: &str = "DIR";
 }
 
@@ -335,36 +339,36 @@ pub mod directory {
 pub mod listen {
     use super::SocketAddr;
 
-    /// Name of the kind in the help.
+    /// Name of this kind of value in the help.
     pub const NAME: &str = "IP:PORT";
 
     /// Reads `127.0.0.1:7001` or `[::1]:7001`.
     ///
     /// # Errors
-    /// When the text is no IP address with a port; names are not resolved.
+    /// A message when the text is no IP address with a port. Names are not resolved.
     pub fn parse(text: &str) -> Result<Option<SocketAddr>, String> {
         text.parse()
             .map(Some)
             .map_err(|_| format!("`{text}` is not an IP address with a port, such as `127.0.0.1:7001`"))
     }
 
-    /// Writes the value as `parse` reads it; empty for an absent address.
+    /// Returns the value as text that `parse` reads back; empty for an absent address.
     pub fn show(value: &Option<SocketAddr>) -> String {
         value.map(|addr| addr.to_string()).unwrap_or_default()
     }
 }
 
-/// The members of the ensemble.
+/// The members of the cluster, separated by commas.
 pub mod members {
     use super::Member;
 
-    /// Name of the kind in the help.
+    /// Name of this kind of value in the help.
     pub const NAME: &str = "ID=PEER/HTTP,...";
 
     /// Reads `1=host:peer_port/host:http_port,2=...`.
     ///
     /// # Errors
-    /// When a part is missing.
+    /// A message when a part of a member is missing or invalid.
     pub fn parse(text: &str) -> Result<Vec<Member>, String> {
         text.split(',').map(str::trim).filter(|one| !one.is_empty()).map(member).collect()
     }
@@ -380,31 +384,33 @@ pub mod members {
         Ok(Member { id, peer_addr: peer_addr.to_owned(), http_addr: http_addr.to_owned() })
     }
 
-    /// Returns the port of `host:port`.
+    /// Returns the port of `host:port`; `None` for an empty host or an invalid port.
     pub(in crate::config) fn port(addr: &str) -> Option<u16> {
         let (host, port) = addr.rsplit_once(':')?;
         if host.is_empty() { None } else { port.parse().ok().filter(|port| *port != 0) }
     }
 
-    /// Writes the value as `parse` reads it.
+    /// Returns the value as text that `parse` reads back.
     pub fn show(value: &[Member]) -> String {
         let one = |member: &Member| format!("{}={}/{}", member.id, member.peer_addr, member.http_addr);
         value.iter().map(one).collect::<Vec<_>>().join(",")
     }
 }
 
-/// Tells whether a text is the name of an attribute of a subject: a word or numbers.
+/// Tells whether a text can be the name of an attribute in a subject: letters, digits and dots.
 fn is_attribute(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.')
 }
 
-/// Parses texts with commas between, and brings each into its normal form.
+/// Splits a text at its commas, and normalizes each element with `normal`. `what` describes a valid
+/// element, for the error.
 fn each(text: &str, normal: fn(&str) -> Option<String>, what: &str) -> Result<Vec<String>, String> {
     let one = |one: &str| normal(one).ok_or_else(|| format!("`{one}` is not {what}"));
     text.split(',').map(|part| one(part.trim())).collect()
 }
 
-/// Parses a number with a unit behind it; 0 needs no unit.
+/// Parses a number followed by one of the `units`; 0 needs no unit. `what` describes a valid text,
+/// for the error.
 fn scaled<T: TryFrom<u64>>(text: &str, units: &[(&str, u64)], what: &str) -> Result<T, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

@@ -1,4 +1,4 @@
-//! Process of one node, and the copying of its lines.
+//! Process of one node, and forwarding of its output.
 
 use std::ffi::OsString;
 use std::future::poll_fn;
@@ -15,12 +15,12 @@ use tokio::process::{ChildStdin, Command};
 use super::layout::Node;
 use crate::{config, own_program};
 
-/// Time that a node has for its end in addition to its own bound on a clean stop.
+/// Time that a node may take to end, in addition to its own limit of a clean stop.
 const STOP_WAIT_MORE: Duration = Duration::from_secs(5);
-/// The keys that bound a clean stop.
+/// Configuration keys that limit a clean stop.
 const STOP_KEYS: [&str; 3] = ["node.stop_timeout", "node.drain_delay", "node.drain_time"];
 
-/// Variables that concern a single node, and are therefore not passed on.
+/// Environment variables with values for a single node, which are not passed on to the nodes.
 const OWN_VARIABLES: [&str; 12] = [
     "ZLOCK_ADMIN_SOCKET",
     "ZLOCK_CONFIG",
@@ -36,7 +36,7 @@ const OWN_VARIABLES: [&str; 12] = [
     "ZLOCK_LOG_FILE",
 ];
 
-/// A running node. Dropping it kills it.
+/// A running node. The drop kills its process.
 pub(super) struct Child {
     id: u64,
     pid: u32,
@@ -47,7 +47,7 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Starts this program as a node.
+    /// Starts this program as the node `node`, with additional flags.
     pub(super) fn start(node: &Node, serve_args: &[OsString]) -> Result<Child, String> {
         let failed = |error: std::io::Error| format!("cannot start node {}: {error}", node.id);
         let mut command = Command::from(own_program::command());
@@ -80,7 +80,7 @@ impl Child {
     /// node ended cleanly.
     pub(super) async fn ended_cleanly(&mut self) -> bool {
         match tokio::time::timeout(self.stop_wait, self.process.wait()).await {
-            // A node that ended before was reported at that time.
+            // An end that was reported before is no new failure.
             Ok(status) => self.reported || status.is_ok_and(|status| status.success()),
             Err(_) => {
                 let _ = self.process.kill().await;
@@ -90,17 +90,19 @@ impl Child {
     }
 }
 
-/// The longest time of a clean stop with these settings. A node whose settings are refused does not
-/// start, and has nothing to stop.
+/// Returns the longest time of a clean stop with these settings, or the default when the settings
+/// are refused, as then the node does not start.
 fn stop_time_max(config: &Path, serve_args: &[OsString]) -> Duration {
     let matches = crate::serve_command().no_binary_name(true).try_get_matches_from(serve_args);
-    // Variables that concern one node are not passed on, so only the needed keys are read.
+    // Only these keys are taken from the environment, because the variables of a single node are
+    // not passed on.
     let given = matches.map(|matches| config::given(&matches)).unwrap_or_default();
     let given = given.into_iter().filter(|given| STOP_KEYS.contains(&given.key.as_str()));
     config::load(Some(config), given).unwrap_or_default().stop_time_max()
 }
 
-/// Waits for the next node that ends and was not reported yet. Returns its id and exit status.
+/// Waits for the next end of a node that was not reported yet. Returns the node's id and exit
+/// status.
 pub(super) async fn next_end(children: &mut [Child]) -> (u64, ExitStatus) {
     poll_fn(|context| {
         for child in children.iter_mut().filter(|child| !child.reported) {
@@ -114,7 +116,7 @@ pub(super) async fn next_end(children: &mut [Child]) -> (u64, ExitStatus) {
     .await
 }
 
-/// Copies a node's lines to stderr, with the node's id before each.
+/// Copies a node's output to stderr, with the node's id before each line.
 async fn copy_lines(id: u64, from: impl AsyncRead + Unpin) {
     let mut lines = BufReader::new(from).lines();
     while let Ok(Some(line)) = lines.next_line().await {

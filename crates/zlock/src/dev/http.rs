@@ -32,7 +32,7 @@ pub(super) struct Refused {
     pub(super) text: String,
 }
 
-/// Sends the request once, as [`call`] does, but returns a node's refusal as the inner `Err`.
+/// Sends the request once. Unlike [`call`], returns an unsuccessful status as the inner `Err`.
 pub(super) async fn try_call<T: DeserializeOwned>(call: &Call<'_>) -> Result<Result<T, Refused>, String> {
     let name = format!("{} http://{}{}", call.method, call.node, call.path);
     match tokio::time::timeout(TIMEOUT, exchange(call)).await {

@@ -1,4 +1,4 @@
-//! Layout of an ensemble: directories of the nodes' configuration and data, and their ports.
+//! Layout of a cluster of `zlock dev`: each node's configuration file, data directory and ports.
 
 use std::fmt::Write as _;
 use std::net::TcpListener;
@@ -18,21 +18,22 @@ pub(super) struct Node {
     pub(super) id: u64,
     pub(super) http_addr: String,
     pub(super) peer_addr: String,
-    /// Address for ZooKeeper clients. `None` in a layout that a version without that door has
-    /// written.
+    /// Address for ZooKeeper clients. `None` in a layout that was written by a version without a
+    /// ZooKeeper server.
     pub(super) zookeeper_addr: Option<String>,
     pub(super) config: PathBuf,
     pub(super) data_dir: PathBuf,
 }
 
-/// Layout of all nodes. The configuration files keep it, so that the next start finds it.
+/// Layout of all nodes. It is stored in the nodes' configuration files, where the next start finds
+/// it.
 pub(super) struct Layout {
     pub(super) nodes: Vec<Node>,
 }
 
 impl Layout {
-    /// Reads the layout of `dir`, or makes one. `None` stands for the value of the existing layout,
-    /// or for the default.
+    /// Reads the layout in `dir`, or creates one. `None` stands for the value of an existing
+    /// layout, or for the default. Another value than that of an existing layout is an error.
     pub(super) fn open_or_make(dir: &Path, nodes: Option<u64>, base_port: Option<u16>) -> Result<Layout, String> {
         std::fs::create_dir_all(dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
         let dir = dir.canonicalize().map_err(|error| format!("{}: {error}", dir.display()))?;
@@ -74,7 +75,7 @@ impl Layout {
         self.nodes.iter().find(|node| node.id == id).expect("ids come from this layout")
     }
 
-    /// Checks before any node is started that all ports are free. The error names the taken port
+    /// Checks that all ports are free, before any node is started. The error names the used port
     /// and the remedy.
     pub(super) fn check_ports_are_free(&self) -> Result<(), String> {
         for node in &self.nodes {
@@ -99,7 +100,7 @@ impl Layout {
                 node.id, node.peer_addr, node.http_addr
             );
         }
-        // Node 1's file marks that there is a layout, so it is written last.
+        // Node 1's file is written last, as its existence means that the layout is complete.
         for node in self.nodes.iter().rev() {
             let data_dir = toml::Value::String(node.data_dir.display().to_string());
             let zookeeper = node.zookeeper_addr.as_ref().map(|addr| format!("\n[zookeeper]\nlisten = \"{addr}\"\n"));
@@ -140,8 +141,8 @@ fn addrs(nodes: u64, base_port: u16) -> Result<Vec<[String; 3]>, String> {
     (0..nodes).map(of_node).collect()
 }
 
-/// Returns addresses whose ports are free now. All are held until the last is found, so that no two
-/// are equal.
+/// Returns addresses with ports that are free now. All ports stay bound until the last is found, so
+/// that no two are equal.
 fn free_addrs(nodes: u64) -> std::io::Result<Vec<[String; 3]>> {
     let held = (0..nodes * 3).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<std::io::Result<Vec<_>>>()?;
     let addrs = held.iter().map(|held| Ok(held.local_addr()?.to_string())).collect::<std::io::Result<Vec<_>>>()?;

@@ -1,4 +1,4 @@
-//! Proof that the ensemble works: there is a leader, and a lock is taken and released.
+//! Test that the new cluster works: it has a leader, and a lock can be taken and released.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::layout::Layout;
 
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Waits until every node is ready and all of them name one leader.
+/// Waits until every node is ready and all nodes report the same leader. Returns the leader's id.
 pub(super) async fn wait_for_leader(layout: &Layout, deadline: Instant) -> Result<u64, String> {
     loop {
         let problem = match common_leader(layout).await {
@@ -37,8 +37,8 @@ async fn common_leader(layout: &Layout) -> Result<u64, String> {
     leader.ok_or_else(|| "nobody leads".to_owned())
 }
 
-/// Opens a session on the first node, takes a lock on the next, and releases it on the one after
-/// that. Returns a message about it.
+/// Opens a session at node 1, takes a lock at node 2, and releases it at node 3. Returns a message
+/// about the result.
 pub(super) async fn take_a_lock(layout: &Layout) -> Result<String, String> {
     let node = |turn: usize| layout.nodes[turn % layout.nodes.len()].http_addr.as_str();
     let began = Instant::now();
@@ -51,7 +51,7 @@ pub(super) async fn take_a_lock(layout: &Layout) -> Result<String, String> {
     };
     let opened: NewSession = call(&open).await?;
     let session = Some(opened.session_key.as_str());
-    // A single try: another session may hold the lock, as sessions outlive a restart.
+    // A try without waiting, because another session may hold the lock: sessions outlive a restart.
     let acquire = Call { method: "POST", node: node(1), path: "/v1/locks/hello", session, body: "" };
     let said = match try_call::<Ticket>(&acquire).await? {
         Ok(Ticket::Held { ticket, fencing_token, .. }) => {
@@ -71,7 +71,7 @@ pub(super) async fn take_a_lock(layout: &Layout) -> Result<String, String> {
     Ok(said)
 }
 
-/// Returns the lines for a shell that take and release a first lock.
+/// Returns shell commands, for the user to paste, that take and release a lock.
 pub(super) fn lines_to_paste(layout: &Layout) -> String {
     let node = |turn: usize| layout.nodes[turn % layout.nodes.len()].http_addr.as_str();
     format!(

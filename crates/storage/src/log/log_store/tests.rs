@@ -41,7 +41,7 @@ fn memory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// Keeps the flush thread in a callback until the test receives from the channel.
+/// Blocks the flush thread in a callback until the test receives from the returned channel.
 fn parked(store: &LogStore) -> Receiver<io::Result<()>> {
     let (opener, opened) = sync_channel(0);
     store.write().unwrap().flush(true, Some(store.log.flushes.callback(true, Done::Opener(opener)))).unwrap();
@@ -70,8 +70,8 @@ fn no_flipped_bit_goes_unnoticed() {
         damaged[bit / 8] ^= 1 << (bit % 8);
         match reopened(&damaged, name) {
             Err(error) => assert_eq!(error.raw_os_error(), None, "bit {bit}: {error}"),
-            // Damage to the last record, which states that all before it is on disk, loses nothing
-            // else.
+            // Only the last record is damaged, the owner record that counts the bytes on disk. All
+            // other records survive.
             Ok(found) => {
                 assert_eq!(found, whole, "bit {bit}");
                 harmless += 1;
@@ -99,7 +99,7 @@ fn a_torn_tail_costs_no_more_than_the_torn_record() {
     // Blocks that were allocated to the file but never written.
     let zeros = [bytes.clone(), vec![0; 5_000]].concat();
     assert_eq!(reopened(&zeros, name).unwrap().1.len(), 6);
-    // Unflushed pages: any bytes, and whole records behind a hole.
+    // Unflushed pages: arbitrary bytes, and whole records after a hole of zeros.
     assert_eq!(reopened(&[&bytes[..], &[0x5a; 50]].concat(), name).unwrap().1.len(), 6);
     assert_eq!(reopened(&[&bytes[..], &[0; 4_096], &bytes[..]].concat(), name).unwrap().1.len(), 6);
 }
@@ -125,8 +125,8 @@ fn how_much_is_on_disk_is_said_once_after_the_last_flush() {
     });
 }
 
-/// A hole in unflushed bytes looks like a hole in flushed ones. A record behind the hole tells them
-/// apart.
+/// A hole of zeros looks the same in unflushed and in flushed bytes. An owner record behind the
+/// hole tells the cases apart.
 #[test]
 fn a_hole_is_cut_unless_a_record_behind_it_says_that_it_was_on_disk() {
     let dir = memory();
@@ -147,12 +147,12 @@ fn a_hole_is_cut_unless_a_record_behind_it_says_that_it_was_on_disk() {
     let with = |record: Vec<u8>| reopened(&[&bytes[..], &hole, &record].concat(), name);
     assert_eq!(with(state(INCARNATION, end)).unwrap().1.len(), 6);
     assert!(with(state(INCARNATION, end + 1)).unwrap_err().to_string().contains("were on disk"));
-    // A client that writes such a record into a znode does not know the incarnation.
+    // A client could write an owner record into a znode, but it does not know the incarnation.
     assert_eq!(with(state(7, end + 1)).unwrap().1.len(), 6);
 }
 
-/// Other nodes commit entries that this disk does not have yet, so the committed position advances
-/// during a flush.
+/// The committed position can advance during a flush, as other nodes commit entries that are not on
+/// this disk yet.
 #[test]
 fn what_is_written_out_during_a_flush_that_takes_long_does_not_stop_the_log() {
     let dir = memory();
@@ -166,7 +166,7 @@ fn what_is_written_out_during_a_flush_that_takes_long_does_not_stop_the_log() {
     let mut entries = entries().into_iter();
     let opened = parked(&store);
     let (first, second) = (append(entries.next().unwrap()), append(entries.next().unwrap()));
-    // More requests than the queue to the flush thread has room for.
+    // Makes more requests than fit into the flush thread's queue.
     let (flushes, (over, was_over)) = (Arc::clone(&store.log.flushes), sync_channel(1));
     std::thread::spawn(move || {
         for _ in 0..2_000 {
@@ -175,7 +175,7 @@ fn what_is_written_out_during_a_flush_that_takes_long_does_not_stop_the_log() {
         over.send(()).unwrap();
     });
     if was_over.recv_timeout(Duration::from_secs(20)).is_err() {
-        // The drop would wait for the flush for ever.
+        // Not dropped: the drop would wait for the flush for ever.
         std::mem::forget(store);
         panic!("a caller waits for a flush that is under way");
     }
@@ -278,7 +278,7 @@ fn without_a_descriptor_for_the_next_file_records_stay_in_the_full_one() {
         PathBuf::from(log.config().wal.chunk_path(ChunkId(end)))
     };
     let mut guard = log.write().unwrap();
-    // The file was created, and there is no descriptor to sync its directory with.
+    // Simulates a created next file whose directory cannot be synced for lack of a descriptor.
     let full = |log: &mut RaftLog<WalTypes>| {
         log.save_vote(WalVote((&Vote::new_committed(4, 1)).into()))?;
         fs::write(next(log), "")?;

@@ -1,5 +1,5 @@
-//! Facts of a node: what it was told to write and what it acknowledged, to be compared with its
-//! storage.
+//! Facts of a node, compared with its storage: the writes that it began and those that it
+//! acknowledged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -10,17 +10,19 @@ use storage::Storage;
 use crate::harness::{bytes_of, meta, read_snapshot, records};
 
 pub(super) const RECORDS: usize = 6;
-/// Uuid, zxid base and group.
+/// Values of [`storage::Seed::founding`]: the cluster's uuid, zxid base and node group.
 pub(super) const FOUNDING: ([u8; 16], u64, u32) = ([9; 16], 1 << 40, 2);
 
-/// Content of an entry: some are small, some span pages, and most do not compress.
+/// Pseudorandom content of the entry; one in eight is up to 12,000 bytes long, to span several
+/// pages.
 pub(super) fn content(term: u64, index: u64) -> Vec<u8> {
     let mut rng = fastrand::Rng::with_seed(term << 32 | index);
     let len = if rng.u8(..8) == 0 { rng.usize(..12_000) } else { rng.usize(..300) };
     std::iter::repeat_with(|| rng.u8(..)).take(len).collect()
 }
 
-/// Bounds of a value: the acknowledged one must be there, and the one that was begun may be.
+/// Bounds of a stored value: at least the acknowledged value, and at most the value of a write that
+/// was begun.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Between<T> {
     acknowledged: T,
@@ -43,7 +45,8 @@ impl<T: Copy + PartialEq + PartialOrd + std::fmt::Debug> Between<T> {
     }
 }
 
-/// All facts of a node. An index is that of the next entry, so 0 stands for no entry.
+/// All facts of a node. Positions in the log are the index of the next entry, so 0 stands for no
+/// entry.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     vote: Between<u64>,
@@ -53,9 +56,10 @@ pub(super) struct Facts {
     snapshot: Between<(u64, u64)>,
     joined: Between<bool>,
     founded: Between<bool>,
-    /// Term by index.
+    /// Terms of acknowledged entries, by index.
     entries: BTreeMap<u64, u64>,
-    /// Possible terms, by index, of entries that were not acknowledged or were being cut off.
+    /// Terms by index of entries that may or may not exist: their append was not acknowledged, or
+    /// their cut had begun.
     maybe: BTreeMap<u64, BTreeSet<u64>>,
 }
 
@@ -63,7 +67,7 @@ impl Facts {
     /// Reads one fact from each line.
     pub(super) fn read(text: &str) -> Facts {
         let mut facts = Facts::default();
-        // A kill may have cut off the last line: then nothing had followed from it yet.
+        // Ignores an incomplete last line of a killed process.
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         whole.lines().for_each(|line| facts.hear(line));
         facts
@@ -106,8 +110,8 @@ impl Facts {
         }
     }
 
-    /// Compares the facts with a storage that was just opened. Returns the number of facts, and a
-    /// line for each fact that is sure from now on, as everything that was read is on disk.
+    /// Compares the facts with a storage that was just opened. Returns the number of facts, and the
+    /// lines of facts for the storage's present content, which is durable after the open.
     pub(super) async fn judge(&self, storage: &Storage) -> Result<(usize, String), String> {
         let mut log = storage.log.clone();
         let mut found = String::new();

@@ -1,5 +1,5 @@
-//! Process on the simulated disk: it opens the storage, checks everything that was acknowledged,
-//! and makes random writes.
+//! Process on the simulated disk. It opens the storage, checks all acknowledged writes, and makes
+//! random new ones.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -26,14 +26,15 @@ pub(super) const WRONG: i32 = 3;
 /// Exit code: an operation of the disk failed.
 pub(super) const FAILED: i32 = 4;
 
-/// A node at work.
+/// A node of this process that makes random writes.
 struct Node {
     storage: Storage,
     rng: Rng,
     told: File,
 }
 
-/// Process that dies, and not a test of its own. Without its environment variables it does nothing.
+/// Not a test, but the code of the child process. Without its environment variables it does
+/// nothing.
 #[test]
 fn child() {
     let Some(dir) = std::env::var_os(DIR).map(PathBuf::from) else { return };
@@ -78,7 +79,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
 
 impl Node {
     fn tell(&mut self, fact: &str) {
-        // One write for each line, so that a kill leaves it whole or not at all.
+        // Each line is one write, so that after a kill it is complete or missing.
         self.told.write_all(format!("{fact}\n").as_bytes()).unwrap();
     }
 
@@ -87,7 +88,7 @@ impl Node {
         let (closing, fatal) = (storage.closing(), storage.fatal().clone());
         drop(storage);
         closing.closed().await;
-        // Snapshots are closed on threads of their own, which hold the directory's lock until then.
+        // Waits until all snapshots are closed: their threads hold the directory's lock.
         File::open(dir.join("LOCK")).unwrap().lock().unwrap();
         if fatal.reason().is_some() {
             exit(FAILED);
@@ -115,7 +116,7 @@ impl Node {
 
     async fn work(&mut self, ops: u32) -> io::Result<()> {
         if ops > 0 && self.contained() > self.next() {
-            // A kill came between the arrival of a snapshot and the purge that follows.
+            // The last process was killed after a snapshot arrived and before the log was purged.
             self.purge(self.contained()).await?;
         }
         for _ in 0..ops {
@@ -164,7 +165,7 @@ impl Node {
         Ok(())
     }
 
-    /// Cuts entries, as after a new leader's append.
+    /// Cuts uncommitted entries from the log's end, as a follower does for a new leader.
     async fn cut(&mut self) -> io::Result<()> {
         let lowest = self.committed().max(self.contained()).max(1);
         if lowest >= self.next() {
@@ -205,7 +206,7 @@ impl Node {
         Ok(())
     }
 
-    /// Receives a snapshot that is ahead of the log, like a node that was away.
+    /// Receives a snapshot that is ahead of the log, as a lagging follower does.
     async fn receive(&mut self) -> io::Result<()> {
         let (term, next) = (self.term(), self.next() + self.rng.u64(1..30));
         let identity = Identity { cluster_id: "test".into(), node_id: 2 };

@@ -1,7 +1,7 @@
-//! Messages between the supervisor and the watchdog: a line of JSON each, over a socket that is the
-//! watchdog's stdin.
+//! Messages between the supervisor and the watchdog. Each is a line of JSON, over a socket that is
+//! the watchdog's stdin.
 //!
-//! The first message carries a file descriptor: the stdin that the command is to have.
+//! The first message carries a file descriptor, which becomes the command's stdin.
 
 use std::io::{IoSlice, IoSliceMut, Write as _};
 use std::mem::MaybeUninit;
@@ -18,36 +18,37 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Message from the supervisor.
+/// Message from the supervisor to the watchdog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Order {
-    /// The lock cannot be lost before this moment, as a time since the machine was started.
+    /// The time before which the lock cannot be lost, as a time since the machine was started.
     Until(Duration),
-    /// The watchdog must pass on the signal with this number.
+    /// The number of a signal that the watchdog must pass on to the command.
     Signal(i32),
     /// The lock is lost.
     Lost,
 }
 
-/// Message from the watchdog.
+/// Message from the watchdog to the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Report {
-    /// The command was suspended, as by SIGSTOP or Ctrl-Z. Has its process id.
+    /// The command was suspended, as by SIGSTOP or Ctrl-Z. The value is its process id.
     Stopped(u32),
     /// The end of the command. No message comes after this one.
     Ended(Ended),
 }
 
-/// The end of a command.
+/// End of a command, as the watchdog reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Ended {
-    /// Exit code as in a shell: 128 plus the signal's number, when a signal ended the command.
+    /// Exit code as in a shell: that of the command, or 128 plus the number of the signal that
+    /// ended it.
     pub(super) code: u8,
-    /// Whether the command was ended because the lock may be lost.
+    /// Whether the watchdog ended the command because the lock could have been lost.
     pub(super) lost: bool,
 }
 
-/// Parses a line as a message; `None` for a line of another kind.
+/// Parses a line as a message; `None` for any other line.
 pub(super) fn understood<T: DeserializeOwned>(line: &[u8]) -> Option<T> {
     serde_json::from_slice(line).ok()
 }
@@ -56,14 +57,14 @@ fn line(said: &impl Serialize) -> String {
     serde_json::to_string(said).expect("it has neither maps nor foreign types") + "\n"
 }
 
-/// Sends an order without waiting. A watchdog that does not read is suspended, and the deadline
-/// that it has stays in force.
+/// Sends an order without waiting. If the socket's buffer is full, the order is dropped: the
+/// watchdog is suspended then, and keeps its earlier deadline.
 pub(super) fn send_order(socket: impl AsFd, order: Order) {
-    // Without tokio, which does not write to a new socket before it has polled it.
+    // Sent without tokio, which does not write to a socket before it has polled it.
     let _ = send(socket, line(&order).as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-/// Sends the command's stdin.
+/// Sends this process's stdin to the watchdog, for the command.
 pub(super) fn send_stdin(socket: &UnixStream) -> std::io::Result<()> {
     let stdin = std::io::stdin();
     let fds = [stdin.as_fd()];
@@ -76,7 +77,7 @@ pub(super) fn send_stdin(socket: &UnixStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Receives the command's stdin, on the socket that is this process's stdin.
+/// Receives the stdin for the command, through the socket that is the watchdog's own stdin.
 pub(super) fn receive_stdin() -> std::io::Result<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -94,16 +95,16 @@ pub(super) fn receive_stdin() -> std::io::Result<OwnedFd> {
     Err(std::io::Error::other("the first message has no file descriptor"))
 }
 
-/// Sends a report to the supervisor, on the socket that is this process's stdin. When the
-/// supervisor has gone, the report is dropped.
+/// Sends a report to the supervisor, through the socket that is the watchdog's stdin. If the
+/// supervisor has ended, the report is dropped.
 pub(super) fn report(report: Report) {
     if let Ok(socket) = std::io::stdin().as_fd().try_clone_to_owned() {
         let _ = UnixStream::from(socket).write_all(line(&report).as_bytes());
     }
 }
 
-/// Returns the time since the machine was started, with its sleep. All its processes have this
-/// clock.
+/// Returns the time since the machine was started, including the time that it slept. All processes
+/// of the machine share this clock.
 pub(super) fn now() -> Duration {
     let time = clock_gettime(ClockId::Boottime);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
@@ -115,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    // Tokio has not polled the socket yet.
+    // Tests the send before tokio has polled the socket.
     #[tokio::test]
     async fn the_first_order_is_sent_too() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();

@@ -1,22 +1,22 @@
-//! Arithmetic of the moments at which the watchdog acts, without a clock.
+//! Computation of the times at which the watchdog acts. Reads no clock.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Action on the command before the lock may be lost.
+/// Action on the command before the lock can be lost (`--on-loss`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum OnLoss {
-    /// The command gets SIGTERM, and SIGKILL after the grace.
+    /// Sends SIGTERM and, after the grace, SIGKILL.
     Term,
-    /// The command gets SIGKILL.
+    /// Sends SIGKILL.
     Kill,
-    /// The command runs on, and a message tells the user.
+    /// Prints a message, and the command runs on.
     Warn,
 }
 
 impl OnLoss {
-    /// Names on the command line.
+    /// Names of the actions on the command line.
     pub(super) const NAMES: [&str; 3] = ["term", "kill", "warn"];
 
     pub(super) fn parse(text: &str) -> OnLoss {
@@ -28,23 +28,23 @@ impl OnLoss {
     }
 }
 
-/// Plan for ending the command before the lock may be lost.
+/// Times of the actions, relative to the time at which the lock can be lost.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Plan {
     pub(super) on_loss: OnLoss,
     /// Time between SIGTERM and SIGKILL.
     pub(super) grace: Duration,
-    /// Time between SIGKILL and the moment at which the lock may be lost, because a machine may be
-    /// slow to run the watchdog.
+    /// Time between SIGKILL and the time at which the lock can be lost. It allows for delays of the
+    /// watchdog on a slow machine.
     pub(super) margin: Duration,
 }
 
 impl Plan {
-    /// Grace when none is asked for, unless the session is too short for it.
+    /// Default grace. It is shortened for short sessions.
     const GRACE: Duration = Duration::from_secs(2);
 
-    /// Makes a plan for a session with this timeout. A grace above [`Plan::grace_max`] is cut to
-    /// it; a message or a refusal has told the user before.
+    /// Makes a plan for a session with this timeout. A grace above [`Plan::grace_max`] is shortened
+    /// to it; the caller has already told the user.
     pub(super) fn new(on_loss: OnLoss, grace: Option<Duration>, timeout: Duration) -> Plan {
         let margin = (timeout / 50).max(Duration::from_millis(50));
         let grace = grace.unwrap_or(Plan::GRACE).min(Plan::grace_max(timeout));
@@ -52,31 +52,31 @@ impl Plan {
         Plan { on_loss, grace, margin }
     }
 
-    /// Returns the longest grace in a session with this timeout. Heartbeats need the rest of the
-    /// timeout.
+    /// Returns the longest grace for a session with this timeout: a quarter, as heartbeats need the
+    /// remaining time.
     pub(super) fn grace_max(timeout: Duration) -> Duration {
         timeout / 4
     }
 }
 
-/// Action that is due at a moment.
+/// Action on the command that is due at a given time, in increasing severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
     /// Nothing is due.
     Wait,
-    /// The command is asked to end (SIGTERM).
+    /// SIGTERM is due. Only with [`OnLoss::Term`].
     Ask,
-    /// The command is ended (SIGKILL).
+    /// SIGKILL is due, or the message of `--on-loss warn`.
     End,
 }
 
-/// The deadline of a command. Moments are durations since the machine was started.
+/// Deadline of a command. Times are durations since the machine was started.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
     plan: Plan,
-    /// Moment up to which the lock cannot be lost.
+    /// Time up to which the lock cannot be lost.
     until: Duration,
-    /// Moment at which the lock was known to be lost, if it is.
+    /// Time at which the loss of the lock became known; `None` while it is not lost.
     lost_at: Option<Duration>,
 }
 
@@ -85,12 +85,13 @@ impl Deadline {
         Deadline { plan, until, lost_at: None }
     }
 
-    /// Notes that the lock is safe until a later moment.
+    /// Notes that the lock cannot be lost before `until`. An earlier time than the present one is
+    /// ignored.
     pub(super) fn extend(&mut self, until: Duration) {
         self.until = self.until.max(until);
     }
 
-    /// Notes that the lock is lost, or that the supervisor is gone, which would tell of a later
+    /// Notes that the lock is lost, or that the supervisor has ended and so cannot extend the
     /// deadline.
     pub(super) fn lose(&mut self, now: Duration) {
         self.lost_at.get_or_insert(now);
@@ -99,8 +100,8 @@ impl Deadline {
     pub(super) fn step(&self, now: Duration) -> Step {
         let end = self.until.saturating_sub(self.plan.margin);
         let ask = end.saturating_sub(self.plan.grace);
-        // After a known loss, the command is asked at once, and ended when the grace is over or the
-        // deadline comes.
+        // After a known loss, SIGTERM is due at once, and SIGKILL after the grace or at the
+        // deadline, whichever is first.
         let (ask, end) = match self.lost_at {
             Some(lost) => (ask.min(lost), end.min(lost + self.plan.grace)),
             None => (ask, end),

@@ -1,5 +1,5 @@
-//! Process that the watchdog starts. It lets the kernel kill it when the watchdog ends, and becomes
-//! the command.
+//! Process that the watchdog starts. It asks the kernel to kill it when the watchdog ends, and then
+//! executes the command in its place.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -8,11 +8,12 @@ use std::os::unix::process::CommandExt as _;
 use clap::{Arg, ArgMatches, Command};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-/// The name of the hidden command.
+/// Name of the hidden command that runs this process.
 pub(crate) const EXEC: &str = "internal-exec";
 
-/// Exit codes, as in a shell, for a command that cannot be run and for one that does not exist.
+/// Exit code, as in a shell, when the command exists but cannot be executed.
 const CANNOT_RUN: u8 = 126;
+/// Exit code, as in a shell, when the command does not exist.
 const NOT_FOUND: u8 = 127;
 
 pub(crate) fn command() -> Command {
@@ -28,11 +29,11 @@ pub(crate) fn command() -> Command {
         .arg(super::words())
 }
 
-/// Becomes the command. Returns an exit code only when that fails.
+/// Replaces this process by the command. Returns an exit code only when that fails.
 pub(crate) fn run(matches: &ArgMatches) -> u8 {
     if let Some(parent) = matches.get_one::<i32>("parent") {
         let bound = set_parent_process_death_signal(Some(Signal::KILL));
-        // The parent may have ended before the call. Then no process would send that signal.
+        // If the parent ended before the call, the kernel will send no signal.
         if bound.is_err() || getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(*parent) {
             return CANNOT_RUN;
         }

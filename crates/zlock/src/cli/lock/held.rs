@@ -1,4 +1,4 @@
-//! Lock or session under which a command runs, and which the command must not outlive.
+//! Lock or session that is held while a command runs. The command must end before a loss.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use zlock_client::{Guard, Loss, OpenedSession, RevokeRequest};
 
-/// A lock that is held, or a session that lives.
+/// The held lock, or the session that is kept alive.
 pub(crate) enum Held<'a> {
     Lock(&'a Guard),
     Session {
         session: &'a OpenedSession,
-        /// Variables in the command's environment.
+        /// Environment variables for the command.
         environment: Vec<(&'static str, OsString)>,
     },
 }
@@ -25,16 +25,17 @@ impl Held<'_> {
         }
     }
 
-    /// Returns when the lock or session is lost, without the reason.
+    /// Waits until the lock or session is lost.
     pub(super) async fn gone(&self) {
         match self {
             Held::Lock(guard) => guard.gone().await,
-            // A session knows of its end without a request.
+            // The reason for a session's end needs no request, so this is as fast.
             Held::Session { session, .. } => drop(session.lost().await),
         }
     }
 
-    /// Returns when the lock or session is lost, with the reason, which may take a request.
+    /// Waits until the lock or session is lost, and returns the reason, which may take a request to
+    /// a node.
     pub(super) async fn lost(&self) -> Loss {
         match self {
             Held::Lock(guard) => guard.lost().await,
@@ -42,8 +43,8 @@ impl Held<'_> {
         }
     }
 
-    /// Returns when another client asks for the lock. Never returns for a session, because the
-    /// command itself receives requests for its locks.
+    /// Waits until another client requests a release of the lock. Never returns for a session,
+    /// because the command itself gets such requests for its locks.
     pub(super) async fn revoked(&self) -> RevokeRequest {
         match self {
             Held::Lock(guard) => guard.revoked().await,
@@ -51,7 +52,7 @@ impl Held<'_> {
         }
     }
 
-    /// Variables in the command's environment.
+    /// Returns the environment variables for the command.
     pub(super) fn environment(&self) -> Vec<(&'static str, OsString)> {
         match self {
             Held::Lock(guard) => vec![
@@ -64,7 +65,7 @@ impl Held<'_> {
     }
 }
 
-/// Writes the name for a line that people read.
+/// Name of the lock or session for messages.
 impl fmt::Display for Held<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,5 @@
-//! Processes of a command: all descendants of its watchdog, in any process group and session.
+//! Processes of a command: all descendants of its watchdog, in any process group or terminal
+//! session.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,14 +9,14 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions};
 use rustix::process::{kill_process, pidfd_open, pidfd_send_signal, waitid, waitpid};
 
-/// Time after which a killed process that has not ended is assumed to hang in the kernel.
+/// Time after which a killed process that has not ended is given up, as it hangs in the kernel.
 const HANGS: Duration = Duration::from_secs(5);
 
-/// Identity of a process, also when another process has its process id later.
+/// Identity of a process. It differs from that of a later process with the same process id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Process {
     pid: u32,
-    /// Start of the process, in ticks since the machine was started.
+    /// Start time of the process, in clock ticks since the machine was started.
     started: u64,
 }
 
@@ -29,8 +30,8 @@ pub(super) fn descendants(ancestor: u32, spared: &[Process]) -> Vec<Process> {
     while let Some(pid) = open.pop() {
         let born = children.remove(&pid).unwrap_or_default();
         for (child, lives) in born.into_iter().filter(|(child, _)| !spared.contains(child)) {
-            // A process that has ended still leads to its children: they may have been listed
-            // before they got another parent.
+            // Ended processes are followed too: their children may have been listed before they got
+            // a new parent.
             open.push(child.pid);
             if lives {
                 found.push(child);
@@ -40,36 +41,36 @@ pub(super) fn descendants(ancestor: u32, spared: &[Process]) -> Vec<Process> {
     found
 }
 
-/// Reaps the children of this process that have ended, except the spared one, whose exit status is
-/// read elsewhere.
+/// Reads the exit status of all ended children of this process (reaps them), except the child with
+/// the process id `spared`, whose exit status is read elsewhere.
 pub(super) fn reap(spared: u32) {
-    // This look reaps nothing, and costs less than reading all of /proc.
+    // First checks whether any child has ended, which costs less than reading all of /proc.
     let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     if !matches!(waitid(WaitId::All, ended), Ok(Some(_))) {
         return;
     }
     let me = std::process::id();
     for seen in all().filter(|seen| seen.parent == me && !seen.lives() && seen.process.pid != spared) {
-        // Without a process id, `waitpid` would take any child.
+        // Called only with a process id, as `waitpid` without one would reap any child.
         let _ = pid(seen.process.pid).map(|pid| waitpid(Some(pid), WaitOptions::NOHANG));
     }
 }
 
-/// Signals every descendant. Returns false if there was none.
+/// Signals every descendant of `ancestor`. Returns false if there was none.
 pub(super) fn signal_all(ancestor: u32, signal: Signal) -> bool {
     let found = descendants(ancestor, &[]);
     found.iter().for_each(|process| signal_one(*process, signal));
     !found.is_empty()
 }
 
-/// Signals every descendant in a process group.
+/// Signals every descendant of `ancestor` that is in the process group `group`.
 pub(super) fn signal_group(ancestor: u32, group: i32, signal: Signal) {
     let in_group = |process: &Process| look(process.pid).is_some_and(|seen| seen.group == group);
     descendants(ancestor, &[]).into_iter().filter(in_group).for_each(|process| signal_one(process, signal));
 }
 
-/// Kills every descendant except the spared ones, and looks again until none is left, because
-/// processes may be born or get other parents meanwhile.
+/// Kills every descendant of `ancestor` except the spared ones. Repeats this until none is left,
+/// because processes may be started or get new parents meanwhile.
 pub(super) fn end_all(ancestor: u32, spared: &[Process]) {
     let began = Instant::now();
     let mut empty_looks = 0;
@@ -90,26 +91,26 @@ pub(super) fn pid(number: u32) -> Option<Pid> {
 fn signal_one(process: Process, signal: Signal) {
     let Some(pid) = pid(process.pid) else { return };
     let is_there = || look(process.pid).is_some_and(|seen| seen.lives() && seen.process == process);
-    // A descriptor stays with its process. Because the look comes after the descriptor, another
-    // process that has the same number by now is not hit.
+    // A pidfd refers to one process for ever. The identity is checked after the pidfd was opened,
+    // so a later process with the same process id is not signalled.
     let sent = pidfd_open(pid, PidfdFlags::empty())
         .and_then(|descriptor| if is_there() { pidfd_send_signal(descriptor, signal) } else { Err(Errno::SRCH) });
-    // Kernels before 5.3 have no such descriptors, and seccomp profiles of that time forbid them.
-    // Without a descriptor, another process is hit only if this one ends and its number is given
-    // out again between the look and the signal.
+    // Kernels before 5.3 have no pidfds, and old seccomp profiles forbid them. Without a pidfd,
+    // another process is signalled only if this one ends, and its process id is reused, between the
+    // check and the signal.
     if sent.is_err_and(|error| error != Errno::SRCH) && is_there() {
         let _ = kill_process(pid, signal);
     }
 }
 
-/// Returns all processes.
+/// Lists all processes in /proc.
 fn all() -> impl Iterator<Item = Seen> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter_map(look)
 }
 
-/// A process as /proc shows it.
+/// Facts about a process, from its `stat` file in /proc.
 struct Seen {
     process: Process,
     parent: u32,
@@ -118,21 +119,21 @@ struct Seen {
 }
 
 impl Seen {
-    /// Tells whether the process lives. A zombie, which waits to be reaped, does not.
+    /// Tells whether the process has not ended. A zombie counts as ended.
     fn lives(&self) -> bool {
         !matches!(self.state, 'Z' | 'X')
     }
 }
 
-/// Tells whether a process is suspended until SIGCONT.
+/// Tells whether a process is suspended by a signal.
 pub(super) fn is_stopped(pid: u32) -> bool {
     look(pid).is_some_and(|seen| seen.state == 'T')
 }
 
 fn look(pid: u32) -> Option<Seen> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name is in parentheses and may hold anything, parentheses included. Its field is the
-    // second.
+    // The second field is the name in parentheses, which may itself contain blanks and parentheses.
+    // So the fields are counted from the last closing one.
     let mut fields = stat[stat.rfind(')')? + 1..].split_whitespace();
     let state = fields.next()?.chars().next()?;
     let parent = fields.next()?.parse().ok()?;

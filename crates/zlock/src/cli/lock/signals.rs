@@ -1,4 +1,4 @@
-//! Signals that are passed on to the command.
+//! Signals that `zlock lock` passes on to the command.
 
 use std::future::poll_fn;
 use std::ops::RangeInclusive;
@@ -7,11 +7,11 @@ use std::task::Poll;
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Listener, SignalKind, signal};
 
-/// The real-time signals, except those that the C library keeps for itself.
+/// Numbers of the real-time signals, except those that the C library reserves.
 const REAL_TIME: RangeInclusive<i32> = if cfg!(target_env = "musl") { 35..=64 } else { 34..=64 };
 
-/// Listeners for the signals by which people and service managers control a program. Other signals
-/// end or suspend the program as usual.
+/// Listeners for the signals with which users and service managers control a program. Other signals
+/// keep their default action.
 pub(super) struct Signals(Vec<(i32, Listener)>);
 
 impl Signals {
@@ -33,8 +33,8 @@ impl Signals {
         heeded.map(listen).collect::<std::io::Result<_>>().map(Signals)
     }
 
-    /// Returns the number of the next signal; never returns when all are ignored. Dropping the
-    /// future loses no signal.
+    /// Waits for the next signal and returns its number. Never returns when all signals are
+    /// ignored. Cancel-safe.
     pub(super) async fn next(&mut self) -> i32 {
         poll_fn(|context| {
             let came = self
@@ -46,7 +46,7 @@ impl Signals {
         .await
     }
 
-    /// Returns the number of the next signal that would end a program without a handler for it.
+    /// Waits for the next signal whose default action ends a program, and returns its number.
     pub(super) async fn next_that_ends(&mut self) -> i32 {
         loop {
             let number = self.next().await;
@@ -57,7 +57,7 @@ impl Signals {
     }
 }
 
-/// Returns the signal with a number; `None` when no signal has it.
+/// Returns the signal with this number; `None` for a number without a signal.
 pub(super) fn of_number(number: i32) -> Option<Signal> {
     #[expect(unsafe_code, reason = "rustix names no real-time signals")]
     let real_time = || {
@@ -67,14 +67,14 @@ pub(super) fn of_number(number: i32) -> Option<Signal> {
     Signal::from_named_raw(number).or_else(real_time)
 }
 
-/// Tells whether a signal asks a program to end. A suspended program receives it only after
-/// SIGCONT.
+/// Tells whether a signal asks a program to end. The caller sends SIGCONT with it, as a suspended
+/// program receives such a signal only then.
 pub(super) fn is_to_end(signal: Signal) -> bool {
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].contains(&signal)
 }
 
-/// Returns the signals that were ignored before this program began, as a set of bits, so that
-/// `nohup` stays in force, for the command too.
+/// Returns the signals that were ignored when this program was started, as a bit set. They stay
+/// ignored, so that `nohup` works, for the command too.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,4 +1,4 @@
-//! Supervisor: `zlock lock` or `zlock session exec` while its command runs.
+//! Supervisor: the process of `zlock lock` or `zlock session exec` while its command runs.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -23,27 +23,28 @@ use super::watchdog::{Task, WATCHDOG};
 use super::{LOST, say};
 use crate::own_program;
 
-/// Pause between two checks for a later deadline to send to the watchdog.
+/// Time between two checks whether heartbeats have moved the deadline, which is then sent to the
+/// watchdog.
 const TELL: Duration = Duration::from_millis(50);
-/// Longest time that the watchdog has for reporting the end of a command that this process has
-/// killed.
+/// Longest time that the watchdog may take to report the end after this process has killed the
+/// command.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Outcome of a command's run.
+/// Outcome of running a command.
 pub(super) struct Outcome {
     /// The command's exit code.
     pub(super) code: u8,
     /// Whether the command was ended because of a loss.
     pub(super) lost: bool,
-    /// Whether a signal came that asks a program to end.
+    /// Whether the supervisor received a signal that asks a program to end.
     pub(super) interrupted: bool,
     /// Reason of the loss; `None` when only the clock showed it.
     pub(super) loss: Option<Loss>,
-    /// Whether the lock or session was kept after the command's end.
+    /// Whether the lock or session was held after the command's end for `--hold-at-least`.
     pub(super) is_kept: bool,
 }
 
-/// Runs the command until it has ended.
+/// Starts the watchdog, which runs the command, and waits until the command has ended.
 pub(super) async fn supervise(
     held: &Held<'_>,
     plan: Plan,
@@ -51,11 +52,11 @@ pub(super) async fn supervise(
     signals: &mut Signals,
     is_quiet: bool,
 ) -> Result<Outcome, Failure> {
-    // On a terminal the command shares this process's group: the terminal signals both, it lets
-    // both read, and job control works.
+    // On a terminal the command shares this process's group, so that the terminal signals both,
+    // both may read from it, and job control works.
     let shares_group = Terminal::of_this_process() != Terminal::Absent;
-    // When the watchdog is killed, the processes of the command become children of this process,
-    // which then finds them.
+    // If the watchdog is killed, the command's processes become children of this process, so that
+    // it can find and kill them.
     let _ = set_child_subreaper(Some(getpid()));
     let spared = descendants(std::process::id(), &[]);
     let until = safe_until(now, || held.safe_for()).unwrap_or_else(now);
@@ -76,11 +77,11 @@ pub(super) async fn supervise(
         loss: None,
     };
     let Ended { code, lost } = supervisor.run(signals, shares_group).await;
-    // Killed when it still runs, because it gets no further orders.
+    // Kills the watchdog if it still runs.
     let _ = watchdog.start_kill();
     let _ = watchdog.wait().await;
     let loss = match supervisor.loss {
-        // The command has ended, so there is time to ask for the reason.
+        // The reason may take a request, for which there is time after the command's end.
         None if supervisor.is_gone => Some(held.lost().await),
         loss => loss,
     };
@@ -109,18 +110,18 @@ fn start(
 struct Supervisor<'a> {
     held: &'a Held<'a>,
     plan: Plan,
-    /// Reports of the watchdog. Orders go to it through the same socket.
+    /// Reports of the watchdog. The same socket carries orders to the watchdog.
     reports: Lines<BufReader<UnixStream>>,
     watchdog: u32,
-    /// Children that this process had started before it became this program.
+    /// Children that this process had before it executed this program. They are not killed.
     spared: Vec<Process>,
-    /// The deadline that the watchdog was told last.
+    /// The deadline that was last sent to the watchdog, as a time since the machine was started.
     told: Duration,
-    /// Whether no message is printed when the command is suspended.
+    /// Whether the message about a suspended command is left out (`--quiet`).
     is_quiet: bool,
-    /// Whether a signal came that is to end the command.
+    /// Whether this process received a signal that asks the command to end.
     is_interrupted: bool,
-    /// Whether the loss is known.
+    /// Whether the lock or session is known to be lost.
     is_gone: bool,
     /// Reason of the loss, once it is known.
     loss: Option<Loss>,
@@ -134,7 +135,7 @@ impl Supervisor<'_> {
         let mut revoked = Box::pin(held.revoked());
         let mut is_revoked = false;
         let mut ticks = tokio::time::interval(TELL);
-        // Time at which this process has killed the command itself.
+        // Time at which this process killed the command itself; `None` before.
         let mut ended_at: Option<Duration> = None;
         loop {
             tokio::select! {
@@ -149,8 +150,8 @@ impl Supervisor<'_> {
                     self.is_gone = true;
                     self.order(Order::Lost);
                 }
-                // With `warn` the command may run for longer than the lock's history keeps the
-                // reason.
+                // Asked at once with `--on-loss warn`, as the command may run for longer than the
+                // lock's history keeps the reason.
                 loss = &mut lost, if self.is_gone && self.loss.is_none() && self.plan.on_loss == OnLoss::Warn => {
                     self.loss = Some(loss);
                 }
@@ -164,7 +165,8 @@ impl Supervisor<'_> {
                 }
                 _ = ticks.tick() => {
                     self.tell_deadline();
-                    // A suspended watchdog does not end the command.
+                    // The watchdog may be suspended, so this process kills the command at the
+                    // deadline.
                     if self.plan.on_loss != OnLoss::Warn && self.is_due() {
                         signal_all(self.watchdog, Signal::KILL);
                         let began = *ended_at.get_or_insert_with(now);
@@ -177,8 +179,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Waits for the watchdog's next report. `None` when the watchdog has gone without reporting
-    /// the end.
+    /// Waits for the watchdog's next report. `None` when the watchdog has ended without a report of
+    /// the command's end.
     async fn hear(&mut self) -> Option<Report> {
         understood(self.reports.next_line().await.ok()??.as_bytes())
     }
@@ -188,16 +190,16 @@ impl Supervisor<'_> {
         let is = |signal: Signal| signal.as_raw() == number;
         self.is_interrupted |= of_number(number).is_some_and(is_to_end);
         if is_foreground && (is(Signal::INT) || is(Signal::QUIT)) {
-            // The terminal has sent these to the whole group already. A suspended command receives
-            // them only after SIGCONT.
+            // The terminal has already sent these signals to the whole group. A suspended command
+            // receives them only after SIGCONT.
             self.order(Order::Signal(Signal::CONT.as_raw()));
         } else if !(is_foreground && is(Signal::WINCH)) {
             self.order(Order::Signal(number));
         }
     }
 
-    /// Prints the lock or session that a suspended command keeps. A command that Ctrl-Z suspended
-    /// together with this process runs again by now, and no message is printed.
+    /// Prints that a suspended command still holds its lock or session. If Ctrl-Z has suspended the
+    /// command together with this process, both run again by now, and no message is printed.
     fn tell_of_a_stop(&self, pid: u32) {
         if !self.is_quiet && is_stopped(pid) {
             let held = self.held;
@@ -205,8 +207,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Kills all processes of the command, and the watchdog if it still runs; with `warn` none of
-    /// them.
+    /// Kills all processes of the command, and the watchdog if it still runs. With `--on-loss
+    /// warn`, kills none.
     fn end(&self) -> Ended {
         if self.plan.on_loss != OnLoss::Warn {
             end_all(std::process::id(), &self.spared);
@@ -214,16 +216,16 @@ impl Supervisor<'_> {
         Ended { code: LOST, lost: true }
     }
 
-    /// Tells whether the watchdog should have ended the command by now. After a reported loss, the
-    /// watchdog still has until its deadline.
+    /// Tells whether the watchdog should have killed the command by now. A reported loss does not
+    /// change this time.
     fn is_due(&self) -> bool {
         now() + self.plan.margin / 2 >= self.told
     }
 
     fn tell_deadline(&mut self) {
         let held = self.held;
-        // Without an answered heartbeat the deadline is unchanged, except for the time between the
-        // two looks at the clock.
+        // Without a new heartbeat the result differs by microseconds, the time between two reads of
+        // the clock. So changes of up to 5 ms are ignored.
         let until = safe_until(now, || held.safe_for()).filter(|until| *until > self.told + Duration::from_millis(5));
         if let Some(until) = until {
             self.told = until;
@@ -236,11 +238,11 @@ impl Supervisor<'_> {
     }
 }
 
-/// Returns the moment up to which nothing can be lost by expiry, by the clock of the machine;
-/// `None` when it may be lost already.
+/// Returns the time up to which the lock or session cannot expire, on the scale of `clock`; `None`
+/// when it may have expired already.
 ///
-/// The clock is read first. So when this process is suspended between the two reads, the moment is
-/// too early, and never too late.
+/// The clock is read first. So if this process is suspended between the two reads, the result is
+/// too early, but never too late.
 fn safe_until(clock: impl FnOnce() -> Duration, safe_for: impl FnOnce() -> Duration) -> Option<Duration> {
     let now = clock();
     Some(safe_for()).filter(|safe_for| !safe_for.is_zero()).map(|safe_for| now + safe_for)
@@ -255,7 +257,7 @@ mod tests {
     #[test]
     fn a_process_that_was_stopped_between_two_looks_at_the_clock_promises_no_time_that_there_is_not() {
         let (deadline, time) = (Duration::from_secs(100), Cell::new(Duration::from_secs(60)));
-        // Each read of the clock takes half a minute, in which the process is suspended.
+        // Simulates a suspension of half a minute after each read of the clock.
         let look = |time: &Cell<Duration>| time.replace(time.get() + Duration::from_secs(30));
         let until = safe_until(|| look(&time), || deadline.saturating_sub(look(&time)));
         assert_eq!(until, Some(Duration::from_secs(70)));

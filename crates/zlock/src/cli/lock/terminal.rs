@@ -1,14 +1,15 @@
-//! Controlling terminal of this process.
+//! Detection of this process's controlling terminal.
 
-/// Effect of the controlling terminal on this process. The terminal need not be one of the
-/// process's streams: a command in a pipeline may open `/dev/tty`.
+/// Relation of this process to its controlling terminal. Stdin and stdout do not matter: a command
+/// in a pipeline can open `/dev/tty`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Terminal {
-    /// There is no terminal, as below a service manager.
+    /// The process has no controlling terminal, as under a service manager.
     Absent,
-    /// The terminal stops processes that read from it, as a job that the shell runs with `&`.
+    /// The process is in the background, as with `&` in a shell, and is suspended if it reads from
+    /// the terminal.
     Background,
-    /// Ctrl-C and Ctrl-Z signal this process's group.
+    /// The process is in the foreground, so Ctrl-C and Ctrl-Z signal its process group.
     Foreground,
 }
 
@@ -18,8 +19,9 @@ impl Terminal {
         Terminal::in_stat(&stat).unwrap_or(Terminal::Absent)
     }
 
-    /// Parses the line of a process in /proc. Behind the name in parentheses come the state, the
-    /// parent, the group, the session, the terminal's number and the group in the foreground.
+    /// Parses the content of `/proc/PID/stat`; `None` if it is malformed. The fields after the name
+    /// in parentheses are: state, parent, process group, session, terminal, foreground process
+    /// group.
     fn in_stat(stat: &str) -> Option<Terminal> {
         let mut fields = stat[stat.rfind(')')? + 1..].split_whitespace().skip(2);
         let (group, _session) = (fields.next()?, fields.next()?);

@@ -1,4 +1,4 @@
-//! Wait for the lock: its messages, and the failure when the lock is not free in time.
+//! Waiting for the lock: messages to the user, and the failure when the lock is not free in time.
 
 use std::time::Duration;
 
@@ -13,16 +13,17 @@ use super::super::seen::plain;
 use super::signals::Signals;
 use super::{GOODBYE, path_of, say};
 
-/// Exit code: the lock was not free in time.
+/// Exit code when the lock was not free in time.
 const NOT_ACQUIRED: u8 = 124;
-/// Time after which a waiting command prints the holder. While the holder is unknown, the command
-/// looks again after this time.
+/// Time after which a waiting command prints the lock's holder, and between two tries to learn the
+/// holder.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Waits until the lock is acquired.
 ///
 /// # Errors
-/// A lock that is not free in time, and a signal that ends the wait, have exit codes of their own.
+/// A failure when the lock is not free in time, with the code of `--busy-exit` or 124, or when a
+/// signal ends the wait, with 128 plus its number.
 pub(super) async fn acquire(
     context: &Context,
     matches: &ArgMatches,
@@ -63,10 +64,10 @@ pub(super) fn words_of(time: Duration) -> String {
     Millis::from(time).to_string()
 }
 
-/// Describes another client that holds the lock, with the time since its grant. `None` when the
+/// Describes the other client that holds the lock, with the time since its grant. `None` when the
 /// holder is unknown, or the lock is free by now.
 async fn holder(client: &Client, path: &str, simple: bool) -> Option<String> {
-    // This client may hold the lock already, when the answer to its acquire is on its way.
+    // This client itself may hold the lock already, while the answer to its acquire is under way.
     let own = client.session_id().await.ok()?;
     let is_other = |session: Option<u64>| session != Some(own);
     let (ticket, words) = if simple {
@@ -80,12 +81,14 @@ async fn holder(client: &Client, path: &str, simple: bool) -> Option<String> {
         let words = words_of_holder(holder.session, &holder.label, holder.client.as_ref(), at_ms);
         (holder.ticket, words)
     };
-    // The variable has the ticket of the `zlock lock` under which this process runs.
+    // `ZLOCK_TICKET` is set if this process itself runs under a `zlock lock`. If that one holds the
+    // lock, this is a deadlock.
     let is_own = std::env::var("ZLOCK_TICKET").is_ok_and(|own| own == ticket);
     Some(words + if is_own { ", which runs this command and waits for its end" } else { "" })
 }
 
-/// Writes `session 7 (backup; web-1, pid 71, zlock) for 3s`, without the unknown parts.
+/// Describes a holder, as in `session 7 (backup; web-1, pid 71, zlock) for 3s`. Unknown parts are
+/// left out.
 pub(crate) fn words_of_holder(session: Option<u64>, label: &str, client: Option<&ClientInfo>, at_ms: u64) -> String {
     let session = session.map_or("a persistent znode".into(), |id| format!("session {id}"));
     let known = [label.to_owned(), client.map(ToString::to_string).unwrap_or_default()];

@@ -1,9 +1,9 @@
-//! The watchdog: starts the command, and ends it before the lock may be lost.
+//! The watchdog process: starts the command, and kills it before the lock can be lost.
 //!
-//! The watchdog is a process in a process group of its own. It waits only for its socket, the
-//! command and the clock. What stops or kills `zlock lock` does not stop the watchdog. Signals that
-//! ask a program to end do not end it either, because service managers send them to all processes.
-//! The watchdog ends after the command, to which `zlock lock` passes such signals on.
+//! The watchdog has its own process group. It waits only for its socket, the command and the clock,
+//! so it goes on when `zlock lock` is suspended or killed. Signals that ask a program to end do not
+//! end the watchdog, because service managers send them to all processes. `zlock lock` passes them
+//! on to the command, and the watchdog ends after the command.
 
 use std::ffi::OsString;
 use std::os::fd::AsFd as _;
@@ -25,26 +25,26 @@ use super::signals::{Signals, is_to_end, of_number};
 use super::{LOST, say};
 use crate::own_program;
 
-/// The name of the hidden command.
+/// Name of the hidden command that runs the watchdog.
 pub(crate) const WATCHDOG: &str = "internal-watchdog";
 
-/// Pause between looks at the clock: the kernel's timers do not count the time that the machine
-/// sleeps.
+/// Time between two checks of the deadline. Polled, because the kernel's timers stop while the
+/// machine sleeps.
 const LOOK: Duration = Duration::from_millis(20);
-/// Pause between looks for orphans that have ended.
+/// Time between two checks for orphaned processes that have ended.
 const REAP: Duration = Duration::from_secs(1);
-/// Exit code for a command that cannot be started.
+/// Exit code when the command cannot be started.
 const CANNOT_RUN: u8 = 126;
 
-/// Task that `zlock lock` gives its watchdog.
+/// Parameters that the supervisor passes to the watchdog.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Task {
-    /// The lock or session that may be lost, as messages name it.
+    /// Name of the lock or session, for messages.
     pub(super) what: String,
     pub(super) plan: Plan,
-    /// The first deadline, as a time since the machine was started.
+    /// The first time up to which the lock cannot be lost, as a time since the machine was started.
     pub(super) until: Duration,
-    /// The process group of the command; 0 for a group of its own.
+    /// The process group for the command; 0 for a new group.
     pub(super) group: i32,
 }
 
@@ -59,12 +59,12 @@ pub(crate) fn command() -> Command {
 
 pub(crate) fn run(matches: &ArgMatches) -> u8 {
     let Task { what, plan, until, group } = matches.get_one::<Task>("task").expect("it is required").clone();
-    // Processes of the command whose parents end become children of this process, so that it finds
-    // them.
+    // Orphaned processes of the command become children of this process, so that it can find and
+    // kill them.
     let _ = set_child_subreaper(Some(getpid()));
     let deadline = Deadline::new(plan, until);
     if plan.on_loss != OnLoss::Warn && deadline.step(now()) != Step::Wait {
-        // The machine was slow: a command that would have to be ended at once is not started.
+        // On a slow machine the deadline may be due already. Then the command is not started.
         report(Report::Ended(Ended { code: LOST, lost: true }));
         return LOST;
     }
@@ -83,12 +83,13 @@ pub(crate) fn run(matches: &ArgMatches) -> u8 {
     ended.code
 }
 
-/// Catches the signals that `zlock lock` passes on, and does nothing then. They are not ignored,
-/// because the command would inherit that. Signals that were ignored before stay ignored.
+/// Installs handlers without effect for the signals that `zlock lock` passes on. They are not set
+/// to be ignored, because the command would inherit that. Signals that were ignored before stay
+/// ignored.
 fn catch_signals() -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let _context = runtime.enter();
-    // The handlers stay when no task listens any more, and when the runtime has gone.
+    // The handlers stay installed after the listeners and the runtime are dropped.
     Signals::listen().map(drop)
 }
 
@@ -108,16 +109,16 @@ struct Watchdog {
     what: String,
     plan: Plan,
     deadline: Deadline,
-    /// The process group that the command shares; 0 when the command has a group of its own.
+    /// The process group that the command shares with the supervisor; 0 when it has its own group.
     group: i32,
-    /// The last action on the command.
+    /// The most severe step that was taken against the command.
     done: Step,
-    /// Whether the supervisor still runs.
+    /// Whether the socket to the supervisor is still open.
     supervised: bool,
 }
 
 impl Watchdog {
-    /// Watches until the command has ended.
+    /// Watches the command until it has ended.
     fn watch(mut self) -> Ended {
         let mut line = Vec::new();
         let mut reaped = now();
@@ -130,7 +131,7 @@ impl Watchdog {
             }
             self.act();
             self.tell_of_a_stop();
-            // Orphans are this process's children, and no other part reads their exit status.
+            // Orphans are children of this process, and their exit status is read only here.
             if now() >= reaped + REAP {
                 reap(self.child.id());
                 reaped = now();
@@ -138,11 +139,11 @@ impl Watchdog {
         }
     }
 
-    /// Waits for an order, for the command's end, or for the next look at the clock. Returns true
-    /// if there is an order.
+    /// Waits for an order, for the command's end, or for the next check of the clock. Returns true
+    /// if the socket is readable.
     fn pause(&self) -> bool {
         let stdin = std::io::stdin();
-        // Without a descriptor of the process, the next look at the clock comes soon.
+        // Without a pidfd, the command's end is noticed at the next check of the clock.
         let process = pid(self.child.id()).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let mut waits = Vec::new();
         if self.supervised {
@@ -152,15 +153,16 @@ impl Watchdog {
             waits.push(PollFd::new(process, PollFlags::IN));
         }
         let look = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
-        // An interrupted wait counts as one that is over.
+        // An interrupted wait counts as ended.
         let _ = poll(&mut waits, Some(&look));
         self.supervised && !waits[0].revents().is_empty()
     }
 
-    /// Reads orders. The end of the stream means that the supervisor has gone.
+    /// Reads orders and carries them out. The end of the stream means that the supervisor has
+    /// ended; it counts as a loss.
     fn listen(&mut self, line: &mut Vec<u8>) {
         let mut bytes = [0; 512];
-        // Not through the library's buffer, because `poll` would not see the bytes in it.
+        // Unbuffered, because `poll` does not see bytes in the buffer of the standard library.
         let read = rustix::io::retry_on_intr(|| rustix::io::read(std::io::stdin(), &mut bytes));
         let count = read.unwrap_or(0);
         if count == 0 {
@@ -184,7 +186,7 @@ impl Watchdog {
     }
 
     fn pass_on(&self, number: i32) {
-        // The number belongs to the child until this process has read the child's exit status.
+        // The process id cannot be reused until this process has read the child's exit status.
         let (Some(signal), Some(child)) = (of_number(number), pid(self.child.id())) else { return };
         let send = |signal| match self.group {
             0 => drop(kill_process_group(child, signal)),
@@ -196,7 +198,7 @@ impl Watchdog {
         }
     }
 
-    /// Reports each suspension of the command to the supervisor, once.
+    /// Reports to the supervisor, once for each suspension, that the command was suspended.
     fn tell_of_a_stop(&self) {
         let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
         if let Some(child) = pid(self.child.id())
@@ -207,7 +209,7 @@ impl Watchdog {
         }
     }
 
-    /// Carries out the step that is due.
+    /// Takes the step against the command that is due.
     fn act(&mut self) {
         let due = self.deadline.step(now());
         if self.plan.on_loss == OnLoss::Warn {
@@ -218,8 +220,8 @@ impl Watchdog {
             return;
         }
         let me = std::process::id();
-        // SIGTERM is sent once. SIGKILL is sent until no process is left, because processes may be
-        // born meanwhile.
+        // SIGTERM is sent once. SIGKILL is sent repeatedly, because processes may be started
+        // meanwhile.
         if due == Step::End {
             signal_all(me, Signal::KILL);
         } else if due == Step::Ask && self.done == Step::Wait {
@@ -236,7 +238,7 @@ impl Watchdog {
         };
         let lost = self.plan.on_loss != OnLoss::Warn && self.done != Step::Wait;
         if lost {
-            // The processes that the command has started go with it.
+            // Processes that the command has started are killed, too.
             end_all(std::process::id(), &[]);
         }
         Ended { code, lost }

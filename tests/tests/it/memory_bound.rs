@@ -14,7 +14,7 @@ use crate::harness::{Answer, Call, Client, Cluster, Options, Session};
 const BOUND: u64 = 16 << 20;
 /// Memory of threads' stacks, the allocator, connections and the snapshot database.
 const OWN: u64 = 16 << 20;
-/// Clients that fill the node at once.
+/// Number of clients that fill the node at the same time.
 const CLIENTS: u64 = 16;
 
 const OPTIONS: Options = Options {
@@ -29,7 +29,7 @@ const OPTIONS: Options = Options {
     disk_may_hang: false,
 };
 
-/// Makes the request that adds the n-th thing.
+/// Builder of the n-th request that fills the state, in this session.
 type More = fn(u64, &Session) -> Call;
 
 const KINDS: &[(&str, More)] = &[
@@ -77,7 +77,8 @@ pub(crate) fn bytes_below(dir: &Path) -> u64 {
         .sum()
 }
 
-/// Adds one thing after the other until the node says that its state is full.
+/// Sends one request after the other until the node answers that its state is full. Returns the
+/// number of requests that were done.
 async fn fill(endpoint: String, session: Session, number: Arc<AtomicU64>, more: More) -> u64 {
     let (mut client, mut added) = (Client::new(&endpoint), 0);
     loop {

@@ -144,8 +144,8 @@ async fn who_leaves_a_double_barrier_waits_for_those_of_its_own_round_only() {
     let slow = leaving(&first);
     until("one has left", async || (children(&two).await.len() == 2).then_some(())).await;
     assert!(!slow.is_finished());
-    // The other member leaves and comes back in one entry. To `first` this looks like a leave and an
-    // entry between which it did not look.
+    // The other member leaves and comes back in one entry. To `first` this looks like two steps
+    // between which it did not look.
     let own = children(&two).await.into_iter().find(|name| name != "ready").unwrap();
     let path = format!("/start/{own}");
     two.txn()

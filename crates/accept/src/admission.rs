@@ -7,12 +7,12 @@
 //! a bound, an old connection *gives way*: it is closed for the new one.
 //!
 //! 1. When the new connection's address is at its bound: the oldest silent connection of that
-//!   address, or else its oldest idle one.
+//!    address, or else its oldest idle one.
 //! 2. When the door is full, and the address with the most connections has at least two more than
-//!   the new connection's address: the oldest silent connection of the former address, or else its
-//!   oldest idle, waiting or busy one.
+//!    the new connection's address: the oldest silent connection of the former address, or else its
+//!    oldest idle, waiting or busy one.
 //! 3. Otherwise, when the door is full: the oldest silent connection of all addresses, or else the
-//!   oldest idle one.
+//!    oldest idle one.
 //!
 //! Rule 2 first compares sites, and then the networks within the largest site; a site is an IPv4
 //! address or a /48 network of IPv6. A full door has a few extra places for addresses without a

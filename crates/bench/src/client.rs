@@ -1,5 +1,4 @@
-//! Clients of all systems behind one type, so that the workloads are the same code for each of
-//! them.
+//! One client type for all systems, so that a workload is the same code on each system.
 
 mod etcd;
 mod grpc;
@@ -16,7 +15,7 @@ pub(crate) use self::rest::Rest;
 pub(crate) use self::zookeeper::ZooKeeper;
 use crate::error::Error;
 
-/// Timeout of sessions and leases, unless a scenario wants another.
+/// Default timeout of sessions and leases in seconds; a scenario may choose its own.
 pub(crate) const SESSION_TIMEOUT_S: u16 = 30;
 
 /// Protocol that a client speaks to a server.
@@ -42,7 +41,8 @@ impl Client {
         Client::open_with(door, addr, SESSION_TIMEOUT_S).await
     }
 
-    /// Connects with another session timeout. HTTP and etcd need [`Client::open_session`] as well.
+    /// Connects to a server. ZooKeeper's session begins here, with this timeout in seconds. For
+    /// HTTP and etcd, [`Client::open_session`] opens the session or lease afterwards.
     async fn open_with(door: Door, addr: &str, timeout_s: u16) -> Result<Client, Error> {
         Ok(match door {
             Door::Rest => Client::Rest(Rest::open(addr).await?),
@@ -69,8 +69,8 @@ impl Client {
         })
     }
 
-    /// Opens the session or lease that locks need. A ZooKeeper client has one already; Redis needs
-    /// none.
+    /// Opens the session or lease that locks need. Does nothing for a ZooKeeper client, because its
+    /// session began with the connection, and nothing for Redis, which has no sessions.
     pub(crate) async fn open_session(&mut self, timeout_s: u16) -> Result<(), Error> {
         match self {
             Client::Rest(rest) => rest.open_session(u64::from(timeout_s) * 1000).await,
@@ -119,7 +119,7 @@ impl Client {
         }
     }
 
-    /// Reads from the server's own state, which may be old.
+    /// Reads the value from the server's own copy, which may be old.
     pub(crate) async fn get_local(&mut self, name: &str) -> Result<(), Error> {
         match self {
             Client::Rest(rest) => rest.get(name, false).await,

@@ -16,7 +16,7 @@ pub(crate) struct Clusters {
     data: PathBuf,
     /// Systems that are measured.
     systems: Vec<Kind>,
-    /// Load that each system gets before it is measured.
+    /// Length of the load that each system gets before it is measured.
     warm_up: Duration,
     running: Vec<Cluster>,
     /// Programs that did not start, with the reason. They are not started again.

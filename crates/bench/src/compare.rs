@@ -1,5 +1,5 @@
-//! The comparison. All systems run, one at a time is under load, and each round goes through all of
-//! them. A failure is reported, and the rest goes on.
+//! Comparison of the systems. All of them run at the same time, and in each round the load goes to
+//! one after the other. A failure of one system is reported, and the comparison continues.
 
 use std::fs;
 use std::path::PathBuf;
@@ -66,7 +66,8 @@ pub(crate) struct Args {
 /// Time beyond a round's length for clients to connect and to finish their last operation.
 const ROUND_OVERTIME: Duration = Duration::from_secs(60);
 
-/// Runs the comparison. Returns the number of clients and parts that failed.
+/// Runs the comparison. Returns the number of failed clients plus the number of failed parts; a
+/// part is a workload or a scenario on one system.
 pub(crate) async fn run(args: Args) -> Result<usize, Error> {
     let all = args.workloads.is_empty() && args.scenarios.is_empty();
     let workloads = if all { Workload::value_variants().to_vec() } else { args.workloads.clone() };
@@ -133,7 +134,7 @@ impl Comparison {
         let (alone, shared): (Vec<Scenario>, Vec<Scenario>) = scenarios.iter().partition(|one| one.is_alone());
         if !(workloads.is_empty() && shared.is_empty()) {
             for kind in self.args.systems.clone() {
-                // Systems that do not start are reported with every part that they miss.
+                // The error is dropped here, because each part that the system misses reports it.
                 let _ = self.clusters.get(kind).await;
             }
         }
@@ -152,8 +153,8 @@ impl Comparison {
         Ok(())
     }
 
-    /// Runs all rounds of a workload with one number of clients. A system that fails has no further
-    /// rounds of it.
+    /// Runs all rounds of a workload with one number of clients. A system that fails takes no part
+    /// in the later rounds.
     async fn line(&mut self, workload: Workload, clients: usize) -> Result<(), Error> {
         let part = Part::Load { workload, clients };
         let mut systems: Vec<Kind> = self.args.systems.clone();
@@ -245,7 +246,8 @@ impl Comparison {
         eprintln!("{:4.0} s  {what}", self.started.elapsed().as_secs_f64());
     }
 
-    /// Writes all files, so that earlier measurements survive the end of this program.
+    /// Writes all result files. Called after each round, so that a crash of this program loses no
+    /// earlier measurement.
     fn store(&mut self) -> Result<(), Error> {
         self.results.run.load_average[1] = load_average();
         self.results.store(&self.args.out)?;

@@ -14,7 +14,7 @@ pub(crate) enum Error {
     /// The session or lease has ended.
     #[error("the session has ended")]
     Gone,
-    /// A system cannot be started here; the text says what to do.
+    /// A system cannot be started here, or lacks an operation; the text says why or what to do.
     #[error("{0}")]
     Absent(String),
 }

@@ -1,4 +1,4 @@
-//! Figures of rounds: median and spread, and ratios of rounds that were next to each other.
+//! Figures of measured rounds: rates, percentiles of latency, and the spread over several rounds.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Sample {
     /// Moment just before the request was sent.
     pub(crate) began: Instant,
-    /// Time from then until the answer was there.
+    /// Time from `began` until the answer was received.
     pub(crate) latency: Duration,
 }
 
@@ -21,11 +21,11 @@ pub(crate) struct Round {
     pub(crate) operations: usize,
     /// Length of the measured time.
     pub(crate) elapsed: Duration,
-    /// Processor time of all servers in that time.
+    /// Processor time of all servers in the measured time.
     pub(crate) server_cpu: Duration,
-    /// Processor time of the generator in that time.
+    /// Processor time of the load generator in the measured time.
     pub(crate) client_cpu: Duration,
-    /// Clients that failed.
+    /// Number of clients that failed.
     pub(crate) errors: usize,
     /// The first failure; `None` if no client failed.
     pub(crate) first_error: Option<String>,
@@ -87,9 +87,9 @@ pub(crate) struct Figures {
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
     pub(crate) max_us: f64,
-    /// Processor time of all servers for each operation.
+    /// Processor time of all servers for each operation, in microseconds.
     pub(crate) server_cpu_us: f64,
-    /// Processor time of the generator for each operation.
+    /// Processor time of the load generator for each operation, in microseconds.
     pub(crate) client_cpu_us: f64,
     pub(crate) errors: usize,
 }

@@ -47,7 +47,7 @@ const COLUMNS: [&str; 16] = [
 /// Highest ratio that zlock may reach between honest clients' 99th percentiles with and without
 /// hostile traffic.
 const RATIO_MAX: f64 = 5.0;
-/// 99th percentile up to which the ratio does not matter.
+/// 99th percentile with hostile traffic up to which every ratio is accepted.
 const P99_MAX_MS: f64 = 100.0;
 /// Longest time that a probe may take.
 const PROBE_MAX: Duration = Duration::from_secs(1);

@@ -1,5 +1,5 @@
-//! The load generator: zlock by both its doors beside ZooKeeper, etcd and Redis, all driven by one
-//! code path.
+//! Load generator that measures zlock (over HTTP and over ZooKeeper's protocol), ZooKeeper, etcd
+//! and Redis with the same code.
 //!
 //! ```text
 //! compare.rs    which rounds, interleaved          clusters.rs  the running systems

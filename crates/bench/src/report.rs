@@ -93,7 +93,8 @@ pub(crate) fn limits(results: &Results) -> String {
     with_head("| limit of this machine | a second |\n|---|---|\n", rows)
 }
 
-/// Number of log entries that an operation of a workload needs.
+/// Number of log entries that an operation of a workload needs; `None` for workloads that the table
+/// of shares leaves out.
 fn entries(workload: Workload) -> Option<f64> {
     match workload {
         Workload::Create | Workload::Write => Some(1.0),

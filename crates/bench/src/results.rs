@@ -56,9 +56,9 @@ impl Line {
         Some(Spread::of(self.rounds.get(&kind)?.iter().map(figure)))
     }
 
-    /// Returns the ratio of one system to another, round by round; `None` if one of them has no
-    /// rounds. A system has no rounds after one that failed, so that rounds with one index always
-    /// ran at one time.
+    /// Returns the spread of the ratios between two systems' rounds of equal index; `None` if a
+    /// system has no rounds. Such rounds ran right after each other, because a system runs no
+    /// further rounds of this line once a round has failed.
     pub(crate) fn ratio(&self, own: Kind, peer: Kind, figure: impl Fn(&Figures, &Figures) -> f64) -> Option<Spread> {
         let (own, peer) = (self.rounds.get(&own)?, self.rounds.get(&peer)?);
         Some(Spread::of(own.iter().zip(peer).map(|(own, peer)| figure(own, peer))))
@@ -76,7 +76,7 @@ pub(crate) struct Outcome {
     pub(crate) rounds: BTreeMap<Kind, Vec<f64>>,
 }
 
-/// Part of a run that is measured as a whole.
+/// Part of a run: one workload with one number of clients, or one scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Part {
@@ -94,7 +94,7 @@ impl Part {
     }
 }
 
-/// Part of a run that failed on one system, wholly or in part.
+/// Failure of one part of a run on one system. Rounds that ended before the failure are kept.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Failure {
     pub(crate) part: Part,

@@ -1,5 +1,5 @@
 //! Measurements beyond steady load: nodes that fail, many watchers, many idle sessions, many
-//! znodes, and growing numbers of them.
+//! znodes, and growing numbers of znodes, nodes, waiters and sessions.
 
 mod failover;
 mod fan_out;
@@ -46,7 +46,7 @@ pub(crate) enum Scenario {
     GrowthSessions,
 }
 
-/// A figure of one round.
+/// A measured value of one round of a scenario.
 #[derive(Debug)]
 pub(crate) struct Figure {
     pub(crate) name: String,

@@ -1,5 +1,5 @@
-//! The systems. Each starts with empty data on loopback, on free ports, with its own defaults
-//! except where stated.
+//! Clusters of the measured systems. Each starts with empty data on loopback, on free ports, with
+//! the system's own defaults except where stated.
 
 mod etcd;
 mod process;
@@ -25,7 +25,7 @@ const START_WAIT: Duration = Duration::from_secs(60);
 /// Longest time of a restart with a million znodes.
 const RESTART_WAIT: Duration = Duration::from_secs(150);
 
-/// Longest time for a node to tell its term: it may be busy with hostile clients.
+/// Longest time to wait for a node to tell its term; the node may be busy with hostile clients.
 const TERM_WAIT: Duration = Duration::from_secs(5);
 
 /// Name of a variant on the command line, in tables and in files.
@@ -33,7 +33,7 @@ pub(crate) fn name_of(variant: impl ValueEnum) -> String {
     variant.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-/// A system and the door that its clients use.
+/// A system, and the protocol by which its clients use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
@@ -65,7 +65,7 @@ impl Kind {
         }
     }
 
-    /// The program whose cluster serves the system. One cluster serves both of zlock's doors.
+    /// The program whose cluster serves the system. One cluster of zlock serves both its protocols.
     pub(crate) fn program(self) -> Program {
         match self {
             Kind::ZlockRest | Kind::ZlockZk => Program::Zlock,
@@ -90,7 +90,7 @@ struct Node {
     program: PathBuf,
     arguments: Vec<String>,
     log: PathBuf,
-    /// Address of zlock's HTTP door; the other systems have `client` alone.
+    /// Address of zlock's HTTP server; `None` for other systems, which have only `client`.
     rest: Option<String>,
     client: String,
     process: Process,
@@ -102,7 +102,7 @@ impl Node {
     }
 }
 
-/// A running cluster with its own data. The drop ends it.
+/// A running cluster with its own data. Dropping it ends the nodes and removes the data.
 pub(crate) struct Cluster {
     pub(crate) program: Program,
     nodes: Vec<Node>,
@@ -189,7 +189,7 @@ impl Cluster {
                         Program::Redis => Ok(true),
                     }
                 };
-                // A node that is stopped does not answer; then another one leads.
+                // A node that SIGSTOP has stopped does not answer, and another node leads then.
                 if matches!(tokio::time::timeout(Duration::from_secs(1), asked).await, Ok(Ok(true))) {
                     return Ok(number);
                 }
@@ -208,7 +208,7 @@ impl Cluster {
         told.into_iter().filter_map(|status| Some(status.ok()?.term)).max()
     }
 
-    /// The addresses of a door, node by node.
+    /// Addresses at which the nodes serve a protocol, in the order of the nodes.
     pub(crate) fn addrs(&self, door: Door) -> Vec<String> {
         let addr = |node: &Node| if door == Door::Rest { node.rest.clone() } else { Some(node.client.clone()) };
         self.nodes.iter().filter_map(addr).collect()
@@ -257,7 +257,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Ends all nodes cleanly and starts them again. Returns the time until all serve.
+    /// Ends all nodes cleanly and starts them again. Returns the time from the start until all
+    /// serve.
     pub(crate) async fn restart(&mut self) -> Result<Duration, Error> {
         for node in &mut self.nodes {
             node.process.terminate()?;

@@ -91,8 +91,8 @@ struct Worker<'a> {
 
 /// Runs one round: connects all clients, then lets them work at the same time.
 pub(crate) async fn round(cluster: &Cluster, kind: Kind, load: Load) -> Result<Round, Error> {
-    // The sleep is made inside the block, because its time runs from there, and connecting is not
-    // measured.
+    // The sleep is created inside the block, because its time begins at its creation, and the time
+    // of connecting must not count.
     let meanwhile = async { tokio::time::sleep(load.length).await };
     round_while(cluster, kind, load, meanwhile).await.map(|(round, ())| round)
 }

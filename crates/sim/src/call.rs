@@ -1,4 +1,5 @@
-//! Calls of clients to nodes. They replace the HTTP door and reach the same handle of a node.
+//! Calls of clients to nodes. They stand for HTTP requests, and reach the same `Replica` handle of
+//! a node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,9 +32,9 @@ pub enum Call {
         /// The zxid after which events are wanted.
         since: Zxid,
     },
-    /// Raises the level to the highest that any member knows.
+    /// Raises the cluster's level to the highest that any member knows, if all members know it.
     Finalize,
-    /// Waits until the ticket holds, or is gone.
+    /// Waits until the ticket (lock node) holds its lock, or is gone.
     WaitGrant(ZPath),
     /// Waits until the znode exists.
     WaitExists(ZPath),
@@ -64,7 +65,7 @@ pub enum Waited {
     Exists,
     /// The deadline passed before the condition was true.
     NotYet,
-    /// The node has stopped, is full, or cannot serve.
+    /// The node has stopped, has too many waits, or cannot serve.
     Ended,
 }
 
@@ -93,11 +94,11 @@ pub enum Reply {
     },
 }
 
-/// Interval at which the simulation itself checks the condition of a wait.
+/// Interval at which the simulation itself checks the condition of a wait, besides the node.
 const LOOK_MS: u64 = 20;
-/// Delay, by the node's own clock, from which on a wait counts as late. A change wakes its waiters
-/// in the same moment, and a paused node notices neither. Two checks are allowed for, because the
-/// deadline of a wait may coincide with the change.
+/// Delay by the node's own clock from which on a wait counts as late: two checks, because the
+/// deadline of a wait may coincide with the change. A change wakes its waiters at once. A paused
+/// node sees neither the change nor the time that passes.
 const LATE_MS: u64 = 2 * LOOK_MS;
 
 /// Carries out a client's call at a node. Gives up when the time `within` has passed.
@@ -131,7 +132,8 @@ async fn wait(replica: &Replica, deadline: Instant, look: impl Fn(&State) -> Ste
             () = sleep(Duration::from_millis(LOOK_MS)) => {}
         }
         let state = replica.state();
-        // A ticket that is gone is no miss: this wait watches only the ticket's predecessor.
+        // Only a grant, or the existence of the awaited znode, can count as missed; the end of a
+        // ticket cannot.
         let is_so = matches!(look(&state), Step::Ready(Waited::Granted(_) | Waited::Exists));
         seen = seen.or_else(|| Some((Instant::now(), state.last_zxid()))).filter(|_| is_so);
     };

@@ -69,7 +69,7 @@ pub struct Session {
 /// Outcome of a write.
 #[derive(Clone, Debug)]
 pub enum Written {
-    /// The write was done.
+    /// The write was applied, with this outcome.
     Done(TxnOutcome),
     /// The write may or may not have been applied: no try got a clear answer.
     Unknown,
@@ -93,7 +93,7 @@ impl Client {
         sleep(Duration::from_millis(ms)).await;
     }
 
-    /// Waits for a random time up to the pause between two actions.
+    /// Waits for a random time of at most `pace_ms`, the run's pause between two actions.
     pub async fn breathe(&mut self) {
         self.pause(self.shared.pace_ms).await;
     }
@@ -116,7 +116,8 @@ impl Client {
         reply
     }
 
-    /// Notes in the session's lease that a request or an answer of the session is under way.
+    /// Sets the time in the session's lease at which a request or an answer of the session was last
+    /// under way.
     fn is_heard(&self, session: Option<SessionId>) {
         let leases = self.shared.leases.borrow();
         if let Some(lease) = session.and_then(|session| leases.get(&session)) {
@@ -146,8 +147,8 @@ impl Client {
         Request { key: Some(self.key()), ..Request::of(session.credential, op) }
     }
 
-    /// Sends an acquire like [`Client::write`], with a new attempt number in each try. Also returns
-    /// the last of these numbers.
+    /// Sends an acquire like [`Client::write`], with a new attempt number in each try. Returns the
+    /// outcome, and the attempt number of the last try.
     pub async fn acquire(&mut self, request: Request) -> (Written, Attempt) {
         let first = self.random.u64(1..u64::MAX / 2);
         let mut tries = 0;
@@ -192,7 +193,7 @@ impl Client {
         *newest = newest.max(zxid);
     }
 
-    /// Opens a session.
+    /// Opens a session. Returns `None` if the cluster refuses or the outcome is unknown.
     pub async fn open_session(&mut self, timeout_ms: u32) -> Option<Session> {
         let mut secret_hash = [0; 16];
         self.random.fill(&mut secret_hash);
@@ -276,13 +277,13 @@ impl Client {
                     continue;
                 }
             }
-            // Rarely a client sends no heartbeat for longer than its timeout.
+            // In 6 of 256 cases a client sends no heartbeat for longer than its timeout.
             let lazy = if self.random.u8(..) < 6 { 5 } else { 1 };
             self.pause(third_ms * lazy).await;
         }
     }
 
-    /// Reads the state, and records for the invariants its zxid beside the lowest one allowed.
+    /// Reads the state. Records for the invariants its zxid, and the lowest zxid that it may have.
     pub async fn read(&mut self, linearizable: bool) -> Option<std::sync::Arc<znode::State>> {
         let (floor, consistency) = match linearizable {
             true => (*self.shared.newest.borrow(), Consistency::Linearizable),

@@ -11,8 +11,8 @@ use crate::failover::{Machines, open_session};
 const HOUR_MS: i64 = 3_600_000;
 const DELAY_MS: u32 = 15_000;
 const TTL_MS: u64 = 40_000;
-/// Ratio of true time to the leader's time while its wall clock is ahead: the leader's time runs a
-/// tenth faster.
+/// Ratio of true time to the time that the leader writes into the log while its wall clock is
+/// ahead: that time runs a tenth faster.
 const PACE: [u64; 2] = [10, 11];
 /// Longest time from the end of a timeout or TTL to the entry that ends the session or deletes the
 /// znode.
@@ -29,7 +29,8 @@ impl Machines {
         self.node(leader).propose(request);
     }
 
-    /// Runs until `wanted` accepts the leader's applied state. Returns the simulated time of that.
+    /// Runs until `wanted` accepts the leader's applied state. Returns the simulated time at that
+    /// moment.
     fn run_until(&mut self, what: &str, wanted: impl Fn(&State) -> bool) -> u64 {
         let end = self.hub.now_ms() + 120_000;
         loop {

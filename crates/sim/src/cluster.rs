@@ -1,4 +1,4 @@
-//! A run: nodes, clients, faults and invariants, step by step.
+//! A run of the simulation: nodes, clients, faults and invariants, which advance step by step.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -30,23 +30,23 @@ const ACTIVE_MS: u64 = 15_000;
 const CALM_MS: u64 = 2_500;
 /// Time from the last fault within which every node must be ready.
 const READY_MS: u64 = 12_000;
-/// Distance of the seeds that change the members: every fourth seed does.
+/// Every fourth seed changes the members of the cluster.
 const MEMBERS_EVERY: u64 = 4;
 /// Time from the last fault within which the changes of the members must be complete, and every
 /// member ready.
 const SETTLED_MEMBERS_MS: u64 = 25_000;
-/// Time after the repair of all faults in which clients may still wait for an answer that was lost
-/// before.
+/// Time after the repair of all faults in which clients may still wait for answers that were lost
+/// before the repair.
 const SETTLED_MS: u64 = 3_000;
 /// Time after [`SETTLED_MS`] in which all clients queue for one lock without any fault.
 const QUEUEING_MS: u64 = 3_000;
-/// Time from the last fault within which all nodes must agree.
+/// Time from the last fault within which all nodes must have applied the same entries.
 const CONVERGED_MS: u64 = 40_000;
 
 /// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// The seed, from which everything follows.
+    /// The seed, from which all random choices of the run follow.
     pub seed: u64,
     /// The part of the trace that is kept.
     pub detail: Detail,
@@ -370,7 +370,7 @@ impl Cluster {
             self.invariants.node(&mut self.history, log, view)?;
         }
         // A node may answer and die within one step, before another node shows that the entry is
-        // committed. So an observation is judged only once the history has reached it.
+        // committed. So an observation is judged only once the history has the observation's zxid.
         self.early.extend(self.shared.seen.take().into_iter().map(|observation| (now_ms, observation)));
         while self.early.front().is_some_and(|(_, observation)| observation.zxid() <= self.history.last()) {
             let Some((seen_ms, observation)) = self.early.pop_front() else { break };
@@ -433,7 +433,8 @@ impl Cluster {
     }
 
     fn outcome(&self, seed: u64, failure: Option<String>) -> Outcome {
-        // A disk whose process ended before its next flush has not failed.
+        // Only a flush that failed is a fault: a process may end before the next flush of a disk
+        // that was to fail.
         let disk_faults: u64 = self.nodes.iter().map(|node| node.log.failures()).sum();
         let mut counts = self.faults.watcher.counts.clone();
         counts.merge(&self.history.changes, true);
@@ -458,7 +459,7 @@ impl Cluster {
         }
     }
 
-    /// Drops everything in an order in which no task uses a part that is gone.
+    /// Drops nodes, events and network in an order in which no task uses a dropped part.
     fn clear(&mut self) {
         self.nodes.clear();
         loop {

@@ -8,8 +8,8 @@ use crate::machine::Node;
 
 /// Name of the count of acknowledged writes.
 pub const ACKNOWLEDGED: &str = "writes acknowledged";
-/// Name of the count of grants after all faults were repaired of which a waiting client was told in
-/// time.
+/// Name of the count of grants after the repair of all faults. Only a grant that the waiting client
+/// was told of in time is counted.
 pub const GRANTS: &str = "grants in the calm";
 /// Name of the count of injected faults, failed disks included.
 pub const FAULTS: &str = "faults";
@@ -35,7 +35,7 @@ const NAMES: [&str; 14] = [
     "members removed",
     "leaders transferred",
 ];
-/// Further names of that kind in builds that know two levels.
+/// Names of further counts that must be above zero, in builds that know two levels.
 const NAMES_OF_LEVELS: [&str; 4] =
     ["programs upgraded", "programs downgraded", "programs turned away", "levels raised"];
 
@@ -52,7 +52,8 @@ impl Counts {
         }
     }
 
-    /// Adds the counts of another part of the same run, or of another run.
+    /// Adds all counts of `other`. They count as the same run if they are of another part of this
+    /// run, and else as further runs.
     pub fn merge(&mut self, other: &Counts, of_same_run: bool) {
         for (name, [times, in_runs]) in &other.0 {
             let [sum, runs] = self.0.entry(name).or_default();
@@ -85,7 +86,7 @@ impl Counts {
     }
 }
 
-/// Numbers of one node at the last look.
+/// Status numbers of one node at the last call of [`Watcher::look`].
 #[derive(Default)]
 struct Seen {
     boot: u64,

@@ -1,4 +1,5 @@
-//! Connecting: a request goes to a machine, and an answer comes back.
+//! Setup of connections between machines: a request travels to the listening machine, and an answer
+//! travels back.
 
 use std::io;
 
@@ -11,7 +12,7 @@ pub(crate) fn connect(hub: &Hub, from: MachineId, to: MachineId, dialing: Dialin
     let door = {
         let shared = hub.lock();
         // A request that does not arrive gets no answer, and the caller notices by its own timeout.
-        // For the caller, the drop of the channel looks like silence.
+        // The caller treats the dropped channel as an answer that never comes.
         if shared.network.is_cut(from, to) || !shared.network.is_up(to) {
             return;
         }

@@ -8,14 +8,14 @@ use crate::hub::{Event, Hub, MachineId};
 use crate::machine::{Clock, Node, Stepped};
 use crate::trace::Detail;
 
-/// The lease with the default configuration: half of the shortest election timeout.
+/// The lease in milliseconds with the default configuration: half of the shortest election timeout.
 const LEASE_MS: u64 = 250;
 const ELECTION_MIN_MS: u64 = 500;
 const HEARTBEAT_MS: u64 = 60;
 /// Tolerance for bytes under way and for the length of a step.
 const LEEWAY_MS: u64 = 30;
-/// Longest time from the end of the lease to a leader: safety margin, candidates' turns, votes and
-/// flushes.
+/// Longest time from the end of the lease to the election of a leader: safety margin, candidates'
+/// turns, votes and flushes.
 const ELECTION_MS: u64 = 70;
 
 /// Three nodes without clients.
@@ -116,8 +116,8 @@ impl Machines {
         &mut self.nodes[id as usize - 1]
     }
 
-    /// Kills the leader after `after_ms`, and returns the time until another node leads. Afterwards
-    /// all nodes run again.
+    /// Kills the leader after `after_ms`, with a loss of power unless `power` is `None`. Returns
+    /// the time until another node leads. Afterwards all nodes run again.
     fn kill_leader(&mut self, after_ms: u64, power: Option<u8>) -> u64 {
         self.run(after_ms);
         let (term, leader) = self.leader().unwrap();
@@ -138,7 +138,7 @@ impl Machines {
         self.hub.lock().break_connections(|machines| machines.contains(&one) && machines.contains(&other));
     }
 
-    /// Drops everything in an order in which no task uses a part that is gone.
+    /// Drops nodes, events and network in an order in which no task uses a dropped part.
     pub(crate) fn end(mut self) {
         self.nodes.clear();
         while let Some(event) = self.hub.any() {

@@ -8,7 +8,7 @@ use crate::lease_faults::{Deed, LeaseFaults};
 use crate::machine::{Clock, Fate, Node};
 use crate::programs::Programs;
 
-/// Present faults of a run.
+/// Faults of a run: those that are under way, and the random choice of the next ones.
 pub struct Faults {
     random: fastrand::Rng,
     hub: Hub,
@@ -18,17 +18,17 @@ pub struct Faults {
     heal_ms: Option<u64>,
     calm_disks_ms: Option<u64>,
     restarts: Vec<(u64, MachineId)>,
-    /// Nodes that were ready since they last lost their disk, or since their first start. A node
-    /// may lose its disk only while all nodes are in this set, because the guarantees need a
-    /// majority of whole disks. A node that was never ready may still have to join, so it counts as
-    /// one without data.
+    /// Nodes that have become ready since they last lost their disk, or since their first start. A
+    /// node may lose its disk only while all nodes are in this set, because the guarantees need a
+    /// majority of nodes with their data. A node that was never ready may still have to join, so it
+    /// counts as one without data.
     whole: BTreeSet<MachineId>,
     election: Election,
     flush: Option<DecisiveFlush>,
     lease: LeaseFaults,
     /// The programs that nodes run.
     pub(crate) programs: Programs,
-    /// Coverage of the faults.
+    /// Counter of snapshots and purges, which shows what the faults have covered.
     pub(crate) watcher: Watcher,
     /// Number of faults, without failing disks, which [`crate::log_disk::LogDisk::failures`]
     /// counts.
@@ -38,9 +38,9 @@ pub struct Faults {
 /// An election in which a voter loses power right after its vote.
 #[derive(Clone, Copy)]
 enum Election {
-    /// There is no such election.
+    /// No election is to be disturbed.
     Undisturbed,
-    /// The next node that votes for another one loses power.
+    /// The next node that votes for another node will lose power.
     Awaited,
     /// A node has voted for the candidate. The voter loses power at `dark_ms`.
     Voted { voter: MachineId, candidate: MachineId, dark_ms: u64 },
@@ -64,7 +64,8 @@ impl Faults {
         let next_ms = random.u64(500..3_000);
         let restarts = Vec::new();
         let lease = LeaseFaults::new(hub.clone(), random.fork());
-        // Without the feature no number is drawn here, so that such builds play seeds as before.
+        // Builds without the feature `next-level` draw no number here: one more number would change
+        // what each seed plays.
         let programs =
             Programs::new(if cfg!(feature = "next-level") { random.fork() } else { fastrand::Rng::with_seed(0) });
         let (whole, election) = (BTreeSet::new(), Election::Undisturbed);
@@ -112,7 +113,8 @@ impl Faults {
         Ok(())
     }
 
-    /// Ends all faults: from now on everything works.
+    /// Ends all faults: heals links and disks, ends pauses, and schedules the start of nodes that
+    /// do not run.
     pub fn end(&mut self, nodes: &mut [Node]) {
         self.hub.lock().heal();
         self.election = Election::Undisturbed;
@@ -218,8 +220,8 @@ impl Faults {
         self.count += 1;
     }
 
-    /// Ends a node's process, cleanly or not; the next start may be that of an upgrade or a
-    /// downgrade.
+    /// Ends a node's process, cleanly or not. The next start may choose an older or a newer
+    /// program.
     fn change_program(&mut self, node: &mut Node) {
         if self.random.bool() { node.shut_down() } else { self.kill(node, false) }
     }
@@ -242,9 +244,9 @@ impl Faults {
         self.ended(node.id);
     }
 
-    /// Kills the leader. The first node that then votes for another one will lose power before it
-    /// flushes anything that follows from the vote. By chance this happens once in a million times,
-    /// and it is the one moment in which a vote can be forgotten.
+    /// Kills the leader. The first node that then votes for another node will lose power a few
+    /// milliseconds later, with all writes that it has not flushed. Only in that moment can a node
+    /// forget its vote, and chance alone hits the moment once in a million times.
     fn disturb_election(&mut self, nodes: &mut [Node], chosen: usize) {
         let leader = nodes.iter().position(Node::leads).unwrap_or(chosen);
         self.hub.lock().event(&[21, leader as u64], || "the next voter will lose power".into());
@@ -310,7 +312,7 @@ impl Faults {
             None if nodes[follower as usize - 1].log.failures() > failures => {
                 flush.dark_ms = Some(now_ms + self.random.u64(1..1_000));
             }
-            // The follower was never asked to write.
+            // The links are healed, and the follower was never asked to write.
             None if self.heal_ms.is_none() => self.flush = None,
             Some(dark_ms) if dark_ms <= now_ms => {
                 self.flush = None;

@@ -1,4 +1,5 @@
-//! History: the committed entries and the states that they lead to, applied again by a plain loop.
+//! History of a run: the committed entries and the states that they lead to, computed by a plain
+//! loop apart from the nodes.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +19,7 @@ pub struct Entry {
     pub txn: Option<Txn>,
     /// The membership that the entry brings; `None` for another kind of entry.
     pub membership: Option<Membership>,
-    /// The result of the transaction.
+    /// The result of the transaction; `None` for another kind of entry.
     pub applied: Option<TxnOutcome>,
     /// The state after the entry.
     pub state: State,
@@ -48,12 +49,12 @@ impl History {
         self.entries.last().map_or(Zxid(0), |entry| entry.zxid)
     }
 
-    /// The index of the last entry that is known to be committed, which is also their number.
+    /// The index of the last entry that is known to be committed. It is also the number of entries.
     pub fn last_index(&self) -> u64 {
         self.entries.len() as u64
     }
 
-    /// The index of an entry in the log.
+    /// The log index of the entry with this zxid; `None` if no committed entry has it.
     pub fn index(&self, zxid: Zxid) -> Option<u64> {
         self.position(zxid).map(|position| position as u64 + 1)
     }
@@ -107,20 +108,20 @@ impl History {
         self.entries.binary_search_by_key(&zxid, |entry| entry.zxid).ok()
     }
 
-    /// The state after `zxid`.
+    /// The state after the entry `zxid`; `None` if no committed entry has this zxid.
     pub fn state(&self, zxid: Zxid) -> Option<&State> {
         if zxid == Zxid(0) { Some(&self.start) } else { self.entry(zxid).map(|entry| &entry.state) }
     }
 
-    /// The digest of the state after `zxid`.
+    /// The digest of the state after the entry `zxid`; `None` if no committed entry has this zxid.
     pub fn digest(&mut self, zxid: Zxid) -> Option<[u8; 32]> {
         let position = self.position(zxid)?;
         let entry = self.entries.get_mut(position)?;
         Some(*entry.digest.get_or_insert_with(|| replica::Replica::digest(&entry.state)))
     }
 
-    /// Adds the entries up to `upto` that a node has applied, so that they are committed. Reads
-    /// them from this node's log, which lacks entries that came by snapshot. Returns the zxids of
+    /// Adds the entries up to `upto`, which are committed because a node has applied them. Reads
+    /// them from this node's log, which lacks entries that came by a snapshot. Returns the zxids of
     /// the new entries.
     pub fn learn(&mut self, log: &LogDisk, upto: Zxid, now_ms: u64) -> Result<Vec<Zxid>, String> {
         let mut learnt = Vec::new();

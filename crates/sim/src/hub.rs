@@ -30,7 +30,7 @@ pub const OPERATOR: MachineId = FIRST_CLIENT + CLIENTS_MAX;
 /// Channel to the task that waits for a connection.
 pub type Dialing = oneshot::Sender<std::io::Result<SimStream>>;
 
-/// An event that happens at a time.
+/// An event that is scheduled for a time of the simulation.
 pub enum Event {
     /// A flush of a node's log ends.
     Flush {

@@ -11,16 +11,16 @@ enum Plot {
     /// are held back as well, and it is deposed. Then it gets the answers, while its own packets
     /// still do not pass.
     HeldAnswers { leader: MachineId, stage: usize, next_ms: u64 },
-    /// A leader and one other node do not hear each other. When the other node stands for election,
-    /// the leader's followers are killed and restarted at once, and do not hear the leader any more
-    /// either.
+    /// The links between a leader and one other node are cut. When the other node stands for
+    /// election, the leader's followers are killed and restarted at once, and their links with the
+    /// leader are cut as well.
     RestartInLease { leader: MachineId, candidate: MachineId, followers: Vec<MachineId>, stage: usize, next_ms: u64 },
     /// A leader hands over because it shuts down, and the packets of the other nodes to it come
     /// late.
     SlowHandOver { next_ms: u64 },
 }
 
-/// Action that a lease fault asks its owner to carry out.
+/// Action that a lease fault asks [`crate::faults::Faults`] to carry out.
 pub(crate) enum Deed {
     /// Kill this node, and start it again after this number of milliseconds.
     Restart(MachineId, u64),
@@ -126,7 +126,7 @@ impl LeaseFaults {
                         followers.map(|follower| Deed::Restart(follower, self.random.u64(1..10))).collect()
                     }
                     // The answers of the first stage have arrived by now. From now on the leader
-                    // does not hear the followers' new requests.
+                    // receives no packets of the followers.
                     1 => {
                         (*stage, *next_ms) = (2, now_ms + 1_000 + self.random.u64(..1_000));
                         followers.iter().for_each(|follower| shared.network.cut(*follower, leader));

@@ -87,7 +87,7 @@ struct Disk {
     /// Number of writes in `unflushed` that the flush under way covers; `None` without a flush.
     flushing: Option<usize>,
     waiters: VecDeque<(u64, Waiter)>,
-    /// Counts of this boot's writes that have, or had, a waiter.
+    /// Counts of the writes of the present process that have, or had, a waiter.
     waited_for: LogWrites,
     /// Number of all writes so far.
     written: u64,
@@ -100,7 +100,7 @@ struct Disk {
     failed: bool,
     /// Number of boots in which a flush failed.
     failures: u64,
-    /// Whether a vote of this node for another node is watched for.
+    /// Whether a vote of this node for another node is to be noted in `granted`.
     watched: bool,
     /// The candidate of the watched vote; `None` until this node has voted.
     granted: Option<MachineId>,
@@ -176,15 +176,15 @@ impl LogDisk {
         disk.granted = None;
     }
 
-    /// Another node for which this one has voted since [`LogDisk::watch_votes`]. The vote may still
-    /// be unflushed then.
+    /// Another node for which this node has voted since [`LogDisk::watch_votes`]; `None` without
+    /// such a vote. The vote may not be flushed yet.
     pub fn granted(&self) -> Option<MachineId> {
         self.lock().granted
     }
 
-    /// Ends the process. With `power`, only the first `power`/256 of the unflushed writes stay.
-    /// Returns that part, because other data on the disk is lost alike; `None` if nothing is lost.
-    /// A failed flush may lose data without a loss of power.
+    /// Ends the process. With `power`, only the first `power`/256 of the unflushed writes stay. A
+    /// failed flush may lose data without a loss of power. Returns the part that stays, because
+    /// other data on the disk is lost alike; `None` if nothing is lost.
     pub fn crash(&self, power: Option<u8>) -> Option<u8> {
         let mut disk = self.lock();
         disk.boot += 1;
@@ -202,13 +202,14 @@ impl LogDisk {
         lost
     }
 
-    /// Returns the part of 256 that is left after a failed flush; `None` if nothing is lost.
+    /// Returns how many 256ths of the unflushed writes stay after a failed flush; `None` if all
+    /// stay.
     fn lost_by_failure(&self, disk: &Disk) -> Option<u8> {
         if !disk.failed {
             return None;
         }
         let mut shared = self.hub.lock();
-        // Sometimes the error is the whole damage, and all writes are there.
+        // With a probability of a quarter, the flush only reports an error, and all writes stay.
         let part = if shared.random.u8(..4) == 0 { None } else { Some(shared.random.u8(..)) };
         shared.event(&[22, self.node, part.map_or(256, u64::from)], || {
             let kept = part.map_or(256, u64::from);
@@ -217,7 +218,7 @@ impl LogDisk {
         part
     }
 
-    /// Loses everything.
+    /// Empties the log, as the loss of the disk does.
     pub fn wipe(&self) {
         let mut disk = self.lock();
         disk.boot += 1;

@@ -20,9 +20,9 @@ use crate::hub::{Event, Hub, MachineId};
 use crate::log_disk::LogDisk;
 use crate::observation::Standing;
 
-/// Connections that wait to be accepted.
+/// Number of connections that may wait until the node accepts them.
 const BACKLOG: usize = 128;
-/// Clients' calls that wait to be begun.
+/// Number of clients' calls that may wait until the node begins them.
 const CALLS_MAX: usize = 1_024;
 /// Time that a node has for a request of [`Node::propose`] or [`Node::hand_over`].
 const ASKED_MAX: Duration = Duration::from_secs(5);
@@ -194,22 +194,23 @@ impl Node {
         self.config.program = program;
     }
 
-    /// Tells whether the node called itself the leader at the last look.
+    /// Tells whether the node called itself the leader at the end of its last step.
     pub fn leads(&self) -> bool {
         self.status.as_ref().is_some_and(|status| status.role == replica::Role::Leader)
     }
 
-    /// The term in which the node called itself the leader at the last look; `None` if it did not.
+    /// The term in which the node called itself the leader at the end of its last step; `None` if
+    /// it did not.
     pub fn leads_in(&self) -> Option<Term> {
         let status = self.status.as_ref()?;
         (status.role == replica::Role::Leader).then_some(status.term)
     }
 
-    /// The node's standing, if its process has run in this step.
+    /// The node's own view of its role and state; `None` if its process has not run in this step.
     pub fn standing(&self, now_ms: u64) -> Option<Standing> {
         let process = self.process.as_ref()?;
         let replica = process.running.as_ref().filter(|_| now_ms >= self.paused_until_ms)?;
-        // The replica reads its own clock.
+        // `sure_to_lead` reads the clock of the node's runtime.
         let _entered = process.runtime.enter();
         let (leads, sure) = (self.leads_in(), replica.sure_to_lead());
         let applied = replica.state().last_zxid();
@@ -226,7 +227,7 @@ impl Node {
         self.process.is_some()
     }
 
-    /// The handle, while the process runs and has begun to serve.
+    /// Handle of the running node; `None` until the process serves.
     pub fn replica(&self) -> Option<&Replica> {
         self.process.as_ref()?.running.as_ref()
     }
@@ -350,8 +351,9 @@ impl Node {
         process.runtime.spawn(async move { ask(replica, Instant::now() + ASKED_MAX).await });
     }
 
-    /// Kills the process at once. With `power` the whole machine goes silently, and `power`/256 of
-    /// the unflushed data stays on the disk. After a failed flush a random part stays.
+    /// Kills the process at once. With `power` the whole machine loses power: other machines are
+    /// not told of the end of their connections, and `power`/256 of the unflushed data stays on the
+    /// disk. After a failed flush a random part stays.
     pub fn kill(&mut self, power: Option<u8>) {
         {
             let mut shared = self.hub.lock();
@@ -365,8 +367,8 @@ impl Node {
             });
         }
         self.hub.lock().close_all(self.id);
-        // Syncs of a snapshot never fail here. But log and snapshots share one disk, so the loss of
-        // log data extends to them.
+        // Syncs of a snapshot never fail here. But log and snapshots share one disk, so a loss of
+        // log data is a loss of snapshot data, too.
         let lost = self.log.crash(power);
         self.losses += u64::from(lost.is_some());
         self.disk.crash(lost.map_or(usize::MAX, |part| self.disk.unsynced() * usize::from(part) / 256));

@@ -24,7 +24,7 @@ const ALIVE_MAX: usize = 6;
 const VOTERS_MIN: usize = 3;
 /// Number of times that the operator repeats an order.
 const TRIES: u32 = 8;
-/// Time for which the operator waits for an answer. Longer than a node works on it.
+/// Time for which the operator waits for an answer. It is longer than a node works on an order.
 const PATIENCE_MS: u64 = 4_000;
 
 /// Configuration of nodes that join.
@@ -46,7 +46,7 @@ struct Goal {
 
 /// A plan to kill the leader right after the next change of the members is in its log.
 struct Ambush {
-    /// The index of the leader's present membership.
+    /// Log index of the membership that the leader had when this plan was made.
     index: u64,
     until_ms: u64,
     strike_ms: Option<u64>,
@@ -95,14 +95,14 @@ impl MemberFaults {
         Ok(())
     }
 
-    /// Ends all orders. A change that was ordered goes on by itself.
+    /// Stops giving orders. The cluster completes a change that was ordered before.
     pub(crate) fn end(&mut self) {
         self.goal = None;
         self.ambush = None;
     }
 
-    /// Writes members to ask into the configurations of nodes that have lost their data and do not
-    /// run.
+    /// Sets the members that a node asks at its start, in the configuration of each node that has
+    /// lost its data and does not run.
     fn mend_files(&self, nodes: &mut [Node], faults: &Faults, history: &History) {
         let lost = |node: &Node| node.fate == Fate::Serves && !node.runs() && !faults.is_whole(node.id);
         if nodes.iter().any(lost)
@@ -236,8 +236,8 @@ impl MemberFaults {
         faults.count += 1;
     }
 
-    /// Cuts off the leader together with nodes that form a quorum only if it is counted wrongly:
-    /// over members without a vote, or over the founders.
+    /// Cuts off the leader together with some nodes. They form a quorum only if the quorum is
+    /// counted wrongly: over members without a vote, or over the founders.
     fn split(&mut self, nodes: &[Node], faults: &mut Faults, known: &Known) {
         let Some(leader) = nodes.iter().find(|node| node.leads()).map(|node| node.id) else { return };
         let mut side: BTreeSet<MachineId> = known.learners.iter().copied().chain([leader]).collect();
@@ -342,7 +342,7 @@ fn member(id: MachineId) -> NewMember {
 }
 
 /// Returns the members of the last committed membership. Before the first change these are the
-/// founders.
+/// founders; `None` before the cluster is founded.
 fn known(history: &History, nodes: &[Node]) -> Option<Known> {
     let Some((_, membership)) = history.membership() else {
         let founded = history.last_index() > 1;

@@ -40,7 +40,7 @@ pub(crate) struct Flow {
     under_way: VecDeque<(u64, Vec<u8>)>,
     pub(crate) in_flight: usize,
     pub(crate) readable: VecDeque<u8>,
-    /// Arrival time of the last bytes. Bytes behind them arrive no earlier.
+    /// Arrival time of the last bytes sent. Later bytes arrive no earlier.
     last_ms: u64,
     /// Arrival time of the end of the stream.
     ends_ms: Option<u64>,
@@ -171,8 +171,8 @@ impl Shared {
         self.schedule(delay_ms, Event::Arrival(pipe));
     }
 
-    /// Closes one end. The other end reads up to the end of the stream, unless the machine lost
-    /// power.
+    /// Closes one end of a connection. The other end reads up to the end of the stream. If the
+    /// closing machine has lost power, the other end is told nothing.
     pub(crate) fn close(&mut self, pipe: Pipe) {
         let Some([from, to]) = self.machines(pipe) else { return };
         let up = self.network.is_up(from);

@@ -10,14 +10,14 @@ use znode::{FencingToken, Levels, RequestKey, SessionId, State, Term, Txn, TxnOu
 
 use crate::hub::MachineId;
 
-/// A session by its client's own clock.
+/// Lease of a session as its client counts it, by the client's own clock.
 #[derive(Clone, Debug)]
 pub struct Lease {
     /// The session.
     pub session: SessionId,
     /// The timeout; while it is not known, the shortest possible one.
     pub timeout_ms: u32,
-    /// The longest possible timeout.
+    /// The timeout; while it is not known, the longest possible one.
     pub timeout_max_ms: u32,
     /// The time at which the last acknowledged heartbeat was sent.
     pub sent_ms: u64,
@@ -123,7 +123,7 @@ pub enum Observation {
         token: FencingToken,
         /// The lease of the client's session.
         lease: Rc<RefCell<Lease>>,
-        /// Whether the client holds the lock together with readers.
+        /// Whether the client holds the lock for reading, so that other readers may hold it, too.
         shared: bool,
     },
     /// A client begins to release a lock, and no longer counts on holding it.
@@ -136,7 +136,7 @@ pub enum Observation {
 }
 
 impl Observation {
-    /// The newest entry that the observation depends on.
+    /// The newest entry on which the observation depends; 0 if it depends on no entry.
     pub fn zxid(&self) -> Zxid {
         match self {
             Observation::Acknowledged { applied, .. } => applied.zxid,
@@ -165,7 +165,7 @@ pub struct Commit<'a> {
     pub txn: Option<&'a Txn>,
     /// The members from here on, if the entry has a membership.
     pub membership: Option<&'a storage::Membership>,
-    /// The result of applying the transaction.
+    /// The result of applying the transaction; `None` for blank entries and memberships.
     pub applied: Option<&'a TxnOutcome>,
     /// The state before.
     pub before: &'a State,

@@ -1,12 +1,12 @@
-//! An operator that raises the cluster's level when the members allow it. After that it writes a
-//! note, an operation that came with the new level.
+//! An operator that raises the cluster's format level when the members allow it. After that it
+//! writes a note, an operation that came with the new level.
 
 use znode::{LEVEL_MAX, Op, Request};
 
 use crate::call::{Call, Reply};
 use crate::client::Client;
 
-/// Orders the upgrade from any node now and then, after an initial pause.
+/// Asks a random node to raise the level, again and again after an initial pause.
 pub(crate) async fn upgrade(mut client: Client) {
     client.pause(12_000).await;
     while !client.is_closing() {

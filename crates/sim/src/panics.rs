@@ -8,7 +8,7 @@ thread_local! {
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Begins a run on this thread.
+/// Begins to record panics on this thread, for the run of this seed.
 pub(crate) fn begin(seed: u64) {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

@@ -1,9 +1,9 @@
-//! Programs of the nodes: the one of this build, or an older one that does not know the newest
-//! level. A random choice at each start of a node decides. Until the level is raised, a node may
-//! change back and forth.
+//! Program versions of the nodes: that of this build, or an older one that does not know the newest
+//! format level. Each start of a node chooses one at random. Until the cluster's level is raised, a
+//! node may change back and forth.
 //!
-//! Only in builds with the feature `next-level`; other builds know only one level, and no older
-//! program.
+//! Programs differ only in builds with the feature `next-level`. Other builds know one level, and
+//! no older program.
 
 use replica::Program;
 use znode::{LEVEL_MAX, LEVEL_MIN, Levels};

@@ -18,7 +18,8 @@ const HANDED_OVER_MS: u64 = 3_000;
 
 struct Disks {
     machines: Machines,
-    /// Boots of the flushes that have not ended, by node with a stalled disk.
+    /// For each node with a stalled disk, the boots (numbers of starts) of the flushes that have
+    /// not ended.
     stalled: BTreeMap<MachineId, Vec<u64>>,
     /// Milliseconds by which each flush takes longer.
     slower_ms: u64,
@@ -28,8 +29,9 @@ struct Disks {
     calls: u64,
     /// Sessions, each of which gets the heartbeats of one node.
     sessions: Vec<Credential>,
-    /// Times of the last requests and of the last successful write.
+    /// Time of the last requests.
     asked_ms: u64,
+    /// Time of the last successful write.
     written_ms: u64,
     pending: Option<(u64, String)>,
     acknowledged: Vec<String>,
@@ -123,7 +125,8 @@ impl Disks {
         stalled.into_iter().for_each(|boot| self.machines.nodes[node as usize - 1].log.flushed(boot));
     }
 
-    /// Runs while clients send heartbeats for their sessions, and writes one after the other.
+    /// Runs for `ms`, while clients send heartbeats for their sessions and make one write after the
+    /// other.
     fn serve(&mut self, ms: u64) {
         let end = self.hub.now_ms() + ms;
         while self.hub.now_ms() < end {

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-/// Events that are kept for the end of a failed run.
+/// Number of events whose text is kept, to show the end of a failed run.
 const KEPT: usize = 200;
 
-/// Part of a trace that is put into words. The hash is the same for all.
+/// Part of a trace that is put into words. The hash is the same for every choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
     /// No text, only the hash: the fastest.
@@ -69,7 +69,7 @@ impl Trace {
     }
 }
 
-/// Returns FNV-1a over words, with a shift that lets high bits count.
+/// Mixes one 64-bit word into the hash: FNV-1a, with a shift that lets high bits count.
 fn mix(hash: u64, number: u64) -> u64 {
     let hash = (hash ^ number).wrapping_mul(0x0000_0100_0000_01b3);
     hash ^ (hash >> 29)

@@ -30,7 +30,7 @@ fn create(parent: &str, name: &str, mode: CreateMode, data: Vec<u8>) -> ZnodeOp 
     ZnodeOp::Create(Create { data, mode, ..Create::new(path(parent), name) })
 }
 
-/// Creates the parents. Other clients may have created them already.
+/// Creates the directories. Other clients may have created them already.
 pub async fn prepare(client: &mut Client) {
     for directory in DIRECTORIES {
         let op = create("/", directory.trim_start_matches('/'), CreateMode::Persistent, Vec::new());
@@ -180,7 +180,7 @@ async fn lock_cycle(client: &mut Client, session: &Session, number: u64) {
         return;
     };
     let Ok(Reply::Acquired { ticket, held }) = applied.reply else { return };
-    // A hold of the owner that came earlier keeps the lock-delay of its own acquire.
+    // With an owner name, the ticket may be of an earlier acquire, whose lock-delay it keeps.
     if mode == LockMode::Exclusive && !owned && lock_delay_ms > 0 {
         client.observe(Observation::AskedForDelay { ticket: ticket.clone(), delay_ms: lock_delay_ms });
     }
@@ -229,7 +229,8 @@ async fn look_for_grant(client: &mut Client, session: &Session, ticket: &ZPath) 
     None
 }
 
-/// Gives up the wait. Returns the grant, if it came meanwhile.
+/// Withdraws the ticket from the queue. Returns the grant if the ticket has become a holder
+/// meanwhile.
 async fn withdraw(client: &mut Client, session: &Session, ticket: &ZPath, attempt: Attempt) -> Option<TicketHolds> {
     let op = Op::Withdraw { ticket: ticket.clone(), attempt, if_waiting: true };
     let request = client.request(session, op);
@@ -252,7 +253,7 @@ async fn hold(client: &mut Client, session: &Session, lock: &ZPath, ticket: &ZPa
     client.observe(Observation::LetGo { client: id, ticket: ticket.clone() });
 }
 
-/// Reads at varying nodes, to catch a node that answers from its own state alone.
+/// Reads at random nodes, to find a node that answers a linearizable read from its own state alone.
 pub async fn look(mut client: Client) {
     while !client.is_closing() {
         client.move_on();

@@ -19,7 +19,7 @@ impl Scene {
         Scene { cluster, proxy, session }
     }
 
-    /// Sends the call twice; the first answer is lost. Returns the second one.
+    /// Sends the call twice. The first answer is lost; returns the second answer.
     async fn twice(&self, call: Call) -> Answer {
         let call = call.session(&self.session).once();
         self.proxy.set(Rule::LoseAnswers);
@@ -55,7 +55,7 @@ async fn a_retried_delete_says_done_and_leaves_a_newer_znode_alone() {
     let delete = Call::delete("/v1/znodes/gone").session(&scene.session).once();
     scene.proxy.set(Rule::LoseAnswers);
     assert!(Client::new(scene.proxy.addr()).send(delete.clone()).await.is_err());
-    // Another client makes the znode anew before the retry, and it must stay.
+    // Another client makes the znode anew before the retry, and the new znode must stay.
     assert_eq!(scene.once(Call::post("/v1/znodes/gone").body("new")).await.status, 201);
     let deleted: Deletion = scene.cluster.client(2).send(delete).await.unwrap().json();
     assert!(deleted.zxid > 0);

@@ -16,8 +16,8 @@ async fn a_stopped_leader_ends_cleanly_and_hands_over() {
     let (holder, waiter) = (client.open_session(60_000).await, client.open_session(60_000).await);
     let held: Ticket = client.send(Call::post("/v1/locks/one?wait=5s").session(&holder)).await.unwrap().json();
     let Ticket::Held { ticket, fencing_token, .. } = held else { panic!("the lock is free") };
-    // This client waits at the node that stops. It is told so, and comes back to its place at
-    // another node.
+    // This client waits at the node that stops. The node tells the client so, and the client finds
+    // its place in the queue at another node.
     let queued = client.send(Call::post("/v1/locks/one?wait=0&keep=true").session(&waiter)).await.unwrap();
     let Ticket::Waiting { ticket: waiting, .. } = queued.json() else { panic!("two holders") };
     let poll = Call::get(format!("/v1/tickets{waiting}?wait=60s"));
@@ -81,7 +81,7 @@ async fn a_node_that_stops_leaves_the_places_of_those_who_waited_at_it_with_a_ke
     queued(&mut client, 5).await;
 
     assert_eq!(cluster.stop(follower).await, Some(0), "the promised exit code");
-    // Each asks again at another node, and not in the order in which they came.
+    // Each client asks again at another node, in the reverse order of their arrival.
     let mut again = Vec::new();
     for (answer, call, session) in waiting.into_iter().rev() {
         let answer = answer.await.unwrap();

@@ -62,7 +62,8 @@ impl Locked {
         Locked::start_as(zlock(cluster, &lock), script).await
     }
 
-    /// Starts a command line, which lacks the command, with a script.
+    /// Starts a command line of `zlock` that lacks the command to run, with a script as this
+    /// command.
     pub(crate) async fn start_as(mut zlock: Command, script: &str) -> Locked {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("pids");
@@ -85,7 +86,7 @@ impl Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // A failed test leaves nothing behind: the command goes with its watchdog.
+        // A failed test leaves no process behind.
         for pid in self.command.iter().chain([&self.watchdog]).filter(|pid| parent(**pid).is_some()) {
             kill(*pid, Signal::KILL);
         }
@@ -130,8 +131,8 @@ async fn znodes_are_made_read_changed_and_removed() {
     let events = done(&cluster, &["watch", "/app", "--since", "1", "--count", "2", "--json"]).await;
     assert!(events.lines().all(|line| line.contains("created\",\"path\":\"/app")), "{events}");
 
-    // The variable of a script may be empty. A delete begins with the last names, until it comes to
-    // one that cannot be deleted.
+    // The variable of a script may be empty, which names the root. A recursive delete begins with
+    // the last name, so `zzz` would be the first znode to go.
     done(&cluster, &["create", "zzz"]).await;
     for args in [&["rm", "-r", ""][..], &["rm", "-r", "/"], &["rm", "/"]] {
         let (code, _, stderr) = run(zlock(&cluster, args)).await;

@@ -38,7 +38,7 @@ async fn options_may_stand_before_a_command_and_behind_it() {
         let (code, stdout, stderr) = run(plain(args)).await;
         assert_eq!((code, stdout.as_str()), (0, "[\"a\"]\n"), "{args:?}: {stderr}");
     }
-    // An option in front wins over the variable, too.
+    // An option in front wins over the environment variable, too.
     let (code, _, stderr) = run(zlock(&cluster, &["--endpoints", "127.0.0.1:1", "acl", "get", "/"])).await;
     assert!(code == 3 && stderr.contains("127.0.0.1:1"), "{code}: {stderr}");
     let (code, _, stderr) = run(plain(&["--json", "serve", "--print-config"])).await;
@@ -50,7 +50,7 @@ async fn options_may_stand_before_a_command_and_behind_it() {
 #[tokio::test]
 async fn what_is_wrong_is_said_in_words_that_help() {
     let cluster = one_node().await;
-    // A retry would go on for a minute.
+    // If the program retried, it would go on for a minute.
     let dead = ["--endpoints", "127.0.0.1:1,no-such-host.invalid:7001", "--timeout", "60s"];
     for command in [&["ls"][..], &["create", "x"], &["status"]] {
         let (code, stderr) = refused(&cluster, &[command, &dead[..]].concat()).await;
@@ -90,7 +90,8 @@ async fn what_is_wrong_is_said_in_words_that_help() {
 async fn a_wrong_command_line_is_told_how_to_write_it() {
     let told = async |args: &[&str]| {
         let mut command = Command::new(PROGRAM);
-        // The help must not say that these have to stand on the command line.
+        // The environment has these options, so the help must not say that the command line needs
+        // them.
         command.env("ZLOCK_ENDPOINTS", "127.0.0.1:1").env("ZLOCK_CA", "ca.pem").args(args).stdin(Stdio::null());
         let (code, _, stderr) = run(command).await;
         assert_eq!(code, 2, "{args:?}: {stderr}");
@@ -371,7 +372,7 @@ async fn a_session_is_kept_behind_its_command_and_quiet_is_quiet() {
     assert!(began.elapsed().as_secs() >= 1, "it is kept");
     assert!(client.sessions().await.unwrap().iter().all(|session| session.label != "kept"), "and closed then");
 
-    // The command ends at once, and the session is lost while it is kept.
+    // The command ends at once, and the program keeps the session open until a signal comes.
     let mut kept = zlock(&cluster, &["session", "exec", "--label", "kept", "--hold-at-least", "1h", "--", "true"]);
     let mut kept = kept.spawn().unwrap();
     until("it has its session", async || {

@@ -19,7 +19,7 @@ fn codes_of_the_page() -> BTreeSet<i32> {
     first.map(|code| code.parse().unwrap_or_else(|_| panic!("a row begins with {code:?}"))).collect()
 }
 
-/// Runs a command for this exit code.
+/// Runs a command that is to end with this exit code. Returns its real exit code.
 async fn ends_with(code: i32, cluster: &Cluster) -> i32 {
     let to_its_end = async |args: &[&str]| run(zlock(cluster, args)).await.0;
     match code {
@@ -94,7 +94,7 @@ async fn what_cannot_be_written_is_an_error_and_a_closed_pipe_is_none() {
         let mut closed = Command::new("sh");
         closed.args(["-c", "\"$@\" | true", "sh", PROGRAM]).args(args).stderr(Stdio::piped());
         closed.env("ZLOCK_ENDPOINTS", cluster.endpoints().join(","));
-        // The first of these commands lasts, and the second has done its work already.
+        // `locks --watch` does not end, and `create` has done its work already.
         if !["locks", "create"].contains(&args[0]) {
             let (_, _, stderr) = run(closed).await;
             assert_eq!(stderr, "", "{args:?}: a reader that has gone is no error");

@@ -15,8 +15,8 @@ async fn one_node() -> Cluster {
     Cluster::start_with(Options { nodes: 1, ..Options::default() }).await
 }
 
-/// Starts `zlock lock` with a command that ends with 7, and waits for that: it still holds the
-/// lock.
+/// Starts `zlock lock` with a command that ends with 7, and waits for the command's end. The
+/// program still holds the lock then.
 async fn kept(cluster: &Cluster) -> Child {
     let dir = tempfile::tempdir().unwrap();
     let ran = dir.path().join("ran");

@@ -96,13 +96,13 @@ impl Drop for Waiting {
     }
 }
 
-/// First words of `zlock lock`, for each kind of lock.
+/// First arguments of a `zlock lock` command, for each kind of lock.
 const KINDS: [&[&str]; 2] = [&["lock", "l"], &["lock", "s", "--simple"]];
 
 #[tokio::test]
 async fn no_lock_is_waited_for_where_no_node_answers() {
     let cluster = Cluster::prepare(Options { nodes: 1, ..Options::default() }).await;
-    // The kernel takes the connections, and no byte ever comes on them.
+    // The kernel accepts connections to this port, but no byte is ever sent on them.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = silent.local_addr().map(|addr| (silent, addr.to_string())).unwrap();
     for kind in KINDS {

@@ -32,7 +32,7 @@ async fn a_release_gives_back_what_its_session_holds() {
     let (code, _, stderr) = release(&cluster, &key, &[guard.ticket()]).await;
     assert!(code == 1 && stderr.contains("the ticket was released"), "{stderr}");
 
-    // The name of a lock may end as a ticket's.
+    // The name of a lock may end like the name of a ticket.
     let _odd = own.lock("/jobs/7-0000000001").acquire().await.unwrap();
     assert_eq!(release(&cluster, &key, &["jobs/7-0000000001"]).await.0, 0);
 

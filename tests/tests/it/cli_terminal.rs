@@ -24,7 +24,7 @@ struct OnTerminal {
 
 impl OnTerminal {
     fn start(cluster: &Cluster, line: &str) -> OnTerminal {
-        // The terminal is new, and controls all processes on it.
+        // `script` opens a new terminal, which controls all processes on it.
         let mut script = Command::new("script");
         script.args(["--quiet", "--return", "--flush", "--command", line, "/dev/null"]);
         script.env("SHELL", "/bin/sh").env("ZLOCK", PROGRAM).env("ZLOCK_ENDPOINTS", cluster.endpoints().join(","));

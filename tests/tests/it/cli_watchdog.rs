@@ -30,7 +30,7 @@ async fn a_signal_to_all_processes_at_once_ends_the_command_in_its_own_way() {
     for signal in [Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2] {
         kill(locked.watchdog, signal);
     }
-    // A service manager signals both.
+    // A service manager signals both processes.
     kill(locked.watchdog, Signal::TERM);
     kill(locked.cli.id(), Signal::TERM);
     assert_eq!(locked.exit().await, 7, "{}", said(&mut locked));

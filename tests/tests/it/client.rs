@@ -28,7 +28,7 @@ async fn proxied(cluster: &Cluster, timeout: Duration) -> (Client, Vec<Proxy>) {
     (client(proxies.iter().map(|proxy| proxy.addr().to_owned()).collect(), timeout), proxies)
 }
 
-/// Counts holders and waiters.
+/// Returns the numbers of holders and waiters.
 async fn queue(client: &Client, lock: &str) -> (usize, usize) {
     let queue = client.lock_queue(lock).await.unwrap();
     (queue.holders.len(), queue.waiters.len())

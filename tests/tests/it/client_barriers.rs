@@ -1,5 +1,5 @@
-//! The Rust client's barriers against real processes: they are znodes, and the client does every
-//! step itself.
+//! The Rust client's barriers against real processes. Barriers are plain znodes, and the client
+//! does every step itself.
 
 use std::time::Duration;
 
@@ -116,7 +116,7 @@ async fn a_double_barrier_holds_all_back_until_the_last_comes_and_the_last_leave
     assert!(children(&client).await.is_empty());
 }
 
-/// A quick client is back under its name before a slow one has seen it go.
+/// A quick client may enter again under its name before a slow client has seen it leave.
 #[tokio::test]
 async fn the_same_members_meet_at_a_double_barrier_again_and_again() {
     let cluster = Cluster::start().await;
@@ -144,7 +144,8 @@ async fn who_leaves_a_double_barrier_waits_for_those_of_its_own_round_only() {
     let slow = leaving(&first);
     until("one has left", async || (children(&two).await.len() == 2).then_some(())).await;
     assert!(!slow.is_finished());
-    // The other leaves and comes back in one entry. A client that looks too late sees the same.
+    // The other member leaves and comes back in one entry. To `first` this looks like two steps
+    // between which it did not look.
     let own = children(&two).await.into_iter().find(|name| name != "ready").unwrap();
     let path = format!("/start/{own}");
     two.txn()
@@ -214,8 +215,8 @@ async fn a_client_with_nothing_but_znodes_takes_part() {
     member.leave().await.unwrap();
 }
 
-/// Every step has a key of its own: sent again, it is answered as the first time and not done
-/// again.
+/// Every step has its own idempotency key, so a step that is sent again is answered as the first
+/// time and not done again.
 #[tokio::test]
 async fn a_step_of_a_barrier_whose_answers_are_lost_is_done_once() {
     let cluster = Cluster::start().await;
@@ -243,8 +244,8 @@ async fn a_step_of_a_barrier_whose_answers_are_lost_is_done_once() {
     assert_eq!(children(&other).await.len(), 3, "it came once");
 }
 
-/// A client that may create in one directory only makes the missing znodes there, and asks for
-/// nothing above.
+/// A client with permission in one directory makes the missing znodes in it, and needs no
+/// permission above it.
 #[tokio::test]
 async fn a_barrier_needs_no_permission_above_the_directories_that_it_makes() {
     let cluster = Cluster::start().await;

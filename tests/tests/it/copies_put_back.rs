@@ -19,7 +19,7 @@ fn copy(from: &Path, to: &Path) {
     assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
 }
 
-/// Stops a node for as long as it takes to copy its data.
+/// Stops a node for as long as it takes to copy its data. Returns the path of the copy.
 async fn backed_up(cluster: &mut Cluster, id: u64, dir: &tempfile::TempDir) -> PathBuf {
     assert_eq!(cluster.stop(id).await, Some(0));
     let backup = dir.path().join("backup");
@@ -85,7 +85,7 @@ async fn a_follower_with_an_old_copy_of_its_data_stops() {
     cluster.restart(old);
     ends_with_a_contradiction(&mut cluster, old, "was on this node's disk, whose log ends at").await;
     write(&cluster, leader, 25..30).await;
-    // The wiped node is welcome.
+    // With an empty disk the node may come back.
     cluster.kill(old);
     cluster.wipe(old);
     cluster.restart(old);
@@ -93,7 +93,8 @@ async fn a_follower_with_an_old_copy_of_its_data_stops() {
     cluster.catches_up(old, leader).await;
 }
 
-/// A lost snapshot on one disk needs no wiping by an operator.
+/// A node that has lost its snapshot gets it from the leader, without an operator who wipes its
+/// disk.
 #[tokio::test]
 async fn a_node_whose_snapshot_is_lost_has_it_from_the_leader() {
     let settings = "disk.snapshot_log_entries = 100\ndisk.kept_log_entries = 10";

@@ -16,14 +16,14 @@ const LOCKS: usize = 300;
 const CROWD: usize = 100;
 const WRITES: usize = 20;
 
-/// Connects from an address of this machine without privileges.
+/// Connects from 127.0.1.`last`, a loopback address, which needs no privileges.
 async fn connect_from(last: u8, to: &str) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 1, last)), 0)).unwrap();
     socket.connect(to.parse().unwrap()).await.unwrap()
 }
 
-/// Reads the next answer, which has a length.
+/// Reads the next HTTP answer. Returns its body, of the length that `content-length` gives.
 async fn answer(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -75,7 +75,7 @@ async fn a_full_door_lets_in_an_address_that_has_no_connection() {
     let settings = "http.connections_max = 64\nzookeeper.connections_max = 64";
     let cluster = Cluster::start_with(Options { nodes: 1, settings, ..Options::default() }).await;
     let mut waiting = JoinSet::new();
-    // An address has a quarter of all connections.
+    // An address may have a quarter of all connections.
     for number in 0..64 {
         let mut stream = connect_from(1 + number % 4, cluster.endpoint(1)).await;
         stream.write_all(b"GET /v1/znodes?watch=children&wait=60s HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
@@ -123,7 +123,7 @@ async fn a_client_behind_a_balancer_counts_by_its_own_address() {
     assert!(cluster.log(1).contains("no good PROXY header addr=127.0.1.2:"), "{}", cluster.log(1));
 }
 
-/// A request is at work while its body does not come.
+/// A request counts as at work while its body has not arrived.
 #[tokio::test]
 async fn an_address_has_a_share_of_the_requests_at_work() {
     let cluster = Cluster::start_with(Options { nodes: 1, ..Options::default() }).await;

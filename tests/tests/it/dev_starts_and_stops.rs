@@ -95,7 +95,7 @@ async fn dev_shows_a_lock_stops_cleanly_and_finds_its_data_again() {
     assert_eq!(again.end(Signal::TERM).await.code(), Some(0));
 }
 
-/// The name is one that a new user takes, too, and sessions outlive a restart.
+/// A new user may take the lock of this name, /hello, and sessions outlive a restart.
 #[tokio::test]
 async fn dev_starts_also_when_the_lock_that_it_would_take_is_held() {
     let dir = tempfile::tempdir().unwrap();

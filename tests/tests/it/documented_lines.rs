@@ -60,7 +60,7 @@ fn with_ports(page: &str, cluster: &Cluster) -> String {
     page
 }
 
-/// Makes a shell that reads its lines from here, and ends at a failing line without an answer.
+/// Makes a shell that reads its lines from stdin, and ends at the first line that fails.
 fn shell() -> Command {
     let mut command = Command::new("bash");
     command.args(["-eu", "-s"]).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
@@ -169,7 +169,7 @@ async fn the_lines_of_the_http_api_run_as_they_are_written() {
     runs_and_answers_as_shown("docs/http-api.md", 60).await;
 }
 
-/// The page says what `jq` does instead of its own lines.
+/// The page names `jq` commands that do the same as its own shell functions.
 #[tokio::test]
 async fn jq_takes_the_same_out_of_an_answer_where_it_is_installed() {
     if Command::new("jq").arg("--version").output().await.is_err() {

@@ -12,7 +12,7 @@ use zlock_client::{Error, Guard, Leadership, LockMode, LockSettings, Mode, Watch
 
 use crate::harness::{Cluster, Options, until};
 
-/// Endpoints on the pages, in place of the test's.
+/// Endpoints as the pages write them. The test runs with its own endpoints instead.
 const ENDPOINTS: &str = "[\"node1:7001\",\"node2:7001\",\"node3:7001\"]";
 
 type Ended = Result<(), Box<dyn std::error::Error>>;
@@ -27,7 +27,7 @@ async fn one_node() -> (Cluster, zlock_client::Client) {
 async fn the_lines_of_the_readme_run() -> Ended {
     let (cluster, _client) = one_node().await;
     let work = async |token: u64| assert!(token > 0);
-    // README.md of the client.
+    // Lines of the client's README.md.
     use zlock_client::Client;
 
     let client = Client::connect(cluster.endpoints()).await?;
@@ -46,7 +46,7 @@ async fn the_lines_of_the_readme_run() -> Ended {
 #[tokio::test]
 async fn the_first_lines_of_the_page_run() -> Ended {
     let (cluster, _client) = one_node().await;
-    // docs/client.md.
+    // Lines of docs/client.md.
     use zlock_client::Client;
 
     let client = Client::connect(cluster.endpoints()).await?;

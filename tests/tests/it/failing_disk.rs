@@ -14,8 +14,8 @@ async fn a_node_whose_disk_fails_ends_and_comes_back_with_all_it_acknowledged() 
     let mut cluster = Cluster::start().await;
     let leader = cluster.leader().await;
     let others: Vec<u64> = cluster.ids().into_iter().filter(|id| *id != leader).collect();
-    // No file of the leader may grow beyond this: writes to the log fail then, and the lines on
-    // stderr still fit.
+    // No file of the leader may grow beyond `FILE_MAX`: so writes to the Raft log fail, and lines
+    // on stderr still fit.
     let limit = Rlimit { current: Some(FILE_MAX), maximum: Some(FILE_MAX) };
     prlimit(Some(cluster.pid(leader)), Resource::Fsize, limit).unwrap();
 

@@ -1,4 +1,4 @@
-//! Wake-ups of 1,000 waiters by one release, which wakes only the next one.
+//! One release of a lock with 1,000 waiters wakes only the next one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use zlock_client::api::Ticket;
 use crate::harness::{Call, Cluster, until};
 
 const WAITERS: u64 = 1_000;
-/// Watches of a waiter: one on its own ticket.
+/// Number of watches of a waiter, which is the one on its own ticket.
 const WATCHES: u64 = 1;
 
 async fn watches(cluster: &Cluster) -> u64 {

@@ -11,7 +11,7 @@ use crate::harness::{Answer, Call, Client, Cluster, Pace, Session, until};
 const CLIENTS: usize = 50;
 const LOCKS: usize = 5;
 
-/// A resource under a lock. It notices two clients inside, and a token that does not rise.
+/// A resource that a lock protects. It notices two clients inside, and a token that does not rise.
 #[derive(Default)]
 struct Resource {
     inside: Option<usize>,
@@ -61,7 +61,8 @@ impl Load {
             let Ticket::Held { ticket, fencing_token, .. } = answer.json() else { panic!("{answer:?}") };
             self.resources[lock].lock().unwrap().enter(client, fencing_token);
             tokio::task::yield_now().await;
-            // The client leaves before the release is sent: from then on another may enter.
+            // The client leaves the resource before it sends the release, after which another may
+            // enter.
             self.resources[lock].lock().unwrap().leave(client);
             let release = Call::delete(format!("/v1/tickets{ticket}")).session(&session).once();
             let answer = self.persist(&mut connection, &mut turn, release).await;

@@ -20,8 +20,8 @@ fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, byte| table((crc ^ u32::from(*byte)) & 0xff) ^ crc >> 8)
 }
 
-/// Makes a refusing welcome: the peer's cluster is at level 4, and it knows up to 5. See
-/// `peers.txt` in the golden files of `replica`.
+/// Makes the frame by which a peer refuses a connection: the peer's cluster is at level 4, and its
+/// program knows levels up to 5. See `peers.txt` in the golden files of `replica`.
 fn refusal() -> Vec<u8> {
     let record = [1, 1, 2, 4, 5];
     let mut frame = (record.len() as u32).to_le_bytes().to_vec();
@@ -62,7 +62,7 @@ async fn operators_see_what_members_run_and_a_level_that_none_knows_is_not_raise
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("this is for operators"), "{said}");
 
-    // The leader has met all members when it leads, or soon.
+    // The leader learns of the programs of all members at its election, or soon after it.
     let operator = ["--user", "super:test", "--json", "upgrade"];
     let status = crate::harness::until("all members follow", async || {
         let status: Value =

@@ -1,4 +1,4 @@
-//! Stories in logs: nodes are killed, cut off and healed, and the log of each node tells it.
+//! Logs of nodes that are killed, cut off and healed: the log of each node says what happened.
 
 use std::collections::BTreeMap;
 
@@ -53,14 +53,15 @@ impl Reader {
         self.read = cluster.ids().into_iter().map(|id| (id, cluster.log(id).len())).collect();
     }
 
-    /// Counted lines of a node with this message and these fields.
+    /// Lines of a node since the last [`Reader::turn_the_page`], with this message and these
+    /// fields.
     fn lines(&self, cluster: &Cluster, id: u64, message: &str, fields: Fields<'_>) -> Vec<String> {
         let log = cluster.log(id);
         let page = log.get(self.read.get(&id).copied().unwrap_or(0)..).unwrap_or_default();
         page.lines().filter(|line| says(self.format, line, message, fields)).map(str::to_owned).collect()
     }
 
-    /// Waits for a counted line of a node with this message and these fields.
+    /// Waits for a line that [`Reader::lines`] finds, and returns it.
     async fn tells(&self, cluster: &Cluster, id: u64, message: &str, fields: Fields<'_>) -> String {
         let what = format!("node {id} tells `{message}` with {fields:?}");
         until(&what, async || self.lines(cluster, id, message, fields).pop()).await
@@ -71,7 +72,8 @@ fn others(cluster: &Cluster, id: u64) -> Vec<u64> {
     cluster.ids().into_iter().filter(|other| *other != id).collect()
 }
 
-/// Begins a cluster: every node logs its start, its peers, its leader, and that it is ready.
+/// Checks the begin of a cluster: every node logs its start, its peers, its leader, and that it is
+/// ready.
 async fn begin(reader: &Reader, cluster: &Cluster) -> u64 {
     let leader = cluster.leader().await;
     for id in cluster.ids() {
@@ -164,7 +166,7 @@ async fn cut(reader: &mut Reader, cluster: &mut Cluster, leader: u64) {
     }
 }
 
-/// Ends two of three nodes, and starts them again; then stops one in order.
+/// Ends two of three nodes, and starts them again; then stops one cleanly.
 async fn end(reader: &mut Reader, cluster: &mut Cluster) {
     let leader = cluster.leader().await;
     reader.turn_the_page(cluster);
@@ -222,7 +224,7 @@ async fn a_wrong_cluster_id_is_told_once_and_then_counted() {
         reader.tells(&cluster, 3, "peer unreachable", &turned_away).await;
     }
     let refused = "refused at the peer port: no member says this";
-    // The second line has the number of tries since the first.
+    // The second line has the number of tries since the first line.
     let lines = until("node 1 counts what it refuses", async || {
         let lines = reader.lines(&cluster, 1, refused, &[]);
         (lines.len() > 1).then_some(lines)
@@ -237,7 +239,8 @@ async fn a_wrong_cluster_id_is_told_once_and_then_counted() {
     }
 }
 
-/// Two clusters have one name. A node of the first gets the data directory of a node of the second.
+/// Two clusters have the same name. A node of the first gets the data directory of a node of the
+/// second.
 #[tokio::test]
 async fn a_node_with_the_data_of_another_cluster_of_the_same_name_is_turned_away_and_told_so() {
     let mut cluster = Cluster::start().await;

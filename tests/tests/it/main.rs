@@ -1,5 +1,5 @@
-//! Clusters of real processes whose nodes are killed, paused, wiped and cut off. Each file has one
-//! property. `harness` starts the processes and ends all of them, however a test ends.
+//! Clusters of real processes whose nodes are killed, paused, wiped and cut off. Each file tests
+//! one property. `harness` starts the processes, and ends all of them however a test ends.
 
 #![allow(clippy::unwrap_used)]
 

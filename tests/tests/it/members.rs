@@ -36,7 +36,7 @@ async fn refused(cluster: &Cluster, args: &[&str]) -> (i32, String) {
     (code, stderr)
 }
 
-/// `ID=PEER/HTTP` of a node, from its file.
+/// Returns a node as `ID=PEER/HTTP`, with the addresses in its configuration file.
 fn named(cluster: &Cluster, id: u64) -> String {
     let text = std::fs::read_to_string(cluster.config(id)).unwrap();
     let line = text.lines().find(|line| line.contains(&format!("id = {id},"))).unwrap();
@@ -44,8 +44,8 @@ fn named(cluster: &Cluster, id: u64) -> String {
     format!("{id}={}/{}", value("peer_addr"), value("http_addr"))
 }
 
-/// Writer of one znode after the other, until it is told to stop. It goes to the next node when one
-/// fails.
+/// Writer that creates one znode after the other, until it is told to stop. It goes to the next
+/// node when a node fails.
 struct Load {
     stop: Arc<AtomicBool>,
     task: tokio::task::JoinHandle<(u64, u64, Duration)>,
@@ -110,12 +110,12 @@ async fn a_dead_node_is_replaced_by_one_command_under_load_and_may_not_come_back
     let (written, failed, longest) = load.end().await;
     eprintln!("replaced in {took:?}: {written} writes, {failed} failed tries, longest pause {longest:?}");
     assert!(written > 0);
-    // Two of the three are a quorum, and the new one is one of them.
+    // Two of these three nodes are a quorum, and the new node is one of the two.
     let other = left.iter().copied().find(|id| *id != 4).unwrap();
     cluster.kill(other);
     cluster.client(4).create("/v1/znodes/after", "").await;
     cluster.restart(other);
-    // The node that was replaced comes back with all that it had.
+    // The node that was replaced comes back with its old data.
     cluster.restart(dead);
     let status = until("the removed node has ended", async || cluster.ended(dead)).await;
     assert_eq!(status.code(), Some(4), "{}", cluster.log(dead));

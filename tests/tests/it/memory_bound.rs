@@ -16,7 +16,7 @@ const BOUND: u64 = 16 << 20;
 const OWN: u64 = 16 << 20;
 /// `disk.snapshot_log_entries` of the nodes.
 const SNAPSHOT_LOG_ENTRIES: u64 = 1_000;
-/// Clients that fill the node at once.
+/// Number of clients that fill the node at the same time.
 const CLIENTS: u64 = 16;
 
 const OPTIONS: Options = Options {
@@ -32,7 +32,7 @@ const OPTIONS: Options = Options {
     memory_is_measured: true,
 };
 
-/// Makes the request that adds the n-th thing.
+/// Builder of the n-th request that fills the state, in this session.
 type More = fn(u64, &Session) -> Call;
 
 const KINDS: &[(&str, More)] = &[
@@ -81,7 +81,8 @@ pub(crate) fn bytes_below(dir: &Path) -> u64 {
         .sum()
 }
 
-/// Adds one thing after the other until the node says that its state is full.
+/// Sends one request after the other until the node answers that its state is full. Returns the
+/// number of requests that were done.
 async fn fill(endpoint: String, session: Session, number: Arc<AtomicU64>, more: More) -> u64 {
     let (mut client, mut added) = (Client::new(&endpoint), 0);
     loop {

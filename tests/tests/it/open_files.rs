@@ -6,10 +6,11 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use crate::harness::{Call, Client, Cluster, Options, until};
 
-/// Limit of open files: more than a node needs, and less than it would take from clients.
+/// Limit of open files that is above the node's own need, and below the number of connections that
+/// it would accept.
 const LIMIT: u64 = 512;
 
-/// Limit that leaves a node more than it takes from clients.
+/// Limit of open files that is above the number of connections that the node accepts.
 const ENOUGH: u64 = 1_024;
 
 /// Log line of a node whose disk waits for a descriptor.

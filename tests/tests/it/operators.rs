@@ -28,7 +28,7 @@ async fn cluster(nodes: u64, settings: &'static str) -> Cluster {
     cluster
 }
 
-/// The answer of `/readyz` when a node is not ready.
+/// The answer of `/readyz`; `None` when the node is ready.
 async fn not_ready(cluster: &Cluster, id: u64) -> Option<String> {
     let answer = cluster.client(id).send(Call::get("/readyz?verbose")).await.unwrap();
     (answer.status == 503).then(|| String::from_utf8_lossy(&answer.body).into_owned())
@@ -62,7 +62,7 @@ async fn a_leader_that_is_drained_by_its_socket_gives_leadership_away_and_serves
         format!("node {leader} is drained no more\n")
     );
     assert_eq!(not_ready(&cluster, leader).await, None);
-    // The socket has all routes, and the Rust client goes the same way.
+    // The socket serves all routes, and the Rust client can use it, too.
     let client = Client::builder([format!("unix:{path}")]).build().unwrap();
     client.create("/by-the-socket", "").await.unwrap();
     assert_eq!(client.status().await[0].1.as_ref().unwrap().node_id, leader);
@@ -104,7 +104,7 @@ async fn a_node_that_stops_after_a_delay_is_not_ready_meanwhile_and_its_socket_g
     kill_process(cluster.pid(1), Signal::TERM).unwrap();
     let told = until("it is not ready", async || not_ready(&cluster, 1).await).await;
     assert!(told.ends_with("[-]drain failed: the node stops soon\n"), "{told}");
-    // All goes on, even for new clients.
+    // Until the delay is over the node serves as before, even new clients.
     cluster.client(1).create("/v1/znodes/meanwhile", "").await;
     done(&cluster, &["ls", "--admin-socket", &path]).await;
     let status = until("it has ended", async || cluster.ended(1)).await;

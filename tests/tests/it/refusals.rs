@@ -47,7 +47,7 @@ impl Door {
         let mut stream = TcpStream::connect(addr).unwrap();
         stream.write_all(text.as_bytes()).unwrap();
         let mut answer = Vec::new();
-        // Unread bytes of a request reset its connection, behind the answer.
+        // Bytes of a request that the node does not read reset the connection, behind the answer.
         let _ = stream.read_to_end(&mut answer);
         let answer = String::from_utf8_lossy(&answer);
         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{line}: {answer:?}"));

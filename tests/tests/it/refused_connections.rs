@@ -61,7 +61,7 @@ async fn refused_http_connections_have_a_line_now_and_then_that_counts_them() {
     let settings = "http.connections_max = 1\nnode.exempt_addresses = \"127.0.0.1\"\nhttp.body_read_timeout = \"5m\"";
     let cluster = one_node(settings).await;
     let addr = cluster.endpoint(1);
-    // This client has asked, and asks again: it does not give way.
+    // The node does not close this connection in favour of another, because a request is under way.
     let mut inside = TcpStream::connect(addr).await.unwrap();
     inside.write_all(LOOK).await.unwrap();
     let mut head = Vec::new();
@@ -78,14 +78,15 @@ async fn refused_http_connections_have_a_line_now_and_then_that_counts_them() {
 async fn refused_zookeeper_connections_have_a_line_now_and_then_that_counts_them() {
     let cluster = one_node("zookeeper.connections_per_address_max = 1").await;
     let addr = cluster.zookeeper_endpoint(1);
-    // A client with a session does not give way.
+    // The node does not close the connection of a client with a session in favour of another.
     let _inside = Connection::open(addr, 300_000).await.expect("a session");
     check(&cluster, addr, ["zookeeper", "zookeeper.connections_per_address_max"], b"").await;
 }
 
-/// Connections that come while a node accepts none, and the time for each: the system sends a
-/// dropped one again after a second.
+/// Number of connections that come while a node accepts none.
 const BURST: usize = 600;
+/// Time limit of one connect. It is shorter than a second, after which the system sends a dropped
+/// packet again.
 const AT_ONCE: Duration = Duration::from_millis(700);
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use zlock_client::api::{EndCause, ProblemType, Ticket, ZnodeInfo};
 use crate::cli::{run, zlock};
 use crate::harness::{Call, Cluster, Options, Session, until};
 
-/// `super:test`, an operator on this machine.
+/// Settings with `super:test`, the operator, and with short sessions.
 const SETTINGS: &str =
     "admin.super_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\nlimits.session_timeout_max = \"6s\"";
 const LOCKS: [&str; 2] = ["orders", "invoices"];
@@ -61,7 +61,7 @@ fn members(cluster: &Cluster, ids: &[u64]) -> String {
     chosen.map(member).collect::<Vec<_>>().join(",")
 }
 
-/// Guard of a resource for each lock: the highest token that it has seen.
+/// Highest fencing token that was seen for each lock, as a protected resource keeps it.
 #[derive(Default)]
 struct Memory(BTreeMap<&'static str, u64>);
 
@@ -143,7 +143,8 @@ async fn a_restored_cluster_gives_only_larger_tokens_and_waits_for_clients_of_be
     let backup = at("first.zlock-backup");
     done(&cluster, &["backup", "save", text(&backup)]).await;
     assert!(done(&cluster, &["backup", "verify", text(&backup)]).await.starts_with("good: test at zxid"));
-    // Later changes than the backup are lost, except for guards that have seen their tokens.
+    // Changes after the backup are lost. A protected resource still knows the tokens that it has
+    // seen.
     take_locks(&cluster, &mut memory).await;
     cluster.client(1).create("/v1/znodes/lost", "after").await;
 

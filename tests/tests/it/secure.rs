@@ -12,7 +12,7 @@ use zlock_client::Client;
 use crate::cli::run;
 use crate::harness::{Cluster, Options, PROGRAM, Ports, run_to_end};
 
-/// Words of docs/cli.md about a certificate in a script.
+/// curl's options for a client certificate, as docs/cli.md has them.
 const OWN_CERTIFICATE: &str = "--cert \"$ZLOCK_CERTIFICATE\" --key \"$ZLOCK_KEY\"";
 
 /// Runs a command against the node that listens with TLS on this port.
@@ -45,7 +45,7 @@ async fn commands_reach_a_node_with_tls_by_their_certificates() {
         &*file("tls.client_ca", &ca),
     ]
     .concat();
-    // The certificate is no key.
+    // The configured key file is the certificate, which holds no key.
     std::fs::write(&config, format!("{text}{}", file("tls.key", &certificate))).unwrap();
     let (code, stderr) = run_to_end(["serve"], Some(&config));
     let said = stderr.contains("tls-bad-key") && stderr.contains("server.pem");
@@ -68,7 +68,7 @@ async fn commands_reach_a_node_with_tls_by_their_certificates() {
         (&known[..1], "TLS: the node asks for a client's certificate, and none was given (alert CertificateRequired)"),
         (&expired, "TLS: the node does not take this client's certificate (alert CertificateExpired)"),
     ] {
-        // A retry would go on for a minute.
+        // If the program retried, it would go on for a minute.
         for args in [&["get", "/a", "--timeout", "60s"][..], &["status", "--timeout", "60s"]] {
             let (code, stdout, stderr) = zlock(&port, args, stranger).await;
             assert!(code == 3 && stderr.contains(words), "{args:?}: {code}: {stdout}{stderr}");

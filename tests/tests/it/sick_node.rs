@@ -1,4 +1,4 @@
-//! Clients at a node that cannot serve: they are let go in time, and keep their places.
+//! Clients at a node that cannot serve: the node answers them in time, and they keep their places.
 
 use std::time::{Duration, Instant};
 
@@ -7,9 +7,9 @@ use zlock_client::api::{LockQueue, Outcome, ProblemType, Ticket};
 use crate::harness::{Answer, Call, Cluster, Options, until};
 
 const KEY: &str = "67e55044-10b1-426f-9247-bb680e5fe0c8";
-/// Time that is less than the waits, and far more than an election.
+/// Time within which the node must answer: less than the waits, and far more than an election.
 const LET_GO: Duration = Duration::from_secs(25);
-/// Time that is more than the waits.
+/// Time limit of a request, longer than its wait.
 const PATIENCE: Duration = Duration::from_secs(70);
 
 fn acquire(session: &impl AsRef<str>) -> Call {
@@ -67,7 +67,7 @@ async fn waits_at_a_node_that_is_cut_off_end_and_a_key_finds_its_place_at_anothe
     let Ticket::Held { ticket, holds, .. } = granted else { panic!("{granted:?}") };
     assert_eq!(holds, 1);
     assert!(!last.is_finished(), "it came later");
-    // These two do not keep the others waiting.
+    // These two clients leave the queue, so that the last one gets the lock.
     let close = Call::delete(format!("/v1/sessions/{}", keyless.id)).session(&keyless);
     assert_eq!(client.send(close).await.unwrap().status, 200);
     let release = Call::delete(format!("/v1/tickets{ticket}")).session(&first);

@@ -69,8 +69,8 @@ async fn a_node_whose_disk_fails_while_it_stops_says_so_and_ends_with_the_code_o
 #[tokio::test]
 async fn a_stop_takes_the_drain_time_and_then_no_longer_than_its_own_and_says_which_was_short() {
     let mut cluster = one_node("node.drain_time = \"1s\"\nnode.stop_timeout = \"100ms\"").await;
-    // The stop waits for this incomplete request. The server's `100 Continue` shows that it has
-    // seen it.
+    // The stop waits for this incomplete request. The server's `100 Continue` shows that the node
+    // has received it.
     let mut open = TcpStream::connect(cluster.endpoint(1)).await.unwrap();
     let half = "POST /v1/znodes/half HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\nexpect: 100-continue\r\n\r\n";
     open.write_all(half.as_bytes()).await.unwrap();
@@ -103,7 +103,7 @@ async fn zookeeper_clients_are_served_while_the_node_drains() {
     let addr = cluster.zookeeper_endpoint(1).to_owned();
     let mut before = zookeeper_client(&addr).await;
     tell_to_stop(&cluster).await;
-    // A new client is let in, and an earlier one gets an answer to its ping.
+    // A new client is accepted, and an earlier one gets an answer to its ping.
     let mut meanwhile = zookeeper_client(&addr).await;
     for client in [&mut before, &mut meanwhile] {
         client.send(xid::PING, &Request::Ping).await.unwrap();

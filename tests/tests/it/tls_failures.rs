@@ -44,7 +44,7 @@ async fn a_client_without_a_certificate_is_told_in_the_log_with_its_address_and_
     let mut stream = socket.connect(addr.parse().unwrap()).await.unwrap();
     stream.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     until("the log says what came", async || (lines("127.0.0.2", "InvalidContentType") == 1).then_some(())).await;
-    // A connection that is opened and closed again, as a balancer's probe of a port, has no line.
+    // A connection that is opened and closed again, as a balancer's probe does, is not logged.
     drop(stream);
     drop(tokio::net::TcpStream::connect(&addr).await.unwrap());
     // A reset connection has no line either. The next line has the number of failures.

@@ -1,8 +1,8 @@
 //! A hanging disk, preloaded into a node: once the file named by `HANGING_DISK` exists, no sync
 //! returns.
 //!
-//! The tests compile it with `rustc`; it belongs to no crate. Its functions stand before those of
-//! libc.
+//! The tests compile it with `rustc`; it belongs to no crate. Its functions take the place of
+//! libc's.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;

@@ -1,12 +1,12 @@
 //! Circles of uses: two files of a product crate must not use each other, even by way of others.
 //!
 //! A path in a file is a use: `crate::a::B` and `super::B`, in `use` and elsewhere. A name that the
-//! root of the crate passes on belongs to the file where it stands.
+//! root of the crate re-exports belongs to the file that defines it.
 //!
-//! A call of a method is a use of the file where the method stands, which need not be that of its
-//! type: `self.b(..)` in an `impl`, and `state.b(..)` in a file that has a `state: &State`. Where
-//! the file itself has a method of that type and name, the call is of that one. Calls on other
-//! expressions are not seen.
+//! A method call is a use of the file that defines the method, which may differ from the file of
+//! its type. Two forms of calls are found: `self.b(..)` in an `impl`, and `state.b(..)` in a file
+//! that has a `state: &State`. If the calling file itself has a method of this type and name, the
+//! call counts for the calling file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -79,7 +79,7 @@ fn take<'a>(text: &'a str, above: &str, found: &mut Vec<String>) -> &'a str {
     }
 }
 
-/// The file in which a path ends.
+/// The module file that a path leads to; `passed_on` has the names that the root re-exports.
 fn file_of(path: &str, modules: &BTreeMap<String, String>, passed_on: &BTreeMap<String, String>) -> Option<String> {
     let names: Vec<&str> = path.split("::").collect();
     let longest = (1..=names.len()).rev().map(|length| names[..length].join("::"));
@@ -201,7 +201,7 @@ fn uses(name: &str) -> Uses {
         .collect()
 }
 
-/// The files that a file reaches, and from which it is reached.
+/// The files that a file both uses and is used by, directly or by way of other files.
 fn circle<'a>(uses: &'a Uses, file: &'a str) -> BTreeSet<&'a str> {
     let reached = |from: &'a str| {
         let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
@@ -245,9 +245,9 @@ fn methods_are_found_where_they_stand_and_where_they_are_called() {
 /// Crates with folders that are layers.
 const LAYERED: &[&str] = &["replica", "wire", "znode"];
 
-/// The folders that the files of each folder use. A file beside the folders counts as one, with the
-/// folder of its name where there is one. A file beside the folders that uses no folder is for all,
-/// and is left out.
+/// The folders that the files of each folder use. A file beside the folders counts as a folder,
+/// together with the folder of its name if there is one. A file beside the folders that uses no
+/// folder may be used by all, and is left out.
 fn folders(uses: &Uses) -> Uses {
     let folder = |file: &str| file.split("::").next().unwrap_or_default().to_owned();
     let mut found = Uses::new();

@@ -132,7 +132,7 @@ fn no_comment_is_wider_than_a_page() {
     none(findings);
 }
 
-/// docs/dev/style.md names words that are no subjects.
+/// docs/dev/style.md names words that must not be the subject of a sentence.
 #[test]
 fn no_page_and_no_comment_has_a_subject_that_is_a_riddle() {
     let riddles = [concat!("who", "ever"), concat!("some", "body")];

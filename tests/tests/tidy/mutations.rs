@@ -5,7 +5,7 @@ use toml::Table;
 
 use crate::{none, root, texts};
 
-/// Each bug with its list.
+/// Every bug, with the path of its list.
 fn bugs() -> Vec<(String, Table)> {
     let lists = texts(".toml").into_iter().filter(|list| list.path.starts_with("tests/mutations/"));
     let of_list = |list: crate::Text| {

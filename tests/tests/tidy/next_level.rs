@@ -1,4 +1,4 @@
-//! The level after the newest, which only a build that asks for it by name may have.
+//! The format level after the newest one, which only a build that asks for its feature may have.
 
 use toml::{Table, Value};
 

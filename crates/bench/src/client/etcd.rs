@@ -1,5 +1,5 @@
-//! etcd over gRPC, and the lock of its Go client's `concurrency` package: one transaction, then a
-//! watch on the key before it.
+//! Client of etcd over gRPC. Its lock is the one of the Go client's `concurrency` package: one
+//! transaction puts the client's key, then watches wait for the deletion of the earlier keys.
 
 use super::grpc::{Grpc, StreamId};
 use super::protobuf::{Fields, Message};
@@ -91,7 +91,7 @@ impl Etcd {
     }
 
     /// `Mutex.Lock` of etcd's Go client: puts this client's key below `name`, and waits until every
-    /// key before it is deleted.
+    /// earlier key below `name` is deleted. Returns the client's key.
     pub(crate) async fn lock(&mut self, name: &str) -> Result<String, Error> {
         let own = format!("{name}/{:x}", self.lease);
         let absent = Message::default().number(1, 0).number(2, 1).bytes(3, own.as_bytes()).number(5, 0);
@@ -162,10 +162,11 @@ impl Etcd {
     }
 }
 
-/// Returns a request for one key below `name`, sorted by the time of creation. The caller adds the
-/// direction of the sort.
+/// Returns a range request for one key below `name`, chosen by its time of creation. The caller
+/// adds the sort direction, which selects the oldest or the newest key.
 fn first_created(name: &str) -> Message {
-    // The first key that does not begin with `name/`: '0' comes behind '/'.
+    // End of the range: in ASCII '0' follows '/', so the range has all keys that begin with
+    // `name/`.
     Message::default()
         .bytes(1, format!("{name}/").as_bytes())
         .bytes(2, format!("{name}0").as_bytes())

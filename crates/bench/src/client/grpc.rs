@@ -1,9 +1,9 @@
 //! The part of HTTP/2 that gRPC needs on a connection without errors. etcd's own clients speak the
 //! same protocol, at a higher cost.
 //!
-//! Request headers are written as a Go client's encoder would: whatever repeats is put into HPACK's
-//! table once. Headers of answers are skipped, because a call has succeeded if its answer has a
-//! message.
+//! Request headers are encoded as Go's HTTP/2 client does: the first call puts repeated headers
+//! into HPACK's dynamic table, and later calls refer to them. Headers of answers are skipped,
+//! because a call has succeeded if its answer has a message.
 
 use super::link::Link;
 use crate::error::Error;
@@ -63,11 +63,11 @@ impl Grpc {
         answer.map_err(|error| Error::Answer(format!("{path}: {error}")))
     }
 
-    /// Begins a call; its headers leave with the first message.
+    /// Begins a call. Its headers are sent together with its first message.
     pub(crate) fn start(&mut self, path: &str) -> StreamId {
         let id = self.next_stream;
         self.next_stream += 2;
-        // :method POST and :scheme http are in HPACK's own table, and so is the name of :path.
+        // HPACK's static table has :method POST, :scheme http and the name of :path.
         let mut block = vec![0x83, 0x86, 0x04];
         text(&mut block, path);
         if id == 1 {
@@ -159,8 +159,8 @@ impl Grpc {
 }
 
 impl Stream {
-    /// Takes the first message: one byte, a length, then that many bytes. `None` while it is
-    /// incomplete.
+    /// Takes the first gRPC message out of the received bytes: a flag byte, a length of four bytes,
+    /// then the message itself. Returns `None` while the message is incomplete.
     fn take_message(&mut self) -> Option<Vec<u8>> {
         let length = self.bytes.get(1..5)?.try_into().map(u32::from_be_bytes).ok()? as usize;
         let message = self.bytes.get(5..5 + length)?.to_vec();

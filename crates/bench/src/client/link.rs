@@ -1,9 +1,9 @@
-//! A TCP connection and two buffers. Every protocol's client is built on it, so that none has a
-//! cheaper transport.
+//! A TCP connection and two buffers. Every protocol's client is built on it, so that no client has
+//! a cheaper transport.
 //!
-//! These clients are not `testkit`'s. There a request goes through hyper, or through a task that
-//! owns the connection; here it costs one write and one read, so that the figures are the server's.
-//! Only requests that are not measured go through `testkit`.
+//! Measured requests do not use the clients of the crate `testkit`, which send through hyper or
+//! through a task that owns the connection. Here a request costs one write and one read, so that
+//! the figures show the server's speed and not the client's.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -28,7 +28,8 @@ impl Link {
         Link::over(TcpStream::connect(addr).await?)
     }
 
-    /// Connects from an address of this machine, because servers limit connections by address.
+    /// Connects from `source`, an address of this machine, because servers limit the connections of
+    /// each address.
     pub(crate) async fn open_from(source: IpAddr, addr: &str) -> Result<Link, Error> {
         Link::over(connect_from(source, addr).await?)
     }
@@ -91,7 +92,7 @@ impl Link {
         }
     }
 
-    /// Waits until `count` bytes are there.
+    /// Receives until at least `count` unconsumed bytes are buffered.
     pub(crate) async fn need(&mut self, count: usize) -> Result<(), Error> {
         while self.bytes().len() < count {
             self.fill().await?;

@@ -1,12 +1,13 @@
-//! Protocol buffers by hand: the few shapes that etcd's messages are made of.
+//! Minimal protobuf encoder and decoder: varints and length-delimited fields, the only field types
+//! that etcd's messages use here.
 
 /// A message under construction.
 #[derive(Default)]
 pub(crate) struct Message(pub(crate) Vec<u8>);
 
 impl Message {
-    /// Adds a number. A 0 is written as well, because a member of a `oneof` counts only if it is
-    /// there.
+    /// Adds a number. A 0 is written as well, because a member of a `oneof` counts as set only when
+    /// it is present.
     pub(crate) fn number(mut self, field: u8, value: u64) -> Message {
         self.0.push(field << 3);
         varint(&mut self.0, value);
@@ -46,7 +47,7 @@ pub(crate) enum Value<'a> {
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// The first number of a field; 0 when it is absent, as the format has it.
+    /// Returns the first number in a field; 0 if the field is absent, which is protobuf's default.
     pub(crate) fn number(bytes: &'a [u8], field: u64) -> u64 {
         Fields(bytes)
             .find_map(|found| match found {

@@ -1,5 +1,5 @@
-//! Redis: RESP by hand, and its documented lock: `SET NX PX`, and a script that deletes the key
-//! only if it has this client's token.
+//! Redis client that speaks RESP. Its lock is the one that Redis documents: `SET NX PX`, and a
+//! script that deletes the key only if the key has this client's token.
 
 use std::io::Write as _;
 
@@ -11,7 +11,7 @@ const UNLOCK: &str = "if redis.call('get',KEYS[1])==ARGV[1] then return redis.ca
 /// A client of one Redis server.
 pub(crate) struct Redis {
     link: Link,
-    /// The script's digest, once it is loaded.
+    /// Digest of the loaded script `UNLOCK`, as `EVALSHA` wants it.
     unlock: String,
     token: u64,
 }

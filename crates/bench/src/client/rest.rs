@@ -1,4 +1,4 @@
-//! zlock over HTTP/1.1, by hand: one request, one answer with a `content-length`.
+//! Minimal HTTP/1.1 client of zlock: one request at a time, answers with a `content-length`.
 
 use std::io::Write as _;
 
@@ -39,8 +39,8 @@ impl Rest {
         self.answer().await
     }
 
-    /// Sends a request that may be incomplete: `rest` has its other headers and all that follows
-    /// them.
+    /// Sends a request that may be incomplete. `rest` has the headers after `host`, the blank line,
+    /// and as much of the body as is to be sent.
     pub(crate) async fn begin(&mut self, method: &str, path: &str, rest: &str) -> Result<(), Error> {
         self.begin_head(method, path)?;
         self.link.out.extend_from_slice(rest.as_bytes());
@@ -148,7 +148,7 @@ impl Rest {
         }
     }
 
-    /// Creates a znode. Succeeds also if it is there.
+    /// Creates a znode. Succeeds also if the znode exists.
     pub(crate) async fn create(&mut self, name: &str, data: &[u8]) -> Result<(), Error> {
         match self.call("POST", &format!("/v1/znodes/{name}"), None, data).await? {
             200..300 | 409 => Ok(()),
@@ -179,7 +179,8 @@ impl Rest {
         }
     }
 
-    /// Acquires a lock with an idempotency key, as docs/http-api.md asks. Returns the ticket.
+    /// Acquires a lock with an idempotency key, as docs/http-api.md asks. Returns the path of the
+    /// ticket, the lock node that queues for the lock.
     pub(crate) async fn lock(&mut self, name: &str) -> Result<String, Error> {
         match self.acquire(name, "wait=60s").await? {
             200 => text_field(&self.body, "ticket"),
@@ -187,8 +188,8 @@ impl Rest {
         }
     }
 
-    /// Queues a ticket for a lock and leaves it there. Returns the ticket, which holds the lock if
-    /// no other is before it.
+    /// Queues a ticket (a lock node) for a lock, and returns its path without waiting. The ticket
+    /// holds the lock if no other ticket is before it.
     pub(crate) async fn join(&mut self, name: &str) -> Result<String, Error> {
         match self.acquire(name, "keep=true").await? {
             200 | 202 => text_field(&self.body, "ticket"),
@@ -207,7 +208,7 @@ impl Rest {
         self.send("GET", &format!("/v1/tickets{ticket}?wait=60s"), None, b"").await
     }
 
-    /// Receives the answer to [`Rest::await_ticket`]. Fails unless the ticket holds.
+    /// Receives the answer to [`Rest::await_ticket`]. Fails unless the ticket holds its lock.
     pub(crate) async fn told_ticket(&mut self) -> Result<(), Error> {
         match self.answer().await? {
             200 => Ok(()),
@@ -232,8 +233,8 @@ fn read_head(head: &[u8]) -> Result<(u16, usize), Error> {
     Ok((status, length.unwrap_or(0)))
 }
 
-/// Returns the text of a field that needs no unescaping. A JSON parser would add to the generator's
-/// cost, and not to the server's.
+/// Returns the text of a JSON field that has no escapes. A full JSON parser would add time of the
+/// load generator to the measurements, and not of the server.
 fn text_field(json: &[u8], name: &str) -> Result<String, Error> {
     let text = String::from_utf8_lossy(json);
     let value = text.split_once(&format!("\"{name}\":\"")).and_then(|(_, rest)| rest.split_once('"'));

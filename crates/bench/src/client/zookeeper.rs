@@ -1,4 +1,4 @@
-//! ZooKeeper's protocol. ZooKeeper and zlock get the same bytes.
+//! Client that speaks ZooKeeper's protocol. ZooKeeper and zlock receive the same bytes.
 
 use std::collections::VecDeque;
 
@@ -15,9 +15,9 @@ use crate::error::Error;
 pub(crate) struct ZooKeeper {
     link: Link,
     xid: i32,
-    /// Watch events that came between answers.
+    /// Watch events that arrived while an answer was awaited, oldest first.
     events: VecDeque<WatcherEvent>,
-    /// The session's id, which also makes names unique.
+    /// Id of the session, which also makes the names of lock nodes unique.
     session_id: i64,
     password: Vec<u8>,
     last_zxid: i64,
@@ -78,7 +78,7 @@ impl ZooKeeper {
         })
     }
 
-    /// Appends a request to what will be sent.
+    /// Appends a request to the bytes that the next [`ZooKeeper::flush`] sends.
     pub(crate) fn queue(&mut self, op: i32, body: impl FnOnce(&mut Vec<u8>)) {
         self.xid += 1;
         let header = RequestHeader { xid: self.xid, op };
@@ -91,7 +91,7 @@ impl ZooKeeper {
         out[start..start + 4].copy_from_slice(&length);
     }
 
-    /// Sends what was queued.
+    /// Sends the queued requests.
     pub(crate) async fn flush(&mut self) -> Result<(), Error> {
         self.link.flush().await
     }
@@ -165,7 +165,7 @@ impl ZooKeeper {
         if code == error::OK && done { Ok(()) } else { Err(Error::Answer(format!("multi: error {code}"))) }
     }
 
-    /// Creates a znode. Succeeds also if it is there.
+    /// Creates a znode. Succeeds also if the znode exists.
     pub(crate) async fn create(&mut self, path: &str, data: &[u8]) -> Result<(), Error> {
         match self.call(op::CREATE, &ZooKeeper::creation(path, data, create_flags::PERSISTENT)).await? {
             (error::OK | error::NODE_EXISTS, _) => Ok(()),
@@ -223,7 +223,7 @@ impl ZooKeeper {
         Ok(before.map(|name| format!("{directory}/{name}")))
     }
 
-    /// Waits for an event of `path`.
+    /// Waits for a watch event of `path`.
     pub(crate) async fn until_event(&mut self, path: &str) -> Result<(), Error> {
         loop {
             while let Some(event) = self.events.pop_front() {

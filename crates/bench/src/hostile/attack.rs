@@ -24,7 +24,7 @@ const NICE: i32 = 10;
 /// Pause before a broken connection is opened again.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Sizes of the traffic.
+/// Sizes of the hostile traffic. The options of `bench hostile` set and explain them.
 #[derive(Clone, Copy)]
 pub(crate) struct Sizes {
     pub(crate) subtree: usize,
@@ -40,8 +40,8 @@ pub(crate) struct Target {
     pub(crate) wire: Vec<String>,
     /// Index of a node that does not lead.
     pub(crate) follower: usize,
-    /// Third byte of the addresses of hostile clients. Each kind has another, because the ports of
-    /// an address stay in use for a minute after their connections were closed.
+    /// Third byte of the addresses of hostile clients. Each kind of traffic has its own, because
+    /// the ports of an address stay in use for a minute after their connections were closed.
     pub(crate) network: u8,
     pub(crate) sizes: Sizes,
 }
@@ -128,7 +128,8 @@ impl Tally {
     }
 }
 
-/// Repeats `turn` until `until`, also after errors. The last turn is cut short.
+/// Calls `turn` again and again until `until`, also after errors. The last call is cancelled at
+/// that time.
 pub(crate) async fn again<F>(until: Instant, tally: &Tally, mut turn: impl FnMut() -> F)
 where
     F: Future<Output = Result<(), Error>>,
@@ -178,7 +179,7 @@ pub(crate) async fn begin(kind: Kind, target: Target, length: Duration, tally: A
             Ok(())
         })
     });
-    // `Attacking::end` reports a preparation that failed.
+    // The error of a failed preparation is not lost: `Attacking::end` returns it.
     let _ = begun.await;
     Ok(Attacking(thread))
 }

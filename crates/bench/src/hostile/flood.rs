@@ -9,8 +9,9 @@ use tokio::time::{Instant, sleep};
 use super::attack::{Tally, Target, again, swarm};
 use crate::error::Error;
 
-/// Number of locks in a listing, and of sessions that hold them.
+/// Number of locks that are held, which a listing shows.
 const LOCKS: usize = 1_200;
+/// Number of sessions that hold these locks.
 const HOLDERS: usize = 4;
 /// Bytes of a large body.
 const LARGE: usize = 1_000_000;
@@ -41,7 +42,7 @@ pub(crate) async fn make_znodes(target: &Target) -> Result<(), Error> {
     Ok(())
 }
 
-/// A request that each of `connections` repeats.
+/// A request, and the number of connections that each repeat it.
 pub(crate) struct Repeated<'a> {
     pub(crate) connections: usize,
     pub(crate) method: &'a str,
@@ -62,7 +63,7 @@ impl Repeated<'_> {
         Repeated { connections: 1_000, method: "GET", path: "/openapi.json", body: b"", at_follower: false }
     }
 
-    /// Sends the request again and again, over a new connection when one ends.
+    /// Sends the request again and again. A client whose connection ends opens a new one.
     pub(crate) async fn send(&self, target: &Target, until: Instant, tally: &Tally) {
         swarm(self.connections, until, tally, |number| async move {
             let node = if self.at_follower { target.follower } else { number % target.rest.len() };
@@ -113,7 +114,7 @@ pub(crate) async fn leave_pages_unread(target: &Target, until: Instant, tally: &
     .await;
 }
 
-/// Sends long polls. `head_bytes` is the size of a filler in each head; 0 for none.
+/// Sends long polls. `head_bytes` is the size of an extra header in each request; 0 for none.
 pub(crate) async fn wait(target: &Target, connections: usize, head_bytes: usize, until: Instant, tally: &Tally) {
     let filler = format!("x-filler: {}\r\n\r\n", "x".repeat(head_bytes));
     let filler = if head_bytes == 0 { "\r\n" } else { filler.as_str() };
@@ -128,7 +129,7 @@ pub(crate) async fn wait(target: &Target, connections: usize, head_bytes: usize,
     .await;
 }
 
-/// Opens connections that send nothing, and writes large bodies over another one.
+/// Opens connections that send nothing, and writes large bodies over another connection.
 pub(crate) async fn idle_and_write(target: &Target, until: Instant, tally: &Tally) {
     let body = vec![b'x'; LARGE];
     let body = &body[..];
@@ -165,8 +166,8 @@ pub(crate) async fn fill_state(target: &Target, until: Instant, tally: &Tally) {
     .await;
 }
 
-/// Waits until the server resets the connection. A client that reads nothing notices that only as
-/// an error of the socket.
+/// Waits until the server resets the connection. A client that reads nothing notices the reset only
+/// as an error of the socket.
 async fn until_it_ends(client: &crate::client::Rest) -> Result<(), Error> {
     loop {
         sleep(PROBE).await;

@@ -83,8 +83,8 @@ struct Worker<'a> {
     locks: bool,
     node: usize,
     client: Option<Client>,
-    /// Number of locks that the client has left behind, because its ended session may still hold
-    /// them.
+    /// Number of failures of this client so far. The lock's name contains it, because the session
+    /// before a failure may still hold the lock of the earlier name.
     names: usize,
     latencies: Vec<Duration>,
     errors: usize,

@@ -33,7 +33,7 @@ pub(crate) async fn fill_with_replies(target: &Target, until: Instant, tally: &T
     swarm(CLIENTS, until, tally, |number| async move {
         let mut client = target.rest(number).await?;
         client.open_session(60_000).await?;
-        // As many keys as are remembered for one session.
+        // 64 is the number of idempotency keys that the cluster remembers for one session.
         for key in 0..64 {
             let path = format!("/v1/znodes/kept-{number}-?mode=persistent-sequential");
             let key = format!("{number:08x}-0000-4000-8000-{key:012x}");

@@ -80,8 +80,8 @@ impl Kind {
         }
     }
 
-    /// Opens the sessions that the traffic needs at its begin, which is not measured; none for most
-    /// kinds.
+    /// Opens the sessions that the traffic needs before it begins; an empty list for most kinds.
+    /// This step is not measured.
     pub(crate) async fn prepare(self, target: &Target) -> Result<Vec<ZooKeeper>, Error> {
         match self {
             Kind::MassExpiry => wire::sessions_with_ephemerals(target).await,

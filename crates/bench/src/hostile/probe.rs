@@ -1,4 +1,5 @@
-//! Probes beside hostile traffic, each over a new connection from an address without any other.
+//! Probes of the nodes during hostile traffic. Each probe uses a new connection from an address
+//! that has no other connections.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use crate::system::Cluster;
 const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
 /// Pause between two probes.
 const PACE: Duration = Duration::from_millis(200);
-/// A probe without an answer counts as taking this long.
+/// Time limit of one probe. A probe without an answer counts with this time.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Worst values that were seen while the traffic ran.
@@ -22,7 +23,9 @@ pub(super) struct Seen {
     pub(super) longest: Duration,
     /// Most memory that one node had, in bytes.
     pub(super) memory_bytes: u64,
-    /// Longest time that one step of a door took on a thread of a node, in seconds.
+    /// Longest step of a server on any node, in seconds, from the metric
+    /// `zlock_longest_step_seconds`: the time for which one turn of a connection, or one delivery
+    /// of events, kept a thread busy.
     pub(super) step_s: f64,
 }
 

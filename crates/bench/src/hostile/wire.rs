@@ -13,21 +13,25 @@ use super::attack::{Sizes, Tally, Target, swarm};
 use crate::client::{ZooKeeper, connect_from};
 use crate::error::Error;
 
-/// The large subtree, and the number of znodes in each of its directories.
+/// Path of the large subtree.
 const BIG: &str = "/big";
+/// Number of znodes in each directory of the large subtree.
 const DIRECTORY: usize = 1_000;
-/// The znode with a long list of children, their number, and the length of their names.
+/// Path of the znode with a long list of children.
 const WIDE: &str = "/wide";
+/// Number of children in the long list.
 const NAMES: usize = 20_000;
+/// Length of the children's names in bytes.
 const NAME_BYTES: usize = 100;
-/// Operations in one transaction, as many as servers allow.
+/// Number of operations in one transaction, as many as servers allow.
 const BATCH: usize = 128;
-/// Number of tries of one batch, as a machine that is too busy may fail some.
+/// Number of tries of one batch, because a busy machine may fail some of them.
 const TRIES: usize = 20;
 /// Number of connections that load data.
 const LOADERS: usize = 16;
-/// Number of sessions that expire together, and their timeout.
+/// Number of sessions that expire together.
 const EXPIRING: usize = 24;
+/// Timeout of the sessions that expire together, in milliseconds.
 const EXPIRING_MS: i32 = 6_000;
 const SESSION_MS: i32 = 60_000;
 /// Interval at which a client that reads nothing checks its connection.
@@ -51,14 +55,14 @@ async fn create(target: &Target, count: usize, path: impl Fn(usize) -> String) -
                 }
             }
         }
-        // The session ends with its client.
+        // The session is not closed: it expires after the client is dropped.
         Ok(())
     };
     stream::iter(0..LOADERS).map(load).buffer_unordered(LOADERS).try_collect::<()>().await
 }
 
-/// Creates the znodes. Succeeds also if one is there, because an earlier try may have been applied
-/// without an answer.
+/// Creates one batch of znodes. Succeeds also if one of them exists, because an earlier try may
+/// have been applied without an answer.
 async fn create_batch(
     target: &Target,
     node: usize,
@@ -115,7 +119,7 @@ pub(crate) async fn recount(target: &Target, until: Instant, tally: &Tally) {
     .await;
 }
 
-/// Sends thousands of small requests, each about the size of the whole subtree.
+/// Sends thousands of small requests that each ask for the number of znodes in the whole subtree.
 pub(crate) async fn ask_sizes(target: &Target, until: Instant, tally: &Tally) {
     swarm(3, until, tally, |number| async move {
         let mut client = target.wire(number, SESSION_MS).await?;
@@ -160,7 +164,7 @@ pub(crate) async fn sessions_with_ephemerals(target: &Target) -> Result<Vec<ZooK
 pub(crate) async fn fill_with_acls(target: &Target, until: Instant, tally: &Tally) {
     swarm(6, until, tally, |number| async move {
         let mut client = target.wire(number, SESSION_MS).await?;
-        // The ACLs differ from those of an earlier connection, too.
+        // The time makes these ACLs differ from those of an earlier connection.
         let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
         for znode in 0_u64.. {
             let entry = |entry: usize| Acl {
@@ -262,7 +266,7 @@ pub(crate) async fn set_long_watches(target: &Target, until: Instant, tally: &Ta
     .await;
 }
 
-/// Makes changes of which each is told to many connections.
+/// Changes znodes that many connections watch, so that each change causes many events.
 pub(crate) async fn change_what_many_watch(target: &Target, until: Instant, tally: &Tally) {
     const WATCHING: usize = 500;
     let directory = |number: usize| format!("/storm-{}", number % target.wire.len());

@@ -12,13 +12,13 @@ use crate::error::Error;
 use crate::system::{Cluster, Kind};
 use crate::workload::DATA;
 
-/// Interval at which new clients come, to the surviving nodes in turn. The first one that is served
-/// counts.
+/// Interval at which new clients connect, to the surviving nodes in turn. The first client whose
+/// write is acknowledged ends the measurement.
 const TRY_EVERY: Duration = Duration::from_millis(10);
 /// Longest time that a new client waits for its answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Largest number of new clients that wait at once. It is above the number that come within
-/// [`PATIENCE`], so that there is always one that came after the new leader.
+/// Largest number of new clients that wait at once. Fewer clients (200) connect within
+/// [`PATIENCE`], so the bound never keeps out a client that comes after the new leader's election.
 const WAITING_MAX: usize = 256;
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
 const SESSIONS: usize = 30;
@@ -81,7 +81,8 @@ pub(super) async fn hung(cluster: &mut Cluster, kind: Kind, figures: &mut Vec<Fi
     Ok(())
 }
 
-/// Returns the leader's index, and the addresses of the other nodes.
+/// Creates the znode that new clients write. Returns the leader's index, and the addresses of the
+/// other nodes.
 async fn prepare(cluster: &Cluster, kind: Kind) -> Result<(usize, Vec<String>), Error> {
     cluster.wait_until_recovered().await?;
     let leader = cluster.leader().await?;

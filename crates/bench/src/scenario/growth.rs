@@ -37,7 +37,8 @@ pub(super) async fn nodes(kind: Kind, data: &Path, figures: &mut Vec<Figure>) ->
     Ok(())
 }
 
-/// Measures the writes of 64 clients. `size` is the present number of the things that grow.
+/// Measures the writes of 64 clients. `size` is the present number of znodes, nodes, waiters or
+/// sessions, as the scenario makes them grow.
 pub(super) async fn writes(cluster: &Cluster, kind: Kind, size: usize, figures: &mut Vec<Figure>) -> Result<(), Error> {
     let load = Load { workload: Workload::Write, clients: CLIENTS, length: LENGTH, first_node: 0 };
     let round = workload::round(cluster, kind, load).await?;

@@ -10,7 +10,7 @@ use crate::client::{Client, SESSION_TIMEOUT_S};
 use crate::error::Error;
 use crate::system::{Cluster, Kind};
 
-/// Interval of each session's heartbeats, that of ZooKeeper's clients with a timeout of 30 s.
+/// Interval of each session's heartbeats, as ZooKeeper's clients send them with a timeout of 30 s.
 const BEAT: Duration = Duration::from_secs(10);
 const OPENED_AT_ONCE: usize = 64;
 /// Number of sessions at full scale.

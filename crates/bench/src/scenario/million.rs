@@ -13,7 +13,7 @@ use crate::system::{Cluster, Kind};
 use crate::workload::DATA;
 
 const CLIENTS: usize = 16;
-/// Creates in one transaction: etcd takes up to 128 operations, and so does zlock.
+/// Number of creates in one transaction; etcd and zlock accept up to 128 operations.
 const BATCH: usize = 100;
 /// Number of znodes below one directory.
 const SIBLINGS: usize = 1_000;

@@ -52,7 +52,7 @@ pub(super) async fn run(cluster: &Cluster, kind: Kind, scale: Scale, figures: &m
 struct Keeper {
     client: Rest,
     sessions: Vec<String>,
-    /// Number of heartbeats so far, which gives the next session.
+    /// Counter of heartbeats, which selects the next session. It starts at the keeper's number.
     beats: usize,
 }
 

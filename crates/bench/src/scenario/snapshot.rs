@@ -10,8 +10,8 @@ use crate::system::{Cluster, Kind, Program};
 use crate::workload::{self, Load, Workload};
 
 const CLIENTS: usize = 64;
-/// Length of the writes to systems other than zlock. They do not report their snapshots, and take
-/// some in this time.
+/// Length of the writes to systems other than zlock. Those systems do not report their snapshots,
+/// but take some in this time.
 const LENGTH: Duration = Duration::from_secs(20);
 /// Longest time until every node of zlock has taken a snapshot. A node begins one after 200,000
 /// entries (`disk.snapshot_log_entries`), which the clients write meanwhile.
@@ -72,12 +72,12 @@ fn ranks(round: &Round, counts: impl Fn(Instant, Instant) -> bool) -> Ranks {
     Ranks::of(chosen.map(|sample| sample.latency))
 }
 
-/// Snapshots of one node, by its metrics.
+/// Progress of one node's snapshot, read from its metrics.
 struct Watched {
     client: Rest,
-    /// The last entry in the node's newest snapshot.
+    /// Zxid of the last entry in the node's newest snapshot.
     zxid: u64,
-    /// Bytes applied since the last snapshot began. The number falls when a snapshot begins.
+    /// Bytes applied since the last snapshot began. The number falls when a new snapshot begins.
     since_snapshot: u64,
     began: Option<Instant>,
     ended: Option<Instant>,
@@ -114,7 +114,7 @@ async fn snapshots(cluster: &Cluster) -> Result<Span, Error> {
     Err(Error::Answer(format!("not every node took a snapshot within {} s", SNAPSHOT_WITHIN.as_secs())))
 }
 
-/// Returns the zxid of the newest snapshot, and the bytes applied since the last one began.
+/// Returns the zxid of the newest snapshot, and the bytes applied since the last snapshot began.
 async fn look(client: &mut Rest) -> Result<(u64, u64), Error> {
     client.done("GET", "/metrics", b"").await?;
     let text = String::from_utf8_lossy(client.body());

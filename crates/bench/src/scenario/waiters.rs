@@ -1,9 +1,9 @@
 //! One lock with more and more waiters: how soon the next holder is told, and what the queue costs
 //! other clients.
 //!
-//! A waiter is a ticket that its client left in the queue (`keep=true`), not a connection, so that
-//! the queue is measured and not the sockets of a machine. 64 sessions own the tickets. A client
-//! waits for the next ticket alone.
+//! A waiter is a ticket (a lock node) that its client left in the queue (`keep=true`), and not a
+//! connection. So the queue is measured and not the sockets of a machine. 64 sessions own the
+//! tickets. A client waits only for the next ticket in the queue.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::figures::Ranks;
 use crate::system::{Cluster, Kind};
 
 const LOCK: &str = "growth";
-/// Number of sessions. It keeps each session's share of 100,000 tickets far below
+/// Number of sessions. With 64, each session's share of 100,000 tickets stays far below
 /// `limits.ephemerals_max`.
 const SESSIONS: usize = 64;
 /// Timeout of the sessions, longer than the scenario, so that they need no heartbeats.
@@ -96,18 +96,19 @@ impl Queue {
         let places: Vec<Vec<Place>> = joining.collect::<FuturesUnordered<_>>().try_collect().await?;
         self.tickets.extend(places.into_iter().flatten());
         self.taken += count;
-        // New tickets stand behind the earlier ones. The numbers at the end of the names give the
-        // order among them.
+        // New tickets stand behind the earlier tickets. The numbers at the end of the names give
+        // the order among the new ones.
         self.tickets.make_contiguous().sort_by(|a, b| number(&a.ticket).cmp(number(&b.ticket)));
         Ok(())
     }
 
-    /// Hands the lock on for [`LENGTH`], and queues a new ticket for each release.
+    /// Releases the lock again and again for [`LENGTH`], and queues a new ticket before each
+    /// release.
     async fn hand_over(&mut self) -> Result<HandOffs, Error> {
         let (mut hand_offs, mut joins) = (Vec::new(), Vec::new());
         // One client at each node waits for tickets. The clients are new, because a node closes a
-        // connection that has been idle for 30 s, and it may take longer than that until 100,000
-        // have joined.
+        // connection that has been idle for 30 s, and 100,000 tickets may take longer than that to
+        // join.
         let mut clients = Vec::with_capacity(self.addrs.len());
         for addr in &self.addrs {
             clients.push(Rest::open(addr).await?);
@@ -119,7 +120,7 @@ impl Queue {
             let place = self.taken % clients.len();
             let waiting = &mut clients[place];
             waiting.await_ticket(&next.ticket).await?;
-            // While this join is logged, the poll above has arrived at its node.
+            // The poll above arrives at its node while the cluster logs this join.
             let joining = Instant::now();
             let owner = self.taken % SESSIONS;
             let ticket = self.owners[owner].join(LOCK).await?;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use testkit::Process;
 
-/// Starts `program`, which writes its log to `log`. It is killed when this program ends, however it
-/// ends.
+/// Starts `program`, with its log in the file `log`. The kernel kills the process when this program
+/// ends for any reason.
 pub(super) fn start(program: &Path, arguments: &[String], log: &Path) -> io::Result<Process> {
     // setpriv of util-linux sets the signal and executes the program, which keeps the process id.
     let mut command = Command::new("setpriv");
@@ -40,8 +40,8 @@ fn cpu(path: &str) -> io::Result<Duration> {
     Ok(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
 }
 
-/// Returns the sum of the 14th and the 15th field. The second field may have blanks, but ends at
-/// the last bracket.
+/// Returns user time plus system time in clock ticks, the 14th and the 15th field of
+/// `/proc/<pid>/stat`. The second field may contain blanks, but ends at the last bracket.
 fn read_ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
     Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)

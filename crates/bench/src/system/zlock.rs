@@ -1,4 +1,5 @@
-//! zlock: the program in the directory of this one, with its defaults.
+//! Command lines of zlock's nodes: the program `zlock` in the directory of this program, with its
+//! defaults.
 
 use std::path::Path;
 use std::time::Duration;

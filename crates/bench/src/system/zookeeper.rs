@@ -1,7 +1,8 @@
 //! ZooKeeper as Debian packs it: the JVM's own heap, log4j as packed, every transaction synced.
 //!
-//! Stated differences: no bound on connections of one address (60 would not do for these clients),
-//! no admin server (its port would collide), and `srvr` answered.
+//! Differences from ZooKeeper's defaults: no bound on the connections of one address (the default
+//! of 60 is too small here), no admin server (its port would collide), and an answer to the command
+//! `srvr`.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -13,7 +13,7 @@ use crate::observation::Observation;
 
 #[derive(Default)]
 pub(super) struct AcknowledgedSurvive {
-    /// Writes that were told to clients and that no node is seen to have applied yet.
+    /// Acknowledged writes that no node is seen to have applied yet.
     open: Vec<TxnOutcome>,
 }
 
@@ -21,8 +21,8 @@ fn check(applied: &TxnOutcome, history: &History) -> Result<(), String> {
     let Some(committed) = history.entry(applied.zxid).and_then(|entry| entry.applied.as_ref()) else {
         return Err(format!("a write was acknowledged at {}, and there is another entry", applied.zxid));
     };
-    // A retry is answered with the zxid and the reply of the first try, but a repeated acquire with
-    // its own.
+    // A retry is answered with the zxid and the reply of the first try. A repeated acquire is
+    // answered with those of its own entry.
     if committed.zxid == applied.zxid && committed.reply != applied.reply {
         return Err(format!("at {} a client was told {:?}, not {:?}", applied.zxid, applied.reply, committed.reply));
     }

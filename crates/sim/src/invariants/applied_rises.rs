@@ -1,8 +1,8 @@
 //! The state that a node shows never goes back while the node runs.
 //!
 //! Source: ZooKeeper's guarantee of a single system image (zookeeperOver, "Guarantees"). After a
-//! restart a node has to read its log again. Its answers are then held to the client's own zxid,
-//! which `reads_are_fresh` checks.
+//! restart a node reads its log again, and may show an older state. Then only the zxid that a
+//! client has seen bounds the answers to that client, which `reads_are_fresh` checks.
 
 use std::collections::BTreeMap;
 

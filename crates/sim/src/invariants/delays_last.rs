@@ -15,8 +15,8 @@ use crate::observation::{Commit, Observation};
 #[derive(Default)]
 pub(super) struct DelaysLast {
     asked: BTreeMap<ZPath, u32>,
-    /// Locks whose holder has expired: the holder's ticket, and the time until which they are
-    /// closed.
+    /// Locks whose holder has expired: the holder's ticket, and the time in milliseconds until
+    /// which the lock stays closed.
     closed: BTreeMap<ZPath, (ZPath, u64)>,
 }
 

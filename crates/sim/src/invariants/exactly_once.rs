@@ -1,8 +1,8 @@
 //! A request with an idempotency key is applied once, for any number of tries.
 //!
 //! Source: the promise of `Idempotency-Key` in docs/http-api.md; Ongaro's dissertation, section
-//! 6.3. A withdrawn key may be used again by another try of the same request: a try that was under
-//! way during the withdrawal finds the key unused and queues, and then its door withdraws it. A
+//! 6.3. A key may be used again after its ticket was withdrawn: a try that was under way during the
+//! withdrawal finds the key unused and queues, until its server withdraws the new ticket. A
 //! repeated acquire only reports the state of its ticket.
 
 use std::collections::BTreeMap;
@@ -15,9 +15,10 @@ use crate::observation::{Commit, Observation};
 
 #[derive(Default)]
 pub(super) struct ExactlyOnce {
-    /// Changes by session and key.
+    /// The entry that applied a request, by session and key.
     done: BTreeMap<(SessionId, RequestKey), Done>,
-    /// Zxid by key alone: in this workload no two sessions share a key.
+    /// Zxid of the entry that applied a request, by key alone: in this workload no two sessions
+    /// share a key.
     by_key: BTreeMap<RequestKey, Zxid>,
 }
 

@@ -1,8 +1,9 @@
-//! After all faults are repaired, a client that waits for a lock is soon told that it holds it.
+//! After all faults are repaired, a client that waits for a lock is soon told that it holds the
+//! lock.
 //!
 //! Source: a waiter whose turn has come is woken, the promise of ZooKeeper's lock recipe
-//! (zookeeperRecipes, "Locks"). The kind of the wake-up does not matter here: the committed log has
-//! the time of the grant, and the client the time at which it was told.
+//! (zookeeperRecipes, "Locks"). It does not matter how the client is woken: the committed log has
+//! the time of the grant, and the client has the time at which it was told.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -38,8 +39,8 @@ impl GrantsAreTold {
         GrantsAreTold { calm, waiters: BTreeMap::new() }
     }
 
-    /// Judges a wait that has ended or goes on. For a wait in time, tells whether it lay wholly in
-    /// the calm.
+    /// Checks that the client of a wait was told in time. Returns whether the wait lay wholly in
+    /// the calm, the time after all faults are repaired.
     fn judge(&self, ticket: &ZPath, waiter: &Waiter, now_ms: u64) -> Result<bool, String> {
         let (Some(held_ms), Some(calm_ms)) = (waiter.held_ms, self.calm.borrow().from_ms) else { return Ok(false) };
         if now_ms > held_ms.max(waiter.since_ms).max(calm_ms) + TOLD_MS {
@@ -63,7 +64,7 @@ impl Invariant for GrantsAreTold {
 
     fn committed(&mut self, commit: &Commit<'_>, _: &History) -> Result<(), String> {
         for (ticket, waiter) in &mut self.waiters {
-            // The client of a ticket that is gone again, with its session, need not be told.
+            // A ticket that ended with its session holds nothing, so its client need not be told.
             let held_ms = waiter.held_ms.unwrap_or(commit.now_ms);
             waiter.held_ms = holds(commit.after, ticket).then_some(held_ms);
         }

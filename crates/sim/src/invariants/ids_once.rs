@@ -1,8 +1,7 @@
 //! A node that was removed never becomes a member again under the same id.
 //!
-//! Source: docs/operating.md ("ids are never used again"). A second node with an id may vote
-//! otherwise than the first one did, and its disk does not have the entries that the first one
-//! acknowledged.
+//! Source: docs/operating.md ("ids are never used again"). A second node with the same id may vote
+//! differently from the first one, and its disk lacks the entries that the first one acknowledged.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! Invariants: conditions that must always be true. Each has a file, with the source of the demand.
+//! Invariants: conditions that must always be true. Each has a file, which names the source of the
+//! condition.
 //!
 //! An invariant sees each committed entry once and in order, each change of a node's visible state,
 //! and the observations of clients. The first violation ends the run.
@@ -40,12 +41,12 @@ use crate::observation::{Commit, NodeView, Observation, Standing};
 /// Facts of the simulated world for invariants.
 #[derive(Clone, Copy, Debug)]
 pub struct World {
-    /// The rate of the fastest clock.
+    /// The rate of the fastest clock, in seconds per ten thousand true seconds.
     pub fastest_rate: u64,
 }
 
 impl World {
-    /// The true time that `ms` of the fastest node's time take.
+    /// The true time in milliseconds in which the fastest node's clock advances by `ms`.
     pub fn at_least_ms(&self, ms: u64) -> u64 {
         ms * Clock::TRUE_RATE / self.fastest_rate.max(1)
     }

@@ -2,9 +2,9 @@
 //! acknowledged heartbeat.
 //!
 //! Source: the promise of `Replica::touch` and docs/http-api.md; Gray and Cheriton, "Leases"
-//! (1989). A deposed leader that goes on counting, or a new one that counts from too early, would
-//! violate it. Time is the client's. The nodes' clocks may run faster by their drift, which is
-//! allowed for.
+//! (1989). A deposed leader that goes on counting would violate it, and so would a new leader that
+//! counts from too early a time. Time is that of the client's clock. The check allows for nodes'
+//! clocks that run faster.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,8 +19,8 @@ use crate::observation::{Commit, Lease, Observation};
 pub(super) struct NoEarlyExpiry {
     world: World,
     leases: BTreeMap<SessionId, Rc<RefCell<Lease>>>,
-    /// Times of entries that expired sessions. A client may hear of an expiry before the invariants
-    /// know the client.
+    /// Times in milliseconds of the entries that expired sessions. The invariants may see such an
+    /// entry before they are told of the session's opening.
     expired: BTreeMap<SessionId, u64>,
 }
 
@@ -70,8 +70,8 @@ impl Invariant for NoEarlyExpiry {
     }
 
     fn end(&mut self, _: &mut History) -> Result<(), String> {
-        // An acknowledgement may have been under way when the session expired. Its heartbeat must
-        // not have been sent after that.
+        // The acknowledgement of a heartbeat may have arrived after the expiry was checked. So each
+        // expiry is checked again, with the time of the last acknowledged heartbeat.
         self.expired.keys().try_for_each(|session| self.check(*session))
     }
 }

@@ -1,5 +1,5 @@
-//! A lock has one holder, or readers only: in every state, and for clients whose lease by their own
-//! clock is not over.
+//! A lock has one holder, or readers only. This is true in every state, and for all clients that
+//! hold by their own clock, because their lease is not over.
 //!
 //! Source: mutual exclusion, the promise of ZooKeeper's lock recipe (zookeeperRecipes, "Locks"). A
 //! client may count on its lease until the timeout has passed since it sent the last acknowledged

@@ -1,10 +1,10 @@
-//! A leader has the votes of a majority of each set of voters in its log. While it is sure to lead,
-//! no other node has the votes of a quorum of any membership.
+//! A leader has the votes of a majority of each set of voters in its log. While a leader is sure to
+//! lead by its lease, no other node has the votes of a quorum of any membership.
 //!
 //! Source: Raft's Election Safety with changes of members (Ongaro's dissertation, chapter 4:
 //! quorums of consecutive memberships overlap), and the leader's lease of `one_sure_leader`. A
-//! count of quorums over the wrong members violates it, such as those of the configuration file, or
-//! learners as well.
+//! quorum that is counted over the wrong members violates it, for example over those of the
+//! configuration file, or over learners as well.
 
 use std::collections::BTreeSet;
 

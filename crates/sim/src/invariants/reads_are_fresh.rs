@@ -1,5 +1,5 @@
-//! A linearizable read shows everything that any client was told before it began. A local read
-//! shows everything that its own client has seen.
+//! A linearizable read shows everything that any client was told before the read began. A local
+//! read shows everything that its own client has seen.
 //!
 //! Source: linearizability (Herlihy and Wing 1990), by Raft's read index (Ongaro's dissertation,
 //! section 6.4); and ZooKeeper's single system image for local reads with a minimum zxid.

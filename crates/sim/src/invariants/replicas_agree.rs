@@ -33,8 +33,8 @@ impl Invariant for ReplicasAgree {
             .and_then(|index| log.archived(index))
             .map(|archived| archived.entry.log_id.committed_leader_id().term);
         let committed = history.entry(zxid).map(|entry| entry.term.0);
-        // A node that got here by snapshot may never have had the entry, or may have another one in
-        // its place.
+        // A node that got this state by a snapshot may lack the entry in its log, or may have
+        // another entry in its place.
         let by_entries = view.state.last_term().0 == committed.unwrap_or_default();
         match written {
             _ if by_entries => Ok(()),

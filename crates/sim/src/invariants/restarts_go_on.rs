@@ -1,5 +1,5 @@
-//! A node that was restarted with its disk does not show an older state than before, except for its
-//! last moments.
+//! A node that was restarted with its disk shows no older state than the one that it showed shortly
+//! before its end.
 //!
 //! Source: `Replica::read` and docs/dev/storage-format.md: after a kill a node comes back to its
 //! state 20 ms before the end, so that a local read without a minimum goes back no further. A loss

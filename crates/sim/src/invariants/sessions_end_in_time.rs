@@ -35,8 +35,8 @@ impl SessionsEndInTime {
     fn judge(&self, lease: &Lease, until_ms: u64) -> Result<(), String> {
         let Some(calm_ms) = self.calm.borrow().from_ms else { return Ok(()) };
         let Lease { session, timeout_max_ms, heard_ms, .. } = *lease;
-        // A leader whose predecessor crashed gives a session its whole timeout again, and one that
-        // was not sure to lead gives time back. Neither happens in the calm.
+        // After a crash the next leader gives each session its whole timeout again. Time in which a
+        // leader was not sure to lead does not count either. Neither happens in the calm.
         if until_ms <= heard_ms.max(calm_ms) + u64::from(timeout_max_ms) + LATE_MS {
             return Ok(());
         }

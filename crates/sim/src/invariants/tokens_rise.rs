@@ -1,8 +1,9 @@
 //! The fencing tokens of one lock's grants rise.
 //!
 //! Source: Kleppmann, "How to do distributed locking" (2016): a resource that refuses smaller
-//! tokens than it has seen is safe only if they never fall. The token is the czxid of the holder's
-//! lock node. The order must survive the end of the sequence numbers and a recreated directory.
+//! tokens than it has seen is safe only if the tokens never fall. The token is the czxid of the
+//! holder's lock node. Tokens must also rise when sequence numbers are used up, and when the lock's
+//! directory is created again.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +55,7 @@ impl Invariant for TokensRise {
     }
 }
 
-/// Returns the holders that have the lock alone.
+/// Returns the holders other than readers, with their tokens.
 fn writers(state: &State, path: &ZPath) -> Vec<(ZPath, FencingToken)> {
     let Ok(queue) = lock::queue(state, path, 0, 4) else { return Vec::new() };
     let alone = queue.entries.into_iter().filter(|entry| entry.mode != znode::LockMode::Read);

@@ -1,5 +1,5 @@
-//! Watchers get every event once, in order, over all nodes and restarts. No wait sleeps through the
-//! change that it waits for.
+//! Watchers get every event once, in order, over all nodes and restarts. No wait misses the change
+//! that it waits for.
 //!
 //! Source: ZooKeeper (zookeeperProgrammers, "ZooKeeper Watches"), and `Replica::events`, which
 //! promises more: no event between `since` and `upto` is missing.

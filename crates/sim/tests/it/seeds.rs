@@ -1,4 +1,4 @@
-//! Several seeds must hold, and a seed must repeat itself.
+//! Runs of listed seeds must pass, and two runs of one seed must have the same trace.
 
 use sim::cluster::{Outcome, Plan, run};
 use sim::counts::{ACKNOWLEDGED, FAULTS, GRANTS};
@@ -17,7 +17,7 @@ fn holds(seed: u64) -> Outcome {
     outcome
 }
 
-/// Number of parts of the list. Each test runs one part, as tests run in parallel.
+/// Number of parts of the list. Each test runs one part, so that the parts run in parallel.
 const PARTS: usize = 3;
 
 fn listed_seeds_hold(part: usize) {

@@ -89,7 +89,8 @@ fn a_session_whose_expiry_is_on_its_way_is_not_told_that_it_lives() {
     assert_eq!(silent_while_the_disk_stalls(), (false, 0));
 }
 
-/// Tells whether the session lives in the end, and how often it was reported alive meanwhile.
+/// Returns whether the session lives in the end, and how many of its heartbeats were acknowledged
+/// while the disk stalled.
 fn silent_while_the_disk_stalls() -> (bool, u32) {
     let mut machine = Machine::start();
     let secret_hash = [7; 16];
@@ -103,8 +104,8 @@ fn silent_while_the_disk_stalls() -> (bool, u32) {
     let Reply::Applied(Ok(opened)) = machine.ask(Call::Propose(Request::new(open))) else { panic!("it is open") };
     let session = Credential { session: znode::SessionId(opened.zxid.0), secret_hash };
     machine.stall();
-    // The session is silent for its timeout. Its expiry then waits for the disk for longer than the
-    // leader does.
+    // The session is silent for its timeout. Then its expiry waits for the disk, for longer than
+    // the leader waits for the expiry.
     machine.run(2 * u64::from(TIMEOUT_MS));
     let end = machine.hub.now_ms() + 15_000;
     let mut told_alive = 0;

@@ -1,5 +1,6 @@
 //! The promise of `zlock lock`: a command never runs beside the next holder's, and a lock is never
-//! held by a command that cannot be ended. Tried in all surroundings, for all events.
+//! held by a command that cannot be ended. A test tries every event in one place, which is a way of
+//! running `zlock`.
 
 mod old_kernel;
 mod running;
@@ -14,7 +15,7 @@ use self::running::{Place, Running, can_contain};
 use crate::cli::{LONG, SHORT, done};
 use crate::harness::{Cluster, Options, kill, until};
 
-/// Events while the command runs, with the exit code of each.
+/// Events while the command runs, with the exit code of `zlock` for each; `None` for any code.
 const EVENTS: [(Event, Option<i32>); 7] = [
     (Event::ZlockKilled, None),
     (Event::WatchdogKilled, Some(121)),
@@ -79,7 +80,7 @@ async fn each_event(place: Place, verb: Verb) {
 
 async fn one_event(place: Place, verb: Verb, event: Event, expected: Option<i32>, cluster: &Cluster) {
     let name = format!("{event:?}");
-    // These events wait for the session to expire, and no other does.
+    // Only these events free the lock by an expiry of the session, which needs a short timeout.
     let expires = event == Event::ZlockKilled || verb == Verb::SessionExec;
     let timeout = if expires { SHORT } else { LONG };
     let mut running = start(place, verb, cluster, &name, timeout).await;

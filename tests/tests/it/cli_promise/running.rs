@@ -12,16 +12,16 @@ use super::old_kernel::forbid_descriptors_of_processes;
 use crate::cli::{parent, zlock};
 use crate::harness::{Cluster, PROGRAM, kill, until};
 
-/// Surroundings of the program.
+/// Ways in which users run `zlock`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// Without a terminal.
     Plain,
-    /// On a system where `pidfd_open` fails in this way.
+    /// On a system where `pidfd_open` fails with this error.
     WithoutDescriptors(Errno),
     /// With the command stopped when the event comes.
     Stopped,
-    /// With another file under the program's name by now.
+    /// With the program's file replaced by another one while `zlock` runs.
     Replaced,
     /// In the foreground of a terminal.
     Terminal,
@@ -31,7 +31,7 @@ pub(super) enum Place {
 
 /// `zlock`, its watchdog, the command, and a child of the command.
 pub(super) struct Running {
-    /// Process that the test has started.
+    /// Process that the test has started: `zlock`, or the program that runs `zlock`.
     root: Child,
     pub(super) zlock: u32,
     pub(super) watchdog: u32,
@@ -41,8 +41,8 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Starts `zlock` with these arguments, and waits until its command runs. `give` lets it have
-    /// the lock that it waits for.
+    /// Starts `zlock` with these arguments, and waits until its command runs. `give` releases the
+    /// lock for which `zlock` waits, if there is one.
     pub(super) async fn start(place: Place, cluster: &Cluster, args: &[&str], give: impl AsyncFnOnce()) -> Running {
         let args = [args, &["--", "sh", "-c", "sleep 1000; true"]].concat();
         let mut command = zlock(cluster, &[]);
@@ -131,7 +131,7 @@ fn with_endpoints(program: &Path, cluster: &Cluster) -> Command {
 
 fn start_in(place: Place, mut command: Command) -> Child {
     let Place::WithoutDescriptors(errno) = place else { return command.spawn().unwrap() };
-    // The filter stays for good, so it gets a thread of its own.
+    // A thread cannot remove its seccomp filter, so a new thread installs it.
     let started = std::thread::spawn(move || {
         forbid_descriptors_of_processes(errno);
         command.spawn().unwrap()

@@ -1,4 +1,5 @@
-//! Clients that take one lock after each other, over either door, and note the times.
+//! Clients that take one lock after each other, over HTTP or ZooKeeper's protocol, and note the
+//! times.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use crate::harness::{Answer, Call, Client, Pace, Session};
 pub(super) const TIMEOUT: Duration = Duration::from_secs(4);
 /// Time for a request that does not wait.
 const SOON: Duration = Duration::from_secs(1);
-/// Pause between two looks of a ZooKeeper client at its connection.
+/// Pause between two checks of a ZooKeeper client for events on its connection.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Times of releases and grants, in the order of the lock's holders.
@@ -40,10 +41,11 @@ impl Marks {
 
 /// A client that knows the nodes in an order of its own.
 pub(super) struct Contender {
-    /// Addresses of the nodes' doors; the first one is asked first.
+    /// Addresses at which the nodes serve this client's protocol. The client asks the first one
+    /// first.
     pub(super) doors: Vec<String>,
     pub(super) marks: Marks,
-    /// Time for which it lets an HTTP node wait before it asks again.
+    /// Longest wait that the client asks of an HTTP node before it asks again.
     pub(super) wait: Duration,
     /// Becomes true when the client may release the lock.
     pub(super) may_release: watch::Receiver<bool>,
@@ -117,7 +119,8 @@ pub(super) async fn longest_write(doors: Vec<String>, over: watch::Receiver<bool
     longest
 }
 
-/// Waits until the place is the first one. False when the session was over before.
+/// Waits until the lock node `place` is the first in the queue. Returns false if the session ended
+/// before.
 async fn granted(zk: &mut Zk, lock: &str, place: &str) -> bool {
     let own = place.rsplit('/').next().unwrap();
     let mut pace = Pace::new("the lock is granted over ZooKeeper's protocol");
@@ -141,7 +144,7 @@ async fn granted(zk: &mut Zk, lock: &str, place: &str) -> bool {
     }
 }
 
-/// Nodes, of which the next one is asked when a request's outcome is unknown.
+/// Nodes that a client asks in turn: it goes to the next node when a request's outcome is unknown.
 struct Nodes {
     clients: Vec<Client>,
     at: usize,

@@ -15,12 +15,13 @@ use zlock_client::api::LockQueue;
 use crate::harness::{Call, Cluster, Options, kill, until};
 use contender::{Contender, Marks, TIMEOUT, longest_write};
 
-/// Allowance beside the timeout of the waiter's session, on a machine that has time for an
-/// election.
+/// Time beyond the timeout of the waiter's session that a gap may take, if the machine has time for
+/// an election.
 const BOUND: Duration = Duration::from_secs(2);
-/// Allowance beside that timeout and the time without an acknowledged write, on any other machine.
+/// Time beyond that timeout and the longest pause of writes that a gap may take on a slower
+/// machine.
 const SLACK: Duration = Duration::from_secs(1);
-/// Clusters at a time.
+/// Number of clusters that run at the same time.
 const AT_ONCE: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +51,8 @@ impl Fault {
         }
     }
 
-    /// Time for which an HTTP client lets a node wait: a hung one stays silent, the others say that
-    /// they cannot serve.
+    /// Longest wait that an HTTP client asks of a node. It is short for a hung node, which stays
+    /// silent. With other faults the node answers that it cannot serve.
     fn wait(self) -> Duration {
         match self {
             Fault::Hung => TIMEOUT / 3,
@@ -70,7 +71,8 @@ impl Fault {
     }
 }
 
-/// Kind of the waiter: it goes on at other nodes over either door, or dies with its node.
+/// Kind of the waiter: a client that goes on at other nodes, over HTTP or over ZooKeeper's
+/// protocol, or a client that dies with its node.
 #[derive(Clone, Copy)]
 enum Kind {
     Http,
@@ -91,7 +93,7 @@ impl Kind {
 /// A lock with a holder, a waiter at the sick node, and one more at another node.
 struct Queue {
     marks: Marks,
-    /// Task of the waiter that dies with its node, for that kind.
+    /// Task of the waiter; `None` unless the waiter dies with its node.
     dying: Option<JoinHandle<()>>,
     others: Vec<JoinHandle<()>>,
     fault_has_begun: watch::Sender<bool>,

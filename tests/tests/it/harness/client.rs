@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 use zlock_client::api::NewSession;
 
-/// The client that sends a request once, with additions for tests.
+/// The HTTP client of `testkit`, which sends a request once, with additions for tests.
 pub(crate) struct Client(http::Client);
 
 impl Deref for Client {
@@ -33,8 +33,8 @@ impl Client {
         Client(http::Client::new(endpoint))
     }
 
-    /// Creates a new znode, whatever elections come between: a busy machine may cost the best
-    /// leader its place.
+    /// Creates a new znode, and retries while elections interrupt it: on a busy machine even a
+    /// healthy leader may be replaced.
     pub(crate) async fn create(&mut self, path: &str, data: impl Into<Bytes>) {
         let (call, mut unknown) = (Call::post(path).body(data), false);
         until("the znode is created", async || match self.send(call.clone()).await.expect("the node answers") {

@@ -17,7 +17,7 @@ use super::{Call, Client, until};
 /// Name of every cluster that is started.
 pub(crate) const CLUSTER_ID: &str = "test";
 
-/// First port for ZooKeeper clients in the block: behind two ports for each node.
+/// First port for ZooKeeper clients in the claimed block of ports, behind two ports for each node.
 const ZOOKEEPER_PORTS: u16 = 10;
 
 /// Lines of each node's log that a failed test shows.
@@ -32,13 +32,13 @@ pub(crate) struct Options {
     pub(crate) joining: u64,
     /// Further lines of every node's configuration.
     pub(crate) settings: &'static str,
-    /// Set where peers talk through proxies, so that they can be cut off.
+    /// Whether peers talk through proxies, so that the test can cut nodes off.
     pub(crate) proxied: bool,
-    /// Set where ZooKeeper clients are let in.
+    /// Whether nodes serve ZooKeeper clients.
     pub(crate) zookeeper: bool,
-    /// Limit of a node's open files.
+    /// Limit of a node's open files; `None` for the limit of this process.
     pub(crate) open_files_max: Option<u64>,
-    /// Set where a node's disk can be made to hang.
+    /// Whether the test can make the disk of a node hang.
     pub(crate) disk_may_hang: bool,
     /// Makes the nodes' allocator return freed memory to the system at once.
     pub(crate) memory_is_measured: bool,
@@ -84,7 +84,7 @@ impl Cluster {
         cluster
     }
 
-    /// Makes an ensemble without a running node.
+    /// Prepares the files and ports of an ensemble, and starts no node.
     pub(crate) async fn prepare(options: Options) -> Cluster {
         testkit::reset_ignored_signals().unwrap();
         let dir = tempfile::Builder::new().prefix("zlock-test-").tempdir().unwrap();

@@ -20,9 +20,9 @@ pub(crate) struct Node {
     pub(crate) config: PathBuf,
     pub(crate) data_dir: PathBuf,
     pub(crate) log: PathBuf,
-    /// Limit of open files, where it is not this process's own.
+    /// Limit of open files; `None` for the limit of this process.
     pub(crate) open_files_max: Option<u64>,
-    /// File whose existence makes the syncs of the disk hang, for a node that allows it.
+    /// File whose existence makes the syncs of the disk hang; `None` for a disk that cannot hang.
     pub(crate) disk_hangs: Option<PathBuf>,
     /// Makes the allocator return freed memory to the system at once.
     pub(crate) memory_is_measured: bool,

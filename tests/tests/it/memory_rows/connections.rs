@@ -13,7 +13,7 @@ const TIMEOUT_MS: i32 = 120_000;
 /// bytes.
 const RECEIVE_BYTES: u32 = 4 << 10;
 
-/// Connects from one of four addresses of this machine without privileges.
+/// Connects from one of four loopback addresses, which need no privileges.
 pub(super) async fn connect(number: usize, to: &str) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(RECEIVE_BYTES).unwrap();

@@ -17,11 +17,11 @@ use crate::memory_bound::{bytes_below, resident};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-/// Clusters at a time.
+/// Number of clusters that run at the same time.
 const AT_ONCE: usize = 2;
 /// Number of looks, 20 ms apart, that must find nearly the same memory before it counts as steady.
 const STEADY_LOOKS: usize = 20;
-/// Kinds that the gate fills. `ZLOCK_MEMORY_ROWS` names others, or `all`.
+/// Kinds that are filled unless `ZLOCK_MEMORY_ROWS` names other kinds, or `all`.
 const SHORT: &str = "LongPolls,Bodies,LongAnswers,ShortWatches,PartsOfPackets";
 /// Bytes of data of a large znode.
 const LARGE: usize = 1_000_000;
@@ -50,7 +50,7 @@ struct Row {
     bytes: u64,
 }
 
-/// Settings that exempt the clients, so that no share of an address binds.
+/// Settings that exempt the clients from the bounds on one address.
 macro_rules! exempt {
     ($settings:literal) => {
         concat!("node.exempt_addresses = \"127.0.0.0/8\"\n", $settings)
@@ -257,8 +257,8 @@ async fn unread(cluster: &Cluster, count: usize, header: &str) -> Vec<TcpStream>
     all
 }
 
-/// Sets this many watches, on paths with this beginning, over four connections; two more
-/// connections that want as many are sent away.
+/// Sets this many watches, on paths with this beginning, over four connections. Two more
+/// connections that want as many are refused.
 async fn watches(addr: &str, count: usize, begin: &str) -> Vec<TcpStream> {
     const BATCH: usize = 500;
     let mut full = Vec::new();
@@ -289,7 +289,7 @@ async fn steady(pid: Pid) -> u64 {
     last
 }
 
-/// Bytes that the node has taken when the row is full, without those of its log.
+/// Bytes of memory that the node has taken when the row is full, without the memory of its log.
 async fn taken(row: &Row) -> u64 {
     let options = Options {
         nodes: 1,

@@ -1,4 +1,4 @@
-//! Groups.
+//! Tests of groups, whose members go with their sessions.
 
 use serde_json::{Value, json};
 

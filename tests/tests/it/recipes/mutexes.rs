@@ -85,8 +85,8 @@ async fn a_mutex_that_is_not_reentrant_is_released_by_another_thread_at_another_
     assert_eq!(scene.release(&session, &held.ticket).await.holds, 0);
     let next = waiting.held().await;
     assert!(next.token > held.token);
-    // Work that the paused node had begun for clients that have gone elsewhere takes nothing from
-    // them.
+    // The resumed node ends work for clients that have gone to other nodes, and takes nothing from
+    // these clients.
     scene.resume(paused).await;
     assert_eq!(scene.queue("/m").await, "second | ");
     assert!(scene.token_holds("/m", next.token).await);
@@ -107,7 +107,7 @@ async fn a_cycle_of_waits_is_refused_by_a_leader_that_saw_none_of_them_begin() {
         {"session": one.id, "owner": "o", "path": "/b", "blocker": b.ticket},
     ]);
     assert_eq!(serde_json::to_value(refused.problem().cycle).unwrap(), cycle);
-    // The holder lets go without force, and the other goes on.
+    // The holder releases the lock by itself, and the client that waits for the lock goes on.
     assert!(scene.token_holds("/b", b.token).await);
     scene.release(&two, &b.ticket).await;
     assert!(waiting.held().await.token > b.token);

@@ -1,4 +1,4 @@
-//! Elections.
+//! Tests of elections.
 
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ async fn an_election_goes_on_at_the_next_leader_and_its_observers_miss_nothing()
     assert_eq!((&changed["leader"]["data"], &changed["leader"]["session"]), (&json!("two"), &json!(two.id)));
     assert_eq!((&changed["leader"]["fencing_token"], &changed["candidates"]), (&json!(elected.token), &json!(1)));
     assert_eq!(problem(&scene.ask(proclaim(&one, "still me")).await), "lock-not-held");
-    // The old node, too, has the new leader of the election, and its cursor is good there.
+    // The resumed node has the new leader of the election, too, and the cursor is the same there.
     scene.resume(paused).await;
     let there: Value = scene.ask_at(paused, Call::get("/v1/elections/boss")).await.json();
     assert_eq!((&there["leader"], &there["upto"]), (&changed["leader"], &changed["upto"]));

@@ -52,7 +52,7 @@ async fn readers_after_a_writer_wake_together_and_writers_alone() {
     scene.release(&session, &second.ticket).await;
     late.pass(&scene, &session, "| w3", "w3 | ").await;
     alone.held().await;
-    // They all hold since one entry: the release of the writer before them.
+    // One entry granted all these readers the lock: the release of the writer before them.
     let past = scene.read("/v1/history/rw").await;
     let grants = past["history"].as_array().unwrap().iter().filter(|one| one["granted_zxid"] == released.zxid);
     assert_eq!(grants.count(), 3, "{past}");
@@ -85,8 +85,8 @@ async fn a_reader_upgrades_before_waiting_writers_although_the_leader_dies() {
     let upgrading = scene.wait(&one, &format!("/rw?upgrade={}", first.ticket), "up").await;
     scene.kill_leader().await;
 
-    // Each would wait for the other's read lock: the second is refused at once, by the new leader,
-    // too.
+    // Each of two upgrades would wait for the other's read lock. So the second upgrade is refused
+    // at once, by the new leader, too.
     let refused = scene.acquire(&two, &format!("/rw?upgrade={}&wait=90s", second.ticket)).await;
     assert_eq!(problem(&refused), "upgrade-conflict");
     scene.release(&two, &second.ticket).await;

@@ -1,4 +1,4 @@
-//! A cluster, its clients, and the fault.
+//! A cluster, its clients, and the fault in the middle of a recipe.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -208,7 +208,7 @@ impl Scene {
         waiting
     }
 
-    /// Gives one hold back.
+    /// Releases one hold of a ticket.
     pub(crate) async fn release(&self, session: &Session, ticket: &str) -> Release {
         self.ask(Call::delete(format!("/v1/tickets{ticket}")).session(session).once()).await.json()
     }

@@ -1,4 +1,4 @@
-//! Several operations in one request.
+//! Multis: several operations in one request.
 
 use zookeeper_client::{CheckWriteError, Client, Error, MultiReadResult, MultiWriteError, MultiWriteResult};
 
@@ -38,7 +38,7 @@ async fn a_multi_is_done_in_one_transaction() {
         let dir = format!("/dir{round}");
         match multi(&dir).await {
             Ok(results) => Some((dir, results)),
-            // The outcome is unknown: another try says more.
+            // The outcome is unknown, and the next try tells it.
             Err(MultiWriteError::RequestFailed { source: Error::ConnectionLoss }) => None,
             Err(error) => panic!("{error}"),
         }

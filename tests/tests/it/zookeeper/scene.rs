@@ -43,8 +43,8 @@ impl Spawn for Tokio {
 impl Scene {
     /// Starts three nodes, and waits until they are ready.
     pub(crate) async fn set() -> Scene {
-        // The client spawns where it connects and where a guard is dropped, so in the test's
-        // thread. The runtime stays entered until the thread ends.
+        // The client spawns tasks in the thread that connects or drops a guard, which is the test's
+        // thread. The runtime stays entered until this thread ends.
         std::mem::forget(enter(&Tokio));
         let settings = "zookeeper.four_letter_words = \"*\"\n";
         let options = Options { zookeeper: true, settings, ..Options::default() };
@@ -110,7 +110,7 @@ pub(crate) fn connector() -> Connector {
     Client::connector().with_session_timeout(LONG)
 }
 
-/// Connects, whatever elections come between.
+/// Connects, and tries again when an election interrupts the connect.
 pub(crate) async fn connect(connector: Connector, endpoints: &str) -> Client {
     until("the client is connected", async || connector.clone().connect(endpoints).await.ok()).await
 }

@@ -221,14 +221,12 @@ impl Queue {
         if demand == Demand::Shared { &mut self.readers } else { &mut self.others }
     }
 
-    /// Sets the settings. While there are tickets, the limit of permits may be set or changed, but
-    /// not removed. Under a limit below the permits taken, no waiter holds until enough permits are
-    /// given back.
+    /// Sets the settings. While there are tickets, the limit of permits cannot be removed. Under a
+    /// limit below the permits taken, no waiter holds until enough permits are given back.
     pub(crate) fn set(&mut self, settings: LockSettings) {
         let before = self.settings.limit;
         self.settings = settings;
-        // Only a holder of the whole lock can take another part under the new limit: a lease by
-        // name takes one permit once the lock is a semaphore.
+        // A holder of the whole lock takes one permit once the lock is a semaphore.
         let alone = self.alone.as_ref().and_then(|position| self.holders.get(position));
         if let Some(demand) = alone.map(|holder| holder.ticket.demand) {
             self.usage = self.usage.less(LockUsage::by(demand, before)).plus(LockUsage::by(demand, settings.limit));
@@ -271,15 +269,13 @@ impl Queue {
         if own > self.top_token { own } else { FencingToken::from(now) }
     }
 
-    /// Raises the largest token, so that later tokens are above `token`. After a restore from a
-    /// backup, clients may have shown tokens up to `token` to resources.
+    /// Raises the largest token: a client may have shown resources a token up to `token`.
     pub(crate) fn raise_top_token(&mut self, token: FencingToken) {
         self.top_token = self.top_token.max(token);
     }
 
-    /// Tells whether a grant by the entry `now` would repeat a token. The token of a ticket that
-    /// wants the whole lock must be larger than all before; in a semaphore, it must differ from
-    /// those of the present holders.
+    /// Tells whether a grant by the entry `now` would repeat a token: any token before, if a ticket
+    /// wants the whole lock; in a semaphore, the token of a present holder.
     pub(crate) fn repeats_token(&self, position: &Position, demand: Demand, now: Zxid) -> bool {
         let token = self.token_at(position, now);
         let alone = LockUsage::by(demand, self.settings.limit).alone > 0;
@@ -419,8 +415,7 @@ impl Queue {
         self.holders.keys().chain(self.waiters().map(|(position, _)| position))
     }
 
-    /// The holders with a fencing token. Only readers that one entry granted the lock share a
-    /// token.
+    /// The holders with a fencing token. Only readers granted by one entry can share a token.
     pub(crate) fn holders_with(&self, token: FencingToken) -> impl Iterator<Item = &Position> {
         let from = (token, Position::least());
         self.by_token.range(from..).take_while(move |(other, _)| *other == token).map(|(_, position)| position)

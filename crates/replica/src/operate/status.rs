@@ -281,7 +281,7 @@ impl Status {
         }
     }
 
-    /// The same readiness as in [`Status::status`], without reading the other facts.
+    /// Returns the readiness that [`Status::status`] also has, without reading the other facts.
     pub(crate) fn is_ready(&self) -> Readiness {
         let metrics = self.consensus.metrics();
         self.readiness(&metrics, self.consensus.committed(&metrics), self.proposer.view.applied())

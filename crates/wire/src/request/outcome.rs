@@ -7,7 +7,7 @@ pub(crate) enum Outcome {
     /// A body, or an error code. The zxid is for the answer's header; `None` stands for the zxid of
     /// the answer before.
     Answer(Option<Zxid>, Result<Vec<u8>, i32>),
-    /// The same as `Answer`, and the connection ends after it.
+    /// Contents as in `Answer`. The connection ends after the answer.
     Last(Option<Zxid>, Result<Vec<u8>, i32>),
     /// No answer: the connection ends, and the client must find out after reconnecting what
     /// happened. The text is the reason, for the log.

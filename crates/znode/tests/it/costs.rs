@@ -179,8 +179,7 @@ fn a_multi_is_refused_for_its_cost_before_any_of_it_is_done() {
         (error, op_index)
     };
     assert_eq!(reply(&mut world, vec![delete(&path("/absent"))]), (Error::TooManyOps, Some(3)), "not tried");
-    // A missing permission is reported instead of the cost, because the operations after it would
-    // not be executed anyway.
+    // A missing permission is reported instead of the cost, as later operations cannot be executed.
     let acl = vec![Acl { perms: znode::READ, scheme: "world".into(), id: "anyone".into() }];
     let made = |name: &str, acl| {
         let path = path(name);
@@ -233,7 +232,7 @@ fn readers_that_a_writer_lets_in_are_granted_entry_by_entry() {
         entries += 1;
     }
     assert_eq!((entries, world.held(&readers), world.written_down(&readers)), (3, 350, 350));
-    // Each reader was granted the lock in the order of the queue, so its token is its czxid.
+    // Each reader was granted the lock in its turn, so its token is its czxid.
     let czxids = readers.iter().map(|reader| world.state.node(reader).unwrap().stat().czxid.0);
     let tokens = readers.iter().map(|reader| lock::grant(&world.state, reader).unwrap().token.0);
     assert!(czxids.eq(tokens));
@@ -284,8 +283,7 @@ fn a_reader_is_upgraded_while_others_are_still_to_be_granted() {
     let upgrade = Op::Upgrade(znode::Upgrade { ticket, label });
     let applied = world.apply(Some(session), upgrade);
     let Ok(Reply::Acquired { ticket: upgraded, held: None }) = applied.reply else { panic!("{applied:?}") };
-    // The write ticket stands before the waiting readers, which are granted the lock after it is
-    // released.
+    // The write ticket stands before the waiting readers, which hold after its release.
     let held = world.held(&readers);
     assert!(held < 250, "{held}");
     for reader in &readers[1..held] {
@@ -354,8 +352,7 @@ fn a_reader_that_was_told_its_token_keeps_it_although_others_get_theirs_later() 
     for ticket in [upgraded, reader] {
         world.apply(Some(own), Op::Release { ticket: ticket.into() });
     }
-    // These readers entered after the grants to the first readers, so their tokens are their
-    // czxids.
+    // These readers entered after the grants to the first readers: their tokens are their czxids.
     readers.extend((0..50).map(|_| world.acquire(own, "/l", LockMode::Read)));
     world.give(first, COST_MAX - 1);
     world.give(second, 2 * COST_MAX);

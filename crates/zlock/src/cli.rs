@@ -32,6 +32,7 @@ mod new_file;
 mod options;
 mod output;
 mod quota;
+mod ready;
 mod recover;
 mod release;
 mod restore;
@@ -78,6 +79,7 @@ pub(crate) fn commands() -> Vec<Command> {
         acl::command(),
         sessions::command(),
         status::command(),
+        ready::command(),
         member::command(),
         member::leader_command(),
         upgrade::command(),
@@ -195,6 +197,7 @@ async fn run_with(context: &Context, words: &[&str], matches: &ArgMatches) -> Re
         ["acl", "set"] => acl::set(context, matches).await,
         ["sessions"] => sessions::run(context).await,
         ["status"] => status::run(context).await,
+        ["ready"] => ready::run(context).await,
         ["member", "list"] => member::list(context).await,
         ["member", "add"] => member::add(context, matches).await,
         ["member", "promote"] => member::promote(context, matches).await,

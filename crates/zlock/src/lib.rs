@@ -34,8 +34,11 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use clap::{Arg, ArgMatches, Command};
+use replica::Program;
+use serde_json::json;
 
 use crate::cli::{file, flag, option};
 
@@ -45,11 +48,26 @@ use crate::cli::{file, flag, option};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Version that `zlock version` and `--version` print.
-#[cfg(not(feature = "next-level"))]
-const VERSION: &str = env!("CARGO_PKG_VERSION");
-#[cfg(feature = "next-level")]
-const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+next-level");
+/// Commit that the program was built from, if `ZLOCK_COMMIT` named it to the compiler.
+const COMMIT: Option<&str> = option_env!("ZLOCK_COMMIT");
+
+/// Version, commit and format levels of the program, as `zlock --version` prints them.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let Program { version, levels } = Program::default();
+    let commit = COMMIT.unwrap_or("unknown");
+    if levels.min == levels.max {
+        format!("{version} (commit {commit}, level {})", levels.max)
+    } else {
+        format!("{version} (commit {commit}, levels {levels})")
+    }
+});
+
+/// Returns the program's version, commit and format levels as JSON.
+fn version_json() -> String {
+    let Program { version, levels } = Program::default();
+    let levels = json!({"min": levels.min, "max": levels.max});
+    json!({"name": "zlock", "version": version, "commit": COMMIT, "levels": levels}).to_string()
+}
 
 /// Reasons for the end of the program, with their exit codes. docs/operating.md documents the
 /// numbers.
@@ -126,9 +144,9 @@ fn dispatch(matches: &ArgMatches) -> Exit {
             serve_args: matches.get_many("serve-args").map(|args| args.cloned().collect()).unwrap_or_default(),
         }),
         Some(("version", matches)) if matches.get_flag("json") => {
-            print(&format!(r#"{{"name":"zlock","version":"{}"}}"#, VERSION))
+            print(&version_json())
         }
-        _ => print(&format!("zlock {VERSION}")),
+        _ => print(&format!("zlock {}", *VERSION)),
     }
 }
 
@@ -142,14 +160,14 @@ fn serve_command() -> Command {
 fn command() -> Command {
     Command::new("zlock")
         .about("A lock service: a quorum of nodes replicates ZooKeeper's znode model and serves locks over HTTP")
-        .version(VERSION)
+        .version(VERSION.as_str())
         .subcommand_required(true)
         .arg_required_else_help(true)
         .args(cli::before_commands())
         .subcommand(serve_command())
         .subcommand(dev_command())
         .subcommands(cli::commands())
-        .subcommand(Command::new("version").about("Prints the version").arg(flag("json", "Prints JSON")))
+        .subcommand(Command::new("version").about("Prints the version, the commit and the format levels").arg(flag("json", "Prints JSON")))
 }
 
 fn dev_command() -> Command {

@@ -44,7 +44,10 @@ async fn options_may_stand_before_a_command_and_behind_it() {
     let (code, _, stderr) = run(plain(&["--json", "serve", "--print-config"])).await;
     assert!(code == 2 && stderr.contains("--json is for the commands of a client"), "{code}: {stderr}");
     let (code, stdout, _) = run(plain(&["version", "--json"])).await;
-    assert!(code == 0 && stdout.starts_with("{\"name\":\"zlock\",\"version\":\""), "{stdout}");
+    let version: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert!(code == 0 && version["name"] == "zlock" && version["levels"]["max"].is_u64(), "{stdout}");
+    let (code, stdout, _) = run(plain(&["--version"])).await;
+    assert!(code == 0 && stdout.contains("(commit ") && stdout.contains("level"), "{stdout}");
 }
 
 #[tokio::test]

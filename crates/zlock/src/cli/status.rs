@@ -16,12 +16,12 @@ pub(crate) fn command() -> Command {
 
 /// Answer of one endpoint, or its error.
 #[derive(Serialize)]
-struct Line {
-    endpoint: String,
+pub(crate) struct Line {
+    pub(crate) endpoint: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    node: Option<Cluster>,
+    pub(crate) node: Option<Cluster>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
+    pub(crate) error: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -31,8 +31,13 @@ struct Status {
     nodes: Vec<Line>,
 }
 
+/// Asks every endpoint for the state of its node.
+pub(crate) async fn ask(context: &Context) -> Vec<Line> {
+    context.client.status().await.into_iter().map(line).collect()
+}
+
 pub(crate) async fn run(context: &Context) -> Result<u8, Failure> {
-    let nodes: Vec<Line> = context.client.status().await.into_iter().map(line).collect();
+    let nodes = ask(context).await;
     // A draining node still serves clients.
     let serving = ["ready", "draining"];
     let serves = nodes.iter().any(|line| line.node.as_ref().is_some_and(|node| serving.contains(&&*node.status)));

@@ -83,7 +83,8 @@ fn judge<'a>(place: &Place<'a>, request: &'a Operation, others: &[&Place<'a>], c
     if granted {
         due = due.max(call);
     }
-    // If the grant was due before the calm time, it counts as due when that begins.
+    // If the grant was due before the calm time, it counts as due at the beginning of the calm
+    // time.
     let late = |due: u64| end > due.saturating_add(GRANT_MAX_NS);
     let due = if calm.covers(due, due) { due } else { due.max(calm.since(end).unwrap_or(u64::MAX)) };
     if late(due) && calm.covers(due, due + GRANT_MAX_NS) {

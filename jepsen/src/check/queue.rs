@@ -61,7 +61,8 @@ pub(super) fn check_places(operations: &[Operation], by_token: bool, verdict: &m
     for place in all.iter().filter(asked) {
         let (lock, enqueue) = (place.parts[0].lock, place.requests[0]);
         let end = ends.first_after(place.owner, lock, enqueue.text("mode"), enqueue.call);
-        // The number in the pair is the index from which on the place may have left the queue.
+        // The number in the pair is the history index from which on the place may have left the
+        // queue.
         locks.entry(lock).or_default().push((place, ends.until(place.owner, enqueue, end)));
     }
     verdict.figure("enqueued", locks.values().map(Vec::len).sum::<usize>());

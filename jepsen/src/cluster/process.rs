@@ -470,7 +470,7 @@ impl Node {
         let names: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         let being_written = names.iter().any(|path| path.extension().is_some_and(|end| end == "new"));
         let finished = names.iter().filter(|path| path.extension().is_none()).count();
-        // A second finished snapshot beside the current one was just to be installed.
+        // A second finished snapshot beside the current one was about to be installed.
         being_written || finished > usize::from(self.data_dir.join("snapshot").exists())
     }
 

@@ -95,7 +95,8 @@ impl Elections {
     /// Asks a random node for the leader, and waits there for a change since the last answer.
     async fn observe(&self, observer: &mut Observer, client: &mut Client) {
         let election = self.pool.any(client);
-        // An observer stays with one election until the period ends in which that is used.
+        // An observer stays with one election until the end of the period in which the election is
+        // in use.
         let of_epoch = |name: &str| name.rsplit_once('-').map(|(epoch, _)| epoch.to_owned());
         if of_epoch(&election) != of_epoch(&observer.election) {
             *observer = Observer { election, upto: None };

@@ -31,8 +31,8 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// Returns the outcome for this effect: a read without an answer has failed, because it changed
-    /// nothing.
+    /// Returns `outcome`, but `Fail` in place of `Info` for a read: a read without an answer counts
+    /// as failed, because it changed nothing.
     fn of(self, outcome: Kind) -> Kind {
         if self == Effect::Read && outcome == Kind::Info { Kind::Fail } else { outcome }
     }
@@ -101,7 +101,8 @@ pub fn judge_failure(failure: &Failure, effect: Effect, node: u64) -> Answer {
     }
 }
 
-/// Returns the name that HTTP answers have for an error code of ZooKeeper's protocol.
+/// Translates an error code of ZooKeeper's protocol to the name of the problem in an HTTP answer,
+/// such as `no-node`.
 fn name(code: i32) -> String {
     match code {
         error::NO_NODE => "no-node".into(),
@@ -113,7 +114,8 @@ fn name(code: i32) -> String {
 }
 
 impl Answer {
-    /// Returns a refusal by the client itself, which sent no request.
+    /// Makes an answer with the outcome `Fail` and this error, for a request that the client did
+    /// not send.
     pub fn refused(error: String) -> Answer {
         Answer { outcome: Kind::Fail, error: Some(error), status: 0, body: Bytes::new(), zxid: None, node: 0 }
     }
@@ -128,8 +130,9 @@ impl Answer {
         self.error.as_deref() == Some(name)
     }
 
-    /// Parses the body of an `Ok`. If that fails, the outcome becomes `Info` for a write and `Fail`
-    /// for a read.
+    /// Parses the body of an answer whose outcome is `Ok`. If the body cannot be parsed, the
+    /// outcome becomes `Info` for a write and `Fail` for a read. Returns `None` in that case, and
+    /// for any other outcome.
     pub fn read<T: DeserializeOwned>(&mut self, effect: Effect) -> Option<T> {
         if !self.is_ok() {
             return None;

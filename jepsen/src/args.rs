@@ -30,7 +30,8 @@ pub(crate) enum Command {
     Check {
         /// A directory with `history.jsonl`.
         dir: PathBuf,
-        /// The workload, when the directory does not say.
+        /// The workload of the run, if neither results.json in the directory nor its parent's name
+        /// tells it.
         #[arg(long, value_parser = workload)]
         workload: Option<Workload>,
     },
@@ -51,7 +52,7 @@ pub(crate) struct Common {
     /// Number of clients that work at the same time.
     #[arg(long, default_value_t = 10)]
     pub(crate) concurrency: usize,
-    /// Steps a second, of all clients together.
+    /// Steps (one operation or a few each) per second, of all clients together.
     #[arg(long, default_value_t = 100.0)]
     pub(crate) rate: f64,
     /// Seed of every random choice, taken from the clock if not given, and printed.
@@ -67,7 +68,8 @@ pub(crate) struct Common {
     /// the nemesis `upgrade`. `cargo build -p zlock --features next-level` builds it.
     #[arg(long)]
     pub(crate) zlock_next: Option<PathBuf>,
-    /// The program `replay`, which reads the logs of stopped nodes, so that they are judged, too.
+    /// The program `replay`, which reads the logs of the nodes after the run. With it, the grants
+    /// in the logs are judged as well.
     #[arg(long)]
     pub(crate) replay: Option<PathBuf>,
     /// Time between faults.

@@ -1,4 +1,5 @@
-//! A logical single-threaded client, through which a worker of a workload acts.
+//! A logical single-threaded client: it sends the requests of one worker of a workload and records
+//! them in the history.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,11 +16,11 @@ use crate::history::{Entry, Kind, Process};
 use crate::http::{Call, Http};
 use crate::recorder::Recorder;
 
-/// Longest time for which a request outside of the history is repeated.
+/// Longest time for which a request that is not part of the history is repeated.
 const SETUP_MAX: Duration = Duration::from_secs(60);
 
-/// A client. It is one process of the history. After an operation of unknown outcome it goes on as
-/// another process.
+/// A client, which is one process of the history. After an operation of unknown outcome it
+/// continues as a new process.
 pub struct Client {
     /// Random choices of the client.
     pub rng: fastrand::Rng,
@@ -89,8 +90,8 @@ impl Client {
     /// Performs an operation that is one request to a random node. Returns the answer and the
     /// recorded value.
     ///
-    /// `result` makes the recorded value from an `Ok` answer. With `None`, for an answer that
-    /// cannot be read, the argument is recorded.
+    /// `result` makes the value to record from an `Ok` answer. If `result` returns `None`, or the
+    /// answer is not `Ok`, the argument `value` is recorded.
     pub async fn operate(
         &mut self,
         f: &str,
@@ -142,7 +143,8 @@ impl Client {
         self.insist(call, |answer| answer.is_problem("node-exists")).await.map(|_| ())
     }
 
-    /// Opens a session over HTTP. A task keeps the session alive until it is dropped or made quiet.
+    /// Opens a session over HTTP. A task sends its heartbeats until the session is dropped, or
+    /// paused by [`Session::set_quiet`].
     ///
     /// # Errors
     /// When no request succeeded within a minute.
@@ -157,7 +159,7 @@ impl Client {
 
 /// A session with the task that keeps it alive, or with its client of ZooKeeper's protocol.
 pub struct Session {
-    /// Id of the session: the owner in histories.
+    /// Id of the session. Histories have it in the field `owner`.
     pub id: u64,
     /// Session key, the value of the session header in HTTP; empty over ZooKeeper's protocol.
     pub key: String,

@@ -1,5 +1,5 @@
-//! Judgement of node processes that ended by themselves and of losses of power. The history does
-//! not contain them.
+//! Judgement of node processes that ended unexpectedly, and of losses of power. The history does
+//! not contain these events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,8 +9,8 @@ use crate::cluster::Ended;
 use crate::cluster::disk::Losses;
 use crate::verdict::Verdict;
 
-/// Reports nodes that ended without an excuse. A broken disk or a lack of memory is an excuse, if
-/// the nemesis made it.
+/// Reports each node whose process ended without an excuse. The excuses are a disk that the nemesis
+/// broke and memory that the nemesis limited.
 pub(crate) fn judge(ends: &[Ended], verdict: &mut Verdict) {
     let mut times = BTreeMap::<u64, u64>::new();
     for end in ends.iter().filter(|end| !end.is_excused()) {
@@ -36,8 +36,8 @@ pub(crate) fn judge(ends: &[Ended], verdict: &mut Verdict) {
     }
 }
 
-/// Adds figures on losses of power and on nodes that refused their damaged data afterwards. Notes
-/// a doubt when the losses of power destroyed no unsynced data.
+/// Adds figures on losses of power and on nodes that refused to start on damaged data afterwards.
+/// Makes a valid verdict unknown when no loss of power destroyed unsynced data.
 pub(crate) fn judge_losses(losses: Losses, ends: &[Ended], verdict: &mut Verdict) {
     let refused: BTreeSet<u64> = ends.iter().filter(|end| end.says_damaged()).map(|end| end.node).collect();
     verdict.figure("node-power-losses", losses.nodes);

@@ -21,7 +21,7 @@ pub enum Kind {
     Info,
 }
 
-/// Author of an operation.
+/// Source of a history entry: a client, or the nemesis, which makes the faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Process {
@@ -42,7 +42,7 @@ pub enum NemesisTag {
 /// One entry of a history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Place of the entry in the history, from 0.
+    /// Position of the entry in the history, from 0.
     pub index: u64,
     /// Nanoseconds since the run began, on the harness's monotonic clock.
     pub time: u64,
@@ -90,7 +90,7 @@ pub struct Operation {
     pub time: (u64, u64),
     /// Reason for which the operation failed or is not known.
     pub error: Option<String>,
-    /// The zxid of the answer.
+    /// Zxid of the answer; `None` for a failed or unknown outcome, or if the answer has no zxid.
     pub zxid: Option<u64>,
 }
 

@@ -38,7 +38,8 @@ impl Http {
         judge(effect, self.client(node).send(call).await, node)
     }
 
-    /// Sends a request and closes the connection a time `after` that, without reading the answer.
+    /// Sends a request and closes the connection the time `after` later, without reading the
+    /// answer.
     pub async fn send_and_hang_up(&mut self, node: u64, call: Call, after: Duration) -> Answer {
         let effect = if call.only_looks() { Effect::Read } else { Effect::Write };
         let sent = self.client(node).send_and_hang_up(call, after).await;

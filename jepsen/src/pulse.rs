@@ -15,7 +15,7 @@ pub(crate) const PULSE: &str = "pulse";
 /// [`crate::check`] needs an acknowledged write.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Sends pulses to random nodes, until the task is dropped.
+/// Sends pulses (writes to one znode) to random nodes. Never returns; the caller aborts its task.
 pub(crate) async fn beat(mut client: Client) {
     let path = format!("{ROOT}/{PULSE}");
     while client.ensure(&path, "").await.is_err() {}

@@ -31,8 +31,8 @@ struct Tape {
     error: Option<io::Error>,
 }
 
-/// Recorder of the history of a run. An entry gets its index and its time while one mutex is held,
-/// so both rise together.
+/// Recorder of the history of a run. A history entry gets its index and its time while one mutex is
+/// held, so both rise together.
 pub struct Recorder {
     began: Instant,
     tape: Mutex<Tape>,

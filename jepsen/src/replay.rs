@@ -1,5 +1,5 @@
-//! Facts from the logs of stopped nodes. They are printed by the program `replay`, which shares no
-//! code with `jepsen`.
+//! Facts from the logs of stopped nodes (grants, ends of holds, and begins and ends of sessions).
+//! The program `replay` prints them; it shares no code with `jepsen`.
 
 use std::path::{Path, PathBuf};
 
@@ -11,12 +11,13 @@ use crate::cluster::CLUSTER_ID;
 use crate::history::{self, Entry};
 use crate::verdict::Verdict;
 
-/// File of a node's facts, below the directory of the run.
+/// Path of the file, below the run's directory, for the facts that `replay` printed about a node's
+/// log.
 fn kept(dir: &Path, node: u64) -> PathBuf {
     dir.join(format!("node{node}")).join("facts.jsonl")
 }
 
-/// Runs `replay` on each stopped node's data, and stores the facts.
+/// Runs `replay` on each stopped node's data, and stores and returns the facts that it prints.
 ///
 /// # Errors
 /// When the program fails, or a line of its output is not understood.
@@ -36,7 +37,7 @@ pub async fn run(program: &Path, data_dirs: &[PathBuf], dir: &Path) -> Result<Ve
     Ok(nodes)
 }
 
-/// Reads the stored facts of a run; empty if the run did not use `replay`.
+/// Reads the facts that a run stored about its nodes' logs; empty if the run did not use `replay`.
 ///
 /// # Errors
 /// When a stored line is not understood.
@@ -49,7 +50,8 @@ fn read(node: u64, bytes: &[u8]) -> Result<NodeFacts, String> {
     NodeFacts::read(node, &String::from_utf8_lossy(bytes)).map_err(|why| format!("facts of node {node}: {why}"))
 }
 
-/// Judges the facts of all nodes, and adds the result to `verdict`.
+/// Judges the facts from the logs of all nodes, and adds the result to `verdict`; without facts
+/// does nothing.
 pub fn judge(workload: Workload, entries: &[Entry], facts: &[NodeFacts], verdict: &mut Verdict) {
     if facts.is_empty() {
         return;

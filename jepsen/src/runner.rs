@@ -37,8 +37,8 @@ use crate::workload::{
 const SETTLE_MAX: Duration = Duration::from_secs(120);
 
 /// Time for which clients go on after the last fault is mended, so that grants and events are
-/// judged without faults. It is the time to settle, twice the longest time of a grant, and three
-/// seconds more.
+/// judged without faults. It is the time that a cluster gets to recover, twice the longest time of
+/// a grant, and three seconds more.
 const LAST_CALM: Duration = Duration::from_nanos(check::SETTLE_NS + 2 * check::GRANT_MAX_NS + 3_000_000_000);
 
 /// Protocols that the clients of a run use.
@@ -82,7 +82,7 @@ pub struct Options {
     pub time: Duration,
     /// Number of clients at a time.
     pub concurrency: usize,
-    /// Steps a second, of all clients together.
+    /// Steps (one operation or a few each) per second, of all clients together.
     pub rate: f64,
     /// Seed of every random choice.
     pub seed: u64,
@@ -95,8 +95,8 @@ pub struct Options {
     /// A program `zlock` that knows one level (version of the data format) more, for the nemesis
     /// `upgrade`.
     pub zlock_next: Option<PathBuf>,
-    /// The program `replay`, which prints facts from the nodes' logs: see [`crate::replay`]. With
-    /// `None` the logs are not judged.
+    /// Path of the program `replay`, which prints the grants and sessions in the nodes' logs: see
+    /// [`crate::replay`]. With `None` the logs are not judged.
     pub replay: Option<PathBuf>,
     /// `host:port` of each node of a cluster that runs already; empty to start one.
     pub endpoints: Vec<String>,
@@ -150,9 +150,10 @@ pub struct Results {
     pub faults: Injected,
     /// Verdict of the workload's checkers.
     pub checker: Verdict,
-    /// Verdict on the cluster: whether all nodes came to the same state, and why nodes ended.
+    /// Verdict on the cluster: whether all nodes came to the same state, and whether each process
+    /// end of a node is explained by a fault.
     pub convergence: Verdict,
-    /// Panics in the nodes' logs.
+    /// Lines of the nodes' logs that show a bug: panics and failed assertions.
     pub alarms: Vec<String>,
     /// Time that the checkers took, in milliseconds.
     pub check_ms: u64,
@@ -161,7 +162,8 @@ pub struct Results {
 }
 
 impl Results {
-    /// Returns the results of a run that could not be judged.
+    /// Returns results with an unknown verdict, for a run that could not be judged because of
+    /// `why`.
     pub fn lost(options: &Options, why: String) -> Results {
         let (workload, command) = (options.workload.name().to_owned(), store::command(options));
         let mut lost = Results { workload, command, seed: options.seed, ..Results::default() };
@@ -169,7 +171,8 @@ impl Results {
         lost
     }
 
-    /// Returns the alarms, the kinds of the findings, and the doubts.
+    /// Returns why the run is not valid: alarms, kinds of the findings, and reasons for an unknown
+    /// verdict.
     pub fn why(&self) -> Vec<String> {
         let mut why = self.alarms.clone();
         for verdict in [&self.checker, &self.convergence] {
@@ -259,7 +262,8 @@ struct Run {
     dir: PathBuf,
 }
 
-/// Schedule of the moments at which steps begin, so that all workers together keep the rate.
+/// Schedule of the moments at which workers begin their next steps, so that all workers together
+/// keep the rate.
 struct Pacer {
     next: std::sync::Mutex<Instant>,
     gap: Duration,
@@ -343,8 +347,9 @@ impl Run {
                         return Ok((worker, client));
                     }
                     tokio::time::sleep_until(slot.into()).await;
-                    // A step may fail to open a session or to create a znode while the cluster is
-                    // down. The next step tries again, so the error counts only at the end.
+                    // A worker's step may fail to open a session or to create a znode while the
+                    // cluster is down. The next step tries again, so the error counts only at the
+                    // end.
                     if let Err(why) = work.step(&mut worker, &mut client).await
                         && end.get().is_some_and(|end| Instant::now() >= *end)
                     {
@@ -360,8 +365,9 @@ impl Run {
         Ok(done)
     }
 
-    /// Judges what the clients' history does not show: the nodes' final states, ends of nodes,
-    /// disks, snapshots and the nemesis.
+    /// Judges events that the clients' history does not show: the nodes' final states, unexpected
+    /// process ends, losses of power, snapshots, and failures of the nemesis. Returns the number of
+    /// times that each fault was made, and the verdict.
     async fn judge_cluster(&self, cluster: &mut Cluster, broken: Broken, entries: &[Entry]) -> (Injected, Verdict) {
         let Broken { injected: faults, figures, wrong, trouble } = broken;
         let mut convergence = convergence::check(cluster).await;
@@ -437,7 +443,8 @@ impl Run {
         Ok(results)
     }
 
-    /// Notes a doubt when too few operations were acknowledged or a fault was never made.
+    /// Makes a valid verdict unknown when too few operations were acknowledged or a fault was never
+    /// made.
     fn check_worth(&self, faults: &Injected, counts: Counts, checker: &mut Verdict) {
         check::check_worth(self.options.workload, checker);
         let wanted = self.options.time.as_secs().min(20);

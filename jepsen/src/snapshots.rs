@@ -29,14 +29,14 @@ const KEEP_AWAY: [&str; 10] = [
     "wipe",
 ];
 
-/// Names of figures, each with the message in the nodes' output that it counts.
+/// Names of the report's counts, each with the log message of the nodes that it counts.
 const TOLD: [(&str, &str); 3] = [
     ("snapshots-built", "snapshot built"),
     ("snapshots-sent", "snapshot sent"),
     ("snapshots-installed", "snapshot installed"),
 ];
 
-/// Name of the figure that counts the nodes which have purged entries of their log.
+/// Name of the report's count of nodes that have purged entries of their log.
 const PURGED: &str = "logs-purged";
 
 /// Counts the snapshots that were built, sent and installed, and the nodes that have purged their
@@ -60,7 +60,8 @@ fn has_purged(metrics: &str) -> bool {
     zxid.is_some_and(|zxid| zxid.trim() != "0")
 }
 
-/// Returns the largest number of log entries that were written during one fault of [`KEEP_AWAY`].
+/// Returns the largest number of log entries that were written while one fault of [`KEEP_AWAY`] was
+/// under way.
 pub(crate) fn missed(entries: &[Entry]) -> u64 {
     let mut longest = 0;
     let mut from: Option<u64> = None;
@@ -80,8 +81,8 @@ pub(crate) fn missed(entries: &[Entry]) -> u64 {
     longest
 }
 
-/// Notes a doubt when a run was configured for small snapshots and had too few of them. `missed` is
-/// the result of [`missed`].
+/// Makes a valid verdict unknown when a run was configured for small snapshots and had too few of
+/// them. `missed` is the result of [`missed`].
 pub(crate) fn judge(settings: &str, missed: u64, verdict: &mut Verdict) {
     if !settings.contains(SMALL[0].0) {
         return;

@@ -78,7 +78,7 @@ pub struct Verdict {
     /// Reasons for which something could not be judged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
-    /// Figures about the history, which do not decide the verdict.
+    /// Counts and measured times of the history, by name. They do not decide the verdict.
     pub figures: BTreeMap<String, Value>,
 }
 
@@ -108,7 +108,7 @@ impl Verdict {
         }
     }
 
-    /// Adds a finding that the history does not show, with lines of text as proof.
+    /// Adds a finding about events outside of the history, with lines of text as proof.
     pub fn found_outside(&mut self, kind: &str, detail: impl Into<String>, lines: Vec<String>) {
         self.found(kind, detail, &[]);
         if let Some(finding) =
@@ -126,7 +126,7 @@ impl Verdict {
         }
     }
 
-    /// Sets a figure of the report.
+    /// Sets a count or measured time of the report.
     pub fn figure(&mut self, name: &str, value: impl Into<Value>) {
         self.figures.insert(name.to_owned(), value.into());
     }

@@ -55,9 +55,11 @@ pub enum Verdict {
     Linearizable,
     /// No order of the operations explains every answer.
     NotLinearizable {
-        /// Positions of the operations in the longest partial order, in that order.
+        /// Positions of the operations in the longest partial order that the search found, in this
+        /// order.
         explained: Vec<usize>,
-        /// Position of the completed operation that could not be taken next before its return.
+        /// Position of the operation at whose return the search was stuck: after `explained`, no
+        /// order takes this operation before it returns.
         stuck_at: usize,
     },
     /// The search reached its limit of configurations.
@@ -155,11 +157,13 @@ impl Bits {
     }
 }
 
-/// Operations of unknown outcome.
+/// Operations of unknown outcome, which the search may leave out.
 struct Unknowns {
-    /// Positions of the operations in the history, by the time of their calls.
+    /// Positions of the operations of unknown outcome in the history, sorted by the time of their
+    /// calls.
     positions: Vec<usize>,
-    /// For each of these operations, the index of the last earlier equal operation.
+    /// For each item of `positions`, the index (in `positions`) of the last earlier equal
+    /// operation.
     same_before: Vec<Option<usize>>,
 }
 
@@ -173,8 +177,8 @@ impl Unknowns {
     }
 }
 
-/// Largest number of sets for each key of [`Seen`]. Then the oldest set is forgotten, and its
-/// configurations may be visited and counted again.
+/// Largest number of sets that [`Seen`] keeps for one key. When a further set is added, the oldest
+/// is forgotten, and its configurations may be visited and counted again.
 const SMALLEST_MAX: usize = 128;
 
 /// Visited configurations. For each set of completed operations and state, the smallest sets of
@@ -186,7 +190,8 @@ struct Seen<S> {
 
 impl<S: Eq + Hash> Seen<S> {
     /// Adds a configuration to the visited ones. Returns false if a visited configuration covers
-    /// it: the same operations with a subset of the operations of unknown outcome.
+    /// it: one with the same state and completed operations, and a subset of the operations of
+    /// unknown outcome.
     fn is_new(&mut self, completed: &Bits, state: S, unknown: &Bits) -> bool {
         let smallest = self.smallest.entry((completed.clone(), state)).or_default();
         if smallest.iter().any(|fewer| fewer.is_subset(unknown)) {
@@ -215,14 +220,14 @@ enum Place {
 struct Search<'a, M: Model> {
     model: &'a M,
     calls: &'a [Call<M::Op>],
-    /// The completed operations that are not taken yet.
+    /// Calls and returns of the completed operations that the search has not taken yet.
     events: EventList,
     unknowns: Unknowns,
     completed: Bits,
     unknown: Bits,
     state: M::State,
     seen: Seen<M::State>,
-    /// Operations that were taken, each with the state before.
+    /// Operations that the search has taken, in order, each with the model's state before it.
     stack: Vec<(Place, M::State)>,
 }
 
@@ -242,8 +247,8 @@ impl<'a, M: Model> Search<'a, M> {
         }
     }
 
-    /// Takes the first operation from `place` on that leads to a new configuration. Returns false
-    /// when there is none before the first return.
+    /// Takes the first operation, from `place` on, that leads to a configuration not visited yet.
+    /// Returns false when there is none before the first return in the list.
     fn take(&mut self, mut place: Place) -> bool {
         loop {
             match place {
@@ -278,7 +283,8 @@ impl<'a, M: Model> Search<'a, M> {
         }
     }
 
-    /// Applies the operation, if that leads to a configuration that no visited one covers.
+    /// Applies the operation, if it leads to a configuration that no visited configuration covers
+    /// (see [`Seen::is_new`]). Returns whether it was applied.
     fn go_to_new(&mut self, place: Place) -> bool {
         let Some(after) = self.model.step(&self.state, &self.calls[self.position(place)].op) else { return false };
         let idle = matches!(place, Place::Unknown(_)) && after == self.state;
@@ -332,8 +338,8 @@ pub fn check<M: Model>(model: &M, calls: &[Call<M::Op>], configurations_max: usi
         if search.take(place) {
             place = Place::Node(search.events.head);
         } else {
-            // The operation that returns first must be taken before its return, but no choice from
-            // here on allows that.
+            // The operation with the first return must be taken before that return, but no choice
+            // from here on allows this.
             if search.stack.len() >= deepest.0 {
                 deepest = (search.stack.len(), search.explained(), search.events.first_return());
             }

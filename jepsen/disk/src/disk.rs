@@ -1,4 +1,5 @@
-//! The disk: calls of tests that break or mend it, and the kernel's requests that change it.
+//! The simulated disk: methods by which tests break and mend it, and its handling of the kernel's
+//! requests (FUSE).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -25,9 +26,10 @@ pub(crate) struct State {
     pub(crate) faults: Faults,
     /// File handles that were opened read-only.
     pub(crate) readers: BTreeSet<u64>,
-    /// Waiting fsyncs, by their number in `delayed`.
+    /// Fsyncs that hang or are slow and have not returned, by number: the value of `delayed` when
+    /// the fsync began to wait.
     waiting: BTreeMap<u64, Waiting>,
-    /// Number of fsyncs that have waited, since the beginning.
+    /// Number of fsyncs that have hung or been slow since the disk was created.
     delayed: u64,
     /// Entries of each opened directory as they were when it was opened, by handle. A process may
     /// remove entries while it still lists the directory.
@@ -46,21 +48,22 @@ impl Disk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Simulates a loss of power, after which the disk works at once. A hanging fsync fails. The
-    /// seed decides which unsynced changes survive.
+    /// Simulates a loss of power and an immediate restart: the disk then works without faults. A
+    /// hanging fsync fails. The seed decides which unsynced changes survive.
     pub fn cut(&self, seed: u64) -> Cut {
         self.go_on();
         self.state().tree.cut(seed)
     }
 
-    /// Stops the disk after `changes` more changes: further changes fail with EIO. The receiver
-    /// gets a message at the first of these. If [`Disk::go_on`] is called before, the receiver is
-    /// disconnected instead.
+    /// Stops the disk after `changes` more changes (a write, a change of a name, or an fsync each).
+    /// From then on each change fails with EIO. The receiver gets a message at the first failed
+    /// change. If [`Disk::go_on`] is called earlier, the receiver is disconnected instead.
     pub fn stop_after(&self, changes: u64) -> Receiver<()> {
         self.state().faults.stop_after(changes)
     }
 
-    /// Makes every fsync fail after `changes` more changes, as [`Disk::fail`] does.
+    /// Makes every fsync fail, as [`Disk::fail`] does, after `changes` more changes (a write, a
+    /// change of a name, or an fsync each).
     pub fn fail_after(&self, changes: u64) {
         self.state().faults.fail_after(changes);
     }
@@ -111,12 +114,13 @@ impl Disk {
         self.state().waiting.len()
     }
 
-    /// Returns the number of fsyncs that have hung or been slow, since the beginning.
+    /// Returns the number of fsyncs that have hung or been slow since the disk was created.
     pub fn delayed(&self) -> u64 {
         self.state().delayed
     }
 
-    /// Completes a slow fsync after its time, if it is still waiting.
+    /// Completes the slow fsync with this number after its delay, unless it has failed or completed
+    /// already.
     fn let_go(&self, number: u64) {
         let mut state = self.state();
         if let Some((inode, reply)) = state.waiting.remove(&number) {
@@ -140,7 +144,8 @@ impl Disk {
             Syncs::Hang => _ = state.wait(inode, reply),
             Syncs::Slow(delay) => {
                 let (number, disk) = (state.wait(inode, reply), self.clone());
-                // Each slow fsync gets a thread, because only few wait at the same time.
+                // Each slow fsync gets a thread for its delay, because only few fsyncs wait at the
+                // same time.
                 std::thread::spawn(move || {
                     std::thread::sleep(delay);
                     disk.let_go(number);

@@ -48,7 +48,7 @@ impl Faults {
         self.stop = match self.stop.take() {
             Some((0, waits)) => {
                 self.stopped = true;
-                // The receiver may have gone.
+                // The receiver may have been dropped.
                 let _told = waits.send(());
                 None
             }

@@ -1,13 +1,12 @@
 //! A disk whose power can be cut, as a FUSE file system in memory.
 //!
 //! ```text
-//! node ── write ──> now ── fsync ──> durable        file: 4 KiB page by page, and the size
-//!      ── rename ─> now ── fsync of the directory ──> durable
-//!
-//! cut:  each unsynced page and each unsynced change of a directory survives or is lost, from a
-//! seed;
-//!       the result becomes both, and the next process finds it
+//! write ──> present content (processes see it) ── fsync of the file ──> durable content
+//! rename ─> present names   (processes see them) ─ fsync of the directory ──> durable names
 //! ```
+//!
+//! At a loss of power, a seed decides for each unsynced page (4 KiB) and each unsynced change of a
+//! directory whether it survives. The result becomes both the present and the durable state.
 //!
 //! The disk is as bad as POSIX lets a disk be, so software that works on it relies only on POSIX.
 //! After a loss of power, a file that has grown may have holes that read as zeros, a new page may

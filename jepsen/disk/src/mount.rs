@@ -22,8 +22,8 @@ pub fn available() -> io::Result<()> {
     opened.map(drop).map_err(|error| io::Error::new(error.kind(), format!("/dev/fuse: {error}")))
 }
 
-/// A mounted disk, which threads of this process serve. The drop fails hanging fsyncs and unmounts
-/// the disk.
+/// A mounted disk, which threads of this process serve. When the value is dropped, hanging fsyncs
+/// fail and the disk is unmounted.
 #[derive(Debug)]
 pub struct Mounted {
     disk: Disk,

@@ -1,11 +1,11 @@
-//! Check of the operations `again`: in the calm at the end of a run, each used lock must be granted
-//! once more.
+//! Check of the operations `again`: at the end of a run, when no fault is under way, each used lock
+//! must be granted once more.
 
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Reports each lock that no client could acquire at the end. Notes a doubt when the history has no
-/// `again`.
+/// Reports each lock that could not be acquired at the end. Makes a valid verdict unknown when the
+/// history has no operation `again`.
 pub(super) fn check(operations: &[Operation], verdict: &mut Verdict) {
     let asked: Vec<&Operation> = operations.iter().filter(|operation| operation.f == "again").collect();
     for operation in asked.iter().filter(|operation| !operation.is_ok()) {

@@ -6,8 +6,8 @@ use crate::history::{Entry, Operation, Process};
 /// Time that a cluster gets to recover after a fault is mended: three times the shortest session
 /// timeout (2 s), in which nodes start, elect and catch up, and lost sessions expire.
 pub const SETTLE_NS: u64 = 6_000_000_000;
-/// Length of the intervals into which a judged time is divided. In each of them, an acknowledged
-/// write must have shown that there is a quorum.
+/// Length of the intervals into which [`Calm`] divides a span of time. In each interval, an
+/// acknowledged write must have shown that there is a quorum.
 const WORKS_NS: u64 = 500_000_000;
 
 /// Operations that are acknowledged only when a quorum has their log entry.
@@ -39,13 +39,15 @@ impl Calm {
         self.windows.iter().find(|(from, to)| *from <= at && at <= *to).map(|(from, _)| *from)
     }
 
-    /// Tells whether one calm time contains both times, with a quorum in each interval between.
+    /// Tells whether one calm time contains both moments, and whether a write was acknowledged in
+    /// each interval of [`WORKS_NS`] between them, so that there was a quorum.
     pub(super) fn covers(&self, from: u64, to: u64) -> bool {
         let calm = self.windows.iter().any(|(begin, end)| *begin <= from && to <= *end);
         calm && steps(from, to).all(|step| self.works(step))
     }
 
-    /// Tells whether the node answered requests throughout the time between two moments.
+    /// Tells whether the node answered a request in each interval of [`WORKS_NS`] between two
+    /// moments.
     pub(super) fn answers(&self, node: u64, from: u64, to: u64) -> bool {
         steps(from, to).all(|step| {
             let first = self.answers.partition_point(|answer| *answer < (node, step));
@@ -65,9 +67,9 @@ fn steps(from: u64, to: u64) -> impl Iterator<Item = u64> {
     (0..to.saturating_sub(from) / WORKS_NS).map(move |step| from + step * WORKS_NS)
 }
 
-/// Returns the calm times, each up to the next fault. A calm time begins with the run, or
-/// [`SETTLE_NS`] after a mend. Where the run waited for the nodes after a mend, it begins
-/// [`SETTLE_NS`] after all nodes were ready.
+/// Returns the calm times, each up to the next fault. The first begins with the run, the others
+/// [`SETTLE_NS`] after a mend (the history entry `heal` or `final-heal`). If the run then waited
+/// for the nodes, the calm time begins [`SETTLE_NS`] after all nodes were ready.
 fn windows(entries: &[Entry]) -> Vec<(u64, u64)> {
     let end = entries.last().map_or(0, |entry| entry.time);
     let mut windows = Vec::new();
@@ -89,13 +91,14 @@ fn windows(entries: &[Entry]) -> Vec<(u64, u64)> {
     windows
 }
 
-/// Tells by the value of a mend whether the run then waits until all nodes are ready, which it
-/// notes as `recovered`.
+/// Tells whether the run waited, after a mend, until all nodes were ready (the later entry
+/// `recovered`). `value` is that of the mend's history entry.
 fn waits_for_nodes(value: &serde_json::Value) -> bool {
     value["waits_for_nodes"] == true
 }
 
-/// Tells by the value of a mend whether a node had ended by itself.
+/// Tells whether a node had ended by itself before a mend. `value` is that of the mend's history
+/// entry.
 fn has_ended(value: &serde_json::Value) -> bool {
     value["ended_by_themselves"].as_array().is_some_and(|ended| !ended.is_empty())
 }

@@ -11,7 +11,8 @@ use crate::verdict::Verdict;
 
 /// Judges candidates (`enqueue`, `await` with a token when the candidate leads, `release`), leaders
 /// (`proclaim`, `append` to a znode under the token), and observers (`observe`, with the leader's
-/// token `leads_with`, its last proclamation `said`, and the position `upto`).
+/// token `leads_with`, the text `said` of its last proclamation, and the answer's position `upto`,
+/// which ends in the zxid of that proclamation).
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let holds = queue::check_guarded(operations, "leaders", &mut verdict);
@@ -37,7 +38,8 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     verdict
 }
 
-/// Operations on one election.
+/// Observations and proclamations of one election, and the proven holds of its lock (the terms of
+/// its leaders).
 #[derive(Default)]
 struct Observed<'a> {
     looks: Vec<&'a Operation>,

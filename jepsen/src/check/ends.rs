@@ -1,11 +1,13 @@
-//! Ends of holds and of places in queues: releases, closes, and losses of sessions.
+//! Operations that may end a hold of a lock or a wait in its queue: releases, closes and losses of
+//! sessions.
 
 use std::collections::BTreeMap;
 
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Errors that say that the session, and with it the lock, was lost before.
+/// Errors that say that the session had ended before the request, so that its locks were lost as
+/// well.
 const LOSSES: [&str; 2] = ["session-expired", "auth-failed"];
 /// Errors that say that the ticket (the session's node in the lock's queue) is gone. The session
 /// may still live.
@@ -40,7 +42,7 @@ pub(super) fn check_kept(operations: &[Operation], verdict: &mut Verdict) {
     }
 }
 
-/// Operations that may end holds, by session.
+/// Releases, closes and losses, by session: the operations of a history that may end holds.
 #[derive(Default)]
 pub(super) struct Ends<'a> {
     releases: BTreeMap<(u64, &'a str), Vec<&'a Operation>>,
@@ -48,7 +50,8 @@ pub(super) struct Ends<'a> {
     /// Lost sessions, with the first operation that reported the loss. A session that its client
     /// closed is not lost.
     pub(super) lost: BTreeMap<u64, &'a Operation>,
-    /// Index of the last successful invocation of each session. The session lived at that index.
+    /// History index of the last invocation in each session that succeeded. The session lived at
+    /// that index.
     lived: BTreeMap<u64, u64>,
 }
 
@@ -77,14 +80,14 @@ impl<'a> Ends<'a> {
         ends
     }
 
-    /// Returns the index from which on a lost session may have been over: that of its last
-    /// successful invocation. `None` if no invocation succeeded.
+    /// Returns the history index from which on a lost session may have been over: that of the last
+    /// invocation in it that succeeded. `None` if no invocation succeeded.
     pub(super) fn over_from(&self, owner: u64) -> Option<u64> {
         self.lived.get(&owner).copied()
     }
 
-    /// Returns the index from which on the owner may have lost its grant, by the operation `end` or
-    /// by the loss of its session; `u64::MAX` without either.
+    /// Returns the history index from which on the session `owner` may have lost its grant, by the
+    /// operation `end` or because the session was lost; `u64::MAX` if it kept the grant.
     pub(super) fn until(&self, owner: u64, grant: &Operation, end: Option<&Operation>) -> u64 {
         let given_back = end.map_or(u64::MAX, |end| end.call);
         if !self.lost.contains_key(&owner) {
@@ -93,22 +96,23 @@ impl<'a> Ends<'a> {
         given_back.min(self.over_from(owner).unwrap_or(0).max(grant.complete))
     }
 
-    /// Tells whether an operation invoked after `since` and before `at` may have taken the lock
-    /// from the owner.
+    /// Tells whether a release or close, invoked after `since` and before `at`, may have ended the
+    /// hold of the session `owner`.
     pub(super) fn between(&self, owner: u64, lock: &str, since: u64, at: u64) -> bool {
         self.first_after(owner, lock, None, since).is_some_and(|end| end.call < at)
     }
 
-    /// Returns the first operation, invoked after `after`, that may have ended the owner's hold. A
-    /// release that names a mode ends only a hold of that mode, because a client may hold a lock
-    /// for reading and for writing at once.
+    /// Returns the first release or close, invoked after `after`, that may have ended the hold of
+    /// the session `owner`. A release that names a mode ends only a hold of that mode, because a
+    /// client may hold a lock for reading and for writing at once.
     pub(super) fn first_after(&self, owner: u64, lock: &str, mode: Option<&str>, after: u64) -> Option<&'a Operation> {
         let release = later(self.releases.get(&(owner, lock)), mode, after).next();
         let close = later(self.closes.get(&owner), mode, after).next();
         release.into_iter().chain(close).min_by_key(|end| end.call)
     }
 
-    /// Returns the first acknowledged release, invoked after `after`, that left the owner no hold.
+    /// Returns the first acknowledged release, invoked after `after`, that gave back the last hold
+    /// of the session `owner`.
     pub(super) fn given_back(&self, owner: u64, lock: &str, mode: Option<&str>, after: u64) -> Option<&'a Operation> {
         let whole = |end: &&Operation| end.is_ok() && end.number("holds").is_none_or(|holds| holds == 0);
         later(self.releases.get(&(owner, lock)), mode, after).find(whole)

@@ -9,7 +9,7 @@ use crate::verdict::Verdict;
 /// Nanoseconds in a millisecond.
 const MS: u64 = 1_000_000;
 
-/// Facts about the life of one session.
+/// Events of one session that bound its lifetime.
 #[derive(Default)]
 struct Life<'a> {
     /// Time on the harness's clock before which the session must not expire, and the operation that

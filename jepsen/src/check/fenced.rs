@@ -1,4 +1,5 @@
-//! Checker of the workload `fenced-lock`: promises of a lock with fencing tokens.
+//! Checker of the workload `fenced-lock`: tokens rise, and a write is accepted only with the
+//! highest token so far. Clients write to znodes and to a resource outside of zlock.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use crate::history::Operation;
 use crate::verdict::Verdict;
 
 /// Judges the workload: tokens rise, old tokens were refused, and no acknowledged write was lost,
-/// in the resource or in the znodes that were written with the header `If-Lock`.
+/// in the resource outside of zlock or in the znodes written with the header `If-Lock`.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let holds = holds::lasting(operations);
@@ -17,9 +18,9 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     verdict
 }
 
-/// Judges writes under a lock, to a znode (`append`, at the end `read-all`) or to a resource
-/// (`use`, at the end `resource-read`): no write is lost, and no write with an older token is
-/// accepted.
+/// Judges writes under a lock: to a znode (`append`, read at the end by `read-all`), or to a
+/// resource outside of zlock (`use`, read at the end by `resource-read`). No write may be lost, and
+/// no write with an older token accepted.
 pub(super) fn check_updates(operations: &[Operation], verdict: &mut Verdict) {
     for (f, last_f, name) in [("append", "read-all", "znode"), ("use", "resource-read", "resource")] {
         let mut added: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
@@ -50,8 +51,9 @@ fn is_stale(error: &str) -> bool {
     matches!(error, "stale-token" | "lock-not-held")
 }
 
-/// Checks that accepted tokens never fall, in the order in which the znode or resource counted its
-/// writes. `count` names the field of an acknowledged `f` that has this number.
+/// Checks that the tokens of accepted writes never fall, in the order of the writes' numbers. The
+/// znode or resource counts its writes, and the answer to an operation `f` has the number in the
+/// field `count`.
 fn check_accepted(operations: &[Operation], f: &str, count: &str, verdict: &mut Verdict) {
     let mut accepted: BTreeMap<&str, Vec<(u64, u64, &Operation)>> = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.f == f && operation.is_ok()) {

@@ -185,8 +185,8 @@ pub(super) fn by_lock<'h, 'a>(holds: &'h [Hold<'a>]) -> BTreeMap<&'a str, Vec<&'
 }
 
 /// Checks that tokens rise from holder to holder in the order of the log. Holds of readers and of
-/// permits are compared with exclusive holds only, because readers or leases that are granted
-/// together may share a token.
+/// permits are compared with exclusive holds only, because readers, or holders of permits, that are
+/// granted together may share a token.
 fn check_tokens_rise(holds: &[Hold<'_>], verdict: &mut Verdict) {
     for (lock, holds) in by_lock(holds) {
         // The holds with the highest token so far, among exclusive holds and among all holds.

@@ -51,13 +51,15 @@ pub(super) fn check(entries: &[Entry], operations: &[Operation], verdict: &mut V
 
 enum Judged<'a> {
     /// The lock had to be granted at `due` and was not granted in time. `in_the_way` has the last
-    /// requests of the other places in the queue, for the finding.
+    /// request of each client before this one in the queue, for the finding.
     Lost { due: u64, in_the_way: Vec<&'a Operation> },
-    /// The lock became free while the place waited, and its client was told after `took_ns`.
+    /// The lock became free while the client waited, and the client was told of its grant after
+    /// `took_ns`.
     InTime { took_ns: u64 },
 }
 
-/// Returns all places that may at any time stand before this one in a queue.
+/// Returns the places (stays of other sessions in the queues of the same locks) that may at any
+/// time stand before `place`.
 fn others<'p, 'a>(place: &Place<'a>, by_lock: &BTreeMap<&'a str, Vec<&'p Place<'a>>>) -> Vec<&'p Place<'a>> {
     let of = place.parts.iter().flat_map(|part| &by_lock[part.lock]).copied();
     let mut others: Vec<&Place<'_>> = of.filter(|other| place.may_wait_for(other)).collect();
@@ -66,8 +68,8 @@ fn others<'p, 'a>(place: &Place<'a>, by_lock: &BTreeMap<&'a str, Vec<&'p Place<'
     others
 }
 
-/// Judges a request that waited for a place. Returns `None` if the lock was not free for it, or if
-/// the time was not calm.
+/// Judges a request whose client waited in a queue, at `place`. Returns `None` if the lock was not
+/// free for this client, or if the time was not calm.
 fn judge<'a>(place: &Place<'a>, request: &'a Operation, others: &[&Place<'a>], calm: &Calm) -> Option<Judged<'a>> {
     let (call, end) = request.time;
     if request.error.as_deref().is_some_and(|error| OVER.contains(&error)) {
@@ -81,7 +83,8 @@ fn judge<'a>(place: &Place<'a>, request: &'a Operation, others: &[&Place<'a>], c
     if granted {
         due = due.max(call);
     }
-    // If the grant was due before the calm time, it counts as due when that begins.
+    // If the grant was due before the calm time, it counts as due at the beginning of the calm
+    // time.
     let late = |due: u64| end > due.saturating_add(GRANT_MAX_NS);
     let due = if calm.covers(due, due) { due } else { due.max(calm.since(end).unwrap_or(u64::MAX)) };
     if late(due) && calm.covers(due, due + GRANT_MAX_NS) {
@@ -93,8 +96,8 @@ fn judge<'a>(place: &Place<'a>, request: &'a Operation, others: &[&Place<'a>], c
     became_free.then(|| Judged::InTime { took_ns: end - due })
 }
 
-/// Returns the earliest time in `from..end` from which on, until `end`, no other place was in the
-/// way of this one. `None` if one was in the way until `end`.
+/// Returns the earliest time in `from..end` from which on, until `end`, none of the `others` in the
+/// queue could keep `place` from its grant. `None` if some other place could until `end`.
 fn free_since(place: &Place<'_>, others: &[&Place<'_>], from: u64, end: u64) -> Option<u64> {
     let there: Vec<&Place<'_>> = others.iter().copied().filter(|other| other.from < end && other.gone > from).collect();
     let mut moments: Vec<u64> = there.iter().flat_map(|other| other.moments()).collect();
@@ -122,9 +125,9 @@ fn found(place: &Place<'_>, request: &Operation, due: u64, others: &[&Operation]
     verdict.found("lost-grant", detail, &part);
 }
 
-/// Checks that a node ends a wait when its time `wait_ms` is over. Otherwise the client gives up
-/// later, and the operation ends with `timed-out`. The node is to blame only if it answered other
-/// requests meanwhile.
+/// Checks that a node answers a waiting request when the time `wait_ms` is over. Otherwise the
+/// client gives up later, and the operation ends with `timed-out`. The node is to blame only if it
+/// answered other requests meanwhile.
 fn check_ends(entries: &[Entry], operations: &[Operation], calm: &Calm, verdict: &mut Verdict) {
     let ends = entries.iter().filter(|entry| entry.kind != Kind::Invoke).map(|entry| (entry.time, entry));
     let ends: BTreeMap<u64, &Entry> = ends.collect();

@@ -12,7 +12,8 @@ use crate::models::{LockModel, LockOp};
 use crate::verdict::Verdict;
 use crate::wgl::{self, Call};
 
-/// Largest number of configurations that one search may visit.
+/// Largest number of configurations (sets of applied operations, with the model's state) that one
+/// search may visit.
 const CONFIGURATIONS_MAX: usize = 200_000;
 /// Number of operations that a finding shows before the one that no order explains.
 const SHOWN_BEFORE: usize = 8;

@@ -37,7 +37,8 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     verdict
 }
 
-/// Checks that no two sessions hold one lock by an upgrade at the same time.
+/// Checks that no two sessions hold one lock as writers at the same time after an upgrade from
+/// reading to writing.
 fn check_one_at_a_time(operations: &[Operation], verdict: &mut Verdict) {
     for clock in [Clock::History, Clock::Log] {
         let upgrades = holds::proven_by("upgrade", operations, clock);
@@ -48,8 +49,8 @@ fn check_one_at_a_time(operations: &[Operation], verdict: &mut Verdict) {
     verdict.figure("upgrades", operations.iter().filter(granted).filter(held).count());
 }
 
-/// Checks that an upgrade was refused as a conflict only while another client's upgrade of the lock
-/// may have been waiting or holding.
+/// Checks that an upgrade was refused as a conflict only while another client's upgrade of the same
+/// lock may have been waiting, or holding the lock.
 fn check_refusals(operations: &[Operation], verdict: &mut Verdict) {
     let upgrades: Vec<&Operation> = operations.iter().filter(|operation| operation.f == "upgrade").collect();
     let ends = Ends::new(operations);

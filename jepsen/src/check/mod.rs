@@ -87,8 +87,8 @@ struct Row {
     /// Operations that are judged by the zxid of their answer. An `ok` answer without a zxid makes
     /// the verdict unknown.
     by_zxid: &'static [&'static str],
-    /// Figures of the verdict. If one is missing or 0, a part of the promise was not judged, and
-    /// the verdict is unknown.
+    /// Names of counts in the verdict's figures. If a count is missing or 0, a part of the promise
+    /// was not judged, and the verdict is unknown.
     needed: &'static [&'static str],
 }
 
@@ -206,8 +206,8 @@ pub fn check(workload: Workload, entries: &[Entry]) -> Verdict {
     verdict
 }
 
-/// Judges operations by the check of the workload, and checks that they have the zxids that the
-/// check needs.
+/// Judges operations by the check of the workload, and requires a zxid in each answer that the
+/// check judges by zxid.
 pub fn check_operations(workload: Workload, operations: &[Operation]) -> Verdict {
     let mut verdict = (workload.row().check)(operations);
     worth::check_zxids(workload, operations, &mut verdict);

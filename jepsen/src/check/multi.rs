@@ -78,8 +78,8 @@ fn transfer(operation: &Operation) -> Option<Transfer<'_>> {
     Some(Transfer { operation, sides: [side(0)?, side(1)?] })
 }
 
-/// Notes a doubt when no read of all accounts follows the last acknowledged transfer, because a
-/// loss of that transfer would then stay unseen.
+/// Makes a valid verdict unknown when no read of all accounts follows the last acknowledged
+/// transfer, because a loss of that transfer would then stay unseen.
 fn check_last(operations: &[Operation], verdict: &mut Verdict) {
     let acknowledged = |f: &'static str| operations.iter().filter(move |op| op.f == f && op.is_ok());
     let Some(last) = acknowledged("transfer").max_by_key(|transfer| transfer.complete) else { return };
@@ -144,8 +144,8 @@ fn replay(operations: &[Operation], transfers: &[Transfer<'_>], accounts: Accoun
     verdict.found("not-serializable", detail, &done[at.saturating_sub(1)..=at]);
 }
 
-/// State of the search: the number of acknowledged operations that were replayed, and the accounts
-/// after them.
+/// State of the search: the number `at` of acknowledged operations that were replayed, and the
+/// accounts after these operations.
 struct Way {
     at: usize,
     accounts: Accounts,
@@ -171,8 +171,8 @@ fn seen_by_transfer(transfer: &Transfer<'_>) -> View {
     ])
 }
 
-/// Finds every way to bring the accounts to the state that was seen, by applying transfers of
-/// unknown outcome.
+/// Finds every way to bring the accounts from the state in `way` to the state `seen` of an answer,
+/// by applying transfers of unknown outcome. Adds the resulting states to `found`.
 fn recover(way: &Way, unknown: &[[Side; 2]], seen: &View, found: &mut Vec<Way>, steps: &mut u64) {
     *steps = steps.saturating_sub(1);
     if *steps == 0 {
@@ -191,9 +191,10 @@ fn recover(way: &Way, unknown: &[[Side; 2]], seen: &View, found: &mut Vec<Way>, 
     raise(way, unknown, *account, &BTreeSet::new(), &mut |next| recover(&next, unknown, seen, found, steps));
 }
 
-/// Finds every way to make the next version of an account by transfers of unknown outcome. If such
-/// a transfer needs a later version of its other account, that version is made first. `wanted` has
-/// the transfers that wait for this.
+/// Finds every way to make the next version of `account` by transfers of unknown outcome, and calls
+/// `then` with each resulting state. If such a transfer needs a later version of its other account,
+/// that version is made first. `wanted` has the transfers that wait for a version of their other
+/// account.
 fn raise(way: &Way, unknown: &[[Side; 2]], account: usize, wanted: &BTreeSet<usize>, then: &mut dyn FnMut(Way)) {
     for (i, sides) in unknown.iter().enumerate().filter(|(i, _)| !way.used.contains(i) && !wanted.contains(i)) {
         let lacks = |side: &Side| way.accounts.get(side.account).map_or(-1, |(_, version)| side.version - version - 1);

@@ -49,7 +49,8 @@ pub(super) fn check_rising(kind: &str, what: &str, items: &[Numbered<'_>], verdi
 
 /// Checks that the zxids of writes and linearizable reads rise in real time.
 ///
-/// `is_read` says which functions are linearizable reads; `None` leaves an operation out.
+/// `is_read` gets an operation's name and returns true for a linearizable read, false for a write,
+/// and `None` for an operation that is not checked.
 pub(super) fn check_zxids(operations: &[Operation], is_read: impl Fn(&str) -> Option<bool>, verdict: &mut Verdict) {
     let items = operations
         .iter()

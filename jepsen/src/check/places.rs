@@ -1,5 +1,5 @@
-//! Places in the queues of locks: the times at which a session may stand in a queue, and at which
-//! its client asks for the lock.
+//! Places in the queues of locks. A place is the stay of one session in a queue: the times at which
+//! the session may be in the queue, and at which its client asks for the lock.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ const SESSION_OVER: [&str; 2] = ["session-expired", "auth-failed"];
 /// Errors that say that a ticket (a node in the queue) is gone. The session may still live.
 const TICKET_OVER: [&str; 3] = ["ticket-gone", "lock-not-held", "no-node"];
 
-/// One lock that a place queues for.
+/// One of the locks that a session waits for or holds with one place in their queues.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Part<'a> {
     pub(super) lock: &'a str,
@@ -22,23 +22,25 @@ pub(super) struct Part<'a> {
     permits: Option<(u64, u64)>,
 }
 
-/// A place that a session has, or may have, in the queue of a lock or of several. Times are
-/// nanoseconds since the run began.
+/// A place that a session has, or may have, in the queue of a lock or of several locks: it waits
+/// and, after the grant, holds. Times are nanoseconds since the run began.
 #[derive(Debug)]
 pub(super) struct Place<'a> {
     pub(super) owner: u64,
     pub(super) parts: Vec<Part<'a>>,
     mode: Option<&'a str>,
-    /// Time at which the place was asked for.
+    /// Time of the request for the place.
     pub(super) from: u64,
-    /// Time of the answer that said that the place is in the queue; later requests stand behind it.
-    /// `u64::MAX` without such an answer.
+    /// Time of the answer that said that the place is in the queue; places requested later stand
+    /// behind it. `u64::MAX` without such an answer.
     pub(super) told: u64,
     /// Time from which on the place is certainly gone; `u64::MAX` if no answer shows that.
     pub(super) gone: u64,
-    /// Whether the place may overtake places that were asked for earlier.
+    /// Whether the place may overtake places that were requested earlier, as an upgrade or a
+    /// downgrade may.
     passes: bool,
-    /// Whether places that were asked for later may overtake this one.
+    /// Whether places that were requested later may overtake this place, as with the policy
+    /// `backfill`.
     may_be_passed: bool,
     /// Requests that waited for the place, or may have. While such a request is under way, the
     /// client does not know whether it holds the lock.
@@ -51,18 +53,19 @@ pub(super) struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// Returns the time of the answer that told the client of the grant.
+    /// Returns the time of the answer that told the client of its grant; `None` without a grant.
     pub(super) fn held(&self) -> Option<u64> {
         self.grant.map(|grant| grant.time.1)
     }
 
-    /// Returns the token in that answer; `None` without a grant and for several locks.
+    /// Returns the fencing token in the answer that granted the lock; `None` without a grant and
+    /// for several locks.
     pub(super) fn token(&self) -> Option<u64> {
         self.grant?.result.get("token")?.as_u64()
     }
 
-    /// Tells whether this place certainly stands before the other one: its client was told of it
-    /// before the other place was asked for, and the other place may not overtake it.
+    /// Tells whether this place certainly stands before the other place: the client was told of
+    /// this place before the other place was requested, and the other place may not overtake it.
     pub(super) fn is_before(&self, other: &Place<'_>) -> bool {
         self.told < other.from && !other.passes && !self.may_be_passed
     }
@@ -92,8 +95,8 @@ impl<'a> Place<'a> {
         after.checked_sub(1).is_some_and(|last| at < self.requests[last].time.1)
     }
 
-    /// Tells whether other places may keep this one from its grant, from this time until the next
-    /// of [`Place::moments`].
+    /// Tells whether other places may keep this place from its grant, from the time `at` until the
+    /// next of [`Place::moments`].
     pub(super) fn is_blocked(&self, others: &[&Place<'_>], at: u64) -> bool {
         let there = || others.iter().filter(|other| other.is_there(at));
         if there().all(|other| self.fits_beside(other)) && self.has_room(others, at) {
@@ -169,9 +172,9 @@ pub(super) fn places(operations: &[Operation]) -> Vec<Place<'_>> {
     places
 }
 
-/// Ends places that a later grant proves to be gone: earlier holders that cannot hold beside the
-/// new one. Otherwise a holder with an expired session would count as present until its client is
-/// told of the expiry, which may be never.
+/// Ends places of earlier holders that cannot hold together with a later holder: the later grant
+/// proves that they are gone. Otherwise a holder with an expired session would count as present
+/// until its client is told of the expiry, which may be never.
 fn displace(places: &mut [Place<'_>]) {
     let mut by_lock: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (i, place) in places.iter().enumerate() {
@@ -199,7 +202,7 @@ fn displace(places: &mut [Place<'_>]) {
 fn take<'a>(operation: &'a Operation, owner: u64, open: &mut Vec<usize>, places: &mut Vec<Place<'a>>) {
     let (parts, mode) = (parts(operation), operation.argument.get("mode").and_then(Value::as_str));
     let again = |i: &usize| places[*i].parts == parts && places[*i].mode == mode;
-    // A place that the session already has only gets another hold.
+    // If the session already has this place, the operation only adds another hold.
     if parts.is_empty() || open.iter().any(again) {
         return;
     }

@@ -46,12 +46,13 @@ pub(super) fn check_guarded<'a>(operations: &'a [Operation], grants: &str, verdi
     holds
 }
 
-/// Finds places that overtook an earlier place: they were asked for after the earlier place had
-/// been told to its client, and were granted before it left the queue. With `by_token`, a place
-/// with a smaller token is earlier, too, because tokens are the czxids of the lock nodes.
+/// Reports each place in a queue that overtook an earlier place. The later place was requested
+/// after the earlier client had been told of its place, and was granted before the earlier place
+/// left the queue. With `by_token`, a place with a smaller token is earlier, too, because tokens
+/// are the czxids of the tickets.
 ///
-/// A place with the policy `backfill` may be overtaken. Readers hold beside readers, and permits
-/// beside permits.
+/// A place with the policy `backfill` may be overtaken. A grant beside a holder is no overtaking
+/// when both read or both use permits.
 pub(super) fn check_places(operations: &[Operation], by_token: bool, verdict: &mut Verdict) {
     let ends = Ends::new(operations);
     let all = places(operations);
@@ -60,7 +61,8 @@ pub(super) fn check_places(operations: &[Operation], by_token: bool, verdict: &m
     for place in all.iter().filter(asked) {
         let (lock, enqueue) = (place.parts[0].lock, place.requests[0]);
         let end = ends.first_after(place.owner, lock, enqueue.text("mode"), enqueue.call);
-        // The number in the pair is the index from which on the place may have left the queue.
+        // The number in the pair is the history index from which on the place may have left the
+        // queue.
         locks.entry(lock).or_default().push((place, ends.until(place.owner, enqueue, end)));
     }
     verdict.figure("enqueued", locks.values().map(Vec::len).sum::<usize>());

@@ -11,7 +11,8 @@ use crate::models::{RegisterModel, RegisterOp};
 use crate::verdict::Verdict;
 use crate::wgl::{self, Call};
 
-/// Largest number of configurations that the search of [`second_opinion`] may visit.
+/// Largest number of configurations (sets of applied operations, with the register's value) that
+/// the search of [`second_opinion`] may visit.
 const SECOND_OPINION_MAX: usize = 20_000;
 /// Largest number of operations on a key for which [`second_opinion`] searches.
 const SECOND_OPINION_OPS: usize = 300;
@@ -63,7 +64,8 @@ fn check_key(key: &str, operations: &[&Operation], verdict: &mut Verdict) {
     }
 }
 
-/// Returns the operations that affect the model, and their calls in the model, in the same order.
+/// Returns the operations on one key that affect the model of a register, and their calls in the
+/// model, in the same order.
 fn calls<'a>(
     key: &str,
     operations: &[&'a Operation],
@@ -87,7 +89,7 @@ fn calls<'a>(
 }
 
 /// Checks the verdict `good` of [`zones::decide`] by the search of [`wgl::check`], which shares no
-/// code with it. Notes a doubt if the two disagree.
+/// code with [`zones::decide`]. Makes a valid verdict unknown if the two disagree.
 fn second_opinion(key: &str, calls: &[Call<RegisterOp>], good: bool, verdict: &mut Verdict) {
     if calls.len() > SECOND_OPINION_OPS {
         return;

@@ -9,7 +9,8 @@ use super::Workload;
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Facts from the data of one node.
+/// Facts that `replay` found in the log of one node: grants, ends of holds, and begins and ends of
+/// sessions, each with its zxid.
 #[derive(Clone, Debug)]
 pub struct NodeFacts {
     /// Number of the node, from 1.
@@ -95,7 +96,7 @@ impl NodeFacts {
         }
     }
 
-    /// Returns the facts of entries after zxid `from` and up to zxid `to`.
+    /// Returns the facts of log entries after zxid `from` and up to zxid `to`.
     fn between(&self, from: u64, to: u64) -> BTreeSet<&Fact> {
         let inner = self.facts.iter().filter(|fact| !matches!(fact, Fact::Began { .. } | Fact::Applied { .. }));
         inner.filter(|fact| fact.zxid() > from && fact.zxid() <= to).collect()
@@ -186,7 +187,7 @@ fn told(granted: &Granted) -> String {
     format!("at {zxid} {mode:?} to session {session} with token {token}: {ticket}")
 }
 
-/// Compares two nodes: the entries that both have applied must give equal facts.
+/// Compares two nodes: the log entries that both have applied must give equal facts.
 fn compare(one: &NodeFacts, other: &NodeFacts, verdict: &mut Verdict) {
     let (from, to) = (one.began.max(other.began), one.applied.min(other.applied));
     let (left, right) = (one.between(from, to), other.between(from, to));

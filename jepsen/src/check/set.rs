@@ -14,7 +14,7 @@ pub(super) fn elements(operation: &Operation) -> Vec<u64> {
 }
 
 /// Compares additions with the elements that the final read `last` shows. Returns the number of
-/// acknowledged additions among these.
+/// acknowledged additions that it shows.
 pub(super) fn check(what: &str, additions: &[&Operation], last: &Operation, verdict: &mut Verdict) -> usize {
     let mut kept = 0;
     let mut there: BTreeMap<u64, usize> = BTreeMap::new();

@@ -49,8 +49,8 @@ pub(super) fn check(entries: &[Entry], operations: &[Operation], verdict: &mut V
 enum Judged<'a> {
     /// A poll told the watcher of the change after `took_ns`.
     InTime { took_ns: u64 },
-    /// This poll ended too late after `due`, the time from which on the watcher polled and the
-    /// change was acknowledged.
+    /// The poll that should have told the watcher of the change ended too late after `due`: the
+    /// time at which the change was acknowledged and the watcher was polling.
     Late { due: u64, poll: &'a Operation },
 }
 

@@ -55,12 +55,12 @@ pub(super) fn waits(operations: &[Operation]) -> Vec<Wait<'_>> {
     waits
 }
 
-/// Checks that locks are granted in the order of the queue: no session holds while a session with
-/// an earlier place waits.
+/// Checks that locks are granted in the order of the queue: while a session waits, no session that
+/// is behind it in the queue holds the lock.
 ///
-/// A place in the queue is the czxid of the lock node, which becomes the token, if no place is ever
-/// overtaken. For a waiter without a token, the zxid of the answer to `enqueue` is used: its place
-/// is at most that.
+/// The order in the queue is that of the tickets' czxids. In a queue without overtaking, a grant's
+/// token is the czxid of its ticket. For a waiter without a token, the zxid of the answer to
+/// `enqueue` is used, which is at least the ticket's czxid.
 pub(super) fn check_order(waits: &[Wait<'_>], holds: &[Hold<'_>], verdict: &mut Verdict) {
     let locks = by_lock(holds);
     for wait in waits {

@@ -7,7 +7,7 @@ use super::Workload;
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Notes a doubt when acknowledged operations that are judged by zxid have no zxid.
+/// Makes a valid verdict unknown when acknowledged operations that are judged by zxid have no zxid.
 pub(super) fn check_zxids(workload: Workload, operations: &[Operation], verdict: &mut Verdict) {
     let judged =
         operations.iter().filter(|operation| operation.is_ok() && workload.row().by_zxid.contains(&&*operation.f));
@@ -18,8 +18,8 @@ pub(super) fn check_zxids(workload: Workload, operations: &[Operation], verdict:
     }
 }
 
-/// Notes a doubt when the verdict on a whole run lacks a figure that its workload needs. This is
-/// not for the verdict on a part of a run.
+/// Makes a valid verdict unknown when it lacks a count that the workload needs, such as `grants`:
+/// then nothing was judged. Called for whole runs only, because a part of a run may lack grants.
 pub fn check_worth(workload: Workload, verdict: &mut Verdict) {
     let in_time = ["granted-in-time"].into_iter().filter(|_| workload.has_locks());
     // The figure is missing over ZooKeeper's protocol, which has no requests that wait.

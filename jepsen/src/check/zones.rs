@@ -26,7 +26,7 @@ pub enum ZoneVerdict {
     NotLinearizable {
         /// Kind of the contradiction, such as `stale-read`.
         kind: &'static str,
-        /// Positions of the operations that contradict each other.
+        /// Positions, in the argument of [`decide`], of the operations that contradict each other.
         part: Vec<usize>,
     },
     /// A value was written twice, so another checker must decide.
@@ -36,7 +36,7 @@ pub enum ZoneVerdict {
 /// A time of [`Call`], or -1 for the time before the first operation.
 type Time = i128;
 
-/// The cluster of one value.
+/// Operations on one value of the register (a cluster): the write of the value and its readers.
 #[derive(Clone, Debug, Default)]
 struct Cluster {
     writer: Option<usize>,
@@ -45,7 +45,8 @@ struct Cluster {
     next: Option<i64>,
 }
 
-/// Zone of a block: its first completion and its last invocation, with their operations.
+/// Zone of a block (the operations on a chain of values, each set from the one before): the first
+/// completion and the last invocation, with their operations.
 #[derive(Clone, Copy, Debug)]
 struct Zone {
     first_complete: (Time, Option<usize>),
@@ -168,7 +169,8 @@ fn clusters(
     Ok(clusters)
 }
 
-/// Walks the chains of clusters, and returns the zone of each block.
+/// Joins clusters that compare-and-sets chain into blocks, and returns the zone of each block (from
+/// its first completion to its last invocation).
 fn blocks(
     calls: &[Call<RegisterOp>],
     completes: &[Option<Time>],
@@ -209,8 +211,8 @@ fn zone(calls: &[Call<RegisterOp>], completes: &[Option<Time>], initial: bool, c
     zone
 }
 
-/// Returns the zone of a chain of clusters. The error is the contradiction if the clusters cannot
-/// follow each other in this order.
+/// Returns the zone of the block that a chain of clusters forms. The error is the contradiction if
+/// the clusters cannot follow each other in this order.
 fn join(chain: &[Zone]) -> Result<Zone, ZoneVerdict> {
     let mut later = vec![Zone::empty(); chain.len()];
     for k in (0..chain.len().saturating_sub(1)).rev() {
@@ -228,7 +230,7 @@ fn join(chain: &[Zone]) -> Result<Zone, ZoneVerdict> {
     Ok(block)
 }
 
-/// Finds two blocks that would each have to come before the other.
+/// Finds two blocks (given by their zones) that would each have to come before the other.
 fn conflict(zones: Vec<Zone>) -> Option<(Zone, Zone)> {
     let (mut forward, backward): (Vec<Zone>, Vec<Zone>) =
         zones.into_iter().partition(|zone| zone.first_complete.0 <= zone.last_call.0);

@@ -5,8 +5,9 @@
 /// thread has no memory for its signal stack.
 const AT_AN_END: [&str; 3] = ["/sled-0.", "/raft_inner.rs", "/stack_overflow.rs"];
 
-/// Returns the lines that show a bug, at most 20. `excused` is the number of ends that a broken
-/// disk or a lack of memory explains; for each of them one panic in [`AT_AN_END`] is left out.
+/// Returns the lines that show a bug, at most 20. `excused` is the number of times that the process
+/// ended because of a broken disk or a lack of memory; for each, one panic in [`AT_AN_END`] is left
+/// out.
 pub(super) fn alarms(log: &str, excused: usize) -> Vec<&str> {
     let mut excused = excused;
     let alarm = |line: &&str| {

@@ -44,7 +44,7 @@ pub enum DiskKind {
 }
 
 impl DiskKind {
-    /// Returns the kind of disk that can break in both ways; `None` if no kind can.
+    /// Returns the kind of disk that can break in the ways of both kinds; `None` if no kind can.
     pub fn with(self, other: DiskKind) -> Option<DiskKind> {
         match (self, other) {
             (one, other) if one == other => Some(one),
@@ -56,7 +56,7 @@ impl DiskKind {
     }
 }
 
-/// Disks of all nodes. The drop unmounts them.
+/// Disks of all nodes. They are unmounted when the value is dropped.
 #[derive(Default)]
 pub struct Disks {
     mounted: Vec<PathBuf>,
@@ -68,7 +68,7 @@ pub struct Disks {
     losses: Losses,
 }
 
-/// Losses of power so far.
+/// Count of the losses of power so far, and their effects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
     /// Number of times that a node lost power.
@@ -138,23 +138,23 @@ impl Disks {
         self.powered(data_dir).map(|disk| disk.delayed())
     }
 
-    /// Mends all disks: new fsyncs work, and waiting fsyncs succeed.
+    /// Ends slow and hanging fsyncs on all disks: new fsyncs work, and waiting fsyncs succeed.
     pub fn mend(&mut self) {
         self.impaired.clone().iter().for_each(|data_dir| self.mend_one(data_dir));
     }
 
-    /// Mends one disk, as [`Disks::mend`] does, if its fsyncs are slow or hang.
+    /// Ends slow and hanging fsyncs on one disk, as [`Disks::mend`] does.
     pub fn mend_one(&mut self, data_dir: &Path) {
         self.recover(data_dir, Disk::mend);
     }
 
-    /// Frees all disks: new fsyncs work, and waiting fsyncs fail. This is for processes that are
-    /// being ended.
+    /// Makes all waiting fsyncs of all disks fail, and new fsyncs work. Called for processes that
+    /// are being killed, because a process in a hanging fsync cannot end.
     pub fn let_go(&mut self) {
         self.impaired.clone().iter().for_each(|data_dir| self.let_go_of(data_dir));
     }
 
-    /// Frees one disk, as [`Disks::let_go`] does, if its fsyncs are slow or hang.
+    /// Makes the waiting fsyncs of one disk fail, as [`Disks::let_go`] does.
     pub fn let_go_of(&mut self, data_dir: &Path) {
         self.recover(data_dir, Disk::drop_hung);
     }

@@ -30,7 +30,8 @@ pub(crate) const CLUSTER_ID: &str = "jepsen";
 /// Time within which every node of a cluster must become ready.
 const READY_MAX: Duration = Duration::from_secs(60);
 
-/// Largest number of ends of one node in a recovery. With more ends the recovery fails.
+/// Largest number of times that the process of one node may end by itself during one recovery. If
+/// it ends more often, the recovery fails.
 const ENDS_IN_RECOVERY_MAX: usize = 3;
 
 /// Znode that the harness writes to make every node write to its disk.
@@ -43,7 +44,8 @@ pub struct Plan {
     pub nodes: u64,
     /// Path of the program `zlock`.
     pub program: PathBuf,
-    /// Another program `zlock`, for upgrades.
+    /// Path of a second program `zlock`, which knows one level (version of the data format) more,
+    /// for upgrades.
     pub next: Option<PathBuf>,
     /// Directory for configurations, data and logs.
     pub dir: PathBuf,
@@ -67,7 +69,7 @@ pub struct Cluster {
     /// Processes of the nodes; empty for a cluster that the harness did not start.
     pub nodes: Vec<Node>,
     /// True once the cluster's level (version of the data format) was raised beyond the highest
-    /// level of the first program.
+    /// level that [`Plan::program`] knows.
     pub raised: bool,
     /// Links between the nodes; `None` for a cluster that the harness did not start.
     pub network: Option<Network>,
@@ -78,8 +80,8 @@ pub struct Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // A process that waits for an fsync ends only after that returns. So SIGKILL is sent first,
-        // and then the disks are freed.
+        // A process that waits for an fsync ends only after the fsync returns. So SIGKILL is sent
+        // first, and then the waiting fsyncs are made to fail.
         for node in &mut self.nodes {
             node.condemn();
         }
@@ -123,8 +125,8 @@ impl Cluster {
         Cluster { endpoints, zookeeper, nodes, raised: false, network: None, disks }
     }
 
-    /// Starts a node unless it runs. If the node last refused to start on data that a broken disk
-    /// damaged, its data directory is emptied first, as the node's message says. This is safe,
+    /// Starts a node unless it runs. If its last start failed because a broken disk had damaged its
+    /// data, the data directory is emptied first, as the node's log message advises. This is safe,
     /// because only one disk breaks at a time, and the next disk only after recovery.
     ///
     /// # Errors
@@ -178,7 +180,8 @@ impl Cluster {
         self.disks.impair(data_dir, how).map_err(|error| format!("disk of node {id}: {error}"))
     }
 
-    /// Returns the number of fsyncs of these nodes that were slow or hung, since the beginning.
+    /// Returns the number of fsyncs of these nodes that were slow or hung since their disks were
+    /// mounted.
     ///
     /// # Errors
     /// As [`disk::Disks::delayed`].
@@ -223,9 +226,9 @@ impl Cluster {
         Ok(())
     }
 
-    /// Starts every node that does not run, and waits until all nodes are ready. A node that has
-    /// lived through a broken disk must also write, to prove that it goes on; if it ends instead,
-    /// it is started again.
+    /// Starts every node that does not run, and waits until all nodes are ready. A node whose disk
+    /// was broken and mended while it ran must also write, to prove that it still works; if it ends
+    /// instead, it is started again.
     ///
     /// # Errors
     /// When a node cannot be started, ends again and again, or is not ready after a minute. The
@@ -255,7 +258,7 @@ impl Cluster {
         }
     }
 
-    /// Returns for each node that has not recovered the reason.
+    /// Returns a message for each node that has not recovered, with the reason.
     async fn late(&self, http: &mut Http) -> Vec<String> {
         let mut late = Vec::new();
         for id in 1..=self.endpoints.len() as u64 {
@@ -281,14 +284,15 @@ impl Cluster {
         late
     }
 
-    /// Returns the leader that most nodes name, of those that answer.
+    /// Returns the leader that most of the answering nodes name, as [`Cluster::leader_seen_by`]
+    /// counts them.
     pub async fn leader(&self) -> Option<u64> {
         let all: Vec<u64> = (1..=self.endpoints.len() as u64).collect();
         self.leader_seen_by(&all).await
     }
 
-    /// Returns the leader that most of these nodes name. The word of a node that does not lead
-    /// counts twice, because a deposed leader may still name itself.
+    /// Returns the leader that most of these nodes name. The answer of a follower counts twice,
+    /// because a deposed leader may still name itself.
     pub async fn leader_seen_by(&self, nodes: &[u64]) -> Option<u64> {
         let mut votes = std::collections::BTreeMap::<u64, usize>::new();
         for view in views(&self.endpoints, nodes).await.into_iter().flatten() {
@@ -299,7 +303,8 @@ impl Cluster {
         votes.into_iter().max_by_key(|(_, votes)| *votes).map(|(leader, _)| leader)
     }
 
-    /// Returns the ends of nodes that the harness did not ask for, since the start of the cluster.
+    /// Returns the unexpected process ends of all nodes since the start of the cluster: those that
+    /// the harness did not cause.
     pub fn ends(&mut self) -> Vec<Ended> {
         self.nodes.iter_mut().for_each(|node| _ = node.runs());
         self.nodes.iter().flat_map(|node| node.ends().to_vec()).collect()
@@ -321,7 +326,8 @@ async fn probe(http: &mut Http) -> Option<u64> {
     None
 }
 
-/// Returns each node's view of the cluster; `None` for a node that does not answer.
+/// Asks each node for its state of the cluster (`/v1/cluster`: leader, own role, applied zxid);
+/// `None` for a node that does not answer.
 async fn views(endpoints: &[String], nodes: &[u64]) -> Vec<Option<View>> {
     let mut http = Http::new(endpoints);
     let mut views = Vec::new();

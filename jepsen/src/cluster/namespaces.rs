@@ -21,12 +21,14 @@ const NODES_MAX: u64 = 9;
 /// Percentage of packets that a lossy link drops.
 pub(crate) const LOSS_PERCENT: u32 = 20;
 
-/// Namespaces for the nodes and the bridge of a run. The drop removes them.
+/// Network namespaces for the nodes and the bridge of a run. They are removed when the value is
+/// dropped.
 pub struct Namespaces {
     prefix: String,
     subnet: String,
     nodes: u64,
-    /// Lock file of the run's number, which its names and addresses contain.
+    /// Lock file that reserves the run's number. The names and addresses of the namespaces contain
+    /// this number.
     _slot: File,
 }
 

@@ -20,12 +20,13 @@ use crate::store::log_minute;
 /// documentation of ZooKeeper. The nodes show the digest of their state only to this user.
 const SUPER_DIGEST: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
 
-/// Number of lines at the end of a node's log that the report of its end shows.
+/// Number of lines from the end of a node's log that are reported when its process ends.
 const LAST_LINES: usize = 8;
 /// Seconds by which a node's wall clock is behind at its first start, if faults change clocks. The
 /// times in its first log lines must be behind as well, which proves that libfaketime works.
 const START_OFFSET_S: u64 = 3_600;
-/// Largest number of ends of one node that are kept. Later ends are dropped.
+/// Largest number of unexpected process ends that are kept for one node. Later ends are not
+/// recorded.
 const ENDS_MAX: usize = 50;
 
 /// Time within which a node must stop after SIGTERM: longer than the node's own limit for a clean
@@ -39,7 +40,7 @@ const DAMAGED: &str = "is damaged: ";
 /// Text in the exit status of a process that was killed by SIGKILL.
 const KILLED: &str = "signal: 9";
 
-/// An end of a node that the harness did not ask for.
+/// Unexpected end of a node's process: one that the harness did not cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// Number of the node.
@@ -54,7 +55,7 @@ pub struct Ended {
     /// True when the node found its data damaged and refused to start. Its message then says that
     /// the data must be moved away.
     pub refused_damage: bool,
-    /// The end of the node's log.
+    /// Last lines of the node's log.
     pub last_lines: Vec<String>,
 }
 
@@ -80,12 +81,13 @@ pub enum Which {
     Next,
 }
 
-/// End of a process that had to end by itself.
+/// Result of a process that was started to see it end by itself, such as an old program on newer
+/// data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// Exit code of the process; `None` if a signal ended it.
     pub code: Option<i32>,
-    /// The end of the node's log.
+    /// Last lines of the node's log.
     pub last_lines: Vec<String>,
 }
 
@@ -211,8 +213,8 @@ impl Node {
         Ok(())
     }
 
-    /// Starts the process and waits for its end: it must end by itself. This end is not added to
-    /// [`Node::ends`].
+    /// Starts the process and waits until it ends by itself. This end is expected, so it is not
+    /// added to [`Node::ends`].
     ///
     /// # Errors
     /// When the process cannot be started, or still runs after 30 s.
@@ -264,7 +266,8 @@ impl Node {
         Ok(())
     }
 
-    /// Tells whether the node runs. An end that is noticed here is added to [`Node::ends`].
+    /// Tells whether the node's process runs. An unexpected end that is noticed here is added to
+    /// [`Node::ends`].
     pub fn runs(&mut self) -> bool {
         let Some(process) = &mut self.process else { return false };
         let Ok(Some(status)) = process.ended() else { return true };
@@ -286,7 +289,8 @@ impl Node {
         }
     }
 
-    /// Returns the ends of the node that the harness did not ask for, since its first start.
+    /// Returns the unexpected ends of the node's process since its first start, at most
+    /// [`ENDS_MAX`].
     pub fn ends(&self) -> &[Ended] {
         &self.ends
     }
@@ -306,15 +310,15 @@ impl Node {
         }
     }
 
-    /// Tells whether the process has lived through a broken disk, so that it may still end because
-    /// of a write that failed then.
+    /// Tells whether the disk was broken and mended while the process ran. Then the process may
+    /// still end because of a write that failed.
     pub fn must_prove_itself(&self) -> bool {
         self.process.is_some() && self.disk == Disk::Mended
     }
 
     /// Kills the process with SIGKILL, and returns when it is gone.
     pub fn kill(&mut self) {
-        // A node that ended by itself before the kill is added to the ends.
+        // If the node ended by itself before the kill, `runs` records that as an unexpected end.
         if !std::mem::take(&mut self.condemned) {
             self.runs();
         }
@@ -466,7 +470,7 @@ impl Node {
         let names: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         let being_written = names.iter().any(|path| path.extension().is_some_and(|end| end == "new"));
         let finished = names.iter().filter(|path| path.extension().is_none()).count();
-        // A second finished snapshot beside the current one was just to be installed.
+        // A second finished snapshot beside the current one was about to be installed.
         being_written || finished > usize::from(self.data_dir.join("snapshot").exists())
     }
 

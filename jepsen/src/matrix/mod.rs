@@ -39,8 +39,8 @@ pub(crate) async fn run(all: &All) -> Result<Validity, String> {
     done.map(|()| table.worst())
 }
 
-/// Returns the table so far, and the runs that are missing in it. Options that cannot work are
-/// refused here, before the first run.
+/// Returns the table of earlier runs, and the runs that the table lacks. Options that cannot work
+/// are refused here, before the first run.
 fn prepare(all: &All, seed: u64) -> Result<(Table, Vec<Planned>), String> {
     std::fs::create_dir_all(&all.common.store).map_err(|error| format!("the store: {error}"))?;
     let mut planned = Vec::new();

@@ -19,8 +19,8 @@ use super::table::Row;
 /// Longest time for a run to end its nodes and remove its networks after it was told to stop.
 const END_MAX: Duration = Duration::from_secs(20);
 
-/// Makes the run. The run is stopped when it takes longer than `limit`, or when `stopped` becomes
-/// true.
+/// Makes the planned run in a process of its own, and returns its row of the table. The run is
+/// stopped when it takes longer than `limit`, or when `stopped` becomes true.
 pub(super) async fn run(planned: Planned, limit: Duration, stopped: watch::Receiver<bool>) -> Row {
     let Planned { cell, options } = planned;
     let result = match store::new_run(&options.store, options.workload.name()) {

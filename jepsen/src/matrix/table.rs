@@ -58,7 +58,8 @@ impl Table {
         Table { settings: settings(common), seed, runs: Vec::new(), store: common.store.clone() }
     }
 
-    /// Reads the table of the store, without runs of unknown verdict, which are to be repeated.
+    /// Reads the table from the store, for `--resume`. Runs of unknown verdict are left out,
+    /// because they are to be repeated.
     pub(crate) fn resume(common: &Common, seed: u64) -> Result<Table, String> {
         let path = common.store.join("matrix.json");
         let text = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;

@@ -33,8 +33,8 @@ pub(super) enum Change {
     Rates,
 }
 
-/// Fault that changes the clock of one node again and again. In half of the faults that is always
-/// the leader, in the others a random node each time.
+/// Fault that changes the wall clock of one node again and again. In half of the faults each change
+/// is made on the leader, in the others on a random node.
 pub(super) struct ClockSteps {
     change: Change,
     leader_only: bool,

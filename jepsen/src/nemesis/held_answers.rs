@@ -10,7 +10,8 @@ use super::kind::{Doing, Kind, Outcome, Rules, Scene, between, rules};
 
 /// Pause between two requests that ask which node leads.
 const LOOK: Duration = Duration::from_millis(20);
-/// Time after which the links are freed if no other node leads. Then the fault begins again.
+/// Time after which the held messages are delivered if no other node leads by then. Then the fault
+/// begins again.
 const DEPOSED_MAX: Duration = Duration::from_secs(3);
 /// Additional time for which messages from the old leader stay held, so that the followers' answers
 /// reach it before a message of the new leader.
@@ -21,10 +22,11 @@ const LEAST: Duration = Duration::from_millis(4_500);
 /// Stage of the fault.
 #[derive(Clone, Copy, Debug, Default)]
 enum Stage {
-    /// Nothing is held.
+    /// No message is held back.
     #[default]
     Apart,
-    /// Messages of followers to the leader are held; its messages still reach them.
+    /// Messages of followers to the leader are held back; the leader's messages still reach the
+    /// followers.
     Answers,
     /// All messages from and to the leader have been held since this time.
     CutOff(Instant),

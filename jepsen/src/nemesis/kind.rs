@@ -1,4 +1,5 @@
-//! Interface of a kind of fault, and the parts of a run that a fault acts on.
+//! Interface of a fault ([`Kind`]), and the cluster and nemesis state that a fault may use
+//! ([`Scene`]).
 
 use std::collections::BTreeMap;
 use std::future::{Future, ready};
@@ -13,7 +14,8 @@ use crate::cluster::Cluster;
 /// Rules of directed links, by (sender, receiver).
 pub(super) type Rules = BTreeMap<(u64, u64), LinkRule>;
 
-/// Future of a step of a fault. The error says why the fault could not be made.
+/// Future of one call of a fault (its beginning, continuation or end). The error says why the fault
+/// could not be made.
 pub(super) type Doing<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
 
 /// One fault, from its beginning to its end. After its end the nemesis undoes the effects on links,
@@ -22,7 +24,8 @@ pub(super) trait Kind: Send {
     /// Begins the fault. Returns its description for the history.
     fn begin<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Value>;
 
-    /// Continues the fault. Returns the time until the next call; `None` for no further call.
+    /// Continues the fault, such as by the next restart of several. Returns the time until the next
+    /// call; `None` for no further call.
     fn go_on<'a>(&'a mut self, _scene: Scene<'a>) -> Doing<'a, Option<Duration>> {
         Box::pin(ready(Ok(None)))
     }
@@ -45,7 +48,7 @@ pub(super) struct Outcome {
     pub(super) made: bool,
     /// Value of the entry `end-<fault>` in the history; null for no entry.
     pub(super) told: Value,
-    /// Figures for the report; the nemesis sums them over all faults of the run.
+    /// Counts for the report, by name; the nemesis sums them over all faults of the run.
     pub(super) figures: Vec<(&'static str, u64)>,
     /// Description of a promise that the cluster broke under the fault; `None` without one.
     pub(super) wrong: Option<String>,

@@ -49,7 +49,7 @@ pub type Injected = BTreeMap<String, u64>;
 pub struct Broken {
     /// Number of times that each fault was made.
     pub injected: Injected,
-    /// Sums of the faults' figures.
+    /// Sums of the counts that the faults returned for the report, by name.
     pub figures: BTreeMap<&'static str, u64>,
     /// Descriptions of promises that the cluster broke under a fault.
     pub wrong: Vec<String>,
@@ -75,7 +75,8 @@ pub struct Pace {
     pub fault: Duration,
 }
 
-/// A fault that is under way, and the time of its next step; `None` when it has no further step.
+/// A fault that is under way, and the time of the next call that continues it; `None` for no
+/// further call.
 struct UnderWay {
     fault: Fault,
     kind: Box<dyn Kind>,
@@ -90,7 +91,7 @@ pub struct Nemesis {
     recorder: Arc<Recorder>,
     cluster: Arc<Mutex<Cluster>>,
     broken: Broken,
-    /// Number of ends of nodes that the history already has.
+    /// Number of unexpected process ends of nodes that the history already has.
     ends_told: usize,
     /// Faults that are still to be made before any fault is repeated, in random order.
     bag: Vec<Fault>,

@@ -76,7 +76,7 @@ impl Kind for RestartInLease {
                 return Ok(Some(between(scene.rng, 500, 2_000)));
             }
             self.strike(&mut scene).await?;
-            // Shorter than the lease, or longer than an election takes.
+            // The pause is shorter than the lease, or longer than an election takes.
             Ok(Some(between(scene.rng, 20, 1_000)))
         })
     }

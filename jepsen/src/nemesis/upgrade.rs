@@ -12,31 +12,36 @@ use super::kind::{Doing, Kind, Outcome, Scene, between};
 use crate::cluster::Which;
 use crate::http::Http;
 
-/// Credentials `super:test` of the nodes' super user, because only an operator may raise the level.
+/// Credentials `super:test` of the nodes' super user, because only an operator may raise the
+/// cluster's level (version of the data format).
 pub(super) const SUPER: &str = "Basic c3VwZXI6dGVzdA==";
-/// Exit code of a node that does not know the cluster's level.
+/// Exit code of a node whose program does not know the cluster's level (version of the data
+/// format).
 const REFUSED: i32 = 1;
-/// Text in the last lines of a node that does not know the cluster's level.
+/// Text in the last log lines of a node whose program does not know the cluster's level (version of
+/// the data format).
 const WORDS: &str = "start a newer zlock";
-/// Number of requests to raise the level before that counts as refused. A new leader refuses until
-/// it has been in contact with all members.
+/// Largest number of requests to raise the cluster's level (version of the data format). A new
+/// leader refuses the request until it has been in contact with all members.
 const TRIES: u32 = 40;
 
 /// Step of the operator who upgrades the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Restarts a node with this program.
+    /// Restarts the node with this number, with this program.
     Restart(u64, Which),
-    /// Requests the next level. With `refused`, some nodes do not know the next level yet, and the
-    /// request must be refused.
+    /// Requests to raise the cluster's level (version of the data format) by one. With `refused`,
+    /// some nodes run the old program, which does not know that level, and the request must be
+    /// refused.
     Finalize { refused: bool },
-    /// Starts a node with the old program, which must end.
+    /// Starts the node with this number with the old program. Its process must end, because the old
+    /// program does not know the raised level (version of the data format).
     TurnedAway(u64),
 }
 
 /// Returns the steps of an upgrade. `strange` is the node that is started with the old program at
-/// the end. If an earlier fault of the run has raised the level, steps that need the old level are
-/// left out.
+/// the end. If an earlier fault of the run has raised the cluster's level (`raised`), steps that
+/// need the old level are left out.
 fn steps(nodes: u64, raised: bool, strange: u64) -> Vec<Step> {
     let half = nodes / 2 + 1;
     let roll = |to, count| (1..=count).map(move |id| Step::Restart(id, to));
@@ -97,7 +102,8 @@ impl Upgrade {
     }
 }
 
-/// Requests the next level until the expected answer comes: a refusal if `refused` is true.
+/// Requests to raise the cluster's level (version of the data format) until the expected answer
+/// comes: a refusal if `refused` is true.
 async fn finalize(endpoints: &[String], node: u64, refused: bool) -> Result<(), String> {
     let mut http = Http::new(endpoints);
     let mut last = String::new();

@@ -22,7 +22,7 @@ fn path(account: u64) -> String {
     format!("{ROOT}/multi/a{account}")
 }
 
-/// Returns the path of a znode that a transaction of checks also sets over ZooKeeper's protocol,
+/// Returns the path of a znode that each transaction of checks over ZooKeeper's protocol also sets,
 /// because the results of checks have no zxid.
 fn marker() -> String {
     format!("{ROOT}/multi/marker")
@@ -57,8 +57,8 @@ impl Bank {
     }
 
     /// Reads all accounts, and then checks by a transaction whether all values hold at the same
-    /// time. If the door reads all accounts at one moment, that read is also recorded, as a
-    /// `snapshot`.
+    /// time. If the protocol can read all accounts at one moment (ZooKeeper's multiRead), that read
+    /// is also recorded, as a `snapshot`.
     async fn read(&self, door: &Door, client: &mut Client) -> Answer {
         let look = if door.looks_at_once() { "snapshot" } else { "read" };
         client.invoke(look, json!({}));

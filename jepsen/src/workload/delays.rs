@@ -27,7 +27,7 @@ pub struct Delays {
     pool: Pool,
 }
 
-/// A worker, which keeps its session alive itself.
+/// A worker with its session, for which the worker itself sends the heartbeats.
 #[derive(Default)]
 pub struct Holder {
     session: Option<OwnSession>,

@@ -45,7 +45,8 @@ pub struct Candidate {
     deeds_left: u32,
 }
 
-/// A worker that observes: the election's path, and the position `upto` of its last answer.
+/// A worker that observes an election: its path, and the position `upto` of the last answer, which
+/// the next request names.
 #[derive(Default)]
 pub struct Observer {
     election: String,
@@ -67,8 +68,9 @@ impl Elections {
         Ok(())
     }
 
-    /// Takes one action of a leader: proclaims an element, or writes it to the guarded znode. A
-    /// candidate that is told that it does not lead gives up its place, to campaign again.
+    /// Makes one operation of a leader: proclaims a number, or appends it to the list in the
+    /// guarded znode. A candidate that is told that it does not lead gives up its place, to
+    /// campaign again.
     async fn lead(&self, candidate: &mut Candidate, session: Session, place: Place, client: &mut Client) {
         candidate.deeds_left -= 1;
         let element = self.pool.fresh();
@@ -93,7 +95,8 @@ impl Elections {
     /// Asks a random node for the leader, and waits there for a change since the last answer.
     async fn observe(&self, observer: &mut Observer, client: &mut Client) {
         let election = self.pool.any(client);
-        // An observer stays with one election until the period ends in which that is used.
+        // An observer stays with one election until the end of the period in which the election is
+        // in use.
         let of_epoch = |name: &str| name.rsplit_once('-').map(|(epoch, _)| epoch.to_owned());
         if of_epoch(&election) != of_epoch(&observer.election) {
             *observer = Observer { election, upto: None };

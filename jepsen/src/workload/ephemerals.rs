@@ -28,7 +28,7 @@ pub struct Ephemerals {
     nodes: Mutex<Vec<(String, u64)>>,
 }
 
-/// A worker, which keeps its session alive itself.
+/// A worker with its session, for which the worker itself sends the heartbeats.
 #[derive(Default)]
 pub struct Owner {
     session: Option<OwnSession>,

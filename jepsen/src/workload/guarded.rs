@@ -1,4 +1,5 @@
-//! Guarded znodes: the znode beside a lock that has a list, which the lock's holders write.
+//! Guarded znodes. Each is a znode beside a lock, with a list of numbers that the lock's holders
+//! write.
 
 use serde_json::{Value, json};
 use zlock_client::api::{ChangedZnode, ZnodeInfo, headers};
@@ -20,8 +21,8 @@ fn url(lock: &str) -> String {
     format!("/v1/znodes{}", path(lock))
 }
 
-/// Reads the list of a lock, numbers separated by commas. The error is the answer of the failed
-/// read.
+/// Reads the list in the guarded znode of a lock: numbers separated by commas. The error is the
+/// answer of the failed read.
 pub(super) async fn read(lock: &str, client: &mut Client) -> Result<String, Answer> {
     let mut answer = client.send(Call::get(url(lock))).await;
     match answer.read::<ZnodeInfo>(Effect::Read) {
@@ -30,8 +31,9 @@ pub(super) async fn read(lock: &str, client: &mut Client) -> Result<String, Answ
     }
 }
 
-/// Writes the list back with one more element. With a `guard`, the write succeeds only while the
-/// lock is held with that token. After success, `value` gets the znode's `version`.
+/// Writes the list of a guarded znode back with one more element. With a `guard`, the write
+/// succeeds only while the lock is held with that token. After success, `value` gets the znode's
+/// `version`.
 pub(super) async fn write(
     lock: &str,
     guard: Option<u64>,
@@ -54,8 +56,8 @@ pub(super) async fn write(
     answer
 }
 
-/// Makes the operation `append`: reads the list, may pause, and writes the list back with one more
-/// element.
+/// Makes the operation `append`: reads the list of a guarded znode, may pause, and writes the list
+/// back with one more element.
 pub(super) async fn append(
     mut value: Value,
     guard: Option<u64>,

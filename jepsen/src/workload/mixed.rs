@@ -19,7 +19,7 @@ pub struct Mixed {
     pool: Pool,
 }
 
-/// A worker with its places in queues.
+/// A worker with its places in queues, as a reader and as a writer.
 #[derive(Default)]
 pub struct Mixer {
     waiter: Waiter,
@@ -81,8 +81,8 @@ impl Mixed {
         Ok(())
     }
 
-    /// Reads the list under the read lock, and asks for an upgrade. If two readers of a lock ask
-    /// for an upgrade, the second is refused.
+    /// Reads the list of the guarded znode under the read lock, and asks for an upgrade. If two
+    /// readers of a lock ask for an upgrade, the second is refused.
     async fn upgrade(&self, worker: &mut Mixer, session: Session, place: Place, client: &mut Client) {
         let Ok(list) = guarded::read(place.lock(), client).await else {
             worker.waiter.place = Some(place);
@@ -98,7 +98,7 @@ impl Mixed {
         worker.done = answer.is_problem("upgrade-conflict");
     }
 
-    /// Writes the list back with one more element, and stays a writer.
+    /// Writes the list of the lock's guarded znode back with one more element, and stays a writer.
     async fn write(&self, worker: &mut Mixer, session: Session, writer: Place, client: &mut Client) {
         let lock = writer.lock().to_owned();
         let mut value = owned(&writer.value, &session);
@@ -119,7 +119,8 @@ impl Mixed {
         worker.waiter.place = worker.waiter.owner.has_session().then_some(writer);
     }
 
-    /// Takes a step of a worker that has a writer's place.
+    /// Makes the next operation of a worker that has a writer's place in a queue: waits for the
+    /// grant, writes the list, or releases the place.
     async fn use_writer(&self, worker: &mut Mixer, session: Session, writer: Place, client: &mut Client) {
         let reader = worker.waiter.place.take();
         let leaves = client.rng.u8(..20) == 0;
@@ -135,7 +136,8 @@ impl Mixed {
         }
     }
 
-    /// Takes a step of a worker that holds a lock.
+    /// Makes the next operation of a worker that holds a lock: an upgrade, a write, a downgrade or
+    /// a release.
     async fn use_place(&self, worker: &mut Mixer, session: Session, place: Place, client: &mut Client) {
         let goes_on = client.rng.u8(..20) < 12;
         match (place.value["mode"].as_str(), worker.done) {

@@ -60,7 +60,7 @@ pub const ROOT: &str = "/jepsen";
 
 /// A workload: what its clients do.
 pub trait Work: Send + Sync + Sized + 'static {
-    /// State that one worker keeps from step to step.
+    /// State of one worker between its steps, such as its session.
     type Worker: Send + 'static;
 
     /// Returns the name of the workload, which is also the name of its znode below `/jepsen`.
@@ -74,7 +74,7 @@ pub trait Work: Send + Sync + Sized + 'static {
     /// Returns the first state of the worker with this index, from 0.
     fn worker(&self, index: usize) -> Self::Worker;
 
-    /// Takes the worker's next step.
+    /// Makes the next operation, or the next few, of one worker.
     fn step(&self, worker: &mut Self::Worker, client: &mut Client) -> impl Future<Output = Result<(), String>> + Send;
 
     /// Sends the last requests of one worker, after its last step and the last mend.

@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::history::Kind;
 use crate::http::Call;
 
-/// One session. No task sends its heartbeats in the background.
+/// One session, without a background task: the worker itself sends the heartbeats.
 pub(super) struct OwnSession {
     pub(super) id: u64,
     pub(super) key: String,

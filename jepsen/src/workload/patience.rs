@@ -11,7 +11,8 @@ const TRIED_MAX: Duration = Duration::from_secs(60);
 /// Pause between two tries.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Deadline for the tries of one read. Each try is a separate operation of the history.
+/// Deadline for the tries of one read of the final state. Each try is a separate operation of the
+/// history.
 pub(super) struct Patience {
     deadline: Instant,
 }

@@ -1,5 +1,5 @@
-//! Locks of a workload: a few are in use at a time, each for one period. In the calm at the end of
-//! a run, every lock that was used must be granted again.
+//! Locks of a workload: a few are in use at a time, each for one period. At the end of a run, when
+//! no fault is under way, every lock that was used must be granted again.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,7 +45,7 @@ impl Pool {
         Pool { name, count, next: AtomicU64::new(0), used: Mutex::default(), guarded: Made::default() }
     }
 
-    /// Returns the path of the lock with this period and number.
+    /// Returns the path of a lock, given its period and its number within the period.
     pub(super) fn lock(&self, (epoch, number): (u64, u64)) -> String {
         format!("{ROOT}/{}/{epoch}-{number}", self.name)
     }
@@ -122,7 +122,8 @@ impl Pool {
         self.used().into_iter().map(set).collect()
     }
 
-    /// Acquires each used lock once more. `target` makes the value and the request for a lock.
+    /// Acquires each used lock once more. From the path of a lock, `target` makes the history value
+    /// and the HTTP request.
     pub(super) async fn acquire_again(
         &self,
         client: &mut Client,

@@ -13,7 +13,7 @@ const KEYS: u64 = 5;
 /// Length of a period, after which clients change to new keys.
 const EPOCH: Duration = Duration::from_secs(5);
 
-/// Periods of a run of which all keys exist.
+/// Numbers of those periods of a run for which all keys have been created.
 pub(super) struct Stretches {
     there: Mutex<BTreeSet<u64>>,
 }
@@ -32,17 +32,17 @@ impl Stretches {
         self.there().last().copied().unwrap_or(0)
     }
 
-    /// Returns the present period if its keys are still to be created.
+    /// Returns the number of the present period if its keys are still to be created.
     pub(super) fn next(&self, client: &Client) -> Option<u64> {
         Some(epoch(client, EPOCH)).filter(|now| *now > self.newest())
     }
 
-    /// Adds a period of which all keys exist.
+    /// Adds the number of a period for which all keys have been created.
     pub(super) fn add(&self, stretch: u64) {
         self.there().insert(stretch);
     }
 
-    /// Returns a random key in use.
+    /// Returns a random key of the newest period for which all keys exist.
     pub(super) fn any_key(&self, client: &mut Client) -> String {
         key(self.newest(), client.rng.u64(..KEYS))
     }
@@ -57,7 +57,7 @@ fn key(stretch: u64, number: u64) -> String {
     format!("{stretch}-{number}")
 }
 
-/// Returns the keys of a period.
+/// Returns the names of the keys of the period with this number.
 pub(super) fn keys(stretch: u64) -> impl Iterator<Item = String> {
     (0..KEYS).map(move |number| key(stretch, number))
 }

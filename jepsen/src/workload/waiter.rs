@@ -26,7 +26,8 @@ pub(super) enum Tickets {
     Several,
 }
 
-/// A place in a queue.
+/// A place of a worker in the queue of a lock or of a multi-lock, with the ticket that stands for
+/// it. The worker waits or holds.
 pub(super) struct Place {
     /// Value for the history, without the owner. It has the tokens once the lock is granted.
     pub(super) value: Value,
@@ -36,8 +37,8 @@ pub(super) struct Place {
 }
 
 impl Tickets {
-    /// Reads the ticket in an answer. Returns its path and whether it holds, and adds its tokens to
-    /// `value`.
+    /// Reads the ticket in an answer. Returns the ticket's path and whether it holds the lock, and
+    /// adds its tokens to `value`.
     pub(super) fn read(self, answer: &mut Answer, effect: Effect, value: &mut Value) -> Option<(String, bool)> {
         match self {
             Tickets::One => match answer.read(effect)? {
@@ -117,13 +118,14 @@ impl Waiter {
         }
     }
 
-    /// Tells whether the worker has a place that holds its lock.
+    /// Tells whether the worker's place in the queue has been granted the lock.
     pub(super) fn holds(&self) -> bool {
         self.place.as_ref().is_some_and(|place| place.held)
     }
 
-    /// Takes a step with the place: releases it if it holds or `leaves` is true, else waits for the
-    /// grant. Without a place it does nothing and returns the session.
+    /// Makes the next operation on the worker's place in the queue: releases it if it holds or
+    /// `leaves` is true, else waits for the grant. Without a place it does nothing and returns the
+    /// session.
     pub(super) async fn step(&mut self, leaves: bool, session: Session, client: &mut Client) -> Option<Session> {
         let Some(place) = self.place.take() else { return Some(session) };
         if place.held || leaves {
@@ -134,8 +136,9 @@ impl Waiter {
         None
     }
 
-    /// Takes a step with the place as [`Waiter::step`] does. `die` is a random number of 0 to 19:
-    /// below 3 the worker looks at the queue instead, and with 3 it leaves the queue early.
+    /// Makes the next operation on the worker's place as [`Waiter::step`] does. `die` is a random
+    /// number of 0 to 19: below 3 the worker looks at the queue instead, and with 3 it leaves the
+    /// queue early.
     pub(super) async fn step_or_look(&mut self, die: u8, session: Session, client: &mut Client) -> Option<Session> {
         if die < 3
             && let Some(place) = &self.place
@@ -152,13 +155,13 @@ impl Waiter {
         Waiter { owner: Owner::with_timeout(timeout_ms), place: None }
     }
 
-    /// Makes the operation `enqueue`, which asks for a place.
+    /// Makes the operation `enqueue`, which asks for a place in a queue.
     pub(super) async fn enqueue(&mut self, session: Session, asked: Asked, client: &mut Client) {
         self.ask("enqueue", session, asked, client).await;
     }
 
-    /// Asks for a place by the operation with the name `f`. The place stays in the queue after the
-    /// answer (`keep=true`).
+    /// Asks for a place in a queue by the operation with the name `f`. The place stays in the queue
+    /// after the answer (`keep=true`).
     pub(super) async fn ask(&mut self, f: &str, session: Session, asked: Asked, client: &mut Client) -> Answer {
         let (tickets, value, call) = asked;
         let call = call.query("keep=true").session(&session.key);
@@ -177,7 +180,7 @@ impl Waiter {
         answer
     }
 
-    /// Makes the operation `await`, which waits for the grant of the place.
+    /// Makes the operation `await`, which waits for the grant of the place in the queue.
     pub(super) async fn wait(&mut self, session: Session, mut place: Place, client: &mut Client) {
         let mut result = owned(&place.value, &session);
         let wait = waits::next(WAIT, &mut client.rng);
@@ -198,7 +201,7 @@ impl Waiter {
         self.after(session, &answer, client);
     }
 
-    /// Makes the operation `release`, which gives the place back.
+    /// Makes the operation `release`, which gives the place in the queue back.
     pub(super) async fn release(&mut self, session: Session, place: Place, client: &mut Client) {
         let value = owned(&place.value, &session);
         let call = Call::delete(format!("/v1/tickets{}", place.ticket)).session(&session.key);

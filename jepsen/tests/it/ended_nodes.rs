@@ -31,8 +31,8 @@ struct Rig {
 }
 
 impl Rig {
-    /// Starts one node; this test answers its requests. With `ends_when_asked`, the node ends at
-    /// the request for its applied zxid.
+    /// Starts one node (a shell script); the test answers the requests to it. With
+    /// `ends_when_asked`, the node's process ends at the request for its applied zxid.
     async fn start(ends_when_asked: bool) -> Rig {
         let dir = tempfile::tempdir().unwrap();
         let script = dir.path().join("script");
@@ -86,7 +86,7 @@ impl Rig {
         until(|| !self.node().runs()).await;
     }
 
-    /// Recovers the cluster, and waits for the node's start with this number.
+    /// Recovers the cluster, and waits until the node has been started `start` times.
     async fn recover(&mut self, start: usize) {
         self.cluster.recover().await.unwrap();
         until(|| self.starts() == start).await;
@@ -100,8 +100,8 @@ impl Rig {
         dir.join("log")
     }
 
-    /// Returns for each end whether the disk is to blame, and whether the data was refused as
-    /// damaged.
+    /// Returns two facts for each unexpected end of the node: whether its disk is to blame, and
+    /// whether it refused its data as damaged.
     fn excuses(&mut self) -> Vec<(bool, bool)> {
         self.cluster.ends().iter().map(|end| (end.for_its_disk, end.refused_damage)).collect()
     }

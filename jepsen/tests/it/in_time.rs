@@ -7,7 +7,7 @@ use jepsen::verdict::{Validity, Verdict};
 use serde_json::{Value, json};
 
 const MS: u64 = 1_000_000;
-/// Process of the regular writes that show that there is a quorum.
+/// Number of the history process that makes regular writes, which show that there is a quorum.
 const PULSE: u64 = 999;
 
 fn entry(at_ms: u64, process: Process, kind: Kind, f: &str, value: Value) -> Entry {

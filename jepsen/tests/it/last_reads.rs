@@ -22,8 +22,8 @@ struct Refusals {
     count: usize,
 }
 
-/// Answers every request on one connection: creates, reads of a znode that holds 100, and
-/// transactions.
+/// Answers every request on one connection as a node would: each create succeeds, each read returns
+/// a znode with the data `100`, and each transaction succeeds. Refusals come first.
 async fn answer(mut stream: TcpStream, mut refusals: Refusals) {
     let mut heard = Vec::new();
     let mut buffer = [0; 4096];
@@ -63,7 +63,8 @@ fn znode() -> String {
     json!({"path": "/x", "data": "100", "stat": stat}).to_string()
 }
 
-/// Runs a workload without steps, and returns the reads at its end.
+/// Prepares a workload, makes no operations of its workers, and returns the reads that it makes at
+/// the end of a run.
 async fn reads(work: impl Work, refusals: Refusals) -> Vec<Operation> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = listener.local_addr().unwrap().to_string();

@@ -19,7 +19,7 @@ pub(crate) struct Seen {
     pub(crate) version: i32,
 }
 
-/// Operations on accounts. An account is named by its path.
+/// Operations on accounts over HTTP or ZooKeeper's protocol. An account is named by its path.
 impl Door {
     /// Tells whether a read shows all accounts as they were at one moment, perhaps in the past, as
     /// a multiRead of ZooKeeper's protocol does. Otherwise the accounts are read one after the

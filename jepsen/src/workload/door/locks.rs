@@ -17,7 +17,8 @@ use crate::answer::{Answer, Effect};
 use crate::client::{Client, Session};
 use crate::http::Call;
 
-/// Library whose names and order a client follows. The two libraries do not see each other's nodes.
+/// Client library whose lock recipe a client follows: the names of its nodes, and their order in
+/// the queue. The two libraries ignore each other's nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Recipe {
     /// kazoo's Lock: children with `__lock__` before the number, ordered by number.
@@ -34,7 +35,7 @@ impl Recipe {
         if sum.is_multiple_of(2) { Recipe::Kazoo } else { Recipe::Curator }
     }
 
-    /// Returns the name of a client's node, without the sequence number at its end.
+    /// Returns the name of a client's node in the queue, without the sequence number at its end.
     fn name(self, id: u64) -> String {
         match self {
             Recipe::Kazoo => format!("{id:032x}__lock__"),
@@ -78,7 +79,8 @@ pub(crate) struct Wish<'a> {
 /// Result of a request that was granted the lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Taken {
-    /// Ticket over HTTP, or path of the client's node over ZooKeeper's protocol. Releases the lock.
+    /// Ticket over HTTP, or path of the client's node in the queue over ZooKeeper's protocol. A
+    /// release of the lock names it.
     pub(crate) ticket: String,
     /// The fencing token.
     pub(crate) token: u64,
@@ -188,8 +190,8 @@ async fn enqueue(zk: &Zk, lock: &str, id: u64) -> Result<(Reply, PathStat), Fail
     }
 }
 
-/// Waits until no counted child of the lock is before this one. Returns the answer that showed
-/// this.
+/// Waits until no child of the lock that the recipe counts is before `created`, the client's own
+/// node. Returns the answer that showed this.
 async fn wait(zk: &mut Zk, lock: &str, created: &PathStat, time: Duration) -> Result<Reply, Failure> {
     let (deadline, recipe) = (Instant::now() + time, Recipe::of(lock));
     let own = created.path.rsplit('/').next().unwrap_or_default();
@@ -221,7 +223,8 @@ async fn wait(zk: &mut Zk, lock: &str, created: &PathStat, time: Duration) -> Re
     }
 }
 
-/// Finds out by a delete why a client does not see its own lock node, and returns that failure.
+/// Deletes the client's own node, which the client does not see among the lock's children, to find
+/// out why. Returns that failure.
 async fn still_there(zk: &Zk, node: &str) -> Failure {
     match zk.ask(Request::Delete(any_version(node))).await {
         Ok(_) => Failure::Wrong("a client does not see its own lock node".into()),

@@ -29,25 +29,24 @@ pub(crate) use watching::{Change, Following, Poll};
 
 /// Timeout of sessions, longer than any fault, so that they do not expire.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
-/// Share of steps before which a client of ZooKeeper's protocol changes to another node: one in
-/// this many.
+/// A client of ZooKeeper's protocol changes to another node before one in this many steps.
 const HOP_EVERY: u32 = 20;
 
 /// Result of an operation together with its answer, or the answer alone after a failure.
 pub(crate) type Told<T> = Result<(T, Answer), Answer>;
 
-/// Doors of a cluster, and the choice which of them workers use; HTTP by default.
+/// Choice of the doors (HTTP, ZooKeeper's protocol) that the workers use; HTTP by default.
 #[derive(Default)]
 pub struct Doors {
-    /// Doors that workers use.
+    /// HTTP, ZooKeeper's protocol, or both, one for every second worker.
     pub which: crate::runner::Door,
     /// Address (`host:port`) of each node for ZooKeeper's protocol.
     pub zookeeper: Arc<[String]>,
 }
 
 impl Doors {
-    /// Returns the door of the worker with this index, without a session. With both doors in use,
-    /// workers with an even index use HTTP.
+    /// Returns the door (HTTP or ZooKeeper's protocol) of the worker with this index, without a
+    /// session. If both are in use, workers with an even index use HTTP.
     pub(super) fn of_worker(&self, index: usize) -> Door {
         let http = match self.which {
             crate::runner::Door::Http => true,
@@ -58,7 +57,7 @@ impl Doors {
     }
 }
 
-/// Door that one worker uses.
+/// Door of the cluster that one worker uses: HTTP or ZooKeeper's protocol.
 pub enum Door {
     /// HTTP: each request goes to a random node.
     Http,
@@ -67,8 +66,8 @@ pub enum Door {
 }
 
 impl Door {
-    /// Prepares a step over ZooKeeper's protocol: opens a session if there is none, and sometimes
-    /// moves to another node.
+    /// Prepares a worker's next step over ZooKeeper's protocol: opens a session if there is none,
+    /// and sometimes moves to another node.
     pub(super) async fn enter(&mut self, client: &mut Client) -> Result<(), String> {
         if let Door::ZooKeeper(door) = self {
             if door.zk.is_none() {
@@ -121,7 +120,7 @@ fn maybe_hop(zk: &Zk, client: &mut Client) {
     }
 }
 
-/// Tells whether an answer shows that the session cannot be used any more: it has ended, or its
+/// Tells whether an answer shows that the session cannot be used any more: it has ended, or the
 /// node violated the protocol.
 pub(super) fn is_over(answer: &Answer) -> bool {
     answer.is_problem("session-expired")
@@ -129,8 +128,8 @@ pub(super) fn is_over(answer: &Answer) -> bool {
         || answer.error.as_deref().is_some_and(|error| error.starts_with(WRONG))
 }
 
-/// Makes a judged answer from a result over ZooKeeper's protocol, its reply and the zxid of the
-/// write.
+/// Makes a judged answer from the outcome of a request over ZooKeeper's protocol. A success has the
+/// result, the reply and the zxid of the write.
 fn told<T>(effect: Effect, result: Result<(T, Reply, Option<u64>), Failure>) -> Told<T> {
     match result {
         Ok((told, reply, zxid)) => {

@@ -63,9 +63,9 @@ impl Door {
         Duration::from_millis(if self.follows_one_node() { 300 } else { 800 })
     }
 
-    /// Tells whether a follower stays at one node, as over ZooKeeper's protocol. After a failed
-    /// poll it begins anew, because it may have missed events. It gets no events that the children
-    /// of a znode have changed, only the events of the children themselves.
+    /// Tells whether a follower stays at one node, as over ZooKeeper's protocol. Such a follower
+    /// begins anew after a failed poll, because it may have missed events. It gets the events of
+    /// the znodes themselves, but none that tell a parent that its children have changed.
     pub(crate) fn follows_one_node(&self) -> bool {
         matches!(self, Door::ZooKeeper(_))
     }
@@ -97,8 +97,9 @@ impl Door {
         answer(told(Effect::Write, done.await))
     }
 
-    /// Begins to follow a root, or begins anew. Returns the zxid after which events will be told.
-    /// Over ZooKeeper's protocol this is the node's zxid when it sets the watch.
+    /// Begins to follow the changes below a root, or begins anew. Returns the zxid after which
+    /// events will be told. Over ZooKeeper's protocol this is the node's zxid when it sets the
+    /// watch.
     pub(crate) async fn reset(&mut self, client: &mut Client, root: &str, place: &mut Following) -> Told<u64> {
         let Door::ZooKeeper(door) = self else {
             let answer = client.send(Call::get(format!("/v1/znodes{root}"))).await;

@@ -65,7 +65,7 @@ impl Call {
         }
     }
 
-    /// Returns a read at any node, which may be repeated.
+    /// Returns a read that any node may answer and that may be repeated.
     pub(crate) fn get(target: String) -> Call {
         Call::new(Method::GET, target, Prefer::Any, Repeat::Safe)
     }

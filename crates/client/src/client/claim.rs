@@ -196,7 +196,8 @@ impl Claim {
             Claim::enter_in::<A>(client, session, acquire.clone(), kind).await
         };
         match enter().await {
-            // The session had ended before this client noticed it, so a new session asks once more.
+            // The session had ended before this client noticed it, so the acquire is sent once
+            // more, in a new session.
             Err(error) if error.code() == Some(ProblemType::SessionExpired) => enter().await,
             entered => entered,
         }

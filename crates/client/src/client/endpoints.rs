@@ -54,8 +54,8 @@ impl Endpoints {
         if !usable.is_empty() {
             return usable[pick(usable.len())];
         }
-        // All endpoints are paused after failures: choose the one whose pause ends first, and not
-        // the failed one again if there are others.
+        // All endpoints are paused after failures: choose the endpoint whose pause ends first, but
+        // not the endpoint of the last failed try if there are others.
         let others = (0..self.list.len()).filter(|index| self.list.len() == 1 || Some(*index) != failed);
         others.min_by_key(|index| self.list[*index].cool_until).expect("there is an endpoint")
     }

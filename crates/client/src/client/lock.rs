@@ -82,7 +82,7 @@ impl Lock {
     }
 
     /// Sets the priority: a waiter with a higher priority gets the lock earlier; 0 by default. Only
-    /// for managed locks ([`Client::set_settings`]).
+    /// for locks with the setting `managed` ([`Client::set_settings`]).
     pub fn priority(mut self, priority: u32) -> Lock {
         self.priority = Some(priority);
         self

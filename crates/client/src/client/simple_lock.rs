@@ -111,7 +111,7 @@ impl SimpleLock {
     /// `Refused`, with `SessionExpired` when the session was lost. While the session lives, the
     /// wait goes on even if no node answers.
     async fn gone(&self) -> Result<(), Error> {
-        // This is the session of the last try, or a new session if that one was lost since.
+        // The session of the last acquire, or a new session if the session was lost since.
         let session = self.client.session().await?;
         let gone = async {
             loop {

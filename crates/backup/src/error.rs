@@ -20,7 +20,7 @@ pub enum Error {
     /// The content of the file is invalid, as described.
     #[error("it is damaged: {0}; take another copy")]
     Damaged(String),
-    /// The file is whole, but this program cannot read its state.
+    /// The file is complete and its hash is right, but this program cannot decode its state.
     #[error("its state cannot be read: {0}")]
     Decode(#[from] znode::DecodeError),
     /// The file system returned an error.

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! All numbers are little endian. The records are those of snapshots ([`znode::State::records`]),
-//! in the format of the cluster's level. docs/dev/storage-format.md describes the bytes for readers
-//! in other programs.
+//! in the format version ("level") that the cluster writes. docs/dev/storage-format.md describes
+//! the bytes for readers in other programs.
 //!
 //! A **seed** is the backup of a restored state ([`znode::State::restore`]). Its manifest also has
 //! the decisions of the restore. Each member of the new cluster starts from the seed.

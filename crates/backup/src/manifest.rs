@@ -12,15 +12,15 @@ pub struct Manifest {
     pub cluster_id: String,
     /// The cluster's UUID; in a seed, the UUID of the restored cluster.
     pub cluster_uuid: String,
-    /// Number that is added to the index of a log entry to make its zxid.
+    /// Number that the cluster adds to the index of a log entry to make its zxid.
     pub zxid_base: u64,
-    /// Zxid of the last entry that the state contains.
+    /// Zxid of the last log entry that the state contains.
     pub zxid: u64,
-    /// The Raft term of the last entry that the state contains.
+    /// Raft term of the last log entry that the state contains.
     pub term: u64,
-    /// The time in the last entry, in milliseconds since 1970, by the leader's clock.
+    /// Time in the last log entry, in milliseconds since 1970, by the leader's clock.
     pub time_ms: u64,
-    /// The level of the format in which the records are written.
+    /// Version ("level") of the format in which the records of the state are written.
     pub level: u16,
     /// Numbers of objects in the backup.
     pub counts: Counts,
@@ -59,7 +59,7 @@ pub struct Saved {
     /// Id of the node whose state was saved.
     pub node_id: u64,
     /// Whether the node saved its own state without asking a quorum. The cluster may have had newer
-    /// entries then.
+    /// log entries then.
     pub local: bool,
 }
 
@@ -94,13 +94,13 @@ pub struct Origin {
     pub cluster_id: String,
     /// The uuid of the cluster.
     pub cluster_uuid: String,
-    /// The zxid of the last entry in the state.
+    /// Zxid of the last log entry that the backup's state contains.
     pub zxid: u64,
 }
 
 impl Manifest {
-    /// Describes a state. Returns `None` before the cluster is founded, as there is nothing to back
-    /// up then.
+    /// Makes the manifest of a state. Returns `None` before the cluster is founded, as there is
+    /// nothing to back up then.
     pub fn of(state: &State, cluster_id: &str, saved: Saved) -> Option<Manifest> {
         let founding = state.cluster().map(Cluster::founding)?;
         let counts = Counts {

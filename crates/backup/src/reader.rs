@@ -63,8 +63,8 @@ impl<R: Read + Seek> Backup<R> {
     /// Reads the state. Blocks the thread.
     ///
     /// # Errors
-    /// `Decode` when this program does not know the level of the records, or the records do not fit
-    /// together; `Damaged` when the file has changed since it was opened.
+    /// `Decode` when this program does not know the records' format version, or the records
+    /// contradict each other; `Damaged` when the file has changed since it was opened.
     pub fn state(&mut self) -> Result<State, Error> {
         let mut builder = StateBuilder::new();
         self.each_record(|record| Ok(builder.push(record)?))?;
@@ -114,7 +114,8 @@ fn parse(text: &[u8]) -> Result<Manifest, Error> {
     serde_json::from_slice(text).map_err(|error| Error::damaged(format!("its manifest cannot be read: {error}")))
 }
 
-/// Takes the next record from the front of `raw`; returns `None` when not all of it is there.
+/// Takes the next record from the front of `raw`; returns `None` when the bytes end before the
+/// record does.
 fn next_record<'a>(raw: &mut &'a [u8]) -> Result<Option<&'a [u8]>, Error> {
     let Some((length, rest)) = raw.split_first_chunk::<4>() else { return Ok(None) };
     let length = u32::from_le_bytes(*length) as usize;

@@ -18,7 +18,7 @@ pub struct Written {
 }
 
 /// Writes the backup of a state to `out`. Blocks the thread as long as `out` does. `state` can be a
-/// cheap clone, so that a node can change its own state meanwhile.
+/// clone, which costs little, so that a node can change its own state meanwhile.
 ///
 /// # Errors
 /// The errors of `out`, and `InvalidInput` for a manifest beyond 1 MiB or a record beyond 64 MiB.

@@ -103,9 +103,9 @@ fn any_flipped_bit_is_found() {
     refused(&middle, "SHA-256");
 }
 
-/// Checks that the golden backup in version 1 of the format can be read. Until the first release
-/// `UPDATE_GOLDENFILES` rewrites the golden file; after the release another layout needs another
-/// version.
+/// Checks that the golden backup in version 1 of the format can be read. Before the first release,
+/// the environment variable `UPDATE_GOLDENFILES` makes this test rewrite the golden file. After the
+/// release, a changed layout needs a new version of the format.
 #[test]
 fn the_format_is_the_one_that_was_frozen() {
     if std::env::var_os("UPDATE_GOLDENFILES").is_some() {

@@ -17,7 +17,7 @@
 //! | `history.rs` | past tickets and ended sessions |
 //! | `client_info.rs` | descriptions of clients, for people |
 //! | `session.rs`, `znode.rs`, `txn.rs`, `lock.rs` | requests and answers of these routes |
-//! | `multilock.rs`, `election.rs`, `group.rs`, `cluster.rs` | as the row before |
+//! | `multilock.rs`, `election.rs`, `group.rs`, `cluster.rs` | requests and answers, too |
 
 mod client_info;
 mod cluster;

@@ -153,8 +153,9 @@ impl Client {
     }
 
     /// Closes the session: its locks and ephemeral znodes go at once. The client stays usable; the
-    /// next call that needs a session opens another. A lost session in which a lock with a delay
-    /// ([`Lock::lock_delay`]) was asked for is left to expire, as only an expiry starts the delay.
+    /// next call that needs a session opens another. A lost session that has asked for a lock with
+    /// a delay ([`Lock::lock_delay`]) is not closed but left to expire, as only an expiry starts
+    /// the delay.
     ///
     /// # Errors
     /// When the cluster did not confirm the close in time. The session then ends by its timeout.
@@ -294,7 +295,7 @@ impl Inner {
     }
 }
 
-/// Writes the endpoints, and the session without its key.
+/// Writes the endpoints and the session, but not the session's key.
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let endpoints: Vec<&str> = self.inner.transport.addrs().collect();

@@ -21,7 +21,7 @@ pub enum DecodeError {
 /// buffer is not reallocated.
 const RECORD_BYTES: usize = 192;
 
-/// Bytes that are read from front to back; `rest` are those not read yet.
+/// Bytes that are decoded from front to back. `rest` has the bytes that are not decoded yet.
 #[derive(Clone, Debug)]
 pub struct Input<'a> {
     rest: &'a [u8],
@@ -38,7 +38,7 @@ impl<'a> Input<'a> {
         self.rest.len()
     }
 
-    /// Reads one value from the front of the rest.
+    /// Reads one value from the front of the unread bytes.
     ///
     /// # Errors
     /// When the bytes do not encode a value of this type.
@@ -198,8 +198,8 @@ impl Record for String {
     }
 }
 
-/// A Jute vector. Null is read as an empty list, because ZooKeeper's server treats both alike. It
-/// differs only in setWatches, where it fails on a null list, but no client sends one there.
+/// A Jute vector. Null is read as an empty list, as by ZooKeeper's server. Only in setWatches,
+/// ZooKeeper's server fails on a null list, but no client sends a null list there.
 impl<T: Record> Record for Vec<T> {
     fn write(&self, out: &mut Vec<u8>) {
         length(self.len()).write(out);

@@ -13,8 +13,8 @@ const BUFFER_KEPT_BYTES: usize = 64 << 10;
 /// reallocated.
 const FRAME_BYTES: usize = 256;
 
-/// Cuts a stream into packets, whatever the pieces in which the stream arrives. The buffer has the
-/// bytes that were pushed and not yet handed out.
+/// Cuts a stream that arrives in pieces of any size into packets. Buffers the pushed bytes until
+/// they have been handed out as packets.
 #[derive(Debug)]
 pub struct Frames {
     packet_max: usize,
@@ -24,7 +24,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Returns an empty stream for packets of at most `packet_max` bytes.
+    /// Returns an empty buffer, for packets of at most `packet_max` bytes.
     pub fn new(packet_max: usize) -> Frames {
         Frames { packet_max, bytes: Vec::new(), taken: 0 }
     }

@@ -24,7 +24,7 @@ macro_rules! records {
 }
 pub(crate) use records;
 
-/// An entry of an ACL: ZooKeeper's `ACL` with the `Id` in it.
+/// An entry of an ACL: ZooKeeper's records `ACL` and `Id` in one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Acl {
     /// A set of bits: READ 1, WRITE 2, CREATE 4, DELETE 8, ADMIN 16.
@@ -145,10 +145,10 @@ records! {
     /// The answer to getAllChildrenNumber (a count) and to addWatch (an error code); also an error
     /// in the results of a multi.
     Number {
-        /// The number.
+        /// The count or the error code.
         number: i32,
     }
-    /// One identity of a connection.
+    /// One identity of a connection, in the answer to whoAmI.
     ClientInfo {
         /// The scheme of the identity: `ip`, `digest`, ...
         scheme: String,
@@ -157,7 +157,7 @@ records! {
     }
     /// The answer to whoAmI.
     WhoAmIResponse {
-        /// The identities.
+        /// The identities of the connection.
         clients: Vec<ClientInfo>,
     }
     /// A watch event. It follows a reply header whose xid is -1.

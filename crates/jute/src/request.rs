@@ -8,7 +8,8 @@ use crate::{Acl, Buffer, DecodeError, Input, MultiHeader, PathOnly, Record, Sasl
 pub(crate) const END: MultiHeader = MultiHeader { op: -1, done: true, error: -1 };
 
 /// Defines the module [`op`] and the enum [`Request`] from a table. The row of an operation may
-/// name functions that read and write its record, instead of those of the record's [`Record`].
+/// name its own functions for reading and writing the record. Otherwise the record's implementation
+/// of [`Record`] is used.
 macro_rules! operations {
     (@read $input:ident) => { $input.read()? };
     (@read $input:ident $read:path) => { $read(&mut $input)? };
@@ -33,7 +34,7 @@ macro_rules! operations {
             $($(#[$bare_doc])* pub const $bare: i32 = $bare_number;)*
             $($(#[$refused_doc])* pub const $refused: i32 = $refused_number;)*
 
-            /// All operations.
+            /// Numbers of all operations.
             pub const ALL: &[i32] = &[$($name,)* $($($one,)*)* $($bare,)* $($refused,)*];
         }
 
@@ -110,7 +111,8 @@ operations! {
         GET_ALL_CHILDREN_NUMBER = 104, GetAllChildrenNumber(PathOnly);
         /// Lists the session's ephemeral znodes whose paths begin with a prefix.
         GET_EPHEMERALS = 103, GetEphemerals(PathOnly, read path);
-        /// Waits until the server has applied all entries that the leader had committed before.
+        /// Waits until the server has applied all log entries that the leader committed before the
+        /// request.
         SYNC = 9, Sync(PathOnly, read path);
         /// Fails unless a znode has the expected version. Of use only inside a multi.
         CHECK = 13, Check(PathVersion);
@@ -136,7 +138,7 @@ operations! {
         SASL = 102, Sasl(SaslToken);
     }
     shared {
-        /// Creates a znode. The number of the operation decides what the answer has.
+        /// Creates a znode. The number of the operation decides whether the answer has the stat.
         Create(CreateRequest) {
             /// Creates a znode; answers its path.
             CREATE = 1;
@@ -309,7 +311,7 @@ fn add_watch(input: &mut Input<'_>) -> Result<AddWatchRequest, DecodeError> {
 /// variants only for multi.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MultiOp {
-    /// A create, with its operation: create, create2 or createContainer.
+    /// A create, with the number of its operation: create, create2 or createContainer.
     Create(i32, CreateRequest),
     /// A create with a time to live.
     CreateTtl(CreateTtlRequest),
@@ -326,7 +328,7 @@ pub enum MultiOp {
 }
 
 impl MultiOp {
-    /// The operation's number in the header.
+    /// Number of the operation, as in its [`MultiHeader`].
     pub fn op(&self) -> i32 {
         match self {
             MultiOp::Create(op, _) => *op,

@@ -35,8 +35,8 @@ fn both_ways<T: Record + PartialEq + Debug>(name: &str, value: &T) {
     read_back(name, value);
 }
 
-/// Checks that the golden bytes decode to the value, also with more bytes after them, and that they
-/// do not without their last byte.
+/// Checks that the golden bytes decode to the value, also with more bytes after them, and that
+/// decoding fails without their last byte.
 #[track_caller]
 fn read_back<T: Record + PartialEq + Debug>(name: &str, value: &T) {
     let mut bytes = golden(name);

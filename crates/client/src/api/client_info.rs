@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Description that a client gives of itself when it opens a session. Each text is at most as long
-/// as a label and has no control or invisible characters.
+/// Description that a client gives of itself when it opens a session. Each text has no control or
+/// invisible characters, and at most 256 bytes unless `limits.label_bytes_max` sets another limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -33,7 +33,8 @@ pub struct ClientInfo {
     /// The name of the client's program.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub program: String,
-    /// The client's address in the connection over which it opened the session.
+    /// IP address of the client in the connection over which it opened the session; absent if
+    /// unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
 }

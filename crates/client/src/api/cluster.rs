@@ -12,7 +12,8 @@ pub struct Cluster {
     /// cluster is founded.
     #[serde(default)]
     pub cluster_uuid: Option<String>,
-    /// The level of the log's format that the cluster's nodes write; see docs/dev/formats.md.
+    /// Level (version number) of the log's format that the cluster's nodes write; see
+    /// docs/dev/formats.md.
     #[serde(default = "first_level")]
     pub level: u16,
     /// The id of the answering node.
@@ -23,11 +24,11 @@ pub struct Cluster {
     pub leader: Option<u64>,
     /// The latest term that the node knows.
     pub term: u64,
-    /// Zxid of the last entry in the node's log.
+    /// Zxid of the last entry in the node's Raft log.
     pub last_log_zxid: u64,
-    /// Zxid of the last entry that the node knows to be committed.
+    /// Zxid of the last log entry that the node knows to be committed.
     pub committed_zxid: u64,
-    /// Zxid of the last entry that the node has applied.
+    /// Zxid of the last log entry that the node has applied.
     pub applied_zxid: u64,
     /// The node's newest durable snapshot.
     pub snapshot: SnapshotInfo,
@@ -37,11 +38,12 @@ pub struct Cluster {
     pub sessions: u64,
     /// The number of znodes.
     pub znodes: u64,
-    /// Child of the root whose subtree is the largest; absent if some clients may not read the name
-    /// of the child.
+    /// Child of the root with the largest subtree; absent unless all clients may read the child's
+    /// name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub largest_subtree: Option<LargestSubtree>,
-    /// Number of locks whose queues have kinds of clients that ignore each other's lock nodes.
+    /// Number of locks with clients of different libraries that ignore each other's lock nodes, so
+    /// that two clients may hold the lock at once.
     pub mixed_clients_locks: u64,
     /// Number of HTTP requests that wait at this node for a change, such as watches and acquires.
     pub watches: u64,
@@ -62,7 +64,7 @@ fn first_level() -> u16 {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct StateDigest {
-    /// Zxid of the last entry that was applied to the state.
+    /// Zxid of the last log entry that was applied to the state.
     pub zxid: u64,
     /// SHA-256 of the whole state in hex. The digests of all nodes are equal at equal zxids.
     #[cfg_attr(feature = "schema", schema(pattern = "^[0-9a-f]{64}$"))]
@@ -75,7 +77,7 @@ pub struct StateDigest {
 pub struct LargestSubtree {
     /// The path of the child.
     pub path: String,
-    /// The estimated bytes of the subtree, without the znodes that sessions own.
+    /// Estimated size of the subtree in bytes, without its ephemeral znodes.
     pub bytes: u64,
     /// The largest size that one subtree may have, in bytes.
     pub bytes_max: u64,
@@ -85,7 +87,7 @@ pub struct LargestSubtree {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SnapshotInfo {
-    /// Zxid of the last entry in the snapshot; 0 when there is no snapshot.
+    /// Zxid of the last log entry that the snapshot contains; 0 when there is no snapshot.
     pub zxid: u64,
     /// The length of the snapshot in bytes.
     pub bytes: u64,
@@ -150,7 +152,7 @@ pub struct MemberHealth {
     /// Time in milliseconds since the last message of the member; null if there was none, or if the
     /// answering node cannot know.
     pub last_contact_ms: Option<u64>,
-    /// Number of committed entries that the member lacks; null when unknown.
+    /// Number of committed log entries that the member lacks; null when unknown.
     pub lag_entries: Option<u64>,
 }
 
@@ -160,8 +162,8 @@ pub struct MemberHealth {
 pub struct Drain {
     /// The id of the answering node.
     pub node_id: u64,
-    /// Whether the node is drained: `/readyz` reports it as not ready until an operator takes the
-    /// drain back.
+    /// Whether the node is drained: `/readyz` reports it as not ready until an operator ends the
+    /// drain.
     pub draining: bool,
     /// Whether the drained node still leads because no other member could take over.
     pub leads: bool,
@@ -169,22 +171,22 @@ pub struct Drain {
     pub leader: Option<u64>,
 }
 
-/// Answer of `/v1/admin/upgrade`: the level of the cluster's format and the versions of its
-/// members.
+/// Answer of `/v1/admin/upgrade`: the cluster's level (version number) of the log's format, and the
+/// versions of the members' programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Upgrade {
     /// The cluster's level of the log's format.
     pub level: u16,
-    /// The highest level that the programs of all members know, if it is above the cluster's level;
-    /// otherwise null.
+    /// Highest level of the log's format that the programs of all members know; null unless it is
+    /// above the cluster's level.
     pub next_level: Option<u16>,
-    /// The members, by id.
+    /// The members, sorted by id.
     pub members: Vec<MemberUpgrade>,
 }
 
-/// Version of a member's program and the levels of the format that it knows, as far as the leader
-/// knows them.
+/// Version of a member's program, and the levels of the log's format that the program can read and
+/// write, as far as the leader knows them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MemberUpgrade {
@@ -193,9 +195,9 @@ pub struct MemberUpgrade {
     /// The version of the member's program. Null when unknown: the leader has not met the member,
     /// or the program is too old to state its version.
     pub version: Option<String>,
-    /// The lowest level that the member's program knows; null when unknown.
+    /// Lowest level of the log's format that the member's program knows; null when unknown.
     pub level_min: Option<u16>,
-    /// The highest level that the member's program knows; null when unknown.
+    /// Highest level of the log's format that the member's program knows; null when unknown.
     pub level_max: Option<u16>,
     /// True if the leader reaches the member, or if the member is the leader itself.
     pub reachable: bool,
@@ -205,21 +207,21 @@ pub struct MemberUpgrade {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Members {
-    /// The log index of the entry with the membership in force.
+    /// Log index of the entry that set the present membership.
     pub index: u64,
     /// Whether the log entry with the membership is committed.
     pub committed: bool,
-    /// True while a change of members is half done. Until it is complete, both the old and the new
-    /// set of voters must agree to every entry.
+    /// True while a change of members is half done. Until the change is complete, a log entry is
+    /// committed only with a majority of the old voters and a majority of the new voters.
     pub joint: bool,
     /// Id of the node that made this report: the leader, or the node that was asked if no leader
     /// answers.
     pub reported_by: u64,
     /// The id of the leader.
     pub leader: Option<u64>,
-    /// The number of voters that may still fail before the cluster stops.
+    /// Number of voters that may still fail before the quorum is lost.
     pub failure_tolerance: u64,
-    /// All members, by id.
+    /// All members, sorted by id.
     pub members: Vec<MemberState>,
     /// The nodes that were removed. Their ids are never used again.
     pub removed: Vec<RemovedMember>,
@@ -243,7 +245,7 @@ pub struct MemberState {
     pub removing: bool,
     /// Id of the member that this member is to replace; null for no replacement.
     pub replaces: Option<u64>,
-    /// The number of entries that the member lacks; null when unknown.
+    /// Number of log entries that the member lacks; null when unknown.
     pub lag_entries: Option<u64>,
     /// The time in milliseconds since the member last accepted a message of the leader; null if it
     /// has not yet.
@@ -264,9 +266,9 @@ pub struct RemovedMember {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Transfer {
-    /// The node that led before.
+    /// Id of the former leader.
     pub from: u64,
-    /// The node that leads now.
+    /// Id of the new leader.
     pub to: u64,
     /// The term of the new leader.
     pub term: u64,

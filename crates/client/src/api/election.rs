@@ -27,14 +27,15 @@ pub struct Leader {
     /// The leader's session; absent for a persistent znode that a client put into the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
-    /// Name of the owner in the acquire. It distinguishes the tickets of one session.
+    /// Owner that the acquire request named, which tells the contenders of one session apart; empty
+    /// for no owner.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub owner: String,
     /// The value that the leader proclaimed last, if it is UTF-8; the label of the leader before it
     /// proclaimed a value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
-    /// The value in base64, when it is not UTF-8.
+    /// The proclaimed value in base64, when it is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_base64: Option<String>,
     /// Token that the leader shows to resources. Each leader has a larger token than the leader

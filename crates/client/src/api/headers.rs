@@ -10,8 +10,8 @@ pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Request header: the zxid that the node's state must have reached before a read with
 /// `consistency=local` is answered.
 pub const MIN_ZXID: &str = "zlock-min-zxid";
-/// Request header: `<lock path>;<fencing token>`. The write is refused unless the token is that of
-/// a holder of the lock when the write is applied.
+/// Request header: `<lock path>;<fencing token>`. The write is refused unless a holder of the lock
+/// has this token when the write is applied.
 pub const IF_LOCK: &str = "if-lock";
 /// Request header below `/v1/fence/`, where a reverse proxy asks whether to pass a request on: the
 /// path of the lock. The proxy must set this header itself in every request, and must replace a
@@ -25,8 +25,8 @@ pub const FENCING_TOKEN: &str = "zlock-fencing-token";
 pub const FENCE_AUTHORIZATION: &str = "zlock-authorization";
 /// Answer header: the zxid of the write, or of the state that was read.
 pub const ZXID: &str = "zlock-zxid";
-/// Answer header: kinds of clients in the lock's queue that ignore each other's lock nodes, so that
-/// both may hold the lock; absent when there are none.
+/// Answer header: client libraries in the lock's queue that ignore each other's lock nodes, so that
+/// clients of two libraries may hold the lock at once; absent when there are none.
 pub const MIXED_CLIENTS: &str = "zlock-mixed-clients";
 /// Answer header: the id of the answering node.
 pub const NODE: &str = "zlock-node";

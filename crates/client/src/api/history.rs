@@ -13,7 +13,7 @@ pub enum EndCause {
     Released,
     /// The session was closed by its client.
     Closed,
-    /// No heartbeat of the session arrived for its timeout.
+    /// No heartbeat of the session arrived within the session's timeout.
     Expired,
     /// A client asked for the lock back, and the ticket was not released before the deadline.
     Revoked,
@@ -22,13 +22,13 @@ pub enum EndCause {
     Withdrawn,
     /// Another client deleted the lock node.
     Deleted,
-    /// The ticket never entered the queue, because its wait would have closed a cycle.
+    /// The ticket never entered the queue, because its wait would have closed a cycle of waits.
     Deadlock,
     /// The cluster was restored from a backup, which ends all sessions.
     Restored,
 }
 
-/// End of a ticket or a session.
+/// Cause and time of the end of a ticket or a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct End {
@@ -55,26 +55,29 @@ pub struct EndedTicket {
     pub mode: LockMode,
     /// The session of the ticket.
     pub session: u64,
-    /// Name of the owner in the acquire. It distinguishes the tickets of one session.
+    /// Owner that the acquire request named, which tells the contenders of one session apart; empty
+    /// for no owner.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub owner: String,
-    /// The data of the lock node, if that was a short text.
+    /// Data of the lock node, if it was short text that all readers of the history may read;
+    /// otherwise empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub label: String,
-    /// The zxid of the entry in which the ticket entered the queue.
+    /// Zxid of the log entry in which the ticket entered the queue.
     pub enqueued_zxid: u64,
     /// The time at which the ticket entered the queue.
     pub enqueued_at_ms: u64,
-    /// The zxid of the entry in which the ticket became a holder; absent if it never did.
+    /// Zxid of the log entry that granted the lock to the ticket; absent if the ticket never held
+    /// the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub granted_zxid: Option<u64>,
-    /// The time at which the ticket became a holder; absent if it never did.
+    /// Time at which the lock was granted to the ticket; absent if the ticket never held the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub granted_at_ms: Option<u64>,
     /// The fencing token of the ticket; absent if it never held the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fencing_token: Option<u64>,
-    /// The end of the ticket.
+    /// Cause and time of the ticket's end.
     pub ended: End,
     /// The label of the ticket's session.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -109,8 +112,8 @@ pub struct EndedSession {
     pub label: String,
     /// The number of ephemeral znodes that were deleted with the session.
     pub ephemeral_count: u32,
-    /// Client of the session; absent unless the requester may read a lock whose history has a
-    /// ticket of the session.
+    /// Client of the session. Shown only to a requester that may read a lock in whose history the
+    /// session has a ticket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientInfo>,
 }

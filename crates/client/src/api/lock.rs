@@ -70,15 +70,15 @@ pub enum Ticket {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct RevokeRequest {
-    /// The zxid of the first request to release this ticket.
+    /// Zxid of the first request to release the ticket.
     pub zxid: u64,
     /// The time of the first request, in milliseconds since 1970, by the leader's clock.
     pub asked_at_ms: u64,
     /// Session in which the release was requested; absent for a request without a session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
-    /// Time from which on the ticket may be taken away, in milliseconds since 1970; absent if it is
-    /// never taken away.
+    /// Deadline in milliseconds since 1970, at which the cluster removes a ticket that is not
+    /// released; absent if the request has no deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at_ms: Option<u64>,
     /// The client that requested the release, if known; only in answers that show a lock's queue.
@@ -96,18 +96,19 @@ pub struct Revocation {
     pub zxid: u64,
 }
 
-/// Clients of one library in a lock's queue that ignore some lock nodes of other clients, so that
-/// both may hold the lock at the same time. If `unseen` is `data`, Curator's clients instead wait
-/// for a child that is no lock node.
+/// A fault of a queue that clients of different libraries share: clients of one library ignore the
+/// lock nodes of another library, so that clients of both may hold the lock at the same time. If
+/// `unseen` is `data`, the fault is another: Curator's clients wait for a child that is no lock
+/// node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MixedClients {
-    /// Kind of the clients, told by the names of their lock nodes: `curator`, `curator-rw`,
-    /// `curator-latch`, `kazoo`, `kazoo-reader`, `kazoo-semaphore`, `zookeeper-recipe`; `zlock` if
-    /// `unseen` is `data`.
+    /// Library of the clients that ignore the lock nodes, recognized by the names of their own lock
+    /// nodes: `curator`, `curator-rw`, `curator-latch`, `kazoo`, `kazoo-reader`, `kazoo-semaphore`,
+    /// `zookeeper-recipe`; `zlock` if `unseen` is `data`.
     pub clients: String,
-    /// Kind of the children that these clients ignore: a name as in `clients`, or `other`, `zlock`,
-    /// `zlock-reader`, `zlock-semaphore` or `data`.
+    /// Library whose lock nodes these clients ignore: a name as in `clients`, or `other`, `zlock`,
+    /// `zlock-reader` or `zlock-semaphore`; `data` for children that are no lock nodes.
     pub unseen: String,
     /// Name of the first child that is no lock node; only if `unseen` is `data`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -121,7 +122,8 @@ pub struct MixedClients {
 pub struct WaitsFor {
     /// Session of the waiting owner.
     pub session: u64,
-    /// Name of the owner in the acquire. It distinguishes the owners of one session.
+    /// Owner that the acquire request named, which tells the contenders of one session apart; empty
+    /// for no owner.
     pub owner: String,
     /// The path of the lock for which the owner waits.
     pub path: String,
@@ -144,12 +146,12 @@ pub struct Release {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Contender {
-    /// The lock node's path.
+    /// Path of the contender's ticket, its znode in the lock's queue.
     pub ticket: String,
-    /// The number of contenders before this one.
+    /// Number of contenders before this contender in the queue.
     pub position: u32,
-    /// The mode in which the contender wants the lock. For a lock node of another kind of client
-    /// the mode follows from the node's name.
+    /// The mode in which the contender wants the lock. For a lock node of another client library,
+    /// such as Curator, the mode is derived from the node's name.
     pub mode: LockMode,
     /// The contender's session; absent for a persistent znode that a client put into the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -160,7 +162,8 @@ pub struct Contender {
     /// The client of the contender's session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientInfo>,
-    /// Name of the owner in the acquire. It distinguishes the tickets of one session.
+    /// Owner that the acquire request named, which tells the contenders of one session apart; empty
+    /// for no owner.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub owner: String,
     /// Data of the lock node, if it is text; otherwise empty.
@@ -184,7 +187,8 @@ pub struct Contender {
     /// The number of permits that the contender has or wants; only in a semaphore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permits: Option<u32>,
-    /// The priority with which the contender waits; only in a managed lock, and 0 when absent.
+    /// Priority with which the contender waits, 0 when absent; only in a lock with the setting
+    /// `managed`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub priority: u32,
     /// The end of the lock-delay of a holder whose session expired, in milliseconds since 1970.
@@ -192,12 +196,12 @@ pub struct Contender {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lingers_until_at_ms: Option<u64>,
     /// Time in milliseconds since the last heartbeat of the session; only in a list of locks that
-    /// the leader answers. A new leader that has received no heartbeat of the session counts from
-    /// the beginning of its term.
+    /// the leader itself returns. A new leader that has received no heartbeat of the session counts
+    /// from the beginning of its term.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_for_ms: Option<u64>,
-    /// Time in milliseconds until the session expires without another heartbeat; only in a list of
-    /// locks that the leader answers.
+    /// Time in milliseconds after which the session expires without another heartbeat; only in a
+    /// list of locks that the leader itself returns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_ms: Option<u64>,
 }
@@ -209,7 +213,8 @@ pub struct Contender {
 #[serde(deny_unknown_fields)]
 pub struct LockSettings {
     /// Whether lock nodes enter the queue only by acquires. If true, clients cannot create lock
-    /// nodes as znodes. Only a managed lock can have priorities and hand-overs.
+    /// nodes as znodes. Only with `managed`, waiters can have priorities, and a holder can hand the
+    /// lock over to a chosen waiter.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub managed: bool,
     /// Largest number of contenders that may wait in the queue; absent if only the cluster's limit
@@ -258,8 +263,8 @@ pub struct LockQueue {
     /// Settings of the lock; absent when all have their defaults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<LockSettings>,
-    /// Holders, which come first in the queue: a single one, or several readers or owners of
-    /// permits.
+    /// Holders, which are the first contenders in the queue: one exclusive holder, several readers,
+    /// or several holders of a semaphore's permits.
     pub holders: Vec<Contender>,
     /// Former holders whose sessions have expired while their lock-delay is not over. During the
     /// delay no ticket holds the lock, and the waiters still wait.
@@ -267,8 +272,8 @@ pub struct LockQueue {
     pub lingering: Vec<Contender>,
     /// The waiters, in order.
     pub waiters: Vec<Contender>,
-    /// Kinds of clients in the queue that ignore each other's lock nodes; absent when there are
-    /// none.
+    /// Client libraries in the queue that ignore each other's lock nodes, so that two clients may
+    /// hold the lock at once; absent when there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mixed_clients: Vec<MixedClients>,
     /// The value of `after` for the next page; absent on the last page.
@@ -286,7 +291,8 @@ pub struct LockSummary {
     pub contenders: u32,
     /// The first contender in the queue.
     pub first: Contender,
-    /// The first page of the queue; only with `queues=true`, and absent where it cannot be shown.
+    /// First page of the queue; only with `queues=true`, and absent when the node cannot read the
+    /// queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<LockQueue>,
 }
@@ -326,7 +332,8 @@ pub struct SimpleHolder {
     /// The client of the holder's session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientInfo>,
-    /// Name of the owner in the acquire. It distinguishes the owners of one session.
+    /// Owner, which tells the contenders of one session apart: the name in the acquire request,
+    /// else the request's idempotency key, else a UUID that the node chose.
     pub owner: String,
     /// The token that the holder shows to resources.
     pub fencing_token: u64,

@@ -11,15 +11,16 @@ use super::{LockMode, Millis};
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AcquireAll {
-    /// The locks, each of them once. The ticket of the first lock stands for the whole multi-lock.
+    /// Locks to acquire, without duplicates. In later requests, the ticket of the first lock stands
+    /// for the whole multi-lock.
     #[cfg_attr(feature = "schema", schema(min_items = 1, max_items = 64))]
     pub locks: Vec<LockWish>,
     /// Whether later contenders may take free locks of the set while the multi-lock waits.
     #[serde(default)]
     pub policy: Policy,
-    /// Name of the owner within the session; empty for no owner. An acquire of all these locks by
-    /// an owner that holds them adds one hold, which needs its own release. Deadlocks are detected
-    /// between owners.
+    /// Owner in whose name the session acquires the locks: it tells the contenders of one session
+    /// apart; empty for no owner. An acquire of all these locks by an owner that holds them adds
+    /// one hold, which needs its own release. Deadlocks are detected between owners.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[cfg_attr(feature = "schema", schema(max_length = 256))]
     pub owner: String,
@@ -51,11 +52,12 @@ pub struct LockWish {
     /// The mode in which the lock is wanted; not `election`.
     #[serde(default)]
     pub mode: LockMode,
-    /// The number of permits that are wanted, only of a semaphore; 1 when absent.
+    /// Number of permits to acquire, only of a semaphore; 1 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 4294967295_u64))]
     pub permits: Option<u32>,
-    /// The number of permits that the semaphore has.
+    /// Total number of permits of the semaphore, which the first acquire sets. An acquire with
+    /// another total is refused. When absent, the total in the lock's settings counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 4294967295_u64))]
     pub permits_max: Option<u32>,

@@ -54,11 +54,12 @@ pub struct Problem {
     /// operations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub op_index: Option<u32>,
-    /// The end of the session or the ticket; with `session-expired` in the answer to a request for
-    /// the session, and with `ticket-gone` while the lock remembers the ticket.
+    /// Cause and time of the end of the session or ticket. Present with `session-expired` in the
+    /// answer to a request for the session, and with `ticket-gone` while the lock's history has the
+    /// ticket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<End>,
-    /// The session that has ended, together with `ended`.
+    /// Description of the session that has ended; with `session-expired` and `ended`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_session: Option<EndedSession>,
     /// The first holder of the lock; with `not-acquired` and `not-holder`, if the request may read
@@ -116,15 +117,15 @@ problem_types! {
     BadRequest = "bad-request", 400 Refused, "The request breaks a rule";
     /// The request comes from a web page of another origin.
     ForeignOrigin = "foreign-origin", 403 Refused, "Pages of other places may not ask this node";
-    /// The `Host` of the request is no name of the node.
+    /// The header `Host` does not name this node.
     ForeignHost = "foreign-host", 421 Refused, "The node is not known by this name";
-    /// The server has no such route.
+    /// No route of the API has this URL.
     NoRoute = "no-route", 404 Refused, "There is nothing at this URL";
     /// The route does not take the method.
     MethodNotAllowed = "method-not-allowed", 405 Refused, "The method is not allowed here";
     /// The client sent its request too slowly.
     RequestTimeout = "request-timeout", 408 Refused, "The request came too slowly";
-    /// The body is too large, or the data of a znode.
+    /// The body of the request, or the data of a znode, is too large.
     BodyTooLarge = "body-too-large", 413 Refused, "The body or the data of a znode is too large";
     /// The URI is too long.
     UriTooLong = "uri-too-long", 414 Refused, "The URI is too long";
@@ -138,7 +139,8 @@ problem_types! {
     NoSession = "no-session", 404 Refused, "There is no such session";
     /// The ACL does not permit the operation.
     NoAuth = "no-auth", 403 Refused, "The ACL does not permit this";
-    /// `If-Match` does not match.
+    /// The znode does not have the version that `If-Match` or an operation of a transaction
+    /// requires.
     BadVersion = "bad-version", 412 Refused, "The version does not match";
     /// The parent is ephemeral, and ephemeral znodes have no children.
     NoChildrenForEphemerals = "no-children-for-ephemerals", 409 Refused, "Ephemeral znodes cannot have children";
@@ -172,21 +174,21 @@ problem_types! {
     ChangeInProgress = "change-in-progress", 409 Refused, "Another change of members or of the leader is under way";
     /// The cluster already has as many members without a vote as it may have.
     TooManyLearners = "too-many-learners", 409 Refused, "There are too many members without a vote";
-    /// The learner lacks too many entries to become a voter.
+    /// The learner lacks too many log entries to become a voter.
     LearnerLagging = "learner-lagging", 409 Refused, "The learner lacks too much";
-    /// The learner does not follow the leader.
+    /// The learner has not answered the leader recently, so it cannot become a voter.
     LearnerSilent = "learner-silent", 409 Refused, "The learner does not follow the leader";
     /// After the removal, the voters in contact with the leader would be no quorum.
     WouldLoseQuorum = "would-lose-quorum", 409 Refused, "The quorum would be lost";
     /// The last voter cannot be removed.
     LastVoter = "last-voter", 409 Refused, "This is the last voter";
-    /// The node at the new address has another data directory than the member.
+    /// The node that answers at the new address is not the member: it has another data directory.
     AnotherNodeAnswers = "another-node-answers", 409 Refused, "Another node answers there";
     /// The member that was to become the leader did not become it.
     TransferFailed = "transfer-failed", 409 Refused, "Leadership was not transferred";
     /// An ACL is malformed.
     InvalidAcl = "invalid-acl", 400 Refused, "The ACL is malformed";
-    /// The state is full.
+    /// A write would exceed a size limit: of the whole state, of a subtree, or of a quota.
     QuotaExceeded = "quota-exceeded", 507 Refused, "The state is full";
     /// No holder of the lock has the fencing token. Answered by `/v1/fence`, which proxies and
     /// resources ask.
@@ -208,40 +210,43 @@ problem_types! {
     TicketGone = "ticket-gone", 410 Refused, "The ticket is gone";
     /// Waiting would close a cycle of waits.
     Deadlock = "deadlock", 409 Refused, "Waiting for the lock would close a cycle of waits";
-    /// Another upgrade of a read lock, or a writer, is in the way.
+    /// The read lock cannot be upgraded to the write lock, because another reader of the lock is
+    /// being upgraded.
     UpgradeConflict = "upgrade-conflict", 409 Refused, "The read lock cannot be upgraded now";
     /// A later attempt with the same idempotency key has taken the ticket over.
     Superseded = "superseded", 409 Refused, "A later attempt of the same request has the ticket";
     /// The idempotency key was used for another request.
     RequestKeyReused = "idempotency-key-reused", 422 Refused, "The idempotency key was used for another request";
-    /// The idempotency key was used, and its reply is no longer kept.
+    /// A request with this idempotency key was applied, and its answer is no longer kept.
     RequestKeyEvicted = "idempotency-key-evicted", 409 Refused, "The outcome of this idempotency key is no longer known";
-    /// Sequence numbers have run out.
+    /// The sequence numbers for children of the parent have run out.
     SequenceExhausted = "sequence-exhausted", 409 Refused, "Sequence numbers have run out under this parent";
     /// The request has more operations, or changes more znodes, than one write may.
     TooManyOperations = "too-many-operations", 413 Refused, "The request does too much in one write";
-    /// An existing object has reached a limit, for example a znode the number of its children.
+    /// An existing object has reached a limit, for example a znode that may have no more children.
     LimitReached = "limit-reached", 409 Refused, "A limit of the state is reached";
     /// Too many objects exist at present, for example sessions or waiters of a lock.
     TooMany = "too-many", 429 Unavailable, "There are too many of these at present";
     /// The events since the given zxid are no longer kept.
     EventsGone = "events-gone", 410 Refused, "The events since then are no longer kept";
-    /// The node cannot serve the request now. It did nothing.
+    /// The node cannot serve the request now. The request had no effect.
     Unavailable = "unavailable", 503 Unavailable, "The node cannot serve this now";
-    /// The cluster was restored from a backup a short time ago, and grants no lock yet. It did
-    /// nothing.
+    /// The cluster was restored from a backup a short time ago, and grants no lock yet. The request
+    /// had no effect.
     Restoring = "restoring", 503 Unavailable, "The cluster was restored and grants no lock yet";
     /// The request may have been carried out.
     Unknown = "outcome-unknown", 504 Unknown, "The outcome is unknown";
-    /// The semaphore has another number of permits.
+    /// The semaphore has another total number of permits than the request states.
     PermitsMaxDiffers = "permits-max-differs", 409 Refused, "The semaphore has another number of permits";
-    /// The lock is managed: only acquires enter its queue.
+    /// The lock has the setting `managed`: only acquires enter its queue, so a client cannot create
+    /// a lock node there.
     LockManaged = "lock-managed", 409 Refused, "The lock is managed: only acquires enter its queue";
-    /// The operation needs a managed lock, and the lock is not managed.
+    /// The operation needs a lock with the setting `managed`, and the lock does not have it.
     LockNotManaged = "lock-not-managed", 409 Refused, "The lock is not managed";
     /// The lock cannot be handed over to the named waiter.
     HandOverRefused = "hand-over-refused", 409 Refused, "The lock cannot be handed over to that ticket";
-    /// The owner already has a ticket of a lock in the set, but not of exactly this set.
+    /// The owner already has a ticket of a lock in the requested multi-lock, but not tickets of
+    /// exactly its locks.
     Overlap = "overlap", 409 Refused, "The owner has some of these locks already";
     /// A bug in the node ended the request.
     Internal = "internal", 500 Unknown, "The node met a bug";

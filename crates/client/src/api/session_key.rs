@@ -59,7 +59,7 @@ impl fmt::Display for SessionKey {
     }
 }
 
-/// Shows the id, but not the secret.
+/// Shows the session's id, but not the secret.
 impl fmt::Debug for SessionKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SessionKey({}.***)", self.id)

@@ -97,7 +97,7 @@ pub struct TxnAnswer {
 pub enum TxnResult {
     /// A znode was created.
     Create {
-        /// The path of the znode, with the ten digits of a sequential one.
+        /// Path of the new znode, including the ten digits of a sequential znode.
         path: String,
         /// The stat of the znode.
         stat: Stat,

@@ -75,7 +75,7 @@ pub struct ZnodeInfo {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct CreatedZnode {
-    /// The path of the znode, with the ten digits of a sequential one.
+    /// Path of the new znode, including the ten digits of a sequential znode.
     pub path: String,
     /// The stat of the znode.
     pub stat: Stat,
@@ -171,9 +171,9 @@ pub enum EventKind {
     DataChanged,
     /// A child of the znode was created or deleted.
     ChildrenChanged,
-    /// The lock node became a holder of its lock. Sent for semaphores, for managed locks, and for
-    /// locks whose queue has or had a multi-lock. In other queues, the deletion of the earlier lock
-    /// node shows the grant. ZooKeeper has no such event.
+    /// The lock node became a holder of its lock. Sent for semaphores, for locks with the setting
+    /// `managed`, and for locks whose queue has or had a multi-lock. In other queues, the deletion
+    /// of the earlier lock node shows the grant. ZooKeeper has no such event.
     Granted,
 }
 

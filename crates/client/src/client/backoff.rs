@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Exponential backoff with full jitter: each pause is a random part of a bound that doubles, so
-/// that clients that failed together do not retry together.
+/// Exponential backoff with full jitter: each pause is a random fraction of a bound that doubles,
+/// so that clients whose calls failed at the same time do not retry at the same time.
 #[derive(Clone, Debug)]
 pub(crate) struct Backoff {
     bound: Duration,

@@ -32,8 +32,8 @@ impl Client {
     ///
     /// # Errors
     /// As [`ClientBuilder::build`], and when no node opens a session in time. If nothing listens at
-    /// any endpoint, or all of them refuse TLS, `Unavailable` comes within a second. It names each
-    /// endpoint with its error.
+    /// any endpoint, or all of them refuse TLS, `Unavailable` is returned within a second. It names
+    /// each endpoint with its error.
     pub async fn connect<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> Result<Client, Error> {
         let client = Client::builder(endpoints).build()?;
         client.session().await?;
@@ -62,7 +62,7 @@ pub struct ClientBuilder {
     user: Option<User>,
 }
 
-/// Name and password of the client.
+/// Name and password of the client, for ACLs of the scheme `digest`.
 #[derive(Clone)]
 struct User {
     name: String,
@@ -132,17 +132,17 @@ impl ClientBuilder {
     /// Sets the length of one long-poll, after which the request is repeated, perhaps to another
     /// node; 10 s by default.
     ///
-    /// A waiting client notices a hung node after this time. A wait for a lock is repeated after a
-    /// third of the session's timeout if that is shorter. The bounds are 1 ms and 9 min;
-    /// [`ClientBuilder::build`] refuses other times.
+    /// A waiting client notices a hung node after this time. A long-poll for the grant of a lock
+    /// ends after a third of the session's timeout, if that is shorter. The bounds are 1 ms and 9
+    /// min; [`ClientBuilder::build`] refuses other times.
     pub fn poll_time(mut self, time: Duration) -> ClientBuilder {
         self.timeouts.poll = time;
         self
     }
 
-    /// Sets a PEM file with the only authorities that may have signed the nodes' certificates. For
-    /// endpoints that begin with `https://`; either all endpoints do, or none. Without this
-    /// setting, the authorities of the system are trusted.
+    /// Sets a PEM file with the only authorities that may have signed the nodes' certificates. Only
+    /// for endpoints that begin with `https://`. A client cannot have endpoints with and without
+    /// TLS. Without this setting, the authorities of the system are trusted.
     pub fn ca(mut self, file: impl Into<PathBuf>) -> ClientBuilder {
         self.trust.ca = Some(Pem::File(file.into()));
         self
@@ -155,8 +155,8 @@ impl ClientBuilder {
     }
 
     /// Trusts the certificate authorities of the system in addition to those of
-    /// [`ClientBuilder::ca`]. The system's authorities are read from OpenSSL's places, which
-    /// `SSL_CERT_FILE` and `SSL_CERT_DIR` can change.
+    /// [`ClientBuilder::ca`]. The system's authorities are read from the default paths of OpenSSL,
+    /// which `SSL_CERT_FILE` and `SSL_CERT_DIR` can change.
     pub fn native_roots(mut self) -> ClientBuilder {
         self.trust.native_roots = true;
         self
@@ -176,8 +176,9 @@ impl ClientBuilder {
     }
 
     /// Sets the client's identity in ACLs of the scheme `digest`. The client is a super user where
-    /// the node's `admin.super_digest` has this name and password. Both are sent with every request
-    /// (`Authorization: Basic`), and can be read on the way unless the endpoints are https.
+    /// the node's `admin.super_digest` has this name and password. The name and password are sent
+    /// with every request (`Authorization: Basic`). Without `https://` endpoints, others can read
+    /// them in the network.
     pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> ClientBuilder {
         self.user = Some(User { name: name.into(), password: password.into() });
         self

@@ -26,7 +26,7 @@ pub(crate) enum Prefer {
     Any,
 }
 
-/// Permission to repeat a call whose outcome is unknown.
+/// Rule for the repetition of a call whose outcome is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeat {
     /// The call reads, or carries an idempotency key, or does no harm when done twice.
@@ -35,7 +35,7 @@ pub(crate) enum Repeat {
     OnlyIfUnsent,
 }
 
-/// One request. Sending it or its clone again is a retry.
+/// One request to the cluster. Sending it or its clone again is a retry.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) method: Method,
@@ -65,7 +65,7 @@ impl Call {
         }
     }
 
-    /// Returns a read at any node, which may be repeated.
+    /// Returns a read that any node may answer and that may be repeated.
     pub(crate) fn get(target: String) -> Call {
         Call::new(Method::GET, target, Prefer::Any, Repeat::Safe)
     }
@@ -191,9 +191,10 @@ impl Target {
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) body: Bytes,
-    /// The zxid of the write, or of the state that was read.
+    /// Zxid of the write, or of the state that was read, from the answer's header.
     pub(crate) zxid: u64,
-    /// Time at which the answered try was sent. `safe_for_ms` counts from it.
+    /// Time at which the answered try was sent. Durations in the body, such as `safe_for_ms`, count
+    /// from it.
     pub(crate) sent: Moment,
 }
 

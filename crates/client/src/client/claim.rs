@@ -1,10 +1,11 @@
-//! Claim to a lock: a place in its queue or, for a simple lock, its znode, from the acquire to the
-//! release.
+//! Claim to a lock: the life of one ticket, from the acquire to the release. The ticket is the
+//! client's znode in the lock's queue. A simple lock has no queue: its own znode is the ticket.
 //!
 //! A claim is armed from the moment at which its acquire may have been sent. Dropping an armed
-//! claim releases the place, waiting or held, in the background for as long as the session lives;
-//! after that the place ends with the session. Every request of a claim carries an idempotency key,
-//! so that a place is taken and released only once.
+//! claim releases its ticket in the background, whether the ticket holds the lock or waits. The
+//! release is repeated until it succeeds or the session, and with it the ticket, has ended. Every
+//! request of a claim carries an idempotency key, so that a ticket is created and released only
+//! once.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,21 +25,21 @@ use crate::{Error, Loss};
 
 /// Route of simple locks.
 pub(crate) const SIMPLE_LOCKS: &str = "/v1/simple-locks";
-/// Pause between two attempts to release a place.
+/// Pause between two attempts to release a ticket in the background.
 const GIVE_BACK_PAUSE: Duration = Duration::from_millis(250);
-/// Divisor of the session's timeout that gives the longest single long-poll for a grant.
+/// A long-poll for a grant waits at most for the session's timeout divided by this number.
 const POLL_PART: u32 = 3;
 
-/// Answer of the HTTP API with the state of a claim.
+/// Answer of the HTTP API with the state of a ticket or multi-lock.
 pub(crate) trait ClaimAnswer: DeserializeOwned {
-    /// Content of a grant.
+    /// Data of a grant: fencing tokens and the number of holds.
     type Grant;
 
-    /// Route of requests for the state of a ticket.
+    /// Route of the requests that read the state again.
     const ROUTE: &'static str;
 
-    /// Returns the ticket. For a granted claim, also returns the grant, and the milliseconds for
-    /// which the session cannot expire.
+    /// Returns the path of the ticket. If the lock is held, also returns the grant, and the
+    /// milliseconds for which the session cannot expire.
     fn stands(self) -> (String, Option<(Self::Grant, u64)>);
 
     /// Returns the fencing token of a grant; `None` for a multi-lock, which has several tokens.
@@ -52,22 +53,22 @@ pub(crate) struct Claim {
     /// The acquire with its idempotency key, so that a repetition returns the ticket of the first
     /// sending.
     enqueue: Call,
-    /// Slot in the window of the session's writes, so that the state remembers the claim's
-    /// idempotency key: the acquire's key until the ticket is known, then the release's key until
-    /// its outcome is known.
+    /// Entry in the session's list of unfinished writes (`window.rs`), so that the cluster
+    /// remembers the claim's idempotency key: the acquire's key until the ticket is known, then the
+    /// release's key until its outcome is known. `None` between the two.
     slot: Option<Slot>,
     ticket: Option<ClaimTicket>,
     pub(crate) kind: Kind,
     release_key: uuid::Uuid,
     armed: bool,
-    /// Facts about the end of the granted claim.
+    /// Record of whether and why the granted lock was lost.
     pub(crate) fate: Arc<Fate>,
 }
 
-/// Kind of object that a claim is for.
+/// Kind of lock that is claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A place in a queue, or in several queues.
+    /// A lock with a queue, or a multi-lock with several queues.
     Queue,
     /// A simple lock, which has no queue.
     Simple,
@@ -117,8 +118,9 @@ impl ClaimAnswer for MultiTicket {
 }
 
 impl Claim {
-    /// Takes a place if it is granted at once. Otherwise returns `None`, and no ticket is left in
-    /// the queue. `acquire` must not wait; `lock_delay` is the delay that it asks for.
+    /// Claims a lock if it is granted at once. Otherwise returns `None`, and no ticket is left in
+    /// the queue. The request `acquire` must not ask the node to wait; `lock_delay` is the
+    /// lock-delay in this request.
     ///
     /// # Errors
     /// As [`Claim::enter`].
@@ -140,9 +142,10 @@ impl Claim {
         }
     }
 
-    /// Waits for a place in a queue until the deadline, or without end for `None`. Returns `None`
-    /// when the deadline came first; the place is then given back. `acquire` must keep its place
-    /// and not wait itself.
+    /// Creates a ticket in a queue and waits for its grant: until the deadline, or without end if
+    /// the deadline is `None`. Returns `None` when the deadline came first; the ticket is then
+    /// released. The request `acquire` must ask the node to return at once and to keep the waiting
+    /// ticket.
     ///
     /// # Errors
     /// As [`Claim::enter`] and [`Claim::granted`].
@@ -156,8 +159,8 @@ impl Claim {
         claim.grant_by::<A>(grant, deadline).await
     }
 
-    /// Waits for the grant, unless `grant` has it already, and returns the claim with it. Returns
-    /// `None` when the deadline comes first.
+    /// Waits for the grant, unless `grant` already has it, and returns the claim with the grant.
+    /// When the deadline comes first, releases the ticket and returns `None`.
     pub(crate) async fn grant_by<A: ClaimAnswer>(
         mut self,
         grant: Option<A::Grant>,
@@ -168,17 +171,18 @@ impl Claim {
             None => self.granted::<A>(deadline).await?,
         };
         if grant.is_none() {
-            // If this fails, the drop of the claim goes on with it in the background.
+            // If this release fails, the drop of the claim repeats it in the background.
             let _ = self.give_back().await;
         }
         Ok(grant.map(|grant| (self, grant)))
     }
 
-    /// Asks for a place.
+    /// Sends the acquire in the client's session. If that session has ended, sends it in a new
+    /// session.
     ///
     /// # Errors
-    /// When the cluster gave no place, or when the outcome is unknown. After an unknown outcome,
-    /// the place is given back in the background if it exists.
+    /// When the cluster created no ticket, or when the outcome is unknown. After an unknown
+    /// outcome, a ticket that may exist is released in the background.
     async fn enter<A: ClaimAnswer>(
         client: &Client,
         acquire: Call,
@@ -192,13 +196,14 @@ impl Claim {
             Claim::enter_in::<A>(client, session, acquire.clone(), kind).await
         };
         match enter().await {
-            // The session had ended before this client noticed it, so a new session asks once more.
+            // The session had ended before this client noticed it, so the acquire is sent once
+            // more, in a new session.
             Err(error) if error.code() == Some(ProblemType::SessionExpired) => enter().await,
             entered => entered,
         }
     }
 
-    /// Asks for a place in the given session.
+    /// Sends the acquire once, in the given session.
     pub(crate) async fn enter_in<A: ClaimAnswer>(
         client: &Client,
         session: Arc<Session>,
@@ -233,11 +238,11 @@ impl Claim {
         Ok((claim, grant))
     }
 
-    /// Waits until the claim is granted, until the deadline or without end for `None`. Returns
+    /// Waits for the grant: until the deadline, or without end if the deadline is `None`. Returns
     /// `None` when the deadline came first.
     ///
     /// # Errors
-    /// `Refused` with `TicketGone` when a client removed the claim from the queue, with
+    /// `Refused` with `TicketGone` when a client removed the ticket from the queue, with
     /// `SessionExpired` when the session was lost. While the session lives, the wait goes on even
     /// if no node answers.
     async fn granted<A: ClaimAnswer>(&mut self, deadline: Option<Moment>) -> Result<Option<A::Grant>, Error> {
@@ -278,8 +283,8 @@ impl Claim {
         }
     }
 
-    /// Checks that the granted place is still held, as the session may have been lost before the
-    /// answer came.
+    /// Checks that the session of the granted lock is not lost, as it may have been lost before the
+    /// answer with the grant came.
     ///
     /// # Errors
     /// `Refused` with `SessionExpired`.
@@ -290,7 +295,7 @@ impl Claim {
         }
     }
 
-    /// The path of the lock node.
+    /// Path of the ticket: of the lock node, or of a simple lock's znode.
     pub(crate) fn ticket(&self) -> &str {
         &self.claim_ticket().ticket
     }
@@ -299,16 +304,18 @@ impl Claim {
         self.ticket.as_ref().expect("it is set before another task has the claim")
     }
 
-    /// Time for which the granted place cannot be lost by expiry; zero once it is known to be lost.
+    /// Time for which the granted lock cannot be lost by the session's expiry; zero once the lock
+    /// is known to be lost.
     pub(crate) fn safe_for(&self) -> Duration {
         if self.fate.is_gone() { Duration::ZERO } else { self.session.safe_for() }
     }
 
-    /// Gives the place back, held or waiting. Returns the number of holds that are left.
+    /// Releases the ticket, whether it holds the lock or waits. Returns the owner's number of holds
+    /// that are still unreleased.
     ///
     /// # Errors
-    /// `Refused` when there was no place any more. After another error the drop of the claim goes
-    /// on with the release in the background.
+    /// `Refused` when the ticket no longer existed. After `Unavailable` or `Unknown`, the drop of
+    /// the claim repeats the release in the background.
     pub(crate) async fn give_back(&mut self) -> Result<u32, Error> {
         let call = self.claim_ticket().release(self.kind, None)?.key(self.release_key).session(&self.session.key);
         let deadline = self.client.deadline();
@@ -324,10 +331,11 @@ impl Claim {
         Ok(answer?.json::<Release>()?.holds)
     }
 
-    /// Gives the place back after work that needed it. Returns false if the place was lost before,
-    /// or if the session may have expired by this machine's clock.
+    /// Releases the ticket after the work under the lock has ended. Returns false if the lock was
+    /// lost before the end of the work, or if the session may have expired by this machine's clock.
     ///
-    /// After an error with an unknown outcome, the release goes on in the background.
+    /// If the outcome of the release is unknown, the drop of the claim repeats it in the
+    /// background.
     pub(crate) async fn was_held_to_the_end(&mut self) -> bool {
         if self.safe_for().is_zero() {
             return false;
@@ -339,8 +347,8 @@ impl Claim {
         !is_gone
     }
 
-    /// Gives the place to the waiter `to`. After `Refused` the place is still held; after another
-    /// error it may be held or given away.
+    /// Hands the lock over to the waiting ticket `to`. After `Refused` this claim still holds the
+    /// lock; after another error either of them may hold it.
     pub(crate) async fn hand_over(&mut self, to: &str) -> Result<(), Error> {
         let call = self.claim_ticket().release(self.kind, Some(to))?.key(uuid::Uuid::new_v4());
         self.client.write_in(&self.session, call).await?;
@@ -349,12 +357,12 @@ impl Claim {
         Ok(())
     }
 
-    /// Disarms the claim: the place stays until its session ends.
+    /// Disarms the claim: the ticket stays until its session ends.
     pub(crate) fn forget(&mut self) {
         self.armed = false;
     }
 
-    /// Notes the ticket in an answer, and returns its grant if there is one.
+    /// Stores the ticket of an answer in the claim. Returns the grant if the ticket holds the lock.
     fn stands<A: ClaimAnswer>(&mut self, answer: A, sent: Moment) -> Option<A::Grant> {
         let (ticket, grant) = answer.stands();
         let fencing_token = grant.as_ref().and_then(|(grant, _)| A::token(grant));
@@ -366,7 +374,7 @@ impl Claim {
     }
 }
 
-/// Shows the session without its key.
+/// Writes the ticket and the session, but not the session's key.
 impl fmt::Debug for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ticket = self.ticket.as_ref().map(|claim| claim.ticket.as_str());
@@ -394,12 +402,12 @@ impl Drop for Claim {
     }
 }
 
-/// Unwraps the result of a wait without a deadline, which is never `None`.
+/// Unwraps the result of a wait without a deadline. Such a wait never returns `None`.
 pub(crate) fn without_end<T>(waited: Option<T>) -> Result<T, Error> {
     waited.ok_or_else(|| Error::unknown("a wait without an end has ended"))
 }
 
-/// Ticket of a claim: the fields that all kinds of answers about a claim have.
+/// Ticket of a claim: the fields that the answers for all kinds of locks have.
 #[derive(Clone, Debug, serde::Deserialize)]
 struct ClaimTicket {
     ticket: String,
@@ -410,7 +418,8 @@ struct ClaimTicket {
 }
 
 impl ClaimTicket {
-    /// Returns the call that gives the place back, to the waiter `to` or to the next one.
+    /// Returns the call that releases the ticket, or that hands its lock over to the waiting ticket
+    /// `to`.
     fn release(&self, kind: Kind, to: Option<&str>) -> Result<Call, Error> {
         let target = match (kind, to) {
             (Kind::Queue, Some(to)) => {
@@ -418,8 +427,8 @@ impl ClaimTicket {
                 return Ok(Call::write(Method::POST, target.finish()));
             }
             (Kind::Queue, None) => Target::path(Ticket::ROUTE, &self.ticket)?,
-            // The fencing token is sent, so that the lock of no other owner is released, and a
-            // retry gets the same answer.
+            // The fencing token is sent, so that a lock that another owner has acquired since is
+            // not released, and a retry gets the same answer.
             (Kind::Simple, _) => {
                 Target::path(SIMPLE_LOCKS, &self.ticket)?.with_some("fencing_token", self.fencing_token)
             }
@@ -429,12 +438,12 @@ impl ClaimTicket {
 }
 
 impl Claim {
-    /// Repeats the release of the place until it has succeeded or the session has ended.
+    /// Repeats the release of the ticket until it has succeeded or the session has ended.
     async fn left(mut self) {
         let session = Arc::clone(&self.session);
         tokio::select! {
             () = self.leave() => {}
-            // The place ends with the session.
+            // The ticket ends with the session.
             _ = session.ended() => {}
         }
     }
@@ -443,7 +452,7 @@ impl Claim {
         loop {
             match self.round().await {
                 Err(Error::Unavailable { .. } | Error::Unknown { .. }) => tokio::time::sleep(GIVE_BACK_PAUSE).await,
-                // The place is given back, or there was none.
+                // The ticket is released, or there was none.
                 Ok(()) | Err(Error::Refused { .. }) => return,
             }
         }

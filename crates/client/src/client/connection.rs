@@ -20,8 +20,8 @@ use crate::client::call::Call;
 use crate::client::clock::Moment;
 use crate::client::secure::{Connector, Stream, refusal, words};
 
-/// Longest idle time after which a connection is used again. A node or a balancer may close an idle
-/// connection at any time.
+/// Longest idle time after which a connection is still reused. A node or a balancer may close an
+/// idle connection at any time.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 /// Number of idle connections that are kept for each endpoint; others are closed.
 const IDLE_COUNT_MAX: usize = 16;
@@ -40,7 +40,7 @@ pub(crate) struct Approach {
     pub(crate) authorization: Option<HeaderValue>,
 }
 
-/// One endpoint's address and idle connections.
+/// Address of one endpoint, with idle connections for reuse.
 pub(crate) struct Pool {
     pub(crate) addr: String,
     approach: Approach,
@@ -62,7 +62,7 @@ impl Drop for Connection {
     }
 }
 
-/// Result of one try.
+/// Result of one try to send a request and get its answer.
 #[derive(Debug)]
 pub(crate) enum Ending {
     /// The node answered.
@@ -104,7 +104,8 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// Returns a header as a number; `None` if it is missing or no number.
+    /// Returns the value of a header as a number; `None` if the header is missing or its value is
+    /// no number.
     pub(crate) fn number(&self, name: &str) -> Option<u64> {
         self.headers.get(name)?.to_str().ok()?.parse().ok()
     }
@@ -119,8 +120,8 @@ impl Pool {
         Pool { addr, approach, idle: Mutex::new(Vec::new()) }
     }
 
-    /// Sends a call once. `timeout` is the time for the connection and the answer. Dropping the
-    /// future closes the connection.
+    /// Sends a call once. `timeout` is the time for connecting and receiving the answer together.
+    /// Dropping the future closes the connection.
     pub(crate) async fn exchange(&self, call: &Call, timeout: Duration, connect_timeout: Duration) -> Ending {
         let request = match self.request(call) {
             Ok(request) => request,
@@ -349,8 +350,8 @@ mod tests {
         assert_eq!(node.await.unwrap().unwrap(), 0);
     }
 
-    /// Returns a listener whose queue is full, so that further connections are dropped, and the
-    /// connections in the queue.
+    /// Returns a listener with a full backlog, so that the system drops further connections. Also
+    /// returns the connections in the backlog.
     async fn full_listener() -> (TcpListener, Vec<TcpStream>) {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();

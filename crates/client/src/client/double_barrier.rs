@@ -11,9 +11,9 @@
 //! client's own member. So a slow client cannot create `ready` after the other members have left:
 //! they finish leaving only when the slow client's member is gone, and then the check fails.
 //!
-//! To leave, a client deletes its member, and waits until every member is gone that existed at the
-//! zxid of that deletion. It deletes `ready` when no member is left. A member of the next round can
-//! have the name of an earlier member, so members are compared by czxid.
+//! To leave, a client deletes its member, and waits until all members that existed at the zxid of
+//! this deletion are gone. It deletes `ready` when no member is left. The same members can enter
+//! again after they have left, with the same names. Therefore members are compared by czxid.
 
 use crate::api::{AclEntry, Mode, ProblemType, TxnOp};
 use crate::client::Client;
@@ -31,8 +31,8 @@ impl Client {
     }
 }
 
-/// A member of a double barrier, made by [`Client::double_barrier`]. A clone is this member, too.
-/// Clients of Curator take part with a `DistributedDoubleBarrier` at the path.
+/// A member of a double barrier, made by [`Client::double_barrier`]. A clone stands for the same
+/// member. Clients of Curator take part with a `DistributedDoubleBarrier` at the path.
 #[derive(Clone, Debug)]
 pub struct DistributedDoubleBarrier {
     client: Client,
@@ -50,8 +50,8 @@ impl DistributedDoubleBarrier {
         self
     }
 
-    /// Enters, and waits until all members have entered. If the future is dropped, the client stays
-    /// a member: it should call this again, or [`DistributedDoubleBarrier::leave`].
+    /// Enters the barrier, and waits until all members have entered. If the future is dropped, the
+    /// client stays a member: it should call `enter` again, or [`DistributedDoubleBarrier::leave`].
     ///
     /// # Errors
     /// As any write; the call may be repeated. `Refused` with `TicketGone` when the member was
@@ -80,7 +80,8 @@ impl DistributedDoubleBarrier {
         }
     }
 
-    /// Leaves, and waits until all members that had entered by then have left, too.
+    /// Leaves the barrier, and waits until all other members have left, too. Members that enter
+    /// after this call's own deletion do not count.
     ///
     /// # Errors
     /// As any write; the call may be repeated.
@@ -90,7 +91,7 @@ impl DistributedDoubleBarrier {
             Err(error) if error.is_no_node() => return Ok(()),
             others => others?,
         };
-        // Members that came later belong to the next round.
+        // Members that were created after the deletion have entered the barrier anew.
         for other in others.iter().filter(|other| other.name != READY && other.stat.czxid < left.zxid) {
             self.until_gone(&self.child(&other.name), other.stat.czxid).await?;
         }

@@ -60,7 +60,8 @@ mod tests {
     use super::*;
     use crate::client::fake_node::fake_node;
 
-    /// Starts a node that sends the head of a backup, a part of it, and closes the connection.
+    /// Starts a node that sends the head of an HTTP answer and the body's beginning `part`, and
+    /// then closes the connection.
     async fn breaking_node(part: &'static str) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap().to_string();

@@ -86,8 +86,8 @@ impl Election {
     }
 }
 
-/// Leadership of this client: a [`Guard`] that can proclaim values. Dropping it, or releasing its
-/// guard, ends the leadership.
+/// Leadership of this client: a [`Guard`] that can proclaim values. Dropping the leadership, or
+/// releasing its guard, ends it.
 pub struct Leadership {
     client: Client,
     path: String,
@@ -126,7 +126,7 @@ impl Leadership {
     ///     let led = leadership.run(async |lead| lead.proclaim("10.0.0.7:80").await).await;
     ///     match led {
     ///         Ok(said) => return said.map(drop),
-    ///         Err(loss) => println!("leads no more: {loss}"), // stands again
+    ///         Err(loss) => println!("leads no more: {loss}"), // campaigns again
     ///     }
     /// }
     /// # }
@@ -149,7 +149,7 @@ impl Leadership {
 }
 
 impl From<Leadership> for Guard {
-    /// Returns the guard alone, which still leads but cannot proclaim.
+    /// Returns the guard alone. It keeps the leadership, but cannot proclaim values.
     fn from(leadership: Leadership) -> Guard {
         leadership.guard
     }

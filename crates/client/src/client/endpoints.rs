@@ -1,4 +1,4 @@
-//! Choice of the node for the next try.
+//! Choice of the endpoint, and so of the node, for the next try of a call.
 
 use std::time::Duration;
 
@@ -54,8 +54,8 @@ impl Endpoints {
         if !usable.is_empty() {
             return usable[pick(usable.len())];
         }
-        // All endpoints are paused after failures: choose the one whose pause ends first, and not
-        // the failed one again if there are others.
+        // All endpoints are paused after failures: choose the endpoint whose pause ends first, but
+        // not the endpoint of the last failed try if there are others.
         let others = (0..self.list.len()).filter(|index| self.list.len() == 1 || Some(*index) != failed);
         others.min_by_key(|index| self.list[*index].cool_until).expect("there is an endpoint")
     }
@@ -77,7 +77,7 @@ impl Endpoints {
         others.into_iter().any(|(_, one)| one.cool_until.is_none_or(|until| until <= now))
     }
 
-    /// Notes the ids of the node and of the leader that an endpoint's answer named.
+    /// Notes the ids of the node and of the leader that the answer of an endpoint named.
     pub(crate) fn answered(&mut self, index: usize, node: Option<u64>, leader: Option<u64>) {
         let endpoint = &mut self.list[index];
         endpoint.node = node.or(endpoint.node);
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     impl Endpoints {
-        /// Tells whether an endpoint has failed since it last served.
+        /// Tells whether the last try at an endpoint failed.
         pub(crate) fn rests(&self, index: usize) -> bool {
             self.list[index].cool_until.is_some()
         }

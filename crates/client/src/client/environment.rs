@@ -15,10 +15,10 @@ impl ClientBuilder {
     /// | `ZLOCK_CA` | as [`ClientBuilder::ca`] |
     /// | `ZLOCK_CERTIFICATE`, `ZLOCK_KEY` | as [`ClientBuilder::certificate`] |
     /// | `ZLOCK_USER` | `name:password`, as [`ClientBuilder::user`] |
-    /// | `ZLOCK_USER_FILE` | a file that has them in its first line |
+    /// | `ZLOCK_USER_FILE` | a file that has `name:password` in its first line |
     ///
-    /// An empty variable counts as one that is not set. Settings made later with the builder's
-    /// methods replace these.
+    /// An empty variable counts as one that is not set. Settings that are made later with the
+    /// builder's methods replace the settings from the environment.
     ///
     /// # Errors
     /// `Refused` when `ZLOCK_ENDPOINTS` is missing, only one of `ZLOCK_CERTIFICATE` and `ZLOCK_KEY`
@@ -66,7 +66,8 @@ fn from_variables(variable: impl Fn(&str) -> Result<String, VarError>) -> Result
     }
 }
 
-/// Sets the user from `name:password`. The error never contains the text, as it has a password.
+/// Sets the user from `name:password`. The error names the source `place` (a variable or file), and
+/// never contains the text, because it has a password.
 fn with_user(builder: ClientBuilder, text: &str, place: &str) -> Result<ClientBuilder, Error> {
     let (name, password) = text.split_once(':').ok_or_else(|| bad(format!("{place}: write name:password")))?;
     Ok(builder.user(name, password))

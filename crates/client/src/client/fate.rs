@@ -1,4 +1,4 @@
-//! Facts about the end of a lock that was held.
+//! Record of whether and why a held lock was lost.
 
 use std::fmt;
 use std::future::Future;
@@ -22,13 +22,14 @@ pub enum Loss {
     /// the lock was taken away at the deadline.
     #[error("it was revoked{}", By(by.as_deref(), ""))]
     Revoked {
-        /// The client that asked, if the lock's history or [`crate::Guard::revoked`] has named it.
+        /// Client that asked for the release; `None` unless the lock's history or
+        /// [`crate::Guard::revoked`] named it.
         by: Option<Box<Actor>>,
     },
     /// Another client deleted the lock node, as `zlock break` does.
     #[error("its lock node was deleted{}", By(by.as_deref(), " by another client"))]
     Deleted {
-        /// The client that deleted the lock node, if the lock's history names it.
+        /// Client that deleted the lock node; `None` unless the lock's history names it.
         by: Option<Box<Actor>>,
     },
     /// The lock was released in its own session, for example by another guard of the same owner.
@@ -43,7 +44,8 @@ pub enum Loss {
     Unknown,
 }
 
-/// Writes ` by session 7 (web-1, pid 71)`, or the given words when the client is unknown.
+/// End of a loss's message: ` by session 7 (web-1, pid 71)`, or the given words when the client
+/// that took the lock away is unknown.
 struct By<'a>(Option<&'a Actor>, &'static str);
 
 impl fmt::Display for By<'_> {
@@ -55,8 +57,8 @@ impl fmt::Display for By<'_> {
     }
 }
 
-/// Facts about the end of one claim (a held or wanted lock), shared by the tasks that learn these
-/// facts or wait for them.
+/// Record of whether and why the lock of one claim was lost. Shared by the tasks that learn of the
+/// loss and the tasks that wait for it.
 #[derive(Debug, Default)]
 pub(crate) struct Fate(watch::Sender<FateFacts>);
 
@@ -68,23 +70,23 @@ struct FateFacts {
 }
 
 impl Fate {
-    /// Tells whether the claim is known to be no longer held.
+    /// Tells whether the lock is known to be lost.
     pub(crate) fn is_gone(&self) -> bool {
         self.0.borrow().gone
     }
 
-    /// Returns the reason for which the claim is no longer held; `None` until it is known.
+    /// Returns the reason for which the lock was lost; `None` until a reason is known.
     pub(crate) fn loss(&self) -> Option<Loss> {
         self.0.borrow().loss.clone()
     }
 
-    /// Notes that the claim is no longer held.
+    /// Notes that the lock was lost, for a reason that is not known yet.
     pub(crate) fn tell_gone(&self) {
         self.0.send_if_modified(|facts| !std::mem::replace(&mut facts.gone, true));
     }
 
-    /// Notes that the claim is no longer held, with the reason. Returns the reason that was noted
-    /// first.
+    /// Notes that the lock was lost, with the reason. An earlier noted reason stays. Returns the
+    /// reason that is in force.
     pub(crate) fn tell(&self, loss: Loss) -> Loss {
         self.0.send_if_modified(|facts| {
             let news = facts.loss.is_none();
@@ -95,7 +97,8 @@ impl Fate {
         self.loss().unwrap_or(Loss::Unknown)
     }
 
-    /// Notes the session that asked the holder to release; `None` when the request had no session.
+    /// Notes the session that asked the holder to release the lock; `None` when the request had no
+    /// session.
     pub(crate) fn note_asked(&self, by: Option<u64>) {
         self.0.send_if_modified(|facts| {
             facts.asked_by = by.or(facts.asked_by);
@@ -103,12 +106,12 @@ impl Fate {
         });
     }
 
-    /// Returns the session that asked the holder to release; `None` if unknown.
+    /// Returns the session that asked the holder to release the lock; `None` if unknown.
     pub(crate) fn asked_by(&self) -> Option<u64> {
         self.0.borrow().asked_by
     }
 
-    /// Returns when the claim is known to be no longer held.
+    /// Waits until the lock is known to be lost.
     pub(crate) fn gone(&self) -> impl Future<Output = ()> + use<> {
         let mut facts = self.0.subscribe();
         async move {

@@ -31,7 +31,7 @@ impl Guard {
         Ok(Guard { claim, lock, grant })
     }
 
-    /// Makes the guard of a claim that was granted; `None` for `None`.
+    /// Makes the guard of a granted claim. Returns `None` if no claim was granted.
     pub(crate) fn of(taken: Option<(Claim, Grant)>, lock: &str) -> Result<Option<Guard>, Error> {
         taken.map(|(claim, grant)| Guard::new(claim, lock.to_owned(), grant)).transpose()
     }
@@ -92,15 +92,15 @@ impl Guard {
         !self.safe_for().is_zero()
     }
 
-    /// Returns when the lock is lost, or may be, with the reason: the session's deadline has
-    /// passed, the session has ended, or the lock node was removed. The client counts the session
-    /// as expired before another contender can get the lock. The future may be dropped and the call
-    /// repeated.
+    /// Waits until the lock is lost or may be lost, and returns the reason: the session's deadline
+    /// has passed, the session has ended, or the lock node was removed. The client counts the
+    /// session as expired before another contender can get the lock. The future may be dropped and
+    /// the call repeated.
     pub async fn lost(&self) -> Loss {
         self.holding().lost().await
     }
 
-    /// Returns when the lock is lost, like [`Guard::lost`], but does not send the request for the
+    /// Waits for the loss of the lock like [`Guard::lost`], but does not send the request for the
     /// reason. For work that must stop at once. The future may be dropped and the call repeated.
     pub async fn gone(&self) {
         self.holding().gone().await;
@@ -126,8 +126,9 @@ impl Guard {
         self.end(done).await
     }
 
-    /// Ends work under the lock. If the work is done (`Some`), releases the lock. Otherwise returns
-    /// the reason for which the lock was lost.
+    /// Ends work under the lock. `done` is the work's value, or `None` if the work was dropped
+    /// because the lock was lost. Releases the lock after finished work; otherwise returns the
+    /// reason of the loss.
     pub(crate) async fn end<T>(mut self, done: Option<T>) -> Result<T, Loss> {
         match done {
             Some(done) if self.claim.was_held_to_the_end().await => Ok(done),
@@ -135,11 +136,12 @@ impl Guard {
         }
     }
 
-    /// Returns when a client asks the holder to release, with that client and the deadline. A
-    /// client asks by [`crate::Client::revoke`], or by writing `__REVOKE__` (Curator) or `unlock`
-    /// (ZooKeeper's recipes) into the lock node. The holder should reach a safe point, then
-    /// release. At the deadline, if there is one, the lock is taken away, which [`Guard::lost`]
-    /// reports. Never returns for a simple lock, because clients cannot ask for one.
+    /// Waits until a client asks the holder to release the lock. Returns this request, with the
+    /// client and the deadline. A client asks by [`crate::Client::revoke`], or by writing
+    /// `__REVOKE__` (Curator) or `unlock` (ZooKeeper's recipes) into the lock node. The holder
+    /// should reach a safe point, then release. At the deadline, if there is one, the lock is taken
+    /// away, which [`Guard::lost`] reports. Never returns for a simple lock, because clients cannot
+    /// ask for the release of a simple lock.
     pub async fn revoked(&self) -> RevokeRequest {
         self.holding().revoked().await
     }
@@ -181,8 +183,8 @@ impl Guard {
 
     /// Gives the lock to the waiter `to` ahead of all other waiters, in one log entry. Ends all
     /// holds of the guard's owner. `to` is a ticket in the lock's queue ([`crate::Lock::queue`]).
-    /// Only for managed locks ([`crate::Client::set_settings`]). Afterwards the guard holds
-    /// nothing.
+    /// Only for locks with the setting `managed` ([`crate::Client::set_settings`]). Afterwards the
+    /// guard holds nothing.
     ///
     /// # Errors
     /// `Refused` with `HandOverRefused` when that ticket does not wait, or with `LockNotManaged`;

@@ -9,7 +9,7 @@ use crate::client::claim::{Claim, Kind, SIMPLE_LOCKS};
 use crate::client::watch::{WatchKind, Watcher};
 use crate::{Error, EventKind, Loss};
 
-/// Pause after a failed request.
+/// Pause after a failed request, before it is repeated.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Longest time that a request for the reason of a loss may take. The loss itself is known before
 /// the request, and must be reported soon.
@@ -25,17 +25,17 @@ pub(crate) async fn while_held<T>(gone: impl Future<Output = ()>, work: impl Fut
     }
 }
 
-/// The lock node of a granted claim.
+/// The lock node of a granted claim, for the tasks that wait for its end.
 pub(crate) struct Holding<'a> {
     pub(crate) claim: &'a Claim,
     /// The path of the lock node.
     pub(crate) node: &'a str,
-    /// The zxid at which the lock was granted.
+    /// Fencing token of the grant, which is the zxid at which the lock was granted.
     pub(crate) token: u64,
 }
 
 impl Holding<'_> {
-    /// Returns when the lock is no longer held. Does not ask for the reason.
+    /// Waits until the lock is no longer held. Does not ask for the reason.
     pub(crate) async fn gone(&self) {
         let fate = &self.claim.fate;
         if fate.loss().is_some() {
@@ -49,7 +49,7 @@ impl Holding<'_> {
         }
     }
 
-    /// Returns when the lock is no longer held, with the reason.
+    /// Waits until the lock is no longer held, and returns the reason.
     pub(crate) async fn lost(&self) -> Loss {
         let fate = &self.claim.fate;
         if let Some(loss) = fate.loss() {
@@ -97,13 +97,14 @@ impl Holding<'_> {
         past.into_iter().find(|past| past.ticket.as_deref() == Some(self.node))
     }
 
-    /// Returns the session that asked the holder to release; `None` when unknown.
+    /// Returns the client that asked the holder to release the lock, with its session alone; `None`
+    /// when unknown.
     fn asker(&self) -> Option<Box<Actor>> {
         let session = self.claim.fate.asked_by()?;
         Some(Box::new(Actor { session: Some(session), ..Actor::default() }))
     }
 
-    /// Returns when the lock node is gone.
+    /// Waits until the lock node is deleted, by a watch on it.
     async fn removed(&self) {
         let mut watcher = self.watcher();
         loop {
@@ -122,7 +123,8 @@ impl Holding<'_> {
         }
     }
 
-    /// Returns when a client asks the holder to release. Never returns for a simple or a lost lock.
+    /// Waits until a client asks the holder to release the lock. Never returns for a simple lock or
+    /// a lost lock.
     pub(crate) async fn revoked(&self) -> RevokeRequest {
         if self.claim.kind == Kind::Simple {
             return std::future::pending().await;
@@ -144,7 +146,8 @@ impl Holding<'_> {
         }
     }
 
-    /// Returns a zxid at which the lock node existed; `None` when it is gone.
+    /// Reads whether the lock node exists. Returns the zxid of the read, or `None` when the node is
+    /// gone.
     async fn look(&self) -> Result<Option<u64>, Error> {
         let client = &self.claim.client;
         if self.claim.kind == Kind::Simple {
@@ -160,8 +163,8 @@ impl Holding<'_> {
         }
     }
 
-    /// Makes one long-poll for a client that asks the holder to release; `None` when no client
-    /// asked during the poll.
+    /// Makes one long-poll for a request to release the lock; `None` when no such request came
+    /// during the poll.
     async fn asked(&self) -> Result<Option<RevokeRequest>, Error> {
         let client = &self.claim.client;
         let target = Target::path("/v1/tickets", self.node)?.with("until", "revoked");
@@ -170,7 +173,7 @@ impl Holding<'_> {
         }
     }
 
-    /// Returns a watcher of the lock node's events since it was granted.
+    /// Returns a watcher of the lock node's events since the grant.
     fn watcher(&self) -> Watcher {
         let mut watcher = self.claim.client.watch(self.node, WatchKind::Exists);
         watcher.resume_from(self.token);

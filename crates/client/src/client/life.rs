@@ -1,4 +1,5 @@
-//! Time for which a session cannot expire: arithmetic on moments, without a clock or a task.
+//! Time for which a session cannot expire. This module only computes with given times: it reads no
+//! clock and starts no task.
 
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ impl SessionState {
     }
 }
 
-/// Time until which the session cannot expire, by its answered heartbeats.
+/// Time until which the session cannot expire, computed from its answered heartbeats.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Life {
     heard: Moment,

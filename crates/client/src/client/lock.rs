@@ -34,15 +34,15 @@ pub enum WithError {
     Lost(#[from] Loss),
 }
 
-/// A lock that can be acquired, made by [`Client::lock`] and [`RwLock`]. The value itself sends no
+/// A lock that can be acquired, made by [`Client::lock`] and [`RwLock`]. Making the value sends no
 /// request.
 #[derive(Clone, Debug)]
 pub struct Lock {
     client: Client,
-    /// Route of the acquire: that of locks, or that of elections.
+    /// Route of the acquire: the route of locks, or the route of elections.
     pub(crate) route: &'static str,
     path: String,
-    /// Mode in the query's spelling; `None` for the exclusive mode.
+    /// Mode as spelled in the request's query; `None` for the exclusive mode.
     mode: Option<&'static str>,
     /// Number of permits to acquire of a semaphore, and the semaphore's total `permits_max`.
     /// Without a total, the number in the semaphore's settings counts. `None` for other locks.
@@ -59,9 +59,9 @@ impl Lock {
         Lock { client, route: "/v1/locks", path, mode, permits, owner, label, lock_delay, priority }
     }
 
-    /// Sets the owner, a name within the session. An acquire by an owner that already holds the
-    /// lock in this mode succeeds at once and adds a hold, which needs its own release. Without a
-    /// name every acquire has an owner of its own.
+    /// Sets the owner: a name that tells the contenders of one session apart. An acquire by an
+    /// owner that already holds the lock in this mode succeeds at once and adds a hold, which needs
+    /// its own release. Without this setting every acquire has an owner of its own.
     pub fn owner(mut self, owner: impl Into<String>) -> Lock {
         self.owner = Some(owner.into());
         self
@@ -81,8 +81,8 @@ impl Lock {
         self
     }
 
-    /// Sets the priority: a waiter with a higher one gets the lock earlier; 0 by default. Only for
-    /// managed locks ([`Client::set_settings`]).
+    /// Sets the priority: a waiter with a higher priority gets the lock earlier; 0 by default. Only
+    /// for locks with the setting `managed` ([`Client::set_settings`]).
     pub fn priority(mut self, priority: u32) -> Lock {
         self.priority = Some(priority);
         self
@@ -93,12 +93,13 @@ impl Lock {
         &self.path
     }
 
-    /// Waits for the lock, in order. Dropping the future leaves the queue in the background.
+    /// Waits for the lock in the order of the queue. Dropping the future leaves the queue in the
+    /// background.
     ///
     /// # Errors
-    /// `Unavailable` and `Unknown` when no node takes the request in time. Once the request is in
-    /// the queue, it waits as long as its session lives. After that, `Refused` with
-    /// `SessionExpired`, also when the session was lost before the grant was known.
+    /// `Unavailable` and `Unknown` when no node takes the request in time. Once its ticket is in
+    /// the queue, the call waits as long as its session lives. `Refused` with `SessionExpired` when
+    /// the session is lost before the grant is known.
     pub async fn acquire(&self) -> Result<Guard, Error> {
         without_end(self.queue_up(None).await?)
     }
@@ -152,7 +153,8 @@ impl Lock {
         self.client.lock_queue(&self.path).await
     }
 
-    /// Tells whether a fencing token belongs to a present holder. For resource servers.
+    /// Tells whether a fencing token belongs to a present holder of the lock. For servers of
+    /// resources that the lock protects.
     ///
     /// # Errors
     /// As any read: see [`Error`].

@@ -16,7 +16,8 @@ const HELD: &str = r#"{"state":"held","ticket":"/l/_c_x-lock-0000000000","path":
 const ALL_HELD: &str = r#"{"state":"held","ticket":"/zlock/multi/7","locks":[{"path":"/l","ticket":"/l/_c_x-lock-0000000000","fencing_token":7}],"holds":1,"safe_for_ms":58800}"#;
 const DELETED: &str = r#"{"events":[{"zxid":9,"kind":"deleted","path":"/l/_c_x-lock-0000000000"}],"upto":9}"#;
 
-/// Returns an answer with the lock's history, in which the ticket ended by the cause `end`.
+/// Returns the node's answer with the lock's history, in which the ticket ended for the reason
+/// `end`.
 fn history(end: &str) -> String {
     let by = match end {
         "deleted" | "revoked" => r#","by":{"session":8,"client":{"host":"web-1","pid":71}}"#,
@@ -27,7 +28,7 @@ fn history(end: &str) -> String {
     )
 }
 
-/// Returns the client that takes the lock away, as the history names it.
+/// Returns the client that takes the lock away, as the answer of `history` describes it.
 fn actor() -> Option<Box<Actor>> {
     let client = ClientInfo { host: "web-1".into(), pid: Some(71), ..ClientInfo::default() };
     Some(Box::new(Actor { session: Some(8), client: Some(client), ..Actor::default() }))
@@ -159,7 +160,8 @@ async fn another_clients_refusal_tells_nothing_of_a_guard() {
     assert!(guard.is_safe(), "the other one may not be permitted to read the lock");
 }
 
-/// Sets its flag when it is dropped.
+/// Value that sets its flag when it is dropped, to show that the work which owns the value was
+/// dropped.
 struct DropFlag(Arc<AtomicBool>);
 
 impl Drop for DropFlag {
@@ -203,8 +205,8 @@ async fn work_that_ends_under_its_lock_answers_and_releases() {
     assert!(matches!(late.await, Err(WithError::Lost(Loss::Deleted { .. }))));
 }
 
-/// Starts a node whose sessions are safe for a short time only. It confirms every release, as it
-/// cannot see that the client's own deadline has passed.
+/// Starts a node that promises each session only 2 s without expiry. It confirms every release, as
+/// it cannot see that the client's own deadline has passed.
 async fn short_lived() -> Client {
     let (addr, _requests) = fake_node(async |request: String| {
         let answer = match request.as_str() {
@@ -220,7 +222,7 @@ async fn short_lived() -> Client {
     Client::builder([addr]).build().unwrap()
 }
 
-/// Blocks until the session may be gone, like work that does not wait.
+/// Blocks the thread until the session's deadline has passed, like work without an await.
 fn work_past(deadline: Instant) {
     while Instant::now() < deadline {
         std::thread::sleep(deadline.saturating_duration_since(Instant::now()));

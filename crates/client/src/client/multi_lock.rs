@@ -55,11 +55,11 @@ impl MultiLock {
         self
     }
 
-    /// Sets the owner, a name within the session. An acquire of exactly these locks in these modes
-    /// by an owner that holds them adds a hold. An owner that already has a ticket of some of the
-    /// locks, but not of exactly this set, is refused with `Overlap`. Waits that would close a
-    /// cycle of owners are refused with `Deadlock`. Without a name every acquire has an owner of
-    /// its own.
+    /// Sets the owner: a name that tells the contenders of one session apart. An acquire of exactly
+    /// these locks in these modes by an owner that holds them adds a hold. An owner that already
+    /// has a ticket of some of the locks, but not of exactly this set, is refused with `Overlap`.
+    /// Waits that would close a cycle of owners are refused with `Deadlock`. Without this setting
+    /// every acquire has an owner of its own.
     pub fn owner(mut self, owner: impl Into<String>) -> MultiLock {
         self.wish.owner = owner.into();
         self
@@ -125,7 +125,7 @@ impl MultiLock {
     }
 }
 
-/// Several locks that are held until they are released, dropped, or lost, all together.
+/// Several locks that are held together, until all of them are released, dropped, or lost.
 pub struct MultiGuard {
     claim: Claim,
     parts: Vec<HeldPart>,
@@ -165,8 +165,8 @@ impl MultiGuard {
         !self.safe_for().is_zero()
     }
 
-    /// Returns when the locks are lost, or may be, with the reason, as [`crate::Guard::lost`]. The
-    /// loss of one lock is the loss of all.
+    /// Waits until the locks are lost or may be lost, and returns the reason, as
+    /// [`crate::Guard::lost`]. The loss of one lock is the loss of all.
     pub async fn lost(&self) -> Loss {
         // All locks are lost in one entry of the log, so the first lock node shows it for all.
         match self.parts.first() {
@@ -175,7 +175,8 @@ impl MultiGuard {
         }
     }
 
-    /// Returns when the locks are no longer held, without the reason, as [`crate::Guard::gone`].
+    /// Waits until the locks are no longer held, without asking for the reason, as
+    /// [`crate::Guard::gone`].
     pub async fn gone(&self) {
         match self.parts.first() {
             Some(part) => self.holding(part).gone().await,
@@ -195,9 +196,9 @@ impl MultiGuard {
         }
     }
 
-    /// Returns when a client asks the holder to release a lock of the set, with the requested lock,
-    /// as [`crate::Guard::revoked`]. If the request has a deadline, all locks are taken away then.
-    /// While it waits, it sends one long-poll for each lock.
+    /// Waits until a client asks the holder to release a lock of the set. Returns this lock and the
+    /// request, as [`crate::Guard::revoked`]. If the request has a deadline, all locks are taken
+    /// away at the deadline. While this call waits, it sends one long-poll for each lock.
     pub async fn revoked(&self) -> (&HeldPart, RevokeRequest) {
         let asked = self.parts.iter().map(async |part| (part, self.holding(part).revoked().await));
         match asked.collect::<FuturesUnordered<_>>().next().await {

@@ -1,4 +1,4 @@
-//! A client's session, for use by other programs too.
+//! A client's session that other programs can use, too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,14 +57,14 @@ impl OpenedSession {
         self.session.safe_for()
     }
 
-    /// Returns when the session is lost or closed, with the reason. The future may be dropped and
-    /// the call repeated.
+    /// Waits until the session is lost or closed, and returns the reason. The future may be dropped
+    /// and the call repeated.
     pub async fn lost(&self) -> Loss {
         self.session.ended().await
     }
 
     /// Closes the session, as [`crate::Client::close`], after a heartbeat has shown that it still
-    /// lives. For a program that must know whether the session lasted to the end.
+    /// lives. For a program that must know whether the session lived until this call.
     ///
     /// # Errors
     /// `Refused` with `SessionExpired` when the session had ended before: then it is lost.

@@ -11,8 +11,8 @@ const DRAIN: &str = "/v1/admin/drain";
 
 impl Client {
     /// Drains the node that is this client's only endpoint: the node gives up leadership and
-    /// reports itself as not ready, until the drain is taken back or the node stops. It still
-    /// serves all requests.
+    /// reports itself as not ready, until the drain is ended or the node stops. The drained node
+    /// still serves all requests.
     ///
     /// # Errors
     /// `Refused` with `OperatorOnly` where the client is no operator. `Refused` with `BadRequest`
@@ -21,7 +21,7 @@ impl Client {
         self.of_one_node(Method::PUT).await
     }
 
-    /// Takes the drain of the client's only node back.
+    /// Ends the drain of the node that is this client's only endpoint.
     ///
     /// # Errors
     /// As [`Client::drain`].

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use crate::api::{ClientDetails, is_unseen};
 
-/// Longest text that a node accepts in the description, in bytes; as for a label.
+/// Length to which the texts of the description are cut, in bytes. By default a node accepts no
+/// longer text.
 const TEXT_MAX: usize = 256;
 
 /// Returns the names of this machine and program, and the number of this process.
@@ -19,8 +20,7 @@ pub(crate) fn own_details() -> ClientDetails {
     }
 }
 
-/// Removes control characters and invisible ones, and cuts the text to the length that a node
-/// accepts.
+/// Removes control characters and invisible characters, and cuts the text to [`TEXT_MAX`] bytes.
 fn plain(text: &str) -> String {
     let mut plain: String = text.chars().filter(|c| !c.is_control() && !is_unseen(*c)).collect();
     let end = (0..=TEXT_MAX.min(plain.len())).rev().find(|at| plain.is_char_boundary(*at));

@@ -1,4 +1,4 @@
-//! Test that no `Debug` of this crate shows a secret.
+//! Test that no `Debug` output of this crate shows a secret.
 
 use std::fmt::Debug;
 
@@ -8,10 +8,10 @@ use crate::Client;
 use crate::client::fake_node::fake_node;
 
 /// Texts that must not appear: a session's secret, a password, `name:password` in base64 as in the
-/// header, and the mark of a private key.
+/// header `Authorization`, and the header of a private key in PEM.
 const SECRETS: [&str; 4] =
     ["5ec2e70000000000000000000000ce2d", "pa55word", "YWxpY2U6cGE1NXdvcmQ=", "BEGIN PRIVATE KEY"];
-/// Longest output of a `Debug`, in bytes. A longer one would fill logs with internals.
+/// Longest allowed `Debug` output, in bytes. Longer output would fill logs with internals.
 const LENGTH_MAX: usize = 600;
 
 #[track_caller]

@@ -47,11 +47,12 @@ pub(crate) struct Connector(TlsConnector);
 pub(crate) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
 
-/// A connection.
+/// Byte stream of any kind of connection to a node.
 pub(crate) type Stream = Box<dyn Socket>;
 
 impl Trust {
-    /// Tells whether any of these settings is made. All of them are of no use without TLS.
+    /// Tells whether any TLS setting is made. The settings have no effect without TLS, so the
+    /// builder refuses them then.
     pub(crate) fn is_set(&self) -> bool {
         self.ca.is_some() || self.own.is_some() || self.native_roots
     }
@@ -106,7 +107,8 @@ impl Connector {
     /// Reads the trusted authorities and the own certificate.
     ///
     /// # Errors
-    /// A description of the invalid setting, which begins with a code.
+    /// A description of the invalid setting. It begins with an error code such as
+    /// `tls-key-mismatch`.
     pub(crate) fn load(trust: &Trust) -> Result<Connector, String> {
         let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
@@ -174,7 +176,8 @@ pub(crate) fn words(error: &(dyn StdError + 'static)) -> String {
     text
 }
 
-/// Returns the message for a handshake that this client gave up, with advice for common errors.
+/// Returns the message for a handshake that failed on this client's side, with advice for common
+/// errors.
 fn unfinished(error: &io::Error) -> String {
     let tls = error.get_ref().and_then(|inside| inside.downcast_ref::<TlsError>());
     let advice = match tls {

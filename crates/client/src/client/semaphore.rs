@@ -5,9 +5,9 @@ use crate::client::lock::Lock;
 use crate::{Error, Guard};
 
 impl Client {
-    /// Returns a semaphore of `permits_max` permits. The first client, or [`Client::set_settings`],
-    /// sets this number; a client with another number is refused with `PermitsMaxDiffers`. With
-    /// `None` the number in the settings counts.
+    /// Returns a semaphore of `permits_max` permits. The first acquire, or
+    /// [`Client::set_settings`], sets this number; an acquire with another number is refused with
+    /// `PermitsMaxDiffers`. With `None` the number in the lock's settings counts.
     pub fn semaphore(&self, path: impl Into<String>, permits_max: impl Into<Option<u32>>) -> Semaphore {
         Semaphore { client: self.clone(), path: path.into(), permits_max: permits_max.into() }
     }
@@ -29,7 +29,7 @@ impl Semaphore {
         lock
     }
 
-    /// Waits for one permit, in order.
+    /// Waits for one permit in the order of the queue.
     ///
     /// # Errors
     /// As [`Lock::acquire`]; `Refused` with `PermitsMaxDiffers` when the semaphore has another

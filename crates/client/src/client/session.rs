@@ -2,8 +2,8 @@
 //!
 //! The client fences itself: `safe_until` counts from the moment at which a heartbeat was *sent*,
 //! on the client's own clock. When that time passes without a newer answer, the session is lost for
-//! the client, even if the cluster still has it. The cluster cannot have expired it earlier, as it
-//! counts the same time from the arrival of the heartbeat.
+//! the client, even if the cluster still has it. The cluster cannot have expired the session
+//! earlier, as it counts the same time from the arrival of the heartbeat.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,7 +42,8 @@ pub(crate) struct Session {
     state: watch::Sender<SessionState>,
     events: broadcast::Sender<SessionEvent>,
     pub(crate) window: Arc<Window>,
-    /// Whether a lock with a delay was asked for in the session.
+    /// Whether the session may have asked for a lock with a lock-delay
+    /// ([`crate::Lock::lock_delay`]).
     delays: AtomicBool,
 }
 
@@ -109,7 +110,7 @@ impl Session {
         if self.is_safe() { self.safe_until().remaining() } else { Duration::ZERO }
     }
 
-    /// Returns when the session is lost or closed, with the reason.
+    /// Waits until the session is lost or closed, and returns the reason.
     pub(crate) async fn ended(&self) -> Loss {
         let mut states = self.state.subscribe();
         // The sender lives as long as self.
@@ -150,10 +151,10 @@ impl Session {
         Ok(())
     }
 
-    /// Waits until the session's window has room for one more write with an idempotency key.
+    /// Waits until one more write with an idempotency key may begin: see [`Window`].
     ///
     /// # Errors
-    /// `Unavailable` when the window has no room by the deadline.
+    /// `Unavailable` when too many writes are still unfinished at the deadline.
     pub(crate) async fn slot(&self, deadline: Moment) -> Result<Slot, Error> {
         let slot = tokio::time::timeout(deadline.remaining(), self.window.enter()).await;
         slot.map_err(|_| Error::unavailable("an earlier write of this session is still unfinished"))
@@ -166,14 +167,15 @@ impl Session {
         }
     }
 
-    /// Notes that a lock with this delay is about to be asked for.
+    /// Notes that the session is about to ask for a lock with this lock-delay; `None` and zero are
+    /// no delay.
     pub(crate) fn note_delay(&self, lock_delay: Option<Duration>) {
         if lock_delay.is_some_and(|delay| !delay.is_zero()) {
             self.note_any_delay();
         }
     }
 
-    /// Notes that a lock with a delay may be asked for in the session.
+    /// Notes that the session may ask for a lock with a lock-delay.
     pub(crate) fn note_any_delay(&self) {
         self.delays.store(true, Ordering::Relaxed);
     }
@@ -184,8 +186,8 @@ impl Session {
         self.delays.load(Ordering::Relaxed) && self.state() == SessionState::Lost
     }
 
-    /// Closes the session: its ephemeral znodes and locks go at once. A session that must expire is
-    /// left alone.
+    /// Closes the session: its ephemeral znodes and locks go at once. A session that must expire
+    /// ([`Session::must_expire`]) is not closed.
     pub(crate) async fn close(&self, transport: &Transport, deadline: Moment) -> Result<(), Error> {
         if self.must_expire() {
             return Ok(());
@@ -204,7 +206,7 @@ impl Session {
         }
     }
 
-    /// Updates the published state by the clock.
+    /// Computes the state from the clock, and publishes it if it has changed.
     fn refresh(&self) {
         let state = self.life().at(Moment::now());
         self.set(state);
@@ -234,7 +236,7 @@ impl Session {
     }
 }
 
-/// Shows the session without its key.
+/// Writes the session's id and state, but not its key.
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session").field("id", &self.id).field("state", &*self.state.borrow()).finish_non_exhaustive()
@@ -258,8 +260,8 @@ async fn keep(session: Arc<Session>, transport: Arc<Transport>) {
     }
 }
 
-/// Checks the clock in short steps, as a tokio timer does not count the time for which the machine
-/// sleeps.
+/// Publishes the state of the session by the clock until the session has ended. Sleeps in short
+/// steps, as a tokio timer does not count the time for which the machine sleeps.
 async fn fence(session: &Session) {
     let step = (session.timeout / 50).clamp(Duration::from_millis(10), Duration::from_millis(500));
     while session.is_safe() {
@@ -268,7 +270,7 @@ async fn fence(session: &Session) {
     }
 }
 
-/// Sends heartbeats until the session has ended, by the cluster's answer or by the clock.
+/// Sends heartbeats until the session has ended, as the cluster reports or the clock shows.
 async fn beat(session: &Session, transport: &Transport) {
     while !session.state().is_final() {
         // The random part spreads the heartbeats of clients that opened their sessions at one time.

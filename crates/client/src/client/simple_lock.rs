@@ -26,7 +26,7 @@ impl Client {
     }
 }
 
-/// A simple lock that can be acquired, made by [`Client::simple_lock`]. The value itself sends no
+/// A simple lock that can be acquired, made by [`Client::simple_lock`]. Making the value sends no
 /// request.
 #[derive(Clone, Debug)]
 pub struct SimpleLock {
@@ -36,9 +36,10 @@ pub struct SimpleLock {
 }
 
 impl SimpleLock {
-    /// Sets the owner, a name within the session that others see. An acquire by an owner that
-    /// already holds the lock succeeds, and one release frees the lock. So two tasks should not
-    /// share a name. Without a name every acquire has an owner of its own.
+    /// Sets the owner: a name that tells the contenders of one session apart, and that other
+    /// clients see. An acquire by an owner that already holds the lock succeeds, but one release
+    /// frees the lock. So two tasks should not share an owner. Without this setting every acquire
+    /// has an owner of its own.
     pub fn owner(mut self, owner: impl Into<String>) -> SimpleLock {
         self.owner = Some(owner.into());
         self
@@ -104,13 +105,13 @@ impl SimpleLock {
         }
     }
 
-    /// Returns when the znode is deleted, or may have been deleted meanwhile.
+    /// Waits until the znode of the lock is deleted, or may have been deleted meanwhile.
     ///
     /// # Errors
     /// `Refused`, with `SessionExpired` when the session was lost. While the session lives, the
     /// wait goes on even if no node answers.
     async fn gone(&self) -> Result<(), Error> {
-        // This is the session of the last try, or a new session if that one was lost since.
+        // The session of the last acquire, or a new session if the session was lost since.
         let session = self.client.session().await?;
         let gone = async {
             loop {
@@ -144,14 +145,15 @@ mod tests {
 
     const SESSION: &str = r#"{"session":5,"session_key":"5.00","timeout_ms":60000,"safe_for_ms":SAFE}"#;
 
-    /// Returns a refusal in the form of a node's answer.
+    /// Returns a node's answer that refuses a request: a problem document.
     fn refusal(kind: ProblemType, status: u16) -> String {
         let (kind, title) = (kind.uri(), kind.title());
         format!(r#"{{"type":"{kind}","title":"{title}","status":{status},"detail":"d","outcome":"refused","zxid":9}}"#)
     }
 
-    /// Returns the error of a wait for a lock that another client holds. `look` is the node's
-    /// answer to all requests after the try; with `None` it does not answer.
+    /// Waits for a lock that another client holds, and returns the error that ends the wait. `look`
+    /// is the node's answer to all requests after the acquire; with `None` the node does not answer
+    /// them.
     async fn ended(safe_ms: u32, look: Option<String>) -> Error {
         let (addr, _requests) = fake_node(move |request: String| {
             let look = look.clone();

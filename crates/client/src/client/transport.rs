@@ -30,13 +30,14 @@ pub(crate) struct Timeouts {
     pub(crate) poll: Duration,
 }
 
-/// Bounds of the pauses between tries.
+/// Upper bound of the pause after the first failed try. Each further failure doubles the bound, up
+/// to `PAUSE_MAX`.
 const PAUSE_FIRST: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Largest number of short calls under way at once. Further calls wait.
+/// Largest number of calls without a long-poll that may be under way at once. Further calls wait.
 const CALLS_MAX: usize = 128;
-/// Largest number of long-polls under way at once. Further long-polls wait. They are counted apart
-/// from short calls, so that a release never waits for a long-poll.
+/// Largest number of long-polls under way at once. Further long-polls wait. They are counted
+/// separately from other calls, so that a release never waits for a long-poll.
 const POLLS_MAX: usize = 1_024;
 
 /// Connections to all nodes.
@@ -44,7 +45,7 @@ pub(crate) struct Transport {
     /// The connections to each endpoint, in the order in which the endpoints were given.
     pub(crate) pools: Vec<Pool>,
     endpoints: Mutex<Endpoints>,
-    /// Whether any endpoint has ever answered.
+    /// Whether any endpoint has ever answered a call of this client.
     reached: AtomicBool,
     pub(crate) timeouts: Timeouts,
     calls: Semaphore,
@@ -175,8 +176,8 @@ impl Transport {
         ending
     }
 
-    /// Notes a failure, and returns the pause before the next try. The node's `Retry-After` counts
-    /// only if no other endpoint can be asked.
+    /// Notes the failure of an endpoint, and returns the pause before the next try. The node's
+    /// `Retry-After` counts only if no other endpoint can be asked.
     fn after_failure(&self, index: usize, backoff: &mut Backoff, retry_after: Option<Duration>) -> Duration {
         let now = Moment::now();
         let mut endpoints = self.endpoints();
@@ -240,7 +241,7 @@ mod tests {
         assert!(matches!(read, Err(Error::Unavailable { .. })), "{read:?}");
     }
 
-    /// A problem document of the given kind.
+    /// Returns a problem document of the given kind, as JSON.
     fn problem(kind: &str, status: u16, outcome: &str) -> String {
         format!(
             r#"{{"type":"urn:zlock:problem:{kind}","title":"T","status":{status},"detail":"d","outcome":"{outcome}","zxid":1}}"#

@@ -1,7 +1,7 @@
-//! Results of the tries of one call, by endpoint.
+//! Results of the tries of one call, for each endpoint.
 
-/// Number of failed connections to each endpoint after which a client gives up, if no endpoint has
-/// ever answered.
+/// Number of failed connections to every endpoint after which a call fails early, if no endpoint
+/// has ever answered.
 const CHANCES: u32 = 2;
 
 /// Tries of one call, with one element for each endpoint.
@@ -12,7 +12,7 @@ pub(crate) struct Tries(Vec<EndpointTries>);
 struct EndpointTries {
     /// Result of the last try at the endpoint.
     reason: Option<String>,
-    /// Number of tries in a row that got no connection.
+    /// Number of the last tries in a row that got no connection.
     unreachable: u32,
 }
 

@@ -10,7 +10,7 @@ use crate::client::call::Call;
 use crate::client::znodes::LockCheck;
 use crate::{Error, Guard};
 
-/// Version that matches any version.
+/// Value of `version` that matches any version of the znode.
 const ANY: i32 = -1;
 
 impl Client {
@@ -63,7 +63,8 @@ impl Transaction {
         self
     }
 
-    /// Requires that the guard holds its lock at the moment at which the transaction is applied.
+    /// Requires that the guard's lock is still held when the transaction is applied; otherwise the
+    /// transaction is refused with `LockNotHeld`.
     pub fn if_lock(mut self, guard: &Guard) -> Transaction {
         self.guard = Some(LockCheck::of(guard, &self.client));
         self

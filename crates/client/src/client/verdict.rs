@@ -1,4 +1,5 @@
-//! Verdict on one try of a call: this module alone decides which calls are repeated.
+//! Verdict on one try of a call: whether the call is done, has failed, or is repeated. Only this
+//! module decides this.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use crate::client::call::{Answer, Repeat};
 use crate::client::connection::{Ending, Reply};
 use crate::client::error::Error;
 
-/// Next step after a try.
+/// Next step of a call after one of its tries.
 #[derive(Debug)]
 pub(crate) enum Verdict {
     /// The call was carried out.
@@ -33,8 +34,8 @@ pub(crate) enum Verdict {
     },
 }
 
-/// Judges a try. `addr` is the endpoint of the try. `maybe_done` is true if an earlier try of the
-/// call may have had an effect.
+/// Decides the next step after a try with the result `ending`. `addr` is the endpoint of the try.
+/// `maybe_done` is true if an earlier try of the call may have had an effect.
 pub(crate) fn judge(addr: &str, ending: Ending, repeat: Repeat, maybe_done: bool) -> Verdict {
     let undone = |reason: String, unreachable: bool| {
         let reason = format!("{addr}: {reason}");
@@ -109,7 +110,7 @@ mod tests {
         )
     }
 
-    /// Checks for the words of a verdict, such as `done` or `again, maybe done`.
+    /// Judges a try, and compares the verdict in words, such as `done` or `again, maybe done`.
     #[track_caller]
     fn check(ending: Ending, repeat: Repeat, maybe_done: bool, expected: &str) {
         let verdict = judge("a:1", ending, repeat, maybe_done);

@@ -37,11 +37,13 @@ pub struct NewMember {
 
 /// Route of the settings of locks.
 const SETTINGS: &str = "/v1/settings";
-/// First character of a cursor that only the node that gave it can read.
+/// First character of an encrypted cursor of a list. Only the node that returned such a cursor can
+/// decrypt it.
 const SEALED: char = '~';
-/// Largest number of lost cursors while one list is read. The next lost cursor is an error.
+/// Number of times that the reading of one list goes on at another node, because the node of an
+/// encrypted cursor fails or has lost its key. The next failure is an error.
 const CURSORS_LOST_MAX: u32 = 3;
-/// Longest time to look for the leader by one request to every endpoint.
+/// Longest time to wait for answers when one request to every endpoint looks for the leader.
 const LEADER_MET_MAX: Duration = Duration::from_secs(1);
 
 impl Client {
@@ -149,9 +151,9 @@ impl Client {
         Ok(self.read(Target::path(SETTINGS, path)?).await?.0)
     }
 
-    /// Sets the settings of a lock: whether it is managed, so that only acquires enter its queue,
-    /// the largest number of waiters, and the permits of a semaphore. A setting that is left out
-    /// gets its default.
+    /// Sets the settings of a lock: `managed` (only acquires enter its queue), the largest number
+    /// of waiters, and the total permits of a semaphore. A setting that is left out gets its
+    /// default.
     ///
     /// # Errors
     /// `Refused` with `NotEmpty` when the queue has contenders and the change would switch
@@ -171,9 +173,9 @@ impl Client {
         self.write(Call::write(Method::DELETE, target.finish())).await
     }
 
-    /// Asks the holders to release. `path` is a lock, whose holders are all asked, or one ticket.
-    /// After the time `deadline`, if given, the lock is taken away from them; zero takes it away at
-    /// once.
+    /// Asks the holders of a lock to release it. `path` is the lock, for all its holders, or one
+    /// ticket. After the time `deadline`, if given, the lock is taken away from them; zero takes it
+    /// away at once.
     ///
     /// # Errors
     /// As any write: see [`Error`].
@@ -206,8 +208,8 @@ impl Client {
         self.inner.transport.send(&call, self.deadline()).await?.json()
     }
 
-    /// Returns the cluster's level of the log's format, and the versions of its members' programs.
-    /// For operators.
+    /// Returns the cluster's level (version number) of the log's format, and the versions of its
+    /// members' programs. For operators.
     ///
     /// # Errors
     /// As any read; `Refused` with `OperatorOnly`.
@@ -215,8 +217,8 @@ impl Client {
         Ok(self.read(Target::route("/v1/admin/upgrade")).await?.0)
     }
 
-    /// Raises the cluster's level of the log's format for good: to `level`, or to the highest level
-    /// that any member's program knows. For operators.
+    /// Raises the cluster's level (version number) of the log's format for good: to `level`, or to
+    /// the highest level that any member's program knows. For operators.
     ///
     /// # Errors
     /// As any write; `Refused` with `MembersNotReady` when a member does not know the level.
@@ -291,7 +293,7 @@ impl Client {
         self.write(Call::write(Method::PUT, target.finish())).await
     }
 
-    /// Returns the open sessions, by number.
+    /// Returns the open sessions, sorted by id.
     ///
     /// # Errors
     /// As any read: see [`Error`].

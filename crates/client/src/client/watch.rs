@@ -36,9 +36,9 @@ impl fmt::Display for WatchKind {
 }
 
 impl Client {
-    /// Returns a watcher of a path. Events count from the first call of [`Watcher::next`] or of
-    /// [`Watcher::start`]. To miss nothing after a read, continue from the read:
-    /// [`Watcher::resume_from`] with its zxid.
+    /// Returns a watcher of a path. It reports the events after the first call of [`Watcher::next`]
+    /// or [`Watcher::start`]. To miss no event after a read, call [`Watcher::resume_from`] with the
+    /// zxid of the read.
     pub fn watch(&self, path: impl Into<String>, kind: WatchKind) -> Watcher {
         Watcher { client: self.clone(), path: path.into(), kind, position: None, events: VecDeque::new() }
     }
@@ -62,21 +62,21 @@ pub struct Watcher {
     client: Client,
     path: String,
     kind: WatchKind,
-    /// The zxid up to which all events were in an answer.
+    /// Zxid up to which the answers have contained all events; `None` before the watch has begun.
     position: Option<u64>,
     /// Events of the last answer that no caller has taken yet.
     events: VecDeque<EventInfo>,
 }
 
 impl Watcher {
-    /// Continues after a zxid: of a read, of a write, or the [`Watcher::position`] of an earlier
-    /// watcher of this or a previous program.
+    /// Continues with the events after a zxid: the zxid of a read or write, or the
+    /// [`Watcher::position`] of an earlier watcher, even of another program.
     pub fn resume_from(&mut self, zxid: u64) {
         self.events.clear();
         self.position = Some(zxid);
     }
 
-    /// The zxid up to which all events were taken. `None` before the watch has begun.
+    /// Zxid up to which callers have taken all events; `None` before the watch has begun.
     pub fn position(&self) -> Option<u64> {
         match self.events.front() {
             // One transaction can make several events with one zxid. While one of them is not
@@ -113,8 +113,8 @@ impl Watcher {
         }
     }
 
-    /// Returns the events of one answer, with all events of a zxid together; empty when nothing
-    /// happened during one long-poll. Dropping the future loses no event.
+    /// Returns the events of one answer, with all events of a zxid together; empty when no event
+    /// came during one long-poll. Dropping the future loses no event.
     ///
     /// # Errors
     /// As [`Watcher::next`].

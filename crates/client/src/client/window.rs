@@ -1,4 +1,4 @@
-//! Window of a session's writes: limits the unfinished writes, so that the cluster still remembers
+//! Window of a session's writes: a limit on unfinished writes, so that the cluster still remembers
 //! the answer of every write that may be retried.
 //!
 //! The replicated state remembers the answers of a session's last 64 writes with an idempotency
@@ -28,7 +28,7 @@ struct Open {
     unfinished: BTreeSet<u64>,
 }
 
-/// A write that has begun. Dropping the slot ends the write.
+/// Registration of a write that has begun. Dropping it marks the write as finished.
 #[derive(Debug)]
 pub(crate) struct Slot {
     window: Arc<Window>,

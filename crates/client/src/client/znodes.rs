@@ -128,19 +128,21 @@ impl Client {
     }
 }
 
-/// Makes the request for the page of children after a name. `word` is `true` or `stat`.
+/// Returns a function that makes the request for the page of children after a name. `word` is the
+/// value of the parameter `children`: `true` or `stat`.
 fn children(path: &str, word: &str) -> impl Fn(Option<String>) -> Result<Target, Error> {
     move |after| Ok(Target::path(ZNODES, path)?.with("children", word).with_some("after", after))
 }
 
-/// The header `If-Lock` of a write. The write is refused with `LockNotHeld` unless the token holds
-/// the lock when the write is applied.
+/// The header `If-Lock` of a write. The write is refused with `LockNotHeld` unless a holder of the
+/// lock has the token when the write is applied.
 #[derive(Clone, Debug)]
 pub(crate) struct LockCheck {
     value: String,
     lock: String,
-    /// Record of the loss of the guard's lock, in which a refusal is noted. `None` for a guard of
-    /// another client, as a refusal may then mean that this client may not read the lock.
+    /// Record of the loss of the guard's lock, in which a refused write notes the loss. `None` for
+    /// a guard of another client, as a refusal may then mean that this client may not read the
+    /// lock.
     fate: Option<Arc<Fate>>,
 }
 
@@ -152,8 +154,8 @@ impl LockCheck {
         LockCheck { value, lock: guard.lock().to_owned(), fate }
     }
 
-    /// Sends a write, with the header `If-Lock` if `this` has a check. If the lock is no longer
-    /// held, notes the loss in the guard's fate.
+    /// Sends a write, with the header `If-Lock` if `this` has a check. If the cluster answers that
+    /// the lock is no longer held, notes the loss for the guard.
     pub(crate) async fn write<T: DeserializeOwned>(
         this: Option<&LockCheck>,
         client: &Client,
@@ -217,7 +219,8 @@ impl CreateRequest {
         self
     }
 
-    /// Requires that the guard holds its lock at the moment at which the write is applied.
+    /// Requires that the guard's lock is still held when the write is applied; otherwise the write
+    /// is refused with `LockNotHeld`.
     pub fn if_lock(mut self, guard: &Guard) -> CreateRequest {
         self.guard = Some(LockCheck::of(guard, &self.client));
         self
@@ -241,7 +244,8 @@ impl CreateRequest {
     }
 }
 
-/// Returns an ACL in the form of the query: as text, or as longer JSON if an id has a comma.
+/// Returns an ACL in the form for the request's query: as short text, or as JSON if an id has a
+/// comma.
 fn acl_words(acl: &[AclEntry]) -> String {
     if acl.iter().any(|entry| entry.id.contains(',')) {
         return serde_json::to_string(acl).expect("the protocol's types are JSON");
@@ -262,13 +266,15 @@ pub struct SetDataRequest {
 }
 
 impl SetDataRequest {
-    /// Requires this version of the data.
+    /// Requires that the znode's data has this version when the write is applied; otherwise the
+    /// write is refused with `BadVersion`.
     pub fn version(mut self, version: i32) -> SetDataRequest {
         self.version = Some(version);
         self
     }
 
-    /// Requires that the guard holds its lock at the moment at which the write is applied.
+    /// Requires that the guard's lock is still held when the write is applied; otherwise the write
+    /// is refused with `LockNotHeld`.
     pub fn if_lock(mut self, guard: &Guard) -> SetDataRequest {
         self.guard = Some(LockCheck::of(guard, &self.client));
         self
@@ -291,13 +297,15 @@ pub struct DeleteRequest {
 }
 
 impl DeleteRequest {
-    /// Requires this version of the data.
+    /// Requires that the znode's data has this version when the write is applied; otherwise the
+    /// write is refused with `BadVersion`.
     pub fn version(mut self, version: i32) -> DeleteRequest {
         self.version = Some(version);
         self
     }
 
-    /// Requires that the guard holds its lock at the moment at which the write is applied.
+    /// Requires that the guard's lock is still held when the write is applied; otherwise the write
+    /// is refused with `LockNotHeld`.
     pub fn if_lock(mut self, guard: &Guard) -> DeleteRequest {
         self.guard = Some(LockCheck::of(guard, &self.client));
         self

@@ -4,8 +4,8 @@
 use jute::{ConnectRequest, ConnectResponse, Frames, Input, Record, Request};
 
 /// Decodes the bytes as every type. Checks that every decoded value encodes and decodes to an equal
-/// value. The first byte is the number of the operation plus 12. Returns whether the rest is a
-/// valid request.
+/// value. The first byte is the number of the operation plus 12. Returns whether the other bytes
+/// are a valid request body.
 pub(crate) fn decode(bytes: &[u8]) -> bool {
     let Some((op, body)) = bytes.split_first() else { return false };
     let op = i32::from(*op) - 12;
@@ -39,9 +39,9 @@ fn same<T: Record + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
     assert!(written.len() <= bytes.len(), "{} bytes make {value:?}", bytes.len());
 }
 
-/// Checks that a stream pushed in pieces gives the packets of the whole stream, and fails at the
-/// same place. The first byte of `script` is the largest packet length; then come the pieces, each
-/// after its length.
+/// Checks that [`Frames`], fed with a stream in pieces, returns the same packets and the same error
+/// as a reader of the whole stream. The first byte of `script` is the largest packet length; then
+/// come the pieces, each after its length.
 pub(crate) fn frames(script: &[u8]) {
     let Some((packet_max, mut rest)) = script.split_first() else { return };
     let packet_max = usize::from(*packet_max);

@@ -10,7 +10,7 @@ const SESSION: &str = r#"{"session":5,"session_key":"5.00","timeout_ms":60000,"s
 const HELD: &str = r#"{"state":"held","ticket":"/l/_c_x-lock-0000000000","path":"/l","fencing_token":7,"holds":1,"safe_for_ms":58800}"#;
 const ALL_HELD: &str = r#"{"state":"held","ticket":"t","locks":[],"holds":1,"safe_for_ms":58800}"#;
 
-/// Returns the answers of a node that grants everything.
+/// Returns the answer of a node that grants every lock at once.
 fn granting(request: &str) -> String {
     let answer = match request {
         "POST /v1/sessions" => SESSION,
@@ -36,8 +36,8 @@ async fn release_of(requests: &mut mpsc::UnboundedReceiver<String>) {
     while !requests.recv().await.unwrap().starts_with("DELETE") {}
 }
 
-/// Tells whether the session may begin so many writes that the state would forget the key of the
-/// release.
+/// Tells whether the session lets 1,100 more writes begin. The cluster would then have forgotten
+/// the idempotency key of an unfinished release.
 fn is_forgotten(session: &Session) -> bool {
     (0..1_100).all(|_| session.window.enter().now_or_never().is_some())
 }
@@ -61,7 +61,8 @@ async fn the_key_of_a_release_is_remembered_until_its_answer_has_come() {
     assert!(!is_forgotten(&session), "it goes on in the background");
 }
 
-/// Tells whether the client closes its session at the cluster after the loss of the acquired lock.
+/// Tells whether the client asks the node to close its session after the session was lost by the
+/// clock and the acquired lock with it.
 async fn closes_after_the_loss_of<G>(acquire: impl AsyncFnOnce(&Client) -> Result<G, Error>) -> bool {
     let (addr, mut requests) = fake_node(async |request: String| match request.contains("keepalive") {
         true => std::future::pending().await,

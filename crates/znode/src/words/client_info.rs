@@ -39,7 +39,6 @@ impl ClientInfo {
     ///
     /// # Errors
     /// `DataTooLarge` when a text is longer than a label may be.
-    /// `DataTooLarge` when a text is longer than a label may be.
     pub(crate) fn check(&self, limits: &Limits) -> Result<(), Error> {
         let max = TEXT_MAX.min(limits.label_bytes_max as usize);
         if self.host.len() > max || self.program.len() > max { Err(Error::DataTooLarge) } else { Ok(()) }

@@ -42,7 +42,7 @@ async fn options_may_stand_before_a_command_and_behind_it() {
     let (code, _, stderr) = run(zlock(&cluster, &["--endpoints", "127.0.0.1:1", "acl", "get", "/"])).await;
     assert!(code == 3 && stderr.contains("127.0.0.1:1"), "{code}: {stderr}");
     let (code, _, stderr) = run(plain(&["--json", "serve", "--print-config"])).await;
-    assert!(code == 2 && stderr.contains("--json is for the commands of a client"), "{code}: {stderr}");
+    assert!(code == 2 && stderr.contains("--json is only for client commands"), "{code}: {stderr}");
     let (code, stdout, _) = run(plain(&["version", "--json"])).await;
     assert!(code == 0 && stdout.starts_with("{\"name\":\"zlock\",\"version\":\""), "{stdout}");
 }

@@ -180,7 +180,10 @@ impl Common {
     pub(crate) fn options(&self, workload: Workload, faults: Vec<Fault>, seed: u64) -> Result<Options, String> {
         let (door, network) = (self.door, self.network.unwrap_or_else(|| needs::best_network(&faults)));
         if !door.has(workload) {
-            return Err(format!("{} is only possible with --door http; use register, lock, watch or multi", workload.name()));
+            return Err(format!(
+                "{} is only possible with --door http; use register, lock, watch or multi",
+                workload.name()
+            ));
         }
         Ok(Options {
             workload,

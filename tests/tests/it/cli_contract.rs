@@ -134,7 +134,7 @@ async fn problems_are_json_where_json_is_asked_for() {
         (&["--json", "get", "nope"][..], 1, "no-node", "there is no such znode (/nope)"),
         (&["get", "nope", "--json"], 1, "no-node", "`zlock ls`"),
         (&["ls", "--json", "--endpoints", "127.0.0.1:1"], 3, "about:blank", "127.0.0.1:1: Connection refused"),
-        (&["break", "nope", "--yes", "--json"], 1, "about:blank", "nobody holds /nope"),
+        (&["break", "nope", "--yes", "--json"], 1, "about:blank", "/nope has no holder"),
         (&["get", "--json"], 2, "about:blank", "required arguments were not provided: <PATH>"),
         (&["lock", "l", "--json", "--", "/no/such/program"], 127, "", ""),
         (&["lock", "l", "--json", "--wait", "soon", "--", "true"], 2, "about:blank", "not a duration"),

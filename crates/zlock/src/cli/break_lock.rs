@@ -78,7 +78,10 @@ fn is_confirmed(path: &str, found: &[Contender]) -> bool {
         say(&format!("and {} more", found.len() - NAMED_MAX));
     }
     let mut stderr = std::io::stderr();
-    let _ = write!(stderr, "Take it away? Nobody is asked first, and the fencing token is dead at once. [y/N] ");
+    let _ = write!(
+        stderr,
+        "Take these tickets away? Their sessions are not asked, and fencing tokens are invalid at once. [y/N] "
+    );
     let _ = stderr.flush();
     let mut answer = String::new();
     let is_read = std::io::stdin().read_line(&mut answer).is_ok();
@@ -97,7 +100,7 @@ async fn ticket(context: &Context, path: &str) -> Result<Contender, Failure> {
 
 /// Returns the failure for a path where no ticket is found.
 pub(crate) fn nobody(path: &str) -> Failure {
-    Failure::refused(format!("nobody holds {path}; `zlock locks` shows who holds what"))
+    Failure::refused(format!("{path} has no holder; `zlock locks` shows all locks with their holders"))
 }
 
 /// Returns the failure for a persistent znode whose name looks like that of a lock node, as it may

@@ -183,7 +183,7 @@ keys! {
         free_bytes_min: size = replica.free_disk_min_bytes, "Smallest free space on the disk of node.data_dir. Below it the node refuses clients' writes.";
         stall_max: duration = replica.disk_stall_max_ms, "Longest time that the log may wait for the disk. Beyond it the node is not ready, and a leader hands over leadership.";
     }
-    limits, "Bounds of the cluster; give them the same values on every node, because the leader's values apply" {
+    limits, "Bounds of the cluster, equal on every node; the leader's values apply" {
         data_bytes_max: size = replica.limits.data_bytes_max, "Largest size of one znode's data.";
         path_bytes_max: size = replica.limits.path_bytes_max, "Largest size of a znode's whole path.";
         path_depth_max: count = replica.limits.path_depth_max, "Largest number of names in a znode's path.";

@@ -12,7 +12,7 @@ use jepsen::runner::{Door, Options, has_negative};
 use jepsen::snapshots::SMALL;
 use zlock_client::api::Millis;
 
-/// Breaks a zlock cluster while clients use it, and judges what they saw.
+/// Causes faults in a zlock cluster while clients use it, and checks the clients' history.
 #[derive(Debug, Parser)]
 #[command(name = "jepsen", version)]
 pub(crate) struct Args {
@@ -26,7 +26,7 @@ pub(crate) enum Command {
     /// Runs one workload under faults. Exit code: 0 valid, 1 invalid, 2 unknown or the harness
     /// failed.
     Test(Test),
-    /// Judges a stored history again.
+    /// Checks a stored history again.
     Check {
         /// A directory with `history.jsonl`.
         dir: PathBuf,
@@ -82,7 +82,8 @@ pub(crate) struct Common {
     /// has.
     #[arg(long, value_enum)]
     pub(crate) network: Option<NetworkKind>,
-    /// Protocol of the clients. zookeeper and both are only for register, lock, watch and multi.
+    /// Protocol of the clients. The values zookeeper and both are only for the workloads register,
+    /// lock, watch and multi.
     #[arg(long, value_enum, default_value_t = Door::Http)]
     pub(crate) door: Door,
     /// Number of znodes of 24 KiB created before clients begin. With them snapshots take longer.
@@ -101,16 +102,16 @@ pub(crate) struct Common {
 /// `jepsen test`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Test {
-    /// register, lock, fenced-lock, reentrant-lock, rw-lock, queue, sequential,
+    /// Workload: register, lock, fenced-lock, reentrant-lock, rw-lock, queue, sequential,
     /// ephemeral, watch, multi, session, exactly-once, semaphore, election, mixed, revoke or
     /// lock-delay.
     #[arg(long, value_parser = workload)]
     workload: Workload,
-    /// none, or any of kill, kill-leader, kill-majority, kill-all, stop, stop-leader, pause,
-    /// pause-leader, restart-in-lease, partition (halves, isolate-leader, ring, one-way),
-    /// asymmetric, flapping, slow, loss, held-answers, wipe, clock, clock-steps, clock-rates,
-    /// disk-full, fsync, slow-disk, disk-stall, power-loss, memory, cpu, upgrade,
-    /// transfer; separated by commas.
+    /// Faults, separated by commas: none, or any of kill, kill-leader, kill-majority, kill-all,
+    /// stop, stop-leader, pause, pause-leader, restart-in-lease, partition (halves, isolate-leader,
+    /// ring, one-way), asymmetric, flapping, slow, loss, held-answers, wipe, clock, clock-steps,
+    /// clock-rates, disk-full, fsync, slow-disk, disk-stall, power-loss, memory, cpu, upgrade,
+    /// transfer.
     #[arg(long, default_value = "none", value_delimiter = ',')]
     nemesis: Vec<String>,
     /// `host:port` of each node of a cluster that runs already. Faults cannot be made in it, so
@@ -133,16 +134,17 @@ pub(crate) struct Test {
 /// `jepsen all`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct All {
-    /// Only these workloads.
+    /// Workloads to run. The default is all.
     #[arg(long, value_delimiter = ',', value_parser = workload)]
     pub(crate) workloads: Vec<Workload>,
-    /// Only these faults, each by itself; `a+b` is both in one run.
+    /// Faults, each in its own run; `a+b` has both faults in one run. The default has nearly all
+    /// faults.
     #[arg(long, value_delimiter = ',')]
     pub(crate) nemeses: Vec<String>,
     /// Number of runs of each workload under each fault, with another seed each time.
     #[arg(long, default_value_t = 1)]
     pub(crate) rounds: u64,
-    /// Runs at the same time, each in a process and a network of its own.
+    /// Number of runs at the same time, each in its own process and network.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
     pub(crate) parallel: u64,
     /// Time that a run may take beyond its `--time`. Then it is stopped and counts as unknown.
@@ -180,7 +182,10 @@ impl Common {
     pub(crate) fn options(&self, workload: Workload, faults: Vec<Fault>, seed: u64) -> Result<Options, String> {
         let (door, network) = (self.door, self.network.unwrap_or_else(|| needs::best_network(&faults)));
         if !door.has(workload) {
-            return Err(format!("{} is made over HTTP alone; others: register, lock, watch, multi", workload.name()));
+            return Err(format!(
+                "{} is only possible with --door http; use register, lock, watch or multi",
+                workload.name()
+            ));
         }
         Ok(Options {
             workload,
@@ -233,11 +238,11 @@ impl Test {
     pub(crate) fn options(&self) -> Result<Options, String> {
         let faults = faults(&self.nemesis)?;
         if !self.endpoints.is_empty() && !faults.is_empty() {
-            return Err("a cluster that was there before is not broken: leave --nemesis or --endpoints out".into());
+            return Err("faults cannot be made in a running cluster: leave out --nemesis or --endpoints".into());
         }
         let mut options = self.common.options(self.workload, faults, self.common.seed())?;
         if options.door != Door::Http && !self.endpoints.is_empty() {
-            return Err("--endpoints are HTTP doors: leave --door out".into());
+            return Err("--endpoints are HTTP addresses: leave out --door".into());
         }
         options.endpoints.clone_from(&self.endpoints);
         options.negative = self.negative;

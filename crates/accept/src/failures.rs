@@ -75,7 +75,7 @@ impl Failures {
     /// lines is reached. The client is accepted like one without a certificate.
     pub(crate) fn note_nobody(&self, addr: SocketAddr, reason: &str) {
         if let Some(Line { times, others, .. }) = lock(&self.nobodies).note(addr.ip(), Instant::now()) {
-            tracing::warn!(%addr, reason, times, others, "a client's certificate is about nobody");
+            tracing::warn!(%addr, reason, times, others, "a client's certificate has no usable subject");
         }
     }
 

@@ -127,7 +127,7 @@ async fn a_client_that_is_nobody_by_its_certificate_has_a_line_now_and_then() {
         let (served, heard) = server.meet(&connector, "localhost").await;
         assert_eq!((served.unwrap().subject(), heard.unwrap()), (None, b"hello".to_vec()));
     }
-    let lines = lines.with("about nobody");
+    let lines = lines.with("no usable subject");
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].contains("its subject has 1025 bytes, and may have 1024"), "{lines:?}");
 }

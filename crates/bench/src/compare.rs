@@ -18,47 +18,48 @@ use crate::scenario::{Scale, Scenario};
 use crate::system::Kind;
 use crate::workload::{self, Load, Workload};
 
-/// What to compare: everything without --workloads and --scenarios, else only what they name.
+/// Options of `bench compare`. Without --workloads and --scenarios it measures all of both, else
+/// only those that these options name.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The systems. One that does not start is reported, with what to install, and the others go
-    /// on.
+    /// Systems to measure. The run reports a system that does not start, with what to install, and
+    /// continues with the other systems.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Kind::value_variants().to_vec())]
     systems: Vec<Kind>,
-    /// What the clients do.
+    /// Workloads: steady loads of one kind of operation.
     #[arg(long, value_enum, value_delimiter = ',')]
     workloads: Vec<Workload>,
-    /// What is no steady load.
+    /// Scenarios: measurements other than a steady load.
     #[arg(long, value_enum, value_delimiter = ',')]
     scenarios: Vec<Scenario>,
-    /// What the sizes of scenarios (watchers, sessions, znodes, waiters) are multiplied with: 0.01
-    /// for a try.
+    /// Factor for the sizes of scenarios (numbers of watchers, sessions, znodes, waiters); use 0.01
+    /// for a quick run.
     #[arg(long, default_value_t = Scale::FULL, value_parser = Scale::parse)]
     scale: Scale,
-    /// Numbers of clients, for every workload; without it, each has its own.
+    /// Numbers of clients, for every workload. The default depends on the workload.
     #[arg(long, value_delimiter = ',')]
     clients: Vec<usize>,
     /// Length of one round of one system in seconds.
     #[arg(long, default_value_t = 2.5)]
     seconds: f64,
-    /// Rounds of each line: each goes through all systems.
+    /// Number of rounds of each workload and scenario; a round goes through all systems.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Rounds of the scenarios that want a cluster of their own.
+    /// Number of rounds of the scenarios that need a new cluster.
     #[arg(long, default_value_t = 1)]
     rounds_alone: usize,
-    /// Length of the load that each system gets before anything is measured, for compilers that
-    /// learn as they run.
+    /// Length in seconds of the load on each system before the first measurement, so that
+    /// just-in-time compilers have compiled the system's code.
     #[arg(long, default_value_t = 6.0)]
     warm_up: f64,
-    /// Where the servers' data go; it must be on a disk for syncs to mean anything. The default is
-    /// the directory for temporary files.
+    /// Directory for the servers' data, which must be on a real disk to measure syncs. The default
+    /// is the directory for temporary files.
     #[arg(long)]
     data: Option<PathBuf>,
-    /// Where results.json goes, and results.md when there is no page.
+    /// Directory for results.json, and without --page for results.md.
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
-    /// A page whose measured part, between two marks, is replaced.
+    /// File of a page in which the results replace the part between two marks.
     #[arg(long)]
     page: Option<PathBuf>,
 }

@@ -52,36 +52,37 @@ const P99_MAX_MS: f64 = 100.0;
 /// Longest time that a probe may take.
 const PROBE_MAX: Duration = Duration::from_secs(1);
 
-/// What to measure.
+/// Options of `bench hostile`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The kinds of traffic; all unless given.
+    /// Kinds of hostile traffic. The default is all kinds.
     #[arg(long, value_delimiter = ',')]
     kinds: Vec<Kind>,
-    /// How long honest clients are measured, once without and once with each kind.
+    /// Seconds for which honest clients are measured, once without and once with each kind of
+    /// traffic.
     #[arg(long, default_value_t = 15.0)]
     seconds: f64,
-    /// Operations that each of the 16 honest clients begins in a second, whether the one before has
-    /// ended or not.
+    /// Operations that each of the 16 honest clients begins in a second, without waiting for the
+    /// end of the previous operation.
     #[arg(long, default_value_t = 10.0)]
     rate: f64,
-    /// Znodes of the large subtree.
+    /// Number of znodes in the large subtree.
     #[arg(long, default_value_t = 300_000)]
     subtree: usize,
-    /// Ephemeral znodes of the sessions that expire together.
+    /// Number of ephemeral znodes of all sessions that expire together.
     #[arg(long, default_value_t = 79_000)]
     ephemerals: usize,
-    /// Connections to each node that say nothing.
+    /// Number of connections to each node that send nothing.
     #[arg(long, default_value_t = 4_200)]
     connections: usize,
-    /// Addresses that the hostile clients come from.
+    /// Number of IP addresses from which the hostile clients connect.
     #[arg(long, default_value_t = 1)]
     addresses: u8,
-    /// Fails when a 99th percentile is more than five times as long with the traffic, or when there
-    /// was no traffic.
+    /// Fails if a 99th percentile is more than five times as long with hostile traffic as without,
+    /// or if there was no hostile traffic.
     #[arg(long)]
     check: bool,
-    /// Below which directory the nodes have their data.
+    /// Directory below which the nodes have their data.
     #[arg(long)]
     data: Option<PathBuf>,
 }

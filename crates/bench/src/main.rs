@@ -31,7 +31,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Measures zlock, and what it is compared with.
+/// Measures zlock and the systems with which it is compared.
 #[derive(Parser)]
 struct Args {
     #[command(subcommand)]

@@ -24,7 +24,7 @@ use crate::system::{Cluster, Kind, name_of};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Scenario {
-    /// One write on a znode that 1,000 clients watch, until the last of them is told.
+    /// One write on a znode that 1,000 clients watch, until the last client has the event.
     FanOut,
     /// The leader is killed.
     LeaderKilled,

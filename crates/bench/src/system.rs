@@ -196,7 +196,7 @@ impl Cluster {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        Err(Error::Answer("nobody leads".into()))
+        Err(Error::Answer("no node leads".into()))
     }
 
     /// Returns the highest term that a node of zlock knows, which rises with every election; `None`

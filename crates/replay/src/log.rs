@@ -40,7 +40,7 @@ pub enum Error {
     #[error("{0} cannot be decoded: {1}")]
     Decode(String, znode::DecodeError),
     /// The holders by the facts differ from the holders in the final state, for this lock.
-    #[error("the holders of {0} are not those of whom the facts tell")]
+    #[error("the holders of {0} differ from those in the recorded facts")]
     Disagree(ZPath),
 }
 

@@ -40,10 +40,12 @@ pub(crate) fn document<'a>(routes: impl Iterator<Item = &'a Route>) -> Value {
     document["servers"] = json!([{"url": "/", "description": "the node that answered this document"}]);
     document["components"]["securitySchemes"] = json!({
         "session_key": {"type": "apiKey", "in": "header", "name": "Zlock-Session-Key",
-            "description": "`session_key` as the opening of the session answered it; counts as a heartbeat of the session"},
+            "description": "`session_key` from the answer that opened the session; a request with it counts as a \
+                heartbeat of the session"},
         "digest": {"type": "http", "scheme": "basic",
             "description": "a user and password, for ACL entries of the scheme `digest` and for the super user"},
-        "certificate": {"type": "mutualTLS", "description": "its subject, for ACL entries of the scheme `x509`"},
+        "certificate": {"type": "mutualTLS",
+            "description": "a client certificate; its subject is for ACL entries of the scheme `x509`"},
     });
     let mut bodies = Vec::new();
     for (route, paths) in &described {

@@ -113,7 +113,7 @@ pub(crate) fn run(before: &ArgMatches, whole: impl Fn() -> Command) -> Option<u8
     let (name, matches) = before.subcommand()?;
     let takes_options = commands().iter().any(|command| command.get_name() == name);
     if let Some(option) = options::stray(before).filter(|_| !takes_options || OFFLINE.contains(&name)) {
-        let line = format!("--{option} is for the commands of a client, and {name} is none of them");
+        let line = format!("--{option} is only for client commands, and {name} is not one of them");
         return Some(Failure::usage(line).tell(is_json(before)));
     }
     let ended = match name {

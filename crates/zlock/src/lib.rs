@@ -171,12 +171,12 @@ fn command() -> Command {
 }
 
 fn dev_command() -> Command {
-    let nodes = option("nodes", "COUNT", "How many nodes [default: 3, or as many as the data has]");
-    let port = "Node 1's HTTP port; the others follow, peer ports lie 100 above, ZooKeeper ports 200; 0 takes free ones [default: 7001, or those that the data has]";
+    let nodes = option("nodes", "COUNT", "Number of nodes [default: 3, or the number in the data directory]");
+    let port = "HTTP port of node 1; the next nodes have the next ports, peer ports are 100 higher, ZooKeeper ports 200; 0 takes free ports [default: 7001, or the ports in the data directory]";
     Command::new("dev")
-        .about("Runs a cluster of real node processes on this machine, until Ctrl-C; started again it finds its data")
+        .about("Runs a cluster of node processes on this machine until Ctrl-C; the data is kept for the next start")
         .arg(nodes.value_parser(clap::value_parser!(u64).range(1..=9)))
-        .arg(file("data", "DIR", "Where the nodes' configuration and data live").default_value("zlock-data"))
+        .arg(file("data", "DIR", "Directory for the nodes' configuration and data").default_value("zlock-data"))
         .arg(option("base-port", "PORT", port).value_parser(clap::value_parser!(u16)))
         .arg(
             Arg::new("serve-args")
@@ -184,7 +184,7 @@ fn dev_command() -> Command {
                 .num_args(..)
                 .last(true)
                 .value_parser(clap::value_parser!(OsString))
-                .help("Flags for every node's `zlock serve`, behind `--`"),
+                .help("Flags for every node's `zlock serve`, after `--`"),
         )
 }
 

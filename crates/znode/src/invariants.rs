@@ -68,7 +68,7 @@ impl State {
             _ => {}
         }
         if node.contender().is_some_and(|contender| contender.count() == 0) {
-            return Err("nobody holds or waits with this ticket".into());
+            return Err("no holder and no waiter has this ticket".into());
         }
         self.check_family(path, node, sums)
     }

@@ -437,7 +437,7 @@ fn push_znode(state: &mut State, record: ZnodeRecord) -> Result<(), DecodeError>
         return Err(damaged("a znode twice"));
     }
     if node.contender().is_some_and(|contender| contender.count() == 0) {
-        return Err(damaged("a ticket of nobody"));
+        return Err(damaged("a ticket without a holder or waiter"));
     }
     // Only a lock node kept for a lock-delay may have an ended session.
     let owned = node.owner().is_none_or(|owner| state.sessions.contains(owner));

@@ -13,7 +13,7 @@ pub(super) fn check(operations: &[Operation], verdict: &mut Verdict) {
         let why = operation.error.as_deref().unwrap_or_default();
         verdict.found(
             "not-granted-again",
-            format!("{lock}: nobody gets it in the calm at the end: {why}"),
+            format!("{lock}: no client acquires it in the calm at the end: {why}"),
             &[operation],
         );
     }

@@ -83,7 +83,8 @@ impl<'a> Observed<'a> {
                 Some(token) => token < hold.token || leads && token != hold.token,
             };
             if wrong {
-                let shown = token.map_or_else(|| "nobody".to_owned(), |token| format!("the leader with token {token}"));
+                let shown =
+                    token.map_or_else(|| "no leader".to_owned(), |token| format!("the leader with token {token}"));
                 let detail = format!("{lock}: {shown} was seen at zxid {at}, and token {} led before", hold.token);
                 verdict.found("wrong-leader", detail, &[&hold.shown[..], &[look]].concat());
             }

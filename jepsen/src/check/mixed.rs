@@ -73,7 +73,7 @@ fn check_refusals(operations: &[Operation], verdict: &mut Verdict) {
                 && !over(other)
         };
         if !upgrades.iter().any(|other| in_the_way(&other)) {
-            let detail = format!("{}: nobody else was being upgraded", lock.unwrap_or_default());
+            let detail = format!("{}: no other ticket was being upgraded", lock.unwrap_or_default());
             verdict.found("refused-alone", detail, &[refusal]);
         }
     }

@@ -136,7 +136,7 @@ fn check_pasts(operations: &[Operation], revokes: &[&Operation], verdict: &mut V
         if asked.is_empty() {
             verdict.found(
                 "taken-unasked",
-                told_of(past, "was taken away, and nobody had asked with a deadline"),
+                told_of(past, "was taken away, and no client had asked for it with a deadline"),
                 &[past],
             );
         }

@@ -104,7 +104,7 @@ fn check_children(parent: &str, operations: &[&Operation], list: &Operation, ver
         }
     }
     for element in there.keys().filter(|element| !known.contains_key(element)) {
-        verdict.found("child-from-nowhere", format!("{parent}: nobody created element {element}"), &[list]);
+        verdict.found("child-from-nowhere", format!("{parent}: no client created element {element}"), &[list]);
     }
     there.len()
 }

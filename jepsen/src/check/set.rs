@@ -43,7 +43,7 @@ pub(super) fn check(what: &str, additions: &[&Operation], last: &Operation, verd
         }
     }
     for element in there.keys().filter(|element| !known.contains_key(element)) {
-        verdict.found("element-from-nowhere", format!("{what}: nobody added {element}"), &[last]);
+        verdict.found("element-from-nowhere", format!("{what}: no client added {element}"), &[last]);
     }
     kept
 }

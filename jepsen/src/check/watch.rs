@@ -144,7 +144,7 @@ fn check_sources(operations: &[Operation], all: &mut BTreeMap<u64, BTreeSet<Chan
             match possible.get_mut(change).filter(|left| **left > 0) {
                 Some(left) => *left -= 1,
                 None => {
-                    let detail = format!("{} of {} at {zxid}: nobody did that", change.0, change.1);
+                    let detail = format!("{} of {} at {zxid}: no client did that", change.0, change.1);
                     verdict.found("event-from-nowhere", detail, &[]);
                 }
             }

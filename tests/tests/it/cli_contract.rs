@@ -42,7 +42,7 @@ async fn options_may_stand_before_a_command_and_behind_it() {
     let (code, _, stderr) = run(zlock(&cluster, &["--endpoints", "127.0.0.1:1", "acl", "get", "/"])).await;
     assert!(code == 3 && stderr.contains("127.0.0.1:1"), "{code}: {stderr}");
     let (code, _, stderr) = run(plain(&["--json", "serve", "--print-config"])).await;
-    assert!(code == 2 && stderr.contains("--json is for the commands of a client"), "{code}: {stderr}");
+    assert!(code == 2 && stderr.contains("--json is only for client commands"), "{code}: {stderr}");
     let (code, stdout, _) = run(plain(&["version", "--json"])).await;
     let version: serde_json::Value = serde_json::from_str(&stdout).unwrap();
     assert!(code == 0 && version["name"] == "zlock" && version["levels"]["max"].is_u64(), "{stdout}");
@@ -137,7 +137,7 @@ async fn problems_are_json_where_json_is_asked_for() {
         (&["--json", "get", "nope"][..], 1, "no-node", "there is no such znode (/nope)"),
         (&["get", "nope", "--json"], 1, "no-node", "`zlock ls`"),
         (&["ls", "--json", "--endpoints", "127.0.0.1:1"], 3, "about:blank", "127.0.0.1:1: Connection refused"),
-        (&["break", "nope", "--yes", "--json"], 1, "about:blank", "nobody holds /nope"),
+        (&["break", "nope", "--yes", "--json"], 1, "about:blank", "/nope has no holder"),
         (&["get", "--json"], 2, "about:blank", "required arguments were not provided: <PATH>"),
         (&["lock", "l", "--json", "--", "/no/such/program"], 127, "", ""),
         (&["lock", "l", "--json", "--wait", "soon", "--", "true"], 2, "about:blank", "not a duration"),

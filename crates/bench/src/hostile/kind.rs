@@ -15,39 +15,39 @@ use crate::system::name_of;
 pub(crate) enum Kind {
     /// Transactions that set and take away the quota of a large subtree, 64 times in each.
     QuotaRecounts,
-    /// 1,000 pipelined questions for the size of a large subtree, again and again.
+    /// 1,000 pipelined requests for the size of a large subtree, sent repeatedly.
     SubtreeSizes,
-    /// Bodies of 4 MiB that are announced, and of which one byte comes.
+    /// Bodies with a Content-Length of 4 MiB, of which only one byte is sent.
     AnnouncedBodies,
-    /// Chunked bodies whose first chunk of 4 MiB is announced, and of which one byte comes.
+    /// Chunked bodies with a first chunk of 4 MiB, of which only one byte is sent.
     ChunkedBodies,
-    /// 24 sessions with many ephemeral znodes each, that fall silent together.
+    /// 24 sessions with many ephemeral znodes each, which expire at the same time.
     MassExpiry,
-    /// Znodes with ACLs as long as they may be.
+    /// Znodes with ACLs of the largest permitted length.
     LongAcls,
     /// Writes whose answers must be kept for retries.
     KeptReplies,
     /// As many sessions as can be opened.
     ManySessions,
-    /// Connections to the ZooKeeper door that say nothing.
+    /// Connections to the ZooKeeper port that send nothing.
     SilentConnections,
     /// 100 connections that ask for a long list of names and do not read it.
     UnreadLists,
-    /// The digest of the whole state, again and again.
+    /// Repeated requests for the digest of the whole state.
     Digests,
-    /// 300 connections that list 1,200 locks, again and again.
+    /// 300 connections that list 1,200 locks repeatedly.
     Listings,
-    /// 2,000 connections that list 1,200 locks, again and again.
+    /// 2,000 connections that list 1,200 locks repeatedly.
     ManyListings,
-    /// 1,000 connections to the ZooKeeper door that pipeline 900 `exists` each.
+    /// 1,000 connections to the ZooKeeper port that pipeline 900 `exists` each.
     Pipelines,
     /// 300 connections that write 1 MB each to a follower.
     LargeBodies,
-    /// 1,000 connections that ask for the document of the API.
+    /// 1,000 connections that request the OpenAPI document.
     Documents,
-    /// 10 connections to the ZooKeeper door that set 100,000 watches on paths of 1 KB each.
+    /// 10 connections to the ZooKeeper port that set 100,000 watches on paths of 1 KB each.
     LongWatches,
-    /// 500 connections to the ZooKeeper door that watch a subtree, and transactions that change it.
+    /// 500 connections to the ZooKeeper port that watch a subtree, and transactions that change it.
     WatchStorms,
     /// 1,200 connections that ask for data of 1 MB and do not read it, while others write it.
     UnreadData,
@@ -59,7 +59,7 @@ pub(crate) enum Kind {
     LongHeads,
     /// 1,000 silent connections to each HTTP port beside writes of 1 MB.
     IdleConnections,
-    /// Znodes of 1 MB until there is no room.
+    /// Creates of znodes of 1 MB until the state is full.
     FullState,
 }
 

@@ -117,7 +117,7 @@ async fn first_served(kind: Kind, survivors: &[String], started: Instant) -> Res
             break;
         }
     }
-    Err(Error::Answer(format!("{}: nobody served within {} s", kind.name(), SERVED_WITHIN.as_secs())))
+    Err(Error::Answer(format!("{}: no node served within {} s", kind.name(), SERVED_WITHIN.as_secs())))
 }
 
 async fn attempt(door: Door, addr: &str) -> Result<(), Error> {

@@ -115,8 +115,8 @@ impl Queue {
         }
         let began = Instant::now();
         while began.elapsed() < LENGTH {
-            let holder = self.tickets.pop_front().ok_or_else(|| Error::Answer("nobody holds the lock".into()))?;
-            let next = self.tickets.front().ok_or_else(|| Error::Answer("nobody waits for the lock".into()))?;
+            let holder = self.tickets.pop_front().ok_or_else(|| Error::Answer("the lock has no holder".into()))?;
+            let next = self.tickets.front().ok_or_else(|| Error::Answer("the lock has no waiter".into()))?;
             let place = self.taken % clients.len();
             let waiting = &mut clients[place];
             waiting.await_ticket(&next.ticket).await?;

@@ -116,15 +116,15 @@ problem_types! {
     /// A parameter, header, path or body breaks a rule.
     BadRequest = "bad-request", 400 Refused, "The request breaks a rule";
     /// The request comes from a web page of another origin.
-    ForeignOrigin = "foreign-origin", 403 Refused, "Pages of other places may not ask this node";
+    ForeignOrigin = "foreign-origin", 403 Refused, "A web page of another origin may not send requests to this node";
     /// The header `Host` does not name this node.
-    ForeignHost = "foreign-host", 421 Refused, "The node is not known by this name";
+    ForeignHost = "foreign-host", 421 Refused, "The Host header has no name of this node";
     /// No route of the API has this URL.
-    NoRoute = "no-route", 404 Refused, "There is nothing at this URL";
+    NoRoute = "no-route", 404 Refused, "The API has no such URL";
     /// The route does not take the method.
-    MethodNotAllowed = "method-not-allowed", 405 Refused, "The method is not allowed here";
+    MethodNotAllowed = "method-not-allowed", 405 Refused, "The URL does not take this method";
     /// The client sent its request too slowly.
-    RequestTimeout = "request-timeout", 408 Refused, "The request came too slowly";
+    RequestTimeout = "request-timeout", 408 Refused, "The request's body came too slowly";
     /// The body of the request, or the data of a znode, is too large.
     BodyTooLarge = "body-too-large", 413 Refused, "The body or the data of a znode is too large";
     /// The URI is too long.
@@ -132,13 +132,13 @@ problem_types! {
     /// The request has too many or too long headers.
     HeadersTooLarge = "headers-too-large", 431 Refused, "The headers are too large";
     /// The body is not of the type that the route takes.
-    UnsupportedMediaType = "unsupported-media-type", 415 Refused, "The content type is not taken here";
+    UnsupportedMediaType = "unsupported-media-type", 415 Refused, "The content type of the body is not supported";
     /// There is no znode at the path.
     NoNode = "no-node", 404 Refused, "There is no znode at the path";
     /// No open session has the number in the URL.
-    NoSession = "no-session", 404 Refused, "There is no such session";
+    NoSession = "no-session", 404 Refused, "No open session has this number";
     /// The ACL does not permit the operation.
-    NoAuth = "no-auth", 403 Refused, "The ACL does not permit this";
+    NoAuth = "no-auth", 403 Refused, "The ACL does not permit the request";
     /// The znode does not have the version that `If-Match` or an operation of a transaction
     /// requires.
     BadVersion = "bad-version", 412 Refused, "The version does not match";
@@ -155,41 +155,41 @@ problem_types! {
     /// The request needs a session.
     SessionRequired = "session-required", 401 Refused, "The request needs a session";
     /// The route is for operators.
-    OperatorOnly = "operator-only", 401 Refused, "This is for operators";
+    OperatorOnly = "operator-only", 401 Refused, "Only operators may send this request";
     /// The request needs a higher level of the log's format than the cluster has.
-    LevelTooLow = "level-too-low", 409 Refused, "The cluster is at too low a level";
+    LevelTooLow = "level-too-low", 409 Refused, "The cluster's level is too low for the request";
     /// The program of some member does not know the requested level of the log's format.
     MembersNotReady = "members-not-ready", 409 Refused, "Not all members are ready for this level";
-    /// There is no such member.
-    NoMember = "no-member", 404 Refused, "There is no such member";
+    /// No member has this id.
+    NoMember = "no-member", 404 Refused, "No member has this id";
     /// The node is a member already.
     AlreadyMember = "already-member", 409 Refused, "The node is a member already";
     /// The id belonged to a member that was removed.
-    IdUsedBefore = "id-used-before", 409 Refused, "The id was used before";
+    IdUsedBefore = "id-used-before", 409 Refused, "A former member had this id";
     /// No node that waits to join this cluster under this id answers at the new member's address.
-    MemberUnreachable = "member-unreachable", 409 Refused, "The node does not answer as a member to be";
+    MemberUnreachable = "member-unreachable", 409 Refused, "No node that waits to join answers at the address";
     /// The node that is to become a member has data of another cluster or node.
-    MemberHasOtherData = "member-has-other-data", 409 Refused, "The node has other data";
+    MemberHasOtherData = "member-has-other-data", 409 Refused, "The node has data of another cluster or node";
     /// Another change of members or of the leader is under way.
     ChangeInProgress = "change-in-progress", 409 Refused, "Another change of members or of the leader is under way";
     /// The cluster already has as many members without a vote as it may have.
     TooManyLearners = "too-many-learners", 409 Refused, "There are too many members without a vote";
     /// The learner lacks too many log entries to become a voter.
-    LearnerLagging = "learner-lagging", 409 Refused, "The learner lacks too much";
+    LearnerLagging = "learner-lagging", 409 Refused, "The learner lacks too many log entries";
     /// The learner has not answered the leader recently, so it cannot become a voter.
     LearnerSilent = "learner-silent", 409 Refused, "The learner does not follow the leader";
     /// After the removal, the voters in contact with the leader would be no quorum.
     WouldLoseQuorum = "would-lose-quorum", 409 Refused, "The quorum would be lost";
     /// The last voter cannot be removed.
-    LastVoter = "last-voter", 409 Refused, "This is the last voter";
+    LastVoter = "last-voter", 409 Refused, "The last voter cannot be removed";
     /// The node that answers at the new address is not the member: it has another data directory.
-    AnotherNodeAnswers = "another-node-answers", 409 Refused, "Another node answers there";
+    AnotherNodeAnswers = "another-node-answers", 409 Refused, "Another node answers at the new address";
     /// The member that was to become the leader did not become it.
     TransferFailed = "transfer-failed", 409 Refused, "Leadership was not transferred";
     /// An ACL is malformed.
     InvalidAcl = "invalid-acl", 400 Refused, "The ACL is malformed";
     /// A write would exceed a size limit: of the whole state, of a subtree, or of a quota.
-    QuotaExceeded = "quota-exceeded", 507 Refused, "The state is full";
+    QuotaExceeded = "quota-exceeded", 507 Refused, "The state or a subtree of it is full";
     /// No holder of the lock has the fencing token. Answered by `/v1/fence`, which proxies and
     /// resources ask.
     Fenced = "fenced", 403 Refused, "The fencing token does not hold the lock";
@@ -203,7 +203,7 @@ problem_types! {
     SeveralHeld = "several-held", 409 Refused, "This session holds the lock with several tickets";
     /// An acquire without `Idempotency-Key` and owner would wait for an earlier acquire of its own
     /// session.
-    BlockedByOwnSession = "blocked-by-own-session", 409 Refused, "An earlier acquire of this session is in the way";
+    BlockedByOwnSession = "blocked-by-own-session", 409 Refused, "An earlier acquire of this session blocks this one";
     /// The wait ended before the lock was granted; the waiter has left the queue.
     NotAcquired = "not-acquired", 409 Refused, "The lock was not acquired in time";
     /// The ticket is gone: released, withdrawn, or its session ended.
@@ -214,7 +214,7 @@ problem_types! {
     /// being upgraded.
     UpgradeConflict = "upgrade-conflict", 409 Refused, "The read lock cannot be upgraded now";
     /// A later attempt with the same idempotency key has taken the ticket over.
-    Superseded = "superseded", 409 Refused, "A later attempt of the same request has the ticket";
+    Superseded = "superseded", 409 Refused, "A later attempt of the same request has taken over the ticket";
     /// The idempotency key was used for another request.
     RequestKeyReused = "idempotency-key-reused", 422 Refused, "The idempotency key was used for another request";
     /// A request with this idempotency key was applied, and its answer is no longer kept.
@@ -222,15 +222,15 @@ problem_types! {
     /// The sequence numbers for children of the parent have run out.
     SequenceExhausted = "sequence-exhausted", 409 Refused, "Sequence numbers have run out under this parent";
     /// The request has more operations, or changes more znodes, than one write may.
-    TooManyOperations = "too-many-operations", 413 Refused, "The request does too much in one write";
+    TooManyOperations = "too-many-operations", 413 Refused, "The request has too many operations or changed znodes";
     /// An existing object has reached a limit, for example a znode that may have no more children.
-    LimitReached = "limit-reached", 409 Refused, "A limit of the state is reached";
+    LimitReached = "limit-reached", 409 Refused, "The request would exceed a limit of a znode, session or lock";
     /// Too many objects exist at present, for example sessions or waiters of a lock.
-    TooMany = "too-many", 429 Unavailable, "There are too many of these at present";
+    TooMany = "too-many", 429 Unavailable, "There are too many requests, sessions or waiters at present";
     /// The events since the given zxid are no longer kept.
-    EventsGone = "events-gone", 410 Refused, "The events since then are no longer kept";
+    EventsGone = "events-gone", 410 Refused, "The node does not keep the events since this zxid";
     /// The node cannot serve the request now. The request had no effect.
-    Unavailable = "unavailable", 503 Unavailable, "The node cannot serve this now";
+    Unavailable = "unavailable", 503 Unavailable, "The node cannot serve the request now";
     /// The cluster was restored from a backup a short time ago, and grants no lock yet. The request
     /// had no effect.
     Restoring = "restoring", 503 Unavailable, "The cluster was restored and grants no lock yet";
@@ -244,12 +244,12 @@ problem_types! {
     /// The operation needs a lock with the setting `managed`, and the lock does not have it.
     LockNotManaged = "lock-not-managed", 409 Refused, "The lock is not managed";
     /// The lock cannot be handed over to the named waiter.
-    HandOverRefused = "hand-over-refused", 409 Refused, "The lock cannot be handed over to that ticket";
+    HandOverRefused = "hand-over-refused", 409 Refused, "The lock cannot be handed over to the named ticket";
     /// The owner already has a ticket of a lock in the requested multi-lock, but not tickets of
     /// exactly its locks.
-    Overlap = "overlap", 409 Refused, "The owner has some of these locks already";
+    Overlap = "overlap", 409 Refused, "The owner already has a ticket of some of these locks";
     /// A bug in the node ended the request.
-    Internal = "internal", 500 Unknown, "The node met a bug";
+    Internal = "internal", 500 Unknown, "A bug in the node ended the request";
 }
 
 impl ProblemType {

@@ -54,7 +54,7 @@ fn from_variables(variable: impl Fn(&str) -> Result<String, VarError>) -> Result
         _ => return Err(bad("ZLOCK_CERTIFICATE and ZLOCK_KEY belong together: set both")),
     };
     match (get("ZLOCK_USER"), get("ZLOCK_USER_FILE")) {
-        (Some(_), Some(_)) => Err(bad("ZLOCK_USER and ZLOCK_USER_FILE say the same: set one of them")),
+        (Some(_), Some(_)) => Err(bad("ZLOCK_USER and ZLOCK_USER_FILE both name the user: set one of them")),
         (Some(user), None) => with_user(builder, &user, "ZLOCK_USER"),
         (None, Some(file)) => {
             let file = PathBuf::from(file);

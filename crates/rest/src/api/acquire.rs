@@ -114,25 +114,33 @@ struct Wish {
 
 /// Acquires a lock, waiting for it for at most the time in `wait`.
 #[utoipa::path(post, path = "/v1/locks/{*path}", operation_id = "locksAcquire", tag = "locks",
-    params(("path" = PathInUrl, Path, example = "team/x", description = "slashes plain or encoded"),
+    params(("path" = PathInUrl, Path, example = "team/x", description = "path of the lock, with slashes as / or %2F"),
         ("mode" = Option<zlock_client::api::LockMode>, Query),
         ("permits" = Option<u64>, Query, minimum = 1, maximum = 4294967295_u64,
-            description = "of mode=semaphore: how many at once; 1 when absent"),
+            description = "only with mode=semaphore: number of permits to acquire; absent: 1"),
         ("permits_max" = Option<u64>, Query, minimum = 1, maximum = 4294967295_u64,
-            description = "of mode=semaphore: permits of the semaphore, the same for all; those of its settings when absent"),
-        ("wait" = Option<Millis>, Query, example = "30s", description = "0, the default, is a try"),
+            description = "only with mode=semaphore: number of permits that the semaphore has; absent: the number in \
+                its settings"),
+        ("wait" = Option<Millis>, Query, example = "30s",
+            description = "longest time to wait for the lock; 0, the default: no wait"),
         ("upgrade" = Option<ZnodePath>, Query,
-            description = "the reader's ticket that is to write, too; without mode, owner and lock_delay"),
+            description = "path of the ticket that holds the lock for reading, to make it a writer; without mode, \
+                owner and lock_delay"),
         ("owner" = Option<String>, Query, max_length = 256,
-            description = "an equal owner in the session holds its ticket once more"),
+            description = "name within the session; an acquire of an owner that already has a ticket adds a hold to \
+                this ticket"),
         ("label" = Option<String>, Query, max_length = 256, example = "worker-7",
-            description = "free text; becomes the lock node's data"),
-        ("keep" = Option<bool>, Query, description = "stay in the queue when the wait ends or the client goes"),
+            description = "free text, which becomes the lock node's data"),
+        ("keep" = Option<bool>, Query,
+            description = "true: the ticket stays in the queue when the wait ends or the client disconnects"),
         ("priority" = Option<u64>, Query, maximum = 4294967295_u64,
-            description = "of a managed lock: higher is sooner; 0 when absent"),
-        ("lock_delay" = Option<Millis>, Query, description = "keep others out for this long if the session expires")),
-    responses((status = 200, description = "Held", body = Ticket, example = shown_held),
-        (status = 202, description = "Queued, with keep=true", body = Ticket, example = shown_waiting)))]
+            description = "only for a managed lock: tickets of higher priority are granted first; absent: 0"),
+        ("lock_delay" = Option<Millis>, Query,
+            description = "time for which the lock stays taken if the session expires")),
+    responses((status = 200, description = "The ticket holds the lock", body = Ticket, example = shown_held),
+        (status = 202,
+            description = "The ticket waits in the queue; only with keep=true",
+            body = Ticket, example = shown_waiting)))]
 pub(crate) async fn acquire(call: Call) -> Answer {
     enter(call, "/v1/locks", None).await
 }

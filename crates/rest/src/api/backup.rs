@@ -36,10 +36,12 @@ const PIECES_WAITING: usize = 4;
 
 /// Writes a backup of the state, as a file.
 #[utoipa::path(get, path = "/v1/admin/backup", operation_id = "adminBackup", tag = "admin",
-    params(("local" = Option<bool>, Query, description = "what this node has applied, without asking whether there is \
-        more: for a node without a quorum")),
-    responses((status = 200, description = "The file; docs/dev/storage-format.md describes it. It is whole if its last 32 \
-        bytes are the SHA-256 of those before", body = Vec<u8>, content_type = "application/octet-stream",
+    params(("local" = Option<bool>, Query,
+        description = "true: the state that this node has applied, without a linearizable read; for a node without a \
+            quorum")),
+    responses((status = 200,
+        description = "The file, in the format of docs/dev/storage-format.md. It is complete if its last 32 bytes are \
+            the SHA-256 of all bytes before them", body = Vec<u8>, content_type = "application/octet-stream",
         example = "the bytes of the file")))]
 pub(crate) async fn save(operator: Operator, mut call: Call) -> Answer {
     let local = call.query.flag("local")?;

@@ -13,7 +13,8 @@ pub(crate) const ROUTES: &[Route] = &[route!(look), route!(begin), route!(end)];
 
 /// Tells whether an operator has drained this node.
 #[utoipa::path(get, path = "/v1/admin/drain", operation_id = "adminDrainLook", tag = "admin",
-    responses((status = 200, description = "As it is", body = Drain, example = json!({"node_id": 1, "draining": false,
+    responses((status = 200,
+        description = "Whether the node is drained", body = Drain, example = json!({"node_id": 1, "draining": false,
         "leads": true, "leader": 1}))))]
 pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
@@ -23,7 +24,7 @@ pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
 /// Drains this node: it passes leadership on and reports itself as not ready, until the drain ends
 /// or the node stops.
 #[utoipa::path(put, path = "/v1/admin/drain", operation_id = "adminDrainBegin", tag = "admin",
-    responses((status = 200, description = "It is drained", body = Drain, example = json!({"node_id": 1,
+    responses((status = 200, description = "The node is drained", body = Drain, example = json!({"node_id": 1,
         "draining": true, "leads": false, "leader": 2}))))]
 pub(crate) async fn begin(operator: Operator, mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
@@ -35,7 +36,7 @@ pub(crate) async fn begin(operator: Operator, mut call: Call) -> Answer {
 
 /// Ends the drain of this node.
 #[utoipa::path(delete, path = "/v1/admin/drain", operation_id = "adminDrainEnd", tag = "admin",
-    responses((status = 200, description = "It is drained no more", body = Drain, example = json!({"node_id": 1,
+    responses((status = 200, description = "The node is no longer drained", body = Drain, example = json!({"node_id": 1,
         "draining": false, "leads": false, "leader": 2}))))]
 pub(crate) async fn end(operator: Operator, mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;

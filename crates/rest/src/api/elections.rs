@@ -49,18 +49,21 @@ const ROUTE: &str = "/v1/elections";
 
 /// Enters the election, and waits to lead for at most the time in `wait`.
 #[utoipa::path(post, path = "/v1/elections/{*path}", operation_id = "electionsCampaign", tag = "elections",
-    params(("path" = PathInUrl, Path, example = "boss", description = "slashes plain or encoded"),
-        ("wait" = Option<Millis>, Query, example = "30s", description = "0, the default, is a try"),
-        ("owner" = Option<String>, Query, max_length = 256, description = "who, within the session"),
+    params(("path" = PathInUrl, Path, example = "boss", description = "path of the election, with slashes as / or %2F"),
+        ("wait" = Option<Millis>, Query, example = "30s",
+            description = "longest time to wait for leadership; 0, the default: no wait"),
+        ("owner" = Option<String>, Query, max_length = 256, description = "name of the candidate within the session"),
         ("label" = Option<String>, Query, max_length = 256, example = "node-a",
-            description = "the participant's id; until it proclaims, its value"),
-        ("keep" = Option<bool>, Query, description = "go on standing when the wait ends or the client goes"),
+            description = "id of the candidate; also its value until it proclaims another"),
+        ("keep" = Option<bool>, Query,
+            description = "true: the candidate stays in the queue when the wait ends or the client disconnects"),
         ("lock_delay" = Option<Millis>, Query,
-            description = "nobody leads for this long if the leader's session expires")),
-    responses((status = 200, description = "Leads", body = zlock_client::api::Ticket,
+            description = "time for which no other candidate leads if the leader's session expires")),
+    responses((status = 200, description = "The candidate leads", body = zlock_client::api::Ticket,
         example = json!({"state": "held", "ticket": LEADER, "path": "/boss", "fencing_token": ZXID + 16, "holds": 1,
         "safe_for_ms": 29400})),
-        (status = 202, description = "Stands, with keep=true", body = zlock_client::api::Ticket,
+        (status = 202,
+            description = "The candidate waits in the queue; only with keep=true", body = zlock_client::api::Ticket,
             example = json!({"state": "waiting", "ticket": CANDIDATE, "path": "/boss", "position": 1,
             "predecessor": LEADER}))))]
 pub(crate) async fn campaign(call: Call) -> Answer {
@@ -69,11 +72,13 @@ pub(crate) async fn campaign(call: Call) -> Answer {
 
 /// Replaces the leader's value. Refused unless the request's session leads.
 #[utoipa::path(put, path = "/v1/elections/{*path}", operation_id = "electionsProclaim", tag = "elections",
-    params(("path" = PathInUrl, Path, example = "boss", description = "slashes plain or encoded"),
-        ("ticket" = Option<ZnodePath>, Query, description = "the leader's lock node, with its fencing_token"),
-        ("fencing_token" = Option<u64>, Query, description = "with ticket: a retry is the same request")),
+    params(("path" = PathInUrl, Path, example = "boss", description = "path of the election, with slashes as / or %2F"),
+        ("ticket" = Option<ZnodePath>, Query,
+            description = "path of the leader's lock node; only together with fencing_token"),
+        ("fencing_token" = Option<u64>, Query,
+            description = "the leader's fencing token; with ticket and fencing_token, a retry is the same request")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream", example = "http://a:80"),
-    responses((status = 200, description = "Proclaimed", body = ChangedZnode, example = json!({"path": LEADER,
+    responses((status = 200, description = "The value is set", body = ChangedZnode, example = json!({"path": LEADER,
         "stat": stat(16, 17, 1, 3, 11), "zxid": ZXID + 17}))))]
 pub(crate) async fn proclaim(WithBody(mut call): WithBody) -> Answer {
     let path = call.lock_path(ROUTE)?;
@@ -106,8 +111,9 @@ pub(crate) async fn proclaim(WithBody(mut call): WithBody) -> Answer {
 
 /// Gives leadership up, to the next candidate.
 #[utoipa::path(delete, path = "/v1/elections/{*path}", operation_id = "electionsResign", tag = "elections",
-    params(("path" = PathInUrl, Path, example = "boss", description = "slashes plain or encoded")),
-    responses((status = 200, description = "Resigned", body = Release, example = json!({"holds": 0,
+    params(("path" = PathInUrl, Path, example = "boss",
+        description = "path of the election, with slashes as / or %2F")),
+    responses((status = 200, description = "Leadership is given up", body = Release, example = json!({"holds": 0,
         "zxid": ZXID + 25}))))]
 pub(crate) async fn resign(mut call: Call) -> Answer {
     let path = call.lock_path(ROUTE)?;
@@ -127,10 +133,10 @@ fn of_leader(call: &Call, problem: Problem, ticket: &ZPath) -> Problem {
 
 /// Shows the leader. With `since`, waits until the leader or its value changes.
 #[utoipa::path(get, path = "/v1/elections/{*path}", operation_id = "electionsObserve", tag = "elections",
-    params(("path" = PathInUrl, Path, example = "boss", description = "slashes plain or encoded"),
+    params(("path" = PathInUrl, Path, example = "boss", description = "path of the election, with slashes as / or %2F"),
         ("since" = Option<String>, Query, max_length = 64,
-            description = "the `upto` of the last answer: wait until there is another"),
-        ("wait" = Option<Millis>, Query, description = "absent: not at all")),
+            description = "`upto` of the last answer: waits until the leader or its value differs from that answer"),
+        ("wait" = Option<Millis>, Query, description = "longest time to wait for a change; absent: no wait")),
     responses((status = 200, description = "The leader, if there is one", body = Election,
         example = json!({"path": "/boss", "candidates": 1, "leader": {"ticket": LEADER, "session": 3,
         "data": "http://a:80", "fencing_token": ZXID + 16}, "upto": "1838489600000016.1838489600000017"}))))]

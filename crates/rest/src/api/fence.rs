@@ -27,12 +27,14 @@ pub(crate) const ROUTES: &[Route] = &[Route { problems: &[&[Fenced]], ..route!(c
 
 /// Checks whether a token belongs to a present holder: 204 if so, else 403.
 #[utoipa::path(get, path = "/v1/fence", operation_id = "fenceCheck", tag = "locks",
-    params(("path" = ZnodePath, Query, example = "/team/x", description = "the lock"),
+    params(("path" = ZnodePath, Query, example = "/team/x", description = "path of the lock"),
         ("fencing_token" = Option<String>, Query, max_length = 64,
-            description = "the fencing token; absent or no number is refused as any other")),
-    responses((status = 204, description = "It is a present holder's"),
-        (status = 403, description = "It is not, or the request may not read the lock."),
-        (status = 503, description = "It cannot be told now.")))]
+            description = "the fencing token; a missing token, or a text that is no number, is refused like a wrong \
+                token")),
+    responses((status = 204, description = "A present holder of the lock has the token"),
+        (status = 403,
+            description = "No present holder of the lock has the token, or the request may not read the lock."),
+        (status = 503, description = "The node cannot check the token at present.")))]
 pub(crate) async fn check(WithBody(mut call): WithBody) -> Answer {
     let lock = call
         .query

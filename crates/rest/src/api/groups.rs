@@ -29,12 +29,13 @@ const ROUTE: &str = "/v1/groups";
 
 /// Joins a group; the body is the member's data.
 #[utoipa::path(post, path = "/v1/groups/{*path}", operation_id = "groupsJoin", tag = "groups",
-    params(("path" = PathInUrl, Path, example = "workers", description = "slashes plain or encoded"),
-        ("member" = ZnodeName, Query, example = "a", description = "its name in the group")),
+    params(("path" = PathInUrl, Path, example = "workers", description = "path of the group, with slashes as / or %2F"),
+        ("member" = ZnodeName, Query, example = "a", description = "the member's name in the group")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream", example = "http://a:80"),
-    responses((status = 201, description = "Joined", body = GroupMember, example = json!({"member": "a", "session": 6,
+    responses((status = 201,
+        description = "The member has joined", body = GroupMember, example = json!({"member": "a", "session": 6,
         "data": "http://a:80", "joined_at_ms": 1795262273398_u64})),
-        (status = 200, description = "The session had joined already", body = GroupMember,
+        (status = 200, description = "The session had already joined with this name", body = GroupMember,
             example = json!({"member": "a", "session": 6, "data": "http://a:80", "joined_at_ms": 1795262273398_u64}))))]
 pub(crate) async fn join(WithBody(mut call): WithBody) -> Answer {
     call.caller.session()?;
@@ -52,9 +53,9 @@ pub(crate) async fn join(WithBody(mut call): WithBody) -> Answer {
 
 /// Leaves a group.
 #[utoipa::path(delete, path = "/v1/groups/{*path}", operation_id = "groupsLeave", tag = "groups",
-    params(("path" = PathInUrl, Path, example = "workers", description = "slashes plain or encoded"),
-        ("member" = ZnodeName, Query, example = "a", description = "its name in the group")),
-    responses((status = 200, description = "Left, by now or before", body = Deletion,
+    params(("path" = PathInUrl, Path, example = "workers", description = "path of the group, with slashes as / or %2F"),
+        ("member" = ZnodeName, Query, example = "a", description = "the member's name in the group")),
+    responses((status = 200, description = "The member has left, by this request or before it", body = Deletion,
         example = json!({"zxid": ZXID + 30}))))]
 pub(crate) async fn leave(mut call: Call) -> Answer {
     call.caller.session()?;
@@ -74,11 +75,11 @@ pub(crate) async fn leave(mut call: Call) -> Answer {
 
 /// Lists a group. With `since`, waits until a member joins or leaves after that zxid.
 #[utoipa::path(get, path = "/v1/groups/{*path}", operation_id = "groupsList", tag = "groups",
-    params(("path" = PathInUrl, Path, example = "workers", description = "slashes plain or encoded"),
+    params(("path" = PathInUrl, Path, example = "workers", description = "path of the group, with slashes as / or %2F"),
         ("page_size" = Option<u64>, Query, minimum = 1), ("after" = Option<String>, Query, max_length = 255),
-        ("since" = Option<u64>, Query, description = "the `upto` of the last answer: wait for the next change"),
-        ("wait" = Option<Millis>, Query, description = "absent: not at all")),
-    responses((status = 200, description = "Members by name", body = Group, example = json!({"path": "/workers",
+        ("since" = Option<u64>, Query, description = "`upto` of the last answer: waits for the next change after it"),
+        ("wait" = Option<Millis>, Query, description = "longest time to wait for a change; absent: no wait")),
+    responses((status = 200, description = "Members, sorted by name", body = Group, example = json!({"path": "/workers",
         "count": 1, "members": [{"member": "a", "session": 6, "data": "http://a:80", "joined_at_ms": 1795262273398_u64}],
         "upto": ZXID + 29}))))]
 pub(crate) async fn list(mut call: Call) -> Answer {

@@ -58,17 +58,20 @@ fn first_failure(conditions: &[Condition], excluded: &[String]) -> &'static str 
 /// leader, short of disk or drained.
 #[utoipa::path(get, path = "/readyz", operation_id = "nodeReady", tag = "node",
     params(
-        ("verbose" = Option<bool>, Query, description = "a line of text for each condition, also with 503"),
+        ("verbose" = Option<bool>, Query,
+            description = "true: one line of text for each condition, also in an answer with 503"),
         ("exclude" = inline(Option<CheckName>), Query,
-            description = "a condition that is not to count; may be given several times"),
-        ("max_lag" = Option<u64>, Query, description = "how many committed entries the node may lack, instead of the \
-            setting ready_lag_max"),
+            description = "a condition to ignore; may be given several times"),
+        ("max_lag" = Option<u64>, Query,
+            description = "number of committed log entries that the node may still have to apply, in place of \
+                raft.ready_lag_entries_max"),
     ),
-    responses((status = 200, description = "They should", content(
+    responses((status = 200, description = "Clients should be sent to this node", content(
         (zlock_client::api::Readiness = "application/json", example = json!({"status": "ready"})),
         (String = "text/plain", example = "[+]alive ok\n[+]recovered ok\n[+]disk ok\n[+]quorum ok\n[+]lag ok\n\
             [+]space ok\n[+]drain ok\n"))),
-        (status = 503, description = "They should not.", body = String, content_type = "text/plain")))]
+        (status = 503,
+            description = "Clients should not be sent to this node.", body = String, content_type = "text/plain")))]
 pub(crate) async fn ready(mut call: Call) -> Answer {
     let (verbose, lag_max) = (call.query.flag("verbose")?, call.query.get("max_lag")?);
     let excluded = call.query.take_all("exclude")?;
@@ -117,8 +120,12 @@ fn with_role(mut call: Call, has_it: impl FnOnce(Role) -> bool) -> Answer {
 
 /// Tells whether the node is the leader and ready for clients.
 #[utoipa::path(get, path = "/health/leader", operation_id = "healthLeader", tag = "node",
-    responses((status = 200, description = "It is so. The body is empty, as it is with 503; HEAD and OPTIONS too"),
-        (status = 503, description = "It is not so, and the body is empty; or the node cannot answer.",
+    responses((status = 200,
+        description = "The node is the leader and ready for clients. The body is empty, also with 503, and for HEAD \
+            and OPTIONS"),
+        (status = 503,
+            description = "The node is not the leader or not ready for clients, and the body is empty; or the node \
+                cannot answer.",
             extensions(("x-may-be-empty" = json!(true))))))]
 pub(crate) async fn leader(call: Call) -> Answer {
     with_role(call, |role| role == Role::Leader)
@@ -126,8 +133,12 @@ pub(crate) async fn leader(call: Call) -> Answer {
 
 /// Tells whether the node has a vote and is ready for clients.
 #[utoipa::path(get, path = "/health/voter", operation_id = "healthVoter", tag = "node",
-    responses((status = 200, description = "It is so. The body is empty, as it is with 503; HEAD and OPTIONS too"),
-        (status = 503, description = "It is not so, and the body is empty; or the node cannot answer.",
+    responses((status = 200,
+        description = "The node has a vote and is ready for clients. The body is empty, also with 503, and for HEAD \
+            and OPTIONS"),
+        (status = 503,
+            description = "The node has no vote or is not ready for clients, and the body is empty; or the node \
+                cannot answer.",
             extensions(("x-may-be-empty" = json!(true))))))]
 pub(crate) async fn voter(call: Call) -> Answer {
     with_role(call, |role| matches!(role, Role::Leader | Role::Follower | Role::Candidate))
@@ -135,8 +146,10 @@ pub(crate) async fn voter(call: Call) -> Answer {
 
 /// Tells whether the node is ready for clients, in any role.
 #[utoipa::path(get, path = "/health/serving", operation_id = "healthServing", tag = "node",
-    responses((status = 200, description = "It is so. The body is empty, as it is with 503; HEAD and OPTIONS too"),
-        (status = 503, description = "It is not so, and the body is empty; or the node cannot answer.",
+    responses((status = 200,
+        description = "The node is ready for clients. The body is empty, also with 503, and for HEAD and OPTIONS"),
+        (status = 503,
+            description = "The node is not ready for clients, and the body is empty; or the node cannot answer.",
             extensions(("x-may-be-empty" = json!(true))))))]
 pub(crate) async fn serving(call: Call) -> Answer {
     with_role(call, |_| true)
@@ -145,7 +158,7 @@ pub(crate) async fn serving(call: Call) -> Answer {
 /// Shows whether the cluster is healthy, and how many more voters it can lose. The leader shows all
 /// members; another node shows only itself and the leader.
 #[utoipa::path(get, path = "/v1/cluster/health", operation_id = "nodeClusterHealth", tag = "node",
-    responses((status = 200, description = "As this node knows it", body = ClusterHealth,
+    responses((status = 200, description = "The health of the cluster, as this node knows it", body = ClusterHealth,
         example = json!({"node_id": 3, "leader": 3, "healthy": true, "failure_tolerance": 1, "voters": 3,
         "learners": 0, "members": [{"id": 1, "role": "voter", "reachable": true, "last_contact_ms": 41, "lag_entries": 0},
         {"id": 2, "role": "voter", "reachable": true, "last_contact_ms": 41, "lag_entries": 0}, {"id": 3, "role": "leader",

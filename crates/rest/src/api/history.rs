@@ -17,9 +17,9 @@ pub(crate) const ROUTES: &[Route] = &[Route { reads: true, ..route!(look) }];
 
 /// Shows the tickets of a lock that ended most recently.
 #[utoipa::path(get, path = "/v1/history/{*path}", operation_id = "historyLook", tag = "locks",
-    params(("path" = PathInUrl, Path, example = "team/x", description = "slashes plain or encoded"),
-        ("page_size" = Option<u64>, Query, minimum = 1, description = "tickets in the answer")),
-    responses((status = 200, description = "The newest end first", body = LockHistory,
+    params(("path" = PathInUrl, Path, example = "team/x", description = "path of the lock, with slashes as / or %2F"),
+        ("page_size" = Option<u64>, Query, minimum = 1, description = "largest number of tickets in the answer")),
+    responses((status = 200, description = "Ended tickets, the last one to end first", body = LockHistory,
         example = json!({"path": "/team/x", "history": [{"ticket": TICKET, "mode": "exclusive", "session": 6,
         "enqueued_zxid": ZXID + 17, "enqueued_at_ms": 1795248152406_u64, "granted_zxid": ZXID + 17,
         "granted_at_ms": 1795248152406_u64, "fencing_token": ZXID + 17,

@@ -39,9 +39,10 @@ words!(UntilWord, ["held", "revoked"]);
 
 /// Shows a lock's queue.
 #[utoipa::path(get, path = "/v1/locks/{*path}", operation_id = "locksQueue", tag = "locks",
-    params(("path" = PathInUrl, Path, example = "team/x", description = "slashes plain or encoded"),
-        ("page_size" = Option<u64>, Query, minimum = 1, description = "contenders on the page"),
-        ("after" = Option<u64>, Query, description = "the `cursor` of the page before")),
+    params(("path" = PathInUrl, Path, example = "team/x", description = "path of the lock, with slashes as / or %2F"),
+        ("page_size" = Option<u64>, Query, minimum = 1,
+            description = "largest number of contenders (holders and waiters) on the page"),
+        ("after" = Option<u64>, Query, description = "`cursor` of the previous page")),
     responses((status = 200, description = "The queue", body = LockQueue, example = json!({"path": "/team/x",
         "contenders": 2, "holders": [{"ticket": TICKET, "position": 0, "mode": "exclusive", "session": 6,
         "label": "worker-7", "enqueued_at_ms": 1795248152406_u64, "fencing_token": ZXID + 17, "holds": 1,
@@ -104,13 +105,14 @@ fn page(
 
 /// Lists the locks that have contenders (holders or waiters), with their queues on request.
 #[utoipa::path(get, path = "/v1/locks", operation_id = "locksList", tag = "locks",
-    params(("prefix" = Option<ZnodePath>, Query, description = "locks at and below this path; absent: all"),
+    params(("prefix" = Option<ZnodePath>, Query, description = "only locks at and below this path; absent: all locks"),
         ("page_size" = Option<u64>, Query, minimum = 1),
         ("after" = Option<String>, Query, max_length = 2048, pattern = r"^[/~]",
-            description = "a lock, or the `cursor` of the page before, as it is"),
+            description = "path of a lock, or `cursor` of the previous page, unchanged"),
         ("queues" = Option<bool>, Query,
-            description = "with the queue of each; the page ends with the lock with which it has `page_size` contenders")),
-    responses((status = 200, description = "Locks by path", body = LockList,
+            description = "true: adds the queue of each lock; the page ends at the lock with which it reaches \
+                `page_size` contenders")),
+    responses((status = 200, description = "Locks, sorted by path", body = LockList,
         example = json!({"locks": [{"path": "/team/x", "contenders": 2, "first": {"ticket": TICKET, "position": 0,
         "mode": "exclusive", "session": 6, "label": "worker-7", "enqueued_at_ms": 1795248152406_u64,
         "fencing_token": ZXID + 17, "holds": 1, "granted_at_ms": 1795248152406_u64}}]}))))]
@@ -260,12 +262,15 @@ impl<'a> Page<'a> {
 /// back.
 #[utoipa::path(get, path = "/v1/tickets/{*ticket}", operation_id = "ticketsLook", tag = "locks",
     params(("ticket" = PathInUrl, Path, example = json!(TICKET),
-        description = "the lock node's path, slashes plain or encoded"),
-        ("wait" = Option<Millis>, Query, description = "absent: not at all"),
+        description = "path of the lock node, with slashes as / or %2F"),
+        ("wait" = Option<Millis>, Query, description = "longest time to wait for a change; absent: no wait"),
         ("until" = inline(Option<UntilWord>), Query,
-            description = "held, the default; revoked: until a client wants it back")),
-    responses((status = 200, description = "Held", body = zlock_client::api::Ticket, example = shown_held),
-        (status = 202, description = "Waiting", body = zlock_client::api::Ticket, example = shown_waiting)))]
+            description = "`held`, the default: waits until the ticket holds; `revoked`: waits until a client asks \
+                the holder to release")),
+    responses((status = 200,
+        description = "The ticket holds the lock", body = zlock_client::api::Ticket, example = shown_held),
+        (status = 202,
+            description = "The ticket waits for the lock", body = zlock_client::api::Ticket, example = shown_waiting)))]
 pub(crate) async fn ticket(mut call: Call) -> Answer {
     let (ticket, lock) = call.ticket_path("/v1/tickets")?;
     let wait_ms = call.query.duration_ms("wait", call.door.config.wait_max_ms)?.unwrap_or(0);

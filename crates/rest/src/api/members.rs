@@ -53,7 +53,7 @@ fn shown_members() -> Value {
 
 /// Lists the members, as the leader knows them.
 #[utoipa::path(get, path = "/v1/admin/members", operation_id = "adminMembersLook", tag = "admin",
-    responses((status = 200, description = "As it is", body = Members, example = shown_members)))]
+    responses((status = 200, description = "The members", body = Members, example = shown_members)))]
 pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     ordered(&call, Order::Members).await
@@ -61,19 +61,20 @@ pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
 
 /// Adds a member. It must be running, because the leader contacts it before.
 #[utoipa::path(post, path = "/v1/admin/members", operation_id = "adminMembersAdd", tag = "admin",
-    params(("id" = u64, Query, minimum = 1, example = 4, description = "its node id, never used before"),
+    params(("id" = u64, Query, minimum = 1, example = 4,
+        description = "node id of the new member, never used before in the cluster"),
         ("peer_addr" = String, Query, min_length = 1, max_length = 255, example = "10.0.0.4:7101",
-            description = "`host:port` of its peer listener"),
+            description = "`host:port` of the member's listener for peers"),
         ("http_addr" = String, Query, min_length = 1, max_length = 255, example = "10.0.0.4:7001",
-            description = "`host:port` of its HTTP door"),
-        ("observer" = Option<bool>, Query, description = "it serves and never votes"),
+            description = "`host:port` of the member's listener for HTTP clients"),
+        ("observer" = Option<bool>, Query, description = "true: the member serves clients and never votes"),
         ("manual" = Option<bool>, Query,
-            description = "it becomes a voter only when it is promoted, and not of itself"),
+            description = "true: the member becomes a voter only by a request to promote it"),
         ("zone" = Option<String>, Query, min_length = 1, max_length = 255,
-            description = "where it stands, for people"),
+            description = "place of the member, as a note for people"),
         ("replaces" = Option<u64>, Query, minimum = 1, example = 3,
-            description = "the voter that it takes the place of")),
-    responses((status = 200, description = "It is a member, and not a voter yet", body = Members,
+            description = "id of the voter that the new member replaces")),
+    responses((status = 200, description = "The node is a member, and not yet a voter", body = Members,
         example = shown_members)))]
 pub(crate) async fn add(operator: Operator, mut call: Call) -> Answer {
     let missing = |name: &'static str| move || Problem::bad(name, "missing");
@@ -93,8 +94,8 @@ pub(crate) async fn add(operator: Operator, mut call: Call) -> Answer {
 
 /// Makes a learner that has caught up a voter.
 #[utoipa::path(post, path = "/v1/admin/members/{id}/promote", operation_id = "adminMembersPromote", tag = "admin",
-    params(("id" = u64, Path, minimum = 1, example = 6, description = "of the learner")),
-    responses((status = 200, description = "It is a voter", body = Members, example = shown_members)))]
+    params(("id" = u64, Path, minimum = 1, example = 6, description = "id of the learner")),
+    responses((status = 200, description = "The learner has become a voter", body = Members, example = shown_members)))]
 pub(crate) async fn promote(operator: Operator, Path(id): Path<String>, mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let id = member_id(&id)?;
@@ -104,14 +105,15 @@ pub(crate) async fn promote(operator: Operator, Path(id): Path<String>, mut call
 
 /// Changes the addresses of a member, after the leader has reached it at the new addresses.
 #[utoipa::path(put, path = "/v1/admin/members/{id}", operation_id = "adminMembersUpdate", tag = "admin",
-    params(("id" = u64, Path, minimum = 1, example = 6, description = "of the member"),
+    params(("id" = u64, Path, minimum = 1, example = 6, description = "id of the member"),
         ("peer_addr" = Option<String>, Query, min_length = 1, max_length = 255, example = "10.0.0.9:7101",
-            description = "`host:port` of its peer listener from now on"),
+            description = "new `host:port` of the member's listener for peers"),
         ("http_addr" = Option<String>, Query, min_length = 1, max_length = 255,
-            description = "`host:port` of its HTTP door from now on"),
+            description = "new `host:port` of the member's listener for HTTP clients"),
         ("zone" = Option<String>, Query, min_length = 1, max_length = 255,
-            description = "where it stands, for people")),
-    responses((status = 200, description = "The members know", body = Members, example = shown_members)))]
+            description = "place of the member, as a note for people")),
+    responses((status = 200,
+        description = "The member has the new addresses and zone", body = Members, example = shown_members)))]
 pub(crate) async fn update(operator: Operator, Path(id): Path<String>, mut call: Call) -> Answer {
     let (peer_addr, http_addr) = (call.query.take("peer_addr")?, call.query.take("http_addr")?);
     let zone = call.query.take("zone")?;
@@ -123,9 +125,11 @@ pub(crate) async fn update(operator: Operator, Path(id): Path<String>, mut call:
 
 /// Removes a member for good. The removal takes several steps, which a new leader continues.
 #[utoipa::path(delete, path = "/v1/admin/members/{id}", operation_id = "adminMembersRemove", tag = "admin",
-    params(("id" = u64, Path, minimum = 1, example = 6, description = "of the member"),
-        ("force" = Option<bool>, Query, description = "also if the voters left are no quorum that is in contact")),
-    responses((status = 200, description = "It is being removed", body = Members, example = shown_members)))]
+    params(("id" = u64, Path, minimum = 1, example = 6, description = "id of the member"),
+        ("force" = Option<bool>, Query,
+            description = "true: remove the member even if the remaining voters in contact with the leader are no \
+                quorum")),
+    responses((status = 200, description = "The removal has begun", body = Members, example = shown_members)))]
 pub(crate) async fn remove(operator: Operator, Path(id): Path<String>, mut call: Call) -> Answer {
     let force = call.query.flag("force")?;
     std::mem::take(&mut call.query).finish()?;
@@ -137,8 +141,9 @@ pub(crate) async fn remove(operator: Operator, Path(id): Path<String>, mut call:
 /// Passes leadership to another voter, and waits until that voter leads.
 #[utoipa::path(put, path = "/v1/admin/leader", operation_id = "adminLeaderTransfer", tag = "admin",
     params(("to" = Option<u64>, Query, minimum = 1, example = 2,
-        description = "the voter; absent is the one that is furthest")),
-    responses((status = 200, description = "It leads", body = Transfer, example = json!({"from": 1, "to": 2,
+        description = "id of the voter that is to lead; absent: the voter with the highest raft.leader_priority, and \
+            among equals with the smallest lag")),
+    responses((status = 200, description = "The new leader leads", body = Transfer, example = json!({"from": 1, "to": 2,
         "term": 8, "took_ms": 14}))))]
 pub(crate) async fn transfer(operator: Operator, mut call: Call) -> Answer {
     let to = call.query.get("to")?;

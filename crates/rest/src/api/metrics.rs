@@ -16,7 +16,8 @@ use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[route!(metrics)];
 
-const TOLERANCE: &str = "Voters that may fail while the rest is still a quorum; told by the leader alone.";
+const TOLERANCE: &str =
+    "Voters that may fail while the remaining voters are still a quorum; only the leader has this metric.";
 const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Shows the node's metrics for Prometheus.
@@ -100,7 +101,7 @@ fn log(text: &mut Text, status: &NodeStatus) {
     text.gauge("committed_zxid", "Zxid of the last entry that the node knows to be committed.", status.committed);
     text.gauge("applied_zxid", "Zxid of the last entry that the node has applied.", status.applied);
     text.gauge("log_purged_zxid", "Zxid of the last entry purged from the node's log; 0 for none.", status.purged);
-    let help = "Bytes of entries applied since the node began its newest snapshot or installed a leader's.";
+    let help = "Bytes of entries applied since the node began to build its newest snapshot, or installed one.";
     text.gauge("log_since_snapshot_bytes", help, status.log_since_snapshot_bytes);
     let help = "Seconds that the oldest write to the log has waited for the disk so far; 0 when none waits.";
     text.gauge("log_sync_wait_seconds", help, status.disk_waits.as_secs_f64());
@@ -115,11 +116,11 @@ fn log(text: &mut Text, status: &NodeStatus) {
     text.counter("snapshots_built_total", help, status.counts.snapshots_built);
     let help = "Snapshots that the node has sent to followers since it started.";
     text.counter("snapshots_sent_total", help, status.snapshots_sent);
-    let help = "Failures to send a snapshot to a follower since the node started; it tries again.";
+    let help = "Failures to send a snapshot to a follower since the node started; the node tries again.";
     text.counter("snapshot_send_failures_total", help, status.snapshot_send_failures);
     let help = "Snapshots of leaders that have replaced the node's own state since it started.";
     text.counter("snapshots_installed_total", help, status.counts.snapshots_installed);
-    let help = "Writes of the node's clients that are on their way through the log.";
+    let help = "Writes of the node's clients that are proposed and not answered yet.";
     text.gauge("proposals_in_flight", help, status.proposals);
 }
 
@@ -140,22 +141,22 @@ fn state(text: &mut Text, status: &NodeStatus) {
     }
     text.gauge("locks", "Locks with contenders: holders or waiters.", status.locks);
     text.gauge("lock_holders", "Contenders with a session that hold their lock.", status.holders);
-    let help = "Contenders that wait, have no session, or stand for a dead holder during its lock-delay.";
+    let help = "Contenders that wait, have no session, or block the lock for an expired holder during its lock-delay.";
     text.gauge("lock_waiters", help, status.waiters);
-    let help = "Most sequence numbers used under one znode, of the znodes that used one since the node started.";
+    let help = "Most sequence numbers used under one znode, among the znodes with a new one since the node started.";
     text.gauge("sequence_numbers_used", help, status.counts.sequence_used);
-    let help = "Locks with clients in their queue that do not see each other and may hold at once.";
+    let help = "Locks whose queue has clients that ignore each other's lock nodes and may hold at the same time.";
     text.gauge("mixed_clients_locks", help, status.mixed_locks);
 }
 
 fn traffic(text: &mut Text, status: &NodeStatus, waits: usize) {
     text.gauge("waits", "HTTP requests that wait: acquires and long-polls.", waits);
-    text.begin("watches", "gauge", "Watches and waits that the node keeps, by door.");
+    text.begin("watches", "gauge", "Watches and waits that the node keeps, by the client's protocol (door).");
     let watches = [(Entrance::Http, status.watches), (Entrance::ZooKeeper, status.observed)];
     for (entrance, watches) in watches {
         text.labelled("watches", &[("door", door(entrance))], watches);
     }
-    let help = "Requests answered since the node started, by door and outcome.";
+    let help = "Requests answered since the node started, by protocol (door) and outcome.";
     text.begin("requests_total", "counter", help);
     for entrance in Entrance::ALL {
         for end in RequestEnd::ALL {
@@ -166,7 +167,7 @@ fn traffic(text: &mut Text, status: &NodeStatus, waits: usize) {
 }
 
 fn connections(text: &mut Text, status: &NodeStatus) {
-    let help = "Connections of clients refused or closed for a bound since the node started, by door and cause.";
+    let help = "Client connections refused or closed for a bound since the node started, by protocol (door) and cause.";
     text.begin("connections_turned_away_total", "counter", help);
     for entrance in Entrance::ALL {
         for away in TurnedAway::ALL {
@@ -183,7 +184,7 @@ fn connections(text: &mut Text, status: &NodeStatus) {
 
 fn steps(text: &mut Text) {
     let times = StepTimes::of_this_process();
-    let help = "Durations of the doors' steps above 200 us, on the threads that they share with Raft.";
+    let help = "Durations of steps above 200 us that serve clients, on the threads that clients share with Raft.";
     text.begin("long_step_seconds", "histogram", help);
     let mut count = 0;
     let bounds = LONG_STEPS[1..].iter().map(|bound| bound.as_secs_f64().to_string()).chain(["+Inf".to_owned()]);
@@ -193,7 +194,7 @@ fn steps(text: &mut Text) {
     }
     text.value("long_step_seconds_sum", times.total().as_secs_f64());
     text.value("long_step_seconds_count", count);
-    let help = "Duration of the longest step of a door since the process started; 0 for none above 200 us.";
+    let help = "Duration of the longest step that served clients since the process started; 0 for none above 200 us.";
     text.gauge("longest_step_seconds", help, times.longest().as_secs_f64());
 }
 

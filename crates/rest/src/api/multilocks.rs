@@ -65,10 +65,14 @@ fn shown_waiting() -> Value {
 #[utoipa::path(post, path = "/v1/multilocks", operation_id = "multilocksAcquire", tag = "locks",
     request_body(content = zlock_client::api::AcquireAll, example = json!({"locks": [{"path": "/a"}, {"path": "/b",
     "mode": "write"}], "policy": "backfill", "label": "both"})),
-    params(("wait" = Option<Millis>, Query, description = "0, the default, is a try"),
-        ("keep" = Option<bool>, Query, description = "stay in the queues when the wait ends or the client goes")),
-    responses((status = 200, description = "Held", body = MultiTicket, example = shown_held),
-        (status = 202, description = "Queued, with keep=true", body = MultiTicket, example = shown_waiting)))]
+    params(("wait" = Option<Millis>, Query,
+        description = "longest time to wait for the locks; 0, the default: no wait"),
+        ("keep" = Option<bool>, Query,
+            description = "true: the tickets stay in the queues when the wait ends or the client disconnects")),
+    responses((status = 200, description = "All locks are held", body = MultiTicket, example = shown_held),
+        (status = 202,
+            description = "The tickets wait in the queues; only with keep=true",
+            body = MultiTicket, example = shown_waiting)))]
 pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     call.caller.session()?;
     let (body, place) = call.json::<zlock_client::api::AcquireAll>().await?;
@@ -118,10 +122,10 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
 /// Shows a multi-lock. With `wait`, first waits until it is held. Deleting its ticket releases it.
 #[utoipa::path(get, path = "/v1/multilocks/{*ticket}", operation_id = "multilocksLook", tag = "locks",
     params(("ticket" = PathInUrl, Path, example = json!(FIRST),
-        description = "the ticket that stands for all, slashes plain or encoded"),
-        ("wait" = Option<Millis>, Query, description = "absent: not at all")),
-    responses((status = 200, description = "Held", body = MultiTicket, example = shown_held),
-        (status = 202, description = "Waiting", body = MultiTicket, example = shown_waiting)))]
+        description = "path of the ticket that names the multi-lock, with slashes as / or %2F"),
+        ("wait" = Option<Millis>, Query, description = "longest time to wait for a change; absent: no wait")),
+    responses((status = 200, description = "All locks are held", body = MultiTicket, example = shown_held),
+        (status = 202, description = "The multi-lock is not yet held", body = MultiTicket, example = shown_waiting)))]
 pub(crate) async fn ticket(mut call: Call) -> Answer {
     let ticket = call.path("/v1/multilocks")?;
     let wait = Wait::take(&mut call)?;

@@ -21,10 +21,11 @@ pub(crate) const ROUTES: &[Route] = &[route!(cluster), route!(live), route!(vers
 
 /// Shows the answering node's view of the ensemble.
 #[utoipa::path(get, path = "/v1/cluster", operation_id = "nodeCluster", tag = "node",
-    params(("digest" = Option<bool>, Query, description = "also `state`: a digest of all that this node has applied, \
-        which takes the longer the more there is; one at a time, with a rest of nine times as long behind it, \
-        else 503; for the super user and programs on this machine")),
-    responses((status = 200, description = "As this node sees it", body = Cluster,
+    params(("digest" = Option<bool>, Query,
+        description = "true: also `state`, a digest of the whole state that this node has applied; a large state \
+            takes long. The node makes one digest at a time, and then none for nine times as long as that digest \
+            took; a request for another digest may get 503. Only for the super user and programs on this machine")),
+    responses((status = 200, description = "The cluster, as this node sees it", body = Cluster,
         example = json!({"cluster_id": "dev", "node_id": 1, "role": "leader", "leader": 1, "term": 2,
         "last_log_zxid": ZXID + 26, "committed_zxid": ZXID + 26, "applied_zxid": ZXID + 26,
         "snapshot": {"zxid": ZXID, "bytes": 0}, "members": [{"id": 1, "peer_addr": "127.0.0.1:7101",
@@ -132,7 +133,8 @@ fn cluster_info(status: NodeStatus) -> Cluster {
 
 /// Tells that the process runs and answers requests.
 #[utoipa::path(get, path = "/livez", operation_id = "nodeLive", tag = "node",
-    responses((status = 200, description = "It does", body = Liveness, example = json!({"live": true}))))]
+    responses((status = 200,
+        description = "The process runs and answers requests", body = Liveness, example = json!({"live": true}))))]
 pub(crate) async fn live(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     Ok(json(StatusCode::OK, call.door.replica.state().last_zxid(), &Liveness { live: true }))

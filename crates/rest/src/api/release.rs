@@ -29,8 +29,10 @@ pub(crate) const ROUTES: &[Route] = &[
 /// Releases one hold of a ticket that holds its lock, or withdraws a ticket that waits.
 #[utoipa::path(delete, path = "/v1/tickets/{*ticket}", operation_id = "ticketsRelease", tag = "locks",
     params(("ticket" = PathInUrl, Path, example = json!(TICKET),
-        description = "the lock node's path, slashes plain or encoded")),
-    responses((status = 200, description = "Given back", body = Release, example = json!({"holds": 0,
+        description = "path of the lock node, with slashes as / or %2F")),
+    responses((status = 200,
+        description = "The hold is released, or the ticket no longer waits",
+        body = Release, example = json!({"holds": 0,
         "zxid": ZXID + 25}))))]
 pub(crate) async fn release(mut call: Call) -> Answer {
     let (ticket, lock) = call.ticket_path("/v1/tickets")?;
@@ -42,9 +44,9 @@ pub(crate) async fn release(mut call: Call) -> Answer {
 /// Releases all holds of a managed lock, and grants the lock to a chosen waiter.
 #[utoipa::path(post, path = "/v1/hand-overs/{*ticket}", operation_id = "handOversMake", tag = "locks",
     params(("ticket" = PathInUrl, Path, example = json!(TICKET),
-        description = "the holder's lock node, slashes plain or encoded"),
-        ("to" = ZnodePath, Query, example = json!(WAITING), description = "the waiter's lock node")),
-    responses((status = 200, description = "Handed over", body = Release, example = json!({"holds": 0,
+        description = "path of the holder's lock node, with slashes as / or %2F"),
+        ("to" = ZnodePath, Query, example = json!(WAITING), description = "path of the waiter's lock node")),
+    responses((status = 200, description = "The waiter holds the lock", body = Release, example = json!({"holds": 0,
         "zxid": ZXID + 25}))))]
 pub(crate) async fn hand_over(mut call: Call) -> Answer {
     let (ticket, lock) = call.ticket_path("/v1/hand-overs")?;
@@ -67,11 +69,12 @@ async fn give_back(call: &Call, op: Op, ticket: &ZPath, lock: &ZPath) -> Answer 
 
 /// Releases one hold of the ticket with which the session holds a lock.
 #[utoipa::path(delete, path = "/v1/locks/{*path}", operation_id = "locksRelease", tag = "locks",
-    params(("path" = PathInUrl, Path, example = "team/x", description = "slashes plain or encoded"),
-        ("mode" = Option<zlock_client::api::LockMode>, Query, description = "only a ticket that holds in this mode"),
-        ("fencing_token" = Option<u64>, Query, description = "only one with this token"),
-        ("owner" = Option<String>, Query, max_length = 256, description = "only one of this owner")),
-    responses((status = 200, description = "Given back", body = Release, example = json!({"holds": 0,
+    params(("path" = PathInUrl, Path, example = "team/x", description = "path of the lock, with slashes as / or %2F"),
+        ("mode" = Option<zlock_client::api::LockMode>, Query,
+            description = "release only a ticket that holds in this mode"),
+        ("fencing_token" = Option<u64>, Query, description = "release only a ticket with this fencing token"),
+        ("owner" = Option<String>, Query, max_length = 256, description = "release only a ticket of this owner")),
+    responses((status = 200, description = "The hold is released", body = Release, example = json!({"holds": 0,
         "zxid": ZXID + 25}))))]
 pub(crate) async fn release_held(mut call: Call) -> Answer {
     let lock = call.lock_path("/v1/locks")?;

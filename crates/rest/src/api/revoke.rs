@@ -17,10 +17,12 @@ pub(crate) const ROUTES: &[Route] = &[Route { problems: &[&[NoNode, TicketGone]]
 /// Asks the holder of a ticket, or all holders of a lock, to release it.
 #[utoipa::path(post, path = "/v1/revocations/{*path}", operation_id = "revocationsMake", tag = "locks",
     params(("path" = PathInUrl, Path, example = "team/x",
-        description = "a lock node's path, or a lock's, slashes plain or encoded"),
+        description = "path of a lock node or of a lock, with slashes as / or %2F"),
         ("deadline" = Option<Millis>, Query, example = "10s",
-            description = "take the ticket away after this; 0 is at once, absent is never")),
-    responses((status = 200, description = "They are asked", body = Revocation, example = json!({"tickets": [TICKET],
+            description = "time after which the holders lose the lock if they have not released it; 0: at once; \
+                absent: never")),
+    responses((status = 200,
+        description = "The holders are asked to release", body = Revocation, example = json!({"tickets": [TICKET],
         "zxid": ZXID + 18}))))]
 pub(crate) async fn revoke(mut call: Call) -> Answer {
     let path = call.lock_path("/v1/revocations")?;

@@ -42,7 +42,7 @@ pub(crate) const ROUTES: &[Route] = &[
 /// Opens a session.
 #[utoipa::path(post, path = "/v1/sessions", operation_id = "sessionsOpen", tag = "sessions",
     request_body(content = Option<OpenSession>, example = json!({"timeout": "30s", "label": "docs"})),
-    responses((status = 201, description = "The session; its key is not shown again", body = NewSession,
+    responses((status = 201, description = "The session with its key, which is not shown again", body = NewSession,
         example = json!({"session": 6, "session_key": "6.bce47f6588e95331355307d186b88217",
         "timeout_ms": 30000, "safe_for_ms": 29400}))))]
 pub(crate) async fn open(WithBody(mut call): WithBody) -> Answer {
@@ -96,7 +96,8 @@ fn client(details: ClientDetails, peer: Option<&Peer>) -> Result<ClientInfo, Pro
 /// Keeps a session alive. The leader confirms the heartbeat.
 #[utoipa::path(post, path = "/v1/sessions/{session}/keepalive", operation_id = "sessionsKeepAlive", tag = "sessions",
     params(("session" = u64, Path, minimum = 1, example = 6)),
-    responses((status = 200, description = "The leader has heard", body = KeepAlive, example = json!({"session": 6,
+    responses((status = 200,
+        description = "The leader has confirmed the heartbeat", body = KeepAlive, example = json!({"session": 6,
         "timeout_ms": 30000, "safe_for_ms": 29400}))))]
 pub(crate) async fn keep_alive(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
@@ -110,7 +111,8 @@ pub(crate) async fn keep_alive(mut call: Call) -> Answer {
 /// Closes a session, and deletes its ephemeral znodes and locks at once.
 #[utoipa::path(delete, path = "/v1/sessions/{session}", operation_id = "sessionsClose", tag = "sessions",
     params(("session" = u64, Path, minimum = 1, example = 6)),
-    responses((status = 200, description = "It is closed", body = Deletion, example = json!({"zxid": ZXID + 27}))))]
+    responses((status = 200,
+        description = "The session is closed", body = Deletion, example = json!({"zxid": ZXID + 27}))))]
 pub(crate) async fn close(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let session = own_session(&call, "")?;
@@ -124,7 +126,7 @@ pub(crate) async fn close(mut call: Call) -> Answer {
     params(("session" = u64, Path, minimum = 1, example = 6), ("page_size" = Option<u64>, Query, minimum = 1),
         ("after" = Option<ZnodePath>, Query)),
     responses((status = 200,
-        description = "The session and a page of those of its ephemerals that the request may know",
+        description = "The session, and a page of those of its ephemeral znodes that the request may see",
         body = SessionInfo, example = json!({"session": 6, "timeout_ms": 30000, "label": "docs",
         "opened_at_ms": 1795248151061_u64, "ephemeral_count": 1, "ephemerals": [TICKET]}))))]
 pub(crate) async fn one(mut call: Call) -> Answer {
@@ -154,7 +156,7 @@ fn page_of_one(call: &Call, state: &State, id: SessionId, after: Option<&ZPath>,
 /// Lists sessions in pages.
 #[utoipa::path(get, path = "/v1/sessions", operation_id = "sessionsList", tag = "sessions",
     params(("page_size" = Option<u64>, Query, minimum = 1), ("after" = Option<u64>, Query)),
-    responses((status = 200, description = "Sessions by number", body = SessionList,
+    responses((status = 200, description = "Sessions, sorted by number", body = SessionList,
         example = json!({"sessions": [{"session": 6, "timeout_ms": 30000, "label": "docs", "opened_at_ms": 1795248151061_u64,
         "ephemeral_count": 0}]}))))]
 pub(crate) async fn list(mut call: Call) -> Answer {

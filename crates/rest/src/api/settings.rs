@@ -24,7 +24,7 @@ const SET: &[&[zlock_client::api::ProblemType]] = &[CREATE, &[NotEmpty, PermitsM
 
 /// Shows the settings of a lock.
 #[utoipa::path(get, path = "/v1/settings/{*path}", operation_id = "settingsLook", tag = "locks",
-    params(("path" = PathInUrl, Path, example = "team/x", description = "slashes plain or encoded")),
+    params(("path" = PathInUrl, Path, example = "team/x", description = "path of the lock, with slashes as / or %2F")),
     responses((status = 200, description = "The settings", body = LockSettingsInfo, example = json!({"path": "/team/x",
         "settings": {"managed": true, "waiters_max": 10}, "zxid": ZXID + 33}))))]
 pub(crate) async fn look(mut call: Call) -> Answer {
@@ -38,8 +38,9 @@ pub(crate) async fn look(mut call: Call) -> Answer {
 /// Sets the settings of a lock. While the lock is in use, `managed` cannot be changed.
 #[utoipa::path(put, path = "/v1/settings/{*path}", operation_id = "settingsSet", tag = "locks",
     request_body(content = LockSettings, example = json!({"managed": true, "waiters_max": 10})),
-    params(("path" = PathInUrl, Path, example = "team/x", description = "slashes plain or encoded")),
-    responses((status = 200, description = "Set", body = LockSettingsInfo, example = json!({"path": "/team/x",
+    params(("path" = PathInUrl, Path, example = "team/x", description = "path of the lock, with slashes as / or %2F")),
+    responses((status = 200,
+        description = "The settings are set", body = LockSettingsInfo, example = json!({"path": "/team/x",
         "settings": {"managed": true, "waiters_max": 10}, "zxid": ZXID + 33}))))]
 pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
     let path = call.lock_path(ROUTE)?;
@@ -50,8 +51,9 @@ pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
 
 /// Resets all settings of a lock to their defaults.
 #[utoipa::path(delete, path = "/v1/settings/{*path}", operation_id = "settingsReset", tag = "locks",
-    params(("path" = PathInUrl, Path, example = "team/x", description = "slashes plain or encoded")),
-    responses((status = 200, description = "Set", body = LockSettingsInfo, example = json!({"path": "/team/x",
+    params(("path" = PathInUrl, Path, example = "team/x", description = "path of the lock, with slashes as / or %2F")),
+    responses((status = 200,
+        description = "The settings are the defaults", body = LockSettingsInfo, example = json!({"path": "/team/x",
         "settings": {}, "zxid": ZXID + 34}))))]
 pub(crate) async fn reset(mut call: Call) -> Answer {
     let path = call.lock_path(ROUTE)?;

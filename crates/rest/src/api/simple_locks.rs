@@ -49,11 +49,13 @@ const ROUTE: &str = "/v1/simple-locks";
 
 /// Acquires a simple lock, trying again whenever it becomes free, for at most the time in `wait`.
 #[utoipa::path(post, path = "/v1/simple-locks/{*path}", operation_id = "simpleLocksAcquire", tag = "locks",
-    params(("path" = PathInUrl, Path, example = "cron", description = "slashes plain or encoded"),
+    params(("path" = PathInUrl, Path, example = "cron", description = "path of the lock, with slashes as / or %2F"),
         ("owner" = Option<String>, Query, max_length = 256, example = "job-1",
-            description = "who, within the session; when absent, the text of the Idempotency-Key, or a UUID"),
-        ("wait" = Option<Millis>, Query, description = "0, the default, is a try")),
-    responses((status = 200, description = "Held", body = Ticket, example = json!({"state": "held", "ticket": "/cron",
+            description = "name of the owner within the session; absent: the text of the Idempotency-Key, or else a \
+                UUID"),
+        ("wait" = Option<Millis>, Query, description = "longest time to wait for the lock; 0, the default: no wait")),
+    responses((status = 200,
+        description = "The owner holds the lock", body = Ticket, example = json!({"state": "held", "ticket": "/cron",
         "path": "/cron", "fencing_token": ZXID + 31, "holds": 1, "safe_for_ms": 29400}))))]
 pub(crate) async fn acquire(mut call: Call) -> Answer {
     let credential = call.caller.session()?;
@@ -122,8 +124,8 @@ async fn gone(call: &Call, path: &ZPath, refused: Zxid, deadline: Instant) -> Re
 
 /// Shows the holder of a simple lock.
 #[utoipa::path(get, path = "/v1/simple-locks/{*path}", operation_id = "simpleLocksLook", tag = "locks",
-    params(("path" = PathInUrl, Path, example = "cron", description = "slashes plain or encoded")),
-    responses((status = 200, description = "Its holder, if there is one", body = SimpleLock,
+    params(("path" = PathInUrl, Path, example = "cron", description = "path of the lock, with slashes as / or %2F")),
+    responses((status = 200, description = "The holder of the lock, if there is one", body = SimpleLock,
         example = json!({"path": "/cron", "holder": {"session": 3, "owner": "job-1", "fencing_token": ZXID + 31,
         "granted_at_ms": 1795262275514_u64}}))))]
 pub(crate) async fn look(mut call: Call) -> Answer {
@@ -137,10 +139,10 @@ pub(crate) async fn look(mut call: Call) -> Answer {
 
 /// Releases a simple lock.
 #[utoipa::path(delete, path = "/v1/simple-locks/{*path}", operation_id = "simpleLocksRelease", tag = "locks",
-    params(("path" = PathInUrl, Path, example = "cron", description = "slashes plain or encoded"),
-        ("owner" = Option<String>, Query, max_length = 256, description = "who took it"),
-        ("fencing_token" = Option<u64>, Query, description = "instead: with what it is held")),
-    responses((status = 200, description = "Given back, by now or before", body = Release,
+    params(("path" = PathInUrl, Path, example = "cron", description = "path of the lock, with slashes as / or %2F"),
+        ("owner" = Option<String>, Query, max_length = 256, description = "owner that acquired the lock"),
+        ("fencing_token" = Option<u64>, Query, description = "the lock's fencing token, in place of owner")),
+    responses((status = 200, description = "The lock is released, by this request or before it", body = Release,
         example = json!({"holds": 0, "zxid": ZXID + 32}))))]
 pub(crate) async fn release(mut call: Call) -> Answer {
     call.caller.session()?;

@@ -34,7 +34,7 @@ const LONG_DATA_BYTES: usize = 64 << 10;
 #[utoipa::path(post, path = "/v1/txn", operation_id = "txnApply", tag = "znodes", request_body(content = Txn,
     example = json!({"ops": [{"op": "create", "path": "/app/a", "data": "1"}, {"op": "set", "path": "/app",
     "data": "2", "version": 2}, {"op": "check", "path": "/app", "version": 3}, {"op": "delete", "path": "/app/a"}]})),
-    responses((status = 200, description = "All of it was applied", body = TxnAnswer,
+    responses((status = 200, description = "All operations are applied", body = TxnAnswer,
         example = json!({"zxid": ZXID + 15, "results": [{"op": "create", "path": "/app/a", "stat": stat(15, 15, 0, 0,
         1)}, {"op": "set", "stat": stat(7, 15, 3, 0, 1)}, {"op": "done"}, {"op": "done"}]}))))]
 pub(crate) async fn apply(WithBody(mut call): WithBody) -> Answer {

@@ -16,7 +16,9 @@ pub(crate) const ROUTES: &[Route] = &[route!(look), Route { problems: &[&[Member
 
 /// Shows the cluster's level and the versions of its members, as the leader knows them.
 #[utoipa::path(get, path = "/v1/admin/upgrade", operation_id = "adminUpgradeLook", tag = "admin",
-    responses((status = 200, description = "As it is", body = Upgrade, example = json!({"level": 1, "next_level": 2,
+    responses((status = 200,
+        description = "The cluster's level, and the levels that each member knows",
+        body = Upgrade, example = json!({"level": 1, "next_level": 2,
         "members": [{"id": 1, "version": "0.2.0", "level_min": 1, "level_max": 2, "reachable": true}]}))))]
 pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
@@ -27,8 +29,8 @@ pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
 /// Raises the cluster's level for good, if every member's program knows the new level.
 #[utoipa::path(put, path = "/v1/admin/upgrade", operation_id = "adminUpgradeFinalize", tag = "admin",
     params(("level" = Option<u16>, Query, maximum = 65535, example = 2,
-        description = "to this one; absent is the highest that a member knows")),
-    responses((status = 200, description = "The cluster is at that level", body = Upgrade,
+        description = "the new level; absent: the highest level that any member knows")),
+    responses((status = 200, description = "The cluster has this level", body = Upgrade,
         example = json!({"level": 2, "members": [{"id": 1, "version": "0.2.0", "level_min": 1, "level_max": 2,
         "reachable": true}]}))))]
 pub(crate) async fn finalize(operator: Operator, mut call: Call) -> Answer {

@@ -61,13 +61,16 @@ pub(crate) const ROUTE: &str = "/v1/znodes";
 /// Creates a znode. The body is its data.
 #[utoipa::path(post, path = "/v1/znodes/{*path}", operation_id = "znodesCreate", tag = "znodes",
     params(("path" = PathInUrl, Path, example = "app",
-        description = "slashes plain or encoded; the last name may be empty for the sequential modes"),
-        ("mode" = Option<Mode>, Query), ("ttl" = Option<Millis>, Query, description = "for the TTL modes"),
+        description = "path of the znode, with slashes as / or %2F; the last name may be empty for the sequential \
+            modes"),
+        ("mode" = Option<Mode>, Query), ("ttl" = Option<Millis>, Query,
+            description = "time to live, only for the TTL modes"),
         ("acl" = Option<String>, Query, max_length = 4096,
             pattern = r"^(?:[a-z0-9]+:[^,]*:[cdrwa]{1,5}(?:,[a-z0-9]+:[^,]*:[cdrwa]{1,5})*|\[.*\])$",
             description = "scheme:id:perms, separated by commas; or a list of entries as JSON")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream", example = "hello"),
-    responses((status = 201, description = "Created; `Location` and `ETag` say where and its version", body = CreatedZnode,
+    responses((status = 201,
+        description = "The znode is created; `Location` has its path, and `ETag` its version", body = CreatedZnode,
         example = json!({"path": "/app", "stat": stat(7, 7, 0, 0, 5), "zxid": ZXID + 7}))))]
 pub(crate) async fn create(WithBody(mut call): WithBody) -> Answer {
     let mode =
@@ -95,17 +98,19 @@ pub(crate) async fn create(WithBody(mut call): WithBody) -> Answer {
 
 /// Reads a znode, its children, its ACL or its events.
 #[utoipa::path(get, path = "/v1/znodes/{*path}", operation_id = "znodesRead", tag = "znodes",
-    params(("path" = PathInUrl, Path, example = "app", description = "slashes plain or encoded"),
+    params(("path" = PathInUrl, Path, example = "app", description = "path of the znode, with slashes as / or %2F"),
         ("children" = inline(Option<ChildrenWord>), Query,
-            description = "list the children; `stat` adds their facts"),
-        ("page_size" = Option<u64>, Query, minimum = 1, description = "children on the page"),
-        ("after" = Option<String>, Query, max_length = 255, description = "the `cursor` of the page before"),
-        ("acl" = Option<bool>, Query, description = "show the ACL"),
+            description = "`true`: lists the children; `stat`: lists the children with their stats"),
+        ("page_size" = Option<u64>, Query, minimum = 1, description = "largest number of children on the page"),
+        ("after" = Option<String>, Query, max_length = 255, description = "`cursor` of the previous page"),
+        ("acl" = Option<bool>, Query, description = "true: shows the ACL"),
         ("watch" = inline(Option<WatchWord>), Query,
-            description = "data, exists, children or subtree: wait for events"),
-        ("since" = Option<u64>, Query, description = "events after this zxid; absent: from now on"),
-        ("wait" = Option<Millis>, Query, description = "how long to wait for an event; absent: not at all")),
-    responses((status = 200, description = "By the query; data comes raw to `Accept: application/octet-stream`",
+            description = "kind of events to wait for"),
+        ("since" = Option<u64>, Query, description = "only events after this zxid; absent: events from now on"),
+        ("wait" = Option<Millis>, Query, description = "longest time to wait for an event; absent: no wait")),
+    responses((status = 200,
+        description = "The znode, its children, its ACL or its events, as the query asks; with `Accept: \
+            application/octet-stream` the data as raw bytes",
         content((ZnodeAnswer = "application/json", example = json!({"path": "/app", "data": "hello", "stat": stat(7,
             7, 0, 0, 5)})), (Vec<u8> = "application/octet-stream")))))]
 pub(crate) async fn read(mut call: Call) -> Answer {
@@ -187,17 +192,18 @@ async fn acl(mut call: Call, path: ZPath) -> Answer {
 
 /// Sets a znode's data, or with `?acl` its ACL.
 #[utoipa::path(put, path = "/v1/znodes/{*path}", operation_id = "znodesSet", tag = "znodes",
-    params(("path" = PathInUrl, Path, example = "app", description = "slashes plain or encoded"),
-        ("acl" = Option<bool>, Query, description = "the body is a JSON list of ACL entries"),
+    params(("path" = PathInUrl, Path, example = "app", description = "path of the znode, with slashes as / or %2F"),
+        ("acl" = Option<bool>, Query, description = "true: sets the ACL; the body is a JSON list of ACL entries"),
         ("If-Match" = Option<String>, Header, max_length = 14,
             pattern = r#"^(?:\*|(?:W/)?"[01]?[0-9]{1,9}"|[01]?[0-9]{1,9})$"#,
-            description = "the version to replace, as `ETag` answered it"),
+            description = "the version to replace, from the `ETag` of an answer"),
         ("If-None-Match" = inline(Option<AnyTag>), Header,
-            description = "`*`: refused where the znode exists; PUT creates none")),
+            description = "`*`: the request is refused if the znode exists; PUT never creates a znode")),
     request_body(content((Vec<u8> = "application/octet-stream", example = "world"),
         (Vec<AclEntry> = "application/json",
             example = json!([{"perms": "cdrwa", "scheme": "world", "id": "anyone"}])))),
-    responses((status = 200, description = "Set; `ETag` is the new version", body = ChangedZnode,
+    responses((status = 200,
+        description = "The data or the ACL is set; `ETag` has the new version", body = ChangedZnode,
         example = json!({"path": "/app", "stat": stat(7, 8, 1, 0, 5), "zxid": ZXID + 8}))))]
 pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
     let path = call.path(ROUTE)?;
@@ -232,11 +238,12 @@ pub(crate) async fn set(WithBody(mut call): WithBody) -> Answer {
 
 /// Deletes a znode without children.
 #[utoipa::path(delete, path = "/v1/znodes/{*path}", operation_id = "znodesDelete", tag = "znodes",
-    params(("path" = PathInUrl, Path, example = "app", description = "slashes plain or encoded"),
+    params(("path" = PathInUrl, Path, example = "app", description = "path of the znode, with slashes as / or %2F"),
         ("If-Match" = Option<String>, Header, max_length = 14,
             pattern = r#"^(?:\*|(?:W/)?"[01]?[0-9]{1,9}"|[01]?[0-9]{1,9})$"#,
-            description = "the version to delete, as `ETag` answered it")),
-    responses((status = 200, description = "Deleted", body = Deletion, example = json!({"zxid": ZXID + 14}))))]
+            description = "the version to delete, from the `ETag` of an answer")),
+    responses((status = 200,
+        description = "The znode is deleted", body = Deletion, example = json!({"zxid": ZXID + 14}))))]
 pub(crate) async fn delete(mut call: Call) -> Answer {
     let path = call.path(ROUTE)?;
     std::mem::take(&mut call.query).finish()?;

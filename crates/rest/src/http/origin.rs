@@ -213,14 +213,14 @@ impl<'a> Host<'a> {
 }
 
 fn foreign_host(host: Host<'_>, on_loopback: bool) -> Problem {
-    let whose = if on_loopback { "this machine's" } else { "listed" };
-    let detail = format!("Host: {} is not {whose}; names of this node are given in http.hosts", host.name);
+    let whose = if on_loopback { "this machine" } else { "this node" };
+    let detail = format!("Host: {} is not a name of {whose}; http.hosts lists the accepted names", host.name);
     Problem::new(ProblemType::ForeignHost, detail)
 }
 
 fn foreign_origin(headers: &HeaderMap) -> Problem {
     let origin = headers.get(ORIGIN).and_then(|origin| origin.to_str().ok()).unwrap_or("another site");
-    let detail = format!("a page of {origin} may not ask; origins that may are given in http.origins");
+    let detail = format!("a page of {origin} may not send requests; http.origins lists the accepted origins");
     Problem::new(ProblemType::ForeignOrigin, detail)
 }
 

@@ -46,16 +46,20 @@ fn add_headers(route: &Route, method: &str, operation: &mut Value) {
     if route.reads {
         let words = json!({"type": "string", "enum": ["linearizable", "local"]});
         let zxid = json!({"type": "integer", "format": "int64", "minimum": 0});
-        names.push(("query", "consistency", "linearizable, the default, or local: what this node has applied", words));
-        names.push(("header", "Zlock-Min-Zxid", "with consistency=local: not older than this", zxid));
+        let said = "`linearizable`, the default, or `local`: the state that this node has applied";
+        names.push(("query", "consistency", said, words));
+        let said = "with consistency=local: smallest zxid of the state from which the node may answer";
+        names.push(("header", "Zlock-Min-Zxid", said, zxid));
     }
     if method != "get" {
-        let said = "marks retries of one write: a UUID, or any 1 to 128 printable ASCII characters; needs a session";
+        let said = "name of one write, equal in all its retries: a UUID, or any 1 to 128 printable ASCII characters; \
+                    needs a session";
         let pattern = "^[!#-~](?:[ -~]*[!#-~])?$";
         let key = json!({"type": "string", "minLength": 1, "maxLength": 128, "pattern": pattern});
         names.push(("header", IDEMPOTENCY_KEY, said, key));
         let guard = json!({"type": "string", "maxLength": 2048, "pattern": "^/[!-:<-~]*;[0-9]{1,19}$"});
-        names.push(("header", IF_LOCK, "`<lock path>;<token>`: refused unless the token holds the lock", guard));
+        let said = "`<lock path>;<token>`: the write is refused unless the fencing token holds the lock";
+        names.push(("header", IF_LOCK, said, guard));
     }
     names.retain(|(_, name, ..)| !route.without.contains(name));
     let named = |(place, name, said, schema)| -> Value {
@@ -122,7 +126,7 @@ fn add_parameter_body(id: &str, parameters: &[Value], operation: &mut Value) -> 
     let schema = json!({"$ref": format!("#/components/schemas/{name}")});
     operation["requestBody"] = json!({
         "required": false,
-        "description": "The parameters of the query. A name stands in one of the two.",
+        "description": "The parameters of the query. A parameter may be in the query or in this body, but not in both.",
         "content": {"application/json": {"schema": schema, "example": example}},
     });
     Some((name, json!({"type": "object", "properties": properties, "additionalProperties": false})))

@@ -95,7 +95,7 @@ pub(super) fn responses(route: &Route, method: &str) -> Vec<(u16, Value)> {
         let rules: Vec<&str> = RULES.iter().chain(route.rules).copied().collect();
         let words = refused["description"].as_str().unwrap_or_default();
         refused["description"] =
-            format!("{words} It also stands for rules that no schema tells, with these words: {}.", rules.join("; "))
+            format!("{words} Rules that a schema cannot express have these texts in `detail`: {}.", rules.join("; "))
                 .into();
         refused["x-rules"] = rules.into();
     }

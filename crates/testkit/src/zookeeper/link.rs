@@ -230,7 +230,7 @@ impl Link {
         let connection = self.shared.connection.load(Ordering::SeqCst);
         let zxid = u64::try_from(zxid).unwrap_or(0);
         let event = Event { kind: event.kind, path: event.path, zxid, place: self.place, connection };
-        self.events.try_send(event).map_err(|_| Over::Gone("nobody takes the events".into()))
+        self.events.try_send(event).map_err(|_| Over::Gone("no client reads the events".into()))
     }
 
     fn answered(&mut self, header: &ReplyHeader, body: Vec<u8>) -> Result<(), Over> {

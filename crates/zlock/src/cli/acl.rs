@@ -9,13 +9,13 @@ use super::options::{group, path_arg};
 use super::seen::plain;
 
 pub(crate) fn command() -> Command {
-    let get = Command::new("get").about("Prints the entries of a znode's ACL, one a line");
+    let get = Command::new("get").about("Prints the entries of a znode's ACL, one in each line");
     let set = Command::new("set").about("Replaces a znode's ACL").long_about(
         "Replaces a znode's ACL. Each entry is SCHEME:ID:PERMS, with the letters cdrwa for create, delete, read, \
          write and admin: world:anyone:r, digest:alice:HASH:cdrwa, auth::cdrwa (all identities that this command \
          proves), x509:CN=worker:r.",
     );
-    group("acl", "Shows or sets who may do what with a znode")
+    group("acl", "Shows or sets the permissions of a znode (its ACL)")
         .subcommand(get.arg(path_arg("The znode")))
         .subcommand(set.arg(path_arg("The znode")).arg(entries()))
 }

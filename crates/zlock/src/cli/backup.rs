@@ -20,27 +20,27 @@ use super::output::Output;
 const ENDING: &str = ".zlock-backup";
 
 pub(crate) fn command() -> Command {
-    let verify = "Reads a file's state as a restore would, checks it, and prints its digest";
+    let verify = "Reads the state in a backup file as a restore does, checks it, and prints its digest";
     Command::new("backup")
-        .about("Saves the state of the cluster in a file, and looks at such files")
+        .about("Saves the state of the cluster in a backup file, and checks backup files")
         .subcommand_required(true)
         .subcommand(save_command())
         .subcommand(
             Command::new("inspect")
-                .about("Checks that a file is whole, and says what it has")
-                .arg(file_arg("FILE", "The file")),
+                .about("Checks that a backup file is complete, and describes its content")
+                .arg(file_arg("FILE", "The backup file")),
         )
-        .subcommand(Command::new("verify").about(verify).arg(file_arg("FILE", "The file")))
+        .subcommand(Command::new("verify").about(verify).arg(file_arg("FILE", "The backup file")))
 }
 
 fn save_command() -> Command {
-    let or_stdout = file_arg("FILE", "The file, or `-` for stdout, where the reader has to check it");
-    let keep = "Then removes the oldest of this cluster's backups in DIR, so that so many are left";
-    let local = "What one node has, though the cluster may be further: without a quorum there is no more";
+    let or_stdout = file_arg("FILE", "The backup file to write, or `-` for stdout; then the reader must check it");
+    let keep = "Number of this cluster's backups to keep in DIR; the command then removes the oldest ones";
+    let local = "Saves what one node has applied, which may be older than the cluster's state; works without a quorum";
     Command::new("save")
-        .about("Asks a node for a backup, checks it, and only then gives the file its name")
+        .about("Gets a backup from a node, checks it, and only then gives the file its name")
         .arg(or_stdout.required(false).required_unless_present("dir").conflicts_with("dir"))
-        .arg(file("dir", "DIR", "A directory: the file is named after the cluster, the time and the zxid"))
+        .arg(file("dir", "DIR", "Directory for the file, which is named after the cluster, the time and the zxid"))
         .arg(option("keep", "NUMBER", keep).requires("dir").value_parser(number::<u32>(1)))
         .arg(flag("local", local))
 }

@@ -17,15 +17,16 @@ const NAMED_MAX: usize = 10;
 
 pub(crate) fn command() -> Command {
     Command::new("break")
-        .about("Takes a lock away from those who hold it, or one ticket out of a queue")
+        .about("Takes a lock away from its holders, or one ticket out of a queue")
         .long_about(
-            "Takes a lock away from those who hold it, or one ticket out of a queue.\n\n\
-             The lock node is deleted, and the next in the queue is granted. The holder is not asked: it learns of it when it \
-             looks (`zlock lock` ends its command), and its fencing token is dead at once. `zlock revoke` asks the holder, and \
-             `zlock release` gives back what one's own session holds.",
+            "Takes a lock away from its holders, or one ticket out of a queue.\n\n\
+             The lock node is deleted, and the next ticket in the queue is granted. The holder is not asked: it learns \
+             of the loss with its next request (`zlock lock` ends its command), and its fencing token is invalid at \
+             once. `zlock revoke` asks the holder to release, and `zlock release` releases a lock of the session in \
+             ZLOCK_SESSION_KEY.",
         )
-        .arg(Arg::new("path").value_name("LOCK|TICKET").required(true).help("As `zlock locks --json` shows them"))
-        .arg(flag("yes", "Does not ask before; needed where there is no terminal"))
+        .arg(Arg::new("path").value_name("LOCK|TICKET").required(true).help("Path, as in `zlock locks --json`"))
+        .arg(flag("yes", "Breaks the lock without a question on the terminal; needed without a terminal"))
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
@@ -77,7 +78,10 @@ fn is_confirmed(path: &str, found: &[Contender]) -> bool {
         say(&format!("and {} more", found.len() - NAMED_MAX));
     }
     let mut stderr = std::io::stderr();
-    let _ = write!(stderr, "Take it away? Nobody is asked first, and the fencing token is dead at once. [y/N] ");
+    let _ = write!(
+        stderr,
+        "Take these tickets away? Their sessions are not asked, and fencing tokens are invalid at once. [y/N] "
+    );
     let _ = stderr.flush();
     let mut answer = String::new();
     let is_read = std::io::stdin().read_line(&mut answer).is_ok();
@@ -96,7 +100,7 @@ async fn ticket(context: &Context, path: &str) -> Result<Contender, Failure> {
 
 /// Returns the failure for a path where no ticket is found.
 pub(crate) fn nobody(path: &str) -> Failure {
-    Failure::refused(format!("nobody holds {path}; `zlock locks` shows who holds what"))
+    Failure::refused(format!("{path} has no holder; `zlock locks` shows all locks with their holders"))
 }
 
 /// Returns the failure for a persistent znode whose name looks like that of a lock node, as it may

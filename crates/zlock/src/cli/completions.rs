@@ -8,7 +8,7 @@ use super::output::Output;
 
 pub(crate) fn command() -> Command {
     Command::new("completions")
-        .about("Prints a shell's completions, for its startup file")
+        .about("Prints completions for a shell, for the shell's startup file")
         .arg(Arg::new("shell").value_name("SHELL").required(true).value_parser(clap::value_parser!(Shell)))
 }
 

@@ -88,7 +88,7 @@ impl Connection {
 fn admin_socket(given: &Given) -> Result<Option<PathBuf>, Failure> {
     let socket = given.of("admin-socket").get_one::<PathBuf>("admin-socket").cloned();
     match (given.is_given("admin-socket"), given.is_given("endpoints")) {
-        (true, true) => Err(Failure::usage("--admin-socket and --endpoints both say whom to ask: give one of them")),
+        (true, true) => Err(Failure::usage("--admin-socket and --endpoints both name a node: give one of them")),
         (false, true) => Ok(None),
         _ => Ok(socket.filter(|socket| *socket != Path::new(""))),
     }
@@ -99,7 +99,7 @@ fn named_user(given: &Given) -> Result<Option<User>, Failure> {
     let text = given.of("user").get_one::<String>("user").filter(|text| !text.is_empty()).cloned();
     let file = given.of("user-file").get_one::<PathBuf>("user-file").filter(|file| *file != Path::new("")).cloned();
     match (given.is_given("user"), given.is_given("user-file")) {
-        (true, true) => Err(Failure::usage("--user and --user-file say the same: give one of them")),
+        (true, true) => Err(Failure::usage("--user and --user-file both name the user: give one of them")),
         (true, false) => of_either(text, None, "--user", "--user-file").map_err(Failure::of_command_line),
         (false, true) => of_either(None, file, "--user", "--user-file"),
         (false, false) => of_either(text, file, "ZLOCK_USER", "ZLOCK_USER_FILE"),
@@ -114,7 +114,7 @@ fn of_either(
 ) -> Result<Option<User>, Failure> {
     match (text, file) {
         (Some(_), Some(_)) => {
-            Err(Failure::refused(format!("{text_name} and {file_name} say the same: set one of them")))
+            Err(Failure::refused(format!("{text_name} and {file_name} both name the user: set one of them")))
         }
         (Some(text), None) => parse_user(&text, text_name).map(Some),
         (None, Some(file)) => {

@@ -12,14 +12,16 @@ use super::seen::plain;
 use super::set::{data_arg, data_of};
 
 pub(crate) fn command() -> Command {
+    let container = "Makes a container, which is deleted some time after its last child was deleted";
+    let ttl = "Time to live: the znode is deleted if it has no children and no change for this time";
     Command::new("create")
-        .about("Creates a znode and prints its path. It is persistent: a command has no session that lasts")
-        .arg(path_arg("Where"))
+        .about("Creates a persistent znode and prints its path")
+        .arg(path_arg("The path of the new znode"))
         .arg(data_arg())
-        .arg(flag("sequential", "Puts ten digits behind the name, counted by the parent"))
-        .arg(flag("container", "Collected some time after its last child went").conflicts_with("sequential"))
-        .arg(time("ttl", "Collected when it has no children and was not set for so long").conflicts_with("container"))
-        .arg(flag("parents", "Creates the parents that are missing").short('p'))
+        .arg(flag("sequential", "Appends a sequence number of ten digits to the name"))
+        .arg(flag("container", container).conflicts_with("sequential"))
+        .arg(time("ttl", ttl).conflicts_with("container"))
+        .arg(flag("parents", "Creates missing parents, too").short('p'))
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {

@@ -9,14 +9,14 @@ use super::options::flag;
 
 pub(crate) fn command() -> Command {
     Command::new("drain")
-        .about("Takes a node out of service without stopping it, or puts it back; for operators")
+        .about("Takes a node out of service without a stop, or puts it back into service; for operators")
         .long_about(
-            "Takes a node out of service without stopping it, or puts it back; for operators.\n\n\
-             Another node leads, and the node is not ready (/readyz), so that balancers send no new clients. It answers all \
-             that comes as before. Ask on the node's machine with --admin-socket, or name the one node in --endpoints. \
-             A node that is started again is drained no more.",
+            "Takes a node out of service without a stop, or puts it back into service; for operators.\n\n\
+             While the node is drained, another node leads, and /readyz of the node answers 503, so that balancers \
+             send it no new clients. It answers all requests as before. Choose the node by --admin-socket on its \
+             machine, or as the only one in --endpoints. A restart of the node ends the drain.",
         )
-        .arg(flag("undo", "Puts the node back"))
+        .arg(flag("undo", "Puts the node back into service"))
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {

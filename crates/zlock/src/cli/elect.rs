@@ -10,8 +10,8 @@ use super::failure::Failure;
 use super::lock;
 
 pub(crate) fn command() -> Command {
-    lock::with_command(Command::new("elect").about("Runs a command while it leads an election; as `zlock lock`"))
-        .mut_arg("label", |arg| arg.help("What others see of this leader [default: the command's name]"))
+    lock::with_command(Command::new("elect").about("Runs a command while it leads an election; like `zlock lock`"))
+        .mut_arg("label", |arg| arg.help("Name of this leader for other clients [default: the command's name]"))
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {

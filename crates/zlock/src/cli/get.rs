@@ -13,7 +13,7 @@ use super::failure::Failure;
 use super::options::path_arg;
 
 pub(crate) fn command() -> Command {
-    Command::new("get").about("Prints a znode's data, as it is").arg(path_arg("The znode"))
+    Command::new("get").about("Prints a znode's data, unchanged").arg(path_arg("The znode"))
 }
 
 /// JSON document that `--json` prints: the znode as in the HTTP API.

@@ -61,16 +61,16 @@ const GOODBYE: Duration = Duration::from_secs(1);
 
 pub(crate) fn command() -> Command {
     let command = Command::new("lock").about("Runs a command while it holds a lock").long_about(
-        "Runs a command while it holds a lock. The command finds the fencing token in ZLOCK_FENCING_TOKEN, its ticket in \
-         ZLOCK_TICKET and the lock in ZLOCK_LOCK. Signals are passed on. Ends as the command ends; with 121 when the lock \
-         was lost, 124 when it was not free in time, 125 when zlock failed, 126 and 127 when the command could not be \
-         started.",
+        "Runs a command while it holds a lock. The command finds the fencing token in ZLOCK_FENCING_TOKEN, its ticket \
+         in ZLOCK_TICKET and the lock in ZLOCK_LOCK. zlock passes signals on to the command, and ends with the \
+         command's exit code; with 121 if the lock was lost, 124 if it was not free in time, 125 if zlock failed, 126 or 127 if \
+         the command could not be started.",
     );
-    let simple = "A simple lock: one znode, and nobody queues. For few contenders, all with this option";
-    let priority = "Who waits with a higher one is sooner. For managed locks (`zlock settings`)";
-    let hand_over = "Afterwards gives the lock to the first waiter with this label, if one waits. For managed locks";
+    let simple = "Takes a simple lock: one znode without a queue. For few contenders, all with this option";
+    let priority = "Waiters with a higher priority are granted first. Only for managed locks (`zlock settings`)";
+    let hand_over = "Hands the lock over at the end to the first waiter with this label. Only for managed locks";
     with_command(command)
-        .arg(flag("shared", "Holds the lock together with others that share it"))
+        .arg(flag("shared", "Takes a read lock, which other clients with --shared may hold at the same time"))
         .arg(flag("simple", simple).conflicts_with_all(["shared", "priority", "hand-over", "lock-delay"]))
         .arg(option("priority", "NUMBER", priority).value_parser(number::<u32>(0)))
         .arg(option("hand-over", "LABEL", hand_over))
@@ -84,25 +84,25 @@ fn words() -> Arg {
         .num_args(1..)
         .last(true)
         .value_parser(clap::value_parser!(OsString))
-        .help("The command and its arguments, behind `--`")
+        .help("The command and its arguments, after `--`")
 }
 
 /// Adds the arguments for the lock's name, for acquiring it, and for running the command under it.
 pub(crate) fn with_command(command: Command) -> Command {
     let name = Arg::new("name").value_name("NAME").required(true).value_parser(name);
-    let busy_exit = option("busy-exit", "CODE", "The exit code when the lock is not free in time [default: 124]");
+    let busy_exit = option("busy-exit", "CODE", "Exit code if the lock is not free in time [default: 124]");
     let command = command
-        .arg(name.help("The path; the first slash may be left out"))
-        .arg(time("wait", "How long to wait; 0 is a try [default: without end]"))
+        .arg(name.help("Path; the first slash is optional"))
+        .arg(time("wait", "Longest time to wait for the lock; 0: no wait [default: without end]"))
         .arg(busy_exit.value_parser(clap::value_parser!(u8)).requires("wait"))
-        .arg(time("lock-delay", "Keeps others out for so much longer if the session expires"));
+        .arg(time("lock-delay", "Time for which the lock stays taken after the session has expired"));
     with_run(command)
         .mut_arg("session-timeout", |arg| {
-            arg.help("How long the lock outlives this process, and is safe without an answer")
+            arg.help("Time after which the lock is lost if this process is killed or gets no answer from a node")
         })
-        .mut_arg("hold-at-least", |arg| arg.help("Holds the lock for so long, although the command ends before"))
+        .mut_arg("hold-at-least", |arg| arg.help("Shortest time of the hold, even if the command ends earlier"))
         .mut_arg("quiet", |arg| {
-            arg.help("Says nothing of waiting, of a lock that is not free in time, of a timeout that is not granted, nor of a command that is stopped")
+            arg.help("Prints no messages about the wait, a changed session timeout, or a suspended command")
         })
 }
 
@@ -116,18 +116,21 @@ fn name(text: &str) -> Result<String, String> {
 
 /// Adds the arguments for the command to run, and for ending it before its lock or session is lost.
 pub(crate) fn with_run(command: Command) -> Command {
-    let on_loss = "What to do before a loss may come: SIGTERM and, after --grace, SIGKILL; SIGKILL; or only say so";
+    let on_loss = "Action before a possible loss: SIGTERM and, after --grace, SIGKILL; SIGKILL; or only a message";
     let ways = PossibleValuesParser::new(deadline::OnLoss::NAMES);
     command
         .arg(option("on-loss", "HOW", on_loss).value_parser(ways).default_value("term"))
-        .arg(time("grace", "Between SIGTERM and SIGKILL; at most a quarter of --session-timeout, and then also its default [default: 2s]"))
+        .arg(time(
+            "grace",
+            "Time from SIGTERM to SIGKILL, at most a quarter of --session-timeout [default: 2s, or that quarter]",
+        ))
         .arg(
-            time("session-timeout", "How long the session outlives this process, and is safe without an answer")
+            time("session-timeout", "Time after which the session is lost if this process is killed or gets no answer")
                 .default_value("10s"),
         )
-        .arg(time("hold-at-least", "Keeps the session for so long, although the command ends before"))
-        .arg(flag("quiet", "Says nothing of a timeout that is not granted, nor of a command that is stopped"))
-        .arg(option("label", "TEXT", "For people [default: the command's name]"))
+        .arg(time("hold-at-least", "Shortest time for which the session stays open, even if the command ends earlier"))
+        .arg(flag("quiet", "Prints no messages about a changed session timeout or a suspended command"))
+        .arg(option("label", "TEXT", "Note for people [default: the command's name]"))
         .arg(words())
 }
 

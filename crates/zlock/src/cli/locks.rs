@@ -42,17 +42,17 @@ const HEARD: std::ops::Range<usize> = 5..7;
 const CLEAR: &[u8] = b"\x1b[H\x1b[2J";
 
 pub(crate) fn command() -> Command {
-    let watch = flag("watch", "Shows them again whenever they change, until it is interrupted");
-    let count = option("count", "NUMBER", "Ends after it has shown them so often");
-    let held = "Says by the exit code alone whether this lock is held: 0, or 5 when it is free";
+    let watch = flag("watch", "Shows the locks again after each change, until the command is interrupted");
+    let count = option("count", "NUMBER", "Number of times that the command shows the locks before it ends");
+    let held = "Tells only by the exit code whether this lock is held: 0 if held, 5 if free";
     Command::new("locks")
-        .about("Shows who holds which lock, who waits for it, and since when")
+        .about("Shows locks with their holders and waiters, and since when these hold or wait")
         .after_help(
-            "Simple locks are not shown: such a lock is one ephemeral znode, which nothing tells from other ephemeral znodes. \
-             `zlock get` and `zlock stat` of its path show who holds it.",
+            "Simple locks are not shown, because a simple lock looks like any other ephemeral znode. \
+             `zlock get` and `zlock stat` of its path show its holder.",
         )
-        .arg(Arg::new("path").value_name("PATH").default_value("/").help("Locks at and below this path"))
-        .arg(flag("history", "Of the lock at this path: who held it and waited for it before, and how that ended"))
+        .arg(Arg::new("path").value_name("PATH").default_value("/").help("Shows only locks at and below this path"))
+        .arg(flag("history", "Shows past holders and waiters of the lock at this path, and how they ended"))
         .arg(watch.conflicts_with("history"))
         .arg(count.value_parser(number::<u64>(1)).requires("watch"))
         .arg(option("held", "NAME", held).conflicts_with_all(["path", "history", "watch"]))

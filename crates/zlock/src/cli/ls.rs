@@ -13,7 +13,7 @@ pub(crate) fn command() -> Command {
     Command::new("ls")
         .about("Lists the children of a znode")
         .arg(Arg::new("path").value_name("PATH").default_value("/").help("The znode"))
-        .arg(flag("long", "With their facts").short('l'))
+        .arg(flag("long", "Shows the stat of each child").short('l'))
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {

@@ -17,38 +17,38 @@ const LOOK: Duration = Duration::from_millis(500);
 
 pub(crate) fn command() -> Command {
     let id = || Arg::new("id").value_name("ID").required(true).value_parser(number::<u64>(1));
-    let new = "The new member's id, and host:port of its peer listener and of its HTTP door, as in 4=n4:7101/n4:7001";
+    let new = "Id of the new member, host:port of its listener for peers, and of that for HTTP: 4=n4:7101/n4:7001";
     let new = || Arg::new("new").value_name("ID=PEER/HTTP").required(true).help(new);
-    let zone = || option("zone", "NAME", "Where it stands, for people");
+    let zone = || option("zone", "NAME", "Place of the member, as a note for people");
     let add = Command::new("add")
-        .about("Takes in a node that was started with node.joining = true; it becomes a voter once it has caught up")
+        .about("Adds a node that was started with node.joining = true; it becomes a voter once it has caught up")
         .arg(new())
-        .arg(flag("observer", "It serves reads and watches, and never votes"))
-        .arg(flag("no-promote", "It becomes a voter only by zlock member promote"))
+        .arg(flag("observer", "The member serves reads and watches, and never votes"))
+        .arg(flag("no-promote", "The member becomes a voter only by zlock member promote"))
         .arg(zone())
         .args(waiting());
     let replace = Command::new("replace")
-        .about("Lets a new node take the place of a voter, dead or alive, and removes that one")
-        .arg(id().help("The voter that goes"))
+        .about("Adds a new node, and then removes the voter that it replaces, which may run or not")
+        .arg(id().help("Id of the voter to replace"))
         .arg(new())
         .arg(zone())
         .args(waiting());
     let remove = Command::new("remove")
         .about("Removes a member for good. Its id is never used again")
-        .arg(id().help("The member"))
-        .arg(flag("force", "Also if the voters that are left are no quorum that is in contact"))
+        .arg(id().help("Id of the member"))
+        .arg(flag("force", "Removes the member even if the remaining voters in contact with the leader are no quorum"))
         .args(waiting());
     let update = Command::new("update")
-        .about("Says where a member is from now on")
-        .arg(id().help("The member"))
-        .arg(option("peer", "HOST:PORT", "Its peer listener"))
-        .arg(option("http", "HOST:PORT", "Its HTTP door"))
+        .about("Changes the addresses or the zone of a member")
+        .arg(id().help("Id of the member"))
+        .arg(option("peer", "HOST:PORT", "New address of the member's listener for peers"))
+        .arg(option("http", "HOST:PORT", "New address of the member's listener for HTTP clients"))
         .arg(zone());
     let promote = Command::new("promote").about("Makes a voter of a learner that has caught up");
     group("member", "Shows the members, and changes them. For operators")
         .subcommand(Command::new("list").about("Shows the members as the leader knows them"))
         .subcommand(add)
-        .subcommand(promote.arg(id().help("The learner")))
+        .subcommand(promote.arg(id().help("Id of the learner")))
         .subcommand(replace)
         .subcommand(remove)
         .subcommand(update)
@@ -56,15 +56,15 @@ pub(crate) fn command() -> Command {
 
 pub(crate) fn leader_command() -> Command {
     let to = Arg::new("id").value_name("ID").value_parser(number::<u64>(1));
-    let transfer = Command::new("transfer").about("Lets another voter lead, and waits until it does");
-    group("leader", "Moves the leadership. For operators")
-        .subcommand(transfer.arg(to.help("The voter. The one that is preferred and furthest unless given")))
+    let transfer = Command::new("transfer").about("Transfers leadership to another voter, and waits until it leads");
+    group("leader", "Transfers leadership. For operators")
+        .subcommand(transfer.arg(to.help("Id of the voter [default: the one of highest priority and least lag]")))
 }
 
 fn waiting() -> [Arg; 2] {
     [
-        flag("no-wait", "Ends when the change has begun; it goes on by itself"),
-        time("wait", "How long to wait for the end of the change, which goes on by itself").default_value("10m"),
+        flag("no-wait", "Ends the command when the change has begun; the cluster completes the change"),
+        time("wait", "Longest time to wait for the end of the change, which continues then").default_value("10m"),
     ]
 }
 

@@ -65,7 +65,7 @@ fn says_something(variable: &str) -> bool {
 /// Returns the shared options for the place before the command. They have no variable and no
 /// default, so that only values given there are found there.
 pub(crate) fn before_commands() -> [Arg; 10] {
-    bare().map(|option| option.help_heading("Options of a client's commands, before the command or behind it"))
+    bare().map(|option| option.help_heading("Options of client commands, before or after the command's name"))
 }
 
 /// Returns the name of a shared option that is given before the command; `None` if there is none.
@@ -80,21 +80,21 @@ fn is_given(matches: &ArgMatches, id: &str) -> bool {
 
 fn bare() -> [Arg; 10] {
     let file = |name, help| file(name, "FILE", help);
-    let endpoints = "The nodes [default: those of the configuration file, else of `zlock dev`]";
-    let socket = "The admin socket of a node on this machine, instead of endpoints: who may open it is an operator";
+    let endpoints = "Addresses of the nodes [default: those of the configuration file, else of `zlock dev`]";
+    let socket = "Admin socket of a node on this machine, in place of endpoints; users who can open it are operators";
     let config = "A TOML file with `endpoints = [...]` and, where wanted, `ca`, `certificate`, `key`, `user`, `user_file` [default: zlock/client.toml in $XDG_CONFIG_HOME or ~/.config, if it is there and no endpoints are given]";
     let user =
-        "Who asks, for ACLs of the scheme digest. Others on this machine see it here: better in ZLOCK_USER or a file";
+        "User, for ACLs of the scheme digest. All users of this machine see it here: better use ZLOCK_USER or a file";
     let options = [
         option("endpoints", "[https://]HOST:PORT,...", endpoints).value_delimiter(','),
         self::file("admin-socket", "PATH", socket),
         file("client-config", config),
-        file("ca", "PEM file with the authorities that https nodes are known by [default: those of this system]"),
-        file("certificate", "PEM file with a certificate to show to nodes that ask; with --key"),
-        file("key", "PEM file with its private key"),
+        file("ca", "PEM file with the authorities that sign the nodes' certificates [default: those of this system]"),
+        file("certificate", "PEM file with the client certificate; only together with --key"),
+        file("key", "PEM file with the private key of the client certificate"),
         option("user", "NAME:PASSWORD", user),
         file("user-file", "A file with NAME:PASSWORD in its first line"),
-        time("timeout", "How long to try other nodes before giving up"),
+        time("timeout", "Time for which the command tries all nodes before it gives up"),
         flag("json", "Prints JSON"),
     ];
     options.map(|option| if option.get_id() == "json" { option } else { option.help_heading("Connection") })

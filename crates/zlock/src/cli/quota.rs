@@ -22,15 +22,15 @@ const TRIES: u32 = 5;
 
 pub(crate) fn command() -> Command {
     let limit = |name, help| option(name, "NUMBER|none", help).value_parser(number);
-    let get = Command::new("get").about("Shows what a subtree may have and what it has");
-    let set = Command::new("set").about("Says what a subtree may have; what is not named stays as it is");
-    let rm = Command::new("rm").about("Takes a quota back");
+    let get = Command::new("get").about("Shows the quota of a subtree, and what the subtree uses");
+    let set = Command::new("set").about("Sets limits of a subtree's quota; limits that are not given stay as they are");
+    let rm = Command::new("rm").about("Removes the quota of a subtree");
     let set = set
         .arg(path_arg("The subtree"))
-        .arg(limit("count", "Znodes: more are refused"))
-        .arg(limit("bytes", "Bytes of data: more are refused"))
-        .arg(limit("soft-count", "Znodes: more are told of in the leader's log"))
-        .arg(limit("soft-bytes", "Bytes of data: more are told of in the leader's log"))
+        .arg(limit("count", "Largest number of znodes; further ones are refused"))
+        .arg(limit("bytes", "Largest number of bytes of data; more are refused"))
+        .arg(limit("soft-count", "Number of znodes above which the leader logs a warning"))
+        .arg(limit("soft-bytes", "Number of bytes of data above which the leader logs a warning"))
         .group(
             clap::ArgGroup::new("limits")
                 .args(["count", "bytes", "soft-count", "soft-bytes"])

@@ -12,7 +12,7 @@ use super::output::Output;
 use super::{restore, seeds};
 
 pub(crate) fn command() -> Command {
-    let inspect = "Says how far the node is, and writes no seed: of several survivors take the one that is furthest";
+    let inspect = "Shows how much of the log the node has, and writes no seed: recover from the node that has most";
     let command = Command::new("recover")
         .about("Makes a new cluster from the data of a stopped node, when a quorum is lost for good")
         .arg(flag("json", "Prints JSON"))

@@ -17,14 +17,14 @@ const DIGITS: usize = 10;
 
 pub(crate) fn command() -> Command {
     Command::new("release")
-        .about("Gives back a lock, or one ticket, of one's own session: that of ZLOCK_SESSION_KEY")
+        .about("Releases a lock or one ticket of the session in ZLOCK_SESSION_KEY")
         .long_about(
-            "Gives back a lock, or one ticket, of one's own session.\n\n\
-             The session is that of ZLOCK_SESSION_KEY, which `zlock session exec` sets for its command. A lock is the one \
-             ticket with which the session holds it; a ticket may also be one that waits. One hold is given back. `zlock break` \
-             takes a lock away from the sessions of others.",
+            "Releases a lock or one ticket of the session in ZLOCK_SESSION_KEY.\n\n\
+             `zlock session exec` sets ZLOCK_SESSION_KEY for its command. LOCK is the path of a lock that the session \
+             holds with one ticket; TICKET is the path of a ticket that holds or waits. The command releases one hold. \
+             `zlock break` takes a lock away from other sessions.",
         )
-        .arg(Arg::new("path").value_name("LOCK|TICKET").required(true).help("As `zlock locks --json` shows them"))
+        .arg(Arg::new("path").value_name("LOCK|TICKET").required(true).help("Path, as in `zlock locks --json`"))
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {

@@ -16,13 +16,13 @@ use super::seeds::{self, Sown};
 
 pub(crate) fn command() -> Command {
     let prepare = Command::new("prepare")
-        .about("Decides once what all members must agree on, and writes a seed: uuid, members, where tokens begin")
+        .about("Writes a seed: a backup with the new cluster's uuid, members and first fencing token, for all members")
         .arg(file_arg("FILE", "The backup"));
     let apply = Command::new("apply")
-        .about("Makes the data directory of one member; then `zlock serve` starts it")
-        .arg(file_arg("SEED", "What `zlock restore prepare` or `zlock recover` wrote"))
-        .arg(option("node-id", "ID", "Which member").required(true).value_parser(number::<u64>(0)))
-        .arg(file("data-dir", "DIR", "Its data directory: empty, or not there").required(true));
+        .about("Makes the data directory of one member from a seed; then start the member with `zlock serve`")
+        .arg(file_arg("SEED", "The seed that `zlock restore prepare` or `zlock recover` wrote"))
+        .arg(option("node-id", "ID", "Id of the member").required(true).value_parser(number::<u64>(0)))
+        .arg(file("data-dir", "DIR", "Data directory of the member, which must be empty or missing").required(true));
     Command::new("restore")
         .about("Makes a new cluster from a backup, while no node runs")
         .subcommand_required(true)

@@ -12,9 +12,9 @@ use super::seen::plain;
 
 pub(crate) fn command() -> Command {
     Command::new("revoke")
-        .about("Asks those who hold a lock, or one ticket, to give it up")
-        .arg(Arg::new("path").value_name("LOCK|TICKET").required(true).help("As `zlock locks --json` shows them"))
-        .arg(time("deadline", "When to take it away from those who have not given it up; without it they decide"))
+        .about("Asks the holders of a lock, or of one ticket, to release it")
+        .arg(Arg::new("path").value_name("LOCK|TICKET").required(true).help("Path, as in `zlock locks --json`"))
+        .arg(time("deadline", "Time after which holders lose the lock if they have not released it [default: never]"))
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {

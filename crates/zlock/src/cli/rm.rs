@@ -9,7 +9,7 @@ use super::options::{flag, path_arg};
 use super::set::version_arg;
 
 pub(crate) fn command() -> Command {
-    let recursive = flag("recursive", "With everything below it, one by one: not at once");
+    let recursive = flag("recursive", "Deletes all znodes below it, too, one by one and not in one transaction");
     Command::new("rm")
         .about("Deletes a znode")
         .arg(path_arg("The znode"))

@@ -24,14 +24,14 @@ const ZXIDS_A_MS: u64 = 1 << 10;
 
 /// Adds the options for the operator's decisions, such as the new members.
 pub(crate) fn with_options(command: Command) -> Command {
-    let members_help = "All members of the new cluster, as in the configuration of each";
-    let floor = "Fencing tokens begin above this one, too: where the clock may have been ahead before";
-    let no_grace = "Locks are granted at once: no client of before can still believe in one";
-    let since = "Since when no node of the old cluster has run: what has passed counts towards the grace";
+    let members_help = "All members of the new cluster, as in the key node.members of their configuration";
+    let floor = "Fencing tokens also exceed this one; for a cluster whose clock may have been ahead";
+    let no_grace = "Grants locks at once: only if no client of the old cluster can still hold a lock";
+    let since = "Time when the last node of the old cluster stopped; shortens the grace, in which no lock is granted";
     command
         .arg(option("members", members::NAME, members_help))
-        .arg(file("out", "SEED", "The file to write, which must not be there"))
-        .arg(option("cluster-id", "NAME", "Another name for the new cluster"))
+        .arg(file("out", "SEED", "File to write, which must not exist"))
+        .arg(option("cluster-id", "NAME", "Name of the new cluster, if it differs from the old one"))
         .arg(option("token-floor", "TOKEN", floor).value_parser(number::<u64>(0)))
         .arg(flag("no-grace", no_grace).conflicts_with("down-since"))
         .arg(option("down-since", "TIME", since).value_parser(calendar::parse))

@@ -10,10 +10,10 @@ use super::options::{number, option};
 pub(crate) fn command() -> Command {
     let number = |name, help| option(name, "NUMBER", help).value_parser(number::<u32>(1));
     let command =
-        Command::new("semaphore").about("Runs a command while it holds permits of a semaphore; as `zlock lock`");
+        Command::new("semaphore").about("Runs a command while it holds permits of a semaphore; like `zlock lock`");
     lock::with_command(command)
-        .arg(number("permits-max", "How many permits there are; the same for all [default: those that are set]"))
-        .arg(number("permits", "How many to hold").default_value("1"))
+        .arg(number("permits-max", "Permits of the semaphore, equal for all clients [default: the setting]"))
+        .arg(number("permits", "Number of permits to hold").default_value("1"))
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {

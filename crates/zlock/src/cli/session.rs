@@ -13,14 +13,15 @@ use super::release::SESSION_KEY;
 
 pub(crate) fn command() -> Command {
     let exec = Command::new("exec").about("Runs a command in a session that lives as long as the command").long_about(
-        "Runs a command in a session that lives as long as the command. The command finds the session in \
-         ZLOCK_SESSION_KEY, as the header Zlock-Session-Key wants it, a node's URL in ZLOCK_ENDPOINT, all nodes in \
-         ZLOCK_ENDPOINTS, and the files that TLS wants in ZLOCK_CA, ZLOCK_CERTIFICATE and ZLOCK_KEY. What it makes with that header goes with the session. Before the session may be lost the \
-         command is ended, as `zlock lock` does. Signals are passed on. Ends as the command ends; with 121 when the \
-         session was lost, 125 when zlock failed, 126 and 127 when the command could not be started.",
+        "Runs a command in a session that lives as long as the command. The command finds the value of \
+         the header Zlock-Session-Key in ZLOCK_SESSION_KEY, the URL of a node in ZLOCK_ENDPOINT, all nodes in \
+         ZLOCK_ENDPOINTS, and the files for TLS in ZLOCK_CA, ZLOCK_CERTIFICATE and ZLOCK_KEY. Locks and ephemeral \
+         znodes that the command makes with the header end with the session. Like `zlock lock`, zlock ends the \
+         command before the session may be lost, and passes signals on to the command. It ends with the command's exit code; with 121 \
+         if the session was lost, 125 if zlock failed, 126 or 127 if the command could not be started.",
     );
-    group("session", "Runs a command in a session of its own, for scripts that use the HTTP API")
-        .subcommand(with_run(exec).mut_arg("label", |arg| arg.help("For people [default: zlock session exec]")))
+    group("session", "Runs a command in its own session, for scripts that use the HTTP API")
+        .subcommand(with_run(exec).mut_arg("label", |arg| arg.help("Note for people [default: zlock session exec]")))
 }
 
 /// JSON document that `--json` prints about the opened session. It goes to stderr, because stdout

@@ -27,7 +27,7 @@ pub(crate) fn data_arg() -> Arg {
 
 /// Makes the option for the expected version.
 pub(crate) fn version_arg() -> Arg {
-    option("if-version", "NUMBER", "Only if the data's version is this one").value_parser(number::<i32>(0))
+    option("if-version", "NUMBER", "Changes the znode only if its data has this version").value_parser(number::<i32>(0))
 }
 
 /// Returns the data of the argument, or the content of stdin for `-`.

@@ -9,19 +9,19 @@ use super::options::{flag, number, option};
 
 pub(crate) fn command() -> Command {
     let number = |name, help| option(name, "NUMBER", help).value_parser(number::<u32>(0));
-    let managed = "Makes it a managed lock, which can have priorities and hand-overs. Clients that create lock nodes themselves, as ZooKeeper's recipes do, are refused then";
-    let permits_max = "Makes it a semaphore with so many permits. Fewer than are held: no waiter gets one until enough are given back";
+    let managed = "Makes the lock managed: with priorities and hand-overs, and without clients of ZooKeeper's recipes";
+    let permits_max = "Makes the lock a semaphore with this number of permits; while more are held, no waiter gets one";
     Command::new("settings")
         .about("Shows the settings of a lock, or changes them")
         .long_about(
             "Shows the settings of a lock, or changes them. Most locks have none and need none.\n\n\
-             Without an option it shows them. An option changes the setting that it names, and the others stay.",
+             Without an option the command shows the settings. An option changes its setting; all other settings stay.",
         )
-        .arg(Arg::new("path").value_name("LOCK").required(true).help("The path; the first slash may be left out"))
+        .arg(Arg::new("path").value_name("LOCK").required(true).help("Path of the lock; the first slash is optional"))
         .arg(flag("managed", managed))
-        .arg(number("waiters-max", "How many may wait; further ones are refused. With 0 nobody waits"))
+        .arg(number("waiters-max", "Largest number of waiters; further ones are refused. 0: no client may wait"))
         .arg(number("permits-max", permits_max).conflicts_with("managed"))
-        .arg(flag("none", "Takes all settings back").conflicts_with_all(["managed", "waiters-max", "permits-max"]))
+        .arg(flag("none", "Removes all settings").conflicts_with_all(["managed", "waiters-max", "permits-max"]))
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {

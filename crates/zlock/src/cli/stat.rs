@@ -10,7 +10,7 @@ use super::options::path_arg;
 use super::output::since;
 
 pub(crate) fn command() -> Command {
-    Command::new("stat").about("Prints a znode's facts").arg(path_arg("The znode"))
+    Command::new("stat").about("Prints a znode's stat: zxids, versions, times and sizes").arg(path_arg("The znode"))
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {

@@ -11,7 +11,7 @@ use super::output::{Output, Tone};
 use super::seen::plain;
 
 pub(crate) fn command() -> Command {
-    Command::new("status").about("Shows every node and whether the cluster can serve. Ends with 3 when it cannot")
+    Command::new("status").about("Shows every node and whether the cluster can serve; ends with 3 if it cannot")
 }
 
 /// Answer of one endpoint, or its error.

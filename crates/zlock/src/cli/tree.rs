@@ -13,9 +13,9 @@ use super::seen::plain;
 const ZNODES_MAX: usize = 10_000;
 
 pub(crate) fn command() -> Command {
-    let depth = option("depth", "LEVELS", "How many levels to show");
+    let depth = option("depth", "LEVELS", "Number of levels to show");
     Command::new("tree")
-        .about("Shows everything below a znode")
+        .about("Shows all znodes below a znode")
         .arg(Arg::new("path").value_name("PATH").default_value("/").help("The znode"))
         .arg(depth.value_parser(number::<u32>(1)).default_value("64"))
 }

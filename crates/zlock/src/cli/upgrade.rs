@@ -10,12 +10,12 @@ use super::output::{Output, Tone};
 use super::seen::plain;
 
 pub(crate) fn command() -> Command {
-    let status = Command::new("status").about("Shows the cluster's level, and what each member runs");
+    let status = Command::new("status").about("Shows the cluster's level, and the version of each member's program");
     let level = Arg::new("level").value_name("LEVEL").value_parser(number::<u16>(0));
     let finalize = Command::new("finalize")
-        .about("Raises the cluster's level once every member knows it. There is no way back to an older zlock then")
-        .arg(level.help("To this level. The highest that a member knows unless given"));
-    group("upgrade", "Shows how far an upgrade is, or finalises it. For operators")
+        .about("Raises the cluster's level if every member knows it; afterwards older programs cannot be used again")
+        .arg(level.help("The new level [default: the highest that any member knows]"));
+    group("upgrade", "Shows the progress of an upgrade, or finalises it. For operators")
         .subcommand(status)
         .subcommand(finalize)
 }

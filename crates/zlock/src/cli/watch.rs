@@ -10,14 +10,14 @@ use super::output::word;
 use super::seen::plain;
 
 pub(crate) fn command() -> Command {
-    let kind = option("kind", "KIND", "What to watch");
-    let since = option("since", "ZXID", "What happened after this zxid too; without it, from now on");
+    let kind = option("kind", "KIND", "Kind of events to print");
+    let since = option("since", "ZXID", "Prints also past events after this zxid [default: only new events]");
     Command::new("watch")
-        .about("Prints what happens, one event a line, until it is interrupted")
+        .about("Prints events of znodes, one in each line, until the command is interrupted")
         .arg(path_arg("The znode"))
         .arg(kind.value_parser(["data", "exists", "children", "subtree"]).default_value("subtree"))
         .arg(since.value_parser(number::<u64>(0)))
-        .arg(option("count", "NUMBER", "Ends after so many events").value_parser(number::<u64>(1)))
+        .arg(option("count", "NUMBER", "Number of events after which the command ends").value_parser(number::<u64>(1)))
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {

@@ -26,7 +26,7 @@ pub fn flags(command: Command) -> Command {
         .value_name("FILE")
         .env("ZLOCK_CONFIG")
         .value_parser(clap::value_parser!(PathBuf))
-        .help("A TOML file with any of the keys below, each in its table");
+        .help("TOML file with any of the keys below, each in its table");
     let defaults = Settings::default();
     KEYS.iter().fold(command.arg(config), |command, key| command.arg(flag(key, &defaults)))
 }

@@ -34,7 +34,7 @@ async fn common_leader(layout: &Layout) -> Result<u64, String> {
         }
         leader = seen.leader;
     }
-    leader.ok_or_else(|| "nobody leads".to_owned())
+    leader.ok_or_else(|| "no node leads".to_owned())
 }
 
 /// Opens a session at node 1, takes a lock at node 2, and releases it at node 3. Returns a message

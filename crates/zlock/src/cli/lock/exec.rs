@@ -19,12 +19,12 @@ const NOT_FOUND: u8 = 127;
 pub(crate) fn command() -> Command {
     Command::new(EXEC)
         .hide(true)
-        .about("Becomes a command that ends with its parent; for `zlock lock`")
+        .about("Runs a command that ends when its parent ends; only for `zlock lock`")
         .arg(
             Arg::new("parent")
                 .long("parent")
                 .value_parser(clap::value_parser!(i32))
-                .help("The parent that it ends with; absent, it outlives its parent"),
+                .help("Process id of the parent with which the command ends; absent: the command may go on"),
         )
         .arg(super::words())
 }

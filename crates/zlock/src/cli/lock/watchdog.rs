@@ -52,8 +52,8 @@ pub(crate) fn command() -> Command {
     let task = Arg::new("task").required(true).value_parser(|text: &str| serde_json::from_str::<Task>(text));
     Command::new(WATCHDOG)
         .hide(true)
-        .about("Ends a command before a lock or a session may be lost; for `zlock lock`")
-        .arg(task.help("What it is to do, from `zlock lock`"))
+        .about("Ends a command before its lock or session may be lost; only for `zlock lock`")
+        .arg(task.help("Task from `zlock lock`, as JSON"))
         .arg(super::words())
 }
 

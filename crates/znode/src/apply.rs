@@ -82,8 +82,8 @@ impl State {
         self.last_term = at.term;
     }
 
-    /// Checks the request's credential, and answers the request. Returns the zxid of the answer,
-    /// too: for a repeated idempotency key, that of the first entry.
+    /// Checks the request's credential, and answers the request. Returns also the zxid of the entry
+    /// that the answer comes from: an earlier one if the answer was kept under an idempotency key.
     fn ask(
         &mut self,
         at: LogPosition,

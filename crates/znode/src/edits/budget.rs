@@ -24,8 +24,8 @@ use crate::{Error, Limits, Refusal, SessionId, State, ZPath};
 const TAKEN_UP_MAX: usize = 1_024;
 
 impl State {
-    /// Tells whether earlier entries have left grants to later ones, because their budgets were
-    /// used up. Any later entry makes these grants.
+    /// Tells whether earlier entries have left grants to later ones: their budgets were used up, or
+    /// a grant would have repeated a fencing token. Any later entry makes these grants.
     pub fn is_unsettled(&self) -> bool {
         !self.locks.unsettled().is_empty()
     }

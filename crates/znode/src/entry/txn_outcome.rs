@@ -12,8 +12,8 @@ use crate::{Acl, Error, FencingToken, Identity, READ, SessionId, Stat, ZPath, Zx
 /// The outcome of one transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct TxnOutcome {
-    /// The zxid of the entry. For a repeated idempotency key, the zxid of the entry in which the
-    /// key was first used.
+    /// The zxid of the entry that the reply comes from. For a reply that was kept under an
+    /// idempotency key, this is the earlier entry in which the key was first used.
     pub zxid: Zxid,
     /// The reply, or the reason of the refusal.
     pub reply: Result<Reply, Refusal>,

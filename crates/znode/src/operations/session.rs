@@ -80,8 +80,8 @@ impl State {
         Ok(Reply::SessionOpened { session, timeout_ms })
     }
 
-    /// Checks the number of a write on a connection, and records it as the last one. Only the next
-    /// number is accepted; the refusal of another number changes nothing.
+    /// Checks the number of a write on its connection, and records it as the connection's last
+    /// number. Only the next number is accepted; the refusal of another number changes nothing.
     pub(crate) fn take_turn(&mut self, turn: WriteTurn, context: &Context) -> Result<(), Error> {
         let id = context.session.ok_or(Error::SessionRequired)?;
         let session = self.sessions.get_mut(id).expect("the credential was checked");
@@ -140,8 +140,8 @@ impl State {
         Ok(Reply::Removed { count })
     }
 
-    /// The lock nodes of an expiring session that are kept for their lock-delay, because their
-    /// tickets hold now.
+    /// The lock nodes of an expiring session that are kept for their lock-delay, because they hold
+    /// their locks now.
     fn lingering(&self, id: SessionId) -> Vec<ZPath> {
         let lingers = |path: &&ZPath| {
             let delayed = self.tree[*path].contender().is_some_and(|contender| contender.lock_delay_ms > 0);

@@ -152,7 +152,7 @@ impl Znode {
         self.number(name).map(|number| Position { number, czxid: self.czxid, name: name.into() })
     }
 
-    /// The entry for the parent's queue. To be called only for a ticket.
+    /// The entry for the parent's queue. The znode must be a ticket.
     pub(crate) fn ticket(&self, name: &str) -> Ticket {
         Ticket::of(name, self.owner(), self.contender())
     }

@@ -92,7 +92,7 @@ errors! {
     TooManySessions "TooManySessions": -1008, Some(-1), "too-many", "too many sessions";
     /// The session owns as many ephemeral znodes as it may.
     TooManyEphemerals "TooManyEphemerals": -1009, Some(-1), "limit-reached", "too many ephemeral znodes in one session";
-    /// The owner has as many holds of the lock as it may.
+    /// The owner has as many holds (acquires that share its ticket) of the lock as it may.
     TooManyHolds "TooManyHolds": -1010, Some(-1), "limit-reached", "too many holds of one lock by one owner";
     /// The transaction has more operations than `ops_max`, or would change more znodes than
     /// `entry_cost_max`.

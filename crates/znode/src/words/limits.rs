@@ -90,15 +90,16 @@ limits! {
     entry_cost_max: u32 = 16_384, Count, "TooManyOps";
     /// Most entries of one ACL.
     acl_entries_max: u32 = 64, Count, "InvalidAcl";
-    /// Most holds of one lock by one owner.
+    /// Most holds (acquires that share a ticket) of one lock by one owner.
     holds_max: u32 = 1024, Count, "TooManyHolds";
     /// Replies that each session keeps, to answer repeated idempotency keys.
     replies_max: u32 = 64, Count, "the oldest goes";
     /// Idempotency keys that each session remembers as used after their reply is gone.
     used_keys_max: u32 = 1024, Count, "the oldest goes";
-    /// The shortest session timeout, in milliseconds. A client that asks for less gets this.
+    /// The shortest session timeout, in milliseconds. A client that asks for a shorter one gets
+    /// this.
     session_timeout_min_ms: u32 = 2_000, Millis, "the wish is brought into bounds";
-    /// The longest session timeout, in milliseconds. A client that asks for more gets this.
+    /// The longest session timeout, in milliseconds. A client that asks for a longer one gets this.
     session_timeout_max_ms: u32 = 300_000, Millis, "the wish is brought into bounds";
     /// The longest lock-delay, in milliseconds. The HTTP server refuses a longer one, and the state
     /// machine shortens it.

@@ -51,7 +51,8 @@ pub(crate) const ENDED: u64 = 280;
 /// A text with an allocation of its own, without its bytes.
 pub(crate) const TEXT: u64 = 24;
 
-/// Sums that are updated as znodes and sessions come and go; see [`crate::State::state_bytes`].
+/// Counters behind the estimate, updated as znodes and sessions come and go; see
+/// [`crate::State::state_bytes`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Weight {
     /// Bytes of texts, and of things that the other counters do not count.
@@ -86,7 +87,8 @@ pub(crate) fn made(path: &ZPath, data: usize, count: u64) -> u64 {
     data as u64 + count * (ZNODE + FAMILY + 4 * text(path.as_str()))
 }
 
-/// Weight that a ticket adds to that of its path ([`made`]), at most.
+/// Most memory that a new ticket adds to the estimate besides its path and data ([`made`]), in
+/// bytes.
 pub(crate) const QUEUED: u64 = QUEUE + CONTENDER + HOLD;
 
 /// Weight of tickets and multi-locks, without their history.

@@ -34,7 +34,7 @@ impl Words {
         Ok(words)
     }
 
-    /// Parses one operation of a multi, which is a text of words with blanks between them.
+    /// Parses one operation of a multi, written as words with blanks between them.
     fn of_text(text: &str) -> Words {
         let mut words = Words { positional: VecDeque::new(), keys: BTreeMap::new() };
         for word in text.split_whitespace() {

@@ -103,7 +103,7 @@ impl State {
         self.check_order_of_names(path, queue)
     }
 
-    /// Checks for every multi-lock that either all of its tickets hold, or none.
+    /// Checks for every multi-lock that either all of its tickets hold their locks, or none.
     fn check_multis(&self) -> Result<(), String> {
         for (czxid, multi) in self.locks.multis() {
             let mut held = 0;

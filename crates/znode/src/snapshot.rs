@@ -109,7 +109,8 @@ struct ZnodeRecord {
     contender: Option<Contender>,
     /// The queue of a lock, without its tickets; `None` if there is no queue.
     queue: Option<QueueRecord>,
-    /// Whether a ticket holds or waits; `None` for other znodes.
+    /// Tells whether a ticket holds its lock (and the grant) or waits (and its priority); `None`
+    /// for other znodes.
     standing: Option<Standing>,
 }
 
@@ -245,7 +246,7 @@ fn standing(tree: &Tree, path: &ZPath, node: &Znode) -> Option<Standing> {
 /// Reads a state back from its records, which are pushed in order.
 #[derive(Debug, Default)]
 pub struct StateBuilder {
-    /// Levels of the format that the builder accepts.
+    /// Format levels that the builder accepts in the snapshot's cluster record.
     known: Levels,
     state: Option<State>,
     records: u64,
@@ -255,12 +256,13 @@ pub struct StateBuilder {
 }
 
 impl StateBuilder {
-    /// A builder that expects the first record.
+    /// A builder without records, which accepts all format levels that this program knows.
     pub fn new() -> StateBuilder {
         StateBuilder::default()
     }
 
-    /// A builder that accepts only these levels, which must be known to this program.
+    /// A builder that accepts only snapshots of clusters at these format levels, which this program
+    /// must know.
     pub fn knowing(known: Levels) -> StateBuilder {
         StateBuilder { known, ..StateBuilder::default() }
     }

@@ -44,7 +44,7 @@ impl Default for State {
 }
 
 impl State {
-    /// The state before the first transaction, which has the root alone.
+    /// The state before the first transaction, in which the root is the only znode.
     pub fn new(limits: Limits) -> State {
         let mut state = State::empty(limits);
         let root = Znode {
@@ -115,17 +115,17 @@ impl State {
         self.tree.data_bytes()
     }
 
-    /// Number of locks that have tickets: lock nodes that hold or wait.
+    /// Number of locks that have tickets (lock nodes in their queues).
     pub fn lock_count(&self) -> usize {
         self.locks.directory_count()
     }
 
-    /// Number of tickets of all locks: lock nodes that hold or wait.
+    /// Number of tickets (lock nodes in queues) of all locks.
     pub fn contender_count(&self) -> u64 {
         self.locks.ticket_count()
     }
 
-    /// Number of tickets that hold, over all locks; only tickets of open sessions count.
+    /// Number of tickets of all locks that hold their lock; only tickets of open sessions count.
     pub fn holder_count(&self) -> u64 {
         self.locks.holder_count()
     }

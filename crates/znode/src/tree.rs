@@ -217,7 +217,7 @@ impl Tree {
         (node, holder.map(|holder| holder.grant), tickets)
     }
 
-    /// Changes a znode in place, and updates the indexes and weights.
+    /// Changes a znode in place, and updates the indexes and the estimate of memory.
     pub(crate) fn edit<T>(&mut self, path: &ZPath, change: impl FnOnce(&mut Znode) -> T) -> T {
         let node = Arc::make_mut(self.nodes.get_mut(path).expect("the caller has seen it"));
         let (before, shape, data) = ((timed_at(node), idle_since(node)), node.shape(), node.data.len() as u64);

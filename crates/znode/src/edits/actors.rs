@@ -1,4 +1,4 @@
-//! The client that sent the request of an entry, as histories record it.
+//! The client that sent the request of a log entry, as histories record it.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::words::client_info::{TEXT_MAX, short};
 use crate::{Actor, ClientInfo, Identity, SUPER, Session, SessionId, State, user};
 
 impl State {
-    /// The client that sent the request of this entry.
+    /// The client that sent the request of the log entry that is being applied.
     pub(crate) fn actor(&self, context: &Context, effects: &Effects) -> Actor {
         let session = context.session.and_then(|id| self.session_of(id, effects));
         let mut client = session.map_or_else(ClientInfo::default, |session| (*session.client).clone());

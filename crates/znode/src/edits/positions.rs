@@ -49,7 +49,8 @@ impl State {
         multi.tickets.iter().any(is_part).then_some(&**multi)
     }
 
-    /// Tickets that hold a lock and belong to open sessions, for a revocation.
+    /// The tickets that a revocation of a lock asks for: those that hold it and belong to open
+    /// sessions.
     ///
     /// # Errors
     /// `TooManyHolders` if the lock has more than [`HOLDERS_MAX`] holders.

@@ -29,7 +29,7 @@ pub enum DecodeError {
     /// The version byte is one that a newer zlock writes.
     #[error("version {0} is not known to this version of zlock")]
     Version(u8),
-    /// The bytes come from a cluster at a level that this zlock does not know.
+    /// The bytes come from a cluster at a format level that this program does not know.
     #[error(transparent)]
     Level(#[from] OtherLevel),
     /// The bytes are too short, too long or malformed.

@@ -99,7 +99,7 @@ impl State {
     }
 
     /// The ticket to be granted a lock next; `None` if there is none. If only a later entry may
-    /// grant it the lock, marks the lock for that entry.
+    /// grant it the lock, records the lock as one with left-over grants.
     fn look(&mut self, lock: &ZPath, context: &Context) -> Option<Next> {
         match self.next_in(lock, context.zxid) {
             Look::Next(next) => Some(next),

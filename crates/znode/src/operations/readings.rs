@@ -14,7 +14,7 @@ use crate::{
     Zxid,
 };
 
-/// Whether a ticket holds or waits.
+/// The status of a ticket: it holds its lock or waits for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockStatus {
     /// The ticket holds the lock.
@@ -171,8 +171,8 @@ fn predecessor(state: &State, ticket: &ZPath, node: &Znode, queue: &Queue, posit
     others.iter().find_map(elsewhere).unwrap_or_else(|| ticket.clone())
 }
 
-/// Number of tickets before a ticket: holders by their positions, then waiters in the order of
-/// their turns. Costs O(n) in the tickets before it or behind it, whichever are fewer.
+/// Number of tickets before a ticket. Holders come first, by their positions, then waiters, sorted
+/// by `QueueTurn`. Costs O(n) in the tickets before it or behind it, whichever are fewer.
 ///
 /// # Errors
 /// `NoNode` and `BadArguments` as for [`status`].
@@ -334,8 +334,8 @@ fn count(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-/// Clients in a lock's queue that do not see each other's lock nodes, so that both may believe that
-/// they hold the lock. Empty if all clients see each other.
+/// Kinds of clients in a lock's queue that do not see each other's lock nodes, so that several
+/// clients may believe that they hold the lock. Empty if all clients see each other.
 pub fn mixed_clients(state: &State, lock: &ZPath) -> Vec<MixedPair> {
     let mut mixed = state.locks.mixed_clients.of(lock);
     for pair in mixed.iter_mut().filter(|pair| pair.unseen == Naming::Data) {

@@ -111,7 +111,8 @@ impl State {
         }
     }
 
-    /// Expires sessions for a leader. Refused if `term` is not the Raft term of the entry.
+    /// Expires sessions that a leader found without heartbeats. Refused if `term` is not the Raft
+    /// term of the entry: the leader was deposed.
     pub(crate) fn expire_sessions(
         &mut self,
         sessions: &[SessionId],
@@ -182,8 +183,8 @@ impl State {
     }
 }
 
-/// The timeout that the client wants, brought within the limits. `clamp()` would panic if the
-/// configured minimum is above the maximum.
+/// The session timeout that the client asks for, brought within the limits. `clamp()` would panic
+/// if the configured minimum is above the maximum.
 fn agreed_timeout(wish_ms: u32, limits: &Limits) -> u32 {
     wish_ms.max(limits.session_timeout_min_ms).min(limits.session_timeout_max_ms)
 }

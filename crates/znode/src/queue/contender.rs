@@ -19,9 +19,9 @@ pub struct Contender {
     /// The holds, one for each acquire that shares the ticket, oldest first. The list also contains
     /// holds that were given back: their number is [`Contender::released`].
     pub holds: Vec<Hold>,
-    /// Number of holds in the list that were given back. They stay in the list because a release
-    /// does not say which hold it ends. A withdrawal names its hold, and must find it even after
-    /// such a release. Always below the number of holds.
+    /// Number of holds in the list that were given back. They stay in the list, because a release
+    /// does not say which of the holds it ends, and a later withdrawal must still find the hold
+    /// that it names. Always below the number of holds.
     pub released: u32,
     /// Time at which the lock node may be deleted, in milliseconds since 1970. Set when the session
     /// expires while the ticket holds; `None` before.

@@ -18,9 +18,9 @@ pub(crate) struct Locks {
     directories: OrdSet<ZPath>,
     /// Number of tickets of all locks.
     tickets: u64,
-    /// Number of tickets that hold and whose session is open.
+    /// Number of tickets that hold their lock and whose session is open.
     holders: u64,
-    /// Multi-locks that wait or hold, by the czxid that all their lock nodes have.
+    /// All multi-locks, by the czxid that all lock nodes of one multi-lock have.
     multis: OrdMap<Zxid, Arc<MultiLock>>,
     /// Locks in which an entry left grants to later entries, because its budget was used up (see
     /// `budget.rs`), or because a grant would have repeated a fencing token.
@@ -139,7 +139,8 @@ impl Locks {
     }
 }
 
-/// A multi-lock that waits or holds. It is identified by the czxid that all its lock nodes have.
+/// A multi-lock: several locks that one acquire gets together. It is identified by the czxid that
+/// all its lock nodes have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MultiLock {
     pub(crate) policy: Policy,

@@ -109,7 +109,7 @@ impl Sessions {
         Some(answer)
     }
 
-    /// Marks expired sessions that later entries will remove.
+    /// Records expired sessions that later entries will remove.
     pub(crate) fn will_end(&mut self, sessions: impl IntoIterator<Item = SessionId>) {
         self.ending.extend(sessions);
     }

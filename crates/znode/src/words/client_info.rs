@@ -61,8 +61,8 @@ pub struct Actor {
     pub client: ClientInfo,
 }
 
-/// Longest text that is kept of a client or an actor, in bytes, whatever the limits are: the
-/// history of a lock must fit into one record of a snapshot.
+/// Longest text in the description of a client or an actor, in bytes, even if the limits allow
+/// more: the history of a lock must fit into one record of a snapshot.
 pub(crate) const TEXT_MAX: usize = 1024;
 
 /// The longest beginning of a text that has at most [`TEXT_MAX`] bytes and ends between characters.

@@ -36,8 +36,8 @@ macro_rules! limits {
             $($(#[$doc])* pub $name: $kind,)*
         }
 
-        /// The limits until a leader proposes others. These values never change: a log that was
-        /// written under them must give the same state in every version.
+        /// The limits that are in force until a leader proposes its own. These values never change:
+        /// a log that was written under them must give the same state in every version.
         impl Default for Limits {
             fn default() -> Self {
                 Limits { $($name: $default,)* }

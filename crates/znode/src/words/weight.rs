@@ -24,7 +24,7 @@ pub(crate) const FAMILY: u64 = 320;
 pub(crate) const QUEUE: u64 = 2_600;
 /// A ticket, added to the weight of its znode: its entries in the queue's indexes.
 pub(crate) const CONTENDER: u64 = 420;
-/// A hold: one acquire that shares a ticket, with all the attempts that it may keep.
+/// A hold (one acquire that shares a ticket), with as many attempts as it may keep.
 pub(crate) const HOLD: u64 = 200;
 /// A multi-lock, without its lock nodes.
 pub(crate) const MULTI: u64 = 160;

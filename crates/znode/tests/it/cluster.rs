@@ -1,4 +1,4 @@
-//! Founding, levels and removed members.
+//! The cluster's founding, format levels and removed members.
 
 use znode::{
     Cluster, ClusterUuid, DecodeError, Error, Founding, LEVEL_MAX, Levels, LogPosition, Op, OtherLevel, Reply, Request,

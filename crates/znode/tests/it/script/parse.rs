@@ -13,7 +13,7 @@ use super::alias::Aliases;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// The words after a command's name; each may be taken only once.
+/// The arguments of a command; each may be taken only once.
 pub(crate) struct Words {
     positional: VecDeque<String>,
     keys: BTreeMap<String, String>,

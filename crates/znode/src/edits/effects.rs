@@ -41,8 +41,8 @@ impl Effects {
         !self.parents.insert(parent.clone())
     }
 
-    /// Adds an event. The ACLs are those of the znode and of its parent; `None` for a znode that
-    /// all clients may read.
+    /// Adds an event. `acl` and `parent_acl` guard the znode and its parent; each is `None` if all
+    /// clients may read.
     pub(crate) fn push(
         &mut self,
         zxid: Zxid,

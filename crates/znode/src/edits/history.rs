@@ -46,9 +46,9 @@ pub fn may_read_history(state: &State, lock: &ZPath, reader: &[Identity]) -> boo
 const LOOKS_MAX: usize = 512;
 
 /// Tells whether a client with these identities may know about an ended session: whether it may
-/// read a lock's history with a ticket of that session. A first search examines the locks whose
-/// last end of a ticket came with the session's end or after it. A second search examines the locks
-/// whose last end of a ticket came during the session's life.
+/// read a lock's history with a ticket of that session. Only some locks are searched: first those
+/// in which the last ticket ended with the session or later, then those in which it ended during
+/// the session's life.
 pub fn may_read_of_ended(state: &State, session: &EndedSession, reader: &[Identity]) -> bool {
     let (opened, ended) = (Zxid(session.id.0), session.ended.zxid);
     let histories = &state.locks.histories;

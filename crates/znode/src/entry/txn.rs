@@ -197,7 +197,7 @@ pub enum Op {
     Withdraw {
         /// Path of the lock node.
         ticket: ZPath,
-        /// The attempt to end. If the ticket has a later attempt, it stays.
+        /// The attempt to end. The ticket stays if the acquire has a later attempt.
         attempt: Attempt,
         /// True to withdraw the attempt only if the ticket still waits. A ticket that holds the
         /// lock by now is kept, because the client is still connected and gets the grant as answer.
@@ -460,7 +460,7 @@ pub struct ReapCandidate {
 pub struct AcquireAll {
     /// The locks, each of them once, with the mode for each.
     pub parts: Vec<(ZPath, LockMode)>,
-    /// Tells whether later tickets may overtake while the multi-lock waits.
+    /// Tells whether later tickets may overtake the waiting multi-lock.
     pub policy: Policy,
     /// The owner (a user of the locks within the session), as in [`Acquire`].
     pub owner: String,
@@ -483,7 +483,7 @@ pub enum Policy {
     /// Later tickets wait behind the multi-lock, at each of its locks.
     #[default]
     Strict,
-    /// Later tickets may overtake while the multi-lock waits for another of its locks.
+    /// Later tickets may overtake the multi-lock while it waits for another of its locks.
     Backfill,
 }
 

@@ -28,8 +28,8 @@ pub enum LockStatus {
     Waiting {
         /// The ticket that is shown to people as the one waited for. For a reader, the last waiter
         /// before it that is not a reader; for another ticket, the waiter just before it; without
-        /// such a waiter, the last holder. The event [`crate::EventKind::Granted`] at this ticket's
-        /// lock node tells when it holds.
+        /// such a waiter, the last holder. The grant of the lock is told by the event
+        /// [`crate::EventKind::Granted`] at the waiting ticket's own lock node.
         predecessor: ZPath,
     },
 }

@@ -26,7 +26,7 @@ pub struct Contender {
     /// Time at which the lock node may be deleted, in milliseconds since 1970. Set when the session
     /// expires while the ticket holds; `None` before.
     pub lingers_until_ms: Option<u64>,
-    /// True if the ticket was acquired without key and owner.
+    /// True if the ticket was acquired without idempotency key and owner.
     pub keyless: bool,
     /// True if the ticket is part of a multi-lock.
     pub in_multi_lock: bool,

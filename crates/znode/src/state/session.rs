@@ -40,7 +40,7 @@ pub struct Session {
     pub(crate) tickets: OrdMap<TicketKey, ZPath>,
     /// The tickets made by acquires, by the idempotency key in the name.
     pub(crate) named: OrdMap<NamedKey, ZPath>,
-    /// The tickets that were acquired without key and owner, by their locks.
+    /// The tickets that were acquired without idempotency key and owner, by their locks.
     pub(crate) keyless: OrdMap<ZPath, ZPath>,
     pub(crate) requests: Requests,
 }

@@ -162,7 +162,7 @@ impl Znode {
         Usage { count: 1, bytes: self.data.len() as u64 }
     }
 
-    /// Usage that the ancestors count for this znode. Below `/zookeeper` its bytes do not count.
+    /// Usage that this znode adds to its ancestors. Below `/zookeeper` its bytes do not count.
     pub(crate) fn usage_at(&self, path: &ZPath) -> Usage {
         if is_system(path.as_str()) { Usage { count: 1, bytes: 0 } } else { self.usage() }
     }

@@ -35,10 +35,9 @@ impl ClientInfo {
         *self == ClientInfo::default()
     }
 
-    /// Checks the length of the texts.
+    /// Checks the length of the description's texts.
     ///
     /// # Errors
-    /// `DataTooLarge` when a text is longer than a label may be.
     /// `DataTooLarge` when a text is longer than a label may be.
     pub(crate) fn check(&self, limits: &Limits) -> Result<(), Error> {
         let max = TEXT_MAX.min(limits.label_bytes_max as usize);

@@ -115,8 +115,8 @@ limits! {
     histories_max: u32 = 10_000, Count, "the oldest goes";
     /// Most ended sessions that are remembered.
     ended_sessions_max: u32 = 10_000, Count, "the oldest goes";
-    /// Time for which ended sessions are remembered, in milliseconds, by the leader's clock in the
-    /// entries.
+    /// Time for which ended sessions are remembered, in milliseconds, measured by the leader's
+    /// times in the entries.
     ended_sessions_ms: u32 = 3_600_000, Millis, "the oldest goes";
     /// Most tickets that one acquire examines to find a deadlock. If these show none, the acquire
     /// enters the queue. A value above [`Limits::LOOKS_MOST`] counts as `LOOKS_MOST`.
@@ -139,7 +139,8 @@ impl Limits {
     /// Divisor of `state_bytes_max`: one fifth is reserved for sessions and what they own.
     pub const RESERVE_PART: u64 = 5;
 
-    /// Size of the state up to which znodes without a session may be made, in bytes.
+    /// Estimated memory of the state, in bytes, above which znodes without a session cannot be
+    /// made.
     pub fn plain_bytes_max(&self) -> u64 {
         self.state_bytes_max - self.state_bytes_max / Self::RESERVE_PART
     }

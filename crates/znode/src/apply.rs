@@ -39,11 +39,12 @@ impl State {
         (TxnOutcome { zxid, reply, events: Vec::new() }, effects.events)
     }
 
-    /// Checks that a request would not exceed the entry's budget (`entry_cost_max`) if it were
-    /// applied now. The leader calls this before it proposes.
+    /// Checks that a request would not exceed the budget of its log entry (`entry_cost_max`) if it
+    /// were applied now. The leader calls this before it proposes the request.
     ///
-    /// A request with an idempotency key or a write number always passes: its entry must record the
-    /// refusal, or count the write. An earlier copy of the request may also be in the log.
+    /// A request with an idempotency key always passes, because its entry must record the refusal,
+    /// and because an earlier copy of the request may be in the log. A request with a write number
+    /// ([`WriteTurn`]) always passes, because its entry must count the write.
     ///
     /// # Errors
     /// `TooManyOps`, as when the request is applied.
@@ -81,7 +82,8 @@ impl State {
         self.last_term = at.term;
     }
 
-    /// Checks the credential, and answers the request.
+    /// Checks the request's credential, and answers the request. Returns also the zxid of the entry
+    /// that the answer comes from: an earlier one if the answer was kept under an idempotency key.
     fn ask(
         &mut self,
         at: LogPosition,
@@ -105,8 +107,8 @@ impl State {
         (zxid, answer, context)
     }
 
-    /// Executes a request, or repeats the answer that is kept under its key. The caller has checked
-    /// the credential, if there is one.
+    /// Executes a request, or repeats the answer that is kept under its idempotency key. The caller
+    /// has checked the credential, if there is one.
     fn answer(
         &mut self,
         guard: Option<LockGuard>,
@@ -148,7 +150,8 @@ impl State {
         (now, answer)
     }
 
-    /// Keeps the answer in the session, unless the request has closed the session.
+    /// Keeps a request's answer under its idempotency key in the session, unless the request has
+    /// closed the session.
     fn keep_answer(&mut self, id: SessionId, key: RequestKey, answered: RequestRecord) {
         let (limits, overweight) = (self.limits.clone(), self.is_overweight());
         self.sessions.edit_requests(id, |requests| {
@@ -159,7 +162,7 @@ impl State {
         });
     }
 
-    /// Answers a request whose key was used before for an equal request.
+    /// Answers a request whose idempotency key the session has used before for an equal request.
     fn answer_again(
         &mut self,
         op: &Op,
@@ -186,8 +189,8 @@ impl State {
         }
     }
 
-    /// The ticket with a hold under this key; `Some(None)` if no ticket has one. `None` for an
-    /// operation that is not an acquire or an upgrade.
+    /// The ticket that already counts the acquire or upgrade with this idempotency key;
+    /// `Some(None)` if there is no such ticket. `None` for all other operations.
     fn counted_under(&self, op: &Op, id: SessionId, key: RequestKey) -> Option<Option<ZPath>> {
         Some(match op {
             Op::Acquire(acquire) => self.ticket_with(id, acquire, key),
@@ -264,8 +267,8 @@ impl State {
         }
     }
 
-    /// Tells whether a state of `bytes` bytes is too full to remember another key with its answer.
-    /// The bound is an eighth above `state_bytes_max`.
+    /// Tells whether a state of `bytes` bytes is too full to remember another idempotency key with
+    /// its answer. The bound is an eighth above `state_bytes_max`.
     fn is_full_of_keys(&self, bytes: u64) -> bool {
         let max = self.limits.state_bytes_max;
         bytes > max.saturating_add(max / 8)

@@ -103,7 +103,7 @@ impl State {
         self.check_order_of_names(path, queue)
     }
 
-    /// Checks for every multi-lock that either all of its tickets hold, or none.
+    /// Checks for every multi-lock that either all of its tickets hold their locks, or none.
     fn check_multis(&self) -> Result<(), String> {
         for (czxid, multi) in self.locks.multis() {
             let mut held = 0;
@@ -122,9 +122,10 @@ impl State {
         Ok(())
     }
 
-    /// Checks that the holders are those that ZooKeeper's clients would find by the names of lock
-    /// nodes: the first ticket, or all readers before the first writer. Queues in which the two may
-    /// differ are skipped, for example with a multi-lock, an upgrade, or numbers out of order.
+    /// Checks that the holders are those that ZooKeeper's clients would find by comparing the names
+    /// of lock nodes: the first ticket, or all readers before the first writer. Queues whose grants
+    /// may differ from the order of names are skipped, for example with a multi-lock, an upgrade,
+    /// or numbers out of order.
     fn check_order_of_names(&self, lock: &ZPath, queue: &Queue) -> Result<(), String> {
         let all: BTreeSet<_> = queue.tickets().cloned().collect();
         let in_turn = all.iter().is_sorted_by_key(|position| position.czxid)
@@ -203,7 +204,7 @@ impl State {
     }
 }
 
-/// Sums over all znodes, to be compared with the counters that the state keeps.
+/// Sums over all znodes, counted anew, which must equal the counters that the state keeps.
 #[derive(Default)]
 struct Sums {
     children: usize,

@@ -1,8 +1,8 @@
-//! The queue of a lock: its holders with their tokens, and its waiters in the order of their turns.
+//! The queue of a lock: its holders with their tokens, and its waiters, sorted by `QueueTurn`.
 //!
-//! A new ticket first waits. `grant.rs` goes through the waiters in the order of their turns, and
-//! grants the lock as long as the first waiter fits beside the holders. A holder keeps holding
-//! until its ticket is removed, whatever ticket enters in front of it.
+//! A new ticket first waits. `grant.rs` goes through the sorted waiters, and grants the lock as
+//! long as the first waiter fits beside the holders. A holder keeps holding until its ticket is
+//! removed, even if another ticket enters in front of it.
 //!
 //! Tokens. The token of a holder is its czxid, or the zxid of the granting entry if a token at
 //! least as large was granted before. So of two grants by different entries, the later has the
@@ -60,7 +60,7 @@ pub(crate) struct QueueTurn {
 const UPGRADED: u64 = u64::MAX;
 
 impl QueueTurn {
-    /// The turn of the write ticket of an upgrade.
+    /// The sort key of the write ticket of an upgrade.
     pub(crate) fn upgraded(position: Position) -> QueueTurn {
         QueueTurn { rank: Reverse(UPGRADED), position }
     }
@@ -76,8 +76,8 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// The ticket of a znode with that name. `contender` is `None` for a znode that a plain create
-    /// made.
+    /// The ticket of a lock node with this name. `contender` is `None` for a lock node that a plain
+    /// create made.
     pub(crate) fn of(name: &str, session: Option<SessionId>, contender: Option<&Contender>) -> Ticket {
         let origin = match contender {
             None => Origin::Create,
@@ -91,7 +91,7 @@ impl Ticket {
 /// The kind of request that made a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// A create. Its client compares names, and waits for all tickets before its own.
+    /// A plain create. Its client compares names, and waits for all tickets before its own.
     Create,
     /// An acquire or an upgrade of this lock alone.
     Acquire,
@@ -99,7 +99,7 @@ pub(crate) enum Origin {
     MultiLock,
 }
 
-/// A ticket that holds the lock, with its grant.
+/// A ticket that holds the lock, with its token and the entry that granted the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub(crate) ticket: Ticket,
@@ -116,14 +116,14 @@ pub(crate) struct UpgradePair {
     pub(crate) reader: Option<Position>,
 }
 
-/// The queue of a lock. See the head of the file.
+/// The queue of a lock, with the rules at the head of this file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue {
     settings: LockSettings,
     holders: OrdMap<Position, Holder>,
     by_token: OrdSet<(FencingToken, Position)>,
     usage: LockUsage,
-    /// Position of the holder that has the whole lock; `None` if no holder has.
+    /// Position of the holder that has the whole lock; `None` if there is no such holder.
     alone: Option<Position>,
     /// Waiters that want to read; `others` has all other waiters. Two maps, so that a reader finds
     /// the last writer before it at once.
@@ -140,7 +140,7 @@ pub(crate) struct Queue {
 
 /// Changes: entering, leaving, granting.
 impl Queue {
-    /// An empty queue as a snapshot describes it; its tickets enter afterwards.
+    /// A queue without tickets, as a snapshot describes it; the caller adds its tickets afterwards.
     pub(crate) fn restored(settings: LockSettings, top_token: FencingToken, upgrade: Option<UpgradePair>) -> Queue {
         Queue { settings, top_token, upgrade, ..Queue::default() }
     }
@@ -167,13 +167,13 @@ impl Queue {
     }
 
     /// Records an upgrade before its write ticket enters. The write ticket will then go before all
-    /// waiters, and will not be blocked by its own reader.
+    /// waiters, and will not be blocked by the upgrade's read ticket.
     pub(crate) fn expect_upgraded(&mut self, writer: Position, reader: Position) {
         self.upgrade = Some(UpgradePair { writer, reader: Some(reader) });
     }
 
-    /// Makes a waiter a holder, with the grant's token. Returns its ticket, or `None` if no ticket
-    /// waits at the position.
+    /// Makes the waiter at a position a holder. Returns its ticket, or `None` if no ticket waits
+    /// there.
     pub(crate) fn grant(&mut self, position: &Position, grant: Grant) -> Option<Ticket> {
         let ticket = self.take_waiter(position)?;
         self.hold(position.clone(), Holder { ticket, grant });
@@ -191,7 +191,7 @@ impl Queue {
         self.holders.insert(position, holder);
     }
 
-    /// Removes a ticket. Returns the holder if the ticket held, and `None` if it waited.
+    /// Removes a ticket. Returns its holder record if it held the lock, and `None` if it waited.
     pub(crate) fn leave(&mut self, position: &Position) -> Option<Holder> {
         let holder = self.holders.remove(position);
         match &holder {
@@ -221,8 +221,8 @@ impl Queue {
         if demand == Demand::Shared { &mut self.readers } else { &mut self.others }
     }
 
-    /// Sets the settings. While there are tickets, the limit of permits cannot be removed. Under a
-    /// limit below the permits taken, no waiter holds until enough permits are given back.
+    /// Sets the settings. A semaphore with tickets must stay one. If its new number of permits is
+    /// below the permits taken, no waiter is granted any until enough are given back.
     pub(crate) fn set(&mut self, settings: LockSettings) {
         let before = self.settings.limit;
         self.settings = settings;
@@ -237,14 +237,14 @@ impl Queue {
 
 /// Order of the waiters, room beside the holders, and fencing tokens.
 impl Queue {
-    /// Tells whether a demand fits beside the present holders. For the write ticket of an upgrade,
-    /// its own reader does not count.
+    /// Tells whether a demand (share of the lock that a ticket wants) fits beside the holders. The
+    /// read ticket of an upgrade does not count for its own write ticket.
     pub(crate) fn fits(&self, position: &Position, demand: Demand) -> bool {
         let upgrade = self.upgrade.as_ref().filter(|upgrade| upgrade.writer == *position);
         self.fits_without(upgrade.and_then(|upgrade| upgrade.reader.as_ref()), position, demand)
     }
 
-    /// Tells whether a demand would fit if the holder `gone` did not hold.
+    /// Tells whether a ticket's demand would fit if the holder `gone` gave the lock back.
     pub(crate) fn fits_after(&self, gone: &Position, position: &Position, demand: Demand) -> bool {
         let mut left = self.clone();
         left.leave(gone);
@@ -258,7 +258,7 @@ impl Queue {
         usage.has_room(demand, limit)
     }
 
-    /// Tells whether a lock can meet two demands at once, without other holders.
+    /// Tells whether two tickets with these demands could hold the lock together.
     pub(crate) fn fit_together(&self, other: Demand, demand: Demand) -> bool {
         LockUsage::by(other, self.settings.limit).has_room(demand, self.settings.limit)
     }
@@ -269,13 +269,13 @@ impl Queue {
         if own > self.top_token { own } else { FencingToken::from(now) }
     }
 
-    /// Raises the largest token: a client may have shown resources a token up to `token`.
+    /// Sets the largest granted token to at least `token`, because a client may have one up to it.
     pub(crate) fn raise_top_token(&mut self, token: FencingToken) {
         self.top_token = self.top_token.max(token);
     }
 
-    /// Tells whether a grant by the entry `now` would repeat a token: any token before, if a ticket
-    /// wants the whole lock; in a semaphore, the token of a present holder.
+    /// Tells whether a grant by the entry `now` would repeat a token: any earlier token, if a
+    /// ticket wants the whole lock; in a semaphore, the token of a present holder.
     pub(crate) fn repeats_token(&self, position: &Position, demand: Demand, now: Zxid) -> bool {
         let token = self.token_at(position, now);
         let alone = LockUsage::by(demand, self.settings.limit).alone > 0;
@@ -293,17 +293,17 @@ impl Queue {
         QueueTurn { rank: Reverse(self.rank_of(&position)), position }
     }
 
-    /// The turn (sort key) of the waiter at a position.
+    /// The sort key of the waiter at a position.
     pub(crate) fn turn(&self, position: &Position) -> QueueTurn {
         self.turn_of(position.clone())
     }
 
-    /// The waiters, in the order of their turns.
+    /// The waiters, sorted by `QueueTurn`.
     pub(crate) fn waiters(&self) -> impl Iterator<Item = (&Position, &Ticket)> {
         merge(self.readers.iter(), self.others.iter())
     }
 
-    /// The waiters before a turn; all waiters for `None`.
+    /// The waiters before a sort key; all waiters for `None`.
     pub(crate) fn waiters_before<'a>(
         &'a self,
         turn: Option<&QueueTurn>,
@@ -313,8 +313,8 @@ impl Queue {
         merge(readers, self.others.range((Bound::Unbounded, end())))
     }
 
-    /// The waiters before a turn that can block a reader. Other readers are left out, unless they
-    /// are parts of multi-locks: a waiter that blocks them blocks this reader, too.
+    /// The waiters before a sort key that can block a reader. Readers of single locks are left out,
+    /// because a waiter that blocks such a reader blocks this reader, too.
     pub(crate) fn blockers_of_reader<'a>(
         &'a self,
         turn: Option<&QueueTurn>,
@@ -323,7 +323,7 @@ impl Queue {
         merge(self.reading_parts.range((Bound::Unbounded, end())), self.others.range((Bound::Unbounded, end())))
     }
 
-    /// The last waiter before a turn.
+    /// The last waiter before a sort key.
     pub(crate) fn waiter_before(&self, turn: &QueueTurn) -> Option<&Position> {
         let before = (Bound::Unbounded, Bound::Excluded(turn.clone()));
         let reader = self.readers.range(before.clone()).next_back();
@@ -331,7 +331,7 @@ impl Queue {
         reader.into_iter().chain(other).map(|(turn, _)| turn).max().map(|turn| &turn.position)
     }
 
-    /// The turn of the last waiter before `turn` that is not a reader.
+    /// The sort key of the last waiter before `turn` that is not a reader.
     pub(crate) fn writer_before(&self, turn: &QueueTurn) -> Option<&QueueTurn> {
         self.others.range((Bound::Unbounded, Bound::Excluded(turn.clone()))).next_back().map(|(turn, _)| turn)
     }
@@ -367,12 +367,12 @@ impl Queue {
         self.readers.len() + self.others.len()
     }
 
-    /// Tells whether as many tickets wait as the settings allow. False if they set no bound.
+    /// Tells whether the limit of waiters in the settings is reached; false without a limit.
     pub(crate) fn is_full(&self) -> bool {
         self.settings.waiters_max.is_some_and(|max| self.waiter_count() >= max as usize)
     }
 
-    /// Tells whether more tickets wait than the settings allow.
+    /// Tells whether more tickets wait than the settings allow; false without a limit.
     pub(crate) fn is_over_full(&self) -> bool {
         self.settings.waiters_max.is_some_and(|max| self.waiter_count() > max as usize)
     }
@@ -395,7 +395,7 @@ impl Queue {
         self.usage.alone == 0 && self.usage.units == 0
     }
 
-    /// The holder that has the whole lock; `None` if no holder has.
+    /// The holder that has the whole lock; `None` if there is no such holder.
     pub(crate) fn alone(&self) -> Option<(&Position, &Holder)> {
         let position = self.alone.as_ref()?;
         Some((position, self.holders.get(position)?))
@@ -410,7 +410,7 @@ impl Queue {
         self.others.get(&turn).or_else(|| self.readers.get(&turn))
     }
 
-    /// All tickets: holders by position, then waiters in the order of their turns.
+    /// All tickets: holders by position, then waiters sorted by `QueueTurn`.
     pub(crate) fn tickets(&self) -> impl Iterator<Item = &Position> {
         self.holders.keys().chain(self.waiters().map(|(position, _)| position))
     }
@@ -439,7 +439,7 @@ impl Queue {
         self.upgrade.as_ref()
     }
 
-    /// Tells whether the queue has the tickets that its upgrade names; true without an upgrade.
+    /// Tells whether both tickets of the queue's upgrade are in the queue; true without an upgrade.
     pub(crate) fn has_all_of_upgrade(&self) -> bool {
         let stands = |position: &Position| self.holders.contains_key(position) || self.waits(position);
         let tickets = self.upgrade.iter().flat_map(|upgrade| [Some(&upgrade.writer), upgrade.reader.as_ref()]);
@@ -467,7 +467,7 @@ fn is_reading_part(ticket: &Ticket) -> bool {
     ticket.demand == Demand::Shared && ticket.origin == Origin::MultiLock
 }
 
-/// Merges two sorted iterators of waiters into one, in the order of their turns.
+/// Merges two sorted iterators of waiters into one, sorted by `QueueTurn`.
 fn merge<'a>(
     readers: impl Iterator<Item = (&'a QueueTurn, &'a Ticket)>,
     others: impl Iterator<Item = (&'a QueueTurn, &'a Ticket)>,
@@ -483,7 +483,7 @@ fn merge<'a>(
     })
 }
 
-/// Number of keys below `key`, which may be absent.
+/// Number of keys in a map below `key`, which need not be in the map.
 fn rank<K: Ord + Clone, V: Clone>(map: &OrdMap<K, V>, key: &K) -> usize {
     let mut before = map.range((Bound::Unbounded, Bound::Excluded(key.clone())));
     let mut from_it_on = map.range((Bound::Included(key.clone()), Bound::Unbounded));

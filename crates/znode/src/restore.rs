@@ -38,8 +38,8 @@ pub struct Restore {
     pub founding: Founding,
     /// The time of the restore, in milliseconds since 1970.
     pub time_ms: u64,
-    /// Time for which leaders of the new cluster grant no lock, in milliseconds; 0 for no such
-    /// time.
+    /// Time for which leaders of the new cluster grant no lock, in milliseconds; 0 if they grant
+    /// locks at once.
     pub grace_ms: u64,
 }
 
@@ -143,7 +143,7 @@ impl State {
     }
 
     /// Time in milliseconds for which a leader of this restored cluster grants no lock, from the
-    /// start of its term. `None` if locks are granted.
+    /// start of its term. `None` if leaders grant locks at once.
     pub fn grace_ms(&self) -> Option<u64> {
         let node = self.tree.get(RESTORING)?;
         let text = std::str::from_utf8(&node.data).ok();

@@ -25,8 +25,8 @@ use crate::{
 };
 
 /// A record of a snapshot. Sessions come before their znodes, parents before children, and znodes
-/// before multi-locks, revocations and histories. The order of variants and fields is the format on
-/// disk.
+/// before multi-locks, revocations and histories. The order of the enum's variants and fields is
+/// the format on disk.
 #[derive(Encode, Decode)]
 enum Record {
     Head {
@@ -109,7 +109,8 @@ struct ZnodeRecord {
     contender: Option<Contender>,
     /// The queue of a lock, without its tickets; `None` if there is no queue.
     queue: Option<QueueRecord>,
-    /// Whether a ticket holds or waits; `None` for other znodes.
+    /// Tells whether a ticket holds its lock (and the grant) or waits (and its priority); `None`
+    /// for other znodes.
     standing: Option<Standing>,
 }
 
@@ -117,8 +118,8 @@ struct ZnodeRecord {
 struct QueueRecord {
     settings: LockSettings,
     top_token: FencingToken,
-    /// Name and czxid of an upgrade's write ticket and, while its read ticket exists, of that
-    /// ticket.
+    /// Name and czxid of the write ticket of an upgrade. The second ticket is the upgrade's read
+    /// ticket, `None` after it was removed.
     upgrade: Option<(TicketId, Option<TicketId>)>,
 }
 
@@ -245,7 +246,7 @@ fn standing(tree: &Tree, path: &ZPath, node: &Znode) -> Option<Standing> {
 /// Reads a state back from its records, which are pushed in order.
 #[derive(Debug, Default)]
 pub struct StateBuilder {
-    /// Levels of the format that the builder accepts.
+    /// Format levels that the builder accepts in the snapshot's cluster record.
     known: Levels,
     state: Option<State>,
     records: u64,
@@ -255,12 +256,13 @@ pub struct StateBuilder {
 }
 
 impl StateBuilder {
-    /// A builder that expects the first record.
+    /// A builder without records, which accepts all format levels that this program knows.
     pub fn new() -> StateBuilder {
         StateBuilder::default()
     }
 
-    /// A builder that accepts only these levels, which must be known to this program.
+    /// A builder that accepts only snapshots of clusters at these format levels, which this program
+    /// must know.
     pub fn knowing(known: Levels) -> StateBuilder {
         StateBuilder { known, ..StateBuilder::default() }
     }
@@ -339,7 +341,8 @@ fn push_cluster(state: &mut State, cluster: Cluster) -> Result<(), DecodeError> 
     }
 }
 
-/// Puts back the records that come after the znodes.
+/// Adds a record that comes after the znodes to the state: a multi-lock, left-over grants, a
+/// revocation, a history, or an ended session.
 fn push_beside(state: &mut State, record: Record) -> Result<(), DecodeError> {
     let good = match record {
         Record::MultiLock { czxid, policy, tickets } => return push_multi(state, czxid, policy, tickets),
@@ -466,8 +469,8 @@ fn restored(record: QueueRecord) -> Arc<Queue> {
     Arc::new(Queue::restored(record.settings, record.top_token, upgrade))
 }
 
-/// Makes a restored ticket a holder with its grant, or gives it its priority. The ticket was added
-/// as a waiter.
+/// Gives a restored ticket its place in the queue: makes it a holder with its grant, or a waiter
+/// with its priority. The caller has added the ticket as a waiter without priority.
 fn stand(state: &mut State, ticket: &ZPath, standing: Option<Standing>) -> Result<(), DecodeError> {
     if state.tree[ticket].number(ticket.name()).is_none() {
         return if standing.is_none() { Ok(()) } else { Err(damaged("no ticket holds a lock")) };

@@ -44,7 +44,7 @@ impl Default for State {
 }
 
 impl State {
-    /// The state before the first transaction, which has the root alone.
+    /// The state before the first transaction, in which the root is the only znode.
     pub fn new(limits: Limits) -> State {
         let mut state = State::empty(limits);
         let root = Znode {
@@ -115,17 +115,17 @@ impl State {
         self.tree.data_bytes()
     }
 
-    /// Number of locks that have tickets: lock nodes that hold or wait.
+    /// Number of locks that have tickets (lock nodes in their queues).
     pub fn lock_count(&self) -> usize {
         self.locks.directory_count()
     }
 
-    /// Number of tickets of all locks: lock nodes that hold or wait.
+    /// Number of tickets (lock nodes in queues) of all locks.
     pub fn contender_count(&self) -> u64 {
         self.locks.ticket_count()
     }
 
-    /// Number of tickets that hold, over all locks; only tickets of open sessions count.
+    /// Number of tickets of all locks that hold their lock; only tickets of open sessions count.
     pub fn holder_count(&self) -> u64 {
         self.locks.holder_count()
     }
@@ -205,14 +205,15 @@ impl State {
         if session.secret_hash == credential.secret_hash { Ok(session) } else { Err(Error::AuthFailed) }
     }
 
-    /// The open session with an id, unless it has expired and only waits for a later entry to
-    /// remove it.
+    /// The open session with an id, unless the session has expired and a later entry will remove
+    /// it.
     pub(crate) fn open(&self, id: SessionId) -> Result<&Session, Error> {
         self.session(id).filter(|session| !self.sessions.is_ending(session.id)).ok_or(Error::SessionExpired)
     }
 
-    /// Znodes and revoked tickets that may be deleted at the time `now_ms`, at most `max`. Within
-    /// each kind, the longest overdue come first.
+    /// Znodes and revoked tickets that may be deleted at the time `now_ms`, at most `max`. TTL
+    /// znodes and lock nodes after their lock-delay come first, then containers, then revoked
+    /// tickets; within each kind, the longest overdue come first.
     pub fn reap_candidates(&self, now_ms: u64, max: usize) -> Vec<ReapCandidate> {
         let idle_ms = u64::from(self.limits.container_idle_ms);
         let due = self.tree.due(now_ms, idle_ms).chain(self.locks.revocations.due(now_ms));
@@ -235,9 +236,11 @@ impl State {
         if over { Err(Error::QuotaExceeded) } else { Ok(()) }
     }
 
-    /// Checks that znodes without a session may grow by `more` bytes at a path. Their bound is
-    /// lower than that of the whole state. The difference is reserved for sessions and ephemeral
-    /// znodes, so that locks can be taken even when other znodes have filled their part.
+    /// Checks that znodes without a session may grow by `more` bytes of estimated memory at a path.
+    /// Their limit is lower than that of the whole state. The difference is reserved for sessions
+    /// and ephemeral znodes, so that locks can be taken even when other znodes have reached their
+    /// limit.
+    ///
     /// # Errors
     /// `QuotaExceeded`, about the path, or about the child of the root whose subtree is full.
     pub(crate) fn check_plain_bytes(&self, path: &ZPath, more: u64) -> Result<(), Refusal> {
@@ -260,7 +263,7 @@ impl State {
         Ok(())
     }
 
-    /// Tells whether the state is above `state_bytes_max`.
+    /// Tells whether the estimated memory of the state is above `state_bytes_max`.
     pub(crate) fn is_overweight(&self) -> bool {
         self.state_bytes() > self.limits.state_bytes_max
     }

@@ -95,7 +95,7 @@ impl Tree {
         self.nodes.range::<_, str>(range).map(|(path, node)| (path, &**node))
     }
 
-    /// All znodes in the order of [`Tree::iter`], unaffected by later changes of the tree.
+    /// All znodes, sorted by path, unaffected by later changes of the tree.
     pub(crate) fn walk(&self) -> impl Iterator<Item = (ZPath, Arc<Znode>)> + Send + use<> {
         self.nodes.clone().into_iter()
     }
@@ -217,7 +217,7 @@ impl Tree {
         (node, holder.map(|holder| holder.grant), tickets)
     }
 
-    /// Changes a znode in place, and updates the indexes and weights.
+    /// Changes a znode in place, and updates the indexes and the estimate of memory.
     pub(crate) fn edit<T>(&mut self, path: &ZPath, change: impl FnOnce(&mut Znode) -> T) -> T {
         let node = Arc::make_mut(self.nodes.get_mut(path).expect("the caller has seen it"));
         let (before, shape, data) = ((timed_at(node), idle_since(node)), node.shape(), node.data.len() as u64);
@@ -285,7 +285,8 @@ impl Tree {
         Usage { count: own.count + below.count, bytes: own.bytes + below.bytes }
     }
 
-    /// Applies `change` to the usage that each ancestor of a path keeps. The root keeps none.
+    /// Applies `change` to the usage counters of each ancestor of a path, except the root, which
+    /// has none.
     pub(crate) fn change_below(&mut self, path: &ZPath, change: impl Fn(&mut Usage)) {
         let mut above = path.as_str();
         while let Some(slash) = above.rfind('/').filter(|slash| *slash > 0) {

@@ -1,4 +1,4 @@
-//! The client that sent the request of an entry, as histories record it.
+//! The client that sent the request of a log entry, as histories record it.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::words::client_info::{TEXT_MAX, short};
 use crate::{Actor, ClientInfo, Identity, SUPER, Session, SessionId, State, user};
 
 impl State {
-    /// The client that sent the request of this entry.
+    /// The client that sent the request of the log entry that is being applied.
     pub(crate) fn actor(&self, context: &Context, effects: &Effects) -> Actor {
         let session = context.session.and_then(|id| self.session_of(id, effects));
         let mut client = session.map_or_else(ClientInfo::default, |session| (*session.client).clone());
@@ -21,14 +21,14 @@ impl State {
         }
     }
 
-    /// The session with an id, if it is open or if this entry ends it.
+    /// The session with an id, if it is open or was ended by the log entry that is being applied.
     pub(crate) fn session_of<'a>(&'a self, id: SessionId, effects: &'a Effects) -> Option<&'a Session> {
         self.session(id).or_else(|| effects.ended.get(&id).map(|session| &**session))
     }
 }
 
-/// The first identity that is not the super user's scheme, without its proof, as in `digest:bob`.
-/// Empty if there are no identities.
+/// The client's first identity, without its proof, as in `digest:bob`. The super user's identity is
+/// shown only if there is no other. Empty if there are no identities.
 fn shown(identities: &[Identity]) -> String {
     let named = identities.iter().find(|identity| identity.scheme != SUPER).or(identities.first());
     let Some(Identity { scheme, id }) = named else { return String::new() };
@@ -36,7 +36,8 @@ fn shown(identities: &[Identity]) -> String {
     short(&format!("{scheme}:{id}"))
 }
 
-/// The label and the client of a session, as the histories keep them.
+/// The label and the client description of a session, as the histories keep them: a long label is
+/// cut. Both are empty for `None`.
 pub(crate) fn remembered(session: Option<&Session>) -> (Arc<str>, Arc<ClientInfo>) {
     let label = |session: &Session| match session.label.len() > TEXT_MAX {
         true => short(&session.label).into(),

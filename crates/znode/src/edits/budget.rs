@@ -1,17 +1,18 @@
-//! The budget of an entry: how much work one entry may do.
+//! The budget of a log entry: how much work one entry may do.
 //!
 //! Applying an entry makes all readers of the state wait, so each entry has a budget of
-//! [`crate::Limits::entry_cost_max`] steps. Making a znode, removing one, and granting a lock to
-//! one takes a step. A change of a znode changes all its ancestors, so a znode far down in the tree
-//! takes several steps. A request that takes more steps is refused (`TooManyOps`) and undone. But a
-//! session can always end and a ticket can always be released, so
+//! [`crate::Limits::entry_cost_max`] steps. Making a znode, removing a znode, and granting a lock
+//! to a ticket takes one step each. A znode that is made or removed changes all its ancestors, so
+//! it takes several steps if it is far down in the tree. A request that takes more steps than the
+//! budget is refused (`TooManyOps`) and undone. But a session can always end and a ticket can
+//! always be released, so
 //!
 //! * the end of one session is one entry, however many znodes the session owns: `ephemerals_max`
 //!   bounds their number;
-//! * an expiry of several sessions ends the first one, and the next ones as long as the budget
-//!   lasts; the leader proposes the expiry again for the others;
-//! * waiters whose grant exceeds the budget are granted their lock by later entries. The leader
-//!   proposes such entries while grants are left over ([`State::is_unsettled`]).
+//! * an expiry of several sessions ends the first session, and the next sessions as long as the
+//!   budget lasts; the leader proposes the expiry of the other sessions again;
+//! * a grant that exceeds the budget is left to a later entry. The leader proposes such entries
+//!   while grants are left over ([`State::is_unsettled`]).
 //!
 //! Work that only reads has its own bounds, at the places where it is done. docs/znode-model.md
 //! lists them all.
@@ -19,11 +20,12 @@
 use crate::edits::effects::Effects;
 use crate::{Error, Limits, Refusal, SessionId, State, ZPath};
 
-/// Most locks with left-over grants that one entry looks at.
+/// Most locks that one entry examines because an earlier entry has left grants over in them.
 const TAKEN_UP_MAX: usize = 1_024;
 
 impl State {
-    /// Tells whether grants in some locks were left to later entries. Any entry makes such grants.
+    /// Tells whether earlier entries have left grants to later ones: their budgets were used up, or
+    /// a grant would have repeated a fencing token. Any later entry makes these grants.
     pub fn is_unsettled(&self) -> bool {
         !self.locks.unsettled().is_empty()
     }
@@ -60,7 +62,7 @@ impl State {
         &sessions[..sessions.iter().take_while(fits).count()]
     }
 
-    /// Marks locks for another look at their waiters, if earlier entries left grants there.
+    /// Adds locks in which earlier entries left grants over to the queues that this entry examines.
     pub(crate) fn take_up_unsettled(&mut self, effects: &mut Effects) {
         for lock in self.locks.take_unsettled(TAKEN_UP_MAX) {
             effects.queue_changed(&lock);
@@ -73,7 +75,8 @@ pub(crate) fn steps_to(path: &ZPath) -> u64 {
     steps_at(path.depth())
 }
 
-/// Number of ancestors whose change takes about as long as the creation of one znode.
+/// Number of ancestors for which a new znode costs one more step, because their change takes about
+/// as long as the creation of one znode.
 const ANCESTORS_A_STEP: usize = 8;
 
 pub(crate) fn steps_at(depth: usize) -> u64 {

@@ -44,19 +44,22 @@ impl State {
         Ok(())
     }
 
-    /// Checks the data of a znode that sets a quota. Data at any other path passes.
+    /// Checks the data that a client writes to `path`. Only the data of a `zookeeper_limits` znode,
+    /// which sets a quota, can be refused.
     pub(crate) fn check_quota_text(&self, path: &ZPath, data: &[u8]) -> Result<(), Error> {
         if subtree_of(path, LIMITS).is_some() { QuotaLimits::parse(data).map(drop) } else { Ok(()) }
     }
 
-    /// Counts a new znode with `bytes` bytes of data. Returns true for a path below
-    /// `/zookeeper/quota`: the usage may have replaced the data there.
+    /// Adds a new znode with `bytes` bytes of data to the usage of each quota above it. Returns
+    /// true for a path below `/zookeeper/quota`, where the znode's data may now be the text of a
+    /// usage.
     pub(crate) fn quota_created(&mut self, path: &ZPath, bytes: u64) -> bool {
         self.charge(path, |used| Usage { count: used.count + 1, bytes: used.bytes + bytes });
         self.quota_set(path)
     }
 
-    /// Counts a znode that was removed.
+    /// Subtracts a removed znode from the usage of each quota above it. The removal of a
+    /// `zookeeper_limits` znode ends its quota.
     pub(crate) fn quota_deleted(&mut self, path: &ZPath, node: &Znode) {
         let usage = node.usage();
         self.charge(path, |used| Usage { count: used.count - usage.count, bytes: used.bytes - usage.bytes });
@@ -65,8 +68,8 @@ impl State {
         }
     }
 
-    /// Counts a change of data from `before` to `now` bytes. Returns the same as
-    /// [`State::quota_created`].
+    /// Counts a change of a znode's data from `before` to `now` bytes in each quota above it.
+    /// Returns true for a path below `/zookeeper/quota`, as [`State::quota_created`] does.
     pub(crate) fn quota_changed(&mut self, path: &ZPath, before: u64, now: u64) -> bool {
         self.charge(path, |used| Usage { bytes: used.bytes - before + now, ..used });
         self.quota_set(path)
@@ -104,9 +107,9 @@ impl State {
         if all { Ok(()) } else { Err(format!("{limits} znodes with limits, {:?}", self.quotas)) }
     }
 
-    /// Takes over the limits from a znode that sets a quota. For a znode that shows usage, writes
-    /// the usage again, because a client has overwritten it. Returns true if the path is below
-    /// `/zookeeper/quota`.
+    /// Updates the quota that a written znode belongs to. A `zookeeper_limits` znode gives the
+    /// quota its limits. A `zookeeper_stats` znode gets the text of the usage again, because a
+    /// client has overwritten it. Returns true if the path is below `/zookeeper/quota`.
     fn quota_set(&mut self, path: &ZPath) -> bool {
         if !path.as_str().starts_with(QUOTAS) {
             return false;

@@ -9,9 +9,9 @@ use crate::edits::permissions::check_client_path;
 use crate::{Acl, Ensure, Error, Kind, Refusal, State, ZPath};
 
 impl State {
-    /// The nearest existing ancestor of a lock, or the lock itself, and the missing paths below it,
-    /// deepest first. A path that is too long or too deep is refused before the walk, which costs
-    /// the square of the depth.
+    /// The nearest existing znode on the way to a lock (the lock itself or an ancestor), and the
+    /// missing paths below it, deepest first. A path that is too long or too deep is refused before
+    /// the walk, which costs the square of the depth.
     pub(crate) fn missing_on_the_way(&self, lock: &ZPath) -> Result<(ZPath, Vec<ZPath>), Error> {
         if self.tree.contains(lock) {
             return Ok((lock.clone(), Vec::new()));
@@ -27,8 +27,8 @@ impl State {
         Ok((path, missing))
     }
 
-    /// The nearest existing znode on the way to `parent`, and the directories to be made below it,
-    /// deepest first. With [`Ensure::New`], `parent` itself must exist.
+    /// The nearest existing znode on the way to `parent`, and the missing directories below it that
+    /// a create must make, deepest first. With [`Ensure::New`], `parent` itself must exist.
     pub(crate) fn way_to(&self, parent: &ZPath, ensure: Ensure) -> Result<(ZPath, Vec<ZPath>), Refusal> {
         let refuse = |error| Refusal::at(error, parent);
         if ensure == Ensure::New {

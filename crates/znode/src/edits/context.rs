@@ -1,16 +1,16 @@
-//! The entry that is being applied: its zxid and term, and the client that sent the request.
+//! The log entry that is being applied: its zxid and term, and the client that sent the request.
 
 use std::net::IpAddr;
 
 use crate::queue::ended::Moment;
 use crate::{Attempt, Error, Hold, Identity, LogPosition, RequestKey, SessionId, Term, Zxid};
 
-/// Facts about an entry, which are fixed while the entry is applied.
+/// Facts about a log entry, which are fixed while the entry is applied.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) zxid: Zxid,
     pub(crate) term: Term,
-    /// The time of the state at this entry, in milliseconds since 1970.
+    /// The time of the state when the entry is applied, in milliseconds since 1970.
     pub(crate) time_ms: u64,
     /// The session of the request; `None` for a request without a session.
     pub(crate) session: Option<SessionId>,
@@ -20,20 +20,20 @@ pub(crate) struct Context {
     pub(crate) address: Option<IpAddr>,
     /// The request's idempotency key; `None` if the client sent none.
     pub(crate) key: Option<RequestKey>,
-    /// The attempt of an acquire; 0 for other requests.
+    /// The attempt number of an acquire (each retry has a new one); 0 for other requests.
     pub(crate) attempt: Attempt,
 }
 
 impl Context {
-    /// Facts about an entry without a client's request.
+    /// The context of a log entry that contains no client's request: the client's fields are empty.
     pub(crate) fn new(at: LogPosition, time_ms: u64) -> Context {
         let LogPosition { term, zxid } = at;
         let (session, identities, address, key, attempt) = Default::default();
         Context { zxid, term, time_ms, session, identities, address, key, attempt }
     }
 
-    /// The hold that an acquire adds to its ticket. Its key also becomes the UUID in the lock
-    /// node's name.
+    /// The hold (record of one acquire) that is added to a ticket. A new lock node has the hold's
+    /// key as the UUID in its name.
     ///
     /// # Errors
     /// `BadArguments` if the request has no key.

@@ -1,6 +1,6 @@
-//! The edits of which operations consist: adding a znode, removing one, replacing data. Each edit
-//! updates every index and records the events. The bounds that are checked before an edit are here,
-//! too.
+//! The edits of which operations consist: adding a znode, removing a znode, replacing a znode's
+//! data. Each edit updates every index and records the events. The limits that are checked before
+//! an edit are here, too.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::tree::znode::Family;
 use crate::{Acl, Contender, Error, EventKind, Kind, Refusal, Reply, Stat, State, Usage, ZPath, Znode};
 
 /// Number of creates after which a parent has no sequence numbers left. The next number would wrap
-/// in ZooKeeper's 32 bits, and clients that compare names would take its znode for the first.
+/// in ZooKeeper's 32 bits, and clients that compare names would sort its znode before all others.
 pub const SEQUENCE_MAX: u64 = i32::MAX as u64;
 
 /// A znode that passed all checks and is about to be added to the tree.

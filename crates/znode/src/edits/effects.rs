@@ -1,5 +1,5 @@
-//! Effects of an entry besides the changed state: its events, and the queues whose waiters must be
-//! examined afterwards.
+//! Effects of a log entry besides the changed state: its events, and the queues whose waiters must
+//! be examined afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use crate::queue::ended::TicketEnd;
 use crate::{Acl, Event, EventKind, EventRecord, Session, SessionId, ZPath, Zxid};
 
-/// Effects of one entry so far. The client that sent the request is in its
-/// [`Context`](crate::edits::context::Context).
+/// Effects of a log entry, collected while it is applied. The client that sent the request is in
+/// its [`Context`](crate::edits::context::Context).
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
     pub(crate) events: Vec<EventRecord>,
@@ -19,9 +19,10 @@ pub(crate) struct Effects {
     queues: BTreeSet<ZPath>,
     /// Steps of the entry's budget taken so far; see `budget.rs`.
     pub(crate) steps: u64,
-    /// The sessions that this entry ends.
+    /// Sessions that the log entry has ended so far.
     pub(crate) ended: BTreeMap<SessionId, Arc<Session>>,
-    /// The reason for which tickets end in this entry. `None` if each ticket has its own reason.
+    /// The reason for which tickets end in this log entry. `None` if each ticket has its own
+    /// reason.
     pub(crate) end: Option<TicketEnd>,
 }
 
@@ -40,8 +41,8 @@ impl Effects {
         !self.parents.insert(parent.clone())
     }
 
-    /// Adds an event. The ACLs are those of the znode and of its parent; `None` for a znode that
-    /// all clients may read.
+    /// Adds an event. `acl` and `parent_acl` guard the znode and its parent; each is `None` if all
+    /// clients may read.
     pub(crate) fn push(
         &mut self,
         zxid: Zxid,

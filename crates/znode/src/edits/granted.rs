@@ -8,7 +8,7 @@ use crate::queue::{Origin, Position, Queue, Ticket};
 use crate::{EventKind, State, ZPath};
 
 impl State {
-    /// Grants a waiter the lock, whatever waits before it.
+    /// Grants the lock to a waiter, even if other waiters are before it in the queue.
     pub(crate) fn grant_out_of_turn(
         &mut self,
         lock: &ZPath,
@@ -33,9 +33,9 @@ impl State {
         }
     }
 
-    /// Grants the lock at once to the read ticket of a downgrade: a reader of the session that
-    /// holds the write ticket, with the number of that ticket. A part of a multi-lock is not
-    /// granted, because it can hold only together with the other parts.
+    /// Grants the lock at once to a ticket, if it is the read ticket of a downgrade: its session
+    /// holds the lock with a write ticket of the same sequence number. A ticket of a multi-lock is
+    /// not granted its lock, because it can hold only together with the multi-lock's other tickets.
     pub(crate) fn grant_downgraded(&mut self, ticket: &ZPath, context: &Context, effects: &mut Effects) {
         let (lock, position) = self.position_of(ticket);
         let reads = |reader: &&Ticket| reader.demand == Demand::Shared && reader.origin != Origin::MultiLock;

@@ -10,8 +10,8 @@ use crate::words::client_info::short;
 use crate::words::ticket_name::mode_of;
 use crate::{Acl, Actor, ClientInfo, Identity, Op, READ, Session, SessionId, State, ZPath, Znode, Zxid, permits};
 
-/// The ended tickets that a lock remembers, the newest end first; at most `max`. Empty for a lock
-/// without a history.
+/// The ended tickets that a lock's history remembers, the newest end first; at most `max`. Empty
+/// for a lock without a history.
 pub fn history(state: &State, lock: &ZPath, max: usize) -> Vec<Arc<EndedTicket>> {
     let Some(history) = state.locks.histories.of(lock) else {
         return Vec::new();
@@ -35,19 +35,19 @@ pub fn ended_in(state: &State, zxid: Zxid) -> impl Iterator<Item = (&ZPath, &End
     })
 }
 
-/// Tells whether a client with these identities may read the history of a lock. Its ACL must allow
-/// reading now, and have allowed it when a ticket of the lock ended last.
+/// Tells whether a client with these identities may read the history of a lock. The lock's ACL must
+/// allow reading now, and must have allowed it at the last end of a ticket of the lock.
 pub fn may_read_history(state: &State, lock: &ZPath, reader: &[Identity]) -> bool {
     let then = state.locks.histories.of(lock).and_then(|history| history.readers.as_deref());
     then.is_none_or(|acl| permits(acl, READ, reader)) && state.may_read(lock, reader)
 }
 
-/// Most locks that are looked at to find a ticket of an ended session, in each of two searches.
+/// Most locks that each of the two searches in [`may_read_of_ended`] examines.
 const LOOKS_MAX: usize = 512;
 
 /// Tells whether a client with these identities may know about an ended session: whether it may
-/// read a history with a ticket of that session. The search first looks at locks in which a ticket
-/// ended last with the session or soon after it, then at locks in which a ticket ended last during
+/// read a lock's history with a ticket of that session. Only some locks are searched: first those
+/// in which the last ticket ended with the session or later, then those in which it ended during
 /// the session's life.
 pub fn may_read_of_ended(state: &State, session: &EndedSession, reader: &[Identity]) -> bool {
     let (opened, ended) = (Zxid(session.id.0), session.ended.zxid);
@@ -61,8 +61,8 @@ pub fn may_read_of_ended(state: &State, session: &EndedSession, reader: &[Identi
     since.chain(before).any(|lock| known(lock) && may_read_history(state, lock, reader))
 }
 
-/// The reason for which tickets end in an entry with this operation; `None` if each ticket has its
-/// own reason.
+/// The reason for which all tickets end that an operation ends, for example `Closed` for the close
+/// of a session. `None` if each ticket has its own reason.
 pub(crate) fn end_of(op: &Op) -> Option<TicketEnd> {
     match op {
         Op::CloseSession { .. } => Some(TicketEnd::Closed),
@@ -75,7 +75,8 @@ pub(crate) fn end_of(op: &Op) -> Option<TicketEnd> {
 }
 
 impl State {
-    /// The record of an ended session; `None` if it is unknown or forgotten.
+    /// The record of an ended session; `None` if the session is unknown, or its record was
+    /// forgotten.
     pub fn ended_session(&self, id: SessionId) -> Option<&EndedSession> {
         self.locks.histories.session(id, &self.limits, self.time_ms)
     }
@@ -94,8 +95,9 @@ impl State {
         self.locks.histories.add_session(ended, &self.limits);
     }
 
-    /// Records the end of a ticket, whose lock node is removed or kept only for its lock-delay.
-    /// Drops its revocation, and adds the ticket to the lock's history.
+    /// Records the end of a ticket: its lock node is removed, or is kept only for the lock-delay
+    /// after its session has expired. Drops the request to release the ticket, if there is one, and
+    /// adds the ticket to the lock's history.
     pub(crate) fn ticket_ended(
         &mut self,
         path: &ZPath,

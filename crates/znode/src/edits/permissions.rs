@@ -1,7 +1,7 @@
 //! Permissions: the ACL that guards each operation, the rights to tickets of other sessions, and
 //! the clients that may receive an event.
 //!
-//! [`permit`] compares an ACL with a client; the callers choose the ACL.
+//! [`permit`] compares an ACL with a client; its callers choose the ACL.
 
 use std::sync::Arc;
 
@@ -18,8 +18,9 @@ use crate::{
 pub(crate) const REVOKE: u32 = DELETE | ADMIN;
 
 impl State {
-    /// The ACL that guards a znode: its own, or for a znode below `/zookeeper/quota`, that of the
-    /// subtree whose quota it is, or of the subtree's nearest existing ancestor.
+    /// The ACL that guards a znode. It is the znode's own ACL, except below `/zookeeper/quota`:
+    /// there it is the ACL of the subtree that the quota is for, or of the subtree's nearest
+    /// existing ancestor.
     pub fn acl_of<'a>(&'a self, path: &ZPath, node: &'a Znode) -> &'a Arc<[Acl]> {
         guarding_subtree(path.as_str()).map_or(&node.acl, |subtree| &self.nearest(subtree).1.acl)
     }
@@ -40,8 +41,8 @@ impl State {
         path.parent().is_none_or(|parent| self.may_read(&parent, identities))
     }
 
-    /// The heaviest subtree below the root, and its weight. `None` if a client with these
-    /// identities may not know the subtree's name. Costs O(log n).
+    /// The subtree below the root with the largest estimated memory, and this memory in bytes.
+    /// `None` if a client with these identities may not know the subtree's name. Costs O(log n).
     pub fn largest_subtree_for(&self, identities: &[Identity]) -> Option<(&ZPath, u64)> {
         self.tree.subtrees().largest().filter(|(path, _)| self.may_read_name(path, identities))
     }
@@ -66,7 +67,8 @@ impl State {
         (!permits(acl, READ, &[])).then(|| Arc::clone(acl))
     }
 
-    /// The nearest existing ancestor of a path, or the znode at the path itself; with its path.
+    /// The nearest existing ancestor of a path, or the znode at the path itself if it exists; with
+    /// the path of the found znode.
     pub(crate) fn nearest<'a>(&self, path: &'a str) -> (&'a str, &Znode) {
         let mut at = path;
         loop {
@@ -80,9 +82,9 @@ impl State {
         }
     }
 
-    /// Checks that a client may replace a znode's data. A ticket that an acquire made belongs to
-    /// its session. Other clients, such as Curator's Revoker, may only write data that asks for the
-    /// ticket's release, and need a permission of [`REVOKE`].
+    /// Checks that a client may replace a znode's data. Only its own session may freely write the
+    /// data of a ticket that an acquire made. Other clients, such as Curator's Revoker, may only
+    /// write data that asks for the ticket's release, and need a permission of [`REVOKE`].
     pub(crate) fn permit_data(&self, path: &ZPath, data: &[u8], context: &Context) -> Result<(), Refusal> {
         let refuse = |error| Refusal::at(error, path);
         let Some(node) = self.node(path) else {
@@ -131,8 +133,8 @@ pub(crate) fn check_client_path(path: &ZPath) -> Result<(), Refusal> {
 }
 
 impl State {
-    /// Checks that a client may write at `/zookeeper` or below it. A create there must be
-    /// persistent, and gets the open ACL. All other paths pass.
+    /// Checks that a client may do an operation on znodes at `/zookeeper` or below it. A create
+    /// there must be persistent, and gets the open ACL. Operations on all other paths pass.
     ///
     /// # Errors
     /// `NoAuth` if the client may not write there; `BadArguments` for deleting a znode that always
@@ -205,7 +207,8 @@ impl State {
     }
 }
 
-/// Tells whether a node sends the request, to write its own znodes below `/zookeeper`.
+/// Tells whether a node of the cluster sends the request, to write its own znodes below
+/// `/zookeeper`.
 fn is_keeper(context: &Context) -> bool {
     context.identities.iter().any(|identity| identity.scheme == KEEPER)
 }

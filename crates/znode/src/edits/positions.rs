@@ -1,11 +1,12 @@
-//! Finding the parts of a ticket: its lock, queue and position, and its multi-lock.
+//! Looking up what a ticket belongs to: its lock, queue, position and multi-lock. A multi-lock is a
+//! set of locks that one acquire gets together; each of its tickets is called a part.
 
 use crate::queue::{Position, Queue};
 use crate::state::locks::MultiLock;
 use crate::words::ticket_name::sequence_of;
 use crate::{Error, Kind, Refusal, SessionId, State, ZPath, Znode};
 
-/// Most holders that one revocation may concern.
+/// Most holders of a lock that one revocation may ask to release.
 const HOLDERS_MAX: usize = 1000;
 
 impl State {
@@ -21,33 +22,35 @@ impl State {
         (lock, position.expect("a ticket has a number"))
     }
 
-    /// The path of the ticket at a position in a lock.
+    /// The path of the ticket at a position in a lock's queue.
     pub(crate) fn ticket_at(&self, lock: &ZPath, position: &Position) -> ZPath {
         lock.child(&position.name).expect("a child has a good name")
     }
 
-    /// The ticket that keeps the holds: the first ticket of a multi-lock, otherwise the ticket
-    /// itself.
+    /// The ticket that counts the acquires which share this ticket: the first ticket of a
+    /// multi-lock, otherwise the ticket itself.
     pub(crate) fn counts_for(&self, ticket: &ZPath) -> ZPath {
         let multi = self.node(ticket).and_then(|node| self.multi_of(ticket, node));
         multi.map_or(ticket, |multi| &multi.tickets[0]).clone()
     }
 
-    /// The multi-lock that a lock node is a part of; `None` if it is not a part of one.
+    /// The multi-lock that a ticket is a part of; `None` for a ticket of a single lock.
     pub(crate) fn multi_of(&self, ticket: &ZPath, node: &Znode) -> Option<&MultiLock> {
         let multi = self.locks.multi(node.czxid)?;
         // A directory that the same entry made has this czxid, too, but is not a part.
         multi.tickets.contains(ticket).then_some(&**multi)
     }
 
-    /// The multi-lock that has a part at this position of this lock.
+    /// The multi-lock that the ticket at this position of this lock is a part of; `None` for a
+    /// ticket of a single lock.
     pub(crate) fn multi_at(&self, lock: &ZPath, position: &Position) -> Option<&MultiLock> {
         let multi = self.locks.multi(position.czxid)?;
         let is_part = |ticket: &ZPath| ticket.name() == &*position.name && ticket.parent_str() == Some(lock.as_str());
         multi.tickets.iter().any(is_part).then_some(&**multi)
     }
 
-    /// Tickets that hold a lock and belong to open sessions, for a revocation.
+    /// The tickets that a revocation of a lock asks for: those that hold it and belong to open
+    /// sessions.
     ///
     /// # Errors
     /// `TooManyHolders` if the lock has more than [`HOLDERS_MAX`] holders.
@@ -60,25 +63,27 @@ impl State {
         Ok(tickets.into_iter().filter(|ticket| is_ticket(ticket, &self.tree[ticket])).collect())
     }
 
-    /// Tells whether a ticket waits although its session has expired and is only removed later.
+    /// Tells whether a waiting ticket can never be granted its lock: its session has expired, and a
+    /// later entry will remove the session with the ticket.
     pub(crate) fn waits_in_vain(&self, ticket: &ZPath, node: &Znode) -> bool {
         node.owner().is_some_and(|owner| self.sessions.is_ending(owner)) && !holds_lock(self, ticket)
     }
 
-    /// Tells whether a session holds the whole lock, with a ticket of this number.
+    /// Tells whether a session holds the whole lock with a ticket of this sequence number.
     pub(crate) fn writes(&self, lock: &ZPath, number: u64, session: SessionId) -> bool {
         let writer = self.queue(lock).and_then(Queue::alone);
         writer.is_some_and(|(at, holder)| at.number == number && holder.ticket.session == Some(session))
     }
 
-    /// Checks that a plain create adds no ticket to a managed lock.
+    /// Checks that a plain create adds no ticket to a managed lock, whose queue only acquires may
+    /// enter.
     pub(crate) fn check_managed(&self, parent: &ZPath, name: &str, kind: Kind) -> Result<(), Refusal> {
         let managed = || self.queue(parent).is_some_and(|queue| queue.settings().managed);
         if kind.number(name).is_some() && managed() { Err(Refusal::at(Error::LockManaged, parent)) } else { Ok(()) }
     }
 
-    /// Checks that a new ticket may stay in its queue. The caller makes grants first, because only
-    /// then it is known whether the ticket waits.
+    /// Checks that the lock's limit of waiters allows a new ticket to stay in its queue. The caller
+    /// makes grants first, because only then it is known whether the ticket waits.
     ///
     /// # Errors
     /// `TooManyWaiters` if the ticket waits and the queue has too many waiters.
@@ -88,7 +93,7 @@ impl State {
         if over { Err(Refusal::at(Error::TooManyWaiters, &lock)) } else { Ok(()) }
     }
 
-    /// Gives a new waiter its priority. To be called before any grant.
+    /// Gives a new waiter its priority. The caller must not have granted the ticket its lock yet.
     pub(crate) fn prioritize(&mut self, ticket: &ZPath, priority: u32) {
         let (lock, position) = self.position_of(ticket);
         self.tree.edit_queue(&lock, |queue| queue.prioritize(&position, priority));
@@ -110,7 +115,8 @@ pub(crate) fn find<'a>(state: &'a State, ticket: &ZPath) -> Result<(&'a Queue, &
     Ok((queue, node, position))
 }
 
-/// Tells whether a ticket holds, or held until its session expired and is kept for its lock-delay.
+/// Tells whether a ticket holds its lock, or held it when its session expired and is kept for its
+/// lock-delay.
 pub(crate) fn holds_lock(state: &State, ticket: &ZPath) -> bool {
     find(state, ticket).is_ok_and(|(queue, _, position)| queue.holder(&position).is_some())
 }

@@ -23,13 +23,13 @@ const VERSION: u8 = 1;
 
 const CONFIG: Configuration<LittleEndian, Varint, Limit<BYTES_MAX>> = bincode::config::standard().with_limit();
 
-/// Reasons why bytes are no transaction or record of this version.
+/// Reasons why bytes cannot be read as a transaction, request or snapshot record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The version byte is one that a newer zlock writes.
     #[error("version {0} is not known to this version of zlock")]
     Version(u8),
-    /// The bytes come from a cluster at a level that this zlock does not know.
+    /// The bytes come from a cluster at a format level that this program does not know.
     #[error(transparent)]
     Level(#[from] OtherLevel),
     /// The bytes are too short, too long or malformed.
@@ -82,8 +82,9 @@ pub fn decode_request(bytes: &[u8]) -> Result<Request, DecodeError> {
     decode(bytes)
 }
 
-/// Hash of the operation and its guard, equal for two requests that ask for the same. SipHash-1-3
-/// with a key of zeros; it is stored in snapshots, so it stays as it is.
+/// Hash of an operation and its guard. Two requests with the same idempotency key must have the
+/// same hash. The algorithm is SipHash-1-3 with a key of zeros. It never changes, because snapshots
+/// contain the hash.
 pub fn fingerprint(op: &Op, guard: Option<&LockGuard>) -> u64 {
     let mut hash = Hash(SipHasher13::new());
     bincode::encode_into_writer((op, guard), &mut hash, CONFIG).expect("hashing does not fail");

@@ -60,8 +60,9 @@ impl Op {
     }
 
     /// Tells whether the operation may make a client the holder of a lock, or make a znode that
-    /// clients take for a lock. Such an operation is refused for the grace time after a cluster is
-    /// restored from a backup. The match has no wildcard, so that a new operation must decide this.
+    /// clients take for a lock. After a cluster is restored from a backup, such an operation is
+    /// refused for some time (`Restore::grace_ms`). The match has no wildcard, so that a new
+    /// operation must decide this.
     pub fn may_grant(&self) -> bool {
         match self {
             Op::Acquire(_) | Op::AcquireAll(_) | Op::Upgrade(_) | Op::HandOver { .. } | Op::SetLock { .. } => true,

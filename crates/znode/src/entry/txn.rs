@@ -39,9 +39,9 @@ pub struct Request {
     /// The address that the request came from, to be remembered when the request ends tickets of
     /// other clients. `None` for other requests.
     pub address: Option<IpAddr>,
-    /// The number of the write on its connection; `None` for a connection without ordered writes.
+    /// The write's number on its connection; `None` if the connection's writes are not ordered.
     pub turn: Option<WriteTurn>,
-    /// The attempt of an acquire: each retry has a new one. 0 for other requests.
+    /// The attempt number of an acquire: each retry has a new one. 0 for other requests.
     pub attempt: Attempt,
     /// The operation that is asked for.
     pub op: Op,
@@ -68,7 +68,7 @@ impl Request {
     }
 }
 
-/// The place of a write among the writes of its connection. The writes are applied in the order of
+/// The number of a write among the writes of its connection. The writes are applied in the order of
 /// these numbers, whatever their order in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct WriteTurn {
@@ -172,35 +172,35 @@ pub enum Op {
         /// The expected `aversion`; -1 accepts any.
         version: i32,
     },
-    /// Puts a ticket into the queue of a lock, or adds a hold to the owner's ticket.
+    /// Puts a ticket into a lock's queue, or counts one more hold on the ticket of the same owner.
     Acquire(Acquire),
     /// Puts tickets into the queues of several locks at once.
     AcquireAll(AcquireAll),
     /// Puts a ticket for writing into the queue, beside the read ticket of its owner.
     Upgrade(Upgrade),
-    /// Gives one hold of a ticket back. The release of the last hold deletes the lock node, whether
-    /// the ticket holds or waits.
+    /// Gives back one hold of a ticket (each acquire that shares the ticket is a hold). The release
+    /// of the last hold deletes the lock node, whether the ticket holds the lock or waits.
     Release {
         /// The ticket: its path, or the lock that the session holds with it.
         ticket: TicketRef,
     },
-    /// Releases a ticket of a managed lock with all its holds, and grants the lock to a named
-    /// waiter.
+    /// Releases a ticket of a managed lock (only acquires enter its queue) with all its holds, and
+    /// grants the lock to a waiter that the request names.
     HandOver {
         /// The lock node that holds the lock.
         ticket: ZPath,
         /// The lock node that waits and gets the lock.
         to: ZPath,
     },
-    /// Ends one attempt of an acquire, because its wait has timed out or its client has
-    /// disconnected.
+    /// Ends one attempt (request or retry) of an acquire, because its wait has timed out or its
+    /// client has disconnected.
     Withdraw {
         /// Path of the lock node.
         ticket: ZPath,
-        /// The attempt to end. If the ticket has a later attempt, it stays.
+        /// The attempt to end. The ticket stays if the acquire has a later attempt.
         attempt: Attempt,
-        /// True to keep a ticket that holds by now, because its client is still connected and will
-        /// be told.
+        /// True to withdraw the attempt only if the ticket still waits. A ticket that holds the
+        /// lock by now is kept, because the client is still connected and gets the grant as answer.
         if_waiting: bool,
     },
     /// Asks the holder of a ticket, or all holders of a lock, to release.
@@ -210,8 +210,8 @@ pub enum Op {
         /// Milliseconds after which the tickets are taken away; 0 is at once, `None` never.
         deadline_ms: Option<u32>,
     },
-    /// Sets the settings of a lock. While the queue has tickets, the lock cannot become managed or
-    /// a semaphore, and cannot stop being so.
+    /// Sets the settings of a lock. While the queue has tickets, a request cannot make the lock
+    /// managed or a semaphore, nor take such a setting back.
     SetLock {
         /// The lock directory. A missing one is made as a persistent znode, its parents as
         /// containers.
@@ -340,9 +340,9 @@ pub enum CreateMode {
     PersistentSequential,
     /// Ephemeral; the parent's create counter is appended to the name.
     EphemeralSequential,
-    /// Collected some time after its last child was deleted.
+    /// Deleted some time after its last child was deleted (`container_idle_ms`).
     Container,
-    /// Collected when it has no children and its data was not set for `ttl_ms`.
+    /// Deleted when it has no children and its data was not set for `ttl_ms`.
     PersistentTtl {
         /// The time to live: 1 to 2^40 - 1 milliseconds, as in ZooKeeper.
         ttl_ms: u64,
@@ -378,8 +378,8 @@ pub struct Acquire {
     pub lock: ZPath,
     /// The mode in which the lock is wanted.
     pub mode: LockMode,
-    /// The owner within the session. If the same non-empty owner has a ticket in this mode, that
-    /// ticket gets one more hold. Without an owner (empty), every acquire gets its own ticket.
+    /// A user of the lock within the session, such as a thread; empty for none. If the same owner
+    /// has a ticket in this mode, that ticket gets one more hold; otherwise a new ticket is made.
     pub owner: String,
     /// Free text for people, kept as the lock node's data.
     pub label: String,
@@ -417,9 +417,10 @@ impl From<ZPath> for TicketRef {
     }
 }
 
-/// The only ticket with which the session holds a lock. With an owner it may also be a simple lock:
-/// one ephemeral znode whose data is the owner. Refused with `NotHolder` if there is no such
-/// ticket, and with `SeveralHeld` if there are several.
+/// Names a ticket by its lock, for a release: the only ticket with which the session holds the lock
+/// and that matches the given fields. If an owner is given, a simple lock matches, too: an
+/// ephemeral znode at the lock's path with the owner as data. Refused with `NotHolder` if no ticket
+/// matches, and with `SeveralHeld` if several do.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct HeldTicket {
     /// The lock directory.
@@ -459,9 +460,9 @@ pub struct ReapCandidate {
 pub struct AcquireAll {
     /// The locks, each of them once, with the mode for each.
     pub parts: Vec<(ZPath, LockMode)>,
-    /// Tells whether later tickets may overtake while the multi-lock waits.
+    /// Tells whether later tickets may overtake the waiting multi-lock.
     pub policy: Policy,
-    /// The owner within the session, as in [`Acquire`].
+    /// The owner (a user of the locks within the session), as in [`Acquire`].
     pub owner: String,
     /// Free text for people, kept as the data of all its lock nodes.
     pub label: String,
@@ -482,7 +483,7 @@ pub enum Policy {
     /// Later tickets wait behind the multi-lock, at each of its locks.
     #[default]
     Strict,
-    /// Later tickets may overtake while the multi-lock waits for another of its locks.
+    /// Later tickets may overtake the multi-lock while it waits for another of its locks.
     Backfill,
 }
 

@@ -12,12 +12,12 @@ use crate::{Acl, Error, FencingToken, Identity, READ, SessionId, Stat, ZPath, Zx
 /// The outcome of one transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct TxnOutcome {
-    /// The zxid of the entry. For a repeated idempotency key, the zxid of the entry that was
-    /// applied first.
+    /// The zxid of the entry that the reply comes from. For a reply that was kept under an
+    /// idempotency key, this is the earlier entry in which the key was first used.
     pub zxid: Zxid,
     /// The reply, or the reason of the refusal.
     pub reply: Result<Reply, Refusal>,
-    /// The changes, in order; empty for a refusal and for a repeated key.
+    /// The changes of the state, in order; empty for a refusal and for a repeated idempotency key.
     pub events: Vec<Event>,
 }
 
@@ -48,25 +48,25 @@ pub enum Reply {
     },
     /// A multi was applied; one reply for each operation.
     Multi(Vec<Reply>),
-    /// An acquire has a ticket, which holds or waits.
+    /// An acquire has a ticket, which holds the lock or waits for it.
     Acquired {
         /// Path of the lock node.
         ticket: ZPath,
-        /// Token and number of holds at this zxid; `None` while the ticket waits.
+        /// The ticket's fencing token and its number of holds; `None` while the ticket waits.
         held: Option<TicketHolds>,
     },
-    /// A hold of a ticket was given back.
+    /// One hold of a ticket was given back.
     Released {
-        /// Holds that are left on the ticket; 0 when the lock node is deleted.
+        /// Number of holds that are left on the ticket; 0 when the lock node was deleted.
         holds: u32,
     },
-    /// A withdrawal ended the attempt. The attempt has no hold in the queue any more.
+    /// A withdrawal ended the last attempt of an acquire, and took its hold from the ticket.
     Withdrawn,
-    /// The withdrawal came too late: the ticket holds the lock, and keeps it.
+    /// A withdrawal changed nothing: the ticket holds the lock by now, and keeps it.
     StillHeld(TicketHolds),
-    /// A withdrawal changed no ticket, because another attempt of the acquire uses the ticket.
+    /// A withdrawal left the ticket in the queue, because another attempt of the acquire uses it.
     Superseded,
-    /// Znodes were collected, or sessions expired.
+    /// Znodes were deleted because their time was over, or sessions expired.
     Removed {
         /// Number of znodes or sessions that were removed.
         count: u32,
@@ -163,14 +163,15 @@ impl From<Event> for EventRecord {
 }
 
 impl EventRecord {
-    /// Tells whether a client that already named the znode may receive the event. `None` as
-    /// `reader` stands for a reader that may receive all events.
+    /// Tells whether a client may receive the event if it knows the znode's path already, for
+    /// example from setting a watch there. `None` as `reader` stands for a reader that may receive
+    /// all events.
     pub fn is_for(&self, reader: Option<&[Identity]>) -> bool {
         may_hear(self.acl.as_deref(), reader)
     }
 
-    /// Tells whether a client may learn the znode's name from the event, because it may read the
-    /// parent.
+    /// Tells whether a client may learn the znode's path from the event, because it may read the
+    /// parent. `None` as `reader` stands for a reader that may learn all paths.
     pub fn names_it_to(&self, reader: Option<&[Identity]>) -> bool {
         may_hear(self.parent_acl.as_deref(), reader)
     }
@@ -231,19 +232,19 @@ impl Refusal {
 /// The token of a ticket that holds its lock, and its number of holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct TicketHolds {
-    /// The fencing token, which the client shows to resources.
+    /// The fencing token, which the client shows to the resource that the lock protects.
     pub token: FencingToken,
-    /// Number of times that the owner holds the ticket.
+    /// Number of acquires that share the ticket and were not given back.
     pub holds: u32,
 }
 
-/// One edge of a cycle: an owner that waits, and the ticket that blocks it. The owner of that
-/// ticket is the one that waits in the next edge.
+/// One edge of a cycle of waits (deadlock): an owner that waits, and the ticket that blocks it. The
+/// owner of that ticket waits in the next edge.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct WaitsFor {
     /// The session that waits.
     pub session: SessionId,
-    /// The owner within the session; empty for none.
+    /// The waiting owner within the session; empty if the acquire named no owner.
     pub owner: String,
     /// The lock that the owner waits for.
     pub lock: ZPath,

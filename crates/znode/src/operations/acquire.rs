@@ -17,7 +17,8 @@ use crate::{
     ZPath,
 };
 
-/// The way to a lock that the client may enter: existing and missing directories.
+/// The directories on the path of a lock whose queue a client may enter: the existing one and the
+/// missing ones.
 pub(crate) struct Way {
     /// The lock, or its nearest existing ancestor.
     base: ZPath,
@@ -25,8 +26,8 @@ pub(crate) struct Way {
     missing: Vec<ZPath>,
 }
 
-/// A new ticket to be made: its acquire, session and hold. `part` tells whether it is a part of a
-/// multi-lock.
+/// A new ticket to be made: its acquire, its session, and its hold (record of the acquire). `part`
+/// is true for a ticket of a multi-lock.
 pub(crate) struct NewTicket<'a> {
     pub(crate) acquire: &'a Acquire,
     pub(crate) session: SessionId,
@@ -38,7 +39,8 @@ pub(crate) struct NewTicket<'a> {
 pub(crate) enum QueueAdmission {
     /// The path of the new lock node.
     At(ZPath),
-    /// The ticket was not added, because its wait would have closed a cycle: the answer to give.
+    /// The ticket was not added, because its wait would have closed a cycle of waits (deadlock).
+    /// Contains the answer for the client.
     NotLetIn(Reply),
 }
 
@@ -74,8 +76,9 @@ impl State {
         }
     }
 
-    /// Adds a new ticket to a queue. Only the grants show whether a ticket for a full queue has to
-    /// wait. If so, it is refused and the state is put back.
+    /// Adds a new ticket to a queue. If the queue has as many waiters as its settings allow, the
+    /// ticket must be granted the lock at once. Otherwise it is refused and the former state is put
+    /// back.
     fn acquire_anew(&mut self, new: NewTicket<'_>, context: &Context, effects: &mut Effects) -> Result<Reply, Refusal> {
         let is_full = self.queue(&new.acquire.lock).is_some_and(Queue::is_full);
         let before = is_full.then(|| self.clone());
@@ -152,11 +155,11 @@ impl State {
         Ok(Reply::Withdrawn)
     }
 
-    /// Finds the directories on the way to a lock. Checks the permission before it reveals anything
-    /// about the lock.
+    /// Finds the existing and missing directories on the path of a lock. Checks the permission
+    /// first, so that a refusal reveals nothing about the lock.
     ///
     /// # Errors
-    /// `NoAuth` without CREATE on the lock's directory, or on the nearest existing ancestor.
+    /// `NoAuth` without CREATE on the lock's directory, or on its nearest existing ancestor.
     pub(crate) fn way_into(&self, lock: &ZPath, context: &Context) -> Result<Way, Refusal> {
         check_client_path(lock)?;
         let refuse = |error| Refusal::at(error, lock);
@@ -165,8 +168,8 @@ impl State {
         Ok(Way { base, missing })
     }
 
-    /// Adds a lock node to the queue, unless its wait would close a cycle. For a part of a
-    /// multi-lock the caller searches for cycles when all parts have been added.
+    /// Adds a lock node to the queue, unless its wait would close a cycle of waits (deadlock). For
+    /// a ticket of a multi-lock the caller searches for cycles when all tickets have been added.
     pub(crate) fn enqueue(
         &mut self,
         new: NewTicket<'_>,
@@ -234,8 +237,9 @@ impl State {
         Ok(QueueAdmission::At(ticket))
     }
 
-    /// Checks that the limit in an acquire is that of the semaphore. The first acquire sets the
-    /// limit; 0 stands for the limit that is set. Returns the mode with the limit in force.
+    /// Checks that the number of permits for the whole semaphore (`limit`) in an acquire is that of
+    /// the semaphore. The first acquire sets it; 0 stands for the number that is set. Returns the
+    /// mode with the number in force.
     pub(crate) fn check_limit(&self, lock: &ZPath, mode: LockMode) -> Result<LockMode, Error> {
         let LockMode::Lease { permits, limit: asked } = mode else { return Ok(mode) };
         let settings = self.queue(lock).map(|queue| queue.settings()).unwrap_or_default();
@@ -247,7 +251,8 @@ impl State {
         if differs { Err(Error::PermitsMaxDiffers) } else { Ok(LockMode::Lease { permits, limit }) }
     }
 
-    /// The number of the write ticket with which the owner of this read acquire holds the lock.
+    /// The sequence number of the write ticket with which the owner of this read acquire holds the
+    /// lock, for a downgrade. `None` if there is no such ticket, and for other acquires.
     fn written_by(&self, id: SessionId, acquire: &Acquire) -> Option<u64> {
         if acquire.mode != LockMode::Read {
             return None;

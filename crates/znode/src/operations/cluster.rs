@@ -1,4 +1,4 @@
-//! Operations on the cluster as a whole: its founding, its level, and removed nodes.
+//! Operations on the cluster as a whole: its founding, its format level, and removed nodes.
 
 use std::sync::Arc;
 
@@ -10,14 +10,15 @@ impl State {
         self.cluster.as_deref()
     }
 
-    /// The level of the format; 1 before the founding. The effects of an entry depend on this
-    /// level, and never on the version of the program.
+    /// The level of the format of log and snapshots; 1 before the founding. The effects of an entry
+    /// depend on this level, and never on the version of the program.
     pub fn level(&self) -> u16 {
         self.cluster().map_or(1, Cluster::level)
     }
 
-    /// The zxid of the next entry, from its index in the log. The founding entry is the first one
-    /// whose zxid includes the zxid base, so `request` must show whether the entry is that one.
+    /// The zxid of the next entry: its index in the log plus the cluster's zxid base. Before the
+    /// founding there is no base, so the entry with the founding as `request` takes the base from
+    /// it.
     pub fn zxid_of(&self, index: u64, request: Option<&Request>) -> Zxid {
         let founding = match request.map(|request| &request.op) {
             Some(Op::Found(founding)) if founding.zxid_base <= ZXID_BASE_MAX => Some(founding),
@@ -57,8 +58,8 @@ impl State {
         Ok(Reply::Done)
     }
 
-    /// Restores a note from a snapshot. Returns false if there is no cluster, its level has no
-    /// notes, or there is a note already.
+    /// Restores the cluster's note from a snapshot. Returns false if there is no cluster, its
+    /// format level has no notes, or there is a note already.
     #[cfg(feature = "next-level")]
     pub(crate) fn restore_note(&mut self, text: &str) -> bool {
         let good = self.level() >= 2 && self.cluster().is_some_and(|cluster| cluster.note().is_none());

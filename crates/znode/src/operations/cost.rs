@@ -8,7 +8,7 @@ use crate::edits::permissions::permit;
 use crate::{CREATE, DELETE, Error, Op, READ, Refusal, State, WRITE, ZPath, ZnodeOp};
 
 impl State {
-    /// Steps of an entry's budget that a multi, or a revocation that takes effect at once, may
+    /// Steps of a log entry's budget that a multi, or a revocation that takes effect at once, may
     /// take. 0 for all other operations, which take few steps.
     pub(crate) fn cost_of(&self, op: &Op) -> u64 {
         match op {
@@ -56,8 +56,8 @@ impl State {
         Ok(())
     }
 
-    /// Tells whether an operation is not permitted, and the operations `before` it cannot change
-    /// that.
+    /// Tells whether an operation of a multi is certainly refused for lack of permission, even
+    /// after the operations `before` it.
     fn is_denied(&self, op: &ZnodeOp, before: &[ZnodeOp], context: &Context) -> bool {
         let (guard, perms) = match op {
             ZnodeOp::Create(create) => (create.parent.as_str(), CREATE),
@@ -82,8 +82,8 @@ impl State {
         tickets.iter().map(|ticket| self.cost_of_removing(ticket)).sum()
     }
 
-    /// Steps for removing a znode. If it is a part of a multi-lock, all other parts are removed,
-    /// too.
+    /// Steps of a log entry's budget for removing a znode. If the znode is a ticket of a
+    /// multi-lock, all tickets of the multi-lock are removed with it.
     pub(crate) fn cost_of_removing(&self, path: &ZPath) -> u64 {
         let multi = self.node(path).and_then(|node| self.multi_of(path, node));
         multi.map_or_else(|| steps_to(path), |multi| multi.tickets.iter().map(steps_to).sum())

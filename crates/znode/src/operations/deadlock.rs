@@ -1,16 +1,17 @@
 //! Deadlocks: an acquire or upgrade with an owner is refused if it would close a cycle in the
 //! wait-for graph.
 //!
-//! The nodes of the graph are owners within sessions. A ticket waits for each holder that would
-//! block it even as the only holder, and for each waiter before it that it may not overtake. If
-//! both fit into the lock together, the ticket waits only until that waiter is granted the lock. In
-//! a managed lock no ticket waits for waiters, because a holder may hand over to any of them. A
-//! semaphore's holder blocks no ticket that fits beside it alone, since another holder may release
-//! first. So every edge is certain, and every cycle found is a deadlock.
+//! The nodes of the graph are owners (an owner is a user of locks within a session, such as a
+//! thread). A ticket waits for each holder that would block it even as the only holder. It also
+//! waits for each earlier waiter that it may not overtake: until that waiter's ticket is removed
+//! or, if both tickets fit into the lock together, only until that waiter is granted the lock. In a
+//! managed lock no ticket waits for waiters, because a holder may hand the lock over to any of
+//! them. A semaphore's holder blocks no ticket that fits beside it alone, since another holder may
+//! release first. So every edge is certain, and every cycle found is a deadlock.
 //!
 //! New edges come with new tickets, so the last acquire of a cycle always closes it, and the search
-//! finds it then. The search stops at [`crate::Limits::deadlock_looks_max`] tickets. A grant that
-//! overtakes waiters makes new edges, too. It can close a cycle only if an owner waits for two
+//! finds it then. The search stops after [`crate::Limits::deadlock_looks_max`] tickets. A grant
+//! that overtakes waiters makes new edges, too. It can close a cycle only if an owner waits for two
 //! locks at once, and such a cycle is not found.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -30,8 +31,9 @@ use crate::{LockMode, LockSettings, Reply, SessionId, State, ZPath};
 
 type Owner = (SessionId, Arc<str>);
 
-/// A waiter in the search. With `None`, it is the owner with all tickets that it waits with. With
-/// `Some`, it is a single ticket: another ticket waits only until this one is granted the lock.
+/// A waiter in the search: an owner, and `None` or one of its tickets. With `None`, the owner waits
+/// with all its tickets. With `Some`, only this ticket was reached: the ticket behind it in the
+/// queue waits only until this one is granted the lock.
 type Waiter = (Owner, Option<ZPath>);
 
 /// A ticket that is about to enter a queue.
@@ -40,8 +42,8 @@ pub(crate) struct Newcomer<'a> {
     pub(crate) session: SessionId,
     pub(crate) owner: &'a str,
     pub(crate) mode: LockMode,
-    /// For an upgrade: the position of its write ticket, and that of its read ticket, which does
-    /// not block the write ticket. `None` for a ticket at the end of the queue.
+    /// For an upgrade: the position of its write ticket, and the position of its read ticket, which
+    /// does not block the write ticket. `None` for a ticket that enters at the end of the queue.
     pub(crate) upgraded: Option<(Position, &'a Position)>,
 }
 
@@ -50,7 +52,8 @@ struct Wait {
     by: Waiter,
     lock: ZPath,
     demand: Demand,
-    /// The turn in the queue; `None` for the end of the queue.
+    /// The sort key of the waiting ticket in the queue; `None` for a ticket at the end of the
+    /// queue.
     turn: Option<QueueTurn>,
     /// The read ticket of an upgrade, which does not block the write ticket of the same upgrade.
     reader: Option<Position>,
@@ -71,12 +74,13 @@ struct Search<'a> {
     asker: Owner,
     looks: u32,
     waits: VecDeque<Wait>,
-    /// For each waiter reached: the edge that led to it, and the waiter at which that edge begins.
+    /// For each waiter that the search has reached: the edge that led to it, and the waiter at
+    /// which that edge begins.
     reached: BTreeMap<Waiter, (WaitsFor, Waiter)>,
 }
 
 impl State {
-    /// The cycle that the newcomer would close by waiting; `None` if it closes no cycle.
+    /// The cycle of waits that the newcomer would close by waiting; `None` if it closes no cycle.
     pub(crate) fn deadlock(&self, newcomer: &Newcomer<'_>) -> Option<Vec<WaitsFor>> {
         // Most owners have no ticket before their first acquire, and no ticket can wait for such an
         // owner.
@@ -95,8 +99,9 @@ impl State {
         Search::of(semaphore.as_ref().unwrap_or(self), owner, vec![first]).run()
     }
 
-    /// The state in which the newcomer would wait if its acquire makes the lock a semaphore, where
-    /// no ticket may be overtaken. `None` if it makes no semaphore.
+    /// A copy of the state in which the newcomer's lock is a semaphore, if the newcomer's acquire
+    /// will make it one. The search needs it, because in a semaphore no ticket may be overtaken.
+    /// `None` for other acquires.
     fn made_a_semaphore_by(&self, newcomer: &Newcomer<'_>) -> Option<State> {
         let LockMode::Lease { limit, .. } = newcomer.mode else { return None };
         let settings = self.queue(newcomer.lock)?.settings();
@@ -107,8 +112,8 @@ impl State {
         })
     }
 
-    /// The cycle that the tickets of a multi-lock close by waiting; `None` if they close no cycle.
-    /// The tickets must be in their queues already.
+    /// The cycle of waits that the tickets of a multi-lock close by waiting; `None` if they close
+    /// no cycle. The tickets must be in their queues already.
     pub(crate) fn deadlock_of_all(&self, id: SessionId, owner: &str, tickets: &[ZPath]) -> Option<Vec<WaitsFor>> {
         let owner: Owner = (id, owner.into());
         let by = (owner.clone(), None);
@@ -116,7 +121,7 @@ impl State {
         Search::of(self, owner, waits).run()
     }
 
-    /// The wait of a ticket in its queue; `None` if the ticket does not wait, or its session has
+    /// The wait of a ticket in its queue; `None` if the ticket holds its lock, or its session has
     /// expired.
     fn wait_of(&self, by: &Waiter, ticket: &ZPath) -> Option<Wait> {
         let node = self.node(ticket).filter(|node| !self.waits_in_vain(ticket, node))?;
@@ -129,7 +134,8 @@ impl State {
         Some(Wait { by: by.clone(), demand, turn: Some(queue.turn(&position)), reader, lock })
     }
 
-    /// The tickets before a waiting one in its queue, each with how long it blocks the wait.
+    /// The holders and earlier waiters in the queue of a waiting ticket, each with how long it
+    /// blocks that ticket.
     fn before<'a>(&'a self, wait: &'a Wait) -> Box<dyn Iterator<Item = (&'a Position, InTheWay)> + 'a> {
         let Some(queue) = self.queue(&wait.lock) else {
             return Box::new(std::iter::empty());
@@ -158,8 +164,8 @@ impl State {
         Box::new(held.chain(waiting))
     }
 
-    /// Makes the answer to an acquire that would close a cycle, and adds it to the lock's history.
-    /// The answer omits edges at locks that the client may not read.
+    /// Makes the answer to an acquire that would close a cycle of waits, and adds the acquire to
+    /// the lock's history. The answer omits edges at locks that the client may not read.
     pub(crate) fn refuse_deadlock(
         &mut self,
         newcomer: &Newcomer<'_>,
@@ -213,7 +219,8 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// Examines one ticket that blocks a wait. Returns a cycle if this ticket closes one.
+    /// Examines one ticket that blocks a wait. Returns the cycle if this ticket closes one;
+    /// otherwise adds the waits of the ticket's owner to the search.
     fn look(&mut self, wait: &Wait, position: &Position, in_the_way: InTheWay) -> Option<Vec<WaitsFor>> {
         let blocker = wait.lock.child(&position.name).ok()?;
         let node = self.state.node(&blocker)?;
@@ -244,7 +251,8 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// Adds the waits of a waiter to the search.
+    /// Adds the waits of a waiter to the search: those of all tickets of an owner, or those of a
+    /// single ticket and the other tickets of its multi-lock.
     fn expand(&mut self, waiter: &Waiter) {
         let state = self.state;
         match waiter {
@@ -259,8 +267,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Adds the waits of those tickets whose flag is true. Each examined ticket counts towards the
-    /// limit of the search.
+    /// Adds the waits of tickets to the search. A ticket with the flag false is examined, and
+    /// counts towards the limit of the search, but its wait is not added.
     fn look_at<'b>(&mut self, waiter: &Waiter, tickets: impl Iterator<Item = (&'b ZPath, bool)>) {
         for (ticket, counts) in tickets {
             let Some(looks) = self.looks.checked_sub(1) else {

@@ -1,8 +1,8 @@
 //! Grants: finding the next holders in locks whose queues have changed.
 //!
-//! The rule: if the first waiter in the order of turns fits, grant it the lock and repeat;
-//! otherwise stop. A later ticket may overtake only a `Backfill` multi-lock that waits for another
-//! of its locks.
+//! The rule: if the first waiter in the sort order of waiters (`QueueTurn`) fits beside the
+//! holders, grant it the lock and repeat; otherwise stop. A later ticket may overtake only a
+//! multi-lock with the policy `Backfill` that waits for another of its locks.
 
 use std::collections::BTreeMap;
 
@@ -13,16 +13,16 @@ use crate::queue::{Origin, Position, Queue, Ticket};
 use crate::state::locks::MultiLock;
 use crate::{Policy, State, ZPath, Zxid};
 
-/// Most multi-locks that may be overtaken in one queue; the next one blocks the queue. The bound
-/// limits the work of a grant.
+/// Most multi-locks that may be overtaken in one queue; a further waiting multi-lock blocks the
+/// queue. This limits the work of a grant.
 const OVERTAKEN_MAX: usize = 16;
-/// Most parts that the overtaken multi-locks of one queue may have, in total. The bound limits the
-/// work of a grant, and depends on this queue only: a bound on work in other queues would change
-/// with them, and this queue would not be examined again then.
+/// Most tickets (parts) that the overtaken multi-locks of one queue may have in all their locks.
+/// This limits the work of a grant. The limit depends on this queue only: a limit on the work in
+/// other queues would change with those queues, and this queue would not be examined again then.
 const OVERTAKEN_PARTS_MAX: usize = 128;
 
 /// A ticket that may be granted its lock next. Sorted by czxid, so that the oldest ticket of all
-/// locks comes first.
+/// examined locks comes first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Next {
     czxid: Zxid,
@@ -35,8 +35,8 @@ enum Look {
     /// The ticket that is granted the lock next.
     Next(Next),
     Nobody,
-    /// The first waiter fits, but its token would be this entry's zxid, which another holder has
-    /// already. The next entry grants it the lock.
+    /// The first waiter fits, but its fencing token would be the zxid of this entry, which another
+    /// holder has already. A later entry grants it the lock.
     NextEntry,
 }
 
@@ -98,8 +98,8 @@ impl State {
         locks
     }
 
-    /// The ticket to be granted a lock next. If only a later entry may grant it, marks the lock for
-    /// that entry.
+    /// The ticket to be granted a lock next; `None` if there is none. If only a later entry may
+    /// grant it the lock, records the lock as one with left-over grants.
     fn look(&mut self, lock: &ZPath, context: &Context) -> Option<Next> {
         match self.next_in(lock, context.zxid) {
             Look::Next(next) => Some(next),
@@ -140,8 +140,8 @@ impl State {
         Look::Nobody
     }
 
-    /// Tells whether a grant by this entry would repeat a token; for a multi-lock, whether any of
-    /// its grants would.
+    /// Tells whether a grant by this entry would repeat a fencing token; for a multi-lock, whether
+    /// the grant of any of its locks would.
     fn repeats_token(&self, lock: &ZPath, position: &Position, ticket: &Ticket, now: Zxid) -> bool {
         let repeats = |lock: &ZPath, position: &Position| {
             let queue = self.queue(lock);
@@ -156,7 +156,8 @@ impl State {
         }
     }
 
-    /// Tells whether every part of a multi-lock fits in its lock, and may be granted next there.
+    /// Tells whether every ticket of a multi-lock fits beside the holders of its lock, and may be
+    /// granted that lock next.
     fn fits_everywhere(&self, multi: &MultiLock) -> bool {
         multi.tickets.iter().all(|ticket| {
             let (lock, position) = self.position_of(ticket);
@@ -173,7 +174,7 @@ impl State {
         })
     }
 
-    /// Removes a waiting ticket whose session has expired, when it would be granted the lock.
+    /// Removes a waiting ticket whose session has expired. Called instead of granting it the lock.
     fn pass_over(&mut self, ticket: &ZPath, context: &Context, effects: &mut Effects) {
         let end = effects.end.replace(TicketEnd::Expired);
         self.remove(ticket, context, effects);
@@ -186,8 +187,8 @@ impl State {
             && ticket().and_then(|ticket| ticket.session).is_some_and(|id| self.sessions.is_ending(id))
     }
 
-    /// Leaves the grant to the next entry, in the lock and in all locks of the ticket's multi-lock.
-    /// The ticket may have been removed since it was found.
+    /// Leaves the grant of a ticket to the next entry, in its lock and in all locks of its
+    /// multi-lock. The ticket may have been removed since it was found.
     fn leave_to_next_entry(&mut self, next: Next) {
         for lock in self.locks_of(&next).into_iter().chain([next.lock]) {
             self.locks.leave_unsettled(lock);
@@ -200,8 +201,8 @@ impl State {
         multi.iter().flat_map(|multi| &multi.tickets).filter_map(ZPath::parent).collect()
     }
 
-    /// Checks that no waiter could hold, unless grants in the lock are left to a later entry. For
-    /// tests.
+    /// Checks that no waiter of a lock could be granted it now, unless grants in the lock are left
+    /// to a later entry. For tests.
     pub(crate) fn check_nobody_is_next(&self, lock: &ZPath) -> Result<(), String> {
         let left_over = |lock: &ZPath| self.locks.unsettled().contains(lock);
         match self.next_in(lock, self.last_zxid) {
@@ -213,8 +214,8 @@ impl State {
     }
 }
 
-/// Tells whether later tickets may overtake a waiting part of this multi-lock. Not in a semaphore:
-/// acquires of few permits could keep an acquire of many permits waiting.
+/// Tells whether later tickets may overtake a waiting ticket of this multi-lock. False in a
+/// semaphore, where acquires of few permits could keep an acquire of many permits waiting.
 pub(crate) fn may_be_overtaken(multi: &MultiLock, queue: &Queue) -> bool {
     multi.policy == Policy::Backfill && queue.settings().limit.is_none()
 }

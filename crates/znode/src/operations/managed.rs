@@ -1,8 +1,8 @@
-//! Managed locks: only acquires enter their queues, so the order of grants may differ from that of
-//! the names.
+//! Managed locks: only acquires enter their queues, so the order of grants may differ from the
+//! order of the lock nodes' names.
 //!
-//! Priorities and hand-overs to a named waiter need this. A lock node that a client creates by
-//! itself is refused, because its client would take the first lock node by name for the holder.
+//! Priorities and hand-overs to a named waiter need this. A client that creates a lock node itself
+//! takes the first lock node by name for the holder, so its create is refused.
 
 use std::sync::Arc;
 
@@ -73,7 +73,8 @@ impl State {
         Ok(Reply::Done)
     }
 
-    /// Releases a ticket, and grants the lock to the named waiter ahead of all others.
+    /// Releases a ticket of a managed lock with all its holds, and grants the lock to the ticket
+    /// `to`, ahead of all other waiters.
     pub(crate) fn hand_over(
         &mut self,
         ticket: &ZPath,

@@ -54,7 +54,8 @@ impl State {
         }
     }
 
-    /// Adds all parts to their queues, makes grants, and searches for a cycle.
+    /// Adds all tickets of a multi-lock to their queues, makes grants, and searches for a cycle of
+    /// waits.
     fn enter_all(
         &mut self,
         wish: &AcquireAll,
@@ -81,8 +82,8 @@ impl State {
         }
     }
 
-    /// Makes the answer about a deadlock, and adds it to the history of the lock at which the cycle
-    /// begins.
+    /// Makes the answer about a deadlock, and adds the refused acquire to the history of the lock
+    /// at which the cycle of waits begins.
     fn refuse_all(
         &mut self,
         wish: &AcquireAll,
@@ -101,8 +102,8 @@ impl State {
     /// `None` if the owner has no ticket of these locks.
     ///
     /// # Errors
-    /// `Overlap` if the owner has a ticket of one of these locks, but not this set;
-    /// `PermitsMaxDiffers` if an acquire gives another limit than the one that is set.
+    /// `Overlap` if the owner has a ticket of one of these locks, but not exactly this set;
+    /// `PermitsMaxDiffers` if the request gives a semaphore another number of permits than it has.
     fn same_set(&self, id: SessionId, wish: &AcquireAll) -> Result<Option<ZPath>, Refusal> {
         let own = |(lock, mode): &(ZPath, LockMode)| self.ticket_of(id, lock, *mode, &wish.owner);
         if let Some(multi) = own(&wish.parts[0]).and_then(|ticket| self.multi_of(&ticket, &self.tree[&ticket])) {
@@ -121,7 +122,8 @@ impl State {
         }
     }
 
-    /// The first ticket of the multi-lock that has a hold with this key, for a retry.
+    /// The first ticket of the multi-lock that already counts the acquire with this idempotency
+    /// key; `None` if there is none, so the acquire is no retry.
     pub(crate) fn all_with(&self, id: SessionId, wish: &AcquireAll, key: RequestKey) -> Option<ZPath> {
         let (lock, mode) = wish.parts.first()?;
         if wish.owner.is_empty() {
@@ -178,14 +180,14 @@ impl State {
 }
 
 impl AcquireAll {
-    /// The acquire of one part, given by its index in the request.
+    /// The acquire of one of the locks, given by its index in the request.
     fn part(&self, index: usize, owner: &str) -> Acquire {
         let (lock, mode) = self.parts[index].clone();
         let (owner, label) = (owner.into(), self.label.clone());
         Acquire { owner, label, lock_delay_ms: self.lock_delay_ms, ..Acquire::new(lock, mode) }
     }
 
-    /// The acquire of the first part, without an owner.
+    /// The acquire of the first lock, without an owner.
     fn first(&self) -> Acquire {
         self.part(0, "")
     }

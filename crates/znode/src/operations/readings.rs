@@ -14,22 +14,22 @@ use crate::{
     Zxid,
 };
 
-/// Whether a ticket holds or waits.
+/// The status of a ticket: it holds its lock or waits for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockStatus {
     /// The ticket holds the lock.
     Held {
         /// The fencing token, which the client shows to resources.
         token: FencingToken,
-        /// Number of times that the owner holds the ticket.
+        /// Number of acquires that share the ticket and were not given back.
         holds: u32,
     },
     /// The ticket waits.
     Waiting {
         /// The ticket that is shown to people as the one waited for. For a reader, the last waiter
         /// before it that is not a reader; for another ticket, the waiter just before it; without
-        /// such a waiter, the last holder. The event [`crate::EventKind::Granted`] at this ticket's
-        /// lock node tells when it holds.
+        /// such a waiter, the last holder. The grant of the lock is told by the event
+        /// [`crate::EventKind::Granted`] at the waiting ticket's own lock node.
         predecessor: ZPath,
     },
 }
@@ -51,9 +51,10 @@ pub struct QueueEntry {
     pub session: Option<SessionId>,
     /// The label of the session; empty also if the session has ended and is no longer remembered.
     pub session_label: String,
-    /// The client of the session; empty also if the session has ended and is no longer remembered.
+    /// The description of the session's client; empty also if the session has ended and is no
+    /// longer remembered.
     pub client: Arc<ClientInfo>,
-    /// The owner within the session; empty for none.
+    /// The owner (a user of the lock within the session); empty for none.
     pub owner: String,
     /// The lock node's data as text; `None` if it is not text, or longer than a label may be.
     pub label: Option<String>,
@@ -67,7 +68,7 @@ pub struct QueueEntry {
     pub grant: Option<Grant>,
     /// The request to release the ticket; `None` if no client has asked for it.
     pub revocation: Option<Revocation>,
-    /// Number of acquires that share the ticket.
+    /// Number of acquires that share the ticket and were not given back.
     pub holds: u32,
     /// Number of permits of a semaphore that the ticket has or wants; `None` for other locks.
     pub permits: Option<u32>,
@@ -100,7 +101,7 @@ pub struct Permits {
     pub held: u32,
 }
 
-/// A lock in a list of locks.
+/// A lock in a list of locks: its path, its number of contenders, and the first of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockSummary {
     /// The lock directory.
@@ -125,7 +126,7 @@ pub fn status(state: &State, ticket: &ZPath) -> Result<LockStatus, Error> {
     })
 }
 
-/// Token and number of holds of a ticket; `None` while it waits.
+/// Fencing token and number of holds of a ticket; `None` while the ticket waits.
 ///
 /// # Errors
 /// As [`status`].
@@ -155,8 +156,8 @@ pub fn parts<'a>(state: &'a State, ticket: &ZPath) -> Option<&'a [ZPath]> {
     state.multi_of(ticket, node).map(|multi| &*multi.tickets)
 }
 
-/// The ticket that is shown to people as the one that a ticket waits for. For a part that is first
-/// in its queue, the ticket that blocks another part of its multi-lock.
+/// The ticket that is shown to people as the one that a ticket waits for. If the ticket is first in
+/// its queue and part of a multi-lock, it is a ticket that blocks the multi-lock in another queue.
 fn predecessor(state: &State, ticket: &ZPath, node: &Znode, queue: &Queue, position: &Position) -> ZPath {
     let at = |ticket: &ZPath, before: Option<&Position>| ticket.parent()?.child(&before?.name).ok();
     if let Some(before) = at(ticket, queue.predecessor(position)) {
@@ -170,8 +171,8 @@ fn predecessor(state: &State, ticket: &ZPath, node: &Znode, queue: &Queue, posit
     others.iter().find_map(elsewhere).unwrap_or_else(|| ticket.clone())
 }
 
-/// Number of tickets before a ticket: holders by their positions, then waiters in the order of
-/// their turns. Costs O(n) in the tickets before it or behind it, whichever are fewer.
+/// Number of tickets before a ticket. Holders come first, by their positions, then waiters, sorted
+/// by `QueueTurn`. Costs O(n) in the tickets before it or behind it, whichever are fewer.
 ///
 /// # Errors
 /// `NoNode` and `BadArguments` as for [`status`].
@@ -196,7 +197,7 @@ pub fn queue(state: &State, lock: &ZPath, from: usize, max: usize) -> Result<Que
     Ok(QueuePage { contenders: count(queue.len()), entries, permits, settings })
 }
 
-/// The first holder of a lock that an open session owns; `None` if there is no such holder.
+/// The first holder of a lock whose session is open; `None` if there is no such holder.
 ///
 /// # Errors
 /// Only in an inconsistent state, so that the function need not panic.
@@ -220,8 +221,8 @@ pub fn list(state: &State, prefix: &ZPath, after: Option<&ZPath>, max: usize) ->
     paths(state, prefix, after).take(max).map(|lock| summary(state, lock)).collect()
 }
 
-/// Paths of the locks of [`list`], without a bound: the iterator works only as it is read. The root
-/// is never a lock, even if its children are named like tickets.
+/// Paths of the locks that [`list`] returns, without a limit of their number; the iterator is lazy.
+/// The root is never a lock, even if its children are named like tickets.
 pub fn paths<'a>(state: &'a State, prefix: &'a ZPath, after: Option<&'a ZPath>) -> impl Iterator<Item = &'a ZPath> {
     // Paths below "/a" are those from "/a/" to before "/a0", because '0' follows '/'. But "/a-b"
     // sorts between "/a" and "/a/".
@@ -238,19 +239,19 @@ pub fn paths<'a>(state: &'a State, prefix: &'a ZPath, after: Option<&'a ZPath>) 
     itself.chain(under).filter(|path| !path.is_root())
 }
 
-/// Tells whether the token is that of a present holder of the lock: of a lock node in its queue, or
-/// of a simple lock, which is an ephemeral znode at the lock's own path. Costs O(log n).
+/// Tells whether a present holder of the lock has this fencing token. The holder is a lock node in
+/// the queue, or a simple lock: an ephemeral znode at the lock's own path. Costs O(log n).
 pub fn is_held_with(state: &State, lock: &ZPath, token: FencingToken) -> bool {
     is_held(state, lock, token, None)
 }
 
-/// Tells whether this session owns a present holder of the lock with this token.
+/// Tells whether this session holds the lock with this fencing token.
 pub fn is_held_by(state: &State, lock: &ZPath, token: FencingToken, session: SessionId) -> bool {
     is_held(state, lock, token, Some(session))
 }
 
-/// Tells whether the token is that of a present holder that the session owns; with `None` as
-/// session, of any present holder.
+/// Tells whether the session holds the lock with this fencing token; with `None`, whether any
+/// session does.
 fn is_held(state: &State, lock: &ZPath, token: FencingToken, session: Option<SessionId>) -> bool {
     let Some(parent) = state.node(lock) else {
         return false;
@@ -302,8 +303,8 @@ fn entry(state: &State, lock: &ZPath, queue: &Queue, at: usize, position: &Posit
     })
 }
 
-/// The label and client of the session of a lock node; empty if unknown. The session may have ended
-/// while its lock node is kept for the lock-delay.
+/// The label and the client description of a lock node's session; empty if the session is unknown.
+/// The session may have ended while its lock node is kept for the lock-delay.
 fn who(state: &State, node: &Znode) -> (String, Arc<ClientInfo>) {
     let Some(id) = node.owner() else { return Default::default() };
     let open = state.session(id).map(|session| (session.label.to_string(), session.client.clone()));
@@ -321,8 +322,8 @@ pub fn summary(state: &State, lock: &ZPath) -> Result<LockSummary, Error> {
     Ok(LockSummary { lock: lock.clone(), contenders: count(queue.len()), first: entry(state, lock, queue, 0, first)? })
 }
 
-/// Number of holds of a ticket. A lock node that a create made has one hold. A multi-lock keeps its
-/// holds at its first ticket.
+/// Number of acquires that share a ticket and were not given back (holds); 1 for a lock node that a
+/// plain create made. For a ticket of a multi-lock, the count is that of its first ticket.
 fn holds(state: &State, ticket: &ZPath, node: &Znode) -> u32 {
     let multi = state.multi_of(ticket, node);
     let counting = multi.and_then(|multi| state.node(&multi.tickets[0])).unwrap_or(node);
@@ -333,8 +334,8 @@ fn count(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-/// Clients in a lock's queue that do not see each other's lock nodes, so that both may believe that
-/// they hold the lock. Empty if all clients see each other.
+/// Kinds of clients in a lock's queue that do not see each other's lock nodes, so that several
+/// clients may believe that they hold the lock. Empty if all clients see each other.
 pub fn mixed_clients(state: &State, lock: &ZPath) -> Vec<MixedPair> {
     let mut mixed = state.locks.mixed_clients.of(lock);
     for pair in mixed.iter_mut().filter(|pair| pair.unseen == Naming::Data) {

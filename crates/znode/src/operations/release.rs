@@ -10,8 +10,8 @@ use crate::words::ticket_name::{mode_of, sequence_of};
 use crate::{Error, HeldTicket, Refusal, Reply, SessionId, State, TicketRef, ZPath};
 
 impl State {
-    /// Gives back one hold of a ticket of the session. The release of the last hold deletes the
-    /// lock node.
+    /// Gives back one hold of a ticket (each acquire that shares the ticket is a hold). The release
+    /// of the last hold deletes the lock node.
     pub(crate) fn release(
         &mut self,
         ticket: TicketRef,
@@ -37,7 +37,8 @@ impl State {
         Ok(Reply::Released { holds })
     }
 
-    /// The only ticket with which the session holds a lock and that matches `wanted`.
+    /// The only ticket with which the session holds a lock and that matches `wanted`; or the lock's
+    /// own path, if the session owns it as a simple lock.
     fn held_ticket(&self, wanted: &HeldTicket, context: &Context) -> Result<ZPath, Error> {
         let id = context.session.ok_or(Error::SessionRequired)?;
         if self.is_simple_of(id, wanted) {

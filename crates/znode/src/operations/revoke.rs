@@ -11,8 +11,8 @@ use crate::queue::revocations::word_for;
 use crate::{Error, Refusal, Reply, State, ZPath};
 
 impl State {
-    /// Revokes a ticket, or the tickets of all holders of a lock. If one of them cannot be revoked,
-    /// none is.
+    /// Asks the holder of a ticket, or all holders of a lock, to release. With a deadline of 0
+    /// their tickets are deleted at once. If one ticket cannot be revoked, none is.
     pub(crate) fn revoke(
         &mut self,
         path: &ZPath,

@@ -80,8 +80,8 @@ impl State {
         Ok(Reply::SessionOpened { session, timeout_ms })
     }
 
-    /// Checks the number of a write on a connection, and records it as the last one. Only the next
-    /// number is accepted; the refusal of another number changes nothing.
+    /// Checks the number of a write on its connection, and records it as the connection's last
+    /// number. Only the next number is accepted; the refusal of another number changes nothing.
     pub(crate) fn take_turn(&mut self, turn: WriteTurn, context: &Context) -> Result<(), Error> {
         let id = context.session.ok_or(Error::SessionRequired)?;
         let session = self.sessions.get_mut(id).expect("the credential was checked");
@@ -111,7 +111,8 @@ impl State {
         }
     }
 
-    /// Expires sessions for a leader. Refused if `term` is not the Raft term of the entry.
+    /// Expires sessions that a leader found without heartbeats. Refused if `term` is not the Raft
+    /// term of the entry: the leader was deposed.
     pub(crate) fn expire_sessions(
         &mut self,
         sessions: &[SessionId],
@@ -140,8 +141,8 @@ impl State {
         Ok(Reply::Removed { count })
     }
 
-    /// The lock nodes of an expiring session that are kept for their lock-delay, because their
-    /// tickets hold now.
+    /// The lock nodes of an expiring session that are kept for their lock-delay, because they hold
+    /// their locks now.
     fn lingering(&self, id: SessionId) -> Vec<ZPath> {
         let lingers = |path: &&ZPath| {
             let delayed = self.tree[*path].contender().is_some_and(|contender| contender.lock_delay_ms > 0);
@@ -182,8 +183,8 @@ impl State {
     }
 }
 
-/// The timeout that the client wants, brought within the limits. `clamp()` would panic if the
-/// configured minimum is above the maximum.
+/// The session timeout that the client asks for, brought within the limits. `clamp()` would panic
+/// if the configured minimum is above the maximum.
 fn agreed_timeout(wish_ms: u32, limits: &Limits) -> u32 {
     wish_ms.max(limits.session_timeout_min_ms).min(limits.session_timeout_max_ms)
 }

@@ -1,4 +1,5 @@
-//! The tickets of a session: finding a ticket, adding a hold to it, answering an acquire with it.
+//! The tickets of a session: finding a ticket, adding a hold (record of one more acquire) to it,
+//! answering an acquire with it.
 
 use std::ops::Bound;
 
@@ -11,7 +12,8 @@ use crate::{
 };
 
 impl State {
-    /// Answers a retry of an acquire with the present state of its ticket. Adds no hold.
+    /// Answers a retry of an acquire with the present state of its ticket. The acquire is not
+    /// counted again.
     pub(crate) fn acquire_again(
         &mut self,
         ticket: &ZPath,
@@ -39,7 +41,7 @@ impl State {
         self.count_hold(ticket, hold)
     }
 
-    /// Adds a hold to a ticket, and answers with the ticket's state.
+    /// Counts one more acquire on a ticket, and answers with the ticket's state.
     pub(crate) fn count_hold(&mut self, ticket: &ZPath, hold: Hold) -> Result<Reply, Refusal> {
         if self.tree[ticket].contender().map_or(0, Contender::count) >= self.limits.holds_max {
             return Err(Refusal::at(Error::TooManyHolds, ticket));
@@ -78,7 +80,8 @@ impl State {
         !owner.is_empty() && tickets.any(|(_, _, other)| **other == *owner)
     }
 
-    /// The ticket that has a hold with this key, for a retry. `None` if the ticket is gone.
+    /// The ticket that already counts the acquire with this idempotency key, for a retry. `None` if
+    /// the ticket is gone.
     pub(crate) fn ticket_with(&self, id: SessionId, acquire: &Acquire, key: RequestKey) -> Option<ZPath> {
         let Acquire { lock, mode, owner, .. } = acquire;
         let ticket = if owner.is_empty() {

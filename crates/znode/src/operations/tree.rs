@@ -189,7 +189,8 @@ impl State {
         Ok(Reply::Set { stat })
     }
 
-    /// Deletes the candidates whose time is still over. Others are skipped.
+    /// Deletes those candidates that may still be deleted by the checks of the leader, and skips
+    /// the others. Stops when the entry's budget is used up.
     pub(crate) fn reap(&mut self, candidates: &[ReapCandidate], context: &Context, effects: &mut Effects) -> Reply {
         let mut count = 0;
         for candidate in candidates {
@@ -233,8 +234,8 @@ impl State {
         Some((parent, used))
     }
 
-    /// Tells whether a znode has been deleted, or made again, since a create with [`Ensure`] was
-    /// answered with it. False for other operations.
+    /// Tells whether a znode has been deleted since a create with [`Ensure`] was answered with it.
+    /// A new znode at the path counts as another one. False for other operations.
     pub(crate) fn is_gone_since(&self, op: &Op, path: &ZPath, stat: &Stat) -> bool {
         let ensured = matches!(op, Op::Znode(op) if op.stands_alone());
         ensured && self.node(path).is_none_or(|node| node.czxid != stat.czxid)

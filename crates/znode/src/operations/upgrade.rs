@@ -80,8 +80,8 @@ impl State {
         self.acquired(&writer)
     }
 
-    /// The path of the write ticket. Its number comes before those of all waiters, for clients that
-    /// decide by the names.
+    /// The path of the write ticket. Its sequence number comes before the numbers of the waiters
+    /// where possible, for clients that compare the names of lock nodes.
     fn writer_for(&self, reader: &ZPath, lock: &ZPath, key: RequestKey) -> Result<ZPath, Error> {
         let parent = &self.tree[lock];
         let queue = self.queue(lock).ok_or(Error::NoNode)?;
@@ -121,8 +121,9 @@ impl State {
         if full { Err(refuse(Error::TooManyWaiters)) } else { Ok(()) }
     }
 
-    /// The write ticket that has a hold with this key, for a retry. It is found by the owner of the
-    /// read ticket, or by the key in its name if the read ticket is gone or has no owner.
+    /// The write ticket that already counts the upgrade with this idempotency key, for a retry. It
+    /// is found by the owner of the read ticket, or by the key in its name if the read ticket is
+    /// gone or has no owner.
     pub(crate) fn upgraded_with(&self, id: SessionId, upgrade: &Upgrade, key: RequestKey) -> Option<ZPath> {
         let lock = upgrade.ticket.parent()?;
         let reader = self.node(&upgrade.ticket).and_then(Znode::contender);

@@ -5,28 +5,28 @@ use bincode::{Decode, Encode};
 use crate::words::weight::{HOLD, text};
 use crate::{Attempt, LockMode, RequestKey, ZPath};
 
-/// The record of a lock node that an acquire made. ZooKeeper's Stat does not show it. The label is
-/// the znode's data.
+/// The record of a lock node that an acquire made. ZooKeeper's Stat does not show this record. The
+/// acquire's label is the znode's data.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Contender {
     /// The mode in which the ticket wants the lock.
     pub mode: LockMode,
-    /// The owner within the session; empty for none.
+    /// The owner (a user of the lock within the session); empty for none.
     pub owner: String,
     /// Lock-delay: time for which the lock node stays if its session expires while the ticket
     /// holds, in milliseconds.
     pub lock_delay_ms: u32,
-    /// The holds, one for each acquire, oldest first: those still held, and [`Contender::released`]
-    /// that were given back.
+    /// The holds, one for each acquire that shares the ticket, oldest first. The list also contains
+    /// holds that were given back: their number is [`Contender::released`].
     pub holds: Vec<Hold>,
-    /// Number of holds in the list that were given back. They stay in the list because a release
-    /// does not say which hold it ends. A withdrawal names its hold, and must find it even after
-    /// such a release. Always below the number of holds.
+    /// Number of holds in the list that were given back. They stay in the list, because a release
+    /// does not say which of the holds it ends, and a later withdrawal must still find the hold
+    /// that it names. Always below the number of holds.
     pub released: u32,
     /// Time at which the lock node may be deleted, in milliseconds since 1970. Set when the session
     /// expires while the ticket holds; `None` before.
     pub lingers_until_ms: Option<u64>,
-    /// True if the ticket was acquired without key and owner.
+    /// True if the ticket was acquired without idempotency key and owner.
     pub keyless: bool,
     /// True if the ticket is part of a multi-lock.
     pub in_multi_lock: bool,
@@ -43,7 +43,7 @@ impl Contender {
         u32::try_from(self.holds.len()).unwrap_or(u32::MAX).saturating_sub(self.released)
     }
 
-    /// Gives one hold back.
+    /// Gives one hold back: ends one of the acquires that share the ticket.
     pub(crate) fn release(&mut self) {
         self.released += 1;
         if self.released > RELEASED_MAX {
@@ -59,10 +59,11 @@ impl Contender {
 pub struct Hold {
     /// The idempotency key of the acquire.
     pub key: RequestKey,
-    /// The attempts that were not withdrawn, in the order of the log; never empty.
+    /// The attempts (request and retries) of the acquire that were not withdrawn, in the order of
+    /// the log; never empty.
     ///
-    /// The client may have made them in another order: a retry may be applied before the attempt
-    /// that the client gave up. So the hold stays as long as one of its attempts does.
+    /// The client may have made the attempts in another order: a retry may be applied before the
+    /// attempt that the client gave up. So the hold stays as long as one of its attempts does.
     pub attempts: Vec<Attempt>,
 }
 
@@ -88,7 +89,7 @@ impl Contender {
         self.holds.len() as u64 * HOLD
     }
 
-    /// The index of tickets without key and owner stores two paths: the lock's and the ticket's.
+    /// Estimated memory of the record and its index entries, in bytes.
     pub(crate) fn weight(&self, path: &ZPath) -> u64 {
         // The index of tickets without key and owner has the path twice.
         let indexed = if self.keyless { 2 * text(path.as_str()) } else { 0 };

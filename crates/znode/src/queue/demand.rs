@@ -1,19 +1,19 @@
-//! The part of a lock that a ticket wants (demand), and the parts that all holders have (usage).
+//! The share of a lock that a ticket wants (demand), and the shares that all holders have (usage).
 
 use crate::words::ticket_name::is_shared;
 use crate::{Contender, LockMode};
 
-/// The part of its lock that a ticket wants.
+/// The share of its lock that a ticket wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Demand {
     /// The whole lock, alone.
     Alone,
-    /// A share of the lock, together with other readers.
+    /// The lock together with other readers.
     Shared,
     /// A number of permits of a semaphore.
     Units(u32),
-    /// A lock node that a client created with the name of a Curator lease: one permit in a
-    /// semaphore, the whole of any other lock.
+    /// A lock node that a client created with the name of a lease (permit) of Curator's semaphore:
+    /// one permit in a semaphore, the whole of any other lock.
     LeaseByName,
 }
 
@@ -38,7 +38,7 @@ impl Demand {
     }
 }
 
-/// The parts of a lock that its holders have.
+/// Sum of the shares that the holders of a lock have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LockUsage {
     pub(crate) alone: u32,
@@ -47,8 +47,8 @@ pub(crate) struct LockUsage {
 }
 
 impl LockUsage {
-    /// The parts that one demand takes in a lock with `limit` permits (`None` if it is not a
-    /// semaphore).
+    /// The usage by a single holder with this demand, in a lock with `limit` permits (`None` if it
+    /// is not a semaphore).
     pub(crate) fn by(demand: Demand, limit: Option<u32>) -> LockUsage {
         match demand {
             Demand::Shared => LockUsage { shared: 1, ..LockUsage::default() },
@@ -74,8 +74,8 @@ impl LockUsage {
         }
     }
 
-    /// Tells whether one more demand fits into a lock with `limit` permits (`None` if it is not a
-    /// semaphore).
+    /// Tells whether one more ticket with this demand fits into a lock with `limit` permits (`None`
+    /// if it is not a semaphore).
     pub(crate) fn has_room(self, demand: Demand, limit: Option<u32>) -> bool {
         let more = LockUsage::by(demand, limit);
         if more.alone > 0 {

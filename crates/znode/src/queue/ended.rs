@@ -14,7 +14,7 @@ use crate::{Acl, Actor, ClientInfo, FencingToken, Limits, LockMode, SessionId, Z
 /// Reasons for which a ticket ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub enum TicketEnd {
-    /// The ticket held, and its session gave it back.
+    /// The ticket held the lock, and its session gave it back.
     Released,
     /// The ticket's session was closed.
     Closed,
@@ -23,12 +23,12 @@ pub enum TicketEnd {
     Expired,
     /// The ticket was revoked, and not released before the deadline.
     Revoked,
-    /// The ticket never held, or its client never learned of it: the wait timed out, the session
-    /// gave the ticket up, or the client disconnected before it had the answer.
+    /// The ticket never held the lock, or its client never learned of the grant: the wait timed
+    /// out, the session gave the ticket up, or the client disconnected before it had the answer.
     Withdrawn,
     /// Another client deleted the lock node.
     Admin,
-    /// The ticket was never made, because its wait would have closed a cycle.
+    /// The ticket was never made, because its wait would have closed a cycle of waits.
     Deadlock,
 }
 
@@ -41,7 +41,7 @@ pub struct EndedTicket {
     pub mode: LockMode,
     /// Id of the session that owned the ticket.
     pub session: SessionId,
-    /// The owner within the session; empty for none.
+    /// The owner (a user of the lock within the session); empty for none.
     pub owner: String,
     /// The lock node's data at its end, as text. Empty if the data was not text, was longer than a
     /// label may be, or was not readable for all readers of the history.
@@ -56,10 +56,10 @@ pub struct EndedTicket {
     pub end: TicketEnd,
     /// The label of the ticket's session.
     pub session_label: Arc<str>,
-    /// The client of the ticket's session.
+    /// The description of the client that opened the ticket's session.
     pub client: Arc<ClientInfo>,
-    /// The client that ended the ticket; `None` if the ticket ended by its own session, or by the
-    /// session's expiry.
+    /// The client that ended the ticket; `None` if the ticket's own session ended it, or the
+    /// session expired.
     pub by: Option<Arc<Actor>>,
 }
 
@@ -81,7 +81,7 @@ pub struct Grant {
     pub token: FencingToken,
 }
 
-/// A session that has ended.
+/// The record of a session that has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct EndedSession {
     /// Id of the session.
@@ -98,7 +98,7 @@ pub struct EndedSession {
     pub expired: bool,
     /// Number of ephemeral znodes that the session had at its end.
     pub ephemerals: u32,
-    /// The client that opened the session.
+    /// The description of the client that opened the session.
     pub client: Arc<ClientInfo>,
 }
 
@@ -127,17 +127,19 @@ pub(crate) struct History {
     /// The zxid of the last entry in which a ticket of the lock ended.
     pub(crate) newest: Zxid,
     pub(crate) grants: VecDeque<Arc<EndedTicket>>,
-    /// Ended tickets that never held. They have a separate list, so that many short waits do not
-    /// displace the grants.
+    /// Ended tickets that never held the lock. They have a separate list, so that many short waits
+    /// do not displace the tickets that held it.
     pub(crate) waits: VecDeque<Arc<EndedTicket>>,
-    /// The ACL of the directory when a ticket ended last; `None` if all clients might read the
-    /// directory. It guards the history even after the directory was deleted or made again.
+    /// The ACL of the lock's directory at the last end of a ticket; `None` if all clients might
+    /// read the directory. It guards the history even after the directory was deleted or made
+    /// again.
     pub(crate) readers: Option<Arc<[Acl]>>,
 }
 
 impl History {
-    /// Adds a ticket. Returns the estimated memory of all that it displaces: the oldest tickets,
-    /// and a former ACL.
+    /// Adds an ended ticket, and the ACL `readers` that guards the history from now on. Returns the
+    /// estimated memory of all that this displaces: the oldest tickets, or all former ones with the
+    /// former ACL if the ACL has changed.
     fn add(&mut self, ticket: EndedTicket, readers: Option<Arc<[Acl]>>, max: usize) -> u64 {
         let mut forgotten = 0;
         if self.readers != readers {

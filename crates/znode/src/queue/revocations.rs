@@ -49,7 +49,7 @@ impl Revocations {
         self.bytes
     }
 
-    /// Compares the index of deadlines and the weight with the revocations, for tests.
+    /// Compares the index of deadlines and the memory estimate with the revocations, for tests.
     pub(crate) fn check_invariants(&self) -> Result<(), String> {
         let mut anew = Revocations::default();
         self.by_ticket.iter().for_each(|(ticket, revocation)| anew.put(ticket, revocation.clone()));
@@ -96,8 +96,8 @@ pub(crate) fn asks_to_give_up(data: &[u8]) -> bool {
     [CURATOR, RECIPE].iter().any(|word| *data == *word.as_bytes())
 }
 
-/// The data that asks the client of a lock node with that name to release. `None` for most names:
-/// their clients do not look at the data, and keep other data there.
+/// The data that asks the client of a lock node with this name to release the lock. `None` for most
+/// names: clients of those names do not look at the data, and keep other data there.
 pub(crate) fn word_for(name: &str) -> Option<&'static str> {
     let family = &name[..name.len().saturating_sub(10)];
     let ends = |families: &[&str]| families.iter().any(|end| family.ends_with(end));

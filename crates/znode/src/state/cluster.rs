@@ -1,7 +1,8 @@
-//! The cluster as a whole: its uuid, its zxid base, and the level of its formats.
+//! The cluster as a whole: its uuid, its zxid base, and the level of the formats of log and
+//! snapshots.
 //!
 //! The first leader founds the cluster with its first entry, before anything else is proposed. From
-//! then on the uuid tells the cluster from others, also from those with the same name.
+//! then on the uuid distinguishes the cluster from all others, also from those with the same name.
 
 use std::sync::Arc;
 
@@ -41,7 +42,7 @@ impl Cluster {
         &self.founding
     }
 
-    /// The level of the formats that the members write.
+    /// The level of the formats in which the members write log and snapshots.
     pub fn level(&self) -> u16 {
         self.level
     }

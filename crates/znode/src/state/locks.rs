@@ -18,12 +18,12 @@ pub(crate) struct Locks {
     directories: OrdSet<ZPath>,
     /// Number of tickets of all locks.
     tickets: u64,
-    /// Number of tickets that hold and whose session is open.
+    /// Number of tickets that hold their lock and whose session is open.
     holders: u64,
-    /// Multi-locks that wait or hold, by the czxid that all their lock nodes have.
+    /// All multi-locks, by the czxid that all lock nodes of one multi-lock have.
     multis: OrdMap<Zxid, Arc<MultiLock>>,
-    /// Locks in which an entry left grants to later entries, because its budget was used up; see
-    /// `budget.rs`.
+    /// Locks in which an entry left grants to later entries, because its budget was used up (see
+    /// `budget.rs`), or because a grant would have repeated a fencing token.
     unsettled: OrdSet<ZPath>,
     pub(crate) histories: Histories,
     pub(crate) revocations: Revocations,
@@ -94,7 +94,7 @@ impl Locks {
         self.directories.range::<_, str>((Bound::Included(from), Bound::Unbounded))
     }
 
-    /// The multi-lock that the entry with this zxid made.
+    /// The multi-lock that the entry with this zxid made; `None` if there is none.
     pub(crate) fn multi(&self, czxid: Zxid) -> Option<&Arc<MultiLock>> {
         self.multis.get(&czxid)
     }
@@ -108,8 +108,8 @@ impl Locks {
         self.multis.insert(czxid, Arc::new(multi)).is_none()
     }
 
-    /// Forgets the multi-lock of a lock node that is being removed. Returns its other lock nodes,
-    /// which must be removed, too.
+    /// Forgets the multi-lock of a lock node that is being removed. Returns the multi-lock's other
+    /// lock nodes, which must be removed, too; empty for a lock node of a single lock.
     pub(crate) fn take_multi(&mut self, ticket: &ZPath, czxid: Zxid) -> Vec<ZPath> {
         let part = self.multis.get(&czxid).is_some_and(|multi| multi.tickets.contains(ticket));
         let taken = if part { self.multis.remove(&czxid) } else { None };
@@ -122,7 +122,8 @@ impl Locks {
         &self.unsettled
     }
 
-    /// Leaves grants in a lock to a later entry. Returns false if they were left already.
+    /// Marks a lock whose waiters a later entry must examine, because this entry left grants over.
+    /// Returns false if the lock is marked already.
     pub(crate) fn leave_unsettled(&mut self, lock: ZPath) -> bool {
         self.unsettled.insert(lock).is_none()
     }
@@ -138,7 +139,8 @@ impl Locks {
     }
 }
 
-/// A multi-lock that waits or holds. It is identified by the czxid that all its lock nodes have.
+/// A multi-lock: several locks that one acquire gets together. It is identified by the czxid that
+/// all its lock nodes have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MultiLock {
     pub(crate) policy: Policy,

@@ -1,4 +1,4 @@
-//! One session: its znodes, and the answers to its requests.
+//! One session: its znodes, and the remembered answers to its requests.
 
 use std::net::IpAddr;
 use std::ops::Bound;
@@ -27,7 +27,7 @@ pub struct Session {
     /// The address of the client that opened the session; `None` if it does not count for the limit
     /// of sessions per address.
     pub address: Option<IpAddr>,
-    /// The client that opened the session.
+    /// The description of the client that opened the session.
     pub client: Arc<ClientInfo>,
     /// The connection whose writes are applied in order; 0 for the connection that opened the
     /// session.
@@ -35,16 +35,17 @@ pub struct Session {
     /// The number of the connection's last applied write; 0 if there was none.
     pub turn: u64,
     pub(crate) ephemerals: OrdSet<ZPath>,
-    /// The ticket of each non-empty owner, so that another acquire by the owner adds a hold.
+    /// The ticket of each owner (user of a lock within the session), so that another acquire by the
+    /// owner adds a hold to it. Tickets without owner are not listed.
     pub(crate) tickets: OrdMap<TicketKey, ZPath>,
     /// The tickets made by acquires, by the idempotency key in the name.
     pub(crate) named: OrdMap<NamedKey, ZPath>,
-    /// The tickets that were acquired without key and owner, by their locks.
+    /// The tickets that were acquired without idempotency key and owner, by their locks.
     pub(crate) keyless: OrdMap<ZPath, ZPath>,
     pub(crate) requests: Requests,
 }
 
-/// Key of an owner's ticket: the lock, the mode, and the owner within the session.
+/// Key of an owner's ticket: the lock, the mode, and the owner.
 pub(crate) type TicketKey = (ZPath, LockMode, Arc<str>);
 
 /// Key of a ticket by its name: the lock, the mode, and the idempotency key in the name.

@@ -11,8 +11,8 @@ use crate::state::session::Requests;
 use crate::words::weight::{SESSION, text};
 use crate::{ClientInfo, Session, SessionId};
 
-/// All open sessions, their number for each address, and the expired ones that later entries will
-/// remove.
+/// All open sessions, the number of sessions for each client address, and the expired sessions that
+/// later entries will remove.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sessions {
     open: OrdMap<SessionId, Arc<Session>>,
@@ -39,8 +39,8 @@ impl Sessions {
         self.open.get(&id).map(|session| &**session)
     }
 
-    /// A session to change. Changes of its remembered requests must go through
-    /// [`Sessions::edit_requests`], which counts their weight.
+    /// An open session to change. Changes of its remembered requests must go through
+    /// [`Sessions::edit_requests`], which updates the memory estimate.
     pub(crate) fn get_mut(&mut self, id: SessionId) -> Option<&mut Session> {
         self.open.get_mut(&id).map(Arc::make_mut)
     }
@@ -109,7 +109,7 @@ impl Sessions {
         Some(answer)
     }
 
-    /// Marks expired sessions that later entries will remove.
+    /// Records expired sessions that later entries will remove.
     pub(crate) fn will_end(&mut self, sessions: impl IntoIterator<Item = SessionId>) {
         self.ending.extend(sessions);
     }

@@ -135,7 +135,8 @@ impl Quotas {
     }
 }
 
-/// Growth by a write of the subtrees that contain a path.
+/// Number of znodes and bytes of data that a write would add to each subtree that contains the
+/// written path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Growth {
     /// Number of znodes made: the one at the path, and its missing ancestors.

@@ -32,7 +32,8 @@ impl Subtrees {
         self.by_path.len() as u64 * SUBTREE
     }
 
-    /// Changes the weight of the znode at a path from `before` to `now`.
+    /// Replaces the estimated memory of the znode at a path, `before`, by `now` in the sum of its
+    /// subtree, both in bytes.
     pub(crate) fn change(&mut self, path: &ZPath, before: u64, now: u64) {
         let Some(top) = top(path).filter(|_| before != now) else { return };
         let known = self.by_path.get_key_value(top).map(|(path, bytes)| (path.clone(), *bytes));

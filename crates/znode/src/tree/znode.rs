@@ -152,7 +152,7 @@ impl Znode {
         self.number(name).map(|number| Position { number, czxid: self.czxid, name: name.into() })
     }
 
-    /// The entry for the parent's queue. To be called only for a ticket.
+    /// The entry for the parent's queue. The znode must be a ticket.
     pub(crate) fn ticket(&self, name: &str) -> Ticket {
         Ticket::of(name, self.owner(), self.contender())
     }
@@ -162,7 +162,7 @@ impl Znode {
         Usage { count: 1, bytes: self.data.len() as u64 }
     }
 
-    /// Usage that the ancestors count for this znode. Below `/zookeeper` its bytes do not count.
+    /// Usage that this znode adds to its ancestors. Below `/zookeeper` its bytes do not count.
     pub(crate) fn usage_at(&self, path: &ZPath) -> Usage {
         if is_system(path.as_str()) { Usage { count: 1, bytes: 0 } } else { self.usage() }
     }

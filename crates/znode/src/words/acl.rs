@@ -20,8 +20,8 @@ pub struct Acl {
 }
 
 /// Longest scheme and longest id of an identity, in bytes. The HTTP and ZooKeeper servers refuse a
-/// longer one, because each write of the client would carry it. An entry of an ACL has the same
-/// bounds.
+/// longer identity, because each write of the client would carry it. Scheme and id of an ACL's
+/// entry have the same limit.
 pub const IDENTITY_BYTES_MAX: usize = 1_024;
 
 /// Permission to read data and list children.
@@ -172,7 +172,7 @@ fn is_about(entry: &Acl, identity: &Identity) -> bool {
 }
 
 /// Tells whether `id`, an address or a network `address/bits`, contains the address `addr`. False
-/// if one of the two cannot be read.
+/// if either text cannot be read.
 fn covers(id: &str, addr: &str) -> bool {
     match (network(id), addr.parse()) {
         (Some((IpAddr::V4(first), bits)), Ok(IpAddr::V4(addr))) => {

@@ -35,7 +35,7 @@ impl ClientInfo {
         *self == ClientInfo::default()
     }
 
-    /// Checks the length of the texts.
+    /// Checks the length of the description's texts.
     ///
     /// # Errors
     /// `DataTooLarge` when a text is longer than a label may be.
@@ -55,23 +55,24 @@ pub struct Actor {
     /// The first identity that the request had proven, without its proof, as in `digest:bob`. Empty
     /// if the request had no identity.
     pub identity: String,
-    /// The client of the session, with the address of the request if that is known.
+    /// The description of the session's client. Its address is that of the request, if the request
+    /// contains it.
     pub client: ClientInfo,
 }
 
-/// Longest text that is kept of a client or an actor, in bytes, whatever the limits are: the
-/// history of a lock must fit into one record of a snapshot.
+/// Longest text in the description of a client or an actor, in bytes, even if the limits allow
+/// more: the history of a lock must fit into one record of a snapshot.
 pub(crate) const TEXT_MAX: usize = 1024;
 
-/// The beginning of a text: at most [`TEXT_MAX`] bytes, cut between characters.
+/// The longest beginning of a text that has at most [`TEXT_MAX`] bytes and ends between characters.
 pub(crate) fn short(text: &str) -> String {
     let end = (0..=TEXT_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     text[..end.unwrap_or(0)].into()
 }
 
 impl ClientInfo {
-    /// Estimated memory of the record, in bytes. Each place that has the record counts it, even if
-    /// places share it in memory, because a snapshot repeats it.
+    /// Estimated memory of the description, in bytes. If sessions and histories share one
+    /// description in memory, each of them counts it, because a snapshot repeats it.
     pub(crate) fn weight(&self) -> u64 {
         CLIENT + text(&self.host) + text(&self.program)
     }

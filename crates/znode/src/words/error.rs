@@ -92,7 +92,7 @@ errors! {
     TooManySessions "TooManySessions": -1008, Some(-1), "too-many", "too many sessions";
     /// The session owns as many ephemeral znodes as it may.
     TooManyEphemerals "TooManyEphemerals": -1009, Some(-1), "limit-reached", "too many ephemeral znodes in one session";
-    /// The owner has as many holds of the lock as it may.
+    /// The owner has as many holds (acquires that share its ticket) of the lock as it may.
     TooManyHolds "TooManyHolds": -1010, Some(-1), "limit-reached", "too many holds of one lock by one owner";
     /// The transaction has more operations than `ops_max`, or would change more znodes than
     /// `entry_cost_max`.
@@ -120,8 +120,8 @@ errors! {
     LockManaged "LockManaged": -1021, Some(-102), "lock-managed", "the lock is managed: only acquires enter its queue";
     /// Priorities and hand-overs need a managed lock.
     LockNotManaged "LockNotManaged": -1022, None, "lock-not-managed", "the lock is not managed";
-    /// The named ticket does not wait for this lock, or could not hold it beside the holders that
-    /// stay.
+    /// The ticket that is to get the lock does not wait for this lock, or would not fit beside the
+    /// holders that stay.
     HandOverRefused "HandOverRefused": -1023, None, "hand-over-refused", "the lock cannot be handed over to that ticket";
     /// The owner already has a ticket of one of these locks, outside a multi-lock of exactly these
     /// locks.
@@ -135,7 +135,7 @@ errors! {
     /// Another acquire of this session without key and owner has a ticket of the lock. The new
     /// acquire may be a retry of it.
     BlockedByOwnSession "BlockedByOwnSession": -1029, None, "blocked-by-own-session", "this session has a ticket of the lock that was acquired without Idempotency-Key and owner, too";
-    /// The operation needs a higher level of the format than the cluster has.
+    /// The operation needs a higher format level than the cluster has.
     LevelTooLow "LevelTooLow": -1032, Some(-6), "level-too-low", "the cluster is at a lower level of the format than this needs; an operator raises it, once every member runs a zlock that knows it: `zlock upgrade finalize`";
     /// The lock has more holders than one revocation may name.
     TooManyHolders "TooManyHolders": -1033, None, "limit-reached", "too many holders for one revocation";

@@ -3,36 +3,37 @@
 
 use std::fmt;
 
-/// The lowest cluster level at which this program can be a member.
+/// The lowest format level of a cluster in which this program can be a member.
 pub const LEVEL_MIN: u16 = 1;
 
-/// The highest level that this program knows. Every change of an entry's bytes, or of what an entry
-/// does, is a new level.
+/// The highest format level that this program knows. Every change of an entry's bytes, or of what
+/// an entry does, is a new level.
 #[cfg(not(feature = "next-level"))]
 pub const LEVEL_MAX: u16 = 1;
-/// The highest level in a build for tests of upgrades: one more than in a released program.
+/// The highest format level in a build for tests of upgrades: one more than in a released program.
 #[cfg(feature = "next-level")]
 pub const LEVEL_MAX: u16 = 2;
 
-/// Levels that a program knows: all from the lowest to the highest.
+/// Format levels that a program knows: all from the lowest to the highest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Levels {
-    /// The lowest level.
+    /// The lowest format level that the program knows.
     pub min: u16,
-    /// The highest level.
+    /// The highest format level that the program knows.
     pub max: u16,
 }
 
 impl Levels {
-    /// The levels that this program knows.
+    /// The format levels that this program knows.
     pub const OWN: Levels = Levels { min: LEVEL_MIN, max: LEVEL_MAX };
 
-    /// Tells whether `level` lies within these levels.
+    /// Tells whether the format level `level` is one of these.
     pub fn contains(self, level: u16) -> bool {
         (self.min..=self.max).contains(&level)
     }
 
-    /// Checks that a program that knows these levels can be a member of a cluster at `level`.
+    /// Checks that a program that knows these format levels can be a member of a cluster at
+    /// `level`.
     ///
     /// # Errors
     /// [`OtherLevel`] when the program does not know the level.
@@ -53,13 +54,13 @@ impl fmt::Display for Levels {
     }
 }
 
-/// An error: the cluster is at a level that a program does not know.
+/// An error: the cluster is at a format level that a program does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this cluster is at level {level}; this zlock knows {known}: start {} zlock", self.wanted())]
 pub struct OtherLevel {
-    /// The level of the cluster.
+    /// The format level of the cluster.
     pub level: u16,
-    /// The levels that the program knows.
+    /// The format levels that the program knows.
     pub known: Levels,
 }
 

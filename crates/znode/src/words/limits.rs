@@ -36,8 +36,8 @@ macro_rules! limits {
             $($(#[$doc])* pub $name: $kind,)*
         }
 
-        /// The limits until a leader proposes others. These values never change: a log that was
-        /// written under them must give the same state in every version.
+        /// The limits that are in force until a leader proposes its own. These values never change:
+        /// a log that was written under them must give the same state in every version.
         impl Default for Limits {
             fn default() -> Self {
                 Limits { $($name: $default,)* }
@@ -90,15 +90,16 @@ limits! {
     entry_cost_max: u32 = 16_384, Count, "TooManyOps";
     /// Most entries of one ACL.
     acl_entries_max: u32 = 64, Count, "InvalidAcl";
-    /// Most holds of one lock by one owner.
+    /// Most holds (acquires that share a ticket) of one lock by one owner.
     holds_max: u32 = 1024, Count, "TooManyHolds";
     /// Replies that each session keeps, to answer repeated idempotency keys.
     replies_max: u32 = 64, Count, "the oldest goes";
     /// Idempotency keys that each session remembers as used after their reply is gone.
     used_keys_max: u32 = 1024, Count, "the oldest goes";
-    /// The shortest session timeout, in milliseconds. A client that asks for less gets this.
+    /// The shortest session timeout, in milliseconds. A client that asks for a shorter one gets
+    /// this.
     session_timeout_min_ms: u32 = 2_000, Millis, "the wish is brought into bounds";
-    /// The longest session timeout, in milliseconds. A client that asks for more gets this.
+    /// The longest session timeout, in milliseconds. A client that asks for a longer one gets this.
     session_timeout_max_ms: u32 = 300_000, Millis, "the wish is brought into bounds";
     /// The longest lock-delay, in milliseconds. The HTTP server refuses a longer one, and the state
     /// machine shortens it.
@@ -114,8 +115,8 @@ limits! {
     histories_max: u32 = 10_000, Count, "the oldest goes";
     /// Most ended sessions that are remembered.
     ended_sessions_max: u32 = 10_000, Count, "the oldest goes";
-    /// Time for which ended sessions are remembered, in milliseconds, by the leader's clock in the
-    /// entries.
+    /// Time for which ended sessions are remembered, in milliseconds, measured by the leader's
+    /// times in the entries.
     ended_sessions_ms: u32 = 3_600_000, Millis, "the oldest goes";
     /// Most tickets that one acquire examines to find a deadlock. If these show none, the acquire
     /// enters the queue. A value above [`Limits::LOOKS_MOST`] counts as `LOOKS_MOST`.
@@ -138,7 +139,8 @@ impl Limits {
     /// Divisor of `state_bytes_max`: one fifth is reserved for sessions and what they own.
     pub const RESERVE_PART: u64 = 5;
 
-    /// Size of the state up to which znodes without a session may be made, in bytes.
+    /// Estimated memory of the state, in bytes, above which znodes without a session cannot be
+    /// made.
     pub fn plain_bytes_max(&self) -> u64 {
         self.state_bytes_max - self.state_bytes_max / Self::RESERVE_PART
     }

@@ -15,43 +15,48 @@
 
 use crate::ZPath;
 
-/// A znode, ephemeral or not, with its entries in the tree and in the list of its parent's
-/// children.
+/// Estimated bytes of a znode, ephemeral or not, with its entries in the tree and in its parent's
+/// list of children.
 pub(crate) const ZNODE: u64 = 560;
-/// The list of children of a znode that has at least one.
+/// Estimated bytes of a znode's list of children, if it has children.
 pub(crate) const FAMILY: u64 = 320;
-/// A queue, added to the weight of its directory: its indexes begin with room for several tickets.
+/// Estimated bytes of a queue, added to the weight of its directory. A queue's indexes begin with
+/// room for several tickets.
 pub(crate) const QUEUE: u64 = 2_600;
-/// A ticket, added to the weight of its znode: its entries in the queue's indexes.
+/// Estimated bytes of a ticket, added to the weight of its znode: its entries in the queue's
+/// indexes.
 pub(crate) const CONTENDER: u64 = 420;
-/// A hold: one acquire that shares a ticket, with all the attempts that it may keep.
+/// Estimated bytes of a hold (one acquire that shares a ticket), with as many attempts as it may
+/// keep.
 pub(crate) const HOLD: u64 = 200;
-/// A multi-lock, without its lock nodes.
+/// Estimated bytes of a multi-lock, without its lock nodes.
 pub(crate) const MULTI: u64 = 160;
-/// A quota, with its path.
+/// Estimated bytes of a quota, with its path.
 pub(crate) const QUOTA: u64 = 1_300;
-/// A child of the root: its entry in the index of subtrees' weights.
+/// Estimated bytes of the entry of a child of the root in the index of subtrees' weights.
 pub(crate) const SUBTREE: u64 = 160;
-/// A znode that may be deleted later: its entry in the index by time.
+/// Estimated bytes of the entry of a znode that may be deleted later, in the index by time.
 pub(crate) const TIMED: u64 = 80;
-/// A session, with the first entries of its maps, and the counter of its address.
+/// Estimated bytes of a session, with the first entries of its maps, and the counter of its
+/// address.
 pub(crate) const SESSION: u64 = 1_540;
-/// The record of a client, without its texts.
+/// Estimated bytes of the description of a client, without its texts.
 pub(crate) const CLIENT: u64 = 160;
-/// A used idempotency key, without its answer.
+/// Estimated bytes of a used idempotency key, without its answer.
 pub(crate) const KEY: u64 = 400;
-/// A revocation: a request to give a ticket up.
+/// Estimated bytes of a revocation (a request to release a ticket).
 pub(crate) const REVOCATION: u64 = 240;
-/// A lock's history, without its tickets.
+/// Estimated bytes of a lock's history, without its tickets.
 pub(crate) const HISTORY: u64 = 360;
-/// A ticket that has ended, in a history.
+/// Estimated bytes of an ended ticket in a history.
 pub(crate) const PAST_TICKET: u64 = 300;
-/// The record of a session that has ended.
+/// Estimated bytes of the record of an ended session.
 pub(crate) const ENDED: u64 = 280;
-/// A text with an allocation of its own, without its bytes.
+/// Estimated bytes of a text with an allocation of its own, besides the text's bytes.
 pub(crate) const TEXT: u64 = 24;
 
-/// Sums that are updated as znodes and sessions come and go; see [`crate::State::state_bytes`].
+/// Counters behind the estimate, updated as znodes and sessions come and go; see
+/// [`crate::State::state_bytes`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Weight {
     /// Bytes of texts, and of things that the other counters do not count.
@@ -63,13 +68,13 @@ pub(crate) struct Weight {
 }
 
 impl Weight {
-    /// Weight of a tree with `nodes` znodes; `timed` of them are in the index by time.
+    /// Estimated bytes of a tree with `nodes` znodes; `timed` of them are in the index by time.
     pub(crate) fn of_tree(&self, nodes: usize, timed: usize) -> u64 {
         self.bytes + self.families * FAMILY + self.queues * QUEUE + nodes as u64 * ZNODE + timed as u64 * TIMED
     }
 
-    /// Counts a znode that got or lost its children or its queue. Each pair says whether the znode
-    /// has children, and whether it has a queue.
+    /// Counts a znode that got or lost its children or its queue. Each pair of flags tells whether
+    /// the znode has children, and whether it has a queue.
     pub(crate) fn change(&mut self, before: (bool, bool), now: (bool, bool)) {
         self.families = self.families + u64::from(now.0) - u64::from(before.0);
         self.queues = self.queues + u64::from(now.1) - u64::from(before.1);
@@ -80,16 +85,17 @@ pub(crate) fn text(text: &str) -> u64 {
     text.len() as u64 + TEXT
 }
 
-/// Estimated weight of making a znode with `data` bytes and its missing ancestors: `count` znodes
-/// in all.
+/// Estimated bytes by which the state grows when a znode with `data` bytes is made, with its
+/// missing ancestors: `count` znodes in all.
 pub(crate) fn made(path: &ZPath, data: usize, count: u64) -> u64 {
     data as u64 + count * (ZNODE + FAMILY + 4 * text(path.as_str()))
 }
 
-/// Weight that a ticket adds to that of its path ([`made`]), at most.
+/// Most memory that a new ticket adds to the estimate besides its path and data ([`made`]), in
+/// bytes.
 pub(crate) const QUEUED: u64 = QUEUE + CONTENDER + HOLD;
 
-/// Weight of tickets and multi-locks, without their history.
+/// Estimated bytes of tickets and multi-locks, without their histories.
 pub(crate) fn locks(tickets: u64, multis: usize) -> u64 {
     tickets * CONTENDER + multis as u64 * MULTI
 }

@@ -1,4 +1,4 @@
-//! Founding, levels and removed members.
+//! The cluster's founding, format levels and removed members.
 
 use znode::{
     Cluster, ClusterUuid, DecodeError, Error, Founding, LEVEL_MAX, Levels, LogPosition, Op, OtherLevel, Reply, Request,
@@ -7,7 +7,8 @@ use znode::{
 
 const FOUNDING: Founding = Founding { uuid: ClusterUuid([7; 16]), zxid_base: 1_000, group: 0 };
 
-/// Applies an operation as the entry of this index, with the zxid that the state computes for it.
+/// Applies an operation as the log entry with this index, and with the zxid that the state computes
+/// for it.
 fn apply(state: &mut State, index: u64, op: Op) -> (Zxid, Result<Reply, Error>) {
     let request = Request::new(op);
     let zxid = state.zxid_of(index, Some(&request));
@@ -80,8 +81,8 @@ fn a_removed_member_is_remembered_for_good() {
     assert_eq!(removed(&restored(&state).unwrap()), [(3, Zxid(1_005))]);
 }
 
-/// Until the level of the feature is raised, the state and its records show no trace of it. Once it
-/// is raised, an older program reports the unknown level.
+/// Until the cluster is at the level that introduces notes, a note is refused, and state and
+/// records show no trace of it. At that level, an older program reports the unknown level.
 #[cfg(feature = "next-level")]
 #[test]
 fn what_came_with_the_next_level_waits_for_it() {

@@ -1,4 +1,4 @@
-//! Bounds on the work of one entry, for requests that ask for too much.
+//! Bounds on the work of one log entry, for requests that ask for too much.
 
 use znode::lock::{self, LockStatus};
 use znode::{
@@ -25,7 +25,7 @@ impl World {
         self.apply_request(request)
     }
 
-    /// Makes this number of ephemeral znodes for a session.
+    /// Makes this number of ephemeral znodes in a session.
     fn give(&mut self, session: SessionId, ephemerals: u32) {
         for number in 0..ephemerals {
             let op = create(&format!("{session}-{number}"), CreateMode::Ephemeral);
@@ -33,7 +33,7 @@ impl World {
         }
     }
 
-    /// Makes a request, with a new key if it is in a session.
+    /// Makes a request, with a new idempotency key if it has a session.
     fn request(&mut self, session: Option<SessionId>, op: Op) -> Request {
         self.keys += 1;
         let key = session.map(|_| RequestKey(self.keys.to_be_bytes()));
@@ -70,7 +70,7 @@ impl World {
         }
     }
 
-    /// Acquires a multi-lock of this number of new locks.
+    /// Acquires a multi-lock of `parts` locks, which are new.
     fn acquire_all(&mut self, session: SessionId, name: &str, parts: u32) -> ZPath {
         let parts = (0..parts).map(|part| (path(&format!("/{name}/{part}")), LockMode::Exclusive)).collect();
         self.acquire_parts(session, parts)
@@ -112,7 +112,7 @@ fn create(name: &str, mode: CreateMode) -> ZnodeOp {
     ZnodeOp::Create(Create { mode, ..Create::new(ZPath::root(), name) })
 }
 
-/// Number of znodes that an entry changed, counted by its events.
+/// Number of znodes that an entry created, deleted, wrote or granted a lock to, by its events.
 fn touched(applied: &TxnOutcome) -> usize {
     applied.events.iter().filter(|event| event.kind != EventKind::ChildrenChanged).count()
 }
@@ -294,8 +294,8 @@ fn a_reader_is_upgraded_while_others_are_still_to_be_granted() {
     world.check();
 }
 
-/// Makes a lock in which an upgrade has raised the tokens. One last entry grants the lock to all
-/// these readers, each with a token of its own grant.
+/// Makes waiting readers in a lock where an upgrade raised the tokens. The last entry grants
+/// readers the lock, with its zxid as token. Returns all readers and this entry's result.
 fn readers_behind_an_upgrade(world: &mut World, session: SessionId, count: usize) -> (Vec<ZPath>, TxnOutcome) {
     let reader = world.acquire(session, "/l", LockMode::Read);
     let writer = world.acquire(session, "/l", LockMode::Write);
@@ -336,8 +336,8 @@ fn readers_behind_an_upgrade_are_granted_entry_by_entry() {
     }
 }
 
-/// The holder's session expires together with a waiter before the readers, and the budget of this
-/// entry is used up before any reader is granted the lock.
+/// The sessions of the holder and of a writer that waits before the readers expire in one entry.
+/// Its budget is used up before any reader is granted the lock.
 #[test]
 fn a_reader_that_was_told_its_token_keeps_it_although_others_get_theirs_later() {
     let mut world = World::new();
@@ -446,8 +446,8 @@ fn a_retry_and_a_request_that_is_not_permitted_are_answered_as_such_whatever_the
     assert_eq!(world.apply_request(all).reply.unwrap_err().error, Error::NoAuth);
 }
 
-/// Later writes of the connection wait for this one, so its entry must count it although it is
-/// refused.
+/// Later writes of the connection wait until this one is counted, so its entry must count it even
+/// if it is refused.
 #[test]
 fn a_write_in_its_turn_that_costs_too_much_is_refused_by_its_entry() {
     let mut world = World::new();

@@ -1,5 +1,5 @@
-//! Logs of level 1, applied again: each reply, event and state must be as it was when the level was
-//! frozen.
+//! Logs of format level 1, applied again: each reply, event and state must be as it was when the
+//! level's golden files were written.
 //!
 //! From the first release on these files must never be written again: a later level has files of
 //! its own beside them.
@@ -10,14 +10,15 @@ use std::hash::Hasher as _;
 use siphasher::sip::SipHasher13;
 use znode::{LogPosition, Op, State, StateBuilder, Term, TxnOutcome, decode_txn, encode_txn};
 
-/// Files of logs. A line has an entry's term and index, its bytes, and the hash of its result.
+/// Golden files with logs. Each line is a log entry: its term, its index, its bytes, and the hash
+/// of its result ([`hash`]).
 const LOGS: [&str; 4] = [
     include_str!("../golden/level-1/log-1.txt"),
     include_str!("../golden/level-1/log-2.txt"),
     include_str!("../golden/level-1/log-3.txt"),
     include_str!("../golden/level-1/log-4.txt"),
 ];
-/// Files with the records of the state at the end of each log.
+/// Golden files with the snapshot records of the state at the end of each log.
 const SNAPSHOTS: [&str; 4] = [
     include_str!("../golden/level-1/snapshot-1.hex"),
     include_str!("../golden/level-1/snapshot-2.hex"),
@@ -41,8 +42,8 @@ fn hash(applied: &TxnOutcome, state: &State) -> u64 {
     hash.finish()
 }
 
-/// Writes the hashes and the snapshot of a log again, which is allowed only until the first
-/// release.
+/// Writes the golden files of a log again, with newly computed hashes and snapshot, which is
+/// allowed only until the first release.
 fn freeze(number: usize, log: &str) {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let mut state = State::default();
@@ -62,7 +63,9 @@ fn freeze(number: usize, log: &str) {
     std::fs::write(format!("{directory}/snapshot-{number}.hex"), records).unwrap();
 }
 
-/// Applies a log from its first entry, or from the entry after the last one that `state` has.
+/// Applies a log to `state`, and compares each result with the hash in the log. Entries that
+/// `state` contains already are skipped. Calls `each` after every entry, and adds the names of the
+/// operations to `names`.
 fn replay(log: &str, mut state: State, each: impl Fn(&State), names: &mut BTreeSet<&'static str>) -> State {
     for line in log.lines() {
         let words: Vec<&str> = line.split(' ').collect();

@@ -1,5 +1,5 @@
-//! Promises of a lock to clients that arrive, wait, give up, fail and release at random; and the
-//! cost of its operations.
+//! What a lock guarantees to clients that arrive, wait, give up, fail and release at random; and
+//! the cost of its operations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use znode::{
     SessionId, State, Term, Txn, ZPath, Zxid,
 };
 
-/// A state, with the clock and the counter of keys of its clients.
+/// A state, with the clock of its clients and the counter of their idempotency keys.
 struct World {
     state: State,
     time_ms: u64,
@@ -189,8 +189,8 @@ fn a_release_wakes_one_waiter() {
     assert_eq!((woken, changed), (1, 1));
 }
 
-/// Lowest cost of several runs, in nanoseconds of this thread's processor time, so that other load
-/// on the machine has little effect.
+/// Lowest cost of `tries` runs of `work`, in nanoseconds of this thread's processor time, so that
+/// other load on the machine has little effect.
 fn cost(tries: usize, mut work: impl FnMut()) -> u128 {
     let now = || {
         let time = clock_gettime(ClockId::ThreadCPUTime);
@@ -204,8 +204,8 @@ fn cost(tries: usize, mut work: impl FnMut()) -> u128 {
     (0..tries).map(|_| one(&mut work)).min().unwrap()
 }
 
-/// Checks that the cost grows less than half as much as the number of waiters, and less than
-/// tenfold: a larger tree may only be deeper and less in the cache.
+/// Checks that the cost grows less than half as much as the number of waiters (`times`), and less
+/// than tenfold: a larger tree may only be deeper and less in the cache.
 #[track_caller]
 fn check_growth(what: &str, times: u128, (small, large): (u128, u128)) {
     let most = small * (times / 2).min(10);
@@ -272,8 +272,8 @@ fn a_queue_of_100_000_costs_little_more_than_one_of_1_000() {
     }
 }
 
-/// The body of a request may contain the path of a lock with some MiB. Every replica pays the cost
-/// of such an entry, again at each start.
+/// A request may name a lock with a path of some MiB. Every replica pays the cost of such an entry,
+/// and pays it again at each start.
 #[test]
 fn a_lock_that_is_too_deep_is_refused_before_its_way_is_walked() {
     let measure = |depth: usize| {
@@ -315,7 +315,8 @@ fn a_dying_session_costs_as_much_for_each_lock_however_many_it_holds() {
     assert!(large < 10 * small, "{small} ns for each of 100 locks, {large} ns for each of 10,000");
 }
 
-/// In a managed lock, the predecessor of a waiter with priority 0 may have entered long before it.
+/// In a managed lock, the waiter just before one with priority 0 (its predecessor) may have entered
+/// the queue long before it.
 #[test]
 fn where_an_ordinary_waiter_stands_costs_little_more_behind_many_urgent_ones() {
     let measure = |urgent: usize| {
@@ -337,8 +338,8 @@ fn where_an_ordinary_waiter_stands_costs_little_more_behind_many_urgent_ones() {
     check_growth("status behind urgent waiters", 30, (small, measure(30_000)));
 }
 
-/// One of the readers may be of the holder's session, and is granted the lock at once as a
-/// downgrade.
+/// Plain creates make many readers with the sequence number of the holder's write ticket. Such a
+/// reader is granted the lock at once, as a downgrade, only if it belongs to the holder's session.
 #[test]
 fn readers_by_hand_under_a_holders_number_cost_little() {
     let measure = |readers: usize| {
@@ -361,8 +362,8 @@ fn readers_by_hand_under_a_holders_number_cost_little() {
     check_growth("a cycle beside readers by hand", 10, (small, measure(10_000)));
 }
 
-/// An owner that holds another lock asks to read. The search for its blockers must look at the
-/// parts of multi-locks, but not at all waiting readers.
+/// An owner that holds another lock acquires a read lock. The search for a deadlock must examine
+/// the waiting tickets of multi-locks, but not all waiting readers.
 #[test]
 fn a_search_for_a_deadlock_costs_little_more_behind_many_readers() {
     let measure = |readers: usize| {

@@ -42,7 +42,7 @@ impl World {
         self.state.apply(at, Txn { proven: false, time_ms: 1, request })
     }
 
-    /// Sends an operation, with a new key if it is in a session.
+    /// Sends an operation, with a new idempotency key if it has a session.
     fn send(&mut self, session: Option<SessionId>, op: Op) -> TxnOutcome {
         self.keys += 1;
         let key = session.map(|_| RequestKey(self.keys.to_be_bytes()));
@@ -50,7 +50,7 @@ impl World {
         self.apply(Request { credential, key, attempt: Attempt(1), ..Request::new(op) })
     }
 
-    /// Sends an operation without a key.
+    /// Sends an operation without an idempotency key.
     fn write(&mut self, session: Option<SessionId>, op: Op) -> TxnOutcome {
         let credential = session.map(|session| Credential { session, secret_hash: [0; 16] });
         self.apply(Request { credential, ..Request::new(op) })
@@ -93,13 +93,14 @@ fn acquire(lock: &str, mode: LockMode, owner: String, label: String) -> Op {
     Op::Acquire(Acquire { owner, label, ..Acquire::new(path(lock), mode) })
 }
 
-/// A client whose description of itself is as long as allowed.
+/// A client description with texts as long as allowed.
 fn client() -> ClientInfo {
     let (host, program) = ("h".repeat(256), "p".repeat(256));
     ClientInfo { host, pid: Some(71), program, address: Some(Ipv4Addr::LOCALHOST.into()) }
 }
 
-/// Adds one more item of a kind. `Err` when it was refused.
+/// Function that adds one more item of a kind to the state. `Err` when the state machine refused
+/// the item.
 type More = fn(&mut World, u64) -> Result<(), Refusal>;
 
 /// A name of 240 bytes with this number.
@@ -112,7 +113,8 @@ fn owner_of(world: &mut World) -> SessionId {
     first.unwrap_or_else(|| world.open())
 }
 
-/// Every kind of item that a client can make in large number or size, with its name.
+/// Every kind of item that a client can make in large number or size: its name, and the function
+/// that adds one.
 const KINDS: &[(&str, More)] = &[
     ("small znodes", |world, number| world.create("/", &number.to_string(), 0, Acl::open()).map(drop)),
     ("znodes with long paths", |world, number| world.create("/", &long(number), 0, Acl::open()).map(drop)),
@@ -236,8 +238,8 @@ const KINDS: &[(&str, More)] = &[
 ];
 
 impl World {
-    /// Sends an acquire. Its answer takes little memory, because the session keeps a bounded number
-    /// of answers.
+    /// Sends an acquire with a new idempotency key. Its answer takes little memory, because the
+    /// session keeps a bounded number of answers.
     fn write_as(&mut self, session: SessionId, op: Op) -> Result<Reply, Refusal> {
         self.send(Some(session), op).reply
     }
@@ -250,7 +252,9 @@ fn resident() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// Fills a state with items of one kind, and then another state that is read from its snapshot.
+/// Fills a state with items of one kind until the next item is refused, and then reads another
+/// state from its snapshot. Returns four numbers as text: the number of items, the estimated
+/// memory, the memory that the process took for the state, and that for the other state.
 fn fill(more: More) -> String {
     let mut world = World::new();
     let before = resident();

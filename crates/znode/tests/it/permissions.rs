@@ -1,9 +1,8 @@
-//! The table of permissions: every operation, sent by the session that owns the ticket, by an
-//! identity with permissions, by an identity without, and by the super user.
+//! The table of permissions: each operation is sent by the session that owns the ticket, by an
+//! identity with permissions, by an identity without permissions, and by the super user.
 //!
-//! The rows are made from the lists of operations, of create modes and of lock modes themselves:
-//! each list is a chain of exhaustive matches, so a new variant does not compile until it has its
-//! place here.
+//! The rows are made from the lists of all operations, create modes and lock modes. Each list is a
+//! chain of exhaustive matches, so a new variant does not compile until it is in its list.
 
 use znode::lock;
 use znode::{
@@ -12,8 +11,8 @@ use znode::{
     WriteTurn, ZPath, ZnodeOp, Zxid,
 };
 
-/// The columns of the table: a name, and an identity as scheme and id. The owner has no identity,
-/// only its session; each of the other clients has a session of its own.
+/// The columns of the table: the name of a client, and its identity as scheme and id. The owner has
+/// no identity, only its session; each of the other clients has a session of its own.
 const WHO: [(&str, Option<(&str, &str)>); 4] = [
     ("owner", None),
     ("other", Some(("digest", "bob"))),
@@ -25,19 +24,23 @@ type Cells = [Result<(), Error>; 4];
 
 const YES: Result<(), Error> = Ok(());
 const NO: Result<(), Error> = Err(Error::NoAuth);
-/// Row of an operation for identities with the permission by the ACL.
+/// Row of an operation that the ACL guards: allowed for the identity with permissions and for the
+/// super user.
 const BY_ACL: Cells = [NO, YES, NO, YES];
-/// Row of an operation for the session and the super user.
+/// Row of an operation that is allowed for the session that owns the ticket, and for the super
+/// user.
 const OWN: Cells = [YES, NO, NO, YES];
-/// Row of an operation for the session alone: the other clients do not hold the ticket.
+/// Row of an operation that is allowed only for the session that owns the ticket; the other clients
+/// are not its owner.
 const SESSION: Cells = [YES, Err(Error::NotOwner), Err(Error::NotOwner), Err(Error::NotOwner)];
-/// Row of operations that are not guarded by an ACL: those that only a leader proposes, and those
-/// that concern only the requesting client.
+/// Row of an operation that no ACL guards, because only a leader proposes it, or because it
+/// concerns only the requesting client.
 const ANY: Cells = [YES; 4];
 const NOBODY: Cells = [NO; 4];
 const MALFORMED: Cells = [Err(Error::BadArguments); 4];
 
-/// A directory that only the identity bob may use, and in it a lock that the first session holds.
+/// A state with the directory `/vault`, which only the identity bob may use, and in it a lock that
+/// the first session holds.
 struct World {
     state: State,
     zxid: u64,
@@ -107,8 +110,8 @@ impl World {
         ticket
     }
 
-    /// Applies an operation with the identities of the super user and of a node, in a session. It
-    /// must succeed.
+    /// Applies an operation in a session, with the identities of the super user and of a cluster's
+    /// node. Panics if the operation is refused.
     fn must(&mut self, session: u64, op: Op) -> Reply {
         let all = vec![identity("super", ""), identity("keeper", "")];
         let reply = self.apply(session, all, None, op.clone());
@@ -135,7 +138,7 @@ impl World {
         applied.reply.map_err(|refusal| refusal.error)
     }
 
-    /// The results of an operation for each of the clients in the table.
+    /// Row of an operation: its results for each of the clients in [`WHO`].
     fn ask(&self, turn: Option<WriteTurn>, op: &Op) -> Cells {
         let mut sessions = 1..;
         WHO.map(|(_, proven)| {
@@ -179,10 +182,12 @@ fn create_mode_after(mode: CreateMode) -> Option<CreateMode> {
     }
 }
 
-/// Operations of one kind, one for each target that it may have, with their rows.
+/// Operations of one kind, each with its row of the table. There is one operation for each target
+/// that the kind may have.
 type Rows<T> = Vec<(T, Cells)>;
 
-/// The rows of the kind that follows this one; `None` asks for the first kind.
+/// The rows for the kind of znode operation that follows the kind of `op` in the chain of all
+/// kinds; for the first kind if `op` is `None`.
 fn znode_rows_after(world: &World, op: Option<&ZnodeOp>) -> Rows<ZnodeOp> {
     let (ticket, version) = (&world.ticket, -1);
     let set = |at: &ZPath, data: &str| ZnodeOp::SetData { path: at.clone(), data: data.into(), version };
@@ -269,7 +274,8 @@ fn open(secret: u8, timeout_ms: u32) -> Op {
     Op::OpenSession { secret_hash: [secret; 16], timeout_ms, label, address: None, client }
 }
 
-/// The rows of operations about locks and sessions, for the kind that follows this one.
+/// The rows for the kind of operation that follows the kind of `op` in the chain of all kinds; for
+/// the first kind if `op` is `None`.
 fn rows_after(world: &World, op: Option<&Op>) -> Rows<Op> {
     let (ticket, mode) = (world.ticket.clone(), world.mode);
     match op {
@@ -376,7 +382,7 @@ fn every_operation_is_for_those_whom_the_table_names() {
     assert!(cells > 5_000, "only {cells} cells");
 }
 
-/// Covers the reads with which the servers filter their answers to clients.
+/// Covers the functions of the state with which the servers decide what a client may read.
 #[test]
 fn every_reading_is_for_those_whom_the_table_names() {
     let mut world = World::new(LockMode::Exclusive, false);

@@ -26,7 +26,7 @@ fn for_seeds(count: u64, property: impl Fn(u64)) {
     }
 }
 
-/// A history for a seed. Every third history is about locks only.
+/// The random history of a seed. Every third history is mostly about locks.
 fn any_history(seed: u64) -> History {
     if seed.is_multiple_of(3) { History::busy(seed) } else { History::new(seed) }
 }
@@ -271,7 +271,7 @@ fn no_lock_is_granted_to_a_session_whose_end_has_begun() {
     });
 }
 
-/// Tickets of a session that hold, or held according to the history.
+/// Tickets of a session that hold their locks, or held them when the session expired.
 fn held_by(state: &State, session: SessionId) -> BTreeSet<ZPath> {
     let holds = |ticket: &&ZPath| {
         matches!(lock::status(state, ticket), Ok(LockStatus::Held { .. })) || lock::grant(state, ticket).is_some()
@@ -287,7 +287,7 @@ fn lingering(state: &State) -> Vec<QueueEntry> {
     entries.filter(|entry| entry.lingers_until_ms.is_some()).collect()
 }
 
-/// Compares all that can be read of the state with the model.
+/// Compares all of the state that clients can read with the model.
 #[track_caller]
 fn same(state: &State, model: &Model, what: &str) {
     assert_eq!(state.znode_count(), model.nodes.len(), "{what}");
@@ -383,9 +383,9 @@ fn same_queue(state: &State, model: &Model, lock: &str, what: &str) {
     assert!(listed.iter().map(|entry| entry.lock.as_str()).eq(expected), "{what}: locks under {lock}");
 }
 
-/// Checks that at most one ticket holds the whole lock, beside read tickets of its own session
-/// only. The specification checks the bound of permits, because it knows when a limit was set below
-/// the permits taken.
+/// Checks that at most one ticket holds the whole lock, and only beside read tickets of its own
+/// session. `Specification` checks the number of permits, because it knows when a semaphore's
+/// number of permits was set below the permits taken.
 #[track_caller]
 fn holders_have_room(model: &Model, lock: &str, what: &str) {
     let [alone, shared] = model.alone_and_shared(lock);

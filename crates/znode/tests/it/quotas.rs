@@ -20,7 +20,7 @@ struct World {
     zxid: u64,
 }
 
-/// Number of znodes, and bytes of data, of a subtree.
+/// Number of znodes of a subtree, and bytes of their data.
 type CountAndBytes = (u64, u64);
 
 impl World {
@@ -109,7 +109,8 @@ impl World {
         Request { key: Some(key), attempt: Attempt(1), ..Request::of(credential, op) }
     }
 
-    /// Counts of the subtrees with limits, and their hard limits, found by a walk over the tree.
+    /// The usage of each subtree with limits, found by a walk over the tree; with the hard limits
+    /// of znodes and of bytes, -1 for none.
     fn recount(&self) -> BTreeMap<&'static str, (CountAndBytes, [i64; 2])> {
         let mut found = BTreeMap::new();
         for subtree in SUBTREES {
@@ -148,7 +149,8 @@ fn restore(state: &State) -> State {
     builder.finish().unwrap()
 }
 
-/// Tells whether a change breaks a hard limit: the new count exceeds it, and has grown.
+/// Tells whether a write should have been refused for a hard limit: it raises the usage from
+/// `before` to `now`, above the limit. A negative limit is none.
 fn grew_beyond(before: u64, now: u64, limit: i64) -> bool {
     limit >= 0 && now > before && now > limit as u64
 }

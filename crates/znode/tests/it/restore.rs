@@ -57,7 +57,7 @@ impl TestCluster {
         }
     }
 
-    /// A new cluster from a backup of this one, restored at the time `now_ms`.
+    /// A new cluster that is restored at the time `now_ms` from a backup of this cluster.
     fn restored(&self, now_ms: u64, grace_ms: u64) -> TestCluster {
         let mut builder = StateBuilder::new();
         self.state.records().for_each(|record| builder.push(&record).unwrap());
@@ -72,8 +72,8 @@ fn path(text: &str) -> ZPath {
     ZPath::parse(text).unwrap()
 }
 
-/// The two clusters never run at the same time: the clock of the second begins at the end of the
-/// first.
+/// The former cluster and the restored one never run at the same time: the clock of the restored
+/// cluster begins where the former one's ended.
 #[test]
 fn tokens_rise_across_any_chain_of_backups_and_restores() {
     for seed in 0..50 {

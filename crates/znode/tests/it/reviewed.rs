@@ -1,4 +1,4 @@
-//! Faults that a review found and no other test did: each with the requests that show it.
+//! Bugs that a review found and the other tests did not: each with the requests that show it.
 
 use znode::lock::{self, LockStatus};
 use znode::{

@@ -67,7 +67,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts")
 }
 
-/// Name of a script as rules in docs/znode-model.md have it: `upgrade/tokens`.
+/// Name of a script as the rules in docs/znode-model.md write it: `upgrade/tokens`.
 fn name(path: &Path) -> String {
     path.strip_prefix(root()).unwrap().display().to_string()
 }

@@ -22,8 +22,8 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Compares a text with its golden file. With `UPDATE_GOLDENFILES` in the environment it writes the
-/// file instead, which is allowed until the first release.
+/// Compares a text with its golden file. With the environment variable `UPDATE_GOLDENFILES`, the
+/// function writes the file instead, which is allowed until the first release.
 #[track_caller]
 pub(crate) fn assert_frozen(made: &str, frozen: &str, file: &str) {
     if std::env::var_os("UPDATE_GOLDENFILES").is_some() {
@@ -50,13 +50,14 @@ pub(crate) fn acquire(lock: &str, mode: LockMode, owner: &str) -> Op {
     Op::Acquire(Acquire { owner, label, ..Acquire::new(path(lock), mode) })
 }
 
-/// Path of the lock node that the request with this key makes.
+/// Path of the lock node that an acquire with the idempotency key `[key; 16]` makes.
 pub(crate) fn ticket(lock: &str, key: u8, mode: LockMode, number: u64) -> ZPath {
     path(&format!("{lock}/{}", ticket_name(mode, RequestKey([key; 16]), number)))
 }
 
-/// Golden records of one part of the state that is not znodes, and the operations that make them.
-/// Each operation has its session, or 0 for none. Its zxid is also its idempotency key.
+/// Operations, and the golden snapshot records (all but the first) of the state that they make.
+/// Each operation has its session, or 0 for none. The zxid of its entry is also its idempotency
+/// key.
 pub(crate) struct Beside {
     pub(crate) operations: Vec<(u64, Op)>,
     pub(crate) golden: &'static str,
@@ -79,7 +80,8 @@ impl Beside {
         state
     }
 
-    /// The golden records without the head, whose limits have defaults that may change.
+    /// The golden records. The first record of a snapshot (the head) is not among them, because it
+    /// contains limits, and the default limits may change.
     fn frozen(&self) -> Vec<Vec<u8>> {
         self.golden.lines().map(bytes).collect()
     }
@@ -89,7 +91,7 @@ impl Beside {
     }
 
     /// Checks that the operations make the golden records, that these include all the given kinds
-    /// of record, and that they can be read.
+    /// of snapshot record, and that they can be read.
     #[track_caller]
     pub(crate) fn check_bytes(&self, kinds: &[u8]) {
         let made: Vec<Vec<u8>> = self.state().records().skip(1).collect();
@@ -102,8 +104,9 @@ impl Beside {
         assert!(state.records().skip(1).eq(self.frozen()));
     }
 
-    /// Checks that missing, doubled and cut records are refused. A damaged record must be refused,
-    /// or give a state that can apply an entry.
+    /// Checks that missing, doubled and cut golden records are refused. A record with a changed
+    /// byte must be refused, or give a state that can apply an entry. `flips` is the number of
+    /// changed bytes that are tried for each record.
     #[track_caller]
     pub(crate) fn check_damage(&self, flips: u32) {
         let (head, frozen) = (self.head(), self.frozen());

@@ -9,8 +9,8 @@ const RECORDS: &str = include_str!("../../golden/level-1/ledger-records.hex");
 const OWNED_TXNS: &str = include_str!("../../golden/level-1/owned-multilock-txns.hex");
 const OWNED_RECORDS: &str = include_str!("../../golden/level-1/owned-multilock-records.hex");
 
-/// Operations that leave a record of every kind. Each has its session, or 0 for none. Its zxid is
-/// also its idempotency key.
+/// Operations that leave a snapshot record of every kind that this file tests. Each has its
+/// session, or 0 for none. The zxid of its entry is also its idempotency key.
 fn operations() -> Vec<(u64, Op)> {
     let open = Op::OpenSession {
         secret_hash: [1; 16],
@@ -50,8 +50,8 @@ fn operations() -> Vec<(u64, Op)> {
     ]
 }
 
-/// Operations that make multi-locks with owners: one with two holds, and one that waits in a
-/// managed lock.
+/// Operations that make multi-locks with owners: one that was acquired twice, and one that waits in
+/// a managed lock.
 fn owned() -> Vec<(u64, Op)> {
     let all = |owner: &str, policy, parts: &[(&str, LockMode)]| {
         let parts = parts.iter().map(|(lock, mode)| (path(lock), *mode)).collect();

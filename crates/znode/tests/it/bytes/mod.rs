@@ -1,7 +1,8 @@
-//! The bytes of transactions and snapshot records: frozen, and safe to read when they are damaged.
+//! The bytes of transactions and snapshot records: compared with golden files, and safe to read
+//! when they are damaged.
 //!
-//! The files of a level are never written again: a later level has additional files of its own, see
-//! docs/dev/formats.md.
+//! The golden files of a format level are never written again: a later level has additional files
+//! of its own, see docs/dev/formats.md.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

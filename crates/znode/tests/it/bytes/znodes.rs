@@ -27,8 +27,8 @@ fn transactions_keep_their_bytes() {
     }
 }
 
-/// Names in the table of operations are unique, levels are known, and operations need a session
-/// where the table says so.
+/// Checks the table of operations: names are unique, format levels are known, and an operation
+/// needs a session where the table says so.
 #[test]
 fn every_operation_has_its_row() {
     let mut names = BTreeSet::new();
@@ -59,7 +59,8 @@ fn snapshots_keep_their_bytes() {
     assert_eq!(written, RECORDS.lines().collect::<Vec<_>>());
 }
 
-/// The session has been attached to another connection, and has written over it.
+/// The test's session has been attached to another connection, and has written over that
+/// connection.
 #[test]
 fn an_attached_session_keeps_its_bytes() {
     let mut state = State::new(limits());
@@ -255,8 +256,8 @@ fn acquire(lock: &str, mode: LockMode, owner: &str) -> Op {
     Op::Acquire(Acquire { owner, label, lock_delay_ms: 1500, ..Acquire::new(path(lock), mode) })
 }
 
-/// Limits as they were when the bytes were frozen. Defaults may change, but the golden bytes must
-/// not.
+/// Limits as they were when the golden bytes were written. Defaults may change, but the golden
+/// bytes must not.
 fn limits() -> Limits {
     Limits {
         data_bytes_max: 1_047_552,
@@ -405,8 +406,8 @@ fn open(timeout_ms: u32, label: &str, address: Option<std::net::IpAddr>) -> Op {
     }
 }
 
-/// Operations that leave a state with all that a record can contain. Each has its session, or 0 for
-/// none, and its idempotency key.
+/// Operations that leave a state in which the snapshot records of znodes and sessions have all
+/// their possible parts. Each operation has its session, or 0 for none, and its idempotency key.
 fn operations() -> Vec<(u64, u8, Op)> {
     vec![
         (0, 0, open(10_000, "one", None)),
@@ -457,7 +458,7 @@ fn operations() -> Vec<(u64, u8, Op)> {
     ]
 }
 
-/// A state with all that a record can contain.
+/// The state that [`operations`] make.
 fn everything() -> State {
     let mut state = State::new(limits());
     for ((session, key, op), zxid) in operations().into_iter().zip(1..) {
@@ -472,7 +473,7 @@ fn everything() -> State {
     state
 }
 
-/// A clone of the state of [`everything`], which is made only once.
+/// A clone of the state of [`everything`], which is computed only once.
 fn everything_once() -> State {
     static STATE: std::sync::OnceLock<State> = std::sync::OnceLock::new();
     STATE.get_or_init(everything).clone()

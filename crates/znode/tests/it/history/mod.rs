@@ -1,5 +1,5 @@
-//! Random histories in a small world: because paths, sessions and keys are few, requests often
-//! concern the same ones.
+//! Random sequences of log entries (histories). Their paths, sessions and keys are few, so requests
+//! often concern the same ones.
 
 mod rare;
 
@@ -16,7 +16,7 @@ use crate::model::{Model, number, ticket_name, zpath};
 
 const PLACES: [&str; 9] = ["/", "/a", "/a/b", "/a/b/c", "/l", "/l/m", "/d", "/d/l", "/x"];
 const LOCKS: [&str; 4] = ["/l", "/l/m", "/d/l", "/a"];
-/// A lock whose directory is a contender of another lock.
+/// A path that is a lock and, by its name, also a ticket of the lock `/l`.
 const NUMBERED: &str = "/l/n-0000000001";
 const NAMES: [&str; 13] = [
     "_c_2-lease-",
@@ -34,7 +34,7 @@ const NAMES: [&str; 13] = [
     "n-0000000001",
 ];
 
-/// One history, made step by step from a seed.
+/// Generator of one history: a sequence of log entries that depends on a seed.
 pub(crate) struct History {
     rng: Rng,
     at: LogPosition,
@@ -44,7 +44,7 @@ pub(crate) struct History {
     sessions: Vec<SessionId>,
     /// The requests that had an idempotency key, for retries.
     keyed: Vec<Request>,
-    /// True for a history that is mostly about locks, as clients use them.
+    /// True for a history mostly of requests about locks, as clients use them.
     busy: bool,
 }
 
@@ -55,12 +55,12 @@ impl History {
         History { rng, at, time_ms: 1000, attempts: 0, sessions: Vec::new(), keyed: Vec::new(), busy: false }
     }
 
-    /// A history of clients that contend for a few locks and seldom do other things.
+    /// A history of clients that contend for a few locks and seldom send other requests.
     pub(crate) fn busy(seed: u64) -> History {
         History { busy: true, ..History::new(seed) }
     }
 
-    /// Limits that are often reached, or the defaults.
+    /// Small limits, which requests often reach, or the default limits.
     pub(crate) fn limits(&mut self) -> Limits {
         let small = |rng: &mut Rng, range: std::ops::Range<u32>| rng.u32(range);
         let rng = &mut self.rng;
@@ -115,7 +115,7 @@ impl History {
         (self.at, txn)
     }
 
-    /// Repeats an earlier request that had a key, sometimes with another guard.
+    /// Repeats an earlier request that had an idempotency key, sometimes with another guard.
     fn retry(&mut self) -> Request {
         let index = self.rng.usize(..self.keyed.len());
         let mut request = self.keyed[index].clone();
@@ -212,7 +212,7 @@ impl History {
         }
     }
 
-    /// An operation on the cluster itself.
+    /// An operation on the cluster itself: founding, format level, or removal of a node.
     fn of_cluster(&mut self) -> Op {
         match self.rng.u8(..4) {
             0 => {
@@ -224,7 +224,8 @@ impl History {
         }
     }
 
-    /// Makes an operation one of a connection's ordered writes, mostly with the next number.
+    /// Makes an operation one of the ordered writes of its session's connection, mostly with the
+    /// next write number. A `Reap` is replaced by an attachment of the session to a connection.
     fn in_turn(&mut self, op: Op, model: &Model, session: Option<SessionId>) -> (Op, Option<WriteTurn>) {
         if matches!(op, Op::Reap { .. }) {
             let (connection, timeout_ms) = (self.rng.u64(0..4), self.rng.u32(0..6000));
@@ -241,13 +242,13 @@ impl History {
         Op::Acquire(Acquire { priority: self.rng.u32(0..3), ..self.acquire() })
     }
 
-    /// The address of a request, in one of four; `None` in others.
+    /// A random client address for one of four requests, `None` for the others.
     fn from(&mut self) -> Option<IpAddr> {
         (self.rng.u8(..4) == 0).then(|| [192, 0, 2, self.rng.u8(..3)].into())
     }
 
-    /// Releases a ticket that is named by its lock. Mode, token and owner are each given in one of
-    /// three requests.
+    /// Releases a ticket that is named by its lock. Each of mode, token and owner is given in one
+    /// of three requests.
     fn release_held(&mut self, model: &Model) -> Op {
         let mode = (self.rng.u8(..3) == 0).then(|| self.mode());
         let token = (self.rng.u8(..3) == 0).then(|| self.guard(model).token);
@@ -374,8 +375,8 @@ impl History {
         }
     }
 
-    /// Acquires a multi-lock, often with an owner, and then often of the same two locks, so that
-    /// the same set is requested again.
+    /// Acquires a multi-lock, often with an owner. With an owner the two locks are often `/l` and
+    /// `/a`, so that an owner often acquires the same multi-lock again.
     fn acquire_all_as(&mut self) -> Op {
         let mut wish = self.acquire_all();
         wish.owner = self.pick(&["", "o", "o", "p"]).into();
@@ -434,7 +435,7 @@ impl History {
         candidates
     }
 
-    /// A path, mostly of a lock node.
+    /// A path, mostly that of a lock node.
     fn ticket(&mut self, model: &Model) -> ZPath {
         let tickets: Vec<&String> = model.nodes.keys().filter(|path| number(path).is_some()).collect();
         match self.rng.u8(..8) {
@@ -444,7 +445,8 @@ impl History {
         }
     }
 
-    /// Hands a lock over: mostly a managed lock in use, if there is one; otherwise any lock.
+    /// Hands a lock over. Both tickets are mostly tickets of managed locks (only there a hand-over
+    /// is allowed), if there are such tickets.
     fn hand_over(&mut self, model: &Model) -> Op {
         let tickets: Vec<&String> = model.nodes.keys().filter(|path| model.is_of_managed(path)).collect();
         if tickets.is_empty() || self.rng.u8(..8) == 0 {
@@ -454,7 +456,7 @@ impl History {
         Op::HandOver { ticket, to }
     }
 
-    /// A path, mostly of an existing znode.
+    /// A path, mostly that of an existing znode.
     fn place(&mut self, model: &Model) -> ZPath {
         if self.rng.u8(..4) == 0 {
             return zpath(self.pick(&PLACES));
@@ -471,7 +473,7 @@ impl History {
         model.sessions[self.rng.usize(..model.sessions.len())].id
     }
 
-    /// A key: one of a few that are used again and again, or one of many.
+    /// An idempotency key: one of a few that are used again and again, or one of many.
     fn key(&mut self) -> RequestKey {
         let many = self.rng.u8(..4) > 0;
         RequestKey([if many { self.rng.u8(12..) } else { self.rng.u8(..12) }; 16])

@@ -1,4 +1,4 @@
-//! Rare mixtures that random requests would seldom make: upgrades, downgrades and lock nodes of
+//! Rare combinations that random requests would seldom make: upgrades, downgrades and lock nodes of
 //! plain creates, together with tickets of other kinds.
 
 use znode::{Acquire, Create, CreateMode, Ensure, HeldTicket, LockMode, Op, Txn, Upgrade, ZPath, ZnodeOp};
@@ -23,7 +23,8 @@ impl History {
         Op::Upgrade(Upgrade { ticket, label })
     }
 
-    /// Acquires a read lock for an owner that holds the write lock, if there is such an owner.
+    /// Acquires a read lock for an owner that holds the write lock (a downgrade), if there is such
+    /// an owner.
     fn downgrade(&mut self, model: &Model) -> Op {
         let mut acquire = self.acquire();
         let mut writers = Vec::new();
@@ -38,8 +39,8 @@ impl History {
         Op::Acquire(acquire)
     }
 
-    /// Leaves the secret out of many transactions, as a leader does after it has compared the
-    /// secret.
+    /// Removes the session's secret from many transactions, as a leader does after it has compared
+    /// the secret.
     pub(super) fn proven(&mut self, mut txn: Txn) -> Txn {
         if let Some(credential) = txn.request.credential.as_mut().filter(|it| it.secret_hash == [1; 16])
             && self.rng.bool()
@@ -49,8 +50,8 @@ impl History {
         txn
     }
 
-    /// Creates a lock node with a chosen number: often a small one in front of the holders, or that
-    /// of a holder.
+    /// Creates a lock node with a chosen sequence number: often a number below those of the
+    /// holders, or that of a holder.
     fn numbered(&mut self, model: &Model) -> Create {
         let family = self.pick(&["n-", "_c_1-lock-", "_c_2-lease-", "r-__READ__", "w-__WRIT__", "read-"]);
         let name = format!("{family}{:010}", self.rng.u8(..5));
@@ -58,7 +59,8 @@ impl History {
         Create { mode, acl: Vec::new(), ..Create::new(self.lock_in_use(model), name) }
     }
 
-    /// Adds `Ensure` to a create of an ephemeral znode, often one that exists.
+    /// Makes a create one with `Ensure`: mostly of an ephemeral znode, often of a znode that
+    /// exists.
     pub(super) fn ensured(&mut self, model: &Model, new: Create) -> Create {
         let ensure = if self.rng.bool() { Ensure::Own } else { Ensure::OwnWithData };
         let mode = if self.rng.u8(..8) > 0 { CreateMode::Ephemeral } else { new.mode };
@@ -72,7 +74,8 @@ impl History {
         Create { parent, name, data, mode, ensure, ..new }
     }
 
-    /// Makes a release name a simple lock instead of a ticket, if there is a simple lock.
+    /// Makes a release name a simple lock (an ephemeral znode at the lock's own path) instead of a
+    /// ticket, if there is a simple lock.
     pub(super) fn simple(&mut self, model: &Model, of: HeldTicket) -> HeldTicket {
         let there = self.simple_znodes(model);
         let Some(&(path, data)) = self.one_of(&there) else { return of };
@@ -88,8 +91,8 @@ impl History {
         there.map(|(path, node)| (path, &node.data)).collect()
     }
 
-    /// Creates several lock nodes in one entry, and so with the same czxid, most of them in a
-    /// semaphore.
+    /// Creates several lock nodes in one log entry, so that they have the same czxid; mostly for
+    /// permits of a semaphore, if there is one.
     fn several_permits(&mut self, model: &Model) -> Op {
         let semaphores: Vec<&str> = LOCKS.into_iter().filter(|lock| model.settings(lock).limit.is_some()).collect();
         let parent = match self.one_of(&semaphores) {
@@ -102,7 +105,8 @@ impl History {
         Op::Multi(vec![ZnodeOp::Create(create); self.rng.usize(2..4)])
     }
 
-    /// The read ticket of an upgrade that is in a queue, if there is one.
+    /// The read ticket of a present upgrade, if there is one; otherwise the lock node of another
+    /// reader.
     fn upgraded_reader(&mut self, model: &Model) -> ZPath {
         let upgrades = LOCKS.into_iter().filter_map(|lock| model.upgrade_in(lock));
         let readers: Vec<&String> = upgrades.filter_map(|(_, reader)| reader.as_ref()).collect();
@@ -112,13 +116,14 @@ impl History {
         }
     }
 
-    /// Acquires permits in a lock that has contenders.
+    /// Acquires permits, as of a semaphore, in a lock that has contenders of any mode.
     fn lease_beside_others(&mut self, model: &Model) -> Op {
         let mode = LockMode::Lease { permits: self.rng.u32(1..3), limit: 3 };
         Op::Acquire(Acquire { lock: self.lock_in_use(model), mode, ..self.acquire() })
     }
 
-    /// The lock node of a reader, mostly of one that holds.
+    /// Mostly the lock node of a reader that holds its lock; otherwise a path as
+    /// [`History::ticket`] gives it.
     fn reader(&mut self, model: &Model) -> ZPath {
         let readers = model.nodes.iter().filter(|(path, node)| reads(path) && node.held.is_some());
         let readers: Vec<&String> = readers.map(|(path, _)| path).collect();

@@ -1,4 +1,4 @@
-//! The model's deadlocks: cycles of waits.
+//! The model's search for deadlocks: cycles of waits.
 
 use znode::lock::{EndedTicket, LockStatus, Moment, TicketEnd, WaitsFor};
 use znode::{Acquire, LockMode, READ, Reply, SessionId};
@@ -6,12 +6,14 @@ use znode::{Acquire, LockMode, READ, Reply, SessionId};
 use super::queue::{Demand, QueueTurn};
 use super::{Model, Stay, number, parent_of, zpath};
 
-/// A party that waits: an owner with all its tickets, or a single ticket. For a single ticket
-/// another one waits only until it holds.
+/// A waiter in the search: an owner, and `None` or one of its tickets. With `None`, the owner waits
+/// with all its tickets. With `Some`, only this ticket was reached: a ticket behind it waits only
+/// until this one holds.
 type Waiter = ((SessionId, String), Option<String>);
 
-/// A wait that exists or would begin: the party, the lock, and the blockers in the order of the
-/// queue. The flag of a blocker tells whether it blocks only until it holds.
+/// A present or possible wait: the waiter, the lock, and the tickets that block the waiter, in the
+/// order of the queue. The flag of a blocking ticket is true if it blocks only until it holds the
+/// lock.
 struct Waiting {
     by: Waiter,
     lock: String,
@@ -19,8 +21,8 @@ struct Waiting {
 }
 
 impl Model {
-    /// The cycle that an acquire would close by waiting at the turn `turn` of an existing queue;
-    /// `None` if it closes no cycle.
+    /// The cycle of waits that an acquire would close by waiting at the sort key `turn` of an
+    /// existing queue; `None` if it closes no cycle.
     pub(super) fn cycle_of_newcomer(
         &self,
         acquire: &Acquire,
@@ -37,7 +39,8 @@ impl Model {
         self.cycle(who.clone(), vec![Waiting { by: (who, None), lock: lock.into(), blockers }])
     }
 
-    /// The cycle that an upgrade would close, if its write ticket waited in front of all others.
+    /// The cycle of waits that an upgrade would close if its write ticket waited before all others;
+    /// `None` if it closes no cycle.
     pub(super) fn cycle_of_upgrade(&self, reader: &str, who: (SessionId, String)) -> Option<Vec<WaitsFor>> {
         let lock = parent_of(reader).unwrap();
         let mut blockers = self.in_the_way(lock, Demand::Alone, &[]);
@@ -45,15 +48,17 @@ impl Model {
         self.cycle(who.clone(), vec![Waiting { by: (who, None), lock: lock.into(), blockers }])
     }
 
-    /// The cycle that a multi-lock closes, after its tickets have entered their queues.
+    /// The cycle of waits that a multi-lock closes, after its tickets have entered their queues;
+    /// `None` if it closes no cycle.
     pub(super) fn cycle_of_parts(&self, who: (SessionId, String), first: &str) -> Option<Vec<WaitsFor>> {
         let tickets = self.parts(first).unwrap().1.clone();
         self.cycle(who.clone(), self.waiting(&(who, None), &tickets))
     }
 
-    /// The blockers of a wait. A holder blocks until it is gone, if the demand would not fit beside
-    /// it alone. An earlier waiter blocks until it is gone or, if both fit together, until it
-    /// holds.
+    /// The tickets that block a ticket with this demand, in front of which the tickets `in_front`
+    /// wait. A holder blocks until it is gone, if the demand would not fit beside that holder
+    /// alone. An earlier waiter blocks until it is gone or, if both fit together, until it holds
+    /// (flag true).
     fn in_the_way(&self, lock: &str, demand: Demand, in_front: &[String]) -> Vec<(String, bool)> {
         let room = |other: &String| self.room_beside(lock, demand, std::slice::from_ref(other));
         let mut blockers = Vec::new();
@@ -74,12 +79,13 @@ impl Model {
         blockers
     }
 
-    /// Tells whether the ticket has the number of a reader and belongs to the same session.
+    /// Tells whether the ticket `other` has the number of a reader and belongs to the reader's
+    /// session, so that the reader is a downgrade of it.
     fn is_twin(&self, other: &str, number_of_reader: Option<u64>, stay: Stay) -> bool {
         number(other) == number_of_reader && self.nodes[other].stay == stay
     }
 
-    /// The waits of those among these tickets that wait.
+    /// The waits of the given tickets; tickets that hold their locks are left out.
     fn waiting(&self, by: &Waiter, tickets: &[String]) -> Vec<Waiting> {
         let waits = |path: &&String| matches!(self.status(path), Ok(LockStatus::Waiting { .. }));
         let waiting = |path: &String| {
@@ -94,13 +100,14 @@ impl Model {
         tickets.iter().filter(waits).map(waiting).collect()
     }
 
-    /// Tells whether an owner has a ticket. No wait can be for an owner without one.
+    /// Tells whether an owner has a ticket. No ticket can wait for an owner without tickets.
     pub(super) fn has_ticket(&self, who: &(SessionId, String)) -> bool {
         let any = self.nodes.keys().any(|path| self.named(path).as_ref() == Some(who));
         any && !who.1.is_empty() && self.limits.deadlock_looks_max > 0
     }
 
-    /// Searches all waits breadth-first; each path is kept as the list of its edges.
+    /// Searches for a cycle of waits from `asker` back to `asker`, breadth-first; each path is kept
+    /// as the list of its edges.
     fn cycle(&self, asker: (SessionId, String), first: Vec<Waiting>) -> Option<Vec<WaitsFor>> {
         if !self.has_ticket(&asker) {
             return None;
@@ -139,8 +146,8 @@ impl Model {
         }
     }
 
-    /// The waits of an owner, by lock and mode; or those of a single ticket with the other parts of
-    /// its multi-lock.
+    /// The waits of an owner, sorted by lock and mode; or, for a single ticket, its wait and those
+    /// of the other tickets of its multi-lock.
     fn waits_of(&self, waiter: &Waiter) -> Vec<Waiting> {
         let tickets = match waiter {
             (who, None) => {
@@ -155,13 +162,14 @@ impl Model {
         self.waiting(waiter, &tickets)
     }
 
-    /// Removes the edges at locks that the client may not read.
+    /// The answer with a cycle of waits, without the edges at locks that the client may not read.
     pub(super) fn shown(&self, mut cycle: Vec<WaitsFor>) -> Reply {
         cycle.retain(|edge| !self.nodes.contains_key(edge.lock.as_str()) || self.may(edge.lock.as_str(), READ));
         Reply::Deadlock { cycle }
     }
 
-    /// Adds a refused request to the history, as an ended ticket that had no lock node.
+    /// Adds an acquire that was refused for a deadlock to the lock's history, as an ended ticket
+    /// that had no lock node.
     pub(super) fn note_cycle(&mut self, lock: &str, mode: LockMode, session: SessionId, owner: &str, label: &str) {
         let now = Moment { zxid: self.last_zxid, time_ms: self.time_ms };
         let (name, owner, label) = (String::new(), owner.into(), label.into());

@@ -1,5 +1,5 @@
-//! The model's histories: every ended ticket in one list, from which the oldest are removed by
-//! counting.
+//! The model's histories: all ended tickets are in one list. Where a history has too many, the
+//! oldest are removed.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use znode::{Acl, Actor, ClientInfo, Identity, LockMode, Op, READ, SessionId};
 use super::{Model, Session, Stay, name_of, number, parent_of};
 
 impl Model {
-    /// Records the session of a request, and the reason for which its operation ends tickets.
+    /// Stores the session of a request, and the reason for which the request's operation ends
+    /// tickets, until the next request.
     pub(super) fn note_asking(&mut self, op: &Op, session: Option<SessionId>) {
         self.asking = session;
         self.end = match op {
@@ -70,14 +71,15 @@ impl Model {
         self.remember(parent_of(path).unwrap(), ticket);
     }
 
-    /// The label and the client of a session that is open or that this entry ends.
+    /// The label and the client description of a session that is open or was ended by the log entry
+    /// that is being applied.
     pub(super) fn who(&self, id: SessionId) -> (String, ClientInfo) {
         let session = self.sessions.iter().chain(&self.ending).find(|session| session.id == id).unwrap();
         (session.label.clone(), session.client.clone())
     }
 
-    /// The label and the client of a session with a lock node in a queue. The session may have
-    /// ended.
+    /// The label and the client description of a session with a lock node in a queue. The session
+    /// may have ended; both are empty if it is no longer remembered.
     pub(crate) fn who_in_queue(&self, id: SessionId) -> (String, ClientInfo) {
         match (self.session(id), self.ended_session(id)) {
             (Some(open), _) => (open.label.clone(), open.client.clone()),
@@ -86,7 +88,7 @@ impl Model {
         }
     }
 
-    /// The client of the present request.
+    /// The client that sent the request of the log entry that is being applied.
     pub(super) fn actor(&self) -> Actor {
         let (label, mut client) = self.asking.map(|id| self.who(id)).unwrap_or_default();
         if self.from.is_some() {

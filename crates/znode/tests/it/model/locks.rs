@@ -7,7 +7,7 @@ use znode::{Acquire, Attempt, Error, LockMode, Refusal, Reply, RequestKey, Sessi
 
 use super::{Answer, LockNode, Model, Stay, join, name_of, parent_of, refused, zpath};
 
-/// Most released holds that a ticket remembers.
+/// Most released holds that a ticket remembers (a hold is one acquire that shares the ticket).
 const RELEASED_MAX: usize = 64;
 const ATTEMPTS_MAX: usize = 16;
 
@@ -60,7 +60,8 @@ impl Model {
         self.once_more(&ticket, key)
     }
 
-    /// The mode with the semaphore's limit in force; `Err` if the mode has another limit.
+    /// The mode with the number of permits that the semaphore has; `Err` if the mode names another
+    /// number.
     pub(super) fn with_limit(&self, lock: &ZPath, mode: LockMode) -> Result<LockMode, Refusal> {
         let LockMode::Lease { permits, limit } = mode else { return Ok(mode) };
         let known = self.settings(lock.as_str());
@@ -91,8 +92,8 @@ impl Model {
         self.acquired(ticket)
     }
 
-    /// Puts a ticket into a queue, after setting the limit of a semaphore. Returns the cycle
-    /// instead, if the ticket would close one.
+    /// Puts a ticket into a queue, after setting the number of permits of a semaphore. Returns the
+    /// cycle of waits instead, if the ticket would close one.
     pub(super) fn enqueue(
         &mut self,
         acquire: &Acquire,
@@ -174,8 +175,8 @@ impl Model {
         Ok(Ok(ticket))
     }
 
-    /// The number of the write ticket with which the owner of this read acquire holds the lock;
-    /// `None` if it does not.
+    /// The sequence number of the write ticket with which the owner of this read acquire holds the
+    /// lock; `None` if there is no such ticket, and for other acquires.
     fn downgrade_number(&self, acquire: &Acquire, id: SessionId) -> Option<u64> {
         if acquire.mode != LockMode::Read || acquire.owner.is_empty() {
             return None;
@@ -199,7 +200,7 @@ impl Model {
         self.nodes.keys().filter(fits).cloned().collect()
     }
 
-    /// The ticket that already has a hold under this key.
+    /// The ticket that already counts the acquire with this idempotency key.
     pub(super) fn counted_on(&self, id: SessionId, acquire: &Acquire, key: RequestKey) -> Option<String> {
         let counts = |path: &String| {
             let lock = self.nodes[path].lock.as_ref().unwrap();

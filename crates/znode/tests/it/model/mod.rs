@@ -1,6 +1,6 @@
 //! A second state machine, written to be as simple as possible: one sorted map of znodes by path,
-//! one list of sessions, and no index. Each question is answered by a look at all znodes. It shares
-//! the types of the crate and none of its code.
+//! one list of sessions, and no index. Each question is answered by looking at all znodes. It
+//! shares the types of the crate and none of its code.
 
 mod deadlock;
 mod history;
@@ -27,7 +27,7 @@ use znode::{
     Txn, TxnOutcome, WriteTurn, ZPath, ZnodeOp, Zxid,
 };
 
-/// Reply or refusal of a step.
+/// The reply or refusal of one request.
 pub(crate) type Answer = Result<Reply, Refusal>;
 
 #[derive(Clone)]
@@ -42,34 +42,35 @@ pub(crate) struct Model {
     pub(crate) nodes: BTreeMap<String, Node>,
     pub(crate) sessions: Vec<Session>,
     pub(crate) past: Vec<(String, EndedTicket)>,
-    /// The ACL of each directory with a history, at the newest end of a ticket. `None` where all
-    /// clients could read it.
+    /// The ACL of each directory with a history, as it was at the newest end of a ticket. `None`
+    /// where all clients could read the directory.
     history_readers: BTreeMap<String, Option<Vec<Acl>>>,
     pub(crate) ended: Vec<EndedSession>,
     revocations: BTreeMap<String, Revocation>,
     asking: Option<SessionId>,
     from: Option<IpAddr>,
-    /// Sessions that the present entry has ended.
+    /// Sessions that the log entry being applied has ended.
     ending: Vec<Session>,
     end: Option<TicketEnd>,
     events: Vec<Event>,
-    /// Identities of the present request.
+    /// Identities that the client of the present request has proven.
     proven: Vec<Identity>,
-    /// Attempt of the present acquire.
+    /// Attempt number of the present acquire.
     pub(crate) attempt: Attempt,
-    /// The lock nodes of each multi-lock.
+    /// Each multi-lock: its policy and its lock nodes.
     multis: Vec<(Policy, Vec<String>)>,
-    /// The locks whose queues the present entry has changed.
+    /// Locks whose queues the log entry being applied has changed.
     changed: BTreeSet<String>,
 }
 
-/// Facts about a lock besides its tickets.
+/// Facts about a lock besides its tickets: settings, largest token, upgrade.
 #[derive(Clone, Default)]
 pub(crate) struct Queue {
     pub(crate) settings: LockSettings,
-    /// The largest fencing token that was granted.
+    /// The largest fencing token that was granted in the queue.
     pub(crate) top_token: u64,
-    /// The write ticket of an upgrade and, while it exists, its read ticket.
+    /// The write ticket of an upgrade and its read ticket; `None` for a read ticket that was
+    /// removed.
     pub(crate) upgrade: Option<(String, Option<String>)>,
 }
 
@@ -87,9 +88,9 @@ pub(crate) struct Node {
     pub(crate) children_created: u64,
     pub(crate) children_deleted: u64,
     pub(crate) lock: Option<LockNode>,
-    /// Queue of a directory with tickets or settings.
+    /// Queue of a lock directory with tickets or settings; `None` for other znodes.
     pub(crate) queue: Option<Queue>,
-    /// Grant of a ticket that holds.
+    /// Grant of a ticket that holds its lock; `None` for other znodes.
     pub(crate) held: Option<Grant>,
     pub(crate) priority: u32,
 }
@@ -132,7 +133,7 @@ pub(crate) struct Session {
 pub(crate) struct RequestRecord {
     pub(crate) zxid: Zxid,
     pub(crate) key: RequestKey,
-    /// The operation and its guard.
+    /// The operation of the request and its guard.
     pub(crate) what: (Op, Option<LockGuard>),
     pub(crate) answer: Option<Answer>,
 }

@@ -76,7 +76,7 @@ impl Model {
         self.acquired(&first)
     }
 
-    /// The first ticket of an owner's multi-lock with exactly these locks and modes.
+    /// The first ticket of the owner's multi-lock with exactly these locks and modes.
     fn same_set(&self, id: SessionId, wish: &AcquireAll) -> Option<String> {
         let owner = &*wish.owner;
         let own = |ticket: &String| self.nodes[ticket].stay == Stay::Session(id) && self.owner_on(ticket) == owner;
@@ -104,7 +104,8 @@ impl Model {
         self.nodes[ticket].lock.as_ref().map_or("", |lock| &lock.owner)
     }
 
-    /// The first ticket of a multi-lock that already has a hold under this key.
+    /// The first ticket of the multi-lock that already counts the acquire with this idempotency
+    /// key.
     pub(super) fn counted_on_all(&self, id: SessionId, wish: &AcquireAll, key: RequestKey) -> Option<String> {
         let owner = &*wish.owner;
         if wish.parts.is_empty() {
@@ -121,7 +122,8 @@ impl Model {
         counted.then(|| first.clone())
     }
 
-    /// The ticket that keeps the holds: the first one of a multi-lock, otherwise the ticket itself.
+    /// The ticket that counts the acquires which share this ticket: the first ticket of a
+    /// multi-lock, otherwise the ticket itself.
     pub(super) fn counting<'a>(&'a self, ticket: &'a str) -> &'a str {
         self.parts(ticket).map_or(ticket, |(_, tickets)| &tickets[0])
     }

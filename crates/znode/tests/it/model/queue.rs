@@ -1,4 +1,4 @@
-//! The model's one queue for every lock: its holders, its waiters, and their turns.
+//! The model's one queue for every lock: its holders, and its waiters, sorted by [`QueueTurn`].
 
 use std::cmp::Reverse;
 
@@ -10,7 +10,7 @@ use super::{Model, Queue, Stay, contends, name_of, number, parent_of, reads, zpa
 /// Most multi-locks that may be overtaken in one queue.
 const OVERTAKEN_MAX: usize = 16;
 
-/// Part of a lock that a ticket wants: the whole lock, a share of it with other readers, or a
+/// Share of a lock that a ticket wants: the whole lock, the lock together with other readers, or a
 /// number of permits.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Demand {
@@ -44,7 +44,7 @@ impl Model {
         }
     }
 
-    /// Tells whether a demand fits beside the given tickets of a lock.
+    /// Tells whether a ticket with this demand fits beside the given tickets of a lock.
     pub(super) fn room_beside(&self, lock: &str, demand: Demand, others: &[String]) -> bool {
         let mut demands = others.iter().map(|other| self.demand(other));
         match demand {
@@ -65,7 +65,7 @@ impl Model {
         self.contenders(lock).into_iter().filter(|ticket| self.nodes[ticket].held.is_some()).collect()
     }
 
-    /// The waiters, in turn order.
+    /// The waiters, sorted by [`QueueTurn`].
     pub(crate) fn waiters(&self, lock: &str) -> Vec<String> {
         let mut waiters = self.contenders(lock);
         waiters.retain(|ticket| self.nodes[ticket].held.is_none());
@@ -83,15 +83,15 @@ impl Model {
         waiters.into_iter().take_while(|other| other != ticket).collect()
     }
 
-    /// Tells whether a ticket may be overtaken: a part of a backfill multi-lock, outside
-    /// semaphores.
+    /// Tells whether later tickets may overtake a ticket: it is part of a multi-lock with the
+    /// policy `Backfill`, and its lock is no semaphore.
     pub(super) fn may_be_overtaken(&self, ticket: &str) -> bool {
         let backfill = self.parts(ticket).is_some_and(|(policy, _)| *policy == Policy::Backfill);
         backfill && self.limit_over(ticket).is_none()
     }
 
-    /// Tells whether a ticket fits beside the holders. The write ticket of an upgrade fits beside
-    /// its own reader.
+    /// Tells whether a ticket fits beside the holders of its lock. The write ticket of an upgrade
+    /// fits beside the upgrade's read ticket.
     pub(super) fn has_room(&self, ticket: &str) -> bool {
         let lock = parent_of(ticket).unwrap();
         let mut holders = self.holders(lock);
@@ -99,8 +99,8 @@ impl Model {
         self.room_beside(lock, self.demand(ticket), &holders)
     }
 
-    /// Tells whether a ticket could be granted the lock now; for a part, whether the whole
-    /// multi-lock could.
+    /// Tells whether a ticket could be granted its lock now; for a ticket of a multi-lock, whether
+    /// all its tickets could.
     fn could_hold(&self, ticket: &str) -> bool {
         let could = |part: &String| self.has_room(part) && !self.token_is_taken(part);
         let Some((_, parts)) = self.parts(ticket) else {
@@ -130,8 +130,8 @@ impl Model {
         None
     }
 
-    /// Grants the oldest of the next waiters in these locks, and repeats until no waiter can be
-    /// granted a lock.
+    /// Grants these locks to waiters until no waiter can be granted one. The oldest of the locks'
+    /// next waiters goes first.
     fn look(&mut self, mut locks: Vec<String>) {
         let age = |model: &Model, ticket: &String| {
             let lock = parent_of(ticket).unwrap().to_string();
@@ -146,27 +146,27 @@ impl Model {
         }
     }
 
-    /// Makes grants in the locks whose queues this entry has changed so far.
+    /// Makes grants in the locks whose queues the present log entry has changed so far.
     pub(super) fn look_at_changed(&mut self) {
         self.look(self.changed.iter().cloned().collect());
     }
 
-    /// Makes grants in all locks. In a lock that this entry did not change, no waiter can be
-    /// granted it, unless an earlier entry left grants over.
+    /// Makes grants in all locks. This finds also the waiters whose grants an earlier log entry
+    /// left over.
     pub(super) fn look_at_all(&mut self) {
         self.look(self.nodes.keys().cloned().collect());
         self.changed.clear();
     }
 
-    /// The token that a ticket would get by a grant now.
+    /// The fencing token that a ticket would get if it were granted its lock now.
     fn next_token(&self, ticket: &str) -> u64 {
         let made = self.nodes[ticket].created.0.0;
         let top = self.queue_over(ticket).map_or(0, |queue| queue.top_token);
         if made > top { made } else { self.last_zxid.0 }
     }
 
-    /// Tells whether a grant would repeat a token: that of a holder in the same semaphore or, for a
-    /// ticket that wants the whole lock, any earlier one.
+    /// Tells whether a grant would repeat a fencing token: that of a holder in the same semaphore
+    /// or, for a ticket that wants the whole lock, any earlier token.
     pub(super) fn token_is_taken(&self, ticket: &str) -> bool {
         let holders = self.holders(parent_of(ticket).unwrap());
         let next = self.next_token(ticket);
@@ -187,8 +187,8 @@ impl Model {
         }
     }
 
-    /// The ticket of the same session that has the whole lock under this number. A reader with the
-    /// number is its downgrade.
+    /// The ticket of the same session that holds the whole lock and has this sequence number. A
+    /// reader of that session with the number is the ticket's downgrade.
     pub(super) fn twin(&self, lock: &str, number_of_reader: u64, stay: Stay) -> Option<String> {
         let twin = |holder: &String| {
             let own = matches!(stay, Stay::Session(_)) && self.nodes[holder].stay == stay;
@@ -197,8 +197,8 @@ impl Model {
         self.holders(lock).into_iter().find(twin)
     }
 
-    /// Grants the lock at once to a reader that has entered with the number of its own session's
-    /// holder.
+    /// Grants the lock at once to a reader that is a downgrade: its session holds the lock with a
+    /// write ticket of the same sequence number.
     pub(super) fn downgrade(&mut self, ticket: &str) {
         let (lock, stay) = (parent_of(ticket).unwrap(), self.nodes[ticket].stay);
         let Some(digits) = self.queued(ticket).filter(|_| self.demand(ticket) == Demand::Shared) else {
@@ -241,12 +241,12 @@ impl Model {
         own.or_else(|| parts.iter().find_map(before)).unwrap_or_else(|| ticket.to_string())
     }
 
-    /// The tickets of a queue as clients see them listed.
+    /// The tickets of a queue in the order in which clients see them: holders, then waiters.
     pub(crate) fn listing(&self, lock: &str) -> Vec<String> {
         self.holders(lock).into_iter().chain(self.waiters(lock)).collect()
     }
 
-    /// The paths of the children that queue under a path, by position.
+    /// The paths of a lock's tickets, sorted by position.
     pub(crate) fn contenders(&self, lock: &str) -> Vec<String> {
         let queues = |path: &&String| parent_of(path) == Some(lock) && self.queued(path).is_some();
         let mut contenders: Vec<String> = self.nodes.keys().filter(queues).cloned().collect();
@@ -254,7 +254,7 @@ impl Model {
         contenders
     }
 
-    /// The number of a child that queues for its parent; `None` for another child.
+    /// The sequence number of a ticket; `None` for a znode that is not a ticket.
     fn queued(&self, path: &str) -> Option<u64> {
         number(path).filter(|_| contends(path, self.nodes[path].stay))
     }
@@ -281,7 +281,8 @@ impl Model {
         node.held.filter(|_| told).map(|held| Grant { at: held.at, token: held.token })
     }
 
-    /// Tells whether a ticket waits although the queue has more waiters than its settings allow.
+    /// Tells whether a ticket must be refused: it waits, and its queue has more waiters than the
+    /// settings allow.
     pub(super) fn is_one_too_many(&self, ticket: &str) -> bool {
         let lock = parent_of(ticket).unwrap();
         let waiters = self.waiters(lock);
@@ -293,7 +294,8 @@ impl Model {
         self.nodes.get(lock).and_then(|node| node.queue.as_ref()).map(|queue| queue.settings).unwrap_or_default()
     }
 
-    /// The permits of the semaphore that a lock node queues for.
+    /// Number of permits of the semaphore that a lock node queues for; `None` if the lock is no
+    /// semaphore.
     pub(crate) fn limit_over(&self, ticket: &str) -> Option<u32> {
         self.settings(parent_of(ticket)?).limit
     }
@@ -302,7 +304,8 @@ impl Model {
         self.nodes[parent_of(ticket)?].queue.as_ref()
     }
 
-    /// The upgrade in a queue: the write ticket and, while it exists, the read ticket.
+    /// The upgrade in a queue: its write ticket and its read ticket, `None` after the read ticket
+    /// was removed.
     pub(crate) fn upgrade_in(&self, lock: &str) -> Option<&(String, Option<String>)> {
         self.nodes.get(lock)?.queue.as_ref()?.upgrade.as_ref()
     }
@@ -318,7 +321,8 @@ impl Model {
         self.multis.iter().find(|(_, tickets)| tickets.iter().any(|part| part == ticket))
     }
 
-    /// Updates the queue after a ticket was added or removed: it is made, kept or dropped.
+    /// Updates the queue of a lock after a ticket was added or removed: makes the queue, or drops
+    /// it if it has become empty.
     pub(super) fn queue_changed(&mut self, ticket: &str, stay: Stay) {
         if !contends(ticket, stay) {
             return;

@@ -81,7 +81,7 @@ impl Model {
         sights.into_iter().filter(|(met, _)| *met).map(|(_, word)| word).collect()
     }
 
-    /// Names of the kinds of tickets on a cycle that are rare.
+    /// Names of the rare kinds of tickets that a cycle of waits has.
     pub(crate) fn kinds_of_cycle(&self, cycle: &[WaitsFor]) -> Vec<&'static str> {
         // An answer with a cycle may be repeated after the tickets of the cycle are removed.
         let blockers = || cycle.iter().map(|edge| edge.blocker.as_str()).filter(|path| self.nodes.contains_key(*path));
@@ -108,7 +108,7 @@ impl Model {
         self.nodes.keys().flat_map(|lock| self.holders(lock)).collect()
     }
 
-    /// The holders of a lock that have the whole lock, and those that share it.
+    /// The holders of a lock that have the whole lock, and those that share it as readers.
     pub(crate) fn alone_and_shared(&self, lock: &str) -> [Vec<String>; 2] {
         let of = |demand: Demand| {
             let mut holders = self.holders(lock);

@@ -117,8 +117,8 @@ impl Model {
         Ok(Reply::Created { stat: self.stat(path), path: zpath(path) })
     }
 
-    /// The answer to a retried create with `Ensure`, if its znode has been deleted since; otherwise
-    /// `None`.
+    /// The answer to a retried create with `Ensure`: a refusal if its znode has been deleted since;
+    /// otherwise `None`, and the former answer is repeated.
     pub(super) fn gone_since(&self, create: &Create, answer: &Answer) -> Option<Answer> {
         let Ok(Reply::Created { path, stat }) = answer else { return None };
         let there = self.nodes.get(path.as_str()).is_some_and(|node| node.created.0 == stat.czxid);
@@ -139,8 +139,8 @@ impl Model {
         }
     }
 
-    /// Tells whether the client may write data. Only its session may write a ticket's data, except
-    /// for data that asks for the ticket's release.
+    /// Tells whether the client of the present request may write data to a znode. Only its own
+    /// session may write a ticket's data, except for data that asks for the ticket's release.
     fn may_write(&self, path: &str, data: &[u8]) -> bool {
         let over = parent_of(path).unwrap_or("/");
         match self.nodes[path].lock {
@@ -154,7 +154,7 @@ impl Model {
         self.proven.iter().any(|who| who.scheme == "super")
     }
 
-    /// Tells whether the client has a permission on a znode.
+    /// Tells whether the client of the present request has a permission on a znode.
     pub(crate) fn may(&self, path: &str, perm: u32) -> bool {
         if self.is_super() {
             return true;
@@ -237,7 +237,8 @@ impl Model {
         Ok(Reply::Removed { count })
     }
 
-    /// Tells whether a znode may be deleted at a time, because its own time is over.
+    /// Tells whether the leader may delete a znode at the time `now_ms`, because its TTL, idle
+    /// time, lock-delay or deadline for a release is over.
     pub(crate) fn due(&self, path: &str, now_ms: u64) -> bool {
         let node = &self.nodes[path];
         let childless = self.children(path).is_empty();
@@ -254,7 +255,8 @@ impl Model {
         by_kind || lingered || due_ms.is_some_and(|due_ms| due_ms <= now_ms)
     }
 
-    /// Checks that `count` more znodes fit, the last of them at `path`.
+    /// Checks the limits for `count` new znodes: missing directories below the existing znode
+    /// `over`, and the znode at `path` with `data` bytes.
     pub(super) fn room(&self, over: &str, path: &str, data: usize, count: u64, stay: Stay) -> Result<(), Error> {
         let limits = &self.limits;
         let owns =
@@ -287,7 +289,7 @@ impl Model {
             || path.split('/').any(|name| name.len() > limits.name_bytes_max as usize)
     }
 
-    /// The nearest existing znode on the way to a lock, and the directories to be made below it,
+    /// The nearest existing znode on the path of a lock, and the missing directories below it,
     /// topmost first. A path that is too long is refused before the walk.
     pub(super) fn way_to(&self, lock: &str) -> Result<(String, Vec<String>), Error> {
         if !self.nodes.contains_key(lock) && self.is_too_long(lock) {
@@ -296,8 +298,8 @@ impl Model {
         Ok(self.nearest(lock))
     }
 
-    /// The nearest existing znode on the way to a lock, and the missing directories, without a
-    /// check of the length.
+    /// The nearest existing znode on the path of a lock, and the missing directories below it. The
+    /// length of the path is not checked.
     pub(super) fn nearest(&self, lock: &str) -> (String, Vec<String>) {
         let mut to_make = Vec::new();
         let mut base = lock.to_string();
@@ -308,7 +310,8 @@ impl Model {
         (base, to_make)
     }
 
-    /// The way to a lock, for a client that may enter its queue.
+    /// The existing and missing directories on the path of a lock, as from [`Model::way_to`];
+    /// refused if the client may not enter the lock's queue.
     pub(super) fn way_into(&self, lock: &str) -> Result<(String, Vec<String>), Refusal> {
         let refuse = |error| Refusal::at(error, &zpath(lock));
         let (base, to_make) = self.way_to(lock).map_err(refuse)?;

@@ -77,9 +77,9 @@ impl Model {
         self.acquired(&writer)
     }
 
-    /// The number for the write ticket of an upgrade. Without waiters it is the next number;
-    /// otherwise that of the last holder, or of the read ticket, so that the write ticket comes
-    /// before the waiters.
+    /// The sequence number for the write ticket of an upgrade. Without waiters it is the parent's
+    /// next number. Otherwise it is that of the last holder or of the read ticket, so that the
+    /// write ticket comes before the waiters.
     fn digits_for_writer(&self, lock: &str, reader: &str) -> Option<u64> {
         let (holders, waiters) = (self.holders(lock), self.waiters(lock));
         let Some(first) = waiters.first() else {
@@ -90,8 +90,8 @@ impl Model {
         if Some(last) < number(first) { Some(last) } else { number(reader) }
     }
 
-    /// The write ticket that has a hold of an upgrade with this key: found by the owner of its read
-    /// ticket, or by the key in its name.
+    /// The write ticket that already counts the upgrade with this idempotency key. It is found by
+    /// the owner of the read ticket, or by the key in its name.
     pub(super) fn upgraded_with(&self, id: SessionId, upgrade: &Upgrade, key: RequestKey) -> Option<String> {
         let reader = self.nodes.get(upgrade.ticket.as_str()).and_then(|node| node.lock.as_ref());
         let owner = reader.map(|reader| &reader.owner).filter(|owner| !owner.is_empty());

@@ -1,4 +1,5 @@
-//! Short names for the lock nodes of a script's keys: `k6 writer 0`.
+//! Short names (aliases) for the lock nodes that a script's idempotency keys make, such as `k6
+//! reader 0`.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -9,11 +10,12 @@ use znode::{LockMode, RequestKey};
 use super::request_key;
 use crate::model::{number, ticket_name};
 
-/// The text in an alias, and a lock mode for the names that it stands for.
+/// The word in an alias for each form of lock node names, and one of the lock modes whose lock
+/// nodes have such names.
 const KINDS: [(&str, LockMode); 3] =
     [("lock", LockMode::Exclusive), ("reader", LockMode::Read), ("lease", LockMode::Lease { permits: 1, limit: 1 })];
 
-/// Keys whose lock nodes have an alias.
+/// Idempotency keys whose lock nodes are shown by an alias.
 #[derive(Default)]
 pub(crate) struct Aliases {
     keys: BTreeSet<u64>,
@@ -22,7 +24,7 @@ pub(crate) struct Aliases {
 }
 
 impl Aliases {
-    /// Adds aliases for the lock nodes of a key, when a command first uses the key.
+    /// Adds aliases for the lock nodes of an idempotency key, when a command first uses the key.
     pub(crate) fn learn(&mut self, command: &Command) {
         for argument in &command.args {
             if let Argument::KeyValue(name, value) = argument
@@ -33,8 +35,8 @@ impl Aliases {
         }
     }
 
-    /// Replaces full names by aliases. Refuses output from which the full names could not be
-    /// restored.
+    /// Replaces full names by aliases. Returns an error for output that already contains a text
+    /// like an alias, because the full names could not be restored from the result.
     pub(crate) fn shorten(&self, full: &str) -> Result<String, Box<dyn Error>> {
         let words = full.split_inclusive(|c| !is_of_name(c)).map(|piece| {
             let (word, end) = piece.split_at(piece.trim_end_matches(|c| !is_of_name(c)).len());
@@ -54,7 +56,8 @@ impl Aliases {
         }
     }
 
-    /// Replaces aliases by full names. Refuses an alias of a key that was not used yet.
+    /// Replaces aliases by full names. Returns an error for an alias with a key that no command has
+    /// used.
     pub(crate) fn expand(&self, text: &str) -> Result<String, Box<dyn Error>> {
         let full = self.lengthen(text);
         let words: Vec<&str> = full.split_whitespace().collect();
@@ -78,14 +81,15 @@ impl Aliases {
         text
     }
 
-    /// Text of each alias before its number, with the mode and the key of the names.
+    /// The beginning of each alias, before its sequence number; with the mode and the idempotency
+    /// key of the lock nodes.
     fn aliases(&self) -> impl Iterator<Item = (String, LockMode, RequestKey)> {
         let keys = self.keys.iter().filter(|_| !self.off);
         keys.flat_map(|key| KINDS.map(|(word, mode)| (format!("k{key} {word} "), mode, request_key(*key))))
     }
 }
 
-/// Replaces each name that consists of the prefix and a number.
+/// Replaces each word of `text` that consists of `prefix` and a number by the result of `with`.
 fn replace(text: &str, prefix: &str, with: impl Fn(u64) -> String) -> String {
     let mut pieces = text.split(prefix);
     let mut replaced = pieces.next().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! The runner of the golden scripts: a state, a clock, and the sessions that were opened.
+//! The runner of the golden scripts: it has a state, a clock, and the sessions that were opened.
 
 mod alias;
 mod parse;
@@ -16,10 +16,11 @@ use znode::{
 use alias::Aliases;
 use parse::Words;
 
-/// Most commands in a block before their output, so that a script stays readable.
+/// Most commands in a block of a script, which come before the block's output, so that a script
+/// stays readable.
 const BLOCK_COMMANDS_MAX: usize = 3;
 
-/// The world of one script.
+/// Runner of one script, with the state that the script's commands change.
 pub(crate) struct Script {
     state: State,
     /// A replica that is read back from a snapshot after every command.
@@ -28,7 +29,8 @@ pub(crate) struct Script {
     term: Term,
     zxid: Zxid,
     secrets: BTreeMap<SessionId, u8>,
-    /// The ticket of each key's acquire, so that a script can name the ticket by the key.
+    /// The ticket that each acquire got, by its idempotency key, so that a script can name the
+    /// ticket by the key.
     tickets: BTreeMap<u64, ZPath>,
     aliases: Aliases,
     attempts: u64,
@@ -77,8 +79,8 @@ impl Runner for Script {
 }
 
 impl Script {
-    /// Runs a command that sets a value for the next entries, such as the time, or how names are
-    /// shown.
+    /// Runs a command that changes no state, but a setting for the next commands, such as the time,
+    /// or how names are shown. Returns `None` for another command.
     fn setting(&mut self, name: &str, words: &mut Words) -> Result<Option<String>, Box<dyn Error>> {
         match name {
             "tick" => self.time_ms += words.duration()?,
@@ -98,7 +100,7 @@ impl Script {
         Ok(Some(String::new()))
     }
 
-    /// Runs a command that only shows a part of the state.
+    /// Runs a command that only shows a part of the state. Returns `None` for another command.
     fn look(&mut self, name: &str, words: &mut Words) -> Result<Option<String>, Box<dyn Error>> {
         let state = &self.state;
         let output = match name {
@@ -236,7 +238,8 @@ impl Script {
         })
     }
 
-    /// The attempt of an acquire: a new number unless the command gives one.
+    /// The attempt number of an acquire: a new number unless the command gives one; 0 for other
+    /// commands.
     fn attempt(&mut self, name: &str, words: &mut Words) -> Result<Attempt, Box<dyn Error>> {
         if !matches!(name, "acquire" | "acquireall" | "upgrade") {
             return Ok(Attempt(0));
@@ -245,8 +248,8 @@ impl Script {
         Ok(Attempt(words.key_number("attempt", self.attempts)?))
     }
 
-    /// The candidates that the command names by path, with their own czxid or the given one;
-    /// without paths, all that are due.
+    /// The znodes that a `reap` command proposes to delete, named by path, with their own czxid or
+    /// the given one. Without paths, all znodes that may be deleted now.
     fn to_reap(&self, words: &mut Words) -> Result<Vec<znode::ReapCandidate>, Box<dyn Error>> {
         let czxid = words.key("czxid").map(|czxid| czxid.parse().map(Zxid)).transpose()?;
         let paths = words.rest_paths()?;

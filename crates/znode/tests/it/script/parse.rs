@@ -13,7 +13,7 @@ use super::alias::Aliases;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// The words after a command's name; each may be taken only once.
+/// The arguments of a command; each may be taken only once.
 pub(crate) struct Words {
     positional: VecDeque<String>,
     keys: BTreeMap<String, String>,
@@ -34,7 +34,7 @@ impl Words {
         Ok(words)
     }
 
-    /// Parses one operation of a multi, which is a text of words with blanks between them.
+    /// Parses one operation of a multi, written as words with blanks between them.
     fn of_text(text: &str) -> Words {
         let mut words = Words { positional: VecDeque::new(), keys: BTreeMap::new() };
         for word in text.split_whitespace() {

@@ -11,8 +11,8 @@ use znode::{
     SessionId, Stat, State, TxnOutcome, ZPath,
 };
 
-/// Shows the answer and the events. An event that not all clients may receive is shown with its
-/// ACL.
+/// Shows the answer to a request and its events. An event that not all clients may receive is shown
+/// with its ACLs.
 pub(crate) fn applied(applied: &TxnOutcome, events: &[EventRecord], state: &State) -> String {
     let answer = match &applied.reply {
         Ok(answer) => reply(answer, state),
@@ -246,7 +246,7 @@ pub(crate) fn children(state: &State, path: &ZPath, after: Option<&str>) -> Stri
     names.map_or_else(|error| format!("{error:?}"), |names| format!("[{}]", names.join(" ")))
 }
 
-/// Shows all paths below the root, and marks those that are not persistent.
+/// Shows all paths below the root, with the kind of those znodes that are not persistent.
 pub(crate) fn tree(state: &State) -> String {
     let mut lines = Vec::new();
     let mut left = vec![ZPath::root()];
@@ -276,7 +276,7 @@ pub(crate) fn sessions(state: &State, after: SessionId) -> String {
     some(lines.collect())
 }
 
-/// Shows the subtrees with a quota, and marks those that exceed it.
+/// Shows the subtrees with a quota, with a mark for those that exceed it.
 pub(crate) fn quotas(state: &State) -> String {
     let exceeded: Vec<_> = state.exceeded_quotas().map(|(path, _)| path).collect();
     let number = |limit: Option<u64>| limit.map_or("-".into(), |limit| limit.to_string());

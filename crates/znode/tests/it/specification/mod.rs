@@ -1,8 +1,9 @@
-//! The promises that each step must keep, in terms of what clients can see before and after it.
+//! Rules that each step must keep, in terms of what clients can see before and after it. A step is
+//! one applied log entry.
 //!
 //! The specification predicts no result and copies no state: it compares two states as clients see
-//! them, and reports a step that is forbidden. So it can disagree with the code and with the model,
-//! which both compute the holders.
+//! them, and reports a step that breaks a rule. So it can disagree with the code and with the
+//! model, which both compute the holders.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +19,7 @@ enum Share {
     Permits(u32),
 }
 
-/// A contender, as its queue shows it.
+/// A contender, as the list of its lock's queue shows it to clients.
 #[derive(Clone, Debug)]
 struct SeenContender {
     path: ZPath,
@@ -29,12 +30,12 @@ struct SeenContender {
     born: u64,
     /// True for a ticket that a client made with a plain create.
     by_hand: bool,
-    /// Sort key for the order of turns: upgraded writers, then higher priorities, then smaller
-    /// numbers.
+    /// Sort key for the order of waiters: write tickets of upgrades, then higher priorities, then
+    /// smaller numbers.
     place: (bool, Reverse<u32>, String, u64),
 }
 
-/// A lock as its clients see it.
+/// A lock, as its clients see it: number of permits and contenders.
 #[derive(Clone, Debug, Default)]
 struct Sight {
     permits: Option<u32>,
@@ -58,7 +59,8 @@ impl Sight {
         waiting
     }
 
-    /// Tells whether a share is free beside these contenders.
+    /// Tells whether a contender with this share could hold the lock beside the contenders in
+    /// `beside`.
     fn is_free(&self, share: Share, beside: &[&SeenContender]) -> bool {
         let shares: Vec<Share> = beside.iter().map(|seen| seen.share).collect();
         match share {
@@ -76,12 +78,12 @@ impl Sight {
 /// The specification, with the facts that it must remember from earlier steps.
 #[derive(Default)]
 pub(crate) struct Specification {
-    /// Tickets of waiting multi-locks that later tickets may overtake, with their czxids, because
-    /// another ticket may get the path later.
+    /// Tickets of multi-locks with the policy `Backfill`, which later tickets may overtake. Their
+    /// czxids distinguish them from later tickets at the same paths.
     backfill: BTreeSet<(ZPath, u64)>,
-    /// Write tickets of upgrades, with their czxids, each with its read ticket.
+    /// Write tickets of upgrades, with their czxids; each with the read ticket of its upgrade.
     upgraded: BTreeMap<(ZPath, u64), ZPath>,
-    /// Largest token of each lock that was seen.
+    /// Largest fencing token of each lock in the states so far.
     tokens: BTreeMap<ZPath, u64>,
     before: BTreeMap<ZPath, Sight>,
     versions: BTreeMap<ZPath, (u64, i32, u64)>,
@@ -116,8 +118,8 @@ impl Specification {
         self.tree_is_whole(state, &paths)
     }
 
-    /// Records facts that no queue shows: tickets that may be overtaken, and the pairs of tickets
-    /// in upgrades.
+    /// Records facts that no list of a queue shows: which tickets may be overtaken, and which pairs
+    /// of tickets belong to an upgrade.
     fn remember(&mut self, txn: &Txn, applied: &TxnOutcome, state: &State) {
         let Ok(Reply::Acquired { ticket, .. }) = &applied.reply else { return };
         match &txn.request.op {
@@ -162,8 +164,8 @@ impl Specification {
     }
 
     /// Checks that the holders fit together: one with the whole lock, or many readers, or tickets
-    /// within the number of permits. A writer may hold beside readers of its own session, in an
-    /// upgrade or a downgrade.
+    /// within the semaphore's number of permits. A writer may hold beside readers of its own
+    /// session, in an upgrade or a downgrade.
     fn holders_fit(&self, sight: &Sight) -> Result<(), String> {
         let holders = sight.holders();
         let alone = holders.iter().find(|seen| seen.share == Share::All);
@@ -222,7 +224,8 @@ impl Specification {
         self.backfill.contains(&(seen.path.clone(), seen.born)) && sight.permits.is_none()
     }
 
-    /// Checks that no grant is missing: the first waiter does not wait if it fits.
+    /// Checks that no grant is missing: a waiter that could hold the lock, and has no waiter before
+    /// it that must not be overtaken, is an error.
     fn nobody_waits_in_vain(&self, state: &State, lock: &ZPath, all: &BTreeMap<ZPath, Sight>) -> Result<(), String> {
         let mut passed = false;
         for next in all[lock].queue() {

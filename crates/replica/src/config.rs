@@ -135,8 +135,8 @@ impl Config {
     }
 
     /// Shortest pause of a candidate between two elections, and longest wait for votes. The lease
-    /// and this pause together are shorter than the shortest election timeout, so that `campaign`
-    /// alone decides when a follower first asks for votes.
+    /// and this pause together end before the shortest election timeout, so that Raft does not
+    /// delay an election that `campaign` allows.
     pub(crate) fn pause_ms(&self) -> u64 {
         self.lease_ms() / 2
     }

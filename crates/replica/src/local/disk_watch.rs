@@ -172,7 +172,7 @@ impl DiskWatch {
         self.noted_above(term).map(|(leader, _)| leader)
     }
 
-    /// As [`DiskWatch::leader_above`], with the leader's term.
+    /// Id and term of the leader noted by [`DiskWatch::follow`], if its term is above `term`.
     pub(crate) fn noted_above(&self, term: u64) -> Option<(u64, u64)> {
         let UntoldLeader { leader, term: noted } = *self.noted();
         (noted > term).then_some((leader, noted))
@@ -182,8 +182,8 @@ impl DiskWatch {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the log's writes. When a stall begins or ends, returns how long the oldest write
-    /// has waited; otherwise `None`.
+    /// Checks the log's writes. When a stall begins or ends, returns how long the oldest write has
+    /// waited; otherwise `None`.
     pub(crate) fn look(&self, now: Instant) -> Option<Duration> {
         let mut waiting = self.waiting();
         let before = waiting.waits();
@@ -204,7 +204,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     impl DiskWatch {
-        /// Begins a write that never ends.
+        /// Makes the watch see a write that has begun and never ends.
         pub(crate) fn hang(&self) {
             let mut waiting = self.waiting();
             waiting.clock += self.max * 2;
@@ -213,7 +213,8 @@ mod tests {
         }
     }
 
-    /// Looks every 100 ms, with the given numbers of writes begun and done.
+    /// Checks the writes every 100 ms. Each item of `looks` is the number of writes that have begun
+    /// and of those that are done; the last wait must be `expected_ms`.
     #[track_caller]
     fn check(looks: &[(u64, u64)], expected_ms: u32) {
         let start = Instant::now();
@@ -266,8 +267,8 @@ mod tests {
         assert!(look(10, Some((9, 7))), "another term counts anew");
     }
 
-    /// Leader and term must be read together: a leader asked with another leader's term could not
-    /// answer.
+    /// Leader and term must be read together: a question to a leader in the term of another leader
+    /// could not be answered.
     #[test]
     fn a_leader_that_was_noted_is_told_with_its_own_term() {
         let watch = DiskWatch::new(LogWrites::default(), &Config::default());

@@ -25,7 +25,8 @@ pub(crate) struct PeerFacts {
     pub(crate) leader_priority: Option<u8>,
 }
 
-/// Facts of the cluster: its founding, its level, and the members that were removed from it.
+/// Facts of the cluster: its founding, its format level, its members, and the members that were
+/// removed from it.
 #[derive(Debug, Default)]
 pub(crate) struct KnownCluster {
     /// The program that this node runs.
@@ -36,13 +37,14 @@ pub(crate) struct KnownCluster {
     removed: Mutex<BTreeMap<u64, Zxid>>,
     /// Ids of the members in the membership in force; empty before there is one.
     members: Mutex<BTreeSet<u64>>,
-    /// Facts that each peer told of itself when it was met last.
+    /// Facts that each peer told of itself in the last handshake with this node.
     met: Mutex<BTreeMap<u64, PeerFacts>>,
     changed: Seldom,
-    /// Level of the cluster; `None` unless it is known to be above the levels of this node's
-    /// program.
+    /// The cluster's format level, if it is known to be above the levels of this node's program;
+    /// otherwise `None`. The node then fails.
     outgrown: watch::Sender<Option<OtherLevel>>,
-    /// Id of the member in whose name a message last told of a level beyond this node's program.
+    /// Id of the member that is to be asked for its format level: the last in whose name a message
+    /// told of a level beyond this node's program.
     doubts: watch::Sender<u64>,
     /// Zxid at which this node was removed, as a peer has told; `None` if no peer has.
     own_removal: watch::Sender<Option<Zxid>>,
@@ -98,13 +100,13 @@ impl KnownCluster {
         self.founding().map_or(0, |founding| founding.group)
     }
 
-    /// Tells whether a peer with this uuid may be in this cluster. A node that does not know the
-    /// uuid yet may be.
+    /// Tells whether a peer with this cluster uuid may be in this cluster: the uuids are equal, or
+    /// one of the two nodes does not know its uuid yet.
     pub(crate) fn may_be(&self, uuid: Option<ClusterUuid>) -> bool {
         uuid.zip(self.uuid()).is_none_or(|(theirs, own)| theirs == own)
     }
 
-    /// Notes the facts that a peer has told of itself.
+    /// Notes the facts that a peer has told of itself in a handshake.
     pub(crate) fn met(&self, peer: u64, met: PeerFacts) {
         let incarnation = met.incarnation;
         let before = self.met.lock().unwrap_or_else(PoisonError::into_inner).insert(peer, met);
@@ -119,7 +121,8 @@ impl KnownCluster {
         self.met.lock().unwrap_or_else(PoisonError::into_inner).get(&peer).cloned()
     }
 
-    /// Incarnation of the data directory that a peer had when it was met last.
+    /// Incarnation (random number) of a peer's data directory at the last handshake; `None` before
+    /// the first handshake.
     pub(crate) fn incarnation_of(&self, peer: u64) -> Option<u64> {
         self.last_met(peer).map(|met| met.incarnation)
     }

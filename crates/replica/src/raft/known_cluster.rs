@@ -127,17 +127,18 @@ impl KnownCluster {
         self.last_met(peer).map(|met| met.incarnation)
     }
 
-    /// Preference for a peer as leader, as the peer has told it.
+    /// Preference for a peer as leader, 0 to 100, as the peer told it in the last handshake.
     pub(crate) fn priority_of(&self, peer: u64) -> Option<u8> {
         self.last_met(peer)?.leader_priority
     }
 
-    /// Tells whether a state with the last zxid `applied` includes the founding.
+    /// Tells whether a state whose last zxid is `applied` contains the cluster's founding entry.
     pub(crate) fn is_founded_at(&self, applied: Zxid) -> bool {
         self.founding().is_some_and(|founding| applied.0 > founding.zxid_base)
     }
 
-    /// Zxid of the entry at `index`. Right once the founding is applied, or read from the disk.
+    /// Zxid of the entry at `index`. Correct only once this node knows the cluster's founding, from
+    /// its disk or from the applied entry.
     pub(crate) fn zxid(&self, index: u64) -> Zxid {
         Zxid(self.founding().map_or(0, |founding| founding.zxid_base) + index)
     }
@@ -147,21 +148,21 @@ impl KnownCluster {
         &self.program
     }
 
-    /// Program that a peer ran when it was met last; `None` if it did not tell.
+    /// Program that a peer ran at the last handshake; `None` if it did not tell.
     pub(crate) fn program_of(&self, peer: u64) -> Option<Program> {
         self.last_met(peer)?.program
     }
 
-    /// Lowest and highest level at which this node and a peer can go on together: from the
-    /// cluster's level, or at least the lowest that this program knows, to the highest that this
+    /// Lowest and highest format level of the cluster with which this node can go on. The lowest is
+    /// the cluster's level, as far as this node knows it; the highest is the highest that its
     /// program knows. A peer that is ahead may already have applied an entry that raises the level.
     pub(crate) fn levels(&self) -> (u16, u16) {
         let Levels { min, max } = self.program.levels;
         (self.level.load(Ordering::Acquire).max(min), max)
     }
 
-    /// Notes the levels of a peer. A peer whose cluster is at a level beyond this program ends this
-    /// node.
+    /// Takes the lowest and highest format level that a peer of this cluster told at a connection
+    /// from this node. This node fails if even the lowest is beyond its program.
     pub(crate) fn note_levels(&self, (low, _): (u16, u16)) {
         if low > self.program.levels.max {
             self.outgrow(OtherLevel { level: low, known: self.program.levels });
@@ -178,12 +179,12 @@ impl KnownCluster {
         self.members.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes that a peer of this cluster says that this node was removed.
+    /// Notes that a peer of this cluster has told that this node was removed.
     pub(crate) fn hear_of_own_removal(&self, zxid: Zxid) {
         self.own_removal.send_if_modified(|heard| heard.replace(zxid).is_none());
     }
 
-    /// Resolves when this node was removed.
+    /// Waits until a peer tells that this node was removed. Returns the zxid of the removal.
     pub(crate) async fn own_removal(&self) -> Zxid {
         let mut heard = self.own_removal.subscribe();
         match heard.wait_for(Option::is_some).await.map(|zxid| *zxid) {
@@ -192,30 +193,31 @@ impl KnownCluster {
         }
     }
 
-    /// Notes that a message in this member's name tells of a level that this program does not know.
-    /// A stranger may have sent the message. So this node is to ask the member at its own address,
-    /// and only the answer there counts.
+    /// Notes that a message in this member's name tells of a format level that this program does
+    /// not know. A stranger may have sent the message, so this node must ask the member at its own
+    /// address.
     pub(crate) fn doubt_level(&self, member: u64) {
         self.doubts.send_replace(member);
     }
 
-    /// Channel of the id of the member that is to be asked for its level.
+    /// Channel of the id of the member that must be asked for its format level.
     pub(crate) fn doubts(&self) -> watch::Receiver<u64> {
         self.doubts.subscribe()
     }
 
-    /// Notes that the cluster is at a level that this program does not know, so that the node must
-    /// stop.
+    /// Notes that the cluster is at a format level that this program does not know, so that the
+    /// node fails.
     pub(crate) fn outgrow(&self, level: OtherLevel) {
         self.outgrown.send_if_modified(|outgrown| outgrown.replace(level).is_none());
     }
 
-    /// Channel of the cluster's level; `None` unless this program does not know the level.
+    /// Channel of the cluster's format level; its value is `None` as long as this program knows the
+    /// level.
     pub(crate) fn outgrown(&self) -> watch::Receiver<Option<OtherLevel>> {
         self.outgrown.subscribe()
     }
 
-    /// Zxid at which a node was removed; `None` if it was not.
+    /// Zxid of the entry that removed a member; `None` if the member was not removed.
     pub(crate) fn removed_at(&self, id: u64) -> Option<Zxid> {
         self.removed_ids().get(&id).copied()
     }

@@ -150,9 +150,9 @@ pub struct NodeStatus {
     pub largest_subtree: Option<(ZPath, u64)>,
     /// Number of locks with holders or waiters.
     pub locks: u64,
-    /// Number of sessions' tickets (lock znodes) that hold their locks, over all locks.
+    /// Number of tickets (lock znodes) of open sessions that hold their locks, over all locks.
     pub holders: u64,
-    /// Number of contenders for all locks that are not counted in `holders`.
+    /// Number of tickets (lock znodes) of all locks that are not counted in `holders`.
     pub waiters: u64,
     /// Number of locks in whose queue some clients do not see the lock znodes of others. Two
     /// clients may hold such a lock at once.

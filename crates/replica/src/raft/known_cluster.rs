@@ -161,8 +161,8 @@ impl KnownCluster {
         (self.level.load(Ordering::Acquire).max(min), max)
     }
 
-    /// Takes the lowest and highest format level that a peer of this cluster told at a connection
-    /// from this node. This node fails if even the lowest is beyond its program.
+    /// Takes the lowest and highest format level that a peer told when this node connected to it.
+    /// This node fails if even the lowest is beyond its program.
     pub(crate) fn note_levels(&self, (low, _): (u16, u16)) {
         if low > self.program.levels.max {
             self.outgrow(OtherLevel { level: low, known: self.program.levels });

@@ -1,7 +1,9 @@
-//! Bound on the large sessions that clients close at the same time, as there is one on expiries.
+//! Limit on the large sessions that clients close at the same time. The leader's expiries have a
+//! limit of the same kind.
 //!
-//! A session ends in one entry, whatever it owns. All sessions that a leader is closing at a time
-//! remove together no more than a part ([`ENDING_PART`]) of the znodes that one entry may remove.
+//! A session ends in one entry, however many znodes it owns. The znodes of all sessions that a
+//! leader is closing at the same time are at most the part 1 / [`ENDING_PART`] of the znodes that
+//! one entry may remove.
 
 use std::sync::Arc;
 
@@ -11,14 +13,16 @@ use znode::{Credential, Op, Request};
 
 use crate::Error;
 
-/// Divisor: sessions that end at a time together remove no more than this part of what one entry
-/// may remove. Several such entries in a row delay other writes as one long entry does.
+/// Divisor: sessions that are closed at the same time own no more than this part of the znodes that
+/// one entry may remove. Several such entries in a row delay other writes as much as one long
+/// entry.
 pub(crate) const ENDING_PART: u32 = 4;
 
-/// Divisor: a session that takes less than this part of the room is closed like any other write.
+/// Divisor: a session that needs less than this part of the limit is closed without regard to the
+/// limit.
 const SMALL_PART: u64 = 16;
 
-/// Room for sessions that end at a time, as a part of what one entry may remove.
+/// Semaphore for the cost (in znodes to remove) of the sessions that are being closed.
 #[derive(Debug)]
 pub(crate) struct Closings {
     room: Arc<Semaphore>,
@@ -31,9 +35,9 @@ impl Closings {
         Closings { room: Arc::new(Semaphore::new(max as usize)), max }
     }
 
-    /// Waits for room to end a session of that cost, first come, first served. Returns `None` if
-    /// the session is so small that it needs none. A session that costs more than the whole room
-    /// takes all of it.
+    /// Takes the permits to end a session of this cost, and waits for them in the order of the
+    /// callers. Returns `None` if the session is so small that it needs no permits. A session that
+    /// costs more than the whole limit takes all permits.
     pub(crate) async fn room(&self, cost: u64, deadline: Instant) -> Result<Option<OwnedSemaphorePermit>, Error> {
         if cost.saturating_mul(SMALL_PART) < u64::from(self.max) {
             return Ok(None);
@@ -46,7 +50,7 @@ impl Closings {
     }
 }
 
-/// Credential of the session that a request closes; `None` if it closes none.
+/// Credential of the session that a request closes; `None` if the request closes no session.
 pub(crate) fn closes(request: &Request) -> Option<&Credential> {
     let closes = matches!(request.op, Op::CloseSession { .. });
     // A session closes itself only.
@@ -74,7 +78,7 @@ mod tests {
         of(session, Op::CloseSession { session })
     }
 
-    /// Opens a session that owns `multis` times 128 ephemerals.
+    /// Opens a session that owns `multis` times 128 ephemerals, which it creates in as many multis.
     async fn session(node: &Node, multis: usize) -> SessionId {
         let open = Op::OpenSession {
             secret_hash: SECRET,

@@ -94,9 +94,10 @@ impl Reads {
         if let Some(end) = self.life.end() {
             return Err(Error::unavailable(end));
         }
-        // After a restart, local reads wait until the node has applied what it knew to be committed
-        // before, so that its answers do not go back. A node that was killed knows this up to 20 ms
-        // before the kill. A client that must not see less passes `min_zxid`.
+        // After a restart, local reads wait until the node has applied again the entries that it
+        // knew to be committed, so that its answers do not go back. A killed node stored this
+        // position up to 20 ms before the kill. A client that must see all that it saw before
+        // passes `min_zxid`.
         let local = |min_zxid: Zxid| min_zxid.max(self.recover_to);
         if let Consistency::Local { min_zxid } = consistency
             && self.view.applied() >= local(min_zxid)

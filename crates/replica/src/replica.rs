@@ -88,7 +88,7 @@ impl Replica {
             if let Ok(Some(reason)) = failure.wait_for(Option::is_some).await.as_deref() {
                 return reason.clone();
             }
-            // The node is gone without having failed.
+            // The node has ended without a failure.
             std::future::pending().await
         }
     }

@@ -235,7 +235,7 @@ impl View {
     ) -> Result<T, WaitEnd> {
         let wake = Arc::new(Wake::default());
         loop {
-            // The first call of `step` needs no guard. Under the guard, `step` is called again only
+            // The first call of `step` needs no lock. Under the lock, `step` is called again only
             // if the state has changed since.
             let seen = self.state();
             let key = match step(&seen) {
@@ -256,7 +256,8 @@ impl View {
                 self.may_wait()?;
                 self.register(&mut subscriptions, key, &wake).ok_or(WaitEnd::TooMany)?
             };
-            // Dropped before the wait: while a reader holds the state, all that changes is copied.
+            // Dropped before the wait: while a reader holds the state, every part that changes is
+            // copied first.
             drop(seen);
             let woken = timeout_at(deadline, wake.fired()).await;
             drop(watch);
@@ -282,7 +283,7 @@ impl View {
                 let mut subscriptions = self.lock();
                 match subscriptions.ring.find(&key, kinds, from, reader)? {
                     RingScan::Batch(batch) => return Ok(batch),
-                    // A long scan releases the guard now and then.
+                    // A long scan releases the lock now and then.
                     RingScan::NotYet { scanned, more: true } => {
                         from = scanned;
                         continue;

@@ -103,8 +103,8 @@ fn judge(asker: Asker, answers: &[PeerAnswers]) -> Conclusion {
         && let Some(founders) = asker.founders
         && answers.iter().all(|answer| answer.standing.fresh)
     {
-        // All members, and not a majority: a member that does not answer may be the only one left
-        // that knows of a cluster.
+        // All members must answer, and not only a majority: a member that does not answer may be
+        // the only one left that knows of a cluster.
         return if answers.len() + 1 >= founders { Conclusion::Found } else { Conclusion::Ask };
     }
     let sure = || answers.iter().filter(|answer| answer.counts());
@@ -161,7 +161,7 @@ impl Bootstrap {
                     let leader = standings.find(|standing| standing.leads && standing.term >= floor);
                     catch_up = catch_up.or(leader.map(|leader| leader.last_log));
                 }
-                // Logged once for each change of the members that answer.
+                // Logged once for each change in the set of members that do not answer.
                 Conclusion::Ask if told.as_ref() != Some(&missing) => {
                     tracing::info!(missing, "waiting for other members to found the cluster or to join it");
                     told = Some(missing);
@@ -174,8 +174,8 @@ impl Bootstrap {
             }
             if let Some(index) = catch_up.filter(|_| !self.gate.joined()) {
                 let _ = self.view.applied_at_least(self.consensus.zxid(index), Instant::now() + PAUSE).await;
-                // Zxids may have got their base meanwhile, so the two values must be read in this
-                // order.
+                // The node may have learned the zxid base meanwhile, so the two zxids must be read
+                // in this order.
                 let applied = self.view.applied();
                 if applied >= self.consensus.zxid(index) && applied > Zxid(0) {
                     self.set_joined().await;

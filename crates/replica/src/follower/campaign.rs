@@ -61,8 +61,8 @@ impl Timing {
     /// node last asked for pre-votes because of an ended connection.
     fn ask_at(&self, signs: &LeaderSigns, asked: Option<Instant>) -> Option<Instant> {
         let heard = signs.heard?;
-        // A connection that ended before the leader was heard last does not count: another one
-        // lives.
+        // A connection that ended before the leader's last message does not count: the leader has
+        // another connection.
         let (_, ended) = signs.ended.filter(|(leader, ended)| *leader == self.leader && *ended >= heard)?;
         let first = (heard + self.lease).max(ended) + MARGIN + TURN * self.before;
         let again = asked.map_or(first, |asked| first.max(asked + TURN * self.followers));
@@ -79,7 +79,7 @@ pub(crate) async fn stand(config: Arc<Config>, consensus: Arc<Consensus>, gate: 
     tokio::select! {
         biased;
         () = stopped.wait() => return,
-        // Until then, this node is bound by a lease that it may have given before its restart.
+        // Until then, this node must keep a lease that it may have given before its restart.
         () = gate.unbound() => {}
     }
     loop {
@@ -120,7 +120,7 @@ impl State {
         let signs = consensus.leader_watch.signs();
         let leader = consensus.leader().filter(|leader| *leader != consensus.node_id);
         let (Some(leader), Some(heard)) = (leader, signs.heard) else {
-            // Without a leader to wait for, candidates and followers keep to Raft's own pauses.
+            // Without a leader to wait for, Raft itself decides when to stand for election.
             consensus.raft.runtime_config().elect(true);
             return seldom;
         };
@@ -130,13 +130,13 @@ impl State {
         let silent = now >= timing.patient_until(heard);
         consensus.raft.runtime_config().elect(silent);
         if silent {
-            // Raft may stand until the leader is heard again.
+            // Raft may stand for election until the leader is heard again.
             return now + Duration::from_millis(config.heartbeat_ms);
         }
         if timing.ask_at(&signs, self.asked).is_some_and(|at| at <= now) {
             tracing::debug!(leader, silent_ms = (now - heard).as_millis(), "the leader's connection has ended: asking");
             self.asked = Some(now);
-            // Raft's own watch grants no vote while the lease lasts.
+            // Raft itself grants no vote while the lease lasts.
             let _ = consensus.raft.trigger().elect(true).await;
         }
         let again = timing.ask_at(&signs, self.asked);
@@ -219,7 +219,7 @@ mod tests {
         check(SECOND, cut, Some(367), Some(391));
         check(FIRST, cut, Some(675), Some(699));
         check(FIRST, cut, Some(676), None);
-        // A question for pre-votes from before the leader was heard does not count.
+        // Pre-votes for which the node asked before the leader's last message do not count.
         check(FIRST, cut, Some(10), Some(355));
     }
 

@@ -143,7 +143,8 @@ impl Leadership {
         // Under the guard: a session that the tracker has forgotten as expired is not in this state
         // any more.
         let state = self.proposer.view.state();
-        // Checked under the guard, too, so that the ages that the successor has got stay right.
+        // Checked again under the lock, so that no heartbeat is noted after the sessions' ages
+        // (times without a heartbeat) were sent to the successor.
         self.hands_over_not(term)?;
         let now = Instant::now();
         Ok(credentials.iter().map(|credential| touch(&state, &mut current.tracker, credential, now)).collect())
@@ -244,8 +245,8 @@ impl Leadership {
                             state.reap_candidates(self.reap_time(&state), self.proposer.config.reap_batch_max);
                         (candidates, state.is_unsettled())
                     };
-                    // An entry without candidates still grants locks for which earlier entries had
-                    // no room.
+                    // An entry without znodes to delete still grants locks that earlier entries
+                    // could not, for lack of budget.
                     if candidates.is_empty() && !unsettled || !self.propose_as_duty(Op::Reap { candidates }).await {
                         break;
                     }
@@ -291,8 +292,8 @@ impl Leadership {
     fn end_duty(&self, duty: &Duty) {
         if let Duty::Expire { sessions: expired, term } = duty {
             let state = self.proposer.view.state();
-            // The tracker of another term decides for itself. Its own expiries that are under way
-            // go on.
+            // The tracker of another term decides by itself about these sessions. The expiries that
+            // it began go on.
             if let Some(current) = self.sessions().current.as_mut().filter(|current| current.term == *term) {
                 current.tracker.expiry_ended(expired, |session| state.session(session).is_some());
             }
@@ -328,7 +329,7 @@ fn note<T, E: std::fmt::Display>(written: &Result<T, E>) -> bool {
 /// another node leads.
 pub(crate) async fn lead(leadership: Arc<Leadership>, stopped: Stop) {
     let mut tick = interval(leadership.tick());
-    // After a pause, time goes on from here; the tracker notices the gap itself.
+    // After a pause of the process, ticks go on from here; the tracker itself leaves the pause out.
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut under_way: FuturesUnordered<DutyFuture> = FuturesUnordered::new();
     let mut busy = HashSet::new();
@@ -417,7 +418,7 @@ mod tests {
         busy.insert(Duty::Expire { sessions: vec![a, b], term: Term(1) });
         let mut room = Room::beside(&busy, &state);
         assert_eq!([large, c, small].map(|session| room.take(session, &state)), [false, false, true]);
-        // A session that needs more than the whole room is expired all the same, alone.
+        // A session that costs more than the whole bound is expired all the same, alone.
         let mut room = Room::beside(&HashSet::new(), &state);
         assert_eq!([large, small].map(|session| room.take(session, &state)), [true, false]);
     }
@@ -456,7 +457,7 @@ mod tests {
         while begun.elapsed() < MEANWHILE {
             std::thread::yield_now();
         }
-        // The session is expired, and the tracker forgets it, as at the end of an expiry.
+        // The session is expired, and the tracker drops it, as at the end of an expiry.
         let expiry = Op::ExpireSessions { sessions: vec![session], term: node.view.state().last_term() };
         let (command, _) = node.proposer.command(Request::new(expiry));
         runtime.block_on(node.consensus.raft.client_write(command)).unwrap();

@@ -101,8 +101,9 @@ pub(crate) fn has_quorum(voters: &BTreeSet<u64>, sight: &LeaderSight<'_>) -> boo
 /// wait.
 pub(crate) fn next_step(membership: &StoredMembership, sight: &LeaderSight<'_>) -> Option<Step> {
     let sets = membership.get_joint_config();
-    // A leader that has no vote, or is about to lose it, must hand over by itself. Raft would do so
-    // unnoticed by this node, which would then be sure to lead at the same time as its successor.
+    // A leader that has no vote, or is about to lose it, must hand over here. Raft would do so
+    // without telling this node, which would then believe that it leads at the same time as its
+    // successor.
     if sets.last().is_some_and(|voters| !voters.contains(&sight.own)) {
         return Some(Step::PassLeadership);
     }
@@ -123,8 +124,8 @@ fn step_of(id: u64, member: &Member, voters: &BTreeSet<u64>, sight: &LeaderSight
         if is_voter {
             return Some(Step::MarkReplaced { old, new: id });
         }
-        // The member that was to be replaced may have lost its vote otherwise. Then this learner is
-        // treated like any other.
+        // The member to be replaced may have lost its vote in another way. Then this learner is
+        // promoted like any other.
         if !voters.contains(&old) {
             return promote(id, member, voters, sight);
         }

@@ -122,7 +122,7 @@ fn sights(status: &Status, leads_in: Option<u64>) -> Vec<MemberSight> {
             let lag = has.map(|index| committed.0.saturating_sub(consensus.zxid(index).0));
             (consensus.peers.get(id).and_then(|peer| peer.following.since(term)).map(age), lag)
         } else if leader == Some(id) {
-            // The leader has all that is committed.
+            // The leader has all committed entries.
             (consensus.leader_watch.signs().heard.map(age), Some(0))
         } else {
             (None, None)

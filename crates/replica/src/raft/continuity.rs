@@ -73,7 +73,7 @@ impl Look {
     /// Such a leader's log may contradict later commits, and it steps down when it gets this node's
     /// vote.
     pub(crate) fn deposes(&self, vote: VoteRecord) -> bool {
-        // Two votes may be incomparable. Raft does not accept such a vote either.
+        // Neither of two votes may be the greater one. Raft does not accept such a vote either.
         Vote::from(vote).partial_cmp(&Vote::from(self.vote)).is_none_or(Ordering::is_lt)
     }
 }

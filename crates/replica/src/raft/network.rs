@@ -170,7 +170,7 @@ impl RaftNetworkV2<TypeConfig> for Network {
             biased;
             sent = send_snapshot(&target, self.peers.peer_timeout, (&vote).into(), snapshot.snapshot) => {
                 peer.note_snapshot(sent.as_ref().err());
-                // A vote above ours is a refusal.
+                // A vote above that of the request is a refusal.
                 if sent.as_ref().is_ok_and(|answered| *answered == storage::codec::VoteRecord::from(&vote)) {
                     tracing::info!(to = self.to, id, bytes, "snapshot sent");
                 }

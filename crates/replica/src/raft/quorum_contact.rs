@@ -132,7 +132,7 @@ mod tests {
         check(&[&[1, 2, 3, 4, 5]], &[(2, 5)], None);
         check(&[&[1, 2, 3, 4, 5]], &[(2, 5), (3, 9), (5, 7)], at(7));
         check(&[&[1, 2]], &[(2, 3)], at(3));
-        // A node that does not vote does not count, this one included.
+        // A node that does not vote does not count, not even this one.
         check(&[&[1, 2, 3]], &[(4, 9)], None);
         check(&[&[2, 3, 4]], &[(2, 5)], None);
         check(&[&[2, 3, 4]], &[(2, 5), (4, 6)], at(5));
@@ -170,8 +170,8 @@ mod tests {
                 }
             }
             let membership = storage::Membership::new(sets.clone(), nodes).unwrap();
-            // `found` is not before a moment exactly if Raft counts a quorum: this node, and the
-            // peers that took a frame of that moment or later.
+            // `found` must be the newest time at which Raft still counts a quorum: this node, and
+            // the peers that accepted a frame of that time or later.
             let found = quorum(&sets, 1, |id| followers.get(&id).copied());
             for moment in followers.values().copied().chain([now]) {
                 let taken: BTreeSet<u64> =

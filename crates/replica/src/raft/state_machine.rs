@@ -383,7 +383,7 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
 /// message.
 fn unread(what: &str, error: DecodeError) -> io::Error {
     match error {
-        // Kept whole, so that `other_level` finds it.
+        // The error is not turned into text, so that `other_level` finds the level in it.
         DecodeError::Level(_) => io::Error::new(io::ErrorKind::InvalidData, error),
         error => io::Error::new(io::ErrorKind::InvalidData, format!("{what} cannot be read: {error}")),
     }

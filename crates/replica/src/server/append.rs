@@ -91,9 +91,10 @@ async fn take_appends<'a>(server: &'a Server, mut framed: FramedStream, under_wa
                     carries_entries |= !frame.entries.is_empty();
                     let idle = carries_entries && frame.entries.is_empty();
                     let at = Instant::now();
-                    // Asked here and not in `append_one`, which runs concurrently: no frame must
-                    // overtake the one before it. On a connection for heartbeats, a frame under way
-                    // shows that Raft does not answer; entries may only be waiting for the disk.
+                    // Asked here, in the order of the frames, because `append_one` runs
+                    // concurrently. On a connection for heartbeats, a frame without an answer shows
+                    // that Raft does not answer; on one for entries, it may only be waiting for the
+                    // disk.
                     let first = carries_entries || under_way.is_empty();
                     let asked = look(&server.consensus, &server.bootstrap.gate, &mut continuity, &frame, at, first).await;
                     let came = Arrival { at, bytes: framed.record_bytes(), idle, asked };

@@ -162,7 +162,8 @@ mod tests {
         let rest = EventBatch { events: vec![event(4, "/a")], upto: Zxid(5) };
         assert_eq!(find(&ring, "/a", 1), Ok(RingScan::Batch(rest)));
         assert_eq!(find(&ring, "/a", 5), Ok(RingScan::NotYet { scanned: Zxid(5), more: false }));
-        // A client that has seen more than this node waits for what comes after.
+        // A client that has seen a later zxid than this node has applied waits for events after
+        // that zxid.
         assert_eq!(find(&ring, "/a", 9), Ok(RingScan::NotYet { scanned: Zxid(9), more: false }));
     }
 

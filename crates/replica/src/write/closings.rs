@@ -53,7 +53,7 @@ impl Closings {
 /// Credential of the session that a request closes; `None` if the request closes no session.
 pub(crate) fn closes(request: &Request) -> Option<&Credential> {
     let closes = matches!(request.op, Op::CloseSession { .. });
-    // A session closes itself only.
+    // A session can close only itself.
     request.credential.as_ref().filter(|_| closes)
 }
 
@@ -117,7 +117,7 @@ mod tests {
         let node = leader(&data_dir).await;
         let (large, small) = (session(&node, 3).await, session(&node, 1).await);
         let is_open = |session| node.view.state().session(session).is_some();
-        // Takes most of the room, as if other sessions were being closed.
+        // Takes most of the permits, as if other sessions were being closed.
         let others = node.proposer.closings.room(u64::from(node.proposer.closings.max) - 300, soon()).await.unwrap();
         let briefly = || Instant::now() + Duration::from_millis(200);
         let overdue = node.proposer.propose(close(large), briefly()).await;
@@ -125,7 +125,7 @@ mod tests {
         let of_peer = node.proposer.propose_for_peer(&encode_request(&close(large)), briefly()).await;
         assert!(matches!(of_peer, Answer::Propose(ProposeAnswer::Unavailable { .. })), "{of_peer:?}");
         assert!(is_open(large), "nothing was proposed");
-        // A close with a wrong secret takes no room and waits for none.
+        // A close with a wrong secret takes no permits and waits for none.
         let stranger = Credential { session: large, secret_hash: [8; 16] };
         let stranger = Request { credential: Some(stranger), ..close(large) };
         let refused = node.proposer.propose(stranger, soon()).await.unwrap();
@@ -134,7 +134,7 @@ mod tests {
         drop(others);
         node.proposer.propose(close(large), soon()).await.unwrap();
         assert!(!is_open(large) && !is_open(small));
-        // The room that the closings took comes back when Raft lets go of them.
+        // The permits that the closings took come back when Raft drops their proposals.
         node.proposer.closings.room(u64::from(node.proposer.closings.max), soon()).await.unwrap();
         node.shutdown().await;
     }

@@ -192,8 +192,8 @@ impl Proposer {
     ) -> Result<DropGuard, Error> {
         let own = Arc::<BudgetShare>::clone(place);
         let Some(credential) = closes(request) else { return Ok(own) };
-        // Room is taken only for a close with the session's own secret. Any other close ends
-        // nothing, and another client may send any number of them.
+        // Only a close with the session's own secret takes permits. Any other close ends no
+        // session, and another client may send any number of them.
         let cost = || {
             let state = self.view.state();
             state.authenticate(credential).map_or(0, |session| state.cost_of_ending(session.id))
@@ -429,7 +429,7 @@ pub(crate) mod tests {
         assert!(own[3..].iter().all(|end| matches!(end, Some(Err(Error::Unavailable { .. })))), "{own:?}");
         let refused = |end: &Option<Answer>| matches!(end, Some(Answer::Propose(ProposeAnswer::Unavailable { .. })));
         assert!(of_peers[4..].iter().all(refused), "{of_peers:?}");
-        // The disk goes on, and the places are given back.
+        // The disk goes on, and no proposal counts as under way any more.
         while node.proposer.proposals.count() + node.proposer.peer_proposals.count() > 0 {
             yield_now().await;
         }

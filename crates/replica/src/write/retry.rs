@@ -39,8 +39,8 @@ impl Retry {
     pub(crate) fn new(consensus: &Consensus, deadline: Instant) -> Retry {
         let now = Instant::now();
         let patience = consensus.disconnected_after();
-        // No try begins just before the deadline, because it would end as unknown where the last
-        // one ended as unavailable.
+        // No try begins just before the deadline: its outcome would be unknown, whereas the last
+        // try certainly changed nothing.
         let left = deadline.saturating_duration_since(now);
         let give_up = now + patience.min(left - ANSWER_MAX.min(left / 4));
         Retry { give_up, pause: PAUSE_MIN, changes: None }
@@ -60,7 +60,7 @@ impl Retry {
         }
         let changes = self.changes.get_or_insert_with(|| consensus.role_changes());
         let changed = async {
-            // Raft has ended, so no role changes any more. The node soon says why.
+            // Raft has ended, so no role changes any more. The node soon fails with the reason.
             if changes.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }

@@ -312,7 +312,8 @@ fn nonsense(scene: &Scene, random: &mut fastrand::Rng, from: u64, lane: u32) -> 
     let (term, index) = (scene.term.load(Ordering::Relaxed), scene.index.load(Ordering::Relaxed));
     let far = [term + (1 << 33), 1 << 62, 1 << 63, u64::MAX];
     let terms = [&[0, 1, term, term][..], &far].concat();
-    // The index of the next entry is left out: an entry there would be a lie.
+    // The index of the next entry is left out: an entry there could be taken for one of the
+    // leader's.
     let indexes = [0, 1, index / 2, 1 << 50, 1 << 62, u64::MAX - 1, u64::MAX];
     let node_id = pick(random, &[from, from, 0, 9, u64::MAX]);
     let vote = VoteRecord { term: pick(random, &terms), node_id, committed: random.bool() };

@@ -68,8 +68,8 @@ async fn a_leader_that_hands_over_takes_no_heartbeats_any_more() {
     });
     let leads = |node: &Replica| node.status().role == Role::Leader && node.leader() != old.leader();
     eventually("another leads", || ensemble.running().any(leads)).await;
-    // The successor counts the session's silence from its election on, and does not hear this
-    // heartbeat.
+    // The successor has begun to count the session's time without a heartbeat, and does not get
+    // this heartbeat.
     let touch = old.touch(session, shortly()).await;
     assert!(matches!(touch, Err(Error::Unavailable { .. })), "{touch:?}");
     stopping.await.unwrap();
@@ -81,8 +81,8 @@ async fn a_leader_that_hands_over_takes_no_heartbeats_any_more() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_that_is_started_again_elects_nobody_while_its_leader_counts_on_it() {
     let change: fn(&mut Config) = |config| {
-        // The third node stands for election often; the leases of the others are longer than a
-        // restart takes.
+        // The third node has short election timeouts. The leases of the other nodes are longer than
+        // a restart takes.
         let (min, max) = if config.node_id == 3 { (200, 300) } else { (8_000, 8_500) };
         (config.election_timeout_min_ms, config.election_timeout_max_ms) = (min, max);
     };

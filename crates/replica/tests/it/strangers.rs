@@ -276,8 +276,8 @@ async fn hundreds_of_idle_connections_keep_no_member_out() {
     for at in 0..3 {
         let to = at as u64 + 1;
         for number in 0..360u64 {
-            // Most strangers claim to be members and then say nothing. Those that send no hello
-            // come last: they soon lose their places, which leaves no stranger's place taken.
+            // Most strangers claim to be members and then send nothing. Those without a hello come
+            // last. They are soon replaced, so that at the end no stranger's connection is left.
             let from = 1 + (to + number % 2) % 3;
             let hello = Hello::of(from, to, [APPEND, CONTROL, FORWARD][number as usize % 3]);
             let addr = ensemble.addr(at);

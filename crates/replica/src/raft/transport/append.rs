@@ -238,7 +238,7 @@ where
             // The connection is in an unknown state, so the next stream opens another.
             Poll::Ready(Err(error)) => Poll::Ready(Some(Err(lost(&error)))),
             Poll::Ready(Ok(item)) => {
-                // The peer is not charged with the time for which Raft works on the item.
+                // The time for which Raft works on the item does not count as the peer's silence.
                 line.framed.pause();
                 *this.line = Some(line);
                 Poll::Ready(item)

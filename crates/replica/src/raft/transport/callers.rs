@@ -122,7 +122,7 @@ impl CallerTable {
     /// Ends a connection, because another one replaces it, or because it holds too much memory.
     fn end(&mut self, number: u64) {
         if let Some(caller) = self.remove(number) {
-            // A connection that is gone has no use for this.
+            // A connection that has ended does not need the notice.
             let _ = caller.end.send(());
         }
     }

@@ -457,7 +457,7 @@ mod tests {
         raw.write_all(begun).await.unwrap();
         let mut looks = 0;
         while framed.input.is_empty() || looks < 3 {
-            // This end looks, and turns to something else.
+            // This end reads once, and does something else for a while.
             assert!(framed.next::<u64>().now_or_never().is_none());
             assert_eq!(framed.waits_since, None, "its clock goes on");
             assert!(framed.exchange::<u64>().now_or_never().is_none());

@@ -245,7 +245,7 @@ fn in_order(earlier: &LogIdRecord, later: &LogIdRecord) -> bool {
 
 impl PeerMessage for AppendFrame {
     fn check(&self, rules: &Rules) -> RuleResult {
-        // The reader of the connection counts `sequence`.
+        // `sequence` is checked by the code that reads the connection.
         rules.leader(&self.vote)?;
         let term = self.vote.term;
         rules.ids(&self.prev_log_id, term)?;

@@ -20,19 +20,19 @@ pub struct Member {
 }
 
 impl Member {
-    /// Converts a member of the membership in the log.
+    /// Converts a member from the form in which the log's membership stores it.
     pub(crate) fn of(id: u64, member: &storage::Member) -> Member {
         Member { id, peer_addr: member.peer_addr.clone(), http_addr: member.http_addr.clone() }
     }
 }
 
-/// Version of the program that a node runs, and the format levels that it knows. Each node tells it
-/// to the other members.
+/// Program that a node runs: its version, and the format levels that it knows. A format level is a
+/// version of the formats of entries and snapshots. Each node tells both to the other members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     /// The program's version, for people.
     pub version: String,
-    /// Format levels that the program knows.
+    /// Format levels (versions of the formats of entries and snapshots) that the program knows.
     pub levels: Levels,
 }
 
@@ -62,9 +62,9 @@ pub struct Config {
     pub leader_priority: u8,
     /// Time for which a learner must be nearly up to date before the leader makes it a voter.
     pub promote_after_ms: u64,
-    /// Zxid base of a cluster that is founded now, at most [`znode::ZXID_BASE_MAX`]. `None` stands
-    /// for the time in milliseconds since 1970, times 1,024, so that zxids are larger than those of
-    /// an earlier cluster.
+    /// Number that is added to an entry's index to make its zxid, for a cluster that is founded
+    /// now; at most [`znode::ZXID_BASE_MAX`]. `None` stands for the time in milliseconds since
+    /// 1970, times 1,024, so that zxids are larger than those of an earlier cluster.
     pub zxid_base: Option<u64>,
     /// Directory of the log, the snapshots and the node's identity. Created when missing.
     pub data_dir: PathBuf,
@@ -89,18 +89,19 @@ pub struct Config {
     /// Number of entries that stay in the log although a snapshot contains them, for followers that
     /// lag a little.
     pub log_entries_kept: u64,
-    /// Bounds of the state. The leader proposes them when the replicated bounds differ.
+    /// Limits of the replicated state, for example on sizes and timeouts. A leader whose limits
+    /// differ from those in the state proposes its own.
     pub limits: Limits,
     /// Largest number of proposals of this node under way at once. Proposals that peers forward are
     /// counted apart. A proposal beyond the bound is `Unavailable`.
     pub proposals_max: usize,
-    /// Largest size in bytes of the entries of all proposals of this node that are under way.
+    /// Largest size in bytes of all proposals of this node that are under way, as entries.
     pub proposal_bytes_max: usize,
     /// Bound on the reads and heartbeats of this node that are under way at once. A call beyond it
     /// is `Unavailable`.
     pub reads_max: usize,
-    /// Largest number of waits at this node at once. A wait beyond it ends with
-    /// [`crate::WaitEnd::TooMany`].
+    /// Largest number of callers that wait at this node for a change of the state. One more wait
+    /// ends at once with [`crate::WaitEnd::TooMany`].
     pub watches_max: usize,
     /// Largest number of events that are kept for [`crate::Replica::events`].
     pub event_ring_max: usize,
@@ -108,13 +109,14 @@ pub struct Config {
     pub event_ring_bytes_max: usize,
     /// Free bytes of the data directory's filesystem below which clients' writes are `Unavailable`.
     pub free_disk_min_bytes: u64,
-    /// Longest time that the log may wait for the disk. Beyond it the node is not ready and takes
-    /// no part in elections, and a leader hands over leadership.
+    /// Longest time that a write to the log may wait for the disk. Beyond it the node is not ready
+    /// and takes no part in elections, and a leader hands over leadership.
     pub disk_stall_max_ms: u64,
-    /// Time between two scans by the leader for silent sessions and for znodes that are due for
-    /// deletion.
+    /// Time between two scans by the leader for sessions without heartbeats and for znodes that are
+    /// due for deletion.
     pub tick_ms: u64,
-    /// Largest number of znodes, or of sessions, that one entry of the leader may delete or expire.
+    /// Largest number of znodes that one entry of the leader may delete, and of sessions that it
+    /// may expire.
     pub reap_batch_max: usize,
     /// Largest number of entries by which the applied entry may lag behind the committed one while
     /// the node is ready.
@@ -132,8 +134,9 @@ impl Config {
         (self.election_timeout_min_ms / 2).max(self.heartbeat_ms * 4)
     }
 
-    /// Shortest pause of a candidate between two elections, and the time that votes may take. Pause
-    /// and lease together are shorter than the shortest election timeout, as `campaign` needs it.
+    /// Shortest pause of a candidate between two elections, and longest wait for votes. The lease
+    /// and this pause together end before the shortest election timeout, so that Raft does not
+    /// delay an election that `campaign` allows.
     pub(crate) fn pause_ms(&self) -> u64 {
         self.lease_ms() / 2
     }
@@ -182,7 +185,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Time after which a peer that owes an answer and stays silent counts as lost.
+    /// Timeout of one round trip between peers, after which the peer counts as lost.
     pub(crate) fn peer_timeout(&self) -> Duration {
         Duration::from_millis(self.peer_timeout_ms)
     }

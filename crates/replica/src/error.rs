@@ -2,18 +2,19 @@
 
 use znode::{OtherLevel, Zxid};
 
-/// Message for a wait at a node that hears no leader, or whose disk does not answer.
+/// Text of the error with which a wait ends at a node that hears no leader, or whose disk does not
+/// answer.
 const CANNOT_SERVE: &str = "this node hears no leader, or its disk does not answer: go to another node";
 
 /// The reason why a call has no answer from the state machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The state machine refuses a heartbeat, or a request is refused before an entry is made of
-    /// it, for example because it is too long. A proposal that is refused as an entry comes as
-    /// `TxnOutcome`.
+    /// The request was refused before it became an entry, for example because it is too long, or
+    /// the leader refused a heartbeat. The refusal of a proposal that became an entry is no
+    /// `Error`: it is in the entry's `TxnOutcome`.
     #[error("{0}")]
     Refused(znode::Error),
-    /// The call proposed nothing: retry freely, here or elsewhere.
+    /// Nothing was proposed: the caller may retry at this node or at another.
     #[error("unavailable: {reason}")]
     Unavailable {
         /// The reason, for people.
@@ -21,7 +22,8 @@ pub enum Error {
         /// Milliseconds after which a retry may succeed.
         retry_after_ms: u64,
     },
-    /// The call proposed nothing: the cluster was restored a short time ago and grants no lock yet.
+    /// Nothing was proposed: the cluster was restored from a backup a short time ago and grants no
+    /// lock yet.
     #[error(
         "the cluster was restored a short time ago and grants no lock yet: clients of before may believe in theirs"
     )]
@@ -29,7 +31,8 @@ pub enum Error {
         /// Milliseconds after which a retry may succeed.
         retry_after_ms: u64,
     },
-    /// The entry may have been applied, or may still be. Retry with the same idempotency key.
+    /// The entry was proposed, and it is not known whether it was or will be applied. Retry with
+    /// the same idempotency key.
     #[error("outcome unknown: {reason}")]
     Unknown {
         /// The reason, for people.
@@ -99,7 +102,8 @@ pub enum Failure {
         /// Zxid of the entry that removed the node.
         zxid: Zxid,
     },
-    /// The cluster is at a format level that this program does not know.
+    /// The cluster is at a format level (version of its entries' format) that this program does not
+    /// know.
     #[error(transparent)]
     Level(OtherLevel),
 }
@@ -125,7 +129,8 @@ pub enum StartError {
     /// Raft refuses its configuration or what it finds in storage.
     #[error("raft: {0}")]
     Raft(String),
-    /// The cluster is at a format level that this program does not know.
+    /// The cluster is at a format level (version of its entries' format) that this program does not
+    /// know.
     #[error(transparent)]
     Level(OtherLevel),
 }

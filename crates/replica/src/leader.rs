@@ -1,4 +1,4 @@
-//! Duties that only a leader has.
+//! Work that a node does only while it leads.
 
 pub(crate) mod leadership;
 pub(crate) mod member_duty;

@@ -13,17 +13,17 @@
 //!
 //! What always holds:
 //! - The changes of a batch of entries become readable together, and their events are published
-//!   under the same guard. Only then are the proposers of these entries answered.
+//!   under the same lock. Only then do the proposers of these entries get their answers.
 //! - `Unavailable` means that nothing was proposed. The outcome of any call that may have reached a
 //!   leader's Raft is `Unknown`.
-//! - A session is expired by a leader in its own term, after it listened for the whole timeout with
-//!   a quorum behind it.
-//! - A node with a new data directory has no vote before it knows that it has lost nothing
-//!   (`bootstrap`).
-//! - Every queue, table and wait has a bound from [`Config`] or a constant beside it.
-//! - No two files use each other. A task is a struct with the parts that it needs, and only
-//!   `node.rs` knows all of them.
-//! - Folders are layers: each uses only itself and those above it in this list.
+//! - A leader expires a session only in its own term: after a whole timeout without a heartbeat, in
+//!   which a quorum followed the leader.
+//! - A node with a new data directory has no vote before it has caught up with the cluster's log,
+//!   or knows that the cluster is new (`bootstrap`).
+//! - Every queue, table and wait has a limit from [`Config`], or from a constant in its file.
+//! - No two files import each other. Each task is a struct with the parts that it needs, and only
+//!   `node.rs` knows all tasks.
+//! - Folders are layers: a folder uses only itself and the folders above it in this list.
 //!
 //! ```text
 //! config.rs    settings of a node                  error.rs       how a call fails
@@ -33,15 +33,15 @@
 //!              disk_watch.rs      detects a disk that does not answer
 //!              disk_space.rs      whether the disk has free space
 //!              vote_gate.rs       whether the node has a vote
-//!              leader_watch.rs    signs of life of the leader
-//!              session_tracker.rs times at which each session was last heard
-//!              leader_term.rs     sessions in one term, and silences from the previous leader
+//!              leader_watch.rs    signs that the leader lives or has failed
+//!              session_tracker.rs times of the sessions' last heartbeats
+//!              leader_term.rs     heartbeats in one term, and before it at the previous leader
 //!              counters.rs        counters for monitoring
-//!              seldom.rs          limit on log lines that strangers can cause
-//! view/        View: published state and its waiters
+//!              seldom.rs          limit on log lines that non-members can cause
+//! view/        View: the applied state, and callers that wait for changes
 //!              watches.rs         watches by path
 //!              event_ring.rs      the last events
-//!              observer.rs        doors with watches of their own
+//!              observer.rs        interface for a server that keeps watches itself
 //!              forced.rs          log of locks that are taken from their sessions
 //!              life.rs            whether the node runs, stops or has failed
 //! raft/        consensus.rs       Consensus: Raft as the other parts see it
@@ -54,9 +54,9 @@
 //!              transport/         connections, frames, messages
 //!              stored_progress.rs what a node finds on its disk at its start
 //!              decoded_entries.rs entries that were decoded when they came in
-//!              known_cluster.rs   the cluster's uuid, zxid base, level and members
+//!              known_cluster.rs   the cluster's uuid, zxid base, format level, members
 //!              continuity.rs      whether an append agrees with what is committed
-//!              transitions.rs     which membership may follow which
+//!              transitions.rs     which membership may follow another one
 //!              ahead_of_leader.rs Accounts: detects logs that contradict each other
 //! write/       propose.rs         Proposer: writes
 //!              entry_clock.rs     the time on entries
@@ -79,13 +79,13 @@
 //!              session_heartbeats.rs heartbeats of sessions on their way to the leader
 //! operate/     status.rs          Status: facts that a node reports of itself
 //!              health.rs          whether the cluster is healthy
-//!              story.rs           log lines for the operator
+//!              story.rs           log lines about leader, quorum, readiness, peers
 //!              change_reporter.rs bound on log lines about a value that changes
-//!              disk_stall.rs      duties of a leader whose disk stalls
-//!              drain_wish.rs      a node that an operator has drained
+//!              disk_stall.rs      lets a leader whose disk stalls hand over
+//!              drain_wish.rs      keeps a drained node from leading
 //!              serving.rs         ends waits at a node that cannot serve
 //!              housekeeping.rs    periodic work
-//!              upgrade.rs         programs of the members, and raising the level
+//!              upgrade.rs         members' programs, and raising the format level
 //! server/      Server: answers to peers
 //! node.rs      makes the parts of a node, starts and ends it
 //! replica.rs   the handle

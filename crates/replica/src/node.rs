@@ -1,5 +1,5 @@
-//! One node with all its parts. [`crate::Replica`] is the handle on it. The task that watches for
-//! failures holds the node, too.
+//! One node with all its parts. It lives as long as a [`crate::Replica`], which is the handle on
+//! it, or the task that watches for failures.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -56,7 +56,8 @@ use crate::write::entry_clock::EntryClock;
 use crate::write::propose::Proposer;
 use crate::{Config, Failure, StartError};
 
-/// Bytes of the ballast, a file that is deleted to make room when a node starts on a full disk.
+/// Bytes of the ballast, a file that keeps disk space in reserve: it is deleted when a node starts
+/// on a full disk.
 const BALLAST_BYTES: u64 = 16 << 20;
 
 pub(crate) struct Node {
@@ -76,7 +77,7 @@ pub(crate) struct Node {
     state_machine_gone: Mutex<Option<mpsc::Receiver<()>>>,
 }
 
-/// Parts from which the tasks of a node are made.
+/// Shared parts from which the tasks of a node are made.
 struct Parts {
     config: Arc<Config>,
     life: Arc<Life>,
@@ -89,7 +90,7 @@ struct Parts {
     decoded: Arc<DecodedEntries>,
     snapshots: SnapshotStore,
     meta: NodeMeta,
-    /// The last entry that this node knew to be committed when it started.
+    /// Zxid of the last entry that this node knew to be committed when it started.
     recover_to: Zxid,
 }
 
@@ -210,13 +211,13 @@ impl Parts {
     }
 }
 
-/// The parts that a node starts with.
+/// Storage, clock and network with which a node starts, real or simulated.
 struct NodeParts<L> {
     log: L,
     log_writes: LogWrites,
     snapshots: SnapshotStore,
     meta: NodeMeta,
-    /// The guard of the disk; `None` in a simulation.
+    /// Handle that measures the disk's free space; `None` in a simulation.
     guard: Option<DiskGuard>,
     disk: Disk,
     host: Host,
@@ -225,7 +226,7 @@ struct NodeParts<L> {
 /// Parts of the storage that the node keeps until it stops.
 struct Disk {
     fatal: Fatal,
-    /// The storage, which keeps the directory's lock; `None` in a simulation.
+    /// The storage, which holds the lock on the data directory; `None` in a simulation.
     storage: Option<Storage>,
 }
 
@@ -380,7 +381,8 @@ async fn open_storage(config: &Config) -> Result<Storage, StartError> {
 }
 
 /// Milliseconds after the start in which this node votes for no other node, because it may have
-/// followed a leader just before its restart. 0 if it has never voted.
+/// heard a leader just before its restart, which relies on the lease. 0 if the node has never
+/// voted.
 fn bound_ms(config: &Config, progress: &StoredProgress) -> u64 {
     if progress.vote.is_some() { config.lease_ms() } else { 0 }
 }
@@ -412,7 +414,8 @@ fn raft_config(config: &Config) -> Result<openraft::Config, StartError> {
     raft_config.validate().map_err(|error| StartError::Config(error.to_string()))
 }
 
-/// Fails the node when its storage or Raft cannot go on.
+/// Makes the node fail when its storage or Raft has failed, or when the cluster is at a format
+/// level that this program does not know.
 async fn watch_failure(node: Arc<Node>) {
     let fatal = node.disk.lock().expect("nothing panics under this guard").as_ref().map(|disk| disk.fatal.clone());
     let Some(fatal) = fatal else { return };

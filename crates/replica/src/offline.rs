@@ -1,5 +1,5 @@
-//! Work on the data of nodes that do not run: restoring a cluster, and recovering one that has lost
-//! its quorum. Never a part of a start.
+//! Work on the data of stopped nodes: restoring a cluster from a backup, and recovering a cluster
+//! that has lost its quorum. A node that starts does none of it.
 
 mod beginning;
 mod error;

@@ -1,4 +1,5 @@
-//! Reports to operators, and work that keeps the machine in order.
+//! Reports for operators, and a node's work for its own machine and the cluster's order: disk,
+//! drain, upgrade, log lines.
 
 pub(crate) mod change_reporter;
 pub(crate) mod disk_stall;

@@ -1,4 +1,4 @@
-//! Linearizable reads: which entry must be applied before the state may be looked at.
+//! Reads of the state: a linearizable read asks the leader which entry must be applied first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,28 +22,29 @@ use crate::write::propose::Proposer;
 use crate::write::retry::Retry;
 use crate::{Config, Error};
 
-/// Freshness that a read must have.
+/// Guarantee about the age of the state that a read gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consistency {
     /// A state that includes every write that any node acknowledged before the read began.
     Linearizable,
     /// The state that this node has applied, as soon as it includes `min_zxid`.
     Local {
-        /// Zxid that the client has seen; 0 if any state will do.
+        /// Zxid that the client has seen, which the state must include; 0 if any state will do.
         min_zxid: Zxid,
     },
 }
 
-/// A reader that waits for a read index from the leader.
+/// Sender to a reader that waits for a read index (the zxid that its state must include) from the
+/// leader.
 pub(crate) type IndexWaiter = oneshot::Sender<Result<Zxid, String>>;
 
-/// Largest number of questions to the leader under way at once. Later readers share the next
-/// question.
+/// Largest number of questions for a read index that are under way to the leader at once. Readers
+/// that come meanwhile share the next question.
 const ROUNDS_MAX: usize = 4;
-/// Largest number of readers that share one question to the leader.
+/// Largest number of readers that share one question for a read index.
 const READERS_MAX: usize = 4_096;
 
-/// A read under way, which counts until this is dropped.
+/// A read that counts as under way until this is dropped.
 struct ActiveRead<'a>(&'a Reads);
 
 impl Drop for ActiveRead<'_> {
@@ -52,22 +53,23 @@ impl Drop for ActiveRead<'_> {
     }
 }
 
-/// Reads of the state, as fresh as the caller asks.
+/// Reads of the state with the guarantee that the caller asks for.
 pub(crate) struct Reads {
     pub(crate) consensus: Arc<Consensus>,
     config: Arc<Config>,
     pub(crate) view: Arc<View>,
     pub(crate) life: Arc<Life>,
     pub(crate) gate: Arc<VoteGate>,
-    /// The last entry that this node knew to be committed when it started. Until it is applied
-    /// again, the state is older than before the restart.
+    /// Zxid of the last entry that this node knew to be committed when it started. Until this entry
+    /// is applied again, the state is older than before the restart.
     pub(crate) recover_to: Zxid,
     under_way: AtomicUsize,
     indexes: mpsc::Sender<IndexWaiter>,
 }
 
 impl Reads {
-    /// Makes the value, and the queue of waiting readers for [`forward`].
+    /// Makes the reads' part of the node, and the queue from which [`forward`] takes waiting
+    /// readers.
     pub(crate) fn new(
         proposer: &Proposer,
         gate: Arc<VoteGate>,
@@ -80,7 +82,8 @@ impl Reads {
         (Reads { consensus, config, view, life, gate, recover_to, under_way: AtomicUsize::new(0), indexes }, queue)
     }
 
-    /// Tells whether this node has applied again all that it knew to be committed before its start.
+    /// Tells whether this node has a vote, is in a founded cluster, and has applied again all
+    /// entries that it knew to be committed before its start.
     pub(crate) fn has_recovered(&self) -> bool {
         let applied = self.view.applied();
         self.gate.joined() && self.consensus.cluster.is_founded_at(applied) && applied >= self.recover_to
@@ -91,9 +94,10 @@ impl Reads {
         if let Some(end) = self.life.end() {
             return Err(Error::unavailable(end));
         }
-        // After a restart, local reads wait until the node has applied what it knew to be committed
-        // before, so that its answers do not go back. A node that was killed knows this up to 20 ms
-        // before the kill. A client that must not see less passes `min_zxid`.
+        // After a restart, local reads wait until the node has applied again the entries that it
+        // knew to be committed, so that its answers do not go back. A killed node stored this
+        // position up to 20 ms before the kill. A client that must see all that it saw before
+        // passes `min_zxid`.
         let local = |min_zxid: Zxid| min_zxid.max(self.recover_to);
         if let Consistency::Local { min_zxid } = consistency
             && self.view.applied() >= local(min_zxid)
@@ -122,7 +126,7 @@ impl Reads {
         Err(Error::unavailable(self.life.end().unwrap_or_else(|| "this node has not caught up in time".into())))
     }
 
-    /// The zxid that a linearizable read beginning now must see.
+    /// Zxid that the state of a linearizable read must include if the read begins now.
     async fn read_index(&self, deadline: Instant) -> Result<Zxid, Error> {
         let mut tries = Retry::new(&self.consensus, deadline);
         loop {
@@ -181,8 +185,8 @@ impl Reads {
     }
 }
 
-/// Asks the leader on behalf of all readers that wait. A reader shares only a question that is sent
-/// after the reader came.
+/// Asks the leader for read indexes, with one question for all readers that wait. A reader takes
+/// only the answer to a question that was sent after the reader came.
 pub(crate) async fn forward(consensus: Arc<Consensus>, mut queue: mpsc::Receiver<IndexWaiter>, stopped: Stop) {
     let mut rounds = FuturesUnordered::new();
     loop {

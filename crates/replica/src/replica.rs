@@ -24,7 +24,7 @@ use crate::{
     UpgradeStatus, WaitEnd, WatchKey,
 };
 
-/// Handle on one node of the ensemble. Clones are handles on the same node, which runs until
+/// Handle on one node of the ensemble. All clones are handles on the same node, which runs until
 /// [`Replica::shutdown`].
 #[derive(Clone)]
 pub struct Replica {
@@ -80,15 +80,15 @@ impl Replica {
         self.node.shutdown().await;
     }
 
-    /// Resolves with the reason once the node has failed and serves no more. The program must exit
-    /// then.
+    /// Resolves with the reason once the node has failed and serves no more. The caller must then
+    /// end the process.
     pub fn failed(&self) -> impl Future<Output = Failure> + Send + 'static {
         let mut failure = self.node.life.failure();
         async move {
             if let Ok(Some(reason)) = failure.wait_for(Option::is_some).await.as_deref() {
                 return reason.clone();
             }
-            // The node is gone without having failed.
+            // The node has ended without a failure.
             std::future::pending().await
         }
     }
@@ -121,8 +121,9 @@ impl Replica {
         self.node.reads.read(consistency, deadline).await
     }
 
-    /// Sends a heartbeat of a session, which a leader that is sure to lead acknowledges. The call
-    /// takes at most a third of the session's timeout, so that a client has time for another node.
+    /// Sends a heartbeat of a session to the leader. It counts only if no other leader can have
+    /// been elected. The call takes at most a third of the session's timeout, so that a client has
+    /// time for another node.
     ///
     /// # Errors
     /// `Refused` with `SessionExpired` or `AuthFailed`. `Unavailable` when no leader acknowledged
@@ -137,22 +138,22 @@ impl Replica {
         self.node.heartbeats.leadership.sure_to_lead()
     }
 
-    /// Silence of each session in `of`; `None` for a session that the leader does not track. The
-    /// whole result is `None` unless this node is sure to lead, because only the leader tracks
-    /// sessions.
+    /// Time without a heartbeat of each session in `of`; `None` for a session that this leader does
+    /// not track. The whole result is `None` unless [`Replica::sure_to_lead`] has a term, because
+    /// only the leader tracks sessions.
     pub fn silences(&self, of: &[SessionId]) -> Option<Vec<Option<Silence>>> {
         self.node.heartbeats.leadership.silences(of)
     }
 
-    /// Counts a request of the session as a heartbeat, without waiting for the leader. Never
-    /// blocks.
+    /// Counts a request of the session as a heartbeat. Never blocks, and does not wait for the
+    /// leader's answer.
     pub fn touch_soon(&self, credential: Credential) {
         self.node.heartbeats.touch_soon(credential);
     }
 
-    /// Calls `step` on the state until it returns [`Step::Ready`], each time that the part of the
-    /// state changes that `step` asked to watch. The state is read and the watch is set under one
-    /// guard, so no change is missed. `step` must be short.
+    /// Calls `step` on the state until it returns [`Step::Ready`]: now, and each time that the part
+    /// of the state changes that `step` last asked to watch. The state is read and the watch is set
+    /// under one lock, so no change is missed. `step` must be short.
     ///
     /// # Errors
     /// See [`WaitEnd`].
@@ -160,8 +161,8 @@ impl Replica {
         self.node.view.wait_for(deadline, step).await
     }
 
-    /// Returns the events of `kinds` at `key` after the zxid `since`; waits for the first if there
-    /// are none yet. The batch is empty if the deadline comes first.
+    /// Returns the events of `kinds` at `key` after the zxid `since`. If there are none yet, waits
+    /// for the first. The result has no events if the deadline comes first.
     ///
     /// # Errors
     /// `Gone` when events after `since` are no longer kept; see [`EventsError`].
@@ -197,14 +198,14 @@ impl Replica {
         self.node.consensus.serves()
     }
 
-    /// Resolves while this node cannot serve: it has heard no leader for the time of an election,
-    /// or its disk has not answered. Waits end with [`WaitEnd::CannotServe`] then.
+    /// Resolves once this node cannot serve: for the time of an election it has heard no leader, or
+    /// its disk has not answered. Waits then end with [`WaitEnd::CannotServe`].
     pub async fn cannot_serve(&self) {
         self.node.view.suspended().await;
     }
 
-    /// Registers an observer, until the observer is dropped. The observer hears the present state,
-    /// and from then on every change.
+    /// Registers an observer, which gets the present state now and every later change. Dropping the
+    /// observer ends this.
     pub fn observe(&self, observer: &Arc<impl Observer + 'static>) {
         let observer: Arc<dyn Observer> = Arc::clone(observer) as _;
         self.node.view.observe(Arc::downgrade(&observer));
@@ -244,9 +245,9 @@ impl Replica {
         self.node.upgrade.status(deadline).await
     }
 
-    /// Raises the cluster's level for good: to `level`, or with `None` to the highest level that a
-    /// member knows. Does so only if every member knows the level and follows the leader. Does
-    /// nothing if the cluster is at that level already.
+    /// Raises the cluster's format level for good: to `level`, or with `None` to the highest level
+    /// that a member knows. Does so only if every member knows the level and follows the leader.
+    /// Does nothing if the cluster is at that level already.
     ///
     /// # Errors
     /// As [`Replica::propose`]; `Refused` with `BadArguments` for a level below the cluster's.
@@ -254,8 +255,9 @@ impl Replica {
         self.node.upgrade.finalize(level, deadline).await
     }
 
-    /// Conditions of [`NodeStatus::ready`] with their outcomes. `lag_max` is the number of entries
-    /// that the node may be behind; `None` stands for [`Config::ready_lag_max`].
+    /// Conditions that a ready node must meet, each with its outcome; see [`NodeStatus::ready`].
+    /// `lag_max` is the number of entries that the node may be behind; `None` stands for
+    /// [`Config::ready_lag_max`].
     pub fn checks(&self, lag_max: Option<u64>) -> Vec<Check> {
         self.node.status.checks_now(lag_max)
     }
@@ -266,8 +268,8 @@ impl Replica {
     }
 
     /// Drains this node, or ends the drain. A drained node gives leadership to another voter if it
-    /// can, and its HTTP and ZooKeeper servers send clients to other nodes. Returns true if the
-    /// node was not in the wished state before. The drain also ends when the node stops.
+    /// can, and its HTTP and ZooKeeper servers send clients to other nodes. Returns true if that is
+    /// a change. A drain also ends when the node stops.
     pub async fn set_drained(&self, drained: bool) -> bool {
         let changed = self.node.drain_wish.wish(drained);
         if drained {
@@ -286,7 +288,7 @@ impl Replica {
         &self.node.status.config.data_dir
     }
 
-    /// Silence, in milliseconds, after which another member counts as not connected.
+    /// Time without contact, in milliseconds, after which another member counts as disconnected.
     pub fn disconnected_after_ms(&self) -> u64 {
         self.node.consensus.disconnected_after().as_millis() as u64
     }

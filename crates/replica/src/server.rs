@@ -27,10 +27,11 @@ use crate::read::Reads;
 use crate::view::life::Life;
 use crate::write::propose::Proposer;
 
-/// Sender that each connection holds while it may owe answers. Nothing is ever sent: the channel
-/// closes when the last such connection ends.
+/// Sender that each connection for questions holds while it may owe answers. It sends nothing: its
+/// channel closes when the last such connection ends, and then the server ends.
 type Answering = mpsc::Sender<Infallible>;
-/// Weak form of [`Answering`]. A connection upgrades it if its lane is one for questions.
+/// Weak form of [`Answering`], which every connection gets. Only a connection for questions
+/// upgrades it.
 type MayAnswer = mpsc::WeakSender<Infallible>;
 
 /// Server that answers peers.
@@ -54,8 +55,8 @@ pub(crate) struct Server {
     pub(crate) accounts: Accounts,
 }
 
-/// Accepts peers until the node has stopped and owes no answers. The entries that decide owed
-/// answers come in on other connections, perhaps from a new leader that connects only now.
+/// Accepts peers until the node has stopped and has answered all questions that it took. Some
+/// answers depend on entries that come only over other connections, perhaps from a new leader.
 pub(crate) async fn serve(server: Arc<Server>, mut listener: Listener) {
     let mut connections = JoinSet::new();
     let callers = Arc::<Callers>::default();

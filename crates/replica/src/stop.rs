@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
-/// Signal to all tasks of a node that it stops, given once. Clones share it.
+/// Signal to all tasks of a node that it stops. It is given once, and clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stop(Arc<StopSignal>);
 
-/// The signal that all clones share.
+/// Signal behind all clones of a [`Stop`].
 #[derive(Debug, Default)]
 struct StopSignal {
     stopped: AtomicBool,
@@ -27,7 +27,7 @@ impl Stop {
         self.0.stopped.load(Ordering::Acquire)
     }
 
-    /// Waits for the stop; never returns if there is none.
+    /// Waits until the node stops.
     pub(crate) async fn wait(&self) {
         // Registered before the check, so that a stop between check and wait is noticed.
         let mut said = std::pin::pin!(self.0.notify.notified());

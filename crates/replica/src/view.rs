@@ -1,8 +1,8 @@
 //! The state that this node has applied, and the callers that wait for its changes.
 //!
-//! A batch of entries changes the state and tells its events under one guard. A caller that looks
-//! at the state and finds that it must wait registers under the same guard, so no change falls
-//! between look and watch.
+//! A batch of entries changes the state and publishes its events under one lock. A caller that
+//! finds in the state that it must wait registers under the same lock. So no change comes between
+//! its look at the state and its registration.
 
 pub(crate) mod event_ring;
 pub(crate) mod forced;
@@ -24,36 +24,36 @@ use crate::view::observer::Observer;
 use crate::view::watches::{Registration, Wake, WatchTable};
 use crate::{Config, EventBatch, EventKinds, EventsError, Step, WaitEnd, WatchKey};
 
-/// Panic message for readers after a panic amid a batch: they must not go on with a part of the
-/// batch.
+/// Panic message for readers after a panic in the middle of a batch: the state may have only a part
+/// of the batch's changes.
 const NOT_HALF_CHANGED: &str = "applying ended without a panic";
 
-/// The published state, and all callers and observers that wait for its changes.
+/// The applied state, and all callers and observers that wait for its changes.
 pub(crate) struct View {
     state: RwLock<Arc<State>>,
-    /// Last zxid of the state, readable without the state's lock. While a batch changes the state,
-    /// this is the zxid before the batch.
+    /// Last zxid of the state, readable without the state's lock. While a batch is applied, it is
+    /// still the zxid before the batch.
     applied: AtomicU64,
     subscriptions: Mutex<Subscriptions>,
-    /// Reason for which waits end now; `None` while waits are allowed. Changed under the guard of
-    /// `subscriptions`.
+    /// Reason with which all waits end now; `None` while callers may wait. It is changed only under
+    /// the lock of `subscriptions`.
     ends: watch::Sender<Option<WaitEnd>>,
     pub(crate) counters: Counters,
 }
 
-/// Watches, waiters and observers that hear of changes, under one guard.
+/// Watches, waiting callers and observers that are told of changes, under one lock.
 struct Subscriptions {
     watches: WatchTable,
     ring: EventRing,
-    /// Callers that wait for a zxid to be applied here, by that zxid. Their number is bounded,
-    /// because proposals and reads are.
+    /// Callers that wait until a zxid is applied here, by that zxid. Their number is bounded,
+    /// because the numbers of proposals and of reads are.
     gates: BTreeMap<Zxid, Vec<oneshot::Sender<()>>>,
-    /// Observers, which hear of each change first. Dropped observers are removed when the next one
-    /// registers.
+    /// Observers, which are told of each change before the waiting callers. Dropped observers are
+    /// removed when the next observer registers.
     observers: Vec<Weak<dyn Observer>>,
 }
 
-/// Bounds of a [`View`].
+/// Limits on the watches and the kept events of a [`View`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ViewLimits {
     pub(crate) watches_max: usize,
@@ -84,7 +84,7 @@ impl View {
         }
     }
 
-    /// The present state.
+    /// The state that this node has applied.
     pub(crate) fn state(&self) -> Arc<State> {
         Arc::clone(&self.state.read().expect(NOT_HALF_CHANGED))
     }
@@ -99,12 +99,12 @@ impl View {
         self.state().time_ms()
     }
 
-    /// Changes the state in place, publishes it, and wakes the first waiters that the events
-    /// concern. No reader sees a state between the first change and the last. `change` also gets a
-    /// function that tells whether an observer wants the state right after a request's entry to be
-    /// published by itself.
+    /// Lets `change` apply entries to the state, publishes the state, and wakes the first waiters
+    /// that the events concern. No reader sees the state between the first entry and the last.
+    /// `change` also gets a function: it tells whether an observer wants the state to be published
+    /// right after the entry of a request, before later entries are applied.
     ///
-    /// A reader that has taken the state keeps it unchanged: the changed parts are then copied.
+    /// A reader that holds the state keeps it as it is: parts that change are then copied first.
     pub(crate) fn change(&self, change: impl FnOnce(&mut State, &dyn Fn(&Request) -> bool) -> Vec<EventRecord>) {
         let mut subscriptions = self.lock();
         let observers: Vec<_> = subscriptions.observers().collect();
@@ -124,14 +124,14 @@ impl View {
         subscriptions.open_gates(applied);
     }
 
-    /// Wakes some of the waiters that the last events concern. Returns true if more are to be
-    /// woken.
+    /// Wakes some of the waiters that the last events concern. Returns true if there are more to
+    /// wake.
     pub(crate) fn wake_some(&self) -> bool {
         self.lock().watches.wake_some()
     }
 
-    /// Publishes the state of a snapshot. The events in between are unknown, so all waiters look
-    /// again.
+    /// Publishes the state of a snapshot. Its events since the old state are not known, so all
+    /// waiters look at the state again.
     pub(crate) fn replace(&self, state: Arc<State>) {
         let applied = state.last_zxid();
         let mut subscriptions = self.lock();
@@ -148,7 +148,7 @@ impl View {
         drop(before);
     }
 
-    /// Ends all waits, now and from now on.
+    /// Ends all waits because the node stops, and allows no new ones.
     pub(crate) fn stop(&self) {
         let mut subscriptions = self.lock();
         self.end_waits(&mut subscriptions, WaitEnd::Stopped);
@@ -179,7 +179,7 @@ impl View {
         subscriptions.gates.clear();
     }
 
-    /// Refuses a wait while waits end. Called under the guard.
+    /// Fails if no wait is allowed now. The caller holds the lock of `subscriptions`.
     fn may_wait(&self) -> Result<(), WaitEnd> {
         self.ends.borrow().map_or(Ok(()), Err)
     }
@@ -194,19 +194,19 @@ impl View {
         subscriptions.observers.push(observer);
     }
 
-    /// Number of waits for a change.
+    /// Number of watches of callers that wait for a change.
     pub(crate) fn watches(&self) -> usize {
         self.lock().watches.len()
     }
 
-    /// Number of watches that observers keep.
+    /// Number of watches that observers keep for their clients.
     pub(crate) fn observed(&self) -> usize {
         let observers: Vec<_> = self.lock().observers().collect();
         observers.iter().map(|observer| observer.watches()).sum()
     }
 
-    /// Waits until `zxid` is applied here. Returns false if the deadline or the end of the node
-    /// came first.
+    /// Waits until `zxid` is applied here. Returns false if the deadline comes first, or if waits
+    /// end because this node stops or cannot serve.
     pub(crate) async fn applied_at_least(&self, zxid: Zxid, deadline: Instant) -> bool {
         if self.applied() >= zxid {
             return true;
@@ -235,7 +235,7 @@ impl View {
     ) -> Result<T, WaitEnd> {
         let wake = Arc::new(Wake::default());
         loop {
-            // The first call of `step` needs no guard. Under the guard, `step` is called again only
+            // The first call of `step` needs no lock. Under the lock, `step` is called again only
             // if the state has changed since.
             let seen = self.state();
             let key = match step(&seen) {
@@ -256,7 +256,8 @@ impl View {
                 self.may_wait()?;
                 self.register(&mut subscriptions, key, &wake).ok_or(WaitEnd::TooMany)?
             };
-            // Dropped before the wait: while a reader holds the state, all that changes is copied.
+            // Dropped before the wait: while a reader holds the state, every part that changes is
+            // copied first.
             drop(seen);
             let woken = timeout_at(deadline, wake.fired()).await;
             drop(watch);
@@ -282,7 +283,7 @@ impl View {
                 let mut subscriptions = self.lock();
                 match subscriptions.ring.find(&key, kinds, from, reader)? {
                     RingScan::Batch(batch) => return Ok(batch),
-                    // A long scan releases the guard now and then.
+                    // A long scan releases the lock now and then.
                     RingScan::NotYet { scanned, more: true } => {
                         from = scanned;
                         continue;
@@ -315,7 +316,7 @@ impl View {
     }
 }
 
-/// Wait for a zxid to be applied. A drop removes it from `gates`.
+/// A caller's wait until a zxid is applied here. Its drop removes the caller from `gates`.
 struct Gate<'a> {
     view: &'a View,
     zxid: Zxid,
@@ -358,14 +359,14 @@ impl Subscriptions {
     }
 }
 
-/// Watch of one wait. A drop removes it from the table.
+/// A caller's watch. Its drop removes the watch from the table of watches.
 struct Watch<'a> {
     view: &'a View,
     registration: Option<Registration>,
 }
 
 impl Watch<'_> {
-    /// Removes the watch. Returns the zxid up to which nothing matched, or `None` if the watch has
+    /// Removes the watch. Returns the zxid up to which no event matched; `None` if the watch has
     /// fired.
     fn cancel(mut self) -> Option<Zxid> {
         let registration = self.registration.take()?;
@@ -392,7 +393,7 @@ mod tests {
 
     use super::*;
 
-    /// Observer that records each call, and what could be read at that moment.
+    /// Observer that records each call, and what a reader could see at that moment.
     struct Listener {
         view: Arc<View>,
         heard: Mutex<Vec<(Zxid, usize, Zxid)>>,

@@ -1,4 +1,4 @@
-//! Writes on their way to the log.
+//! Writes on their way from the client to the log.
 
 pub(crate) mod budget;
 pub(crate) mod closings;

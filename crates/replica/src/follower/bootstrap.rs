@@ -34,58 +34,61 @@ use crate::raft::transport::{Answer, Ask, KnownMembers, Standing};
 use crate::stop::Stop;
 use crate::view::View;
 
-/// Message of a node that cannot choose between several clusters.
+/// Log message of a node that cannot choose between several clusters.
 const SEVERAL: &str = "the nodes that answer belong to several clusters of this name, as their uuids say: check the addresses \
                        in `members`";
-/// Pause between two rounds of questions.
+/// Pause before the other nodes are asked again about the cluster.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Conclusion from the answers of the other members.
+/// Conclusion of a node with a new data directory from the other members' answers.
 #[derive(Debug, PartialEq, Eq)]
 enum Conclusion {
-    /// The answers are too few to tell.
+    /// The answers are too few to tell whether there is a cluster: ask again.
     Ask,
-    /// The cluster is new.
+    /// There is no cluster yet: found it.
     Found,
-    /// The cluster exists, and this node made no promise in a term later than `floor`.
+    /// There is a cluster to join. This node has voted or acknowledged entries in no term later
+    /// than `floor`, so it may follow leaders of that term or later.
     Join { floor: u64 },
     /// The answers come from several clusters of this name.
     Several,
 }
 
-/// Answers of another node.
+/// Answers of another node to the questions for its progress and for the cluster's members.
 #[derive(Clone, Debug)]
 struct PeerAnswers {
     id: u64,
     standing: Standing,
-    /// Members that the other node knows; `None` from a program that does not know the question.
+    /// Members that the other node knows; `None` if its program is too old to be asked for them.
     members: Option<KnownMembers>,
 }
 
 impl PeerAnswers {
-    /// The membership that the node reports, and the position of its entry.
+    /// The membership that the other node reports, with its position in the log; `None` if it has
+    /// none.
     fn membership(&self) -> Option<&StoredMembershipRecord> {
         self.members.as_ref().map(|known| &known.membership).filter(|stored| !stored.membership.nodes.is_empty())
     }
 
-    /// Tells whether the node's answer about the cluster counts: it has a vote and was not removed.
+    /// Tells whether the other node knows the cluster: it has a vote and was not removed. Answers
+    /// of other nodes are left out.
     fn counts(&self) -> bool {
         self.standing.joined && self.members.as_ref().is_none_or(|known| !known.removed)
     }
 }
 
-/// The node that asks: this one.
+/// Facts of this node that decide what it concludes from the others' answers.
 #[derive(Clone, Copy, Debug)]
 struct Asker {
     id: u64,
-    /// True if the node's log has nothing but, at most, the first membership.
+    /// True if this node's log is empty or has only the first membership.
     fresh: bool,
-    /// Number of configured members, which may found the cluster; `None` for a node that is told to
-    /// join.
+    /// Number of configured members, which may found the cluster; `None` for a node that is
+    /// configured to join an existing one.
     founders: Option<usize>,
 }
 
-/// The newest membership among these answers.
+/// The membership latest in the log, of those that nodes with a vote report.
 fn newest(answers: &[PeerAnswers]) -> Option<&StoredMembershipRecord> {
     let position = |stored: &StoredMembershipRecord| stored.log_id.map(|id| (id.term, id.index));
     answers
@@ -100,8 +103,8 @@ fn judge(asker: Asker, answers: &[PeerAnswers]) -> Conclusion {
         && let Some(founders) = asker.founders
         && answers.iter().all(|answer| answer.standing.fresh)
     {
-        // All members, and not a majority: a member that does not answer may be the only one left
-        // that knows of a cluster.
+        // All members must answer, and not only a majority: a member that does not answer may be
+        // the only one left that knows of a cluster.
         return if answers.len() + 1 >= founders { Conclusion::Found } else { Conclusion::Ask };
     }
     let sure = || answers.iter().filter(|answer| answer.counts());
@@ -120,7 +123,8 @@ fn judge(asker: Asker, answers: &[PeerAnswers]) -> Conclusion {
     Conclusion::Join { floor: sure().map(|answer| answer.standing.term).max().unwrap_or(0) }
 }
 
-/// Runs until the node has joined and is initialised, or stops.
+/// Founds or joins the cluster. Returns when this node has a vote and its log has a membership, or
+/// when it stops.
 pub(crate) async fn form(bootstrap: Arc<Bootstrap>, stopped: Stop) {
     tokio::select! {
         biased;
@@ -157,7 +161,7 @@ impl Bootstrap {
                     let leader = standings.find(|standing| standing.leads && standing.term >= floor);
                     catch_up = catch_up.or(leader.map(|leader| leader.last_log));
                 }
-                // Logged once for each change of the members that answer.
+                // Logged once for each change in the set of members that do not answer.
                 Conclusion::Ask if told.as_ref() != Some(&missing) => {
                     tracing::info!(missing, "waiting for other members to found the cluster or to join it");
                     told = Some(missing);
@@ -170,8 +174,8 @@ impl Bootstrap {
             }
             if let Some(index) = catch_up.filter(|_| !self.gate.joined()) {
                 let _ = self.view.applied_at_least(self.consensus.zxid(index), Instant::now() + PAUSE).await;
-                // Zxids may have got their base meanwhile, so the two values must be read in this
-                // order.
+                // The node may have learned the zxid base meanwhile, so the two zxids must be read
+                // in this order.
                 let applied = self.view.applied();
                 if applied >= self.consensus.zxid(index) && applied > Zxid(0) {
                     self.set_joined().await;
@@ -201,7 +205,8 @@ impl Bootstrap {
         standings.into_iter().map(heard).collect()
     }
 
-    /// Lets all reported members call this node, and makes them peers for the next round.
+    /// Accepts connections from all members that the answers name, and asks these members, too,
+    /// next time.
     fn meet_those_named(&self, answers: &[PeerAnswers]) {
         let Some(newest) = newest(answers) else { return };
         let nodes = &newest.membership.nodes;
@@ -244,7 +249,7 @@ impl Bootstrap {
         true
     }
 
-    /// Facts that this node knows of the members, for a node that joins.
+    /// Facts that this node knows of the members, as the answer to node `asker`.
     pub(crate) fn known_members(&self, asker: u64) -> KnownMembers {
         let cluster = &self.consensus.cluster;
         KnownMembers {
@@ -255,7 +260,7 @@ impl Bootstrap {
         }
     }
 
-    /// Progress of this node, for a node that founds or joins a cluster.
+    /// Progress of this node: how far its log and its term are, and whether it has a vote.
     pub(crate) fn standing(&self) -> Standing {
         let metrics = self.consensus.metrics();
         Standing {

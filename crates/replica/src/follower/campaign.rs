@@ -27,13 +27,14 @@ use crate::local::vote_gate::VoteGate;
 use crate::raft::consensus::Consensus;
 use crate::stop::Stop;
 
-/// Time after its lease that a follower waits for the leases of the other followers, which heard
-/// the leader a little later.
+/// Time for which a follower waits after the end of its own lease. The other followers heard the
+/// leader a little later, so their leases end later.
 const MARGIN: Duration = Duration::from_millis(5);
-/// Time between the pre-votes of two followers, which ask one after the other so that they do not
-/// split the votes. About the duration of one election.
+/// Time between the pre-votes for which two followers ask. They ask one after the other, so that
+/// they do not split the votes. About the duration of one election.
 const TURN: Duration = Duration::from_millis(12);
-/// Time that this node gives a candidate to be elected after it has granted the candidate a vote.
+/// Time after a vote for another candidate in which this node asks for no pre-votes, so that the
+/// candidate can be elected.
 const PRECEDENCE: Duration = Duration::from_millis(50);
 
 /// Times at which a follower of one leader asks for pre-votes.
@@ -41,26 +42,27 @@ const PRECEDENCE: Duration = Duration::from_millis(50);
 struct Timing {
     leader: u64,
     lease: Duration,
-    /// Silence of the leader after which the follower asks although no connection has ended.
+    /// Time without a message from the leader after which the follower asks for pre-votes although
+    /// no connection has ended.
     patience: Duration,
-    /// Number of followers that ask before this one.
+    /// Number of followers whose turn to ask for pre-votes is before this one's, by id.
     before: u32,
     followers: u32,
 }
 
 impl Timing {
-    /// End of the ordinary election timeout.
+    /// End of the election timeout of a follower that heard the leader last at `heard`.
     fn patient_until(&self, heard: Instant) -> Instant {
         heard + self.patience
     }
 
     /// Time at which to ask for pre-votes because the leader's connection has ended; `None` if it
-    /// has not, or if the ordinary timeout ends first. `asked` is the time at which this node last
-    /// asked for this reason.
+    /// has not ended, or if the election timeout is over sooner. `asked` is the time at which this
+    /// node last asked for pre-votes because of an ended connection.
     fn ask_at(&self, signs: &LeaderSigns, asked: Option<Instant>) -> Option<Instant> {
         let heard = signs.heard?;
-        // A connection that ended before the leader was heard last does not count: another one
-        // lives.
+        // A connection that ended before the leader's last message does not count: the leader has
+        // another connection.
         let (_, ended) = signs.ended.filter(|(leader, ended)| *leader == self.leader && *ended >= heard)?;
         let first = (heard + self.lease).max(ended) + MARGIN + TURN * self.before;
         let again = asked.map_or(first, |asked| first.max(asked + TURN * self.followers));
@@ -77,7 +79,7 @@ pub(crate) async fn stand(config: Arc<Config>, consensus: Arc<Consensus>, gate: 
     tokio::select! {
         biased;
         () = stopped.wait() => return,
-        // Until then, this node is bound by a lease that it may have given before its restart.
+        // Until then, this node must keep a lease that it may have given before its restart.
         () = gate.unbound() => {}
     }
     loop {
@@ -96,12 +98,13 @@ pub(crate) async fn stand(config: Arc<Config>, consensus: Arc<Consensus>, gate: 
 struct State {
     /// Time at which the leader was heard last, and the election timeout drawn then.
     patience: Option<(Instant, Duration)>,
-    /// Time at which this node last asked because a connection had ended.
+    /// Time at which this node last asked for pre-votes because the leader's connection had ended.
     asked: Option<Instant>,
 }
 
 impl State {
-    /// Does what is due. Returns the time of the next look, if nothing happens before.
+    /// Allows or forbids Raft to stand for election, and asks for pre-votes if it is time. Returns
+    /// the time at which to call this again, unless a sign of the leader comes sooner.
     async fn look(&mut self, config: &Config, consensus: &Consensus, gate: &VoteGate) -> Instant {
         let now = Instant::now();
         let seldom = now + consensus.election_timeout_max;
@@ -117,7 +120,7 @@ impl State {
         let signs = consensus.leader_watch.signs();
         let leader = consensus.leader().filter(|leader| *leader != consensus.node_id);
         let (Some(leader), Some(heard)) = (leader, signs.heard) else {
-            // Without a leader to wait for, candidates and followers keep to Raft's own pauses.
+            // Without a leader to wait for, Raft itself decides when to stand for election.
             consensus.raft.runtime_config().elect(true);
             return seldom;
         };
@@ -127,13 +130,13 @@ impl State {
         let silent = now >= timing.patient_until(heard);
         consensus.raft.runtime_config().elect(silent);
         if silent {
-            // Raft may stand until the leader is heard again.
+            // Raft may stand for election until the leader is heard again.
             return now + Duration::from_millis(config.heartbeat_ms);
         }
         if timing.ask_at(&signs, self.asked).is_some_and(|at| at <= now) {
             tracing::debug!(leader, silent_ms = (now - heard).as_millis(), "the leader's connection has ended: asking");
             self.asked = Some(now);
-            // Raft's own watch grants no vote while the lease lasts.
+            // Raft itself grants no vote while the lease lasts.
             let _ = consensus.raft.trigger().elect(true).await;
         }
         let again = timing.ask_at(&signs, self.asked);
@@ -180,7 +183,7 @@ mod tests {
     const LEASE: Duration = Duration::from_millis(250);
     const PATIENCE: Duration = Duration::from_millis(600);
 
-    /// Timing of the first of two followers of node 1.
+    /// Timing of the follower that asks first, of the two followers of node 1.
     const FIRST: Timing = Timing { leader: 1, lease: LEASE, patience: PATIENCE, before: 0, followers: 2 };
     const SECOND: Timing = Timing { before: 1, ..FIRST };
 
@@ -216,7 +219,7 @@ mod tests {
         check(SECOND, cut, Some(367), Some(391));
         check(FIRST, cut, Some(675), Some(699));
         check(FIRST, cut, Some(676), None);
-        // A question for pre-votes from before the leader was heard does not count.
+        // Pre-votes for which the node asked before the leader's last message do not count.
         check(FIRST, cut, Some(10), Some(355));
     }
 

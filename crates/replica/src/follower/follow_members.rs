@@ -13,12 +13,14 @@ use crate::raft::consensus::Consensus;
 use crate::raft::transport::{Answer, Ask, Lane};
 use crate::view::life::Life;
 
-/// Pause after a connection to a member, because a stranger may have caused it.
+/// Pause after a member was asked for its level. A stranger's message may have caused the question,
+/// and strangers must not cause one connection after another.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Time between two checks whether this node has a vote, because it is not notified of that.
+/// Time between two checks whether this node has a vote. No event tells of that.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Follows the membership until the node stops.
+/// Makes the members this node's peers, each time that the membership changes, until the node
+/// stops.
 pub(crate) async fn follow_members(consensus: Arc<Consensus>, gate: Arc<VoteGate>, life: Arc<Life>) {
     let stopped = life.stopped();
     let mut changes = consensus.role_changes();
@@ -71,8 +73,8 @@ async fn ask_whether_removed(consensus: &Consensus) {
     }
 }
 
-/// Connects to a member at its own address. Both ends tell their levels, and a level that this
-/// node's program does not know ends this node.
+/// Connects to a member at its configured address, only for the handshake: both ends tell their
+/// format levels. A level that this node's program does not know ends this node.
 async fn call(consensus: &Consensus, member: u64) {
     if let Some(peer) = consensus.peers.get(member) {
         let _ = peer.target(Lane::Control).connect().await;

@@ -18,7 +18,7 @@ use crate::view::life::Life;
 use crate::write::propose::Proposer;
 use crate::write::retry::Retry;
 
-/// A heartbeat that the leader has accepted.
+/// A session's heartbeat that the leader has accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touch {
     /// The session.
@@ -30,10 +30,11 @@ pub struct Touch {
 
 /// Largest number of heartbeats in one message to the leader.
 const BATCH_MAX: usize = TOUCHES_MAX;
-/// Time in which heartbeats for which no caller waits are gathered. Far below any session timeout.
+/// Time for which heartbeats are gathered for one message to the leader, as long as no caller waits
+/// for one of them. Far below any session timeout.
 const LINGER: Duration = Duration::from_millis(50);
-/// Divisor of a session's timeout that bounds the time of a heartbeat. A client that is refused
-/// here has time for other nodes before its session ends.
+/// Divisor: a heartbeat fails after this part of the session's timeout without an answer. Then the
+/// client still has time to try other nodes before its session ends.
 const SHARE_OF_TIMEOUT: u32 = 3;
 
 /// A heartbeat on its way to the leader. `waiter` is `None` if no caller waits for the answer.
@@ -52,7 +53,8 @@ pub(crate) struct SessionHeartbeats {
 }
 
 impl SessionHeartbeats {
-    /// Makes the value, and the queue for [`forward`].
+    /// Makes the heartbeats' part of the node, and the queue from which [`forward`] takes
+    /// heartbeats.
     pub(crate) fn new(
         proposer: &Proposer,
         leadership: Arc<Leadership>,
@@ -98,7 +100,7 @@ impl SessionHeartbeats {
         }
     }
 
-    /// Timeout of a session; the shortest allowed timeout if the session is not known here.
+    /// Timeout of a session; the shortest allowed timeout if this node does not know the session.
     fn timeout_of(&self, session: SessionId) -> Duration {
         let state = self.view.state();
         let shortest = state.limits().session_timeout_min_ms;
@@ -144,7 +146,7 @@ impl SessionHeartbeats {
     }
 }
 
-/// Forwards heartbeats to the leader, many at once.
+/// Forwards queued heartbeats to the leader, many in one message.
 pub(crate) async fn forward(heartbeats: Arc<SessionHeartbeats>, mut queue: mpsc::Receiver<Heartbeat>, stopped: Stop) {
     loop {
         let Some(batch) = gather(&mut queue, &stopped).await else {
@@ -158,8 +160,8 @@ pub(crate) async fn forward(heartbeats: Arc<SessionHeartbeats>, mut queue: mpsc:
     }
 }
 
-/// Gathers heartbeats until a client waits for one, there are enough, or [`LINGER`] is over. `None`
-/// when the node stops.
+/// Gathers heartbeats for one message: until a caller waits for one of them, the message is full,
+/// or [`LINGER`] is over. `None` when the node stops.
 async fn gather(queue: &mut mpsc::Receiver<Heartbeat>, stopped: &Stop) -> Option<Vec<Heartbeat>> {
     let mut batch = Vec::new();
     tokio::select! {

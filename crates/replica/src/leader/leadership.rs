@@ -1,5 +1,6 @@
-//! Duties of a leader: it listens to sessions and expires silent ones, deletes znodes that are due,
-//! and puts its configured limits in force. A leader never forwards these proposals, because
+//! Work of a leader by itself (its duties): it notes the heartbeats of sessions and expires
+//! sessions without them, deletes znodes whose time is over, and puts its configured limits in
+//! force. A leader proposes these changes only to its own Raft and never forwards them, because
 //! another leader decides for itself.
 
 use std::collections::HashSet;
@@ -26,21 +27,22 @@ use crate::stop::Stop;
 use crate::write::closings::ENDING_PART;
 use crate::write::propose::Proposer;
 
-/// Time after which a duty is given up and taken up again, although its proposal may still be
-/// applied. Expiries have no such bound.
+/// Time after which a duty's proposal is no longer waited for, although it may still be applied.
+/// The next tick proposes it again. Expiries are waited for without a bound.
 const DUTY_MAX: Duration = Duration::from_secs(10);
-/// Number of ticks between two removals of closed sessions from the tracker.
+/// Number of ticks (`tick_ms`) between two removals of closed sessions from the session tracker.
 const SWEEP_TICKS: u64 = 50;
-/// Largest number of entries with expiries that one tick may propose.
+/// Largest number of entries that one tick may propose to expire sessions.
 const EXPIRIES_AT_ONCE: usize = 8;
-/// Largest number of entries that one duty proposes to collect znodes, one after the other.
+/// Largest number of entries, one after the other, that one duty proposes to delete znodes that are
+/// due.
 const REAPS_AT_ONCE: usize = 32;
 
-/// A proposal that the leader makes of itself.
+/// A change that a leader proposes by itself, without a client's request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Duty {
-    /// Expiry of sessions that were silent in `term`. The entry does nothing if another term
-    /// applies it.
+    /// Expiry of sessions without heartbeats in `term`. The entry changes nothing if it is applied
+    /// in another term.
     Expire {
         sessions: Vec<SessionId>,
         term: Term,
@@ -48,14 +50,14 @@ enum Duty {
     Reap,
     SetLimits,
     Found,
-    /// A note in the state that the level was raised.
+    /// A note in the state that the cluster's format level was raised.
     #[cfg(feature = "next-level")]
     Note,
     EndGrace,
 }
 
-/// Room for expiries in addition to those that are under way. A session that has more znodes than
-/// the whole room is expired alone.
+/// Cost (in znodes to remove) of further sessions that may be expired beside the expiries under
+/// way. A session that costs more than the whole bound is expired alone.
 struct Room {
     left: u64,
     alone: bool,
@@ -82,10 +84,10 @@ impl Room {
     }
 }
 
-/// The future of a duty that a leader does.
+/// The work on one duty; its output is the duty that is done.
 type DutyFuture = Pin<Box<dyn Future<Output = Duty> + Send>>;
 
-/// Duties of a leader, with the parts that they need.
+/// The leader's duties, and its record of sessions' heartbeats.
 pub(crate) struct Leadership {
     consensus: Arc<Consensus>,
     proposer: Arc<Proposer>,
@@ -101,7 +103,8 @@ impl Leadership {
         self.consensus.sessions()
     }
 
-    /// Term in which this node is sure to lead, so that it may acknowledge heartbeats.
+    /// Term in which this node leads and no other node can have been elected, so that it may
+    /// acknowledge heartbeats. `Err` is the reason why there is none.
     fn sure_term(&self) -> Result<u64, &'static str> {
         let (term, followed) = self.consensus.leading_term().ok_or("this node does not lead")?;
         if !followed {
@@ -111,8 +114,8 @@ impl Leadership {
         Ok(term)
     }
 
-    /// Refuses while leadership is handed over: the successor may lead at once, however recently a
-    /// quorum followed this node.
+    /// Fails while this leader hands leadership over: the successor may lead at any moment, even if
+    /// a quorum has just followed this node.
     fn hands_over_not(&self, term: u64) -> Result<(), &'static str> {
         if self.consensus.hands_over_in(term) { Err("leadership is changing hands") } else { Ok(()) }
     }
@@ -131,7 +134,7 @@ impl Leadership {
         Some(of.iter().map(|session| current.tracker.silence(*session, now)).collect())
     }
 
-    /// Notes heartbeats, if this node is sure to lead.
+    /// Notes heartbeats of sessions, if no other node can have been elected.
     pub(crate) fn touch_here(&self, credentials: &[Credential]) -> Result<Vec<TouchAnswer>, String> {
         let term = self.sure_term()?;
         let mut sessions = self.sessions();
@@ -140,13 +143,15 @@ impl Leadership {
         // Under the guard: a session that the tracker has forgotten as expired is not in this state
         // any more.
         let state = self.proposer.view.state();
-        // Checked under the guard, too, so that the ages that the successor has got stay right.
+        // Checked again under the lock, so that no heartbeat is noted after the sessions' ages
+        // (times without a heartbeat) were sent to the successor.
         self.hands_over_not(term)?;
         let now = Instant::now();
         Ok(credentials.iter().map(|credential| touch(&state, &mut current.tracker, credential, now)).collect())
     }
 
-    /// Moves the sessions' clock on. Returns the duties that are due.
+    /// Advances the time by which sessions expire. Returns the duties to begin now; `busy` has
+    /// those under way.
     fn tick_as_leader(&self, state: &State, busy: &HashSet<Duty>) -> Vec<Duty> {
         let current = self.consensus.leading_term().map(|(term, followed)| (Term(term), followed));
         let now = Instant::now();
@@ -210,8 +215,8 @@ impl Leadership {
         duties
     }
 
-    /// Time until which znodes must be due to be collected now. The entry that collects them
-    /// carries this time or a later one.
+    /// Time for the search for znodes to delete: a znode is found if it is due at this time. The
+    /// entry that deletes znodes carries this time or a later one.
     fn reap_time(&self, state: &State) -> u64 {
         self.proposer.entry_clock.now_ms(state.time_ms())
     }
@@ -220,7 +225,7 @@ impl Leadership {
         Duration::from_millis(self.proposer.config.tick_ms)
     }
 
-    /// Proposes what a duty needs, without forwarding it, and waits until it is applied or lost.
+    /// Proposes a duty's changes to this node's own Raft, and waits until they are applied or lost.
     async fn fulfil(self: Arc<Self>, duty: Duty) -> Duty {
         match &duty {
             Duty::Expire { sessions, term } => {
@@ -240,8 +245,8 @@ impl Leadership {
                             state.reap_candidates(self.reap_time(&state), self.proposer.config.reap_batch_max);
                         (candidates, state.is_unsettled())
                     };
-                    // An entry without candidates still grants locks for which earlier entries had
-                    // no room.
+                    // An entry without znodes to delete still grants locks that earlier entries
+                    // could not, for lack of budget.
                     if candidates.is_empty() && !unsettled || !self.propose_as_duty(Op::Reap { candidates }).await {
                         break;
                     }
@@ -287,8 +292,8 @@ impl Leadership {
     fn end_duty(&self, duty: &Duty) {
         if let Duty::Expire { sessions: expired, term } = duty {
             let state = self.proposer.view.state();
-            // The tracker of another term decides for itself. Its own expiries that are under way
-            // go on.
+            // The tracker of another term decides by itself about these sessions. The expiries that
+            // it began go on.
             if let Some(current) = self.sessions().current.as_mut().filter(|current| current.term == *term) {
                 current.tracker.expiry_ended(expired, |session| state.session(session).is_some());
             }
@@ -296,13 +301,15 @@ impl Leadership {
     }
 }
 
-/// Zxid base of a cluster that is founded now. The bound lets a cluster be founded whose clock is a
-/// century ahead.
+/// Zxid base (the number added to an index to make a zxid) of a cluster that is founded at this
+/// time. Its bound is reached only by a clock that is a century ahead; the cluster is founded even
+/// then.
 fn zxid_base_at(now_ms: u64) -> u64 {
     now_ms.saturating_mul(1 << 10).min(ZXID_BASE_MAX)
 }
 
-/// Request that removes the znode of the grace period. No client may remove that znode.
+/// Request that deletes the znode [`RESTORING`], by which a restored cluster grants no locks for a
+/// while. Only the leader may delete it.
 fn end_of_grace() -> Request {
     let path = ZPath::parse(RESTORING).expect("a constant");
     let keeper = [SUPER, KEEPER].map(|scheme| Identity { scheme: scheme.into(), id: "zlock".into() });
@@ -310,7 +317,7 @@ fn end_of_grace() -> Request {
     Request { identities: keeper.into(), ..Request::new(delete) }
 }
 
-/// Tells whether a leader's own proposal was applied.
+/// Tells whether Raft applied a proposal of the leader itself.
 fn note<T, E: std::fmt::Display>(written: &Result<T, E>) -> bool {
     if let Err(error) = written {
         tracing::debug!(%error, "a leader's own proposal was not taken");
@@ -318,11 +325,11 @@ fn note<T, E: std::fmt::Display>(written: &Result<T, E>) -> bool {
     written.is_ok()
 }
 
-/// Fulfils the duties of a leader. Runs on every node, and does something only while the node
-/// leads.
+/// Does the duties of a leader until the node stops. Runs on every node, and does nothing while
+/// another node leads.
 pub(crate) async fn lead(leadership: Arc<Leadership>, stopped: Stop) {
     let mut tick = interval(leadership.tick());
-    // After a pause, time goes on from here; the tracker notices the gap itself.
+    // After a pause of the process, ticks go on from here; the tracker itself leaves the pause out.
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut under_way: FuturesUnordered<DutyFuture> = FuturesUnordered::new();
     let mut busy = HashSet::new();
@@ -370,8 +377,8 @@ mod tests {
     use super::*;
     use crate::write::propose::tests::{leader, soon};
 
-    /// State with one session for each of `counts`, which owns so many ephemerals. One entry may
-    /// cost `entry_cost_max`.
+    /// State with one session for each number in `counts`, which owns as many ephemerals.
+    /// `entry_cost_max` bounds the znodes that one entry may change.
     fn with_ephemerals<const N: usize>(counts: [u32; N], entry_cost_max: u32) -> (State, [SessionId; N]) {
         let mut state = State::new(Limits { entry_cost_max, ..Limits::default() });
         let mut apply = |request: Request| {
@@ -411,7 +418,7 @@ mod tests {
         busy.insert(Duty::Expire { sessions: vec![a, b], term: Term(1) });
         let mut room = Room::beside(&busy, &state);
         assert_eq!([large, c, small].map(|session| room.take(session, &state)), [false, false, true]);
-        // A session that needs more than the whole room is expired all the same, alone.
+        // A session that costs more than the whole bound is expired all the same, alone.
         let mut room = Room::beside(&HashSet::new(), &state);
         assert_eq!([large, small].map(|session| room.take(session, &state)), [true, false]);
     }
@@ -422,7 +429,7 @@ mod tests {
         assert_eq!([0, 1 << 50, u64::MAX].map(zxid_base_at), [0, ZXID_BASE_MAX, ZXID_BASE_MAX]);
     }
 
-    /// Time in which a heartbeat surely comes to the point where it must wait.
+    /// Time in which the heartbeat's thread surely comes to wait for the guard that the test holds.
     const MEANWHILE: Duration = Duration::from_millis(300);
 
     #[test]
@@ -450,7 +457,7 @@ mod tests {
         while begun.elapsed() < MEANWHILE {
             std::thread::yield_now();
         }
-        // The session is expired, and the tracker forgets it, as at the end of an expiry.
+        // The session is expired, and the tracker drops it, as at the end of an expiry.
         let expiry = Op::ExpireSessions { sessions: vec![session], term: node.view.state().last_term() };
         let (command, _) = node.proposer.command(Request::new(expiry));
         runtime.block_on(node.consensus.raft.client_write(command)).unwrap();

@@ -18,7 +18,7 @@ use crate::raft::consensus::Consensus;
 use crate::raft::transport::Standing;
 use crate::stop::Stop;
 
-/// Shortest time between two hand-overs to a preferred voter.
+/// Shortest time between two transfers of leadership to voters with a higher preference.
 const REBALANCE: Duration = Duration::from_secs(60);
 
 /// Carries out the steps of changes of the members.
@@ -28,12 +28,13 @@ pub(crate) struct MemberDuty {
     pub(crate) transfer: Arc<Transfer>,
 }
 
-/// Facts that the leader keeps from one look at the members to the next.
+/// Facts that the leader keeps from one check of the members to the next.
 struct Watch {
     term: u64,
     /// Times since which each learner has been nearly up to date.
     in_step: BTreeMap<u64, Instant>,
-    /// Time since which another voter was preferred to this leader.
+    /// Time since which a voter has a higher preference as leader than this leader; `None` if none
+    /// has.
     outranked: Option<Instant>,
     rebalanced: Option<Instant>,
 }
@@ -43,7 +44,8 @@ impl MemberDuty {
         &self.members.consensus
     }
 
-    /// Runs until the node stops, and does something only while it leads.
+    /// Completes changes of the members, step by step, until the node stops. Does nothing while
+    /// another node leads.
     pub(crate) async fn fulfil(self, stopped: Stop) {
         let mut tick = interval(Duration::from_millis(self.config.tick_ms * 2));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -62,7 +64,8 @@ impl MemberDuty {
         }
     }
 
-    /// Term in which this node is sure to lead, once its own first entry is applied.
+    /// Term in which this node leads and no other node can have been elected, once its own first
+    /// entry is applied; otherwise `None`.
     fn term(&self) -> Option<u64> {
         let (term, followed) = self.consensus().leading_term()?;
         let settled = self.members.proposer.view.state().last_term() == Term(term);
@@ -107,7 +110,8 @@ impl MemberDuty {
         }
     }
 
-    /// Standing of a member, by its own answer.
+    /// Progress of a member's log and term, as the member answers; `None` without an answer in
+    /// time.
     pub(crate) async fn standing(&self, id: u64) -> Option<Standing> {
         self.consensus().standing(id).await
     }
@@ -144,8 +148,8 @@ impl MemberDuty {
         }
     }
 
-    /// Hands over to a voter that is preferred to this node and has been nearly up to date for a
-    /// while.
+    /// Hands over to the voter with the highest preference, if that is higher than this node's and
+    /// the voter has been nearly up to date for `promote_after_ms`.
     async fn rebalance(&self, membership: &StoredMembership, watch: &mut Watch, term: u64) {
         let consensus = self.consensus();
         let own = self.config.leader_priority;

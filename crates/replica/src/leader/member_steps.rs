@@ -17,59 +17,62 @@ use std::collections::BTreeSet;
 
 use storage::{Member, StoredMembership};
 
-/// Names and values of the marks that a membership has for a member.
+/// Names and values of marks: properties that the membership stores for a member.
 pub(crate) mod mark {
-    /// Mark of the role: `observer` for a member that never becomes a voter by itself.
+    /// Name of the mark for a member's role. Its only value is [`OBSERVER`].
     pub(crate) const ROLE: &str = "role";
-    /// The value of [`ROLE`] for a member without a vote.
+    /// Value of [`ROLE`] for a member that never becomes a voter.
     pub(crate) const OBSERVER: &[u8] = b"observer";
-    /// Mark of the promotion: `manual` for a learner that becomes a voter only when an operator
-    /// says so.
+    /// Name of the mark for how a learner becomes a voter. Its only value is [`MANUAL`]; a learner
+    /// without the mark is promoted by the leader.
     pub(crate) const PROMOTE: &str = "promote";
-    /// The value of [`PROMOTE`] for a promotion by an operator.
+    /// Value of [`PROMOTE`] for a learner that becomes a voter only by an operator's order.
     pub(crate) const MANUAL: &[u8] = b"manual";
-    /// Mark with the id of the member that this one is to replace, in decimal.
+    /// Name of the mark with the id, in decimal, of the voter that this learner is to replace.
     pub(crate) const REPLACES: &str = "replaces";
-    /// Mark of a removal: `safe` or `forced`.
+    /// Name of the mark for a member that is being removed. Its value is [`SAFE`] or [`FORCED`].
     pub(crate) const REMOVING: &str = "removing";
-    /// The value of [`REMOVING`] for a removal that needs a quorum of the voters left in contact.
+    /// Value of [`REMOVING`] for a removal that waits until a quorum of the remaining voters is in
+    /// contact.
     pub(crate) const SAFE: &[u8] = b"safe";
-    /// The value of [`REMOVING`] for a removal without that condition.
+    /// Value of [`REMOVING`] for a removal that waits for no quorum of the remaining voters.
     pub(crate) const FORCED: &[u8] = b"forced";
-    /// Mark with the name of the member's zone, for people.
+    /// Name of the mark with the name of the member's zone, for people.
     pub(crate) const ZONE: &str = "zone";
 }
 
-/// Step of a leader that changes the membership, or notes in the state what the next step needs.
+/// Step by which a leader goes on with a change of the members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Completes a joint change of the voters that an earlier leader began.
     LeaveJoint,
     /// Makes a learner a voter.
     Promote { id: u64 },
-    /// Puts a learner in the place of a voter.
+    /// Makes a learner a voter and its predecessor a learner, in one joint change.
     Replace { old: u64, new: u64 },
-    /// Marks the replaced member for removal if it is still a member, and ends the replacement.
+    /// Marks the replaced member for removal, and ends the replacement: the new voter loses its
+    /// mark.
     MarkReplaced { old: u64, new: u64 },
-    /// Hands leadership over, because this leader is to be removed.
+    /// Hands leadership over, because this leader has no vote or is to lose it.
     PassLeadership,
-    /// Makes a voter a learner.
+    /// Makes a voter that is being removed a learner.
     Demote { id: u64 },
-    /// Notes in the state that this id was removed and may not be used again.
+    /// Writes into the state that the member with this id was removed, so that no new member gets
+    /// the id.
     NoteRemoved { id: u64 },
-    /// Removes a learner from the membership, once it is noted as removed.
+    /// Removes a learner from the membership, once the state has its id as removed.
     Drop { id: u64 },
 }
 
-/// A leader's view of the other members.
+/// Facts that a leader knows of the other members, for the choice of the next step.
 pub(crate) struct LeaderSight<'a> {
     /// The id of this leader.
     pub(crate) own: u64,
-    /// Tells whether the state has an id as removed.
+    /// Tells whether the state has this id as that of a removed member.
     pub(crate) removed: &'a dyn Fn(u64) -> bool,
     /// Tells whether a member follows this leader now.
     pub(crate) in_contact: &'a dyn Fn(u64) -> bool,
-    /// Tells whether a learner has been nearly up to date for a while.
+    /// Tells whether a learner has been nearly up to date for `promote_after_ms`.
     pub(crate) in_step: &'a dyn Fn(u64) -> bool,
 }
 
@@ -94,11 +97,13 @@ pub(crate) fn has_quorum(voters: &BTreeSet<u64>, sight: &LeaderSight<'_>) -> boo
     there > voters.len() / 2
 }
 
-/// The next step; `None` when there is nothing to do, or nothing that may be done now.
+/// The next step of a change of the members; `None` if there is no change, or if the next step must
+/// wait.
 pub(crate) fn next_step(membership: &StoredMembership, sight: &LeaderSight<'_>) -> Option<Step> {
     let sets = membership.get_joint_config();
-    // A leader that has no vote, or is about to lose it, must hand over by itself. Raft would do so
-    // unnoticed by this node, which would then be sure to lead at the same time as its successor.
+    // A leader that has no vote, or is about to lose it, must hand over here. Raft would do so
+    // without telling this node, which would then believe that it leads at the same time as its
+    // successor.
     if sets.last().is_some_and(|voters| !voters.contains(&sight.own)) {
         return Some(Step::PassLeadership);
     }
@@ -109,7 +114,7 @@ pub(crate) fn next_step(membership: &StoredMembership, sight: &LeaderSight<'_>) 
     steps.next()
 }
 
-/// The next step for one member.
+/// The next step that concerns one member; `None` if there is none now.
 fn step_of(id: u64, member: &Member, voters: &BTreeSet<u64>, sight: &LeaderSight<'_>) -> Option<Step> {
     if let Some(how) = member.extra.get(mark::REMOVING) {
         return remove(id, how == mark::FORCED, voters, sight);
@@ -119,8 +124,8 @@ fn step_of(id: u64, member: &Member, voters: &BTreeSet<u64>, sight: &LeaderSight
         if is_voter {
             return Some(Step::MarkReplaced { old, new: id });
         }
-        // The member that was to be replaced may have lost its vote otherwise. Then this learner is
-        // treated like any other.
+        // The member to be replaced may have lost its vote in another way. Then this learner is
+        // promoted like any other.
         if !voters.contains(&old) {
             return promote(id, member, voters, sight);
         }

@@ -1,5 +1,5 @@
-//! Changes of the members by order, as the leader makes them. An order is at most one entry of the
-//! log; the steps that follow are every leader's duty (`member_steps.rs`).
+//! Changes of the members that an operator orders. An order writes at most one entry to the log;
+//! the leader at that time, whichever it is, does the later steps (`member_steps.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,15 +21,15 @@ use crate::write::propose::Proposer;
 const CHANGE_MAX: Duration = Duration::from_secs(10);
 /// Largest number of entries that a learner may lack to become a voter.
 pub(crate) const LAG_ENTRIES_MAX: u64 = 5_000;
-/// Largest number of learners that are to become voters. More would cost the leader more than they
-/// are worth.
+/// Largest number of learners that are to become voters at the same time, because each costs the
+/// leader work.
 const LEARNERS_MAX: usize = 2;
 /// Largest number of observers.
 const OBSERVERS_MAX: usize = 8;
 /// Largest size in bytes of an address, and of the name of a zone.
 const TEXT_BYTES_MAX: usize = 255;
 
-/// Changes of the members by order, and what a leader knows of the members.
+/// Report on the members, and the changes of them that an operator orders.
 pub(crate) struct Members {
     pub(crate) consensus: Arc<Consensus>,
     pub(crate) proposer: Arc<Proposer>,
@@ -102,8 +102,8 @@ impl Members {
         self.consensus.is_in_contact(id, term)
     }
 
-    /// Calls `look` with the view that the leader of `term` has of the members. `in_step` tells
-    /// which learners are in step.
+    /// Calls `look` with the facts that the leader of `term` knows of the members. `in_step` tells
+    /// whether a learner has been nearly up to date for a while.
     pub(crate) fn with_sight<T>(
         &self,
         term: u64,
@@ -116,7 +116,7 @@ impl Members {
         look(&LeaderSight { own: self.consensus.node_id, removed: &removed, in_contact: &in_contact, in_step })
     }
 
-    /// Adds a new member, which has answered with this `standing`.
+    /// Adds a new member to the membership. `standing` is the progress that it has answered.
     pub(crate) async fn add(&self, new: NewMember, standing: Standing) -> Result<(), OrderError> {
         let membership = self.consensus.membership();
         self.may_add(&new, &membership)?;
@@ -187,7 +187,8 @@ impl Members {
         Ok(())
     }
 
-    /// Makes a learner that is in step a voter.
+    /// Makes a learner a voter, if it is in contact and lacks few entries. `standing` is the
+    /// progress that it has answered; `None` if it has not.
     pub(crate) async fn promote(&self, id: u64, standing: Option<Standing>, term: u64) -> Result<(), OrderError> {
         let membership = self.consensus.membership();
         let refused = |kind, why: String| Err(OrderError::refused(kind, why));
@@ -219,7 +220,8 @@ impl Members {
         self.append(&membership, |voters| voters.insert(id)).await
     }
 
-    /// Marks a member for removal, which then goes on step by step.
+    /// Marks a member for removal. The leader then takes its vote and removes it
+    /// (`member_steps.rs`).
     pub(crate) async fn remove(&self, id: u64, force: bool, term: u64) -> Result<(), OrderError> {
         let membership = self.consensus.membership();
         let Some(member) = membership.get_node(&id) else { return no_member(id) };
@@ -269,7 +271,7 @@ impl Members {
         self.change(ChangeMembers::SetNodes(BTreeMap::from([(id, member)])), &membership).await
     }
 
-    /// Changes the members, unless they have changed since `membership` was read.
+    /// Writes an entry with a changed membership, if `membership` is still the last one in the log.
     pub(crate) async fn change(
         &self,
         changes: ChangeMembers<u64, Member>,
@@ -279,7 +281,7 @@ impl Members {
         outcome(timeout(CHANGE_MAX, changed).await.ok().map(|result| result.map(drop)))
     }
 
-    /// Adds or removes one voter, in one entry.
+    /// Adds or removes one voter by a single entry, without a joint membership.
     pub(crate) async fn append(
         &self,
         membership: &StoredMembership,
@@ -295,7 +297,8 @@ impl Members {
         outcome(timeout(CHANGE_MAX, appended).await.ok().map(|result| result.map(drop)))
     }
 
-    /// Notes in the state that this id was removed and may not be used again.
+    /// Writes into the state that the member with this id was removed, so that no new member gets
+    /// the id.
     pub(crate) async fn note_removed(&self, id: u64) -> Result<(), OrderError> {
         let (command, _) = self.proposer.command(Request::new(Op::NoteRemoved { node_id: id }));
         outcome(timeout(CHANGE_MAX, self.consensus.raft.client_write(command)).await.ok().map(|done| done.map(drop)))
@@ -315,7 +318,7 @@ fn in_progress<T>() -> Result<T, OrderError> {
     Err(OrderError::refused(RefusedOrder::ChangeInProgress, why))
 }
 
-/// Translates Raft's result; `None` if Raft gave none in time.
+/// Converts Raft's result of a change; `None` stands for no result in time.
 fn outcome(done: Option<Result<(), RaftError<TypeConfig, ClientWriteError<TypeConfig>>>>) -> Result<(), OrderError> {
     let Some(done) = done else {
         return Err(OrderError::Unknown("the change was not committed in time".into()));

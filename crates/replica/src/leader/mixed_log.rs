@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use znode::lock::{self, MixedPair};
 use znode::{State, ZPath};
 
-/// Shortest time between two lines about one lock.
+/// Shortest time between two log lines about the same lock.
 const AGAIN: Duration = Duration::from_secs(60);
 /// Largest number of locks that are logged within [`AGAIN`].
 const TOLD_MAX: usize = 100;

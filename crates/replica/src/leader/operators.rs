@@ -14,10 +14,10 @@ use crate::raft::transport::{Answer, Ask, ChannelError, Introduction, PeerReject
 use crate::view::life::Life;
 use crate::write::retry::Retry;
 
-/// Longest time that an order may take.
+/// Longest time that an operator's order may take.
 const ORDER_MAX: Duration = Duration::from_secs(15);
 
-/// Carries out orders on the leader, and forwards them from other nodes.
+/// Carries out operators' orders if this node leads, and otherwise forwards them to the leader.
 #[derive(Clone)]
 pub(crate) struct Operators {
     pub(crate) consensus: Arc<Consensus>,
@@ -53,7 +53,8 @@ impl Operators {
         }
     }
 
-    /// Passes an order to the leader. `Err` when nothing was done and another try may succeed.
+    /// Forwards an order to the leader. The outer `Err` means that the leader did nothing and
+    /// another try may succeed.
     async fn pass_on(
         &self,
         leader: u64,
@@ -89,8 +90,8 @@ impl Operators {
         Answer::Order(codec::encode(&done))
     }
 
-    /// Carries an order out, and waits for its end until the deadline. The order goes on when its
-    /// operator hangs up: a leader that had begun to hand over and stopped halfway would take no
+    /// Carries an order out, and waits for its end until the deadline. A client that hangs up does
+    /// not stop the order: a leader that had begun to hand over and stopped halfway would accept no
     /// heartbeats any more.
     async fn carry_out(&self, order: Order, term: u64, deadline: Instant) -> Result<OrderOutcome, OrderError> {
         let (operators, stopped) = (self.clone(), self.life.stopped());

@@ -2,7 +2,8 @@
 
 use bincode::{Decode, Encode};
 
-/// An order to the leader. The order of variants and fields is the format: append only.
+/// An operator's order to the leader. The sequence of variants and fields is the format: append
+/// only.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Order {
     /// Reports what the leader knows of the members.
@@ -50,7 +51,7 @@ pub struct NewMember {
     pub http_addr: String,
     /// True if the member is to serve and never vote.
     pub observer: bool,
-    /// True if the member becomes a voter only when an operator says so.
+    /// True if the member becomes a voter only by an operator's order, not by itself.
     pub manual: bool,
     /// Name of the member's zone, for people.
     pub zone: Option<String>,
@@ -135,11 +136,11 @@ pub enum RefusedOrder {
     IdUsedBefore,
     /// The node does not answer at its address as a member of this cluster.
     MemberUnreachable,
-    /// The new member has a vote already, or data of another cluster.
+    /// The new member has a vote already, or has data of another cluster.
     MemberHasOtherData,
     /// Another change of the members or of the leader is under way.
     ChangeInProgress,
-    /// There are as many learners, observers or members as there may be.
+    /// The largest number of learners, of observers, or of all members is reached.
     TooManyLearners,
     /// The learner lacks too many entries.
     LearnerLagging,
@@ -151,7 +152,7 @@ pub enum RefusedOrder {
     LastVoter,
     /// Another node answers at the new address.
     AnotherNodeAnswers,
-    /// Leadership was not transferred to the voter that was to lead.
+    /// Leadership was not transferred to the voter in the order.
     TransferFailed,
 }
 
@@ -198,7 +199,7 @@ impl RefusedOrder {
 /// Reason why an order was not carried out, or may not have been.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, thiserror::Error)]
 pub enum OrderError {
-    /// The order was not carried out, and would be refused again as things are.
+    /// The order was not carried out. Another try is refused, too, until the cluster changes.
     #[error("{why}")]
     Refused {
         /// Rule that refuses the order.
@@ -206,10 +207,10 @@ pub enum OrderError {
         /// Explanation for people.
         why: String,
     },
-    /// Nothing was done.
+    /// The order was not carried out, for this reason, and another try may succeed.
     #[error("{0}")]
     Unavailable(String),
-    /// The order may have been carried out: look at the members.
+    /// The order may have been carried out; the members' report shows it. The value is the reason.
     #[error("{0}")]
     Unknown(String),
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use znode::{Quota, State, ZPath};
 
-/// Largest number of subtrees that are remembered as logged. Further subtrees are logged when
-/// remembered ones are within their quota again.
+/// Largest number of subtrees that are remembered as logged. When it is reached, further subtrees
+/// are logged only once remembered ones are within their quota again.
 const TOLD_MAX: usize = 1_000;
 
-/// Subtrees that a leader has logged.
+/// Subtrees of which the leader has logged that they exceed their quota.
 #[derive(Default)]
 pub(crate) struct QuotaLog {
     told: BTreeSet<ZPath>,

@@ -11,7 +11,7 @@ use crate::raft::consensus::Consensus;
 
 /// Longest time for the successor to get every entry. New proposals wait meanwhile.
 const HOLD_MAX: Duration = Duration::from_millis(50);
-/// Time between two checks of the successor's progress.
+/// Time between two checks whether the successor has every entry.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// Transfers leadership, and waits for the next leader.
@@ -19,7 +19,7 @@ pub(crate) struct Transfer {
     pub(crate) consensus: Arc<Consensus>,
 }
 
-/// A pause of proposals, which go on again when this is dropped.
+/// A pause of proposals, for a transfer of leadership. Its drop ends the pause.
 struct ProposalPause<'a>(&'a Consensus);
 
 impl Drop for ProposalPause<'_> {
@@ -29,8 +29,8 @@ impl Drop for ProposalPause<'_> {
 }
 
 impl Transfer {
-    /// Asks `to`, or without it the voter that is to lead next, to take over from this leader of
-    /// `term`, and waits for a leader of a newer term.
+    /// Asks voter `to` to take over from this leader of `term`, and waits for a leader of a newer
+    /// term. `None` stands for the voter with the highest preference.
     pub(crate) async fn transfer(&self, to: Option<u64>, term: u64) -> Result<OrderOutcome, OrderError> {
         let (began, own) = (Instant::now(), self.consensus.node_id);
         if to == Some(own) {
@@ -83,8 +83,8 @@ impl Transfer {
         Ok(to)
     }
 
-    /// Makes proposals wait. Refused while another transfer is under way, because the first of the
-    /// two to end would let proposals go on too early.
+    /// Makes proposals wait while leadership is transferred. Fails while another transfer is under
+    /// way, because the transfer that ends first would end the pause of both.
     fn hold(&self, term: u64) -> Result<ProposalPause<'_>, OrderError> {
         let holds = &self.consensus.holds;
         if self.consensus.hands_over_in(term) || !holds.send_if_modified(|held| !std::mem::replace(held, true)) {
@@ -94,7 +94,8 @@ impl Transfer {
         Ok(ProposalPause(&self.consensus))
     }
 
-    /// Waits for the next leader that this node hears of. Returns its id and its term.
+    /// Waits for a leader of a later term than `term`. Returns its id and its term; `None` if none
+    /// is heard in time.
     async fn next_leader(&self, term: u64) -> Option<(u64, u64)> {
         let mut changes = self.consensus.role_changes();
         let heard = async {

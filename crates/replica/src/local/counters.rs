@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use znode::Zxid;
 
-/// Interface through which a request comes in.
+/// Interface through which a client's request comes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entrance {
     /// The HTTP API.
@@ -20,7 +20,7 @@ pub enum RequestEnd {
     Done,
     /// The request was refused, and nothing was done.
     Refused,
-    /// The request could not be done now, and nothing was done.
+    /// The request could not be served now, and nothing was done.
     Unavailable,
     /// The request may have been done.
     Unknown,
@@ -63,8 +63,8 @@ pub(crate) struct Counters {
     snapshots_built: AtomicU64,
     snapshots_installed: AtomicU64,
     sequence_used: AtomicU64,
-    /// Zxid at the end of the log when this process started. Entries up to it are not counted,
-    /// because an earlier process may have counted them.
+    /// Zxid of the last entry in the log when this process started. Sessions that expired up to it
+    /// are not counted, because an earlier process may have counted them.
     again_up_to: AtomicU64,
 }
 
@@ -77,25 +77,26 @@ impl Counters {
         self.turned_away[entrance as usize][cause as usize].fetch_add(1, Relaxed);
     }
 
-    /// Sets the zxid up to which entries are not counted, because an earlier process may have
-    /// counted them.
+    /// Sets the zxid up to which expired sessions are not counted, because an earlier process may
+    /// have counted them.
     pub(crate) fn again_up_to(&self, zxid: Zxid) {
         self.again_up_to.store(zxid.0, Relaxed);
     }
 
-    /// Tells whether an entry was not in the log yet when this process began.
+    /// Tells whether the entry with zxid `at` came into the log after this process started.
     pub(crate) fn is_new(&self, at: Zxid) -> bool {
         at.0 > self.again_up_to.load(Relaxed)
     }
 
-    /// Counts sessions that expired in an entry.
+    /// Counts `count` sessions that expired in the entry with zxid `at`, if the entry is new.
     pub(crate) fn sessions_expired(&self, at: Zxid, count: usize) {
         if self.is_new(at) {
             self.sessions_expired.fetch_add(count as u64, Relaxed);
         }
     }
 
-    /// Notes how many sequence numbers are used under one parent. The largest number noted is kept.
+    /// Notes how many numbers for sequential znodes are used under one parent. The largest count is
+    /// kept.
     pub(crate) fn sequence_used(&self, numbers: u64) {
         self.sequence_used.fetch_max(numbers, Relaxed);
     }
@@ -130,15 +131,15 @@ impl Counters {
 pub struct Counts {
     requests: [[u64; RequestEnd::ALL.len()]; Entrance::ALL.len()],
     turned_away: [[u64; TurnedAway::ALL.len()]; Entrance::ALL.len()],
-    /// Number of sessions that were expired by entries later than this start. Sessions whose expiry
-    /// came with a snapshot are not counted.
+    /// Number of sessions that expired in entries that came after this process started. Sessions
+    /// that were missing in a snapshot from the leader are not counted.
     pub sessions_expired: u64,
     /// Snapshots that this node has written of its own state.
     pub snapshots_built: u64,
     /// Snapshots from leaders that have replaced the state of this node.
     pub snapshots_installed: u64,
-    /// Largest number of sequence numbers used under one parent, among the parents where one was
-    /// used since this start.
+    /// Largest count of numbers for sequential znodes that are used under one parent, of the
+    /// parents under which one was used since this process started.
     pub sequence_used: u64,
 }
 

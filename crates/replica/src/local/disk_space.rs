@@ -8,10 +8,10 @@ use storage::DiskGuard;
 
 use crate::Error;
 
-/// Whether the disk has too little free space, as measured last.
+/// Whether the disk has too little free space, by the last measurement.
 pub(crate) struct DiskSpace {
     min_bytes: u64,
-    /// Guard that measures the free space; `None` in a simulation, and once the node is stopped.
+    /// Handle that measures the free space; `None` in a simulation, and once the node is stopped.
     guard: Mutex<Option<DiskGuard>>,
     low: AtomicBool,
     /// True if the system could not tell how much space is free.
@@ -32,7 +32,7 @@ impl DiskSpace {
         self.guard.lock().expect("nothing panics under this guard").clone()
     }
 
-    /// Drops the guard of the disk, because the node stops.
+    /// Drops the handle that measures the free space, because the node stops.
     pub(crate) fn release(&self) {
         self.guard.lock().expect("nothing panics under this guard").take();
     }
@@ -41,7 +41,7 @@ impl DiskSpace {
         self.low.load(Ordering::Relaxed)
     }
 
-    /// Refuses writes while too little space is free.
+    /// Fails with `Unavailable` while too little space is free for writes.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.is_low() {
             let reason = "the disk is low on free space; this node takes no writes".into();
@@ -50,7 +50,7 @@ impl DiskSpace {
         Ok(())
     }
 
-    /// Notes whether space is low, and logs each change.
+    /// Notes a measurement, true for too little space, and logs each change.
     pub(crate) fn note(&self, is_low: io::Result<bool>) {
         let was_unknown = self.unknown.swap(is_low.is_err(), Ordering::Relaxed);
         match is_low {

@@ -40,7 +40,8 @@ pub(crate) const STALLED: &str = "the disk of this node does not answer";
 /// Multiple of `disk_stall_max_ms` for which a disk must have answered in time before its node is
 /// asked to take over.
 const STEADY: u32 = 10;
-/// Number of looks at the disk within `disk_stall_max_ms`, unless that is very short.
+/// Number of checks of the disk within `disk_stall_max_ms`; fewer if they would come more often
+/// than each millisecond.
 const LOOKS: u64 = 20;
 
 /// Watch over the writes that wait for the disk.
@@ -50,29 +51,29 @@ pub(crate) struct DiskWatch {
     pub(crate) every: Duration,
     stalls: AtomicBool,
     waiting: Mutex<PendingWrites>,
-    /// Entries of this leader that wait to be committed.
+    /// This leader's entries that wait to be committed, counted as `waiting` counts writes.
     uncommitted: Mutex<PendingWrites>,
-    /// True if this node leads and its entries are committed in time.
+    /// True if this node leads and its entries are committed within `disk_stall_max_ms`.
     commits: AtomicBool,
     noted: Mutex<UntoldLeader>,
 }
 
-/// Leader that this node has noted while Raft could not be told of it, because the disk stalled;
-/// both fields are 0 when there is none.
+/// Leader of which this node knows and Raft does not, because Raft could not be told while the disk
+/// stalled. Both fields are 0 if there is none.
 #[derive(Clone, Copy, Default)]
 struct UntoldLeader {
     term: u64,
     leader: u64,
 }
 
-/// Writes that have begun and are not done, with the time since when, as regular looks find them.
+/// Writes that have begun and are not on disk, by the time at which a regular check first saw them.
 struct PendingWrites {
-    /// Sum of the times between looks. Each counts as at most two regular intervals, because a
-    /// pause of the whole process is not the disk's fault.
+    /// Time by which waiting is measured: the sum of the times between checks. Each counts as at
+    /// most two regular intervals, because a pause of the whole process is not the disk's fault.
     clock: Duration,
     looked: Instant,
-    /// One item for each look whose writes are not all done yet: the number of writes that had
-    /// begun, and the look's time on `clock`.
+    /// One item for each check with writes that are not all done: the number of writes that had
+    /// begun by then, and the check's time on `clock`.
     begun: VecDeque<(u64, Duration)>,
     /// Time on `clock` at which the disk stalled last; `None` if it never did.
     stalled: Option<Duration>,
@@ -94,7 +95,7 @@ impl PendingWrites {
         }
     }
 
-    /// Time that the oldest write had waited at the last look.
+    /// Time for which the oldest pending write had waited at the last check.
     fn waits(&self) -> Duration {
         self.begun.front().map_or(Duration::ZERO, |(_, since)| self.clock - *since)
     }
@@ -124,7 +125,7 @@ impl DiskWatch {
         self.stalls.load(Ordering::Acquire)
     }
 
-    /// Time that the oldest write has waited.
+    /// Time for which the oldest pending write has waited, as of the last check.
     pub(crate) fn waits(&self) -> Duration {
         self.waiting().waits()
     }
@@ -135,8 +136,9 @@ impl DiskWatch {
         self.commits.load(Ordering::Acquire)
     }
 
-    /// Notes how far a leader's entries are committed. `log` has the indexes of its last entry and
-    /// of its last committed entry; `None` on a node that does not lead.
+    /// Notes at a regular check whether a leader's entries are committed in time. `log` has the
+    /// indexes of its last entry and of its last committed entry; `None` on a node that does not
+    /// lead.
     pub(crate) fn look_at_commits(&self, log: Option<(u64, u64)>, now: Instant) {
         let mut uncommitted = self.uncommitted.lock().unwrap_or_else(PoisonError::into_inner);
         match log {
@@ -146,15 +148,15 @@ impl DiskWatch {
         self.commits.store(log.is_some() && uncommitted.waits() <= self.max, Ordering::Release);
     }
 
-    /// Tells whether this disk is steady: it has answered in time for [`STEADY`] times the bound. A
-    /// leader whose disk stalls may hand over to a steady node.
+    /// Tells whether this disk is steady: it has not stalled for [`STEADY`] times
+    /// `disk_stall_max_ms`. A leader whose disk stalls may hand over to a steady node.
     pub(crate) fn is_steady(&self) -> bool {
         let waiting = self.waiting();
         !self.stalls() && waiting.stalled.is_none_or(|at| waiting.clock - at >= self.max * STEADY)
     }
 
-    /// Notes the leader of a term while Raft cannot be told of it. Returns false if a leader of a
-    /// later term is known.
+    /// Notes the leader of a term of which Raft cannot be told because the disk stalls. Returns
+    /// false if a leader of a later term is noted.
     pub(crate) fn follow(&self, term: u64, leader: u64) -> bool {
         let mut noted = self.noted();
         let known = noted.term;
@@ -170,7 +172,7 @@ impl DiskWatch {
         self.noted_above(term).map(|(leader, _)| leader)
     }
 
-    /// As [`DiskWatch::leader_above`], with the leader's term.
+    /// Id and term of the leader noted by [`DiskWatch::follow`], if its term is above `term`.
     pub(crate) fn noted_above(&self, term: u64) -> Option<(u64, u64)> {
         let UntoldLeader { leader, term: noted } = *self.noted();
         (noted > term).then_some((leader, noted))
@@ -180,8 +182,8 @@ impl DiskWatch {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the log's writes. When a stall begins or ends, returns how long the oldest write
-    /// has waited; otherwise `None`.
+    /// Checks the log's writes. When a stall begins or ends, returns how long the oldest write has
+    /// waited; otherwise `None`.
     pub(crate) fn look(&self, now: Instant) -> Option<Duration> {
         let mut waiting = self.waiting();
         let before = waiting.waits();
@@ -202,7 +204,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     impl DiskWatch {
-        /// Begins a write that never ends.
+        /// Makes the watch see a write that has begun and never ends.
         pub(crate) fn hang(&self) {
             let mut waiting = self.waiting();
             waiting.clock += self.max * 2;
@@ -211,7 +213,8 @@ mod tests {
         }
     }
 
-    /// Looks every 100 ms, with the given numbers of writes begun and done.
+    /// Checks the writes every 100 ms. Each item of `looks` is the number of writes that have begun
+    /// and of those that are done; the last wait must be `expected_ms`.
     #[track_caller]
     fn check(looks: &[(u64, u64)], expected_ms: u32) {
         let start = Instant::now();
@@ -264,8 +267,8 @@ mod tests {
         assert!(look(10, Some((9, 7))), "another term counts anew");
     }
 
-    /// Leader and term must be read together: a leader asked with another leader's term could not
-    /// answer.
+    /// Leader and term must be read together: a question to a leader in the term of another leader
+    /// could not be answered.
     #[test]
     fn a_leader_that_was_noted_is_told_with_its_own_term() {
         let watch = DiskWatch::new(LogWrites::default(), &Config::default());

@@ -1,5 +1,5 @@
-//! Sessions as a leader knows them in one term, and the ages that it takes over from the previous
-//! leader.
+//! Sessions as a leader knows them in one term, and the times for which they were silent (their
+//! ages), as the previous leader tells them.
 //!
 //! A leader that hands over tells its successor how long each session has been silent: its age.
 //! From then on the old leader acknowledges no heartbeat in its term, so the ages miss nothing that
@@ -16,43 +16,44 @@ use znode::{SessionId, State, Term};
 
 use crate::local::session_tracker::SessionTracker;
 
-/// A session and its silence in milliseconds.
+/// A session, and the time in milliseconds for which it has sent no heartbeat.
 pub(crate) type Age = (SessionId, u32);
 
-/// Largest number of ages that a leader sends and a successor keeps: 16 MiB. Sessions beyond this
-/// number get their whole timeout again.
+/// Largest number of ages that a leader sends and a successor keeps; they take 16 MiB. Sessions
+/// beyond this number get their whole timeout again.
 const AGES_MAX: usize = 1 << 20;
 
-/// Sessions as this node knows them while it leads.
+/// Heartbeats of sessions in the term in which this node leads, and ages from the previous leader.
 #[derive(Default)]
 pub(crate) struct Sessions {
     pub(crate) current: Option<LeaderTerm>,
-    /// The newest term in which this node has begun to listen.
+    /// The newest term in which this node, as the leader, has begun to note heartbeats.
     begun: u64,
     taken_over: Option<Ages>,
 }
 
-/// Ages that the leader of a term sent.
+/// Ages of sessions (times without a heartbeat) that the leader of a term sent to this node.
 struct Ages {
     term: u64,
     of: HashMap<SessionId, u32>,
 }
 
-/// One term of this node as leader, from the moment at which all entries of earlier terms are
-/// applied.
+/// Heartbeats of sessions in one term of this node as leader. The term begins here when all entries
+/// of earlier terms are applied.
 pub(crate) struct LeaderTerm {
     pub(crate) term: Term,
-    /// Time at which this node began to listen in the term.
+    /// Time at which this node began to note heartbeats in the term.
     pub(crate) began: Instant,
     pub(crate) tracker: SessionTracker,
-    /// Highest id of the sessions that are watched.
+    /// Highest id of the sessions whose heartbeats are tracked.
     watched: SessionId,
     pub(crate) ticks: u64,
 }
 
 impl Sessions {
-    /// Begins to listen in `term`. Returns how many sessions go on with their age. Every other
-    /// session has its whole timeout ahead, because what the last leader heard is not known.
+    /// Begins to note heartbeats in `term`. Returns for how many sessions the previous leader sent
+    /// an age (time without a heartbeat), from which their silence goes on. Every other session has
+    /// its whole timeout ahead, because its last heartbeat is not known.
     pub(crate) fn begin(&mut self, term: Term, state: &State, now: Instant, tick: Duration) -> usize {
         self.begun = term.0;
         let ages = self.taken_over.take().filter(|ages| ages.term + 1 == term.0).map(|ages| ages.of);
@@ -68,13 +69,14 @@ impl Sessions {
         ages.len()
     }
 
-    /// Silence of each session, if this node is the leader of `term`; otherwise empty.
+    /// Time without a heartbeat of each session, if this node is the leader of `term`; otherwise
+    /// empty.
     pub(crate) fn ages(&self, term: Term) -> Vec<Age> {
         let current = self.current.as_ref().filter(|current| current.term == term);
         current.map_or_else(Vec::new, |current| current.tracker.ages(AGES_MAX))
     }
 
-    /// Keeps ages that the leader of `term` sent, for the next term.
+    /// Keeps the ages that the leader of `term` sent, for this node's term as the next leader.
     pub(crate) fn take_over(&mut self, term: u64, ages: Vec<Age>) {
         if term < self.begun {
             return;
@@ -87,15 +89,15 @@ impl Sessions {
         }
     }
 
-    /// Drops ages that are of no use in `term` or later, because ages count only in the term after
-    /// theirs.
+    /// Drops ages that were sent too long before `term`: ages count only in the term right after
+    /// the term in which they were sent.
     pub(crate) fn forget_ages_before(&mut self, term: u64) {
         self.taken_over.take_if(|ages| ages.term + 1 < term);
     }
 }
 
 impl LeaderTerm {
-    /// Watches sessions opened since the last call, each with its whole timeout ahead.
+    /// Tracks sessions that were opened since the last call, each with its whole timeout ahead.
     pub(crate) fn watch_new(&mut self, state: &State, now: Instant) {
         for session in state.sessions_from(self.watched) {
             self.tracker.watch(session.id, session.timeout_ms, now);
@@ -128,8 +130,8 @@ mod tests {
         state
     }
 
-    /// Time in ms until the second of two sessions expires in `term`. `told` has the terms of
-    /// earlier leaders and the ages that they sent.
+    /// Milliseconds until the second of two sessions expires in `term`. Each item of `told` is the
+    /// term of an earlier leader and the ages that it sent.
     fn left(told: &[(u64, Vec<Age>)], term: u64) -> u64 {
         let (state, mut now) = (with_sessions(2), Instant::now());
         let mut sessions = Sessions::default();

@@ -1,25 +1,26 @@
-//! Signs of life of the leader that this node has seen.
+//! Signs that the leader lives or has failed, as this node has seen them.
 
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Latest signs of life of the leader.
+/// Latest signs that the leader lives or has failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LeaderSigns {
     /// Arrival time of the last message that this node accepted from a leader.
     pub(crate) heard: Option<Instant>,
-    /// The last leader whose connection for entries or heartbeats ended, and when.
+    /// Id of the leader whose connection for entries or heartbeats ended last, and the time of that
+    /// end.
     pub(crate) ended: Option<(u64, Instant)>,
     /// Time at which this node last granted another node a vote or a pre-vote.
     pub(crate) granted: Option<Instant>,
 }
 
-/// Latest signs of the leader, noted here by the tasks that see them.
+/// Latest signs that the leader lives or has failed, noted by the tasks that see them.
 #[derive(Debug)]
 pub(crate) struct LeaderWatch {
-    /// Time at which this node began to listen.
+    /// Time at which this node started.
     pub(crate) since: Instant,
     signs: Mutex<LeaderSigns>,
     changed: Notify,
@@ -51,8 +52,8 @@ impl LeaderWatch {
         self.signs.lock().unwrap_or_else(PoisonError::into_inner).granted = Some(at);
     }
 
-    /// Wakes the task that waits in [`LeaderWatch::changed`]: the node has got its vote, or a stall
-    /// of its disk has begun or ended.
+    /// Wakes the task that waits in [`LeaderWatch::changed`], because this node has got its vote,
+    /// or a stall of its disk has begun or ended.
     pub(crate) fn look_again(&self) {
         self.changed.notify_one();
     }

@@ -1,22 +1,23 @@
-//! Limit on log lines that a stranger can cause: one line in a while, with the number of
-//! occurrences since the last line.
+//! Limit on log lines that a stranger can cause: at most one line in [`PAUSE`], which has the
+//! number of occurrences since the line before.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Shortest time between two lines.
+/// Shortest time between two log lines.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Counter of occurrences, which says when to log them.
+/// Counter of occurrences of one kind, which tells when to log them.
 #[derive(Debug, Default)]
 pub struct Seldom {
     told: Mutex<(Option<Instant>, u64)>,
 }
 
 impl Seldom {
-    /// Counts one more occurrence. Returns the number since the last line if it is time for a line.
+    /// Counts one more occurrence. Returns the number since the last log line if a line is to be
+    /// written now, and otherwise `None`.
     pub fn note(&self, now: Instant) -> Option<u64> {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.1 += 1;

@@ -10,64 +10,65 @@ use std::time::Duration;
 use tokio::time::Instant;
 use znode::SessionId;
 
-/// First time of the listening clock. It is not 0, because sessions may have been silent before,
-/// each for up to its timeout of at most 2^32 ms.
+/// Value at which the listening clock begins. It is not 0, because the last heartbeat of a session
+/// may lie before the beginning, by up to the session's timeout of at most 2^32 ms.
 const BEFORE: Duration = Duration::from_millis(1 << 32);
 
-/// Times at which sessions were last heard. Pure: time comes in as an argument.
+/// Times of the sessions' last heartbeats. The present time comes in as an argument of each call.
 pub(crate) struct SessionTracker {
-    /// More time than this between two ticks was a pause and does not count.
+    /// Largest time between two ticks that counts. A longer time was a pause of the process.
     step_max: Duration,
     ticked_at: Instant,
-    /// The listening clock at `ticked_at`.
+    /// Value of the listening clock at `ticked_at`.
     listened: Duration,
     sessions: HashMap<SessionId, TrackedSession>,
-    /// Times at which to look at a session next, by the listening clock, never after the session is
-    /// due. There is one entry for each session, and none while it is expiring. A heartbeat changes
-    /// the entry only if it brings a shorter timeout; otherwise the look finds that the session was
-    /// heard, and puts it back with its new due time.
+    /// Times at which to check a session next, by the listening clock: never after the session's
+    /// timeout ends. There is one item for each session, and none while the session is expiring. A
+    /// heartbeat moves the item only if it brings a shorter timeout. Otherwise the check finds that
+    /// the session sent a heartbeat, and moves the item to the new end of its timeout.
     due: BTreeSet<(Duration, SessionId)>,
 }
 
-/// A session, and when it was heard.
+/// A session with the time of its last heartbeat.
 #[derive(Clone, Copy, Debug)]
 struct TrackedSession {
     at: Duration,
     timeout: Duration,
-    /// Time of the session's entry in `due`; of its last entry while it is expiring.
+    /// Time of the session's item in `due`; while the session is expiring, time of the item that
+    /// was removed.
     look: Duration,
     expiring: bool,
 }
 
 impl TrackedSession {
-    /// Time on the listening clock at which the session will have been silent for its whole
-    /// timeout.
+    /// Time on the listening clock at which the session's timeout ends, if it sends no more
+    /// heartbeats.
     fn due(&self) -> Duration {
         self.at + self.timeout
     }
 }
 
-/// Time for which a session has been silent, and time until it expires.
+/// Time since a session's last heartbeat, and time until the session expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Silence {
-    /// Time since the session was heard, or since this leader began to listen.
+    /// Time since the session's last heartbeat, or since this leader began to note heartbeats.
     pub so_far: Duration,
-    /// Time until the session expires if it stays silent; zero while it is expiring.
+    /// Time until the session expires without a heartbeat; zero while it is expiring.
     pub left: Duration,
 }
 
 /// Outcome of a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeartbeatOutcome {
-    /// The session has its whole timeout again.
+    /// The heartbeat counts: the session has its whole timeout again.
     Alive,
-    /// The expiry of the session is on its way.
+    /// The heartbeat does not count: the session's expiry was proposed.
     Expiring,
 }
 
 impl SessionTracker {
-    /// Makes a tracker that begins to listen now. `tick` is the time between two calls of
-    /// [`SessionTracker::tick`].
+    /// Makes a tracker without sessions, whose listening clock starts now. `tick` is the time
+    /// between two calls of [`SessionTracker::tick`].
     pub(crate) fn new(now: Instant, tick: Duration) -> SessionTracker {
         SessionTracker {
             step_max: tick * 3,
@@ -78,20 +79,20 @@ impl SessionTracker {
         }
     }
 
-    /// Number of sessions that are watched.
+    /// Number of sessions that are tracked.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Begins to watch a session, with its whole timeout ahead. A session that is watched already
+    /// Begins to track a session, with its whole timeout ahead. A session that is tracked already
     /// stays as it is.
     pub(crate) fn watch(&mut self, session: SessionId, timeout_ms: u32, now: Instant) {
         self.watch_aged(session, timeout_ms, Duration::ZERO, now);
     }
 
-    /// Begins to watch a session as [`SessionTracker::watch`] does, with `age` as the time for
-    /// which it has been silent already.
+    /// Begins to track a session that sent its last heartbeat `age` ago. A session that is tracked
+    /// already stays as it is.
     pub(crate) fn watch_aged(&mut self, session: SessionId, timeout_ms: u32, age: Duration, now: Instant) {
         let timeout = Duration::from_millis(timeout_ms.into());
         let at = self.clock(now) - age.min(timeout);
@@ -102,8 +103,8 @@ impl SessionTracker {
         });
     }
 
-    /// Notes a heartbeat of a session, with the timeout that the session has now. Begins to watch a
-    /// session that is new here.
+    /// Notes a heartbeat of a session, with the session's present timeout. Begins to track a
+    /// session that is not tracked yet.
     pub(crate) fn heard(&mut self, session: SessionId, timeout_ms: u32, now: Instant) -> HeartbeatOutcome {
         let at = self.clock(now);
         let timeout = Duration::from_millis(timeout_ms.into());
@@ -123,14 +124,15 @@ impl SessionTracker {
         HeartbeatOutcome::Alive
     }
 
-    /// Silence of a session; `None` if the session is not watched.
+    /// Time since a session's last heartbeat, and until it expires; `None` if the session is not
+    /// tracked.
     pub(crate) fn silence(&self, session: SessionId, now: Instant) -> Option<Silence> {
         let (heard, now) = (self.sessions.get(&session)?, self.clock(now));
         let left = if heard.expiring { Duration::ZERO } else { heard.due().saturating_sub(now) };
         Some(Silence { so_far: now.saturating_sub(heard.at), left })
     }
 
-    /// Silences in milliseconds of the `max` sessions that are due first.
+    /// Times since the last heartbeat, in milliseconds, of the `max` sessions that expire first.
     pub(crate) fn ages(&self, max: usize) -> Vec<(SessionId, u32)> {
         let mut all: Vec<_> = self.sessions.iter().map(|(session, heard)| (heard.due(), *session, heard.at)).collect();
         all.sort_unstable();
@@ -139,8 +141,8 @@ impl SessionTracker {
         all.into_iter().map(|(_, session, at)| (session, age(at))).collect()
     }
 
-    /// Moves the clock on. `listening` is true if a quorum followed since the last tick, so that
-    /// heartbeats could arrive.
+    /// Advances the listening clock. `listening` is true if a quorum followed this leader since the
+    /// last tick, so that heartbeats could arrive; otherwise the clock stands still.
     pub(crate) fn tick(&mut self, now: Instant, listening: bool) {
         if listening {
             self.listened = self.clock(now);
@@ -148,7 +150,7 @@ impl SessionTracker {
         self.ticked_at = now;
     }
 
-    /// Returns sessions that were silent for their whole timeout, the longest overdue first: at
+    /// Returns sessions without a heartbeat for their whole timeout, the longest overdue first: at
     /// most `max`, and only up to the first for which `has_room` is false. They count as expiring
     /// until [`SessionTracker::expiry_ended`].
     pub(crate) fn expire(&mut self, max: usize, mut has_room: impl FnMut(SessionId) -> bool) -> Vec<SessionId> {
@@ -174,8 +176,8 @@ impl SessionTracker {
         expired
     }
 
-    /// Notes the end of expiries: forgets the sessions that are gone. The other sessions may be
-    /// expired again.
+    /// Notes that the expiry of these sessions was applied or lost. Drops the sessions that no
+    /// longer exist; the others may be expired again.
     pub(crate) fn expiry_ended(&mut self, expired: &[SessionId], exists: impl Fn(SessionId) -> bool) {
         for session in expired {
             let Some(heard) = self.sessions.get_mut(session) else {
@@ -193,7 +195,7 @@ impl SessionTracker {
         }
     }
 
-    /// Forgets sessions that were closed.
+    /// Drops the sessions that no longer exist, unless they are expiring.
     pub(crate) fn retain(&mut self, exists: impl Fn(SessionId) -> bool) {
         self.sessions.retain(|session, heard| {
             let stays = heard.expiring || exists(*session);
@@ -204,7 +206,7 @@ impl SessionTracker {
         });
     }
 
-    /// Time of the listening clock at `now`.
+    /// Value of the listening clock at `now`.
     fn clock(&self, now: Instant) -> Duration {
         self.listened + now.saturating_duration_since(self.ticked_at).min(self.step_max)
     }
@@ -218,7 +220,7 @@ mod tests {
     const A: SessionId = SessionId(1);
     const B: SessionId = SessionId(2);
 
-    /// Lets `millis` pass in ticks, listening or not.
+    /// Advances the time by `millis`, in ticks. `listening` is passed to each tick.
     fn run(tracker: &mut SessionTracker, now: &mut Instant, millis: u64, listening: bool) {
         for _ in 0..millis / 100 {
             *now += TICK;

@@ -8,10 +8,10 @@ use tokio::time::{Instant, sleep_until};
 #[derive(Debug)]
 pub(crate) struct VoteGate {
     joined: AtomicBool,
-    /// Earliest term whose leaders are followed before the node has joined; `u64::MAX` for none.
+    /// Earliest term whose leaders this node follows before it has a vote; `u64::MAX` for no term.
     floor: AtomicU64,
-    /// Time before which the node neither votes nor stands for election: its previous process may
-    /// have followed a leader that relies on that.
+    /// Time before which this node neither votes nor stands for election: before the restart it may
+    /// have heard a leader that relies on the lease.
     bound_until: Instant,
 }
 
@@ -20,8 +20,9 @@ impl VoteGate {
         VoteGate { joined: AtomicBool::new(joined), floor: AtomicU64::new(u64::MAX), bound_until }
     }
 
-    /// Tells whether the lease is over that this node may have given a leader before its restart.
-    /// Raft keeps a lease in memory only, so it would vote too early.
+    /// Tells whether the lease is over in which this node must not vote, because it may have heard
+    /// a leader just before its restart. Raft keeps leases in memory only, so it would vote too
+    /// early.
     pub(crate) fn is_unbound(&self) -> bool {
         Instant::now() >= self.bound_until
     }
@@ -42,7 +43,7 @@ impl VoteGate {
         self.joined() || term >= self.floor.load(Ordering::Acquire)
     }
 
-    /// Admits leaders from term `floor` on, before the node has a vote. Returns true the first
+    /// Allows leaders from term `floor` on, before this node has a vote. Returns true the first
     /// time.
     pub(crate) fn admit_from(&self, floor: u64) -> bool {
         self.floor.swap(floor, Ordering::AcqRel) == u64::MAX

@@ -23,9 +23,9 @@ pub struct Beginning {
     pub members: Vec<Member>,
 }
 
-/// Writes the directory: `state` as a snapshot that ends with entry 1 of term 1, and a log that is
-/// purged up to that entry. The members elect a leader in a later term. Blocking, except while the
-/// storage closes.
+/// Writes the directory of one member: `state` as a snapshot whose last entry is entry 1 of term 1,
+/// and a log that is purged up to that entry. The members elect a leader in a later term. Blocking,
+/// except while the storage closes.
 ///
 /// # Errors
 /// See [`Error`]. An incomplete directory is of no use.

@@ -6,7 +6,7 @@ pub enum Error {
     /// The directory has no data of a node.
     #[error("{0} is no data directory of a node: it has no identity")]
     NoData(std::path::PathBuf),
-    /// The state is not that of a founded cluster.
+    /// The state has no founding entry, so it is not that of a cluster.
     #[error("its cluster was never founded: there is nothing in it")]
     NotFounded,
     /// The node is not among the members.

@@ -1,4 +1,4 @@
-//! Data of a stopped node: its snapshot and all of its log, acknowledged or not.
+//! Data of a stopped node: its snapshot and all entries of its log, acknowledged to clients or not.
 
 use std::io;
 use std::path::Path;
@@ -39,8 +39,8 @@ pub struct Survivor {
     pub cluster_uuid: ClusterUuid,
     /// Zxid base of the cluster, which is added to an entry's index to make its zxid.
     pub zxid_base: u64,
-    /// True if the node had a vote. A node without one was still catching up, and other nodes know
-    /// more.
+    /// True if the node had a vote. A node without a vote was still catching up, and other nodes
+    /// have more entries.
     pub joined: bool,
     /// Last term in which the node voted; 0 if it never did.
     pub voted_term: u64,
@@ -128,7 +128,8 @@ async fn read(storage: &Storage, identity: storage::Identity) -> Result<Survivor
     })
 }
 
-/// State and membership of the snapshot, and the index of the first entry after it.
+/// Reads the snapshot. Returns its state, its membership, and the index of the first entry after
+/// it.
 fn begin(storage: &Storage) -> Result<(State, Membership, u64), Error> {
     let Some(snapshot) = storage.snapshots.current() else {
         return Ok((State::default(), Membership::default(), 0));

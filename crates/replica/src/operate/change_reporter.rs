@@ -1,41 +1,42 @@
-//! Bound on the log lines about a value that changes: when to log it, and when to wait until it
-//! settles.
+//! Limit on the log lines about a value that changes often: a change is logged only when the value
+//! has settled.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Number of changes that are logged as soon as they have lasted for the settling time. After
-/// these, the settling time doubles with each line.
+/// Number of log lines with the shortest settling time (time for which a change must last before it
+/// is logged). From then on the settling time doubles with each line.
 const FREE: u32 = 6;
-/// Time without a line after which the number of lines counts from 0 again.
+/// Time without a log line after which the count of lines begins at 0 again.
 const CALM: Duration = Duration::from_secs(300);
-/// Longest settling time.
+/// Longest settling time: time for which a change must last before it is logged.
 const LASTS_MAX: Duration = Duration::from_secs(10);
-/// Shortest settling time from which the doubling begins.
+/// Settling time with which the doubling begins, unless the reporter's own is longer.
 const LASTS_STEP: Duration = Duration::from_millis(250);
 
-/// Reporter of a value that is looked at periodically: tells when to log a change.
+/// Decides when to log a change of a value that is read periodically.
 #[derive(Debug)]
 pub(crate) struct ChangeReporter<T> {
     told: T,
     seen: T,
     since: Instant,
-    /// Time for which a change must last before it is logged.
+    /// Time for which a change must last before it is logged, as long as there are few lines.
     lasts: Duration,
-    /// Number of lines since the last pause of [`CALM`] without lines.
+    /// Number of log lines since the last time of [`CALM`] without a line.
     lines: u32,
     last: Option<Instant>,
 }
 
 impl<T: Clone + PartialEq> ChangeReporter<T> {
-    /// Makes a reporter that logs nothing as long as the value is `first`.
+    /// Makes a reporter that takes `first` as logged. `lasts` is the shortest time for which a
+    /// change must last before it is logged.
     pub(crate) fn new(first: T, lasts: Duration, now: Instant) -> ChangeReporter<T> {
         ChangeReporter { told: first.clone(), seen: first, since: now, lasts, lines: 0, last: None }
     }
 
-    /// Notes the present value. If a change is to be logged now, returns the value that was logged
-    /// before.
+    /// Takes the present value. If it is to be logged as a change now, returns the value that was
+    /// logged before.
     pub(crate) fn look(&mut self, seen: T, now: Instant) -> Option<T> {
         if seen != self.seen {
             self.seen = seen;

@@ -1,5 +1,5 @@
-//! Duties of a leader whose disk does not answer: it hands over if there is a quorum without it,
-//! and serves on until then. `disk_watch.rs` detects the stall.
+//! Work of a leader whose disk does not answer. It hands over leadership if the other nodes are a
+//! quorum, and goes on as the leader until then. `disk_watch.rs` detects the stall.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -17,14 +17,14 @@ use crate::stop::Stop;
 /// Time after which a leader that found no successor asks again.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Watches the disk, and hands leadership over when it stalls.
+/// Checks the disk, and hands leadership over when the disk stalls.
 pub(crate) struct DiskStall {
     pub(crate) consensus: Arc<Consensus>,
 }
 
 impl DiskStall {
     /// Term in which this node leads although its disk lacks entries that the other nodes have
-    /// committed.
+    /// committed; `None` if there is none.
     fn leads_in_vain(&self) -> Option<u64> {
         let metrics = self.consensus.metrics();
         let term = self.consensus.leader_term(&metrics)?;
@@ -33,8 +33,8 @@ impl DiskStall {
         (behind && !self.consensus.hands_over_in(term)).then_some(term)
     }
 
-    /// Hands over to the voter with the most entries and a steady disk, if a quorum has steady
-    /// disks.
+    /// Hands over to a voter with a steady disk, the one with the most entries, if a quorum has
+    /// steady disks. A disk is steady if it has not stalled for a while.
     async fn hand_over_for_the_disk(&self, term: u64) {
         let mut steady = self.consensus.peers.standings(Instant::now() + self.consensus.peer_timeout).await;
         steady.retain(|(_, standing)| standing.steady && standing.joined);
@@ -56,7 +56,7 @@ impl DiskStall {
         }
     }
 
-    /// Watches the disk until the node stops.
+    /// Checks the disk's writes until the node stops.
     pub(crate) async fn watch(self, stopped: Stop) {
         let watch = &self.consensus.disk_watch;
         let mut tick = interval(watch.every);

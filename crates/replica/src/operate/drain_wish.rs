@@ -1,4 +1,4 @@
-//! A node that an operator has drained: another node is to lead.
+//! Keeps a node that an operator has drained from leading.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +9,13 @@ use tokio::time::timeout;
 use crate::raft::consensus::Consensus;
 use crate::stop::Stop;
 
-/// Time after which a drained node checks whether it leads. The time doubles each time that it
-/// does, so that leadership does not go from node to node without end when all nodes are drained.
+/// Time after which a drained node checks whether it leads. The time doubles each time that the
+/// node leads, so that leadership does not go from node to node without end when all nodes are
+/// drained.
 const PAUSE: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// An operator's wish that the node is drained.
+/// Whether an operator has drained the node.
 pub(crate) struct DrainWish {
     consensus: Arc<Consensus>,
     wished: watch::Sender<bool>,
@@ -25,7 +26,7 @@ impl DrainWish {
         DrainWish { consensus, wished: watch::Sender::new(false) }
     }
 
-    /// Drains the node, or ends the drain. Returns true if that is a change.
+    /// Drains the node (`true`), or ends the drain. Returns true if that is a change.
     pub(crate) fn wish(&self, drained: bool) -> bool {
         self.wished.send_replace(drained) != drained
     }

@@ -38,9 +38,10 @@ pub struct MemberHealth {
     pub id: u64,
     /// Role of the member.
     pub part: Part,
-    /// True if the member was heard lately; `None` if this node cannot know.
+    /// True if this node was in contact with the member lately; `None` if this node cannot know.
     pub reachable: Option<bool>,
-    /// Time since the member was heard; `None` if it was not heard, or if this node cannot know.
+    /// Time since this node's last contact with the member; `None` if there was none, or if this
+    /// node cannot know.
     pub last_contact: Option<Duration>,
     /// Number of committed entries that the member lacks; `None` if not known.
     pub lag: Option<u64>,
@@ -69,19 +70,20 @@ pub struct Health {
 struct MemberSight {
     id: u64,
     votes: bool,
-    /// Time since the member was heard; `None` if it was not heard or this node cannot know.
+    /// Time since this node's last contact with the member; `None` if there was none, or if this
+    /// node cannot know.
     contact: Option<Duration>,
     lag: Option<u64>,
 }
 
-/// Facts that a node knows of itself and of the cluster.
+/// Facts about this node and the cluster, from which health is derived.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     own: u64,
     leader: Option<u64>,
     /// True if a quorum follows this node as the leader; `None` if this node does not lead.
     leads: Option<bool>,
-    /// Silence after which a member counts as disconnected.
+    /// Time without contact after which a member counts as disconnected.
     disconnected_after: Duration,
     /// Largest number of entries by which a member may be behind while it counts as healthy.
     lag_max: u64,
@@ -101,8 +103,8 @@ pub(crate) fn health(status: &Status) -> Health {
     judge(&frame, &sights(status, leads.map(|(term, _)| term)))
 }
 
-/// Facts that this node knows of each member. No other function decides which members health
-/// counts.
+/// Facts that this node knows of each member. `leads_in` is the term in which this node leads;
+/// `None` if it does not lead.
 fn sights(status: &Status, leads_in: Option<u64>) -> Vec<MemberSight> {
     let consensus = &status.consensus;
     let metrics = consensus.metrics();
@@ -120,7 +122,7 @@ fn sights(status: &Status, leads_in: Option<u64>) -> Vec<MemberSight> {
             let lag = has.map(|index| committed.0.saturating_sub(consensus.zxid(index).0));
             (consensus.peers.get(id).and_then(|peer| peer.following.since(term)).map(age), lag)
         } else if leader == Some(id) {
-            // The leader has all that is committed.
+            // The leader has all committed entries.
             (consensus.leader_watch.signs().heard.map(age), Some(0))
         } else {
             (None, None)
@@ -130,8 +132,8 @@ fn sights(status: &Status, leads_in: Option<u64>) -> Vec<MemberSight> {
     consensus.members().into_iter().map(|member| sight(member.id)).collect()
 }
 
-/// Derives the health of the cluster. While a change of the members is half done, `votes` is true
-/// of the voters after the change.
+/// Derives the health of the cluster. While a change of the voters is half done,
+/// [`MemberSight::votes`] is true for the voters after the change.
 fn judge(frame: &Frame, sights: &[MemberSight]) -> Health {
     let leads = frame.leads.is_some();
     let member = |sight: &MemberSight| {
@@ -177,7 +179,7 @@ mod tests {
         sight(id, Some(50), Some(3))
     }
 
-    /// Checks whether the cluster is healthy, and how many voters may still fail.
+    /// Checks whether the cluster is healthy, and how many more voters may fail.
     #[track_caller]
     fn check(frame: Frame, sights: &[MemberSight], healthy: bool, tolerance: Option<u64>) -> Health {
         let health = judge(&frame, sights);

@@ -1,5 +1,5 @@
-//! Periodic work of a node: measuring free space, requesting a snapshot when the log has grown by
-//! many bytes, and telling the rules for peers how far this node's log has come.
+//! Periodic work of a node: it measures free space, requests a snapshot when the log has grown by
+//! many bytes, and tells the rules for peers' messages this node's term and last index.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,12 +18,13 @@ pub(crate) struct Housekeeping {
     pub(crate) identity: Identity,
     pub(crate) space: Arc<DiskSpace>,
     pub(crate) log_since_snapshot_bytes: Arc<AtomicU64>,
-    /// Bytes of log since the last snapshot at which the next one is requested.
+    /// Bytes of entries since the last snapshot at which the next one is requested.
     pub(crate) snapshot_log_bytes: u64,
 }
 
 impl Housekeeping {
-    /// Gives the rules for peers' messages the term and the last index of this node.
+    /// Tells the rules for peers' messages the present term and last index of this node. Messages
+    /// that are far ahead of them are refused.
     pub(crate) fn widen_horizon(&self) {
         let metrics = self.consensus.metrics();
         self.identity.horizon.reach(metrics.current_term, metrics.last_log_index.unwrap_or(0));

@@ -1,8 +1,9 @@
-//! The end of waits at a node that cannot serve.
+//! Ends waits at a node that cannot serve.
 //!
 //! A node that hears no leader, or whose disk does not answer, learns of no grant and no event. A
-//! client that waits there could hold a place in a queue, or a lock, without knowing. When this has
-//! lasted for the longest election timeout, its wait ends, and the client goes to another node.
+//! client that waits there could get a lock, or lose its place in a queue, without knowing. So its
+//! wait ends when this has lasted for the longest election timeout, and the client goes to another
+//! node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// Checks until the node stops.
+    /// Checks until the node stops whether it can serve, and ends waits while it cannot.
     pub(crate) async fn watch(self, stopped: Stop) {
         let mut tick = interval(LOOK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);

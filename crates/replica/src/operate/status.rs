@@ -58,16 +58,17 @@ pub struct Leader {
 pub enum Readiness {
     /// The node can serve.
     Ready,
-    /// The node has not caught up with what it had applied before the restart.
+    /// The node has not yet applied again all entries that it knew to be committed before its
+    /// start.
     Recovering,
-    /// No leader is known, or this leader has lost its quorum.
+    /// The node hears no leader, or it leads and has lost its quorum.
     NoQuorum,
-    /// The node knows a leader, but has too many committed entries still to apply.
+    /// The node hears a leader, but lacks too many committed entries.
     Lagging,
     /// The disk is low on space: the node serves reads only.
     DiskLow,
-    /// The disk has not answered for `disk_stall_max_ms`: the node serves only reads of what it
-    /// has, and takes no part in elections.
+    /// The disk has not answered for `disk_stall_max_ms`: the node serves only reads of the state
+    /// that it has, and takes no part in elections.
     DiskStalled,
     /// The node failed or is shutting down.
     Stopped,
@@ -88,12 +89,13 @@ impl Readiness {
     }
 }
 
-/// One condition of a node's readiness.
+/// One condition that a ready node must meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// Name of the condition, by which a caller can leave it out.
+    /// Name of the condition. Callers use it to ignore the condition.
     pub name: &'static str,
-    /// `None` if the condition is met; otherwise the readiness that follows, and the reason.
+    /// `None` if the condition is met. Otherwise the readiness of a node that fails it, and the
+    /// reason.
     pub failure: Option<(Readiness, Cow<'static, str>)>,
 }
 
@@ -114,13 +116,14 @@ pub struct NodeStatus {
     pub node_id: u64,
     /// The cluster's name.
     pub cluster_id: String,
-    /// Facts of the cluster that are in the state; `None` before its founding.
+    /// The cluster's founding, format level and removed members, from the state; `None` before the
+    /// cluster is founded.
     pub cluster: Option<Cluster>,
     /// Role of the node.
     pub role: Role,
     /// Id of the leader, as far as this node knows.
     pub leader: Option<u64>,
-    /// Term that the node knows.
+    /// Newest term that the node knows.
     pub term: Term,
     /// Zxid of the last entry in the node's log.
     pub last_log: Zxid,
@@ -132,37 +135,37 @@ pub struct NodeStatus {
     pub snapshot: SnapshotStatus,
     /// All members of the ensemble.
     pub members: Vec<Member>,
-    /// Number of open sessions in the cluster, as applied here.
+    /// Number of open sessions in the cluster, in the state that this node has applied.
     pub sessions: u64,
-    /// Number of znodes, as applied here.
+    /// Number of znodes, in the state that this node has applied.
     pub znodes: u64,
-    /// Bytes of the data of all znodes, as applied here.
+    /// Bytes of the data of all znodes, in the state that this node has applied.
     pub data_bytes: u64,
-    /// Estimate of the bytes of memory that the state takes, as applied here.
+    /// Estimate of the bytes of memory that the state takes.
     pub state_bytes: u64,
     /// Bytes of memory that the state may take.
     pub state_bytes_max: u64,
-    /// Heaviest subtree below the root, and its bytes; `None` if there is none, or if not every
-    /// client may read its name.
+    /// Child of the root whose subtree takes the most bytes, and these bytes; `None` if the root
+    /// has no child, or if not every client may read the child's name.
     pub largest_subtree: Option<(ZPath, u64)>,
     /// Number of locks with holders or waiters.
     pub locks: u64,
-    /// Number of holders of all locks that a session owns.
+    /// Number of tickets (lock znodes) of open sessions that hold their locks, over all locks.
     pub holders: u64,
-    /// Number of contenders of all locks that are not counted in `holders`.
+    /// Number of tickets (lock znodes) of all locks that are not counted in `holders`.
     pub waiters: u64,
-    /// Number of locks in whose queue some clients do not see the lock nodes of others, so that two
+    /// Number of locks in whose queue some clients do not see the lock znodes of others. Two
     /// clients may hold such a lock at once.
     pub mixed_locks: u64,
-    /// Bytes of entries applied since the last snapshot was begun here, or was received.
+    /// Bytes of entries applied since this node last began or received a snapshot.
     pub log_since_snapshot_bytes: u64,
     /// Number of other members that accepted a message of this leader lately; 0 if this node does
     /// not lead.
     pub followers: u64,
-    /// Number of followers that lag by no more entries than a ready node may.
+    /// Number of `followers` that lack no more committed entries than a ready node may.
     pub synced_followers: u64,
-    /// Number of times since this node started that another member turned out to have lost entries
-    /// that it had acknowledged to this leader.
+    /// Number of times, since this node started, that a member turned out to have lost entries that
+    /// it had acknowledged to this leader.
     pub peer_losses: u64,
     /// Number of times that this node sent a snapshot to a follower.
     pub snapshots_sent: u64,
@@ -170,9 +173,9 @@ pub struct NodeStatus {
     pub purged: Zxid,
     /// Number of failures to send a snapshot to a follower, since this node started.
     pub snapshot_send_failures: u64,
-    /// Number of waits at this node.
+    /// Number of callers that wait at this node for a change of the state.
     pub watches: u64,
-    /// Number of watches that observers keep for ZooKeeper clients.
+    /// Number of watches that the ZooKeeper server keeps for its clients.
     pub observed: u64,
     /// Number of this node's proposals that are under way.
     pub proposals: u64,
@@ -186,7 +189,7 @@ pub struct NodeStatus {
     pub ready: Readiness,
 }
 
-/// Reads the status of all parts of a node.
+/// The parts of a node from which its status is read.
 pub(crate) struct Status {
     pub(crate) consensus: Arc<Consensus>,
     pub(crate) config: Arc<Config>,
@@ -248,8 +251,8 @@ impl Status {
         }
     }
 
-    /// Number of members that follow this leader, and how many of them lag by no more entries than
-    /// a ready node may.
+    /// Number of members that follow this leader, and how many of them lack no more committed
+    /// entries than a ready node may.
     fn followers(&self, metrics: &RaftMetrics<TypeConfig>, committed: Zxid) -> (u64, u64) {
         let Some(term) = self.consensus.leader_term(metrics) else { return (0, 0) };
         let disconnected_after = self.consensus.disconnected_after();
@@ -299,8 +302,8 @@ impl Status {
         self.checks(&metrics, lag, lag_max.unwrap_or(self.config.ready_lag_max)).into()
     }
 
-    /// Conditions of readiness in order. The first that fails is the reason why the node is not
-    /// ready.
+    /// Conditions that a ready node must meet, in order. The first that fails gives the node's
+    /// readiness. `lag` is the number of committed entries that the node has not applied.
     fn checks(&self, metrics: &RaftMetrics<TypeConfig>, lag: u64, lag_max: u64) -> [Check; 6] {
         let check = |name, readiness, fails: bool, why: &'static str| Check {
             name,

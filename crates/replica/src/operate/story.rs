@@ -34,7 +34,7 @@ use crate::{Config, Readiness};
 const LOOK: Duration = Duration::from_millis(100);
 /// Time between two pings to one peer.
 const PROBE: Duration = Duration::from_secs(2);
-/// Time for which a peer must be reached, or not, before that is logged.
+/// Time for which a peer must be reachable, or unreachable, before that is logged.
 const PEER_LASTS: Duration = Duration::from_millis(200);
 
 /// The leader, as this node sees it.
@@ -45,7 +45,7 @@ enum Leading {
     ThisNode { term: u64 },
 }
 
-/// Facts that a node sees at one moment, whose changes are logged.
+/// Facts about leader, quorum, readiness and peers at one moment. Their changes are logged.
 #[derive(Clone, Debug)]
 struct NodeSight {
     leading: Leading,
@@ -69,7 +69,7 @@ enum StoryLine {
     Lost { peer: u64, obstacle: Obstacle },
 }
 
-/// Values that were logged last.
+/// The facts that were logged last, which decide what to log next.
 struct Story {
     leading: ChangeReporter<Leading>,
     quorum: ChangeReporter<bool>,
@@ -90,7 +90,7 @@ impl Story {
         }
     }
 
-    /// The lines that are due.
+    /// Takes the present facts. Returns the log lines to write now.
     fn look(&mut self, sight: &NodeSight, now: Instant) -> Vec<StoryLine> {
         let mut lines = Vec::new();
         // Members come and go.
@@ -139,7 +139,7 @@ impl Story {
     }
 }
 
-/// Reads what a node sees, and logs the changes.
+/// Reads the present facts, and logs their changes.
 pub(crate) struct Teller {
     pub(crate) consensus: Arc<Consensus>,
     pub(crate) view: Arc<View>,
@@ -278,7 +278,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Log of node 1 of three, and what the node sees while all is well.
+    /// Facts of node 1 of three while all is well, and a log that has no line yet.
     fn node() -> (Story, NodeSight, Instant) {
         let member = |id| Member { id, peer_addr: String::new(), http_addr: String::new() };
         let config = Config { members: [1, 2, 3].map(member).into(), ..Config::default() };

@@ -1,4 +1,5 @@
-//! Programs that the members run, and raising the cluster's level once all of them know it.
+//! Programs that the members run, and raising the cluster's format level (version of its entries'
+//! format) once all of them know the next one.
 //!
 //! The leader knows the programs: each node names its program when a connection begins, and every
 //! follower has a connection to the leader. Other nodes ask the leader.
@@ -18,8 +19,8 @@ use crate::{Error, Program};
 pub struct MemberProgram {
     /// The member's id.
     pub id: u64,
-    /// Program of the member when the leader met it last. `None` if the leader has not met it, or
-    /// if its program does not tell.
+    /// Program of the member when it last connected to the leader. `None` if it has not connected,
+    /// or if its program does not name itself.
     pub program: Option<Program>,
     /// True if the member follows the leader, or is the leader.
     pub reachable: bool,
@@ -32,7 +33,7 @@ impl MemberProgram {
     }
 }
 
-/// Level of the cluster, and the programs of its members.
+/// Format level of the cluster, and the programs of its members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpgradeStatus {
     /// Format level of the cluster.
@@ -42,20 +43,21 @@ pub struct UpgradeStatus {
 }
 
 impl UpgradeStatus {
-    /// The highest level that any member knows.
+    /// The highest format level that any member knows.
     fn highest(&self) -> u16 {
         let levels = self.members.iter().filter_map(|member| member.program.as_ref());
         levels.map(|program| program.levels.max).max().unwrap_or(self.level)
     }
 
-    /// The highest level that all members are ready for, if it is above the cluster's.
+    /// The highest format level that all members are ready for; `None` if it is not above the
+    /// cluster's.
     pub fn next_level(&self) -> Option<u16> {
         let ready = |level: &u16| self.members.iter().all(|member| member.is_ready_for(*level));
         (self.level + 1..=self.highest()).rev().find(ready)
     }
 }
 
-/// Result of raising the level.
+/// Result of raising the cluster's format level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FinalizeOutcome {
     /// The cluster is at the level that was asked for.
@@ -69,7 +71,8 @@ pub enum FinalizeOutcome {
     },
 }
 
-/// See [`crate::Replica::upgrade`] and [`crate::Replica::finalize`].
+/// Reports and raises the cluster's format level: see [`crate::Replica::upgrade`] and
+/// [`crate::Replica::finalize`].
 pub(crate) struct Upgrade {
     pub(crate) consensus: Arc<Consensus>,
     pub(crate) proposer: Arc<Proposer>,
@@ -81,7 +84,7 @@ impl Upgrade {
         Ok(self.ask(UpgradeAsk::Status, deadline).await?.into())
     }
 
-    /// Raises the level; see [`crate::Replica::finalize`].
+    /// Raises the cluster's format level: see [`crate::Replica::finalize`].
     pub(crate) async fn finalize(&self, level: Option<u16>, deadline: Instant) -> Result<FinalizeOutcome, Error> {
         let within = deadline.saturating_duration_since(Instant::now());
         let within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
@@ -98,7 +101,7 @@ impl Upgrade {
         Err(Error::unknown("the level is raised, but this node has not caught up with it in time"))
     }
 
-    /// Asks the leader, which may be this node.
+    /// Sends a question about the upgrade to the leader. Answers it here if this node leads.
     async fn ask(&self, ask: UpgradeAsk, deadline: Instant) -> Result<UpgradeRecord, Error> {
         if let Some(end) = self.proposer.life.end() {
             return Err(Error::unavailable(end));
@@ -125,7 +128,7 @@ impl Upgrade {
         }
     }
 
-    /// Answers a question of a peer, as the leader.
+    /// Answers a peer's question about the upgrade, if this node leads.
     pub(crate) async fn answer_peer(&self, ask: UpgradeAsk) -> Answer {
         let within_ms = match ask {
             UpgradeAsk::Status => 0,

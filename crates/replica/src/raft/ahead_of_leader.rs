@@ -25,7 +25,7 @@ use crate::raft::consensus::Consensus;
 use crate::raft::continuity::{Look, look};
 use crate::raft::transport::{Account, Answer, AppendFrame, Ask};
 
-/// Ends of what this node surely has: its last committed entry, and the last entry of its log.
+/// The last committed entry of this node, and the last entry of its log; `None` for no entry.
 #[derive(Clone, Copy, Debug)]
 struct KnownEntries {
     committed: Option<LogIdRecord>,
@@ -36,16 +36,17 @@ struct KnownEntries {
 pub(crate) enum AppendVerdict {
     /// The append does not contradict this node's log.
     Sound,
-    /// The sender was deposed: this node has this newer vote. The sender's log may rightly differ.
+    /// The sender no longer leads: this node has this newer vote. The sender's log may differ then.
     Deposed(VoteRecord),
-    /// The append may show a contradiction: it is refused, and the leader sends it again.
+    /// The append may show a contradiction, and the leader could not be asked now. It is refused,
+    /// and the leader sends it again.
     Unsure,
     /// The two logs contradict each other, for this reason.
     Contradiction(String),
 }
 
-/// Comparison of this node's log with a leader's, and accounts of this node's log for followers
-/// that ask.
+/// Comparison of this node's log with a leader's. It also gives followers an account of this node's
+/// log: the entries by which they compare theirs.
 pub(crate) struct Accounts {
     consensus: Arc<Consensus>,
     gate: Arc<VoteGate>,
@@ -59,8 +60,8 @@ impl Accounts {
         Accounts { consensus, gate, turn: Semaphore::new(1) }
     }
 
-    /// Judges a frame before Raft sees it. `looked` is what Raft knew when it was asked about the
-    /// frame; `None` if Raft was not asked.
+    /// Compares a frame with this node's log, before Raft gets the frame. `looked` is Raft's state
+    /// when it was asked about the frame; `None` if Raft was not asked.
     pub(crate) async fn judge(&self, frame: &AppendFrame, looked: Option<Look>) -> AppendVerdict {
         if let Some(looked) = looked.filter(|looked| looked.deposes(frame.vote)) {
             return AppendVerdict::Deposed(looked.vote);
@@ -100,14 +101,15 @@ impl Accounts {
         }
     }
 
-    /// Tells whether this node's log seems to end before an entry that it acknowledged. The log may
-    /// be longer by now than Raft last published.
+    /// Tells whether this node's log ends before an entry that it acknowledged, as far as Raft has
+    /// last published its log's end. The log may be longer by now.
     fn seems_lost(&self, acknowledged: Option<LogIdRecord>) -> bool {
         let last = self.consensus.last_log_index();
         acknowledged.is_some_and(|id| last.is_none_or(|last| id.index > last))
     }
 
-    /// Asks the leader with this vote for an account of its log.
+    /// Asks the leader with this vote for its entry at the index of `committed`, and for the last
+    /// entry that this node has acknowledged to it.
     async fn ask(&self, vote: &VoteRecord, committed: Option<LogIdRecord>) -> Option<Account> {
         let peer = self.consensus.peers.get(vote.node_id)?;
         let index = committed.map_or(0, |committed| committed.index);
@@ -117,7 +119,8 @@ impl Accounts {
         }
     }
 
-    /// Makes an account of this node's log, with the entry at `index`, for the member `asker`.
+    /// Makes an account of this node's log: its entry at `index`, its end, and the last entry that
+    /// member `asker` has acknowledged to this node.
     pub(crate) async fn account(&self, index: u64, asker: u64) -> Option<Account> {
         let (vote, entry, last) = self
             .consensus

@@ -29,33 +29,34 @@ use crate::{Config, Error};
 
 /// Time that a leader waits for the election of its successor.
 const HAND_OVER_MAX: Duration = Duration::from_millis(1_000);
-/// Time that a leader which hands over gives its successor to take the ages (silences) of sessions.
+/// Longest time in which a leader tells its successor how long sessions have been silent.
 const TELL_MAX: Duration = Duration::from_millis(250);
 
 pub(crate) type Raft = openraft::Raft<TypeConfig, StateMachine>;
 
-/// Raft, and what this node knows of its leader apart from Raft.
+/// Raft, the peers, and signs of the leader that Raft does not keep.
 pub(crate) struct Consensus {
     pub(crate) host: Host,
     pub(crate) node_id: u64,
-    /// Members of the configuration, for as long as the log has no membership.
+    /// Configured members, which count as the members as long as the log has no membership.
     configured: Vec<crate::Member>,
     pub(crate) election_timeout_max: Duration,
-    /// Time after the last contact with a quorum for which a leader is sure that no other was
+    /// Time after the last contact with a quorum in which a leader is sure that no other node was
     /// elected.
     sure: Duration,
-    /// Time after which a peer that owes an answer and stays silent counts as lost.
+    /// Timeout of one round trip between peers, after which the peer counts as lost.
     pub(crate) peer_timeout: Duration,
     pub(crate) raft: Raft,
     pub(crate) peers: Peers,
     pub(crate) cluster: Arc<KnownCluster>,
-    /// Watch over the time that the log has waited for the disk.
+    /// Measurement of how long writes to the log wait for the disk.
     pub(crate) disk_watch: DiskWatch,
     pub(crate) leader_watch: LeaderWatch,
-    /// Term in which this node has asked another node to take over leadership; 0 for none. The
-    /// other node may lead before this node hears of it.
+    /// Term in which this node, as the leader, has asked another node to take over; 0 for none. The
+    /// other node may lead before this node learns of it.
     hands_over: AtomicU64,
-    /// True while proposals wait, for a moment, until the next leader has every entry.
+    /// True while new proposals wait, during a transfer of leadership, until the next leader has
+    /// every entry.
     pub(crate) holds: watch::Sender<bool>,
     sessions: Mutex<Sessions>,
     server_metrics: WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>,
@@ -93,7 +94,8 @@ impl Consensus {
         }
     }
 
-    /// Index of the last entry of this node's log, as Raft has published it last.
+    /// Index of the last entry of this node's log, as Raft last published it; `None` for an empty
+    /// log.
     pub(crate) fn last_log_index(&self) -> Option<u64> {
         self.raft_metrics.borrow_watched().last_log_index
     }
@@ -127,18 +129,19 @@ impl Consensus {
         self.disk_watch.leader_above(term).or(leader)
     }
 
-    /// The term of the vote that is on this node's disk.
+    /// Term of this node's vote, as Raft last published it.
     pub(crate) fn voted_term(&self) -> u64 {
         self.server_metrics.borrow_watched().vote.leader_id.term
     }
 
-    /// Channel that tells of elections and changes of role.
+    /// Channel of Raft's role, leader, vote and membership.
     pub(crate) fn role_changes(&self) -> WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>> {
         self.server_metrics.clone()
     }
 
-    /// Term in which this node leads, and whether a quorum followed it so recently that no other
-    /// leader can have been elected. Copies nothing, because it is called often.
+    /// Term in which this node leads, with true if a quorum followed it so lately that no other
+    /// leader can have been elected. `None` if this node does not lead. Copies no metrics, because
+    /// it is called often.
     pub(crate) fn leading_term(&self) -> Option<(u64, bool)> {
         let (term, membership) = {
             let metrics = self.server_metrics.borrow_watched();
@@ -188,7 +191,8 @@ impl Consensus {
         membership.nodes().map(|(id, member)| crate::Member::of(*id, member)).collect()
     }
 
-    /// Waits until a quorum has accepted a frame of `term` that was sent at `since` or later.
+    /// Waits until a quorum has accepted a frame of this leader of `term` that was sent at `since`
+    /// or later.
     pub(crate) async fn followed_again(&self, term: u64, since: Instant) {
         loop {
             let noted = self.peers.noted();
@@ -224,7 +228,7 @@ impl Consensus {
         voters.max_by_key(|id| rank(*id))
     }
 
-    /// Asks a member how far it is: see [`Standing`]. `None` if it does not answer in time.
+    /// Asks a member for its progress. `None` if it does not answer in time.
     pub(crate) async fn standing(&self, id: u64) -> Option<Standing> {
         let peer = self.peers.get(id)?;
         match peer.control.ask(Ask::Standing, Instant::now() + self.peer_timeout).await {
@@ -233,7 +237,7 @@ impl Consensus {
         }
     }
 
-    /// Waits while proposals are held back for a transfer of leadership.
+    /// Waits as long as proposals must wait for a transfer of leadership.
     pub(crate) async fn unheld(&self) {
         if *self.holds.borrow() {
             // The sender lives as long as `self`.
@@ -241,8 +245,8 @@ impl Consensus {
         }
     }
 
-    /// Hands leadership over to the voter that is to lead next, and waits a short time for its
-    /// election. If no voter follows, this node leads on.
+    /// Hands leadership over to the voter with the highest preference, and waits a short time for
+    /// its election. Does nothing if no voter follows this node.
     pub(crate) async fn give_leadership_away(&self) {
         let Some(term) = self.leader_term(&self.metrics()) else { return };
         if !self.hands_over_in(term) {
@@ -268,8 +272,8 @@ impl Consensus {
         self.raft.trigger().transfer_leader(successor).await.is_ok()
     }
 
-    /// Sends the successor the silences of sessions. If that fails, or the successor's program does
-    /// not know the message, sessions have their whole timeout again.
+    /// Tells the successor how long each session has been silent. If that fails, or if the
+    /// successor's program does not know the message, sessions have their whole timeout again.
     async fn tell_ages(&self, successor: u64, term: u64) {
         let Some(peer) = self.peers.get(successor) else { return };
         let ages = self.sessions().ages(Term(term));
@@ -283,13 +287,15 @@ impl Consensus {
         }
     }
 
-    /// Sessions of the term in which this node leads, and ages taken over from the last leader.
+    /// Heartbeats of sessions in the term in which this node leads, and ages from the previous
+    /// leader.
     pub(crate) fn sessions(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().expect("nothing panics under this guard")
     }
 
-    /// The leader, if it was heard lately, or is this node and was followed lately. Asking a leader
-    /// without such contact would only turn "nothing was done" into "unknown".
+    /// The leader, if this node heard it lately, or is the leader and was followed lately. `None`
+    /// otherwise: the outcome of a proposal to a leader without contact would be unknown, so it is
+    /// better not sent.
     pub(crate) fn heard_leader(&self) -> Option<u64> {
         self.leader().filter(|leader| match *leader == self.node_id {
             true => !self.is_out_of_touch(),
@@ -297,28 +303,28 @@ impl Consensus {
         })
     }
 
-    /// Tells whether a leader was heard lately. Raft itself goes on naming the last leader that
-    /// this node followed.
+    /// Tells whether this node heard a leader lately. Raft itself goes on naming the last leader
+    /// that this node followed.
     pub(crate) fn hears_leader(&self) -> bool {
         let disconnected_after = self.disconnected_after();
         self.leader_watch.signs().heard.is_some_and(|heard| heard.elapsed() < disconnected_after)
     }
 
-    /// Tells whether, for longer than an election takes, this node has neither heard a leader nor
-    /// been followed by a quorum. A request that needs a leader need not wait then.
+    /// Tells whether this node has neither heard a leader nor been followed by a quorum, for longer
+    /// than an election takes. Then a request that needs a leader fails at once.
     pub(crate) fn is_out_of_touch(&self) -> bool {
         let followed = self.peers.followed_last(&self.membership());
         let last = self.leader_watch.signs().heard.max(followed).unwrap_or(self.leader_watch.since);
         last.max(self.leader_watch.since).elapsed() >= self.disconnected_after()
     }
 
-    /// Tells whether this node learns of changes: it hears a leader or leads, and its disk answers,
-    /// or the other nodes commit this leader's entries without it.
+    /// Tells whether this node learns of changes: it leads or hears a leader, and its disk answers.
+    /// A leader whose disk stalls learns of changes as long as the other nodes commit its entries.
     pub(crate) fn serves(&self) -> bool {
         self.heard_leader().is_some() && self.with_a_disk().is_ok()
     }
 
-    /// Silence after which a node counts as disconnected.
+    /// Time without contact after which a node counts as disconnected.
     pub(crate) fn disconnected_after(&self) -> Duration {
         2 * self.election_timeout_max
     }
@@ -341,8 +347,8 @@ impl Consensus {
         self.disk_watch.commits() && self.leading_term().is_some_and(|(term, _)| !self.hands_over_in(term))
     }
 
-    /// Refuses a request that needs the disk while the disk does not answer, because the request
-    /// would fail or its outcome be unknown.
+    /// Fails with `Unavailable` while the disk does not answer, for a request that needs the disk.
+    /// Its outcome would be unknown otherwise.
     pub(crate) fn with_a_disk(&self) -> Result<(), Error> {
         if self.disk_watch.stalls() && !self.leads_without_its_disk() {
             return Err(Error::Unavailable { reason: STALLED.into(), retry_after_ms: 1_000 });
@@ -350,7 +356,8 @@ impl Consensus {
         Ok(())
     }
 
-    /// Asks the leader. Returns the leader's answer, or the reason why there is none.
+    /// Sends a question to the leader. Returns the leader's answer, or the reason why there is
+    /// none.
     pub(crate) async fn ask_leader(&self, ask: Ask, within: Duration) -> Result<Answer, String> {
         let leader = self.heard_leader().ok_or("no leader is heard")?;
         let peer = self.peers.get(leader).ok_or("the leader is this node by now, or unknown")?;
@@ -362,7 +369,8 @@ impl Consensus {
         }
     }
 
-    /// The vote of this node, without a last entry, as the answer to a candidate that gets no vote.
+    /// Vote of this node, and `None` in place of its last entry: the answer to a candidate that
+    /// gets no vote.
     pub(crate) fn own_vote(&self) -> (VoteRecord, Option<LogIdRecord>) {
         ((&self.metrics().vote).into(), None)
     }

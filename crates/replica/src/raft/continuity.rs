@@ -1,12 +1,12 @@
-//! Check that an append agrees with what this node has committed.
+//! Check that a leader's append agrees with the entries that this node has committed.
 //!
-//! Raft compares nothing at or below its commit index with what a leader sends. So a node that is
-//! no leader could append entries of an earlier term behind entries of a later one, at which the
-//! log ends the process, or could commit entries that no leader had. A correct leader has every
-//! committed entry, so a frame that contradicts a committed entry is refused.
+//! Raft does not compare entries at or below its commit index with what a leader sends. So a sender
+//! that is no leader could append entries of an earlier term behind entries of a later one, and the
+//! log would end the process, or it could commit entries that no leader had. A correct leader has
+//! every committed entry, so a frame that contradicts a committed entry is refused.
 //!
-//! A check costs a turn in Raft's queue. Frames that follow each other on a connection need none:
-//! once a frame agrees, so does a frame that begins where it ended.
+//! A check waits in Raft's queue. Most frames on a connection need no check: if a frame agrees, so
+//! does the next frame that begins where it ended.
 
 use std::cmp::Ordering;
 
@@ -18,13 +18,14 @@ use crate::raft::transport::AppendFrame;
 
 type RaftState = openraft::RaftState<TypeConfig>;
 
-/// Entries up to which the frames of one connection are known to agree.
+/// The leader's entries that are known, from the frames of one connection, to agree with this
+/// node's.
 #[derive(Debug, Default)]
 pub(crate) struct Continuity {
     line: Option<LeaderLog>,
 }
 
-/// Entries of one leader, up to the last one that was sent on this connection.
+/// The leader's log up to the last entry that came on this connection.
 #[derive(Clone, Copy, Debug)]
 struct LeaderLog {
     vote: VoteRecord,
@@ -44,41 +45,43 @@ impl LeaderLog {
         LeaderLog { last: *id, own_from: self.own_from.or(own), ..self }
     }
 
-    /// Tells whether a frame goes on where the last one ended.
+    /// Tells whether a frame begins where the last frame ended, so that it agrees without a check.
     fn leads_to(&self, frame: &AppendFrame) -> bool {
         self.vote == frame.vote && frame.prev_log_id == Some(self.last) && self.covers(frame.leader_commit.as_ref())
     }
 
-    /// Tells whether the leader's log has this entry, as far as this connection shows.
+    /// Tells whether the leader's log has the entry `commit`, as far as the frames on this
+    /// connection show.
     fn covers(&self, commit: Option<&LogIdRecord>) -> bool {
         commit == self.commit.as_ref()
             || commit.is_some_and(|id| id.term == self.vote.term && self.own_from.is_some_and(|from| id.index >= from))
     }
 }
 
-/// Facts that this node's Raft knew at one moment.
+/// Vote and log of this node's Raft at one moment, and whether a leader's entries agree with them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
     pub(crate) vote: VoteRecord,
     pub(crate) committed: Option<LogIdRecord>,
     pub(crate) last: Option<LogIdRecord>,
-    /// True if the entries that a leader named agree with all that is committed here.
+    /// True if all entries that the leader named agree with the committed entries of this node.
     pub(crate) agrees: bool,
 }
 
 impl Look {
-    /// Tells whether this node knows that the leader with this vote was deposed. The log of such a
-    /// leader may rightly contradict later commits, and it steps down when it hears of this node's
+    /// Tells whether this node has a newer vote, so that the leader with `vote` no longer leads.
+    /// Such a leader's log may contradict later commits, and it steps down when it gets this node's
     /// vote.
     pub(crate) fn deposes(&self, vote: VoteRecord) -> bool {
-        // Two votes may be incomparable. Raft does not accept such a vote either.
+        // Neither of two votes may be the greater one. Raft does not accept such a vote either.
         Vote::from(vote).partial_cmp(&Vote::from(self.vote)).is_none_or(Ordering::is_lt)
     }
 }
 
 impl Continuity {
-    /// Asks Raft about a frame. Returns `None` for a frame that agrees because the one before it
-    /// did, and when Raft has ended, which the next call of Raft reports.
+    /// Asks Raft whether a frame agrees with the committed entries. Returns `None` for a frame that
+    /// needs no check, because the frame before it agreed. Returns `None`, too, when Raft has
+    /// ended; the next call of Raft reports that.
     pub(crate) async fn look(&mut self, raft: &Raft, frame: &AppendFrame) -> Option<Look> {
         let line = self.line.take();
         let ids = || frame.entries.iter().map(|entry| entry.log_id);
@@ -99,8 +102,8 @@ impl Continuity {
     }
 }
 
-/// Asks Raft for its state, and whether these entries of a leader's log agree with it. `None` when
-/// Raft has ended.
+/// Asks Raft for its vote and log, and whether these entries of a leader's log agree with the
+/// committed ones. `None` when Raft has ended.
 pub(crate) async fn look(raft: &Raft, told: Vec<LogIdRecord>) -> Option<Look> {
     let look = raft.with_raft_state(move |state| Look {
         vote: state.vote_ref().into(),
@@ -111,7 +114,7 @@ pub(crate) async fn look(raft: &Raft, told: Vec<LogIdRecord>) -> Option<Look> {
     look.await.ok()
 }
 
-/// Tells whether a leader's log may have this entry if this node's log is right.
+/// Tells whether an entry of a leader's log agrees with the entries that this node has committed.
 fn agrees_with(state: &RaftState, id: &LogIdRecord) -> bool {
     let Some(committed) = state.local_committed() else { return true };
     if id.index > committed.index {

@@ -1,4 +1,4 @@
-//! Entries from a leader that were decoded when they came, kept until they are applied.
+//! Entries from a leader, decoded at their arrival and kept until they are applied.
 //!
 //! An entry that no replica can decode would end all replicas, and again at each start. So a
 //! follower decodes each entry before it passes it to Raft, and refuses an entry that it cannot
@@ -13,23 +13,25 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use znode::{DecodeError, Levels, Op, OtherLevel, Txn, decode_txn};
 
-/// Largest number of entries that are kept. Beyond this number the state machine decodes again.
+/// Largest number of decoded entries that are kept. The state machine itself decodes entries beyond
+/// it.
 const ENTRIES_MAX: usize = 2_048;
-/// Largest size in bytes that the kept entries have in the log. Decoded, they take several times as
-/// much.
+/// Largest size in bytes of the kept entries, as they are in the log. Decoded, they take several
+/// times as much.
 const BYTES_MAX: usize = 4 << 20;
 
 /// Entries that are decoded and not applied yet.
 #[derive(Debug, Default)]
 pub(crate) struct DecodedEntries {
-    /// Levels that this node's program knows.
+    /// Format levels that this node's program knows.
     known: Levels,
     kept: Mutex<EntriesByIndex>,
-    /// Number of entries, readable without the lock. A leader's own entries are never kept.
+    /// Number of kept entries, readable without the lock. It is 0 on a leader, whose own entries
+    /// are not kept.
     count: AtomicUsize,
 }
 
-/// The entries by index, and their bytes in the log.
+/// The decoded entries by index, and the sum of their bytes in the log.
 #[derive(Debug, Default)]
 struct EntriesByIndex {
     by_index: BTreeMap<u64, (Bytes, Box<Txn>)>,
@@ -37,13 +39,14 @@ struct EntriesByIndex {
 }
 
 impl DecodedEntries {
-    /// Makes a store with no entries yet, for a program that knows these levels.
+    /// Makes a store without entries, for a program that knows these format levels.
     pub(crate) fn knowing(known: Levels) -> DecodedEntries {
         DecodedEntries { known, ..DecodedEntries::default() }
     }
 
-    /// Decodes a command. Refuses a command of a level that this program does not know, and one
-    /// that raises the cluster's level beyond it: later entries may then mean something else.
+    /// Decodes an entry's command. Refuses a command of a format level that this program does not
+    /// know. Also refuses a command that raises the cluster's level beyond it, because later
+    /// entries may then mean something else.
     fn decode(&self, command: &Bytes) -> Result<Box<Txn>, DecodeError> {
         let txn = Box::new(decode_txn(command)?);
         let level = match txn.request.op {
@@ -54,7 +57,7 @@ impl DecodedEntries {
         if level > known.max { Err(OtherLevel { level, known }.into()) } else { Ok(txn) }
     }
 
-    /// Decodes the command of an entry at `index`, and keeps it.
+    /// Decodes the command of the entry at `index`, and keeps the result.
     ///
     /// # Errors
     /// When this program cannot decode it.
@@ -70,7 +73,8 @@ impl DecodedEntries {
         Ok(())
     }
 
-    /// Returns the committed command at `index`, and drops the kept entries up to that index.
+    /// Returns the decoded command of the committed entry at `index`, and drops the kept entries up
+    /// to that index.
     ///
     /// # Errors
     /// When it was not kept and cannot be decoded.

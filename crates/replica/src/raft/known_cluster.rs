@@ -25,7 +25,8 @@ pub(crate) struct PeerFacts {
     pub(crate) leader_priority: Option<u8>,
 }
 
-/// Facts of the cluster: its founding, its level, and the members that were removed from it.
+/// Facts of the cluster: its founding, its format level, its members, and the members that were
+/// removed from it.
 #[derive(Debug, Default)]
 pub(crate) struct KnownCluster {
     /// The program that this node runs.
@@ -36,13 +37,14 @@ pub(crate) struct KnownCluster {
     removed: Mutex<BTreeMap<u64, Zxid>>,
     /// Ids of the members in the membership in force; empty before there is one.
     members: Mutex<BTreeSet<u64>>,
-    /// Facts that each peer told of itself when it was met last.
+    /// Facts that each peer told of itself in the last handshake with this node.
     met: Mutex<BTreeMap<u64, PeerFacts>>,
     changed: Seldom,
-    /// Level of the cluster; `None` unless it is known to be above the levels of this node's
-    /// program.
+    /// The cluster's format level, if it is known to be above the levels of this node's program;
+    /// otherwise `None`. The node then fails.
     outgrown: watch::Sender<Option<OtherLevel>>,
-    /// Id of the member in whose name a message last told of a level beyond this node's program.
+    /// Id of the member that is to be asked for its format level: the last in whose name a message
+    /// told of a level beyond this node's program.
     doubts: watch::Sender<u64>,
     /// Zxid at which this node was removed, as a peer has told; `None` if no peer has.
     own_removal: watch::Sender<Option<Zxid>>,
@@ -98,13 +100,13 @@ impl KnownCluster {
         self.founding().map_or(0, |founding| founding.group)
     }
 
-    /// Tells whether a peer with this uuid may be in this cluster. A node that does not know the
-    /// uuid yet may be.
+    /// Tells whether a peer with this cluster uuid may be in this cluster: the uuids are equal, or
+    /// one of the two nodes does not know its uuid yet.
     pub(crate) fn may_be(&self, uuid: Option<ClusterUuid>) -> bool {
         uuid.zip(self.uuid()).is_none_or(|(theirs, own)| theirs == own)
     }
 
-    /// Notes the facts that a peer has told of itself.
+    /// Notes the facts that a peer has told of itself in a handshake.
     pub(crate) fn met(&self, peer: u64, met: PeerFacts) {
         let incarnation = met.incarnation;
         let before = self.met.lock().unwrap_or_else(PoisonError::into_inner).insert(peer, met);
@@ -119,22 +121,24 @@ impl KnownCluster {
         self.met.lock().unwrap_or_else(PoisonError::into_inner).get(&peer).cloned()
     }
 
-    /// Incarnation of the data directory that a peer had when it was met last.
+    /// Incarnation (random number) of a peer's data directory at the last handshake; `None` before
+    /// the first handshake.
     pub(crate) fn incarnation_of(&self, peer: u64) -> Option<u64> {
         self.last_met(peer).map(|met| met.incarnation)
     }
 
-    /// Preference for a peer as leader, as the peer has told it.
+    /// Preference for a peer as leader, 0 to 100, as the peer told it in the last handshake.
     pub(crate) fn priority_of(&self, peer: u64) -> Option<u8> {
         self.last_met(peer)?.leader_priority
     }
 
-    /// Tells whether a state with the last zxid `applied` includes the founding.
+    /// Tells whether a state whose last zxid is `applied` contains the cluster's founding entry.
     pub(crate) fn is_founded_at(&self, applied: Zxid) -> bool {
         self.founding().is_some_and(|founding| applied.0 > founding.zxid_base)
     }
 
-    /// Zxid of the entry at `index`. Right once the founding is applied, or read from the disk.
+    /// Zxid of the entry at `index`. Correct only once this node knows the cluster's founding, from
+    /// its disk or from the applied entry.
     pub(crate) fn zxid(&self, index: u64) -> Zxid {
         Zxid(self.founding().map_or(0, |founding| founding.zxid_base) + index)
     }
@@ -144,21 +148,21 @@ impl KnownCluster {
         &self.program
     }
 
-    /// Program that a peer ran when it was met last; `None` if it did not tell.
+    /// Program that a peer ran at the last handshake; `None` if it did not tell.
     pub(crate) fn program_of(&self, peer: u64) -> Option<Program> {
         self.last_met(peer)?.program
     }
 
-    /// Lowest and highest level at which this node and a peer can go on together: from the
-    /// cluster's level, or at least the lowest that this program knows, to the highest that this
+    /// Lowest and highest format level of the cluster with which this node can go on. The lowest is
+    /// the cluster's level, as far as this node knows it; the highest is the highest that its
     /// program knows. A peer that is ahead may already have applied an entry that raises the level.
     pub(crate) fn levels(&self) -> (u16, u16) {
         let Levels { min, max } = self.program.levels;
         (self.level.load(Ordering::Acquire).max(min), max)
     }
 
-    /// Notes the levels of a peer. A peer whose cluster is at a level beyond this program ends this
-    /// node.
+    /// Takes the lowest and highest format level that a peer told when this node connected to it.
+    /// This node fails if even the lowest is beyond its program.
     pub(crate) fn note_levels(&self, (low, _): (u16, u16)) {
         if low > self.program.levels.max {
             self.outgrow(OtherLevel { level: low, known: self.program.levels });
@@ -175,12 +179,12 @@ impl KnownCluster {
         self.members.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes that a peer of this cluster says that this node was removed.
+    /// Notes that a peer of this cluster has told that this node was removed.
     pub(crate) fn hear_of_own_removal(&self, zxid: Zxid) {
         self.own_removal.send_if_modified(|heard| heard.replace(zxid).is_none());
     }
 
-    /// Resolves when this node was removed.
+    /// Waits until a peer tells that this node was removed. Returns the zxid of the removal.
     pub(crate) async fn own_removal(&self) -> Zxid {
         let mut heard = self.own_removal.subscribe();
         match heard.wait_for(Option::is_some).await.map(|zxid| *zxid) {
@@ -189,30 +193,31 @@ impl KnownCluster {
         }
     }
 
-    /// Notes that a message in this member's name tells of a level that this program does not know.
-    /// A stranger may have sent the message. So this node is to ask the member at its own address,
-    /// and only the answer there counts.
+    /// Notes that a message in this member's name tells of a format level that this program does
+    /// not know. A stranger may have sent the message, so this node must ask the member at its own
+    /// address.
     pub(crate) fn doubt_level(&self, member: u64) {
         self.doubts.send_replace(member);
     }
 
-    /// Channel of the id of the member that is to be asked for its level.
+    /// Channel of the id of the member that must be asked for its format level.
     pub(crate) fn doubts(&self) -> watch::Receiver<u64> {
         self.doubts.subscribe()
     }
 
-    /// Notes that the cluster is at a level that this program does not know, so that the node must
-    /// stop.
+    /// Notes that the cluster is at a format level that this program does not know, so that the
+    /// node fails.
     pub(crate) fn outgrow(&self, level: OtherLevel) {
         self.outgrown.send_if_modified(|outgrown| outgrown.replace(level).is_none());
     }
 
-    /// Channel of the cluster's level; `None` unless this program does not know the level.
+    /// Channel of the cluster's format level; its value is `None` as long as this program knows the
+    /// level.
     pub(crate) fn outgrown(&self) -> watch::Receiver<Option<OtherLevel>> {
         self.outgrown.subscribe()
     }
 
-    /// Zxid at which a node was removed; `None` if it was not.
+    /// Zxid of the entry that removed a member; `None` if the member was not removed.
     pub(crate) fn removed_at(&self, id: u64) -> Option<Zxid> {
         self.removed_ids().get(&id).copied()
     }

@@ -33,8 +33,9 @@ impl RaftNetworkFactory<TypeConfig> for Peers {
     }
 }
 
-/// Client of one peer for one of Raft's tasks: replication, heartbeats, a vote or a snapshot. Each
-/// client has a separate append connection, so that heartbeats never wait behind entries.
+/// Client with which one of Raft's tasks (replication, heartbeats, a vote or a snapshot) calls one
+/// peer. Each client opens an append connection of its own, so that heartbeats never wait behind
+/// entries.
 pub(crate) struct Network {
     to: u64,
     peers: Peers,
@@ -44,8 +45,8 @@ pub(crate) struct Network {
 type AppendResults<'s> = BoxStream<'s, Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>>;
 
 impl Network {
-    /// Returns the peer as it is in the present membership: its address may have changed since the
-    /// last call.
+    /// Returns the peer with its address in the present membership; an error if it is no member any
+    /// more.
     fn peer(&self) -> Result<Arc<Peer>, RPCError<TypeConfig>> {
         self.peers.get(self.to).ok_or_else(|| unreachable(format!("node {} is no member any more", self.to)))
     }
@@ -72,7 +73,8 @@ impl Network {
         self.line.as_ref().is_some_and(|line| !line.is_silent(self.peers.peer_timeout))
     }
 
-    /// Sends a replication stream (`purge_index` is `Some`), or one heartbeat (`None`).
+    /// Sends the appends of a replication stream (`purge_index` is `Some`), or one heartbeat
+    /// (`None`).
     async fn append<'s, S>(
         &'s mut self,
         input: S,
@@ -95,8 +97,8 @@ impl Network {
         Ok(Box::pin(AppendStream::new(line, input, peer_timeout, purge_index)) as AppendResults<'s>)
     }
 
-    /// Returns the append connection. Opens a new one if there is none, or if it has been silent
-    /// for too long.
+    /// Returns the append connection. Opens a new one if there is none, or if the peer has owed an
+    /// answer for longer than `peer_timeout`.
     async fn line(&mut self) -> Result<&mut Option<AppendLine>, RPCError<TypeConfig>> {
         if !self.has_line() {
             self.line = None;
@@ -168,7 +170,7 @@ impl RaftNetworkV2<TypeConfig> for Network {
             biased;
             sent = send_snapshot(&target, self.peers.peer_timeout, (&vote).into(), snapshot.snapshot) => {
                 peer.note_snapshot(sent.as_ref().err());
-                // A vote above ours is a refusal.
+                // A vote above that of the request is a refusal.
                 if sent.as_ref().is_ok_and(|answered| *answered == storage::codec::VoteRecord::from(&vote)) {
                     tracing::info!(to = self.to, id, bytes, "snapshot sent");
                 }

@@ -18,19 +18,19 @@ use crate::raft::reach::Reach;
 use crate::raft::transport::{Addresses, Answer, Ask, Channel, Identity, Lane, Standing, Target};
 use crate::stop::Stop;
 
-/// One peer, and the connections to it that all tasks share.
+/// One peer, and the connections to it that all tasks of this node share.
 pub(crate) struct Peer {
     identity: Identity,
     id: u64,
     addrs: Arc<Addresses>,
     peer_timeout: Duration,
-    /// Times at which the peer last showed that it follows this node.
+    /// Times at which the peer last accepted a frame of this node as its leader.
     pub(crate) following: Arc<Following>,
     /// Outcome of the last try to connect to the peer.
     pub(crate) reach: Arc<Reach>,
     /// Number of snapshots that the peer has received.
     sent: Arc<AtomicU64>,
-    /// Failures to send the peer a snapshot.
+    /// Number of failures to send the peer a snapshot, and the last failure.
     send_failures: Arc<SendFailures>,
     /// Connection for votes and for questions about the ensemble.
     pub(crate) control: Channel,
@@ -49,8 +49,8 @@ impl Peer {
         self.addrs.current()
     }
 
-    /// Notes the outcome of sending the peer a snapshot. Raft tries again after a pause, so only a
-    /// change of the outcome is logged.
+    /// Notes whether a snapshot was sent to the peer; `failed` is the error. Raft tries again after
+    /// a pause, so only a change of the outcome is logged.
     pub(crate) fn note_snapshot(&self, failed: Option<&io::Error>) {
         self.sent.fetch_add(u64::from(failed.is_none()), Ordering::Relaxed);
         if self.send_failures.note(failed.map(io::Error::kind)) {
@@ -71,7 +71,8 @@ struct SendFailures {
 }
 
 impl SendFailures {
-    /// Counts a failed try. Returns true if the outcome differs from that of the try before.
+    /// Notes the outcome of a try, and counts it if it failed. Returns true if the outcome differs
+    /// from that of the try before.
     fn note(&self, failed: Option<io::ErrorKind>) -> bool {
         self.count.fetch_add(u64::from(failed.is_some()), Ordering::Relaxed);
         std::mem::replace(&mut *self.last.lock().unwrap_or_else(PoisonError::into_inner), failed) != failed
@@ -85,26 +86,26 @@ pub(crate) struct Peers {
     parts: Arc<PeerParts>,
     pub(crate) purge_index: PurgeIndex,
     pub(crate) peer_timeout: Duration,
-    /// Wakes its waiters each time that a peer has accepted a frame as a follower.
+    /// Wakes its waiters each time that a peer has accepted a frame of this node as its leader.
     noted: Arc<Notify>,
 }
 
-/// Parts that all peers share.
+/// Values that all peers share.
 struct PeerParts {
     identity: Identity,
     stop: Stop,
-    /// Configured members other than this one, with the addresses of their peer listeners.
+    /// Configured members without this node, each with the address of its peer listener.
     seeds: BTreeMap<u64, String>,
 }
 
 #[derive(Default)]
 struct PeerTable {
     by_id: BTreeMap<u64, Arc<Peer>>,
-    /// Sums of the counts of peers that were removed.
+    /// Sums of the counts of peers that are no members any more.
     gone: Tally,
 }
 
-/// Counts of all peers together.
+/// Sums of counts over all peers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     /// Number of snapshots that peers have received.
@@ -126,8 +127,8 @@ impl Tally {
 }
 
 impl Peers {
-    /// Makes the channels to all configured members but this node. `peer_timeout` is the longest
-    /// time of a round trip, connecting included.
+    /// Makes a peer of each configured member but this node. `peer_timeout` is the longest time of
+    /// a round trip, connecting included.
     pub(crate) fn new(identity: &Identity, members: &[crate::Member], peer_timeout: Duration, stop: &Stop) -> Peers {
         let others = members.iter().filter(|member| member.id != identity.node_id);
         let seeds = others.map(|member| (member.id, member.peer_addr.clone())).collect();
@@ -145,8 +146,8 @@ impl Peers {
         peers
     }
 
-    /// Makes the channels to a node that listens at `addr`, unless there are channels to that
-    /// address.
+    /// Makes a peer of the node that listens at `addr`, unless it is a peer at that address
+    /// already.
     pub(crate) fn reach(&self, id: u64, addr: &str) {
         if id == self.parts.identity.node_id {
             return;
@@ -199,8 +200,8 @@ impl Peers {
         }
     }
 
-    /// Makes the members of this membership the peers. With `with_seeds`, for a node without a
-    /// vote, the configured members stay peers, too.
+    /// Makes exactly the members of this membership the peers. A node without a vote passes true
+    /// for `with_seeds`: then the configured members stay peers, too.
     pub(crate) fn adopt(&self, membership: &StoredMembership, with_seeds: bool) {
         let members: BTreeMap<u64, &str> =
             membership.nodes().map(|(id, member)| (*id, member.peer_addr.as_str())).collect();
@@ -224,8 +225,7 @@ impl Peers {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the other members for their standings. Returns the answers that come before the
-    /// deadline.
+    /// Asks all peers for their progress. Returns the answers that come before the deadline, by id.
     pub(crate) async fn standings(&self, deadline: Instant) -> Vec<(u64, Standing)> {
         let standing = |answer| match answer {
             Answer::Standing(standing) => Some(standing),
@@ -234,7 +234,8 @@ impl Peers {
         self.ask_all(Ask::Standing, standing, deadline).await
     }
 
-    /// Asks all peers. Returns the answers that come before the deadline and that `of` converts.
+    /// Asks all peers. Returns the answers that come before the deadline, by id, as `of` converts
+    /// them. Answers for which `of` returns `None` are left out.
     pub(crate) async fn ask_all<T>(
         &self,
         ask: Ask,
@@ -253,13 +254,14 @@ impl Peers {
         self.table().by_id.get(&id).cloned()
     }
 
-    /// Time at which the latest frame of `term` was sent that a quorum of this membership has
-    /// accepted. This node counts as part of the quorum if it votes.
+    /// Time at which this leader sent the latest frame of `term` that a quorum of this membership
+    /// has accepted; `None` if there is no such frame. This node counts as part of the quorum if it
+    /// votes.
     pub(crate) fn followed_since(&self, term: u64, membership: &StoredMembership) -> Option<Instant> {
         self.taken_by_quorum(membership, |following| following.since(term))
     }
 
-    /// Time at which the latest frame of any term in which this node led was sent that a quorum of
+    /// Time at which this node, as the leader of any term, sent the latest frame that a quorum of
     /// this membership has accepted.
     pub(crate) fn followed_last(&self, membership: &StoredMembership) -> Option<Instant> {
         self.taken_by_quorum(membership, |following| following.last().map(|(_, sent)| sent))
@@ -276,12 +278,12 @@ impl Peers {
         quorum_contact::quorum(membership.get_joint_config(), own, since)
     }
 
-    /// Waits until a peer has accepted a frame as a follower.
+    /// Waits until a peer accepts a frame of this node as its leader.
     pub(crate) fn noted(&self) -> tokio::sync::futures::Notified<'_> {
         self.noted.notified()
     }
 
-    /// Counts of all peers since this node started.
+    /// Sums of counts over all peers since this node started.
     pub(crate) fn tally(&self) -> Tally {
         let table = self.table();
         table.by_id.values().fold(table.gone, |tally, peer| tally.with(peer))

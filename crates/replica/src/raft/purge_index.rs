@@ -7,7 +7,8 @@ use openraft::async_runtime::watch::WatchReceiver;
 use openraft::type_config::alias::WatchReceiverOf;
 use storage::{LogId, TypeConfig};
 
-/// Index up to which this node's log is purged, as Raft tells it. There is none before Raft runs.
+/// Index of the last purged entry of this node's log, as Raft publishes it. There is none before
+/// Raft runs.
 #[derive(Clone, Default)]
 pub(crate) struct PurgeIndex(Arc<OnceLock<WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>>>);
 

@@ -1,12 +1,12 @@
-//! Times at which a peer last showed that it follows this node.
+//! Times at which a peer last accepted a frame of this node as its leader.
 //!
-//! These times come from this node's own frames: an answer carries the number of its frame, and
-//! counts from the time at which that frame was sent. Raft's own time of the last quorum cannot be
-//! used. Raft takes an answer to an earlier append for one to a later append without entries, so a
-//! leader that was paused and deposed meanwhile would believe, by answers that had waited for it,
-//! that it is still followed. Simulation seeds found sessions that such a leader kept alive and
-//! that the new leader expired (crates/sim/tests/it/seeds.rs); linearizable reads of such a leader
-//! missed what the new leader had acknowledged.
+//! An answer carries the number of its frame, and counts from the time at which this node sent that
+//! frame. Raft's own time of the last contact with a quorum is no substitute. Raft may take an
+//! answer to an earlier append for the answer to a later append without entries. A leader that was
+//! paused, and deposed meanwhile, would find such old answers waiting, and believe that a quorum
+//! still follows it. Simulations found sessions that such a leader kept alive and that the new
+//! leader expired (crates/sim/tests/it/seeds.rs), and linearizable reads that missed acknowledged
+//! writes of the new leader.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,16 +18,16 @@ use tokio::time::Instant;
 
 use crate::raft::transport::AppendResult;
 
-/// Newest frame that a peer accepted as a follower: its term, and the time at which it was sent.
+/// Newest frame of this leader that a peer accepted, and the last entry that the peer acknowledged.
 #[derive(Debug, Default)]
 pub(crate) struct Following {
     newest: Mutex<Option<(u64, Instant)>>,
-    /// Term in which this node led, and the last entry that the peer acknowledged in it as on its
-    /// disk.
+    /// Term in which this node led, and the last entry that the peer acknowledged in that term as
+    /// on its disk.
     acknowledged: Mutex<Option<(u64, LogId)>>,
     /// Number of times that the peer turned out to have fewer entries than it had acknowledged.
     losses: AtomicU64,
-    /// Wakes its waiters each time that any peer accepts a frame as a follower.
+    /// Wakes its waiters each time that any peer accepts a frame of this node as its leader.
     noted: Arc<Notify>,
 }
 
@@ -50,7 +50,8 @@ impl Following {
         self.acknowledgement().filter(|acknowledged| acknowledged.0 == term).map(|acknowledged| acknowledged.1)
     }
 
-    /// Notes the peer's answer to a frame of `term` with the entries after `prev`, up to `last`.
+    /// Takes the peer's answer to a frame of `term` whose entries come after `prev` and end with
+    /// `last`.
     pub(crate) fn hear(&self, term: u64, prev: Option<LogId>, last: Option<LogId>, answer: &AppendResult) {
         let mut acknowledged = self.acknowledgement();
         let held = match answer {
@@ -81,21 +82,21 @@ impl Following {
         self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Time at which the newest frame of `term` was sent that the peer has accepted.
+    /// Time at which this leader sent the newest frame of `term` that the peer has accepted.
     pub(crate) fn since(&self, term: u64) -> Option<Instant> {
         self.last().filter(|newest| newest.0 == term).map(|newest| newest.1)
     }
 
-    /// Term of the newest frame that the peer has accepted in any term, and the time at which it
-    /// was sent.
+    /// Term of the newest frame that the peer has accepted, and the time at which this leader sent
+    /// it.
     pub(crate) fn last(&self) -> Option<(u64, Instant)> {
         *self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Time at which the newest frame was sent that a quorum has accepted: a majority of each set in
-/// `voters`. `own` is this node, which accepts its own frames at once if it is a voter. `None` if
-/// no quorum has accepted a frame, and without voters.
+/// Time at which this leader sent the newest frame that a quorum has accepted: a majority of each
+/// set in `voters`. `own` is the id of this node, which accepts its own frames at once if it is a
+/// voter. `None` if no quorum has accepted a frame, or if there are no voters.
 pub(crate) fn quorum(voters: &[BTreeSet<u64>], own: u64, since: impl Fn(u64) -> Option<Instant>) -> Option<Instant> {
     let now = Instant::now();
     let of_set = |set: &BTreeSet<u64>| {
@@ -131,7 +132,7 @@ mod tests {
         check(&[&[1, 2, 3, 4, 5]], &[(2, 5)], None);
         check(&[&[1, 2, 3, 4, 5]], &[(2, 5), (3, 9), (5, 7)], at(7));
         check(&[&[1, 2]], &[(2, 3)], at(3));
-        // A node that does not vote does not count, this one included.
+        // A node that does not vote does not count, not even this one.
         check(&[&[1, 2, 3]], &[(4, 9)], None);
         check(&[&[2, 3, 4]], &[(2, 5)], None);
         check(&[&[2, 3, 4]], &[(2, 5), (4, 6)], at(5));
@@ -148,7 +149,7 @@ mod tests {
         assert!(quorum(&[BTreeSet::from([1])], 1, |_| None).is_some_and(|since| since >= before));
     }
 
-    /// Compares with Raft's own quorum rule, for random memberships and frames.
+    /// Compares [`quorum`] with Raft's own quorum rule, for random memberships and accepted frames.
     #[test]
     fn a_quorum_here_is_one_for_raft() {
         let mut rng = fastrand::Rng::with_seed(7);
@@ -169,8 +170,8 @@ mod tests {
                 }
             }
             let membership = storage::Membership::new(sets.clone(), nodes).unwrap();
-            // `found` is not before a moment exactly if Raft counts a quorum: this node, and the
-            // peers that took a frame of that moment or later.
+            // `found` must be the newest time at which Raft still counts a quorum: this node, and
+            // the peers that accepted a frame of that time or later.
             let found = quorum(&sets, 1, |id| followers.get(&id).copied());
             for moment in followers.values().copied().chain([now]) {
                 let taken: BTreeSet<u64> =

@@ -1,4 +1,4 @@
-//! Reach of a peer, as tries to connect to it show.
+//! Whether a peer can be reached, as the tries to connect to it show.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,15 +6,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Reason why a peer is not reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Obstacle {
-    /// No program listens there.
+    /// No program listens at the peer's address.
     Refused,
     /// The host name has no address.
     Unresolvable,
-    /// The peer refuses this node as no member: they differ in `cluster_id`, members or release.
+    /// The peer refuses this node as no member: the two differ in `cluster_id`, members or release.
     TurnedAway,
-    /// The program that listens there does not speak as a peer.
+    /// The program that listens at the peer's address does not speak the peer protocol.
     NotAPeer,
-    /// The connection was closed before the peer said anything.
+    /// The peer closed the connection before it sent anything.
     Closed,
     /// There was no answer in time.
     TimedOut,
@@ -24,7 +24,7 @@ pub(crate) enum Obstacle {
     Other,
 }
 
-/// Outcome of the last try to reach a peer.
+/// Outcome of the last try to connect to a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Contact {
     /// No try was made.
@@ -36,7 +36,7 @@ pub(crate) enum Contact {
     Lost(Obstacle),
 }
 
-/// Reach of one peer, noted by all connections to it.
+/// Outcome of the last try to connect to one peer, noted by all its connections.
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
     last: Mutex<(Contact, String)>,

@@ -30,16 +30,17 @@ const BATCH_MAX: usize = 512;
 /// Largest size in bytes of the entries that are applied before the state is published, as in the
 /// log and not counting the last entry.
 const BATCH_BYTES_MAX: usize = 1 << 20;
-/// Number of events after which the state is published before the next entry. Readers wait
-/// meanwhile, and even a small entry, which expires sessions, can make many events.
+/// Number of events after which the state is published before the next entry is applied. Readers
+/// wait meanwhile, and even a small entry can make many events, for example by expiring sessions.
 const EVENTS_ENOUGH: usize = 1_000;
-/// Number of sequence numbers used under one parent from which on a warning is logged: 90 % of all.
+/// Number of used numbers for sequential znodes under one parent from which on a warning is logged:
+/// 90 % of all.
 const SEQUENCE_TOLD: u64 = SEQUENCE_MAX / 10 * 9;
 
-/// A snapshot and its meta, as Raft passes it on.
+/// A snapshot with its metadata, in the form in which Raft passes it.
 pub(crate) type RaftSnapshot = openraft::alias::SnapshotOf<TypeConfig, Snapshot>;
 
-/// The result of a proposal, which its [`Outcome`] carries.
+/// Result of a proposal, as the value of Raft's [`Outcome`].
 #[derive(Debug)]
 pub(crate) struct ProposalResult {
     /// Zxid of the entry.
@@ -48,27 +49,27 @@ pub(crate) struct ProposalResult {
     pub(crate) applied: TxnOutcome,
 }
 
-/// Raft's state machine. It is in memory only: after a restart it is read from the newest snapshot
-/// and the later entries of the log.
+/// Raft's state machine. It is in memory only: a restarted node rebuilds it from the newest
+/// snapshot and the later entries of the log.
 pub(crate) struct StateMachine {
     last_applied: Option<LogId>,
     membership: StoredMembership,
     own_cluster: OwnCluster,
     view: Arc<View>,
     snapshots: SnapshotStore,
-    /// Bytes of entries applied since the last snapshot was begun or installed.
+    /// Bytes of entries applied since this node last began or installed a snapshot.
     log_since_snapshot_bytes: Arc<AtomicU64>,
-    /// Entries that were decoded when they came.
+    /// Entries from a leader that were decoded at their arrival.
     decoded: Arc<DecodedEntries>,
-    /// Log of tickets that are taken from their sessions.
+    /// Log lines about tickets (lock znodes) that another client takes from their sessions.
     forced: ForcedLog,
-    /// Limit on log lines about parents whose sequence numbers run out.
+    /// Limit on log lines about parents under which few numbers for sequential znodes are left.
     running_out: Seldom,
     /// Sender whose drop tells that the state machine is gone.
     _alive: mpsc::Sender<()>,
 }
 
-/// Facts about the cluster of this node's data, in memory and on disk.
+/// Facts that this node knows of its cluster, in memory and on disk.
 pub(crate) struct OwnCluster {
     pub(crate) host: Host,
     pub(crate) cluster: Arc<KnownCluster>,
@@ -82,14 +83,15 @@ impl OwnCluster {
         self.host.blocking(move || cluster.join(&meta, founding)).await
     }
 
-    /// Makes the error of a committed entry or a snapshot that cannot be read. It ends this node.
+    /// Makes the error of a committed entry or a snapshot that cannot be decoded. `what` names it
+    /// in the message. The error ends this node.
     fn unread(&self, what: &str, error: DecodeError) -> io::Error {
         let error = unread(what, error);
         other_level(&error).into_iter().for_each(|other| self.cluster.outgrow(other));
         error
     }
 
-    /// Learns the facts about the cluster that are in a state.
+    /// Takes over the facts about the cluster that are in a state.
     fn learn(&self, state: &State) {
         state.cluster().into_iter().for_each(|cluster| self.cluster.learn(cluster));
     }
@@ -102,7 +104,7 @@ struct CommittedEntry {
     responder: Option<ApplyResponder<TypeConfig>>,
 }
 
-/// The content of an entry.
+/// Decoded content of an entry.
 enum EntryContent {
     Txn(Box<Txn>),
     Membership(StoredMembership),
@@ -132,7 +134,8 @@ impl StateMachine {
         }
     }
 
-    /// Takes the next entries, up to the bounds of a batch. Returns true if more may follow.
+    /// Takes the next committed entries from Raft, up to the bounds of a batch. Returns true if
+    /// more entries may follow.
     async fn read_batch<S>(&self, entries: &mut S) -> io::Result<(VecDeque<CommittedEntry>, bool)>
     where
         S: Stream<Item = io::Result<EntryResponder<TypeConfig>>> + Unpin + OptionalSend,
@@ -162,8 +165,8 @@ impl StateMachine {
         Ok((batch, more))
     }
 
-    /// Tells whether a batch changes facts about the cluster itself. Makes a founding durable
-    /// before anything of it is applied.
+    /// Tells whether a batch founds the cluster, raises its format level or removes a member. Makes
+    /// a founding durable before any entry of the batch is applied.
     async fn prepare(&self, batch: &VecDeque<CommittedEntry>) -> io::Result<bool> {
         let (mut of_cluster, mut founded) = (false, false);
         for committed in batch {
@@ -182,8 +185,8 @@ impl StateMachine {
         Ok(of_cluster)
     }
 
-    /// Applies the first entries of a batch: all of them, or up to an entry after which an observer
-    /// wants the state by itself, or that made many events.
+    /// Applies the first entries of a batch and publishes the state: all of them, or up to an entry
+    /// after which an observer wants the state published by itself, or that made many events.
     fn apply_first(&mut self, batch: &mut VecDeque<CommittedEntry>) {
         let view = Arc::clone(&self.view);
         let mut proposed = Vec::with_capacity(batch.len());
@@ -238,7 +241,8 @@ impl StateMachine {
         applied
     }
 
-    /// Notes that a sequence number was used, and logs a parent that has few left.
+    /// Counts the numbers for sequential znodes that are used under a parent, if the reply is that
+    /// of a sequential create. Logs a parent that has few numbers left.
     fn note_sequence(&self, state: &State, reply: &Reply) {
         let Some((parent, used)) = state.sequence_used(reply) else { return };
         self.view.counters.sequence_used(used);
@@ -250,7 +254,7 @@ impl StateMachine {
         }
     }
 
-    /// Reads a snapshot's records into a state, for a program that knows the levels `known`.
+    /// Reads a snapshot's records into a state, for a program that knows the format levels `known`.
     /// Blocking.
     pub(crate) fn read(snapshot: &Snapshot, known: Levels) -> io::Result<State> {
         let mut builder = StateBuilder::knowing(known);
@@ -343,7 +347,7 @@ impl StateMachine {
 
 /// Writes a snapshot of the state as of the time at which the builder was made.
 pub(crate) struct SnapshotBuilder {
-    /// The state; `None` once it is being written.
+    /// The state to write; `None` once writing has begun.
     state: Option<Arc<State>>,
     meta: SnapshotMeta,
     snapshots: SnapshotStore,
@@ -375,17 +379,18 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
     }
 }
 
-/// Makes the error of an entry or a snapshot that cannot be decoded.
+/// Makes the error of an entry or a snapshot that cannot be decoded. `what` names it in the
+/// message.
 fn unread(what: &str, error: DecodeError) -> io::Error {
     match error {
-        // Kept whole, so that `other_level` finds it.
+        // The error is not turned into text, so that `other_level` finds the level in it.
         DecodeError::Level(_) => io::Error::new(io::ErrorKind::InvalidData, error),
         error => io::Error::new(io::ErrorKind::InvalidData, format!("{what} cannot be read: {error}")),
     }
 }
 
-/// Finds the level in an error that says that something cannot be read because the cluster is at a
-/// level that this program does not know.
+/// The cluster's format level and the program's levels, if `error` says that the program does not
+/// know the cluster's level; otherwise `None`.
 pub(crate) fn other_level(error: &io::Error) -> Option<OtherLevel> {
     match error.get_ref()?.downcast_ref::<DecodeError>()? {
         DecodeError::Level(other) => Some(*other),
@@ -393,7 +398,7 @@ pub(crate) fn other_level(error: &io::Error) -> Option<OtherLevel> {
     }
 }
 
-/// Counts the zxid of an entry that is no transaction; changes nothing else.
+/// Advances the state's zxid by an entry without a transaction; changes nothing else.
 fn skip(state: &mut State, at: LogPosition) -> TxnOutcome {
     // The first membership is entry 0, and zxid 0 means "never".
     if at.zxid > state.last_zxid() {

@@ -1,4 +1,4 @@
-//! The progress that a node finds stored on its disk when it starts.
+//! Progress of a node, as found on its disk at its start.
 
 use openraft::RaftLogReader;
 use openraft::storage::RaftLogStorage;
@@ -8,7 +8,7 @@ use znode::{DecodeError, Levels, OtherLevel, StateBuilder, Zxid};
 use crate::StartError;
 use crate::raft::known_cluster::KnownCluster;
 
-/// Progress of a node as stored on its disk.
+/// Progress of a node, as found on its disk at its start.
 pub(crate) struct StoredProgress {
     /// True if the node has a vote.
     pub(crate) joined: bool,
@@ -16,8 +16,8 @@ pub(crate) struct StoredProgress {
     pub(crate) vote: Option<Vote>,
     /// Zxid of the last entry in the node's log.
     pub(crate) last_log: Zxid,
-    /// Zxid of the last entry that the node knew to be committed. Until it is applied again, the
-    /// state is older than before the start.
+    /// Zxid of the last entry that the node knew to be committed. Until this entry is applied
+    /// again, the state is older than before the restart.
     pub(crate) committed: Zxid,
     /// Zxid of the last entry in the node's snapshot.
     pub(crate) snapshot: Zxid,
@@ -54,12 +54,13 @@ impl StoredProgress {
     }
 }
 
-/// Number of first records of a snapshot that tell its level: the head, and the record right behind
-/// it.
+/// Number of a snapshot's records that must be read to find its format level: the head, and the
+/// record right behind it.
 const HEAD_RECORDS: usize = 2;
 
-/// Returns the level of a snapshot, if a program with the levels `known` does not know it. Raft
-/// would only say that the snapshot cannot be read. Other damage is left to Raft.
+/// Format level of a snapshot, if a program with the levels `known` does not know it; otherwise
+/// `None`. Raft would only say that the snapshot cannot be read. Other damage is left for Raft to
+/// report.
 fn at_other_level(snapshot: &Snapshot, known: Levels) -> Option<OtherLevel> {
     let mut builder = StateBuilder::knowing(known);
     let mut heads = snapshot.records().take(HEAD_RECORDS);

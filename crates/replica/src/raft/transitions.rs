@@ -1,4 +1,4 @@
-//! Memberships that may follow each other in one log.
+//! Check that a membership in a leader's append may follow the memberships before it.
 //!
 //! A membership is in force as soon as it is in the log. So a frame with a membership that no
 //! leader can have written is refused before Raft gets it. Otherwise a stranger could make a node
@@ -11,16 +11,16 @@ use storage::codec::{MembershipRecord, PayloadRecord};
 
 use crate::raft::transport::AppendFrame;
 
-/// The last membership that came on a leader's connection.
+/// The last membership that came on one connection of a leader.
 #[derive(Default)]
 pub(crate) struct Transitions {
     last: Option<Vec<BTreeSet<u64>>>,
 }
 
 impl Transitions {
-    /// Tells whether each membership in a frame may follow an earlier one: the last on this
-    /// connection, the one in force at this node, or the committed one, if a new leader undoes the
-    /// one in force. Entries up to the committed membership are agreed on and may be sent again.
+    /// Tells whether each membership in a frame may follow one of three: the last on this
+    /// connection; `ruling`, which is in force at this node; or `committed`, to which a new leader
+    /// may go back. Entries up to the committed membership are agreed on and may be sent again.
     pub(crate) fn are_possible(
         &mut self,
         frame: &AppendFrame,

@@ -1,4 +1,5 @@
-//! Answers to questions of other nodes, from their Raft or forwarded for their clients.
+//! Answers to questions of other nodes: questions of their Raft, and requests that they forward for
+//! their clients.
 
 use std::io;
 use std::pin::pin;
@@ -19,16 +20,18 @@ use crate::raft::transport::{
 
 use super::{Server, flush};
 
-/// Largest number of questions under way on one connection. Further ones wait in the socket.
+/// Largest number of questions under way on one connection. Further questions stay unread in the
+/// socket.
 const ASKS_MAX: usize = 8_192;
 /// Largest size in bytes of answers that a peer may leave unread. Beyond it, no question of the
 /// peer is read.
 const UNREAD_BYTES_MAX: usize = 16 << 20;
 
-/// Questions under way on one connection, as futures of their answers.
+/// Questions under way on one connection, as futures that yield the answers.
 type UnderWay<'a> = FuturesUnordered<BoxFuture<'a, NumberedMessage<Answer>>>;
 
-/// Answers questions concurrently, each as soon as it is done, until the node stops.
+/// Answers the questions of peer `from` concurrently, each as soon as it is done, until the node
+/// stops.
 pub(super) async fn answer(server: &Arc<Server>, mut framed: FramedStream, from: u64) -> io::Result<()> {
     let mut under_way = UnderWay::new();
     let mut taken = 0;

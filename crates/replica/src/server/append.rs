@@ -26,20 +26,20 @@ use crate::raft::transport::{
 
 use super::{Server, flush};
 
-/// Largest number of appends of one connection that wait for the disk. Further ones wait in the
-/// socket.
+/// Largest number of appends of one connection that wait for the disk. Further appends stay unread
+/// in the socket.
 const APPENDS_MAX: usize = 64;
 /// Largest size in bytes of the waiting appends of one connection, not counting the last one.
 const APPEND_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
-/// Longest delay of an answer for which the leader does not wait. Meanwhile it may go out with the
-/// next answer. Far less than a heartbeat's interval.
+/// Longest delay of an answer for which the leader does not wait, so that it can be sent together
+/// with the next answer. Far less than a heartbeat's interval.
 const IDLE_WAIT: Duration = Duration::from_millis(5);
 
 /// Appends under way on one connection.
 type Appends<'a> = FuturesOrdered<BoxFuture<'a, io::Result<FrameOutcome>>>;
 
-/// Receives appends from a leader, or from a node that believes it leads, and notes when the
-/// connection ends.
+/// Receives appends from node `from`, which leads or believes that it leads. Notes the end of the
+/// connection if the node leads.
 pub(super) async fn take(server: &Arc<Server>, framed: FramedStream, from: u64) -> io::Result<()> {
     let mut under_way = Appends::new();
     let ended = take_appends(server, framed, &mut under_way).await;
@@ -91,9 +91,10 @@ async fn take_appends<'a>(server: &'a Server, mut framed: FramedStream, under_wa
                     carries_entries |= !frame.entries.is_empty();
                     let idle = carries_entries && frame.entries.is_empty();
                     let at = Instant::now();
-                    // Asked here and not in `append_one`, which runs concurrently: no frame must
-                    // overtake the one before it. On a connection for heartbeats, a frame under way
-                    // shows that Raft does not answer; entries may only be waiting for the disk.
+                    // Asked here, in the order of the frames, because `append_one` runs
+                    // concurrently. On a connection for heartbeats, a frame without an answer shows
+                    // that Raft does not answer; on one for entries, it may only be waiting for the
+                    // disk.
                     let first = carries_entries || under_way.is_empty();
                     let asked = look(&server.consensus, &server.bootstrap.gate, &mut continuity, &frame, at, first).await;
                     let came = Arrival { at, bytes: framed.record_bytes(), idle, asked };
@@ -111,8 +112,8 @@ async fn take_appends<'a>(server: &'a Server, mut framed: FramedStream, under_wa
     }
 }
 
-/// Ends a connection with `error`. If a frame came that no correct leader sends, answers it with a
-/// refusal that gives no details.
+/// Ends a connection with `error`. If the reason is a frame that no correct leader sends, first
+/// answers it with a refusal that gives no details.
 async fn refuse_append(server: &Server, mut framed: FramedStream, sequence: u64, error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::InvalidData {
         let result =
@@ -123,7 +124,8 @@ async fn refuse_append(server: &Server, mut framed: FramedStream, sequence: u64,
     Err(error)
 }
 
-/// Circumstances in which a frame came: time, size, and Raft's answer about it.
+/// Time at which a frame came, its size, and whether Raft finds that it agrees with the committed
+/// entries.
 struct Arrival {
     at: Instant,
     bytes: usize,
@@ -132,20 +134,22 @@ struct Arrival {
     asked: FrameLook,
 }
 
-/// Raft's answer to the question whether a frame agrees with what is committed here.
+/// Raft's answer to the question whether a frame agrees with the committed entries of this node.
 #[derive(Clone, Copy)]
 enum FrameLook {
-    /// Raft's facts; `None` for a frame that continues one that agreed, and when Raft has ended.
+    /// Raft's state, and whether the frame agrees. `None` if Raft need not be asked, because the
+    /// frame continues one that agreed, or if Raft has ended.
     Yes(Option<Look>),
-    /// Raft cannot answer while the disk stalls.
+    /// Raft could not answer, because the disk stalls.
     NotNow,
 }
 
-/// Asks Raft about a frame, unless the disk stalls and Raft would have to wait for it.
+/// Asks Raft whether a frame agrees with the committed entries, unless the disk stalls and Raft
+/// would have to wait for it.
 ///
-/// During a stall, a leader that sends frames still counts as heard: this node needs no other
-/// leader, and knows where to send heartbeats of sessions. An answer tells what is on this node's
-/// disk, so only Raft gives it.
+/// During a stall, a leader that sends frames still counts as heard. So this node looks for no
+/// other leader, and knows where to send heartbeats of sessions. Only Raft answers frames, because
+/// an answer tells what is on this node's disk.
 async fn look(
     consensus: &Consensus,
     gate: &VoteGate,
@@ -169,7 +173,7 @@ async fn look(
     looked.map_or(FrameLook::NotNow, FrameLook::Yes)
 }
 
-/// The outcome of a frame.
+/// Answer to a frame, with the frame's size.
 struct FrameOutcome {
     answer: AppendAnswer,
     /// Bytes of the frame.
@@ -249,9 +253,9 @@ fn note_refused(server: &Server, error: &str) {
     }
 }
 
-/// Tells whether something must be written to disk before the frame can be answered. While Raft
-/// saves a vote, or its log takes no more entries, Raft does nothing else, and later messages of
-/// peers would pile up.
+/// Tells whether Raft must write to the disk before it can answer the frame. While Raft saves a
+/// vote, or its log takes no more entries, Raft does nothing else, and later messages of peers
+/// would pile up.
 fn needs_the_disk(consensus: &Consensus, frame: &AppendFrame) -> bool {
     !frame.entries.is_empty() || frame.vote.term > consensus.voted_term()
 }
@@ -263,7 +267,8 @@ mod tests {
     use super::*;
     use crate::write::propose::tests::leader;
 
-    /// For example, Raft itself waits for the disk while its log takes no more entries.
+    /// Raft may fail to answer because it waits for the disk itself, for example while its log
+    /// takes no more entries.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_leader_is_heard_while_the_disk_stalls_and_raft_does_not_answer() {
         let data_dir = tempfile::TempDir::new().unwrap();

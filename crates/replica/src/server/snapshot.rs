@@ -66,8 +66,9 @@ pub(super) async fn receive(server: &Arc<Server>, mut framed: FramedStream) -> i
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// Refuses a snapshot whose last entry contradicts what is committed here, because Raft would end
-/// if it installed the snapshot. Returns this node's vote if it shows that the sender was deposed.
+/// Refuses a snapshot whose last entry contradicts the committed entries of this node, because Raft
+/// would end if it installed the snapshot. Returns this node's vote if it is newer, so that the
+/// sender no longer leads.
 async fn agree(server: &Server, vote: VoteRecord, last: Option<LogIdRecord>) -> io::Result<Option<VoteRecord>> {
     match continuity::look(&server.consensus.raft, last.into_iter().collect()).await {
         Some(looked) if looked.deposes(vote) => Ok(Some(looked.vote)),

@@ -1,4 +1,4 @@
-//! The last events of this node, for clients that resume from a zxid.
+//! The last events of this node, for clients that ask for all events since a zxid.
 
 use std::collections::VecDeque;
 
@@ -6,33 +6,34 @@ use znode::{Event, EventRecord, Identity, Zxid};
 
 use crate::{EventBatch, EventKinds, EventsError, WatchKey};
 
-/// Number of events after which a batch ends, once it has all events of its last zxid.
+/// Number of events after which a batch ends. It still gets all events of its last zxid.
 const BATCH_EVENTS_MAX: usize = 1_000;
-/// Number of events after which a scan ends and releases the guard.
+/// Number of events after which a scan ends, so that other tasks get the lock.
 const SCAN_MAX: usize = 4_096;
 
-/// The last events. They are kept under the guard of [`crate::view::View`].
+/// The last events, in order of zxid. They are kept under the lock of [`crate::view::View`].
 pub(crate) struct EventRing {
     events_max: usize,
     bytes_max: usize,
     events: VecDeque<EventRecord>,
     bytes: usize,
-    /// All events after this zxid are in the ring.
+    /// Zxid after which no event is missing in the ring.
     oldest: Zxid,
-    /// Zxid up to which all events have been put in.
+    /// Zxid up to which the events of all entries were added.
     upto: Zxid,
 }
 
 /// The result of a scan of the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RingScan {
-    /// Matching events.
+    /// Events that match the key and the kinds.
     Batch(EventBatch),
-    /// Nothing matched up to `scanned`.
+    /// No event up to `scanned` matches the key and the kinds.
     NotYet {
         /// Zxid to pass as `since` to the next scan.
         scanned: Zxid,
-        /// True if there are events after `scanned`, so that the caller must ask again at once.
+        /// True if there are later events than `scanned`, so that the caller must scan again at
+        /// once.
         more: bool,
     },
 }
@@ -43,8 +44,8 @@ impl EventRing {
         EventRing { events_max, bytes_max, events: VecDeque::new(), bytes: 0, oldest: start, upto: start }
     }
 
-    /// Drops all events and begins anew after `start`, because the events up to `start` are not
-    /// known here.
+    /// Drops all events, and begins after `start` with none. The events up to `start` are not known
+    /// here, because the state came with a snapshot.
     pub(crate) fn reset(&mut self, start: Zxid) {
         self.events.clear();
         self.bytes = 0;
@@ -52,7 +53,7 @@ impl EventRing {
         self.upto = start;
     }
 
-    /// Adds the events of entries up to `upto`, in order.
+    /// Adds the events of all entries up to zxid `upto`, in order.
     pub(crate) fn push(&mut self, events: impl IntoIterator<Item = impl Into<EventRecord>>, upto: Zxid) {
         self.upto = upto;
         for recorded in events.into_iter().map(Into::into) {
@@ -68,13 +69,13 @@ impl EventRing {
         }
     }
 
-    /// The zxid up to which everything has been put in.
+    /// Zxid up to which the events of all entries were added.
     pub(crate) fn upto(&self) -> Zxid {
         self.upto
     }
 
-    /// The first matching events after `since`, of znodes that the reader may read and whose names
-    /// it may know. A `reader` of `None` may read all.
+    /// The first events after `since` that match `key` and `kinds`, and of which the reader may be
+    /// told. `None` as the reader stands for one that may read everything.
     ///
     /// # Errors
     /// `Gone` when events after `since` are lost.
@@ -124,8 +125,9 @@ fn matches(key: &WatchKey, kinds: EventKinds, event: &Event) -> bool {
         }
 }
 
-/// Tells whether a reader may be told of an event. A watch on a subtree names only its root; a name
-/// below is told only to a reader that may read the list of children with that name.
+/// Tells whether a reader may be told of an event. A watch on a subtree names only the subtree's
+/// root, so the event itself may tell the name of a znode below. A reader is told such a name only
+/// if it may list the children with that name.
 fn may_hear(key: &WatchKey, recorded: &EventRecord, reader: Option<&[Identity]>) -> bool {
     let named = !matches!(key, WatchKey::Subtree(path) if *path != recorded.event.path);
     recorded.is_for(reader) && (named || recorded.names_it_to(reader))
@@ -160,7 +162,8 @@ mod tests {
         let rest = EventBatch { events: vec![event(4, "/a")], upto: Zxid(5) };
         assert_eq!(find(&ring, "/a", 1), Ok(RingScan::Batch(rest)));
         assert_eq!(find(&ring, "/a", 5), Ok(RingScan::NotYet { scanned: Zxid(5), more: false }));
-        // A client that has seen more than this node waits for what comes after.
+        // A client that has seen a later zxid than this node has applied waits for events after
+        // that zxid.
         assert_eq!(find(&ring, "/a", 9), Ok(RingScan::NotYet { scanned: Zxid(9), more: false }));
     }
 

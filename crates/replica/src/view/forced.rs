@@ -1,5 +1,6 @@
-//! Forced releases of tickets. A ticket is a lock node, which holds its lock or waits for it. It is
-//! taken from its session when another client deletes it, or when it is revoked.
+//! Log lines about tickets that were forcibly taken from their sessions. A ticket is a lock znode,
+//! which holds its lock or waits for it. It is taken from its session when another client deletes
+//! it or revokes it.
 //!
 //! Every node finds these tickets in the histories of locks as it applies entries, and logs them
 //! when the state after the entries is published. Without histories (`histories_max` 0) it logs
@@ -11,20 +12,19 @@ use tokio::time::Instant;
 use znode::lock::{self, LockStatus, Naming, TicketEnd};
 use znode::{Actor, Op, Reply, SessionId, State, TxnOutcome, ZPath, ZnodeOp, Zxid};
 
-/// Largest number of lines in [`PAUSE`]. Further tickets are counted, and the next line has their
-/// number.
+/// Largest number of log lines in [`PAUSE`]. Further tickets are only counted, and the next line
+/// has their number.
 const LINES_MAX: u32 = 20;
-/// Period of the bound on log lines. It begins with its first line.
+/// Period to which the limit on log lines applies. It begins with its first line.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Forced release of a ticket: it was taken from its session, or its session was asked to release
-/// it.
+/// A ticket (lock znode) that was taken from its session, or that its session was asked to release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ForcedRelease {
     ticket: ZPath,
     /// Session that had the ticket.
     session: SessionId,
-    /// True if the ticket waited; false if it held its lock.
+    /// True if the ticket waited for its lock; false if it held the lock.
     waited: bool,
     how: How,
     by: Actor,
@@ -43,14 +43,14 @@ enum How {
 }
 
 impl ForcedRelease {
-    /// Tells whether an operation can take tickets from other sessions, or ask these to release
-    /// them.
+    /// Tells whether an operation can take tickets from other sessions, or ask other sessions to
+    /// release them.
     pub(crate) fn may_come_of(op: &Op) -> bool {
         matches!(op, Op::Znode(ZnodeOp::Delete { .. }) | Op::Multi(_) | Op::Revoke { .. } | Op::Reap { .. })
     }
 
-    /// Tickets that the entry just applied took from other sessions, or whose release it asked for.
-    /// `own` is the session that wrote the entry.
+    /// Tickets that the entry just applied took from other sessions, or that it asked other
+    /// sessions to release. `own` is the session that wrote the entry.
     pub(crate) fn by(state: &State, own: Option<SessionId>, applied: &TxnOutcome) -> Vec<ForcedRelease> {
         match &applied.reply {
             // The reply to a retry tells what an earlier entry did.
@@ -66,7 +66,8 @@ impl ForcedRelease {
         }
     }
 
-    /// Tickets that an entry took from their sessions, as far as the histories of their locks tell.
+    /// Tickets that the entry with this zxid took from their sessions, by the histories of their
+    /// locks.
     fn ended(state: &State, zxid: Zxid) -> impl Iterator<Item = ForcedRelease> {
         lock::ended_in(state, zxid).filter_map(move |(lock, ended)| {
             let how = match ended.end {
@@ -91,33 +92,33 @@ impl ForcedRelease {
     }
 }
 
-/// Tells whether a name is that of a lock node, as this server and the libraries of ZooKeeper make
-/// them. Another znode may end in ten digits, too, and would be taken for a holder if it were the
-/// first of its kind.
+/// Tells whether a znode's name is that of a lock znode, as this server and the libraries of
+/// ZooKeeper make them. The name of another znode may end in ten digits, too, and would be taken
+/// for that of a holder.
 fn is_ticket(name: &str) -> bool {
     !matches!(Naming::of(name), Naming::Dash | Naming::Other)
 }
 
-/// Log of forced releases, with a bound on its lines.
+/// Tickets to log, with a limit on the number of lines.
 #[derive(Debug, Default)]
 pub(crate) struct ForcedLog {
     /// Tickets found and not logged yet, at most [`LINES_MAX`].
     found: Vec<ForcedRelease>,
     began: Option<Instant>,
     lines: u32,
-    /// Number of tickets that were counted and not logged.
+    /// Number of tickets that were not logged, because of the limit, since the last line.
     untold: u64,
 }
 
 impl ForcedLog {
-    /// Keeps tickets that were found until [`ForcedLog::tell`].
+    /// Keeps these tickets until [`ForcedLog::tell`] logs them.
     pub(crate) fn find(&mut self, forced: Vec<ForcedRelease>) {
         let room = (LINES_MAX as usize).saturating_sub(self.found.len());
         self.untold += forced.len().saturating_sub(room) as u64;
         self.found.extend(forced.into_iter().take(room));
     }
 
-    /// Logs the tickets that were found, as far as the bound allows.
+    /// Logs the kept tickets, as far as the limit allows.
     pub(crate) fn tell(&mut self) {
         if self.found.is_empty() {
             return;
@@ -145,7 +146,7 @@ impl ForcedLog {
     }
 }
 
-/// Returns `None` for an empty text.
+/// Returns the text, or `None` if it is empty.
 fn some(text: &str) -> Option<&str> {
     Some(text).filter(|text| !text.is_empty())
 }
@@ -206,7 +207,7 @@ mod tests {
 
     use super::*;
 
-    /// State, and the tickets that its entries took from other sessions.
+    /// A state, and the tickets that its entries took from other sessions.
     #[derive(Default)]
     struct Scene {
         state: State,
@@ -300,7 +301,7 @@ mod tests {
         std::mem::take(&mut scene.forced).into_iter().map(told).collect()
     }
 
-    /// Makes a lock node by hand, as a client of ZooKeeper.
+    /// Makes a lock znode by a plain create, as a client of ZooKeeper does.
     fn make(scene: &mut Scene, credential: Credential, parent: &ZPath, name: &str) -> ZPath {
         let create = Create { mode: CreateMode::EphemeralSequential, ..Create::new(parent.clone(), name) };
         let request = Request { credential: Some(credential), ..Request::new(Op::Znode(ZnodeOp::Create(create))) };

@@ -12,7 +12,7 @@ use crate::view::View;
 pub(crate) struct Life {
     stop: Stop,
     failure: watch::Sender<Option<Failure>>,
-    /// The view, whose waits end with the node.
+    /// The applied state, whose waits end with the node.
     view: Arc<View>,
 }
 
@@ -35,7 +35,7 @@ impl Life {
         self.stop.clone()
     }
 
-    /// Reason why this node takes no calls any more; `None` while it runs.
+    /// Reason why this node takes no calls, because it stops or has failed; `None` while it runs.
     pub(crate) fn end(&self) -> Option<String> {
         if self.is_stopped() {
             return Some("the node is shutting down".into());
@@ -43,7 +43,7 @@ impl Life {
         self.failure.borrow().as_ref().map(|reason| format!("the node has failed: {reason}"))
     }
 
-    /// Channel of the reason why the node cannot go on; its value is `None` until there is one.
+    /// Channel of the reason why the node has failed; its value is `None` until the node fails.
     pub(crate) fn failure(&self) -> watch::Receiver<Option<Failure>> {
         self.failure.subscribe()
     }

@@ -1,27 +1,27 @@
-//! Observers of the state, for the ZooKeeper server, which keeps its clients' watches itself.
+//! Observers of all changes of the state. The ZooKeeper server is one, because it keeps its
+//! clients' watches itself.
 
 use std::sync::Arc;
 
 use znode::{EventRecord, SessionId, State, WriteTurn};
 
-/// Observer of everything that this node applies, in order, and before a reader can see it. So a
-/// server that sends events from here sends them before any answer that shows the change.
+/// Observer of every change that this node applies, in order, before a reader can see the change.
+/// So a server can send a client an event before any answer that shows the change.
 ///
-/// Called under the guard that all waits share, so an observer must be quick and call nothing of
-/// the replica.
+/// Called under the lock that all waits share. So an observer must be quick, and must not call the
+/// replica.
 pub trait Observer: Send + Sync {
-    /// Called when the state is about to change. An observer that holds the state drops it here,
-    /// because parts of a state that is held are copied before they change. The returned value is
-    /// told of the changes. Until it is dropped, it must keep readers from the observer's
-    /// knowledge.
+    /// Called when the state is about to change. An observer that holds the state drops it here;
+    /// otherwise the parts that change would be copied first. The returned handle is told of the
+    /// change. As long as the handle lives, no reader may see what the observer keeps.
     fn before_change(&self) -> Box<dyn Observing + '_>;
 
-    /// Called with a new state when it is not known what changed: after a snapshot from the leader,
-    /// and once when the observer is registered.
+    /// Called with a new state whose changes are not known: after a snapshot from the leader, and
+    /// once when the observer registers.
     fn replaced(&self, state: &Arc<State>);
 
-    /// Number of watches that the observer keeps, for monitoring; 0 by default. Not called under
-    /// the guard.
+    /// Number of watches that the observer keeps, for monitoring; 0 by default. Called without the
+    /// lock.
     fn watches(&self) -> usize {
         0
     }
@@ -29,8 +29,8 @@ pub trait Observer: Send + Sync {
 
 /// Handle of an [`Observer`] during one change of the state.
 pub trait Observing {
-    /// Tells whether the observer wants the state right after this write to be published by itself,
-    /// and not only together with later writes.
+    /// Tells whether the observer wants the state to be published right after this write, before
+    /// later writes are applied. `_turn` has the write's connection and its number there.
     fn wants(&self, _session: SessionId, _turn: &WriteTurn) -> bool {
         false
     }

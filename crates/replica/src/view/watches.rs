@@ -1,4 +1,4 @@
-//! Watches on the state: their keys and results, and the table of all that are set.
+//! Watches on the state: their keys and results, and the table of all watches.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,23 +8,23 @@ use indexmap::IndexMap;
 use tokio::sync::Notify;
 use znode::{Event, EventKind, ZPath, Zxid};
 
-/// Part of the state that a wait watches.
+/// Part of the state whose changes end a wait.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum WatchKey {
-    /// The znode itself: created, deleted, data set, or its lock granted.
+    /// One znode: it is created or deleted, its data is set, or its lock is granted.
     Node(ZPath),
-    /// The list of the znode's children; also the znode's own creation and deletion.
+    /// The list of a znode's children, and the znode's own creation and deletion.
     Children(ZPath),
-    /// Everything at and below the path.
+    /// The znode at the path and all znodes below it.
     Subtree(ZPath),
 }
 
-/// Result of one look of a wait at the state.
+/// Result of one call of a wait's `step` on the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step<T> {
     /// The wait is over.
     Ready(T),
-    /// The wait goes on: look again when this part of the state changes.
+    /// The wait goes on: call `step` again when this part of the state changes.
     Watch(WatchKey),
 }
 
@@ -35,11 +35,11 @@ pub struct EventKinds(u8);
 impl EventKinds {
     /// Every kind.
     pub const ALL: EventKinds = EventKinds(0b1_1111);
-    /// Created and deleted.
+    /// A znode is created or deleted.
     pub const EXISTS: EventKinds = EventKinds(0b0011);
-    /// Created, deleted and data changed.
+    /// A znode is created or deleted, or its data changes.
     pub const DATA: EventKinds = EventKinds(0b0111);
-    /// Children changed, and the znode itself created or deleted.
+    /// A znode's list of children changes, or the znode itself is created or deleted.
     pub const CHILDREN: EventKinds = EventKinds(0b1011);
 
     /// Tells whether the kind is in the set.
@@ -55,19 +55,19 @@ impl EventKinds {
     }
 }
 
-/// Events since a zxid. Ask for the next batch with `since = upto`.
+/// Events after a zxid. The next batch follows from a call with `since = upto`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventBatch {
-    /// Events in order of zxid: all matching events of a zxid or none. Empty when the deadline came
-    /// first.
+    /// Events in order of zxid. Of each zxid it has all matching events or none. Empty when the
+    /// deadline came first.
     pub events: Vec<Event>,
-    /// The zxid up to which every event is in this batch or did not match.
+    /// Zxid up to which all matching events are in this batch.
     pub upto: Zxid,
 }
 
-/// Table of all watches that are set. It is kept under the guard of [`crate::view::View`].
+/// Table of all watches that are set. It is kept under the lock of [`crate::view::View`].
 ///
-/// A watch fires once and is then removed. A waiter that wants to go on sets another.
+/// A watch fires once and is then removed. A waiter that must wait on sets another watch.
 pub(crate) struct WatchTable {
     max: usize,
     count: usize,
@@ -75,23 +75,25 @@ pub(crate) struct WatchTable {
     node: Watchers,
     children: Watchers,
     subtree: Watchers,
-    /// Waiters whose watches have fired and that are not woken yet, with the zxids of the events.
+    /// Waiters whose watches have fired and that must still be woken, each with the zxid of its
+    /// event.
     fired: VecDeque<(Arc<Wake>, Zxid)>,
 }
 
-/// Largest number of waiters that are woken before other tasks have their turn.
+/// Largest number of waiters that are woken in one step, so that other tasks can run in between.
 const WOKEN_TOGETHER: usize = 256;
 
-/// Waiters by path. The waiters of a path are in the order in which their watches were set, so by
-/// rising id. `IndexMap` keeps the hash of a path, which spares hashing when the map grows.
+/// Waiters by the path that they watch. Those of one path are in the order in which they set their
+/// watches, so by rising id. `IndexMap` stores the hash of each path, which saves hashing when the
+/// map grows.
 type Watchers = IndexMap<ZPath, Vec<(u64, Arc<Wake>)>>;
 
 /// Wake-up of one waiter.
 #[derive(Debug, Default)]
 pub(crate) struct Wake {
     notify: Notify,
-    /// Zxid of the event that fired the watch; no earlier event since the watch was set did. 0 when
-    /// all waiters were woken without an event.
+    /// Zxid of the event that fired the watch: the first matching event since the watch was set. 0
+    /// when all waiters were woken without an event.
     fired_at: AtomicU64,
 }
 
@@ -101,14 +103,15 @@ impl Wake {
         self.notify.notify_one();
     }
 
-    /// Waits for the watch to fire. Returns the zxid of the event.
+    /// Waits for the watch to fire. Returns the zxid of the event; 0 when all waiters were woken
+    /// without an event.
     pub(crate) async fn fired(&self) -> Zxid {
         self.notify.notified().await;
         Zxid(self.fired_at.load(Ordering::Acquire))
     }
 }
 
-/// Handle on a watch that is set.
+/// Handle with which a watch is removed.
 #[derive(Debug)]
 pub(crate) struct Registration {
     key: WatchKey,
@@ -127,7 +130,7 @@ impl WatchTable {
         self.count
     }
 
-    /// Sets a watch. Returns `None` when there are as many watches as there may be.
+    /// Sets a watch. Returns `None` when the largest number of watches is reached.
     pub(crate) fn set(&mut self, key: WatchKey, wake: Arc<Wake>) -> Option<Registration> {
         if self.count >= self.max {
             return None;
@@ -140,7 +143,7 @@ impl WatchTable {
         Some(Registration { key, id })
     }
 
-    /// Removes a watch. Returns false if it has fired.
+    /// Removes a watch. Returns false if the watch has fired, and so was removed before.
     pub(crate) fn remove(&mut self, registration: &Registration) -> bool {
         let (watchers, path) = self.of(&registration.key);
         let Some(list) = watchers.get_mut(path) else {
@@ -190,7 +193,7 @@ impl WatchTable {
         !self.fired.is_empty()
     }
 
-    /// Wakes all waiters.
+    /// Wakes all waiters, and removes all watches.
     pub(crate) fn fire_all(&mut self) {
         while self.wake_some() {}
         let tables = [&mut self.node, &mut self.children, &mut self.subtree];
@@ -210,7 +213,7 @@ impl WatchTable {
     }
 }
 
-/// Moves the watches of a path to `fired`.
+/// Moves the waiters that watch `path` to `fired`, with the event's zxid.
 fn fire(watchers: &mut Watchers, event: &Event, path: &ZPath, fired: &mut VecDeque<(Arc<Wake>, Zxid)>) {
     if !watchers.is_empty() {
         let list = watchers.swap_remove(path).unwrap_or_default();
@@ -233,7 +236,7 @@ mod tests {
         Event { zxid: Zxid(1), kind, path: path(at) }
     }
 
-    /// Tells whether a watch on `key` fires for the event.
+    /// Checks whether a watch on `key` fires for the event.
     #[track_caller]
     fn check(key: WatchKey, event: Event, fires: bool) {
         let mut table = WatchTable::new(10);

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Proposals under way: their number, and their bytes together.
+/// Proposals under way: their number, and the sum of their bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     count: AtomicUsize,
     bytes: AtomicUsize,
 }
 
-/// Share of one proposal in a [`Budget`], given back by its drop.
+/// A proposal that counts in a [`Budget`] until this is dropped.
 pub(crate) struct BudgetShare {
     budget: Arc<Budget>,
     bytes: usize,
@@ -21,7 +21,8 @@ impl Budget {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Takes a share for a proposal of `bytes` bytes. Returns `None` if a bound would be exceeded.
+    /// Counts a proposal of `bytes` bytes as under way. Returns `None` if a bound would be
+    /// exceeded.
     pub(crate) fn take(self: &Arc<Self>, bytes: usize, count_max: usize, bytes_max: usize) -> Option<BudgetShare> {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         let taken = self.bytes.fetch_add(bytes, Ordering::Relaxed);

@@ -1,7 +1,9 @@
-//! Bound on the large sessions that clients close at the same time, as there is one on expiries.
+//! Limit on the large sessions that clients close at the same time. The leader's expiries have a
+//! limit of the same kind.
 //!
-//! A session ends in one entry, whatever it owns. All sessions that a leader is closing at a time
-//! remove together no more than a part ([`ENDING_PART`]) of the znodes that one entry may remove.
+//! A session ends in one entry, however many znodes it owns. The znodes of all sessions that a
+//! leader is closing at the same time are at most the part 1 / [`ENDING_PART`] of the znodes that
+//! one entry may remove.
 
 use std::sync::Arc;
 
@@ -11,14 +13,16 @@ use znode::{Credential, Op, Request};
 
 use crate::Error;
 
-/// Divisor: sessions that end at a time together remove no more than this part of what one entry
-/// may remove. Several such entries in a row delay other writes as one long entry does.
+/// Divisor: sessions that are closed at the same time own no more than this part of the znodes that
+/// one entry may remove. Several such entries in a row delay other writes as much as one long
+/// entry.
 pub(crate) const ENDING_PART: u32 = 4;
 
-/// Divisor: a session that takes less than this part of the room is closed like any other write.
+/// Divisor: a session that needs less than this part of the limit is closed without regard to the
+/// limit.
 const SMALL_PART: u64 = 16;
 
-/// Room for sessions that end at a time, as a part of what one entry may remove.
+/// Semaphore for the cost (in znodes to remove) of the sessions that are being closed.
 #[derive(Debug)]
 pub(crate) struct Closings {
     room: Arc<Semaphore>,
@@ -31,9 +35,9 @@ impl Closings {
         Closings { room: Arc::new(Semaphore::new(max as usize)), max }
     }
 
-    /// Waits for room to end a session of that cost, first come, first served. Returns `None` if
-    /// the session is so small that it needs none. A session that costs more than the whole room
-    /// takes all of it.
+    /// Takes the permits to end a session of this cost, and waits for them in the order of the
+    /// callers. Returns `None` if the session is so small that it needs no permits. A session that
+    /// costs more than the whole limit takes all permits.
     pub(crate) async fn room(&self, cost: u64, deadline: Instant) -> Result<Option<OwnedSemaphorePermit>, Error> {
         if cost.saturating_mul(SMALL_PART) < u64::from(self.max) {
             return Ok(None);
@@ -46,10 +50,10 @@ impl Closings {
     }
 }
 
-/// Credential of the session that a request closes; `None` if it closes none.
+/// Credential of the session that a request closes; `None` if the request closes no session.
 pub(crate) fn closes(request: &Request) -> Option<&Credential> {
     let closes = matches!(request.op, Op::CloseSession { .. });
-    // A session closes itself only.
+    // A session can close only itself.
     request.credential.as_ref().filter(|_| closes)
 }
 
@@ -74,7 +78,7 @@ mod tests {
         of(session, Op::CloseSession { session })
     }
 
-    /// Opens a session that owns `multis` times 128 ephemerals.
+    /// Opens a session that owns `multis` times 128 ephemerals, which it creates in as many multis.
     async fn session(node: &Node, multis: usize) -> SessionId {
         let open = Op::OpenSession {
             secret_hash: SECRET,
@@ -113,7 +117,7 @@ mod tests {
         let node = leader(&data_dir).await;
         let (large, small) = (session(&node, 3).await, session(&node, 1).await);
         let is_open = |session| node.view.state().session(session).is_some();
-        // Takes most of the room, as if other sessions were being closed.
+        // Takes most of the permits, as if other sessions were being closed.
         let others = node.proposer.closings.room(u64::from(node.proposer.closings.max) - 300, soon()).await.unwrap();
         let briefly = || Instant::now() + Duration::from_millis(200);
         let overdue = node.proposer.propose(close(large), briefly()).await;
@@ -121,7 +125,7 @@ mod tests {
         let of_peer = node.proposer.propose_for_peer(&encode_request(&close(large)), briefly()).await;
         assert!(matches!(of_peer, Answer::Propose(ProposeAnswer::Unavailable { .. })), "{of_peer:?}");
         assert!(is_open(large), "nothing was proposed");
-        // A close with a wrong secret takes no room and waits for none.
+        // A close with a wrong secret takes no permits and waits for none.
         let stranger = Credential { session: large, secret_hash: [8; 16] };
         let stranger = Request { credential: Some(stranger), ..close(large) };
         let refused = node.proposer.propose(stranger, soon()).await.unwrap();
@@ -130,7 +134,7 @@ mod tests {
         drop(others);
         node.proposer.propose(close(large), soon()).await.unwrap();
         assert!(!is_open(large) && !is_open(small));
-        // The room that the closings took comes back when Raft lets go of them.
+        // The permits that the closings took come back when Raft drops their proposals.
         node.proposer.closings.room(u64::from(node.proposer.closings.max), soon()).await.unwrap();
         node.shutdown().await;
     }

@@ -7,20 +7,22 @@ use tokio::time::Instant;
 
 use crate::local::host::Host;
 
-/// Divisor: while the wall clock is ahead, this clock runs faster by this part of the time that
-/// passes.
+/// Divisor: while the wall clock is ahead, this clock runs faster than the monotonic clock by this
+/// part.
 const CATCH_UP_PART: u128 = 10;
-/// Difference in milliseconds of this clock and the wall clock from which on it is logged.
+/// Difference in milliseconds between this clock and the wall clock from which on the difference is
+/// logged.
 const TOLD_MS: u64 = 1_000;
-/// Difference in milliseconds below which the clocks must come before a later difference is logged.
+/// Difference in milliseconds to the wall clock below which a logged difference counts as over, so
+/// that a later one is logged again.
 const FORGOTTEN_MS: u64 = TOLD_MS / 2;
 
-/// A clock that never goes back, never stands still and never leaps.
+/// Clock for the times on entries. It never goes back and never stands still.
 ///
-/// Lock-delays and TTLs are counted in the time of entries. So this clock goes on at the rate of
-/// the monotonic clock, also when the wall clock is set, and nears a wall clock that is ahead
-/// slowly. It leaps only to the latest time in the state, because an earlier leader's clock may
-/// have been far ahead.
+/// Lock-delays and TTLs are counted in the time of entries. So this clock runs at the rate of the
+/// monotonic clock, even if the wall clock is set. While the wall clock is ahead, this clock runs a
+/// tenth faster. It jumps forward in one case only: to the latest time in the state, because an
+/// earlier leader's clock may have been far ahead.
 #[derive(Default)]
 pub(crate) struct EntryClock {
     host: Host,
@@ -30,9 +32,9 @@ pub(crate) struct EntryClock {
 #[derive(Clone, Copy)]
 struct ClockReading {
     at: Instant,
-    /// Nanoseconds since 1970, so that fractions of a millisecond add up.
+    /// Nanoseconds since 1970, because rounding to milliseconds would lose time at each reading.
     time: u128,
-    /// True if the difference of the wall clock was logged.
+    /// True if the difference to the wall clock was logged and is not over.
     told: bool,
 }
 
@@ -41,7 +43,8 @@ impl EntryClock {
         EntryClock { host, ..EntryClock::default() }
     }
 
-    /// Time in milliseconds since 1970; at least `seen_ms`, the latest time in the state.
+    /// Time for an entry in milliseconds since 1970; at least `seen_ms`, the latest time in the
+    /// state.
     pub(crate) fn now_ms(&self, seen_ms: u64) -> u64 {
         self.read(Instant::now(), self.host.wall_clock_ms(), seen_ms)
     }
@@ -75,8 +78,8 @@ fn nanos(ms: u64) -> u128 {
 mod tests {
     use super::*;
 
-    /// Reads the clock. A reading is monotonic time, wall clock, latest time in the state, and
-    /// expected result, all in milliseconds.
+    /// Reads the clock once for each item: monotonic time, wall clock, latest time in the state,
+    /// and expected result, all in milliseconds.
     #[track_caller]
     fn check(readings: &[(u64, u64, u64, u64)]) {
         let (clock, start) = (EntryClock::default(), Instant::now());

@@ -1,4 +1,4 @@
-//! Writes: they go to the leader, and are answered when this node has applied them.
+//! Writes: each is proposed by the leader, and answered when this node has applied it.
 
 use std::sync::Arc;
 
@@ -25,8 +25,8 @@ use crate::write::entry_clock::EntryClock;
 use crate::write::retry::Retry;
 use crate::{Config, Error};
 
-/// Largest size in bytes of an entry that can surely be decoded. A decoder bounds the memory that
-/// an entry takes, and no byte of an entry takes more than 64 bytes of memory.
+/// Size in bytes up to which an entry can surely be decoded. A decoder limits the memory that an
+/// entry takes, and no byte of an entry takes more than 64 bytes of memory.
 const SURELY_READABLE_BYTES: usize = BYTES_MAX / 64;
 
 /// Milliseconds after which a client may ask again for a lock that a restored cluster refuses.
@@ -51,12 +51,12 @@ pub(crate) struct Proposer {
     pub(crate) life: Arc<Life>,
     pub(crate) space: Arc<DiskSpace>,
     pub(crate) entry_clock: EntryClock,
-    /// Proposals of this node that are under way, and their bytes. A proposal for which no client
-    /// waits any more counts until Raft has dropped it.
+    /// Proposals of this node's clients that are under way. A proposal for which no client waits
+    /// any more counts until Raft has dropped it.
     pub(crate) proposals: Arc<Budget>,
-    /// Proposals that peers forwarded and that are under way.
+    /// Proposals of peers' clients, which peers forwarded, that are under way.
     pub(crate) peer_proposals: Arc<Budget>,
-    /// Room for large sessions that are being closed.
+    /// Limit on the large sessions that are being closed at the same time.
     pub(crate) closings: Closings,
 }
 
@@ -98,9 +98,9 @@ impl Proposer {
         }
     }
 
-    /// Waits until a committed entry is applied here. Returns false when the deadline or the end of
-    /// the node comes first. Other waits end when this node cannot serve; this one does not,
-    /// because a known answer would be lost.
+    /// Waits until a committed entry is applied here. Returns false when the deadline comes first,
+    /// or when the node stops or fails. It goes on while this node cannot serve, when other waits
+    /// end, because the write is done and its answer would be lost.
     pub(crate) async fn is_applied_here(&self, at: Zxid, deadline: Instant) -> bool {
         while !self.view.applied_at_least(at, deadline).await {
             if Instant::now() >= deadline || self.life.end().is_some() {
@@ -170,8 +170,8 @@ impl Proposer {
         }
     }
 
-    /// Makes one try to propose an operation of this leader itself. Returns the zxid and the
-    /// result.
+    /// Proposes an operation to this node's own Raft, once and without forwarding. Returns the
+    /// entry's zxid and the result.
     pub(crate) async fn propose_own(&self, op: Op, deadline: Instant) -> Result<(Zxid, TxnOutcome), Error> {
         self.writable()?;
         let (command, _) = self.command(Request::new(op));
@@ -182,8 +182,8 @@ impl Proposer {
         }
     }
 
-    /// Resources that Raft keeps with a proposal: its place, and for the end of a large session
-    /// also the room for that.
+    /// Takes the permits that a proposal to end a large session needs. Returns all that Raft must
+    /// keep in use with the proposal: its share of the budget, and these permits.
     async fn held_with(
         &self,
         request: &Request,
@@ -192,8 +192,8 @@ impl Proposer {
     ) -> Result<DropGuard, Error> {
         let own = Arc::<BudgetShare>::clone(place);
         let Some(credential) = closes(request) else { return Ok(own) };
-        // Room is taken only for a close with the session's own secret. Any other close ends
-        // nothing, and another client may send any number of them.
+        // Only a close with the session's own secret takes permits. Any other close ends no
+        // session, and another client may send any number of them.
         let cost = || {
             let state = self.view.state();
             state.authenticate(credential).map_or(0, |session| state.cost_of_ending(session.id))
@@ -206,7 +206,7 @@ impl Proposer {
         })
     }
 
-    /// Proposes to this node's own Raft, which keeps `held` as long as it keeps the proposal.
+    /// Proposes an entry to this node's own Raft. Raft drops `held` only with the proposal.
     async fn propose_here(&self, command: Command, held: DropGuard, deadline: Instant) -> Try {
         if Instant::now() >= deadline {
             return Try::Failed(Error::unavailable("the deadline has passed"));
@@ -232,7 +232,8 @@ impl Proposer {
         }
     }
 
-    /// Forwards a proposal to the leader. The proposal keeps its place until the message is sent.
+    /// Forwards a proposal to the leader. The proposal counts as under way until its message is
+    /// sent.
     async fn propose_there(&self, leader: u64, request: &Request, place: &Arc<BudgetShare>, deadline: Instant) -> Try {
         let Some(peer) = self.consensus.peers.get(leader) else {
             return Try::Again(format!("the leader, node {leader}, is not in this node's configuration"));
@@ -266,8 +267,8 @@ impl Proposer {
         }
     }
 
-    /// Waits until another node has led for `peer_timeout`, as far as this node knows. A leader
-    /// that handed over in good order has answered by then.
+    /// Waits until, as far as this node knows, another node than `leader` has led for
+    /// `peer_timeout`. In that time a leader that handed over in good order has answered.
     async fn deposed(&self, leader: u64) {
         let mut changes = self.consensus.role_changes();
         while self.consensus.leader().is_none_or(|other| other == leader) {
@@ -279,8 +280,8 @@ impl Proposer {
     }
 
     /// Refuses a request that might grant a lock while a restored cluster grants none. A znode
-    /// marks that time. Each node has it from its first state on, and loses it no sooner than the
-    /// leader.
+    /// exists during that time. It is in every node's first state, and no node applies its deletion
+    /// before the leader proposes it.
     fn check_grace(&self, request: &Request) -> Result<(), Error> {
         if request.op.may_grant() && self.view.state().is_restoring() {
             return Err(Error::Restoring { retry_after_ms: RESTORING_RETRY_MS });
@@ -288,9 +289,10 @@ impl Proposer {
         Ok(())
     }
 
-    /// Refuses a request that does too much for one entry, and an operation of a later level than
-    /// the cluster's: a member that does not know the operation would end at the entry. A request
-    /// with an idempotency key may cost too much, because its entry must keep the refusal.
+    /// Refuses a request that does too much for one entry, unless its entry must keep the refusal:
+    /// it has an idempotency key, or a number among its connection's writes. Also refuses an
+    /// operation of a format level above the cluster's, because a member whose program does not
+    /// know the operation would fail at the entry.
     fn check(&self, request: &Request) -> Result<(), Error> {
         match &request.op {
             op if op.row().level > self.view.state().level() => Err(Error::Refused(znode::Error::LevelTooLow)),
@@ -299,18 +301,20 @@ impl Proposer {
         }
     }
 
-    /// Makes the entry of a request, with this node's time. Returns the request, too, for another
+    /// Makes the entry of a request, with this node's time. Also returns the request, for another
     /// try.
     ///
-    /// The secret is left out of the entry if it is the session's. A wrong secret, or that of a
-    /// session that this node does not know yet, stays in the entry for the state to judge.
+    /// A session's correct secret is left out of the entry, which says instead that it was checked.
+    /// A wrong secret, or one of a session that this node does not know yet, stays in the entry,
+    /// and is checked when the entry is applied.
     pub(crate) fn command(&self, request: Request) -> (Command, Request) {
         let proven = request.credential.is_some_and(|credential| self.view.state().authenticate(&credential).is_ok());
         let txn = Txn { time_ms: self.entry_clock.now_ms(self.view.time_ms()), proven, request };
         (Command(encode_txn(&txn).into()), txn.request)
     }
 
-    /// Checks whether clients may write.
+    /// Fails if clients may not write: the node stops or has failed, or its disk is low on space or
+    /// does not answer.
     fn writable(&self) -> Result<(), Error> {
         if let Some(end) = self.life.end() {
             return Err(Error::unavailable(end));
@@ -320,7 +324,7 @@ impl Proposer {
     }
 }
 
-/// Translates Raft's result.
+/// Converts Raft's result of a proposal.
 fn tried(result: ClientWriteResult<TypeConfig>) -> Try {
     match result {
         Ok(response) => {
@@ -340,8 +344,8 @@ fn tried(result: ClientWriteResult<TypeConfig>) -> Try {
     }
 }
 
-/// Tells whether bytes that were just encoded can be decoded again, because a reader bounds the
-/// memory that they take.
+/// Tells whether bytes that were just encoded can be decoded again. A decoder limits the memory
+/// that they take.
 fn is_readable<T>(bytes: &[u8], decode: fn(&[u8]) -> Result<T, DecodeError>) -> bool {
     bytes.len() <= SURELY_READABLE_BYTES || (bytes.len() <= BYTES_MAX && decode(bytes).is_ok())
 }
@@ -379,7 +383,8 @@ pub(crate) mod tests {
         Request::new(Op::Znode(ZnodeOp::Create(Create::new(ZPath::root(), name))))
     }
 
-    /// The only node of its ensemble, which leads and allows four writes at a time.
+    /// Starts a node that is the only one of its ensemble, leads, and allows four proposals at the
+    /// same time.
     pub(crate) async fn leader(data_dir: &tempfile::TempDir) -> Arc<Node> {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap().to_string();
@@ -400,8 +405,9 @@ pub(crate) mod tests {
         node
     }
 
-    /// Neither a deadline nor a client that hangs up frees a place, because Raft still holds the
-    /// write. Other nodes of this process meet the failpoint as well, and only wait meanwhile.
+    /// Neither a deadline nor a client that hangs up ends a proposal's share of the budget, because
+    /// Raft still holds the proposal. Other nodes of this process stop at the failpoint as well,
+    /// and only wait.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_write_keeps_its_place_until_raft_lets_go_of_it() {
         let data_dir = tempfile::TempDir::new().unwrap();
@@ -423,7 +429,7 @@ pub(crate) mod tests {
         assert!(own[3..].iter().all(|end| matches!(end, Some(Err(Error::Unavailable { .. })))), "{own:?}");
         let refused = |end: &Option<Answer>| matches!(end, Some(Answer::Propose(ProposeAnswer::Unavailable { .. })));
         assert!(of_peers[4..].iter().all(refused), "{of_peers:?}");
-        // The disk goes on, and the places are given back.
+        // The disk goes on, and no proposal counts as under way any more.
         while node.proposer.proposals.count() + node.proposer.peer_proposals.count() > 0 {
             yield_now().await;
         }

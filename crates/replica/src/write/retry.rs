@@ -1,4 +1,4 @@
-//! Retries of calls that certainly did nothing, with growing pauses.
+//! Retries of calls that certainly changed nothing, with growing pauses.
 
 use std::time::Duration;
 
@@ -15,38 +15,39 @@ use crate::view::life::Life;
 /// Shortest pause between two tries to reach a leader; [`PAUSE_MAX`] is the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(64);
-/// Time before the deadline in which no try begins, so that the last try can still be refused.
+/// Time before the deadline in which no try begins, so that the last try still has time for an
+/// answer.
 const ANSWER_MAX: Duration = Duration::from_millis(500);
 
 const OUT_OF_TOUCH: &str = "no quorum: this node has heard no leader for longer than an election takes";
 
-/// Retry of a call that certainly did nothing, until a leader does it. Pauses grow, so that
-/// thousands of callers that wait for an election do not use up the processor that the election
-/// needs. All of them wake at once when roles change.
+/// Retries of a call that needs a leader, as long as the tries certainly changed nothing. Pauses
+/// grow, so that thousands of callers that wait for an election leave the processor to the
+/// election. All of them wake at once when Raft's leader or role changes.
 pub(crate) struct Retry {
     give_up: Instant,
     pause: Duration,
-    /// Watch of changes of role, one for all tries: a new watch would take the present roles for a
-    /// change.
+    /// Receiver of changes of Raft's role, one for all tries: a new receiver would take the present
+    /// role for a change.
     changes: Option<WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>>,
 }
 
 impl Retry {
-    /// Makes a retry that gives up after the silence at which a leader counts as disconnected, or
-    /// shortly before the deadline. An election takes less time, and clients should get an answer
-    /// soon.
+    /// Makes the retries of one call. They end shortly before the deadline, and earlier if the call
+    /// has lasted for the time in which a leader without contact counts as disconnected. An
+    /// election takes less time, and clients should get an answer soon.
     pub(crate) fn new(consensus: &Consensus, deadline: Instant) -> Retry {
         let now = Instant::now();
         let patience = consensus.disconnected_after();
-        // No try begins just before the deadline, because it would end as unknown where the last
-        // one ended as unavailable.
+        // No try begins just before the deadline: its outcome would be unknown, whereas the last
+        // try certainly changed nothing.
         let left = deadline.saturating_duration_since(now);
         let give_up = now + patience.min(left - ANSWER_MAX.min(left / 4));
         Retry { give_up, pause: PAUSE_MIN, changes: None }
     }
 
-    /// Waits until the next try: for a pause, or until a role changes. Returns `reason` as an error
-    /// when another try would be of no use.
+    /// Waits until the next try: for a pause, or until Raft's role or leader changes. Returns an
+    /// error when another try would be of no use; `reason` is why the last try failed.
     pub(crate) async fn again(&mut self, life: &Life, consensus: &Consensus, reason: String) -> Result<(), Error> {
         if let Some(end) = life.end() {
             return Err(Error::unavailable(end));
@@ -59,7 +60,7 @@ impl Retry {
         }
         let changes = self.changes.get_or_insert_with(|| consensus.role_changes());
         let changed = async {
-            // Raft has ended, so no role changes any more. The node soon says why.
+            // Raft has ended, so no role changes any more. The node soon fails with the reason.
             if changes.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }

@@ -1,4 +1,4 @@
-//! A disk that fails stops the node.
+//! A node whose disk fails stops.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A leader, and then a follower, whose disk has no space for the copy through which a snapshot is
-//! read.
+//! Nodes without disk space for a snapshot's copy. A snapshot is read through a temporary copy, for
+//! which first the leader and then a follower has no space.
 
 use crate::ensemble::{Ensemble, create, eventually, path, set, write};
 use replica::{Config, Readiness};

@@ -1,7 +1,8 @@
-//! Nodes of one process whose disks are full, slow or broken, and noise at their peer ports.
+//! Nodes of one process whose disks are full, slow or broken, and noise (random and damaged frames)
+//! at their peer ports.
 //!
-//! This is a binary of its own, and its tests take turns: fail points, the panic hook and the log
-//! belong to the whole process.
+//! These tests have a separate binary, and run one at a time: fail points, the panic hook and the
+//! log belong to the whole process.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

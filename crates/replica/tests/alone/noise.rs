@@ -26,16 +26,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
-/// Number of strangers at a time.
+/// Number of connections of strangers at the same time. A stranger is a caller that is no member.
 const STRANGERS: u64 = 6;
-/// Largest number of frames on one connection. A node stops reading at the first frame that it
-/// refuses.
+/// Largest number of frames that a stranger sends on one connection. A node stops reading at the
+/// first frame that it refuses.
 const FRAMES_MAX: usize = 4;
-/// Divisor: of the frames that raise a term, only one in so many is sent. Each such frame causes an
-/// election, and the ensemble must also do its work.
+/// Divisor: only one in so many of the frames that raise a term is sent. Each such frame causes an
+/// election, and the ensemble must also have time for its work.
 const RAISE_ONE_IN: u32 = 400;
 
-/// Addresses of the taps, at which members reach each other.
+/// Addresses of the taps: proxies through which the members reach each other.
 static TAPS: OnceLock<Vec<SocketAddr>> = OnceLock::new();
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
@@ -48,7 +48,7 @@ fn tapped(config: &mut Config) {
     }
 }
 
-/// Counts of events of the noise, by a description.
+/// Counts of frames and of ends of connections, by a description.
 #[derive(Default)]
 struct Figures(Mutex<BTreeMap<&'static str, u64>>);
 
@@ -62,7 +62,7 @@ struct Scene {
     addrs: Vec<SocketAddr>,
     heard: Arc<MemberRecords>,
     figures: Figures,
-    /// Newest term and index that any node knows.
+    /// Newest term that any node knows.
     term: AtomicU64,
     index: AtomicU64,
     over: AtomicBool,
@@ -141,7 +141,7 @@ async fn run(time: Duration, seed: u64) {
     ensemble.stop_all().await;
 }
 
-/// Writes one entry after another, through all nodes in turn.
+/// Writes as a client until the noise is over, one write after another, through all nodes in turn.
 async fn load(scene: Arc<Scene>, nodes: Vec<Replica>, number: u64) {
     let mut at = number as usize;
     while !scene.over.load(Ordering::Relaxed) {
@@ -172,7 +172,7 @@ async fn strangers(scene: Arc<Scene>, seed: u64) {
     }
 }
 
-/// Runs one connection, from its hello to its end.
+/// Runs one connection of a stranger, from its hello to its end.
 async fn one_stranger(scene: &Scene, random: &mut fastrand::Rng) {
     let to = random.u64(1..=3);
     let from = 1 + (to + random.u64(..2)) % 3;
@@ -215,7 +215,7 @@ async fn one_stranger(scene: &Scene, random: &mut fastrand::Rng) {
 const LANES: [&str; 4] =
     ["frames: appends", "frames: votes and transfers", "frames: snapshots", "frames: proposals and heartbeats"];
 
-/// Tells how a node ended a connection, by its last answer.
+/// Describes how a node ended a connection, by the last of its answers.
 fn ending(answers: &[u8], lane: u32) -> &'static str {
     let mut rest = answers;
     let mut last: Option<&[u8]> = None;
@@ -235,8 +235,8 @@ fn ending(answers: &[u8], lane: u32) -> &'static str {
     }
 }
 
-/// Makes the bytes of a frame that no correct member sends now, or a copy of a frame that a member
-/// sent. `None` for a frame that would be a lie.
+/// Makes a frame that no correct member sends now, or changes a frame that a member sent. `None` if
+/// the result would be a lie: a frame in correct form that claims what the leader never said.
 fn noise(scene: &Scene, random: &mut fastrand::Rng, from: u64, lane: u32) -> Option<Vec<u8>> {
     let heard = scene.heard.any(random, lane);
     match (random.u32(..10), heard) {
@@ -285,8 +285,9 @@ fn mutated(random: &mut fastrand::Rng, mut record: Vec<u8>) -> Vec<u8> {
 type AppendTuple = (u64, VoteRecord, Option<LogIdRecord>, Option<LogIdRecord>, Vec<EntryRecord>);
 type VoteTuple = (u64, u32, VoteRecord, Option<LogIdRecord>, bool);
 
-/// Tells whether a whole frame is free of lies: claims that only a leader may make and that this
-/// leader never made.
+/// Tells whether a changed frame (`sent`) may be sent. It may not claim other entries or commits in
+/// the leader's name than the member's frame (`said`). A frame that raises a term may be sent only
+/// now and then.
 fn is_harmless(random: &mut fastrand::Rng, lane: u32, said: &[u8], sent: &[u8]) -> bool {
     let mut raises = |said: u64, sent: u64| sent > said && random.u32(..RAISE_ONE_IN) > 0;
     match lane {
@@ -306,12 +307,13 @@ fn pick(random: &mut fastrand::Rng, of: &[u64]) -> u64 {
     of[random.usize(..of.len())]
 }
 
-/// Makes a frame of numbers that are meaningful elsewhere, most of them in the wrong field.
+/// Makes a frame from special numbers: present and impossible terms, indexes and ids.
 fn nonsense(scene: &Scene, random: &mut fastrand::Rng, from: u64, lane: u32) -> Vec<u8> {
     let (term, index) = (scene.term.load(Ordering::Relaxed), scene.index.load(Ordering::Relaxed));
     let far = [term + (1 << 33), 1 << 62, 1 << 63, u64::MAX];
     let terms = [&[0, 1, term, term][..], &far].concat();
-    // The index of the next entry is left out: an entry there would be a lie.
+    // The index of the next entry is left out: an entry there could be taken for one of the
+    // leader's.
     let indexes = [0, 1, index / 2, 1 << 50, 1 << 62, u64::MAX - 1, u64::MAX];
     let node_id = pick(random, &[from, from, 0, 9, u64::MAX]);
     let vote = VoteRecord { term: pick(random, &terms), node_id, committed: random.bool() };

@@ -1,4 +1,4 @@
-//! A follower with a slow disk.
+//! A follower with a slow disk that receives a snapshot.
 
 use std::thread::park_timeout;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A leader with a hanging fsync.
+//! A leader whose fsync hangs.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::ThreadId;
@@ -11,8 +11,8 @@ use tracing::Level;
 const STALLS: &str = "the disk does not answer: this node is not ready, and takes no votes";
 const ANSWERS: &str = "the disk answers again";
 
-/// Threads that flush the logs, in the order in which their nodes were started. `hangs` is the
-/// thread whose flushes hang.
+/// Threads that flush the nodes' logs, in the order in which the nodes were started. `hangs` is the
+/// thread whose flushes hang now; `None` for none.
 #[derive(Default)]
 struct Disks {
     threads: Vec<ThreadId>,
@@ -39,7 +39,8 @@ fn watched() -> SharedDisks {
     shared
 }
 
-/// Guard that ends the hang of a disk when the test ends, because the disk's thread is joined.
+/// Guard whose drop lets the hanging flush go on. A failed test needs it, because the node waits
+/// for the end of the flushing thread.
 struct HangGuard(SharedDisks);
 
 impl Drop for HangGuard {
@@ -54,7 +55,7 @@ fn hang(disks: &SharedDisks, node: Option<usize>) {
     disks.1.notify_all();
 }
 
-/// A step that never becomes ready.
+/// Step of a wait that never becomes ready.
 fn never() -> Step<()> {
     Step::Watch(WatchKey::Node(path("/never")))
 }

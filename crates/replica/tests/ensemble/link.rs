@@ -1,5 +1,5 @@
-//! A link between two nodes that can be frozen: nothing is lost and nothing arrives, until it
-//! thaws.
+//! A link (proxy) between two nodes that can be frozen: while it is frozen, no byte arrives and
+//! none is lost.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// A link that passes connections on to one node. It ends with the test's runtime.
+/// A proxy that passes connections on to one node. It ends with the test's runtime.
 pub(crate) struct Link {
     pub(crate) addr: SocketAddr,
     there: watch::Sender<bool>,
@@ -34,7 +34,7 @@ impl Link {
         self.freeze_back(frozen);
     }
 
-    /// Freezes or thaws the node's answers alone.
+    /// Freezes or thaws only the direction in which the node answers.
     pub(crate) fn freeze_back(&self, frozen: bool) {
         self.back.send_replace(frozen);
     }

@@ -17,7 +17,8 @@ use tempfile::TempDir;
 use tokio::time::Instant;
 use znode::{Create, Credential, Op, Reply, Request, TxnOutcome, ZPath, ZnodeOp};
 
-/// Time that suffices for anything on a loaded machine; a test that needs all of it has failed.
+/// Time in which even a loaded machine completes any step of a test. A test that needs all of it
+/// has failed.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 pub(crate) fn soon() -> Instant {
@@ -28,19 +29,20 @@ pub(crate) fn path(text: &str) -> ZPath {
     ZPath::parse(text).unwrap()
 }
 
-/// An ensemble. Nodes are named by index, from 0; their ids are one higher.
+/// Several nodes of one cluster. A node is named by its index, from 0; its id is one higher.
 pub(crate) struct Ensemble {
     dir: TempDir,
     addrs: Vec<SocketAddr>,
     listeners: Vec<Option<TcpListener>>,
     pub(crate) nodes: Vec<Option<Replica>>,
     pub(crate) change: fn(&mut Config),
-    /// Proxies (links) from one node to another; two nodes without one connect directly.
+    /// Links (proxies that can be frozen) from one node to another, by both indexes. Two nodes
+    /// without a link connect directly.
     links: HashMap<(usize, usize), link::Link>,
 }
 
 impl Ensemble {
-    /// Makes `size` nodes that are not started yet.
+    /// Makes `size` nodes that are not started yet. `change` adapts each node's configuration.
     pub(crate) fn new(size: usize, change: fn(&mut Config)) -> Ensemble {
         let listeners: Vec<_> = (0..size).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let addrs = listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
@@ -55,8 +57,8 @@ impl Ensemble {
         }
     }
 
-    /// Starts an ensemble as [`Ensemble::started`] does, with links between all nodes that can be
-    /// frozen.
+    /// Starts an ensemble as [`Ensemble::started`] does, with a link between any two nodes. Links
+    /// can be frozen.
     pub(crate) async fn linked(size: usize, change: fn(&mut Config)) -> Ensemble {
         let mut ensemble = Ensemble::to_be_linked(size, change).await;
         for at in 0..size {
@@ -66,23 +68,24 @@ impl Ensemble {
         ensemble
     }
 
-    /// Cuts a node off from all others by freezing its links, or connects it again.
+    /// Cuts a node off from all others by freezing its links (`true`), or connects it again.
     pub(crate) fn isolate(&self, node: usize, isolated: bool) {
         let touched = self.links.iter().filter(|((from, to), _)| *from == node || *to == node);
         touched.for_each(|(_, link)| link.freeze(isolated));
     }
 
-    /// Parts two nodes by freezing the links between them.
+    /// Separates two nodes by freezing the links between them.
     pub(crate) fn part(&self, one: usize, other: usize) {
         [(one, other), (other, one)].iter().for_each(|way| self.links[way].freeze(true));
     }
 
-    /// Holds back a node's answers to another node, or passes them on again.
+    /// Holds back the answers of `node` to `asker` (`true`), or passes them on again.
     pub(crate) fn hold_answers(&self, asker: usize, node: usize, held: bool) {
         self.links[&(asker, node)].freeze_back(held);
     }
 
-    /// Makes nodes that are not started yet, with links between all of them that can be frozen.
+    /// Makes nodes that are not started yet, with a link between any two nodes. Links can be
+    /// frozen.
     pub(crate) async fn to_be_linked(size: usize, change: fn(&mut Config)) -> Ensemble {
         let mut ensemble = Ensemble::new(size, change);
         for from in 0..size {
@@ -93,7 +96,7 @@ impl Ensemble {
         ensemble
     }
 
-    /// Holds back all messages to a node. Its own messages still reach the others, and it hears
+    /// Holds back all messages to a node. Its own messages still reach the other nodes, and it gets
     /// their answers.
     pub(crate) fn deafen(&self, node: usize) {
         self.links.iter().filter(|((_, to), _)| *to == node).for_each(|(_, link)| link.freeze(true));
@@ -154,7 +157,8 @@ impl Ensemble {
         self.take(at).shutdown().await;
     }
 
-    /// Takes a node out of the ensemble, so that the test itself can stop it.
+    /// Removes a node's handle from the ensemble and returns it, so that the test itself can stop
+    /// the node.
     pub(crate) fn take(&mut self, at: usize) -> Replica {
         self.nodes[at].take().unwrap()
     }
@@ -194,8 +198,8 @@ impl Ensemble {
         found.unwrap()
     }
 
-    /// Waits until these nodes have elected one of them and each knows it: a node that does not yet
-    /// know would pass a write on to the former leader.
+    /// Waits until one of these nodes is elected and each of them knows that. A node that does not
+    /// know it yet would forward a write to the former leader.
     pub(crate) async fn elected_among(&self, nodes: &[usize]) {
         let leads = |id: u64| nodes.contains(&(id as usize - 1));
         let knows = |at: &usize| self.node(*at).leader().is_some_and(|leader| leads(leader.id));
@@ -219,7 +223,8 @@ impl Ensemble {
     }
 }
 
-/// Checks a condition again and again until it is true.
+/// Checks a condition again and again until it is true. `what` describes it in the failure's
+/// message.
 pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = soon();
     while !condition() {
@@ -228,7 +233,7 @@ pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) 
     }
 }
 
-/// Pauses before another try: a node without a leader refuses at once.
+/// Pauses before another try, because a node without a leader fails at once.
 async fn pause() {
     tokio::task::yield_now().await;
     tokio::time::timeout(Duration::from_millis(2), std::future::pending::<()>()).await.unwrap_err();
@@ -242,8 +247,8 @@ pub(crate) fn set(at: &str, data: &[u8]) -> Request {
     Request::new(Op::Znode(ZnodeOp::SetData { path: path(at), data: data.to_vec(), version: -1 }))
 }
 
-/// Writes, and expects the write to be applied. Tries again while there is no leader, and where the
-/// outcome of a set is unknown: a second set does no harm.
+/// Proposes a request, and expects it to be applied. Tries again while there is no leader. Also
+/// tries again when the outcome of a set of data is unknown, because a second set does no harm.
 pub(crate) async fn write(node: &Replica, request: Request) -> TxnOutcome {
     let deadline = soon();
     let is_set = matches!(request.op, Op::Znode(ZnodeOp::SetData { version: -1, .. }));

@@ -1,9 +1,11 @@
-//! Drained nodes, which do not lead; and the cluster's health while members are lost.
+//! Drained nodes, which leave leadership to other nodes, and the cluster's health while members are
+//! lost.
 
 use crate::ensemble::{Ensemble, eventually};
 use replica::{Health, Part};
 
-/// Waits until a node other than `not` is sure to lead. Returns its index.
+/// Waits until a node other than `not` leads and no other node can have been elected. Returns its
+/// index.
 async fn other_leader(ensemble: &Ensemble, not: usize) -> usize {
     let leads = |at: &usize| ensemble.nodes[*at].as_ref().is_some_and(|node| node.sure_to_lead().is_some());
     let mut found = None;
@@ -15,7 +17,7 @@ async fn other_leader(ensemble: &Ensemble, not: usize) -> usize {
     found.unwrap()
 }
 
-/// Waits until a node's view of the cluster's health is as wanted.
+/// Waits until the health of the cluster, as the node at `at` reports it, is as wanted.
 async fn health(ensemble: &Ensemble, at: usize, what: &str, wanted: impl Fn(&Health) -> bool) -> Health {
     let mut found = None;
     eventually(what, || {

@@ -1,5 +1,5 @@
-//! Members that run different programs: raising the level, and nodes that do not know the new
-//! level.
+//! Members that run different programs: raising the cluster's format level (version of its entries'
+//! format), and nodes whose program does not know the new level.
 //!
 //! A node plays an older or a newer program: its configuration says which levels it knows.
 
@@ -45,14 +45,15 @@ async fn finalize(ensemble: &Ensemble, at: usize, level: Option<u16>) -> Result<
     }
 }
 
-/// Returns the level that was not reached, and the ids of the members that are not ready for it.
+/// Takes a refusal to raise the level. Returns the level, and the ids of the members that are not
+/// ready for it.
 fn hindered(finalized: FinalizeOutcome) -> (u16, Vec<u64>) {
     let FinalizeOutcome::NotReady { level, status } = finalized else { panic!("{finalized:?}") };
     let hindering = status.members.iter().filter(|member| !member.is_ready_for(level));
     (level, hindering.map(|member| member.id).collect())
 }
 
-/// Waits until the leader has met all members, so that only their programs decide about the level.
+/// Waits until the leader knows the programs of all members and is in contact with them.
 async fn met(ensemble: &Ensemble) {
     loop {
         let node = ensemble.running().next().unwrap();
@@ -63,7 +64,8 @@ async fn met(ensemble: &Ensemble) {
     }
 }
 
-/// Waits for the end of a node that does not know the cluster's level: at its start, or soon after.
+/// Starts a node whose program does not know the cluster's level, and waits until it fails: at its
+/// start, or soon after.
 async fn end_of(ensemble: &Ensemble, at: usize) -> OtherLevel {
     let listener = std::net::TcpListener::bind(ensemble.addr(at)).unwrap();
     match replica::Replica::start_on(ensemble.config(at), listener).await {
@@ -168,7 +170,7 @@ async fn a_program_that_does_not_know_the_level_does_not_run_on_any_directory() 
     ensemble.stop_all().await;
 }
 
-/// This happens when a node is put back to its old program just as the level is raised.
+/// An operator may put a node back to its old program just as the level is raised.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_runs_ends_at_the_entry_that_raises_the_level_beyond_its_program() {
     let mut ensemble = Ensemble::started(3, new).await;
@@ -190,7 +192,7 @@ async fn a_node_that_runs_ends_at_the_entry_that_raises_the_level_beyond_its_pro
     ensemble.stop_all().await;
 }
 
-/// At any node, an operation of the next level is refused until the cluster is at that level.
+/// Any node refuses an operation of the next format level until the cluster is at that level.
 #[cfg(feature = "next-level")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_came_with_the_next_level_is_refused_before_it_is_finalised() {

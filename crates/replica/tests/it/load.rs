@@ -1,4 +1,4 @@
-//! Many proposals at once, and long ones.
+//! Many proposals at the same time, and proposals with much data.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Nodes of one process: elections, members, sessions, waits, strangers at the peer port.
+//! Nodes of one process: elections, members, sessions, waits, and strangers (callers that are no
+//! members) at the peer port.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,4 +1,4 @@
-//! Changes of the members while the ensemble serves.
+//! Changes of the members while the ensemble serves clients.
 
 use futures_util::FutureExt;
 use replica::{Failure, NewMember, Order, OrderError, OrderOutcome, RefusedOrder, Replica};
@@ -6,7 +6,8 @@ use tokio::time::timeout;
 
 use crate::ensemble::{Ensemble, LONG, create, eventually, open_session, soon, write};
 
-/// Starts three founders, and makes `size - 3` more nodes that are to join and are not started.
+/// Starts an ensemble of three founders. The `size - 3` further nodes are made and not started;
+/// they are to join.
 async fn three_of(size: usize) -> Ensemble {
     let mut ensemble = Ensemble::new(size, |config| {
         config.join = config.node_id > 3;
@@ -49,7 +50,7 @@ fn voters(ids: &[u64]) -> Vec<(u64, String)> {
     ids.iter().map(|id| (*id, "voter".to_owned())).collect()
 }
 
-/// Checks the kind of a refused order.
+/// Checks the reason for which an order was refused.
 #[track_caller]
 fn refused(done: Result<OrderOutcome, OrderError>, expected: RefusedOrder) {
     match done {
@@ -87,8 +88,9 @@ async fn a_dead_voter_is_replaced_by_one_order_and_may_not_come_back() {
     ensemble.stop_all().await;
 }
 
-/// If the order ended halfway, the leader would have handed the sessions to a successor that it
-/// does not ask to lead. Then it would acknowledge no heartbeat any more.
+/// If the order ended halfway, the leader would have told its successor the sessions' times without
+/// a heartbeat, and would not have asked it to lead. Then the leader would acknowledge no heartbeat
+/// any more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_that_nobody_waits_for_is_done_to_its_end() {
     let mut ensemble = Ensemble::started(3, |_| {}).await;

@@ -6,7 +6,7 @@ use crate::ensemble::{Ensemble, create, eventually, read_data, set, write};
 use replica::{Config, Error, Readiness, Replica, Role, StartError};
 use tokio::time::{Instant, timeout};
 
-/// Settings for frequent snapshots with few entries left in the log.
+/// Settings with which a node often takes a snapshot, and keeps few entries in its log.
 fn eager_snapshots(config: &mut Config) {
     config.snapshot_log_entries = 50;
     config.log_entries_kept = 10;
@@ -55,9 +55,9 @@ async fn a_wiped_node_returns_by_snapshot_and_has_a_vote_again() {
     ensemble.stop_all().await;
 }
 
-/// The old leader is down, one member lags, and the member that acknowledged the newest entries has
-/// lost its disk. If that member voted, the lagging member would lead, and acknowledged writes
-/// would be lost.
+/// The old leader is stopped, one member lags, and the member that acknowledged the newest entries
+/// has lost its disk. If the member without its disk voted, the lagging member would lead, and
+/// acknowledged writes would be lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wiped_node_does_not_vote_before_it_has_caught_up() {
     let mut ensemble = Ensemble::started(3, |_| {}).await;

@@ -1,4 +1,4 @@
-//! Nodes that cannot hear each other: which calls they refuse, what goes on, and the state when
+//! Nodes that cannot reach each other: which calls they refuse, which go on, and the state when
 //! they are connected again.
 
 use std::time::Duration;
@@ -8,7 +8,7 @@ use replica::{Config, Consistency, Error, EventKinds, EventsError, Readiness, Re
 use tokio::time::Instant;
 use znode::State;
 
-/// Settings so patient that a busy machine causes no election.
+/// Settings with long election timeouts, so that a busy machine causes no election.
 fn patient(config: &mut Config) {
     config.election_timeout_min_ms = 1_000;
     config.election_timeout_max_ms = 2_000;
@@ -68,21 +68,21 @@ async fn a_leader_that_hands_over_takes_no_heartbeats_any_more() {
     });
     let leads = |node: &Replica| node.status().role == Role::Leader && node.leader() != old.leader();
     eventually("another leads", || ensemble.running().any(leads)).await;
-    // The successor counts the session's silence from its election on, and does not hear this
-    // heartbeat.
+    // The successor has begun to count the session's time without a heartbeat, and does not get
+    // this heartbeat.
     let touch = old.touch(session, shortly()).await;
     assert!(matches!(touch, Err(Error::Unavailable { .. })), "{touch:?}");
     stopping.await.unwrap();
     ensemble.stop_all().await;
 }
 
-/// A leader is sure to lead for a time after a quorum followed it, because followers elect no other
-/// leader in that time. A restarted follower keeps to this, too.
+/// A leader counts on its followers to elect no other leader for a time after they heard it. A
+/// follower that is restarted in that time must not vote either.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_that_is_started_again_elects_nobody_while_its_leader_counts_on_it() {
     let change: fn(&mut Config) = |config| {
-        // The third node stands for election often; the leases of the others are longer than a
-        // restart takes.
+        // The third node has short election timeouts. The leases of the other nodes are longer than
+        // a restart takes.
         let (min, max) = if config.node_id == 3 { (200, 300) } else { (8_000, 8_500) };
         (config.election_timeout_min_ms, config.election_timeout_max_ms) = (min, max);
     };
@@ -115,7 +115,7 @@ async fn a_follower_that_is_started_again_elects_nobody_while_its_leader_counts_
     ensemble.stop_all().await;
 }
 
-/// Answers that were sent long ago do not show that a quorum still follows the leader.
+/// A follower's answer to an old frame does not show that the follower still follows the leader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deposed_leader_takes_no_old_answer_for_one_to_a_read() {
     // The held answers come late, but the connection does not count as lost.

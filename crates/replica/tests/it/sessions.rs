@@ -12,7 +12,7 @@ fn short_sessions(config: &mut Config) {
     config.limits.session_timeout_min_ms = 100;
 }
 
-/// Waits until the leader's limits are in force.
+/// Waits until the leader's limits have replaced the default ones in the state.
 async fn limits_in_force(ensemble: &Ensemble) {
     let in_force = |node: &Replica| node.state().limits().session_timeout_min_ms == 100;
     eventually("the limits are in force", || ensemble.running().all(in_force)).await;
@@ -54,7 +54,7 @@ async fn a_silent_session_is_expired_with_its_ephemerals_and_a_heard_one_lives()
     ensemble.stop_all().await;
 }
 
-/// Settings of nodes to which a silent leader counts as lost only after 8 s.
+/// Settings with which a leader counts as lost only after 8 s without a message.
 fn slow_to_notice(config: &mut Config) {
     short_sessions(config);
     (config.election_timeout_min_ms, config.election_timeout_max_ms) = (2_000, 4_000);
@@ -97,8 +97,8 @@ async fn heartbeats_that_nobody_waits_for_count_too() {
     ensemble.stop_all().await;
 }
 
-/// The ids of sessions are no secret, and a stranger's heartbeat for a session takes the same way
-/// to the leader as the session's own.
+/// The ids of sessions are no secret, so a stranger can send heartbeats with a wrong secret. They
+/// go to the leader in the same messages as the session's own heartbeats.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stranger_without_the_secret_silences_nobody() {
     let mut ensemble = Ensemble::started(3, short_sessions).await;
@@ -116,8 +116,8 @@ async fn a_stranger_without_the_secret_silences_nobody() {
     ensemble.stop_all().await;
 }
 
-/// Returns how long a session lives on after its leader has ended, or after it was cut off
-/// (`crash`). The session has a timeout of 4 s, of which it was silent for 2.5 s before.
+/// Returns how long a session without heartbeats lives on after its leader was stopped, or was cut
+/// off (`crash`). The session has a timeout of 4 s, of which 2.5 s have passed by then.
 async fn outlives(ensemble: &mut Ensemble, crash: bool) -> Duration {
     limits_in_force(ensemble).await;
     let session = open_session(ensemble.node(0), 4_000).await;

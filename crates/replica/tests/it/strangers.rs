@@ -1,5 +1,5 @@
-//! Strangers at the peer port: their frames end no node and leave no trace, and they keep no member
-//! out.
+//! Strangers (callers that are no members) at the peer port: their frames end no node and change no
+//! state, and they keep no member out.
 //!
 //! These strangers know the cluster's name and the members' ids, so that they get further than the
 //! handshake. Each test sends frames that could end a node or the cluster if they were not refused.
@@ -20,7 +20,8 @@ fn patient(config: &mut Config) {
     config.election_timeout_max_ms = 2_000;
 }
 
-/// An ensemble at rest: its leader, a follower, and the follower's last entry.
+/// An ensemble without writes under way: its leader, the follower that is attacked, and the
+/// follower's last entry.
 struct Scene {
     ensemble: Ensemble,
     leader: usize,
@@ -46,7 +47,8 @@ impl Scene {
         Stranger::posing(self.ensemble.addr(self.follower), from, to, lane).await
     }
 
-    /// Makes the leader's next append: these entries, all of them committed.
+    /// Makes an append that the leader could send next: it has these entries and says that all of
+    /// them are committed.
     fn append(&self, entries: Vec<codec::EntryRecord>) -> Append {
         let commit = entries.last().map(|entry| entry.log_id).or(Some(self.last));
         let vote = leader_vote(self.term, self.leader as u64 + 1);
@@ -57,8 +59,8 @@ impl Scene {
         id(self.term, self.last.index + after)
     }
 
-    /// Checks that the ensemble serves, even when the attacked node is started again, and that all
-    /// states are equal.
+    /// Checks that the ensemble still serves, also after a restart of the attacked node, and that
+    /// all states are equal.
     async fn goes_on(mut self) {
         write(self.ensemble.node(self.follower), set("/a", b"2")).await;
         self.ensemble.assert_equal_states().await;
@@ -122,7 +124,7 @@ async fn an_append_with_a_gap_between_entries_is_refused_and_not_fatal() {
     scene.goes_on().await;
 }
 
-/// Frames in which one field has an impossible value.
+/// Appends of which one field has a value that no leader sends, each with a description.
 fn nonsense(scene: &Scene) -> Vec<(&'static str, Append)> {
     let good = || scene.append(vec![blank(scene.next(1))]);
     let leader = scene.leader as u64 + 1;
@@ -172,8 +174,8 @@ async fn frames_with_a_field_that_cannot_be_are_refused_and_never_fatal() {
     scene.goes_on().await;
 }
 
-/// Raft believes what a leader says about committed entries, so the node compares it with its own
-/// log.
+/// Raft does not compare committed entries with what a leader sends, so the node itself compares
+/// the leader's frames with its log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_append_that_contradicts_what_is_committed_is_refused_and_not_fatal() {
     let scene = Scene::new().await;
@@ -197,8 +199,8 @@ async fn an_append_that_contradicts_what_is_committed_is_refused_and_not_fatal()
     scene.goes_on().await;
 }
 
-/// Entries that only the deposed leader has were never committed. It must step down and follow, and
-/// its appends must not count as a contradiction.
+/// Entries that only the deposed leader has were never committed. It must step down and follow the
+/// new leader. Its appends are no contradiction that ends a node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deposed_leader_whose_entries_contradict_what_is_committed_hears_of_the_higher_vote() {
     let mut ensemble = Ensemble::started(3, patient).await;
@@ -274,8 +276,8 @@ async fn hundreds_of_idle_connections_keep_no_member_out() {
     for at in 0..3 {
         let to = at as u64 + 1;
         for number in 0..360u64 {
-            // Most strangers claim to be members and then say nothing. Those that send no hello
-            // come last: they soon lose their places, which leaves no stranger's place taken.
+            // Most strangers claim to be members and then send nothing. Those without a hello come
+            // last. They are soon replaced, so that at the end no stranger's connection is left.
             let from = 1 + (to + number % 2) % 3;
             let hello = Hello::of(from, to, [APPEND, CONTROL, FORWARD][number as usize % 3]);
             let addr = ensemble.addr(at);
@@ -347,10 +349,10 @@ async fn a_frame_that_is_begun_and_not_completed_ends_its_connection() {
     ensemble.stop_all().await;
 }
 
-/// Encoded refusal: the variant "refused" with the reason "no member".
+/// Encoded answer to a hello: the variant "refused", with the reason "no member".
 const REFUSED_AS_NO_MEMBER: (u32, u32) = (1, 0);
 
-/// Two clusters may have the same name and the same ids.
+/// Two clusters may have the same name and the same node ids; their uuids differ.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_of_another_cluster_of_the_same_name_is_turned_away_before_any_frame_of_raft() {
     let scene = Scene::new().await;
@@ -403,7 +405,7 @@ async fn a_refusal_tells_a_stranger_neither_the_cluster_nor_its_members() {
     ensemble.stop_all().await;
 }
 
-/// A received snapshot is checked before it replaces the node's own.
+/// A received snapshot is checked before it replaces the node's own snapshot.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_that_cannot_be_read_is_refused_and_never_current() {
     let scene = Scene::new().await;

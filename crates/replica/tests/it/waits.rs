@@ -1,4 +1,5 @@
-//! Waits and events: every event arrives, and a waiter is woken only by events at its own key.
+//! Waits and events: no event is lost, and a waiter is woken only by events at the key that it
+//! watches.
 
 use std::cell::Cell;
 use std::time::Duration;

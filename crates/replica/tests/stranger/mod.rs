@@ -1,4 +1,5 @@
-//! A stranger at a node's peer port. Its bytes are written by hand, without the node's own code.
+//! A stranger (caller that is no member) at a node's peer port. Its bytes are written by hand,
+//! without the node's own encoder.
 
 // Every test file compiles its own copy and uses a part of it.
 #![allow(dead_code)]
@@ -16,13 +17,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Lanes, by their numbers in a hello.
+/// Number of the lane for appends in a hello. A lane is the purpose of a connection.
 pub(crate) const APPEND: u32 = 0;
 pub(crate) const CONTROL: u32 = 1;
 pub(crate) const SNAPSHOT: u32 = 2;
 pub(crate) const FORWARD: u32 = 3;
 
-/// Time that is longer than any answer takes that comes at all.
+/// Time that is longer than any answer takes.
 const LONG: Duration = Duration::from_secs(30);
 
 /// Makes a frame of a record: the record's length and checksum, then the record.
@@ -34,7 +35,8 @@ pub(crate) fn frame(record: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A stranger's hello: its claimed id, the called node, and the lane.
+/// Fields of a hello that a stranger chooses, such as its claimed id, the called node's id, and the
+/// lane.
 #[derive(Clone, Debug)]
 pub(crate) struct Hello {
     pub(crate) version: u16,
@@ -47,7 +49,7 @@ pub(crate) struct Hello {
 }
 
 impl Hello {
-    /// Makes the hello that a member would send.
+    /// Makes the hello that member `from` would send.
     pub(crate) fn of(from: u64, to: u64, lane: u32) -> Hello {
         Hello { version: 4, level: 1, cluster: "test".into(), uuid: None, from, to, lane }
     }
@@ -65,19 +67,19 @@ pub(crate) struct Stranger {
 }
 
 impl Stranger {
-    /// Connects and says nothing.
+    /// Connects, and sends no bytes.
     pub(crate) async fn silent(addr: SocketAddr) -> Stranger {
         Stranger { stream: TcpStream::connect(addr).await.unwrap() }
     }
 
-    /// Connects, says hello, and waits for no answer.
+    /// Connects and sends the hello, without waiting for the answer.
     pub(crate) async fn hasty(addr: SocketAddr, hello: &Hello) -> Stranger {
         let mut stranger = Stranger::silent(addr).await;
         stranger.send(&hello.frame()).await;
         stranger
     }
 
-    /// Connects with the hello of a member, and is accepted.
+    /// Connects with the hello of member `from`, and waits until the node accepts it.
     pub(crate) async fn posing(addr: SocketAddr, from: u64, to: u64, lane: u32) -> Stranger {
         let mut stranger = Stranger::hasty(addr, &Hello::of(from, to, lane)).await;
         let welcome = stranger.record().await;
@@ -129,7 +131,7 @@ pub(crate) fn blank(at: LogIdRecord) -> EntryRecord {
     EntryRecord { log_id: at, payload: PayloadRecord::Blank }
 }
 
-/// A frame of the lane for appends.
+/// Fields of a frame on the lane for appends.
 #[derive(Clone, Debug)]
 pub(crate) struct Append {
     pub(crate) sequence: u64,
@@ -160,7 +162,7 @@ impl Append {
     }
 }
 
-/// Makes a candidate's question: `kind` 2 asks for a vote, 3 for a pre-vote.
+/// Makes a candidate's request: `kind` 2 asks for a vote, 3 for a pre-vote.
 pub(crate) fn ask_vote(kind: u32, vote: VoteRecord, last: Option<LogIdRecord>, transfer: bool) -> Vec<u8> {
     frame(&codec::encode(&(1u64, kind, vote, last, transfer)))
 }

@@ -1,5 +1,5 @@
-//! A proxy before each node's peer port. It keeps copies of the members' frames, and now and then
-//! damages a byte.
+//! A tap: a proxy before a node's peer port. It keeps copies of the members' frames, and now and
+//! then damages a byte.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -10,23 +10,23 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Largest number of frames of each lane that are kept.
+/// Largest number of frames that are kept for each lane (purpose of a connection).
 const KEPT_MAX: usize = 400;
-/// Divisor: one in so many reads is damaged.
+/// Divisor: in one of so many pieces of data, one bit is changed.
 const DAMAGED_ONE_IN: u32 = 2_000;
-/// Length of a frame's head: a length and a checksum.
+/// Bytes of a frame before its record: the length and the checksum.
 const PREFIX: usize = 8;
 
-/// Records that members have sent, by lane.
+/// Records of frames that members have sent, by lane (purpose of a connection).
 #[derive(Default)]
 pub(crate) struct MemberRecords {
     lanes: Mutex<[VecDeque<Vec<u8>>; 4]>,
-    /// Number of reads with a damaged byte.
+    /// Number of pieces of data in which one bit was changed.
     pub(crate) damaged: AtomicU64,
 }
 
 impl MemberRecords {
-    /// Picks a record that a member sent on this lane, but not one of the newest.
+    /// Picks a kept record of this lane from the older half; `None` if there is none.
     pub(crate) fn any(&self, random: &mut fastrand::Rng, lane: u32) -> Option<Vec<u8>> {
         let lanes = self.lanes.lock().unwrap();
         let kept = &lanes[lane as usize];
@@ -43,7 +43,8 @@ impl MemberRecords {
     }
 }
 
-/// Starts a proxy before a node.
+/// Starts a proxy before the node at `target`, which keeps members' records in `heard`. Returns the
+/// proxy's address.
 pub(crate) async fn tap(target: SocketAddr, heard: Arc<MemberRecords>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
@@ -80,13 +81,14 @@ async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut frames: Optio
     }
 }
 
-/// Finds the lane in a hello, behind the cluster's name and both ids.
+/// Finds the lane's number in a hello, after the cluster's name and both ids; `None` if there is
+/// none.
 fn lane_of(hello: &[u8]) -> Option<usize> {
     let name = hello.windows(4).position(|name| name == b"test")?;
     hello.get(name + 4 + 2).map(|lane| usize::from(*lane).min(3))
 }
 
-/// Splits a member's bytes into frames.
+/// Splits the bytes that a member sends into frames.
 #[derive(Default)]
 struct Frames {
     input: Vec<u8>,

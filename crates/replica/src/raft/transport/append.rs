@@ -1,5 +1,5 @@
-//! The append lane: it streams entries to one peer, with many requests under way and answers in
-//! order.
+//! Sending of appends: entries for one peer on one connection, with many frames under way and
+//! answers in order.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,33 +28,34 @@ use crate::raft::quorum_contact::Following;
 const INFLIGHT_MAX: usize = 64;
 /// Largest size in bytes of commands in one frame, unless a single entry is longer.
 const FRAME_COMMANDS_BYTES: usize = 4 << 20;
-/// Bytes that may wait for the socket before no more entries are read.
+/// Bytes that may wait for the socket before no more requests are taken from Raft.
 const OUTPUT_BYTES_MAX: usize = 4 << 20;
 
 /// Largest number of frames whose sending times are kept. Requests of older frames have long timed
 /// out.
 const SENT_MAX: usize = 1_024;
 
-/// Connection on the append lane. It outlives the streams over it, and ignores answers to an
-/// earlier stream.
+/// Connection for appends to one peer. Several streams use it one after the other. Answers to
+/// frames of an earlier stream are ignored.
 pub(crate) struct AppendLine {
     framed: FramedStream,
     sequence: u64,
     answered: u64,
-    /// Frames without an answer: number, term, and time of sending.
+    /// Frames without an answer, oldest first: number, term, and time of sending.
     sent: VecDeque<(u64, u64, Instant)>,
     following: Arc<Following>,
-    /// Time since which an answer is owed and nothing was heard; `None` if none is owed.
+    /// Time since which the peer has owed an answer and sent nothing; `None` if it owes none.
     waiting_since: Option<Instant>,
 }
 
 impl AppendLine {
-    /// Makes a line that notes in `following` each frame that the peer accepts as a follower.
+    /// Makes an append connection from a connection after its handshake. It notes in `following`
+    /// each frame that the peer accepts as a follower.
     pub(crate) fn new(framed: FramedStream, following: Arc<Following>) -> AppendLine {
         AppendLine { framed, sequence: 0, answered: 0, sent: VecDeque::new(), following, waiting_since: None }
     }
 
-    /// Tells whether an answer has been owed for longer than `peer_timeout`.
+    /// Tells whether the peer has owed an answer and sent nothing for longer than `peer_timeout`.
     pub(crate) fn is_silent(&self, peer_timeout: Duration) -> bool {
         self.waiting_since.is_some_and(|since| since.elapsed() >= peer_timeout)
     }
@@ -81,7 +82,7 @@ impl AppendLine {
     }
 }
 
-/// The part of the log that one frame covers.
+/// A frame without an answer, with the part of the log that it covers.
 struct InFlight {
     sequence: u64,
     term: u64,
@@ -89,7 +90,8 @@ struct InFlight {
     last: Option<LogId>,
 }
 
-/// Sends the requests of `input` and yields their results. Raft's replication task polls it.
+/// Stream that sends Raft's requests (`input`) to the peer and yields their results. Raft's
+/// replication task polls it.
 pub(crate) struct AppendStream<'s, S> {
     /// The connection; `None` once it has failed.
     line: &'s mut Option<AppendLine>,
@@ -97,8 +99,8 @@ pub(crate) struct AppendStream<'s, S> {
     inflight: VecDeque<InFlight>,
     peer_timeout: Duration,
     timer: Pin<Box<Sleep>>,
-    /// End of the purged log, for replication: the stream fails when the peer needs an entry that
-    /// was purged. `None` for heartbeats, which also go to a peer that gets a snapshot.
+    /// Index of the last purged entry, for replication: the stream fails when the peer needs a
+    /// purged entry. `None` for heartbeats, which also go to a peer that gets a snapshot.
     purge_index: Option<PurgeIndex>,
 }
 
@@ -118,7 +120,8 @@ where
         AppendStream { line, input: Some(input), inflight: VecDeque::new(), peer_timeout, timer, purge_index }
     }
 
-    /// Takes requests from Raft as long as there is room for frames.
+    /// Takes requests from Raft until the number of frames without an answer, or of unsent bytes,
+    /// reaches its bound.
     fn poll_input(&mut self, line: &mut AppendLine, cx: &mut Context<'_>) -> io::Result<()> {
         while self.inflight.len() < INFLIGHT_MAX && line.framed.queued_bytes() < OUTPUT_BYTES_MAX {
             let Some(input) = &mut self.input else { break };
@@ -145,8 +148,8 @@ where
         Ok(())
     }
 
-    /// Queues a request, in several frames if it is long. Each frame gets its own answer, as if it
-    /// were a request.
+    /// Queues a request, in several frames if it is long. Each frame gets a separate answer, which
+    /// Raft takes as that to a request.
     fn queue(&mut self, line: &mut AppendLine, request: AppendEntriesRequest<TypeConfig>) -> io::Result<()> {
         let term = request.vote.leader_id.term;
         let mut prev = request.prev_log_id;
@@ -192,7 +195,8 @@ where
         }
     }
 
-    /// Becomes ready when the peer has been silent for longer than its timeout.
+    /// Becomes ready when the peer has owed an answer and sent nothing for longer than
+    /// `peer_timeout`.
     fn poll_silence(&mut self, line: &AppendLine, cx: &mut Context<'_>) -> Poll<()> {
         while self.timer.as_mut().poll(cx).is_ready() {
             if line.is_silent(self.peer_timeout) {
@@ -234,7 +238,7 @@ where
             // The connection is in an unknown state, so the next stream opens another.
             Poll::Ready(Err(error)) => Poll::Ready(Some(Err(lost(&error)))),
             Poll::Ready(Ok(item)) => {
-                // The peer is not charged with the time for which Raft works on the item.
+                // The time for which Raft works on the item does not count as the peer's silence.
                 line.framed.pause();
                 *this.line = Some(line);
                 Poll::Ready(item)
@@ -247,7 +251,7 @@ where
     }
 }
 
-/// Number of leading entries that go into one frame.
+/// Number of entries, from the first on, that go into one frame.
 fn frame_entries(entries: &[Entry]) -> usize {
     let mut bytes = 0;
     let fits = |entry: &&Entry| {

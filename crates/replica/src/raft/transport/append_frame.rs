@@ -19,8 +19,8 @@ use storage::codec::{EntryRecord, LogIdRecord, PayloadRecord, VoteRecord};
 /// Entries, or a heartbeat, from the leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AppendFrame {
-    /// Number of the frame, which rises by one with each frame of a connection. The answer repeats
-    /// it.
+    /// Number of the frame, which rises by one with each frame of a connection. The answer carries
+    /// the same number.
     pub(crate) sequence: u64,
     /// The leader's vote.
     pub(crate) vote: VoteRecord,
@@ -38,19 +38,19 @@ pub(crate) struct AppendFrame {
 const PREV: u8 = 1;
 const COMMIT: u8 = 1 << 1;
 const ACKNOWLEDGED: u8 = 1 << 2;
-/// All positions have the vote's term, which is not repeated.
+/// Flag: all positions in the frame have the vote's term, so their terms are not written.
 const ONE_TERM: u8 = 1 << 3;
-/// Entries are consecutive, so their indexes are not written.
+/// Flag: the entries are consecutive and follow `prev_log_id`, so their indexes are not written.
 const IN_ORDER: u8 = 1 << 4;
 const MORE: u8 = 1 << 5;
 const KNOWN: u8 = PREV | COMMIT | ACKNOWLEDGED | ONE_TERM | IN_ORDER | MORE;
 
-/// Form in which positions are written in one frame.
+/// Encoding of the positions (term and index) in one frame.
 #[derive(Clone, Copy)]
 struct Scale {
-    /// Term of all positions; `None` if there are several terms.
+    /// Term of all positions, which is not written; `None` if the terms differ and are written.
     term: Option<u64>,
-    /// Index from which the other indexes are counted.
+    /// Index whose distance to each other index is written.
     base: u64,
 }
 
@@ -158,7 +158,8 @@ mod tests {
         LogIdRecord { term, index }
     }
 
-    /// Positions as a leader sends them, and extreme ones as in a damaged frame.
+    /// Encodes and decodes positions as a leader sends them, and extreme ones as in a damaged
+    /// frame.
     #[test]
     fn any_positions_are_read_back() {
         let ids = [None, Some(id(3, 0)), Some(id(3, 300)), Some(id(2, 299)), Some(id(u64::MAX, u64::MAX))];

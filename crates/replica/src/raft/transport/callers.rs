@@ -1,13 +1,13 @@
-//! Connections to this node's peer port, and the share of each in its resources.
+//! Connections to this node's peer port, and limits on their number and memory.
 //!
-//! A caller is a stranger until it has sent a member's hello. Strangers share a few places, so that
-//! they cost little. A new stranger takes the place of the oldest stranger from the address with
-//! the most strangers, so that strangers keep no member waiting. A member has separate places for
-//! each lane, and a connection beyond them takes the place of that member's oldest connection on
-//! that lane. Peers are not authenticated: a stranger that knows the cluster's name and ids counts
-//! as a member.
+//! A caller (the node that opened a connection) is a stranger until it has sent a member's hello.
+//! All strangers together may have [`STRANGERS_MAX`] connections. At this limit a new stranger
+//! replaces another one: the oldest from the address with the most strangers. So strangers keep no
+//! member waiting. A member has a separate limit for each lane (purpose of a connection); a
+//! connection beyond it replaces that member's oldest connection on the lane. Peers are not
+//! authenticated: a stranger that knows the cluster's name and ids counts as a member.
 //!
-//! Incomplete frames are kept until they are complete. All of them together have a bound. Beyond
+//! Incomplete frames are kept until they are complete. All of them together have a limit. Beyond
 //! it, the connection that holds the most bytes is ended.
 
 use std::collections::BTreeMap;
@@ -19,13 +19,13 @@ use tokio::sync::oneshot;
 
 use super::messages::Lane;
 
-/// Largest number of connections that have not sent a hello yet.
+/// Largest number of connections whose caller has not sent a hello yet.
 const STRANGERS_MAX: usize = 64;
-/// Largest size in bytes of incomplete frames over all connections. More than three frames of the
-/// greatest length.
+/// Largest size in bytes of the incomplete frames of all connections together: more than three
+/// frames of the greatest length.
 const BEGUN_BYTES_MAX: usize = 64 << 20;
 
-/// All callers of a node.
+/// All nodes that have a connection to this node's peer port.
 #[derive(Debug, Default)]
 pub(crate) struct Callers {
     table: Mutex<CallerTable>,
@@ -34,7 +34,7 @@ pub(crate) struct Callers {
 #[derive(Debug, Default)]
 struct CallerTable {
     next: u64,
-    /// Callers by number, which rises in the order in which they came.
+    /// Callers by the number of their connection, which rises in the order in which they came.
     callers: BTreeMap<u64, Caller>,
     begun_bytes: usize,
 }
@@ -42,27 +42,27 @@ struct CallerTable {
 #[derive(Debug)]
 struct Caller {
     addr: Option<IpAddr>,
-    /// The member and the lane; `None` before the caller's hello.
+    /// The caller's id as a member, and the connection's lane; `None` before the caller's hello.
     member: Option<(u64, Lane)>,
     begun_bytes: usize,
     /// Sender that tells the connection to end.
     end: oneshot::Sender<()>,
 }
 
-/// Place of one connection, given back by its drop.
+/// Entry of one connection in the table of callers, removed by its drop.
 #[derive(Debug)]
 pub(crate) struct CallerPlace {
     callers: Arc<Callers>,
     number: u64,
 }
 
-/// The notice to a connection that it has lost its place to another; it does not come when the
-/// connection gives the place back itself.
+/// Receiver of the notice that another connection has replaced this one. It gets no notice when the
+/// connection itself drops its [`CallerPlace`].
 pub(crate) type ReplacementNotice = oneshot::Receiver<()>;
 
 impl Lane {
     /// Largest number of connections of one member on this lane. A leader has two for appends, and
-    /// a member that has just lost its connections may be back before this node notices.
+    /// a member that has lost its connections may connect again before this node notices the loss.
     fn places(self) -> usize {
         match self {
             Lane::Append => 4,
@@ -72,7 +72,8 @@ impl Lane {
 }
 
 impl Callers {
-    /// Gives a stranger a place.
+    /// Adds a connection as that of a stranger. Replaces another stranger's connection if there are
+    /// too many.
     pub(crate) fn enter(self: &Arc<Self>, addr: Option<IpAddr>) -> (CallerPlace, ReplacementNotice) {
         let (end, replaced) = oneshot::channel();
         let mut table = self.table();
@@ -87,7 +88,7 @@ impl Callers {
         (CallerPlace { callers: Arc::clone(self), number }, replaced)
     }
 
-    /// Bytes of incomplete frames.
+    /// Bytes of the incomplete frames of all connections.
     #[cfg(test)]
     pub(crate) fn begun_bytes(&self) -> usize {
         self.table().begun_bytes
@@ -118,10 +119,10 @@ impl CallerTable {
         }
     }
 
-    /// Ends a connection whose place another one takes.
+    /// Ends a connection, because another one replaces it, or because it holds too much memory.
     fn end(&mut self, number: u64) {
         if let Some(caller) = self.remove(number) {
-            // A connection that is gone has no use for this.
+            // A connection that has ended does not need the notice.
             let _ = caller.end.send(());
         }
     }
@@ -138,7 +139,8 @@ impl CallerTable {
 }
 
 impl CallerPlace {
-    /// Turns the stranger into a member.
+    /// Turns the connection of a stranger into that of a member. Replaces the member's oldest
+    /// connection on this lane if there are too many.
     pub(crate) fn admit(&self, member: u64, lane: Lane) {
         let mut table = self.callers.table();
         let of_lane = |caller: &Caller| caller.member == Some((member, lane));
@@ -154,7 +156,7 @@ impl CallerPlace {
         }
     }
 
-    /// Counts the bytes of an incomplete frame that are kept for this connection.
+    /// Notes that this connection keeps `bytes` of an incomplete frame.
     ///
     /// # Errors
     /// When all connections together hold too much and this one holds the most.

@@ -1,7 +1,7 @@
-//! Questions to one peer over one connection, with many under way and answers in any order.
+//! Connection for questions to one peer, with many questions under way and answers in any order.
 //!
-//! One task owns the connection and opens it when there is a question. For a question without an
-//! answer, it tells the caller whether the question may have been sent.
+//! One task owns the connection and opens it when there is a question. If a question gets no
+//! answer, the task tells the caller whether the question may have been sent.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -18,52 +18,52 @@ use super::frame::{Exchange, FramedStream};
 use super::messages::{Answer, Ask, FRAME_BYTES_MAX, NumberedMessage};
 use crate::stop::Stop;
 
-/// Largest number of questions that wait for the connection's task. Beyond, callers wait up to
-/// their deadlines.
+/// Largest number of questions that wait for the connection's task. A caller with a further
+/// question waits for room, up to its deadline.
 const QUEUE_MAX: usize = 1024;
-/// Largest number of questions under way on one connection. The peer allows more, so that it always
-/// reads this node's pings. Further questions stay in the queue.
+/// Largest number of questions without an answer on one connection. Further questions stay in the
+/// queue. The peer allows more, so that it never stops reading and always gets this node's pings.
 const PENDING_MAX: usize = 8_000;
-/// Bytes that are gathered before the socket must take some of them.
+/// Bytes that may wait for the socket before no more questions are taken from the queue.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
-/// Number of a ping, for which no caller waits.
+/// Number of a ping. Its answer is passed to no caller.
 const PING: u64 = 0;
-/// Time after a failed attempt to connect in which questions fail at once.
+/// Time after a failed try to connect in which questions fail at once.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Error for a question that comes after the peer has announced that it stops.
+/// Error text for a question to a peer that has announced that it stops.
 const LEFT: &str = "the peer is shutting down";
 
 /// Reason why a question has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ChannelError {
-    /// The question was not sent, or the peer surely has not taken it.
+    /// The question was not sent, or the peer has certainly not begun with it.
     NotSent(String),
-    /// The peer may have taken the question.
+    /// The peer may have done what the question asks.
     Lost(String),
 }
 
 struct Question {
     ask: Ask,
     reply: oneshot::Sender<Result<Answer, ChannelError>>,
-    /// Resource that is kept until the question has left the queue, even if its caller no longer
-    /// waits.
+    /// Resource that the question keeps in use until it has left the queue, even if its caller no
+    /// longer waits.
     _held: Option<DropGuard>,
 }
 
-/// Guard of any resource. Its drop gives the resource back.
+/// Resource in use, of any kind. Its drop frees the resource.
 pub(crate) type DropGuard = Arc<dyn Any + Send + Sync>;
 
-/// The asking end of a connection. Clones share it; its task ends with the last clone, or with the
-/// node.
+/// Handle with which callers ask over one connection. Clones share the connection, whose task ends
+/// with the last clone or with the node.
 #[derive(Clone)]
 pub(crate) struct Channel {
     questions: mpsc::Sender<Question>,
 }
 
 impl Channel {
-    /// Starts the connection's task on the current runtime. After the target's `peer_timeout`, a
-    /// silent peer that owes answers counts as lost.
+    /// Starts the connection's task on the current runtime. A peer that owes answers and sends
+    /// nothing for the target's `peer_timeout` counts as lost.
     pub(crate) fn open(target: Target, stopped: Stop) -> Channel {
         let (questions, queue) = mpsc::channel(QUEUE_MAX);
         tokio::spawn(async move {
@@ -80,12 +80,13 @@ impl Channel {
         Channel { questions }
     }
 
-    /// Asks, and waits for the answer up to `deadline`.
+    /// Sends a question, and waits for the answer until `deadline`.
     pub(crate) async fn ask(&self, ask: Ask, deadline: Instant) -> Result<Answer, ChannelError> {
         self.ask_with(ask, None, deadline).await
     }
 
-    /// Asks, and keeps `held` for as long as the question is in the queue.
+    /// Sends a question as [`Channel::ask`] does, and keeps `held` until the question has left the
+    /// queue.
     pub(crate) async fn ask_holding(
         &self,
         ask: Ask,
@@ -144,7 +145,7 @@ impl Task {
         }
     }
 
-    /// Fails a question and all that wait in the queue.
+    /// Fails the question `first`, if there is one, and all questions in the queue, as not sent.
     fn fail_unsent(&mut self, first: Option<Question>, why: &str) {
         let mut next = first.or_else(|| self.queue.try_recv().ok());
         while let Some(question) = next {
@@ -153,7 +154,8 @@ impl Task {
         }
     }
 
-    /// Sends questions and passes answers on until the connection breaks. Returns the reason.
+    /// Sends questions and passes answers to the callers until the connection breaks. Returns the
+    /// error that broke it.
     async fn serve(&mut self, framed: FramedStream, first: Question) -> io::Error {
         let mut line = OpenConnection {
             framed,
@@ -194,7 +196,8 @@ impl Task {
         }
     }
 
-    /// Takes all other queued questions, so that one write sends them together.
+    /// Puts the other queued questions into the connection's output, so that one write sends them
+    /// together.
     fn put_waiting(&mut self, line: &mut OpenConnection) -> io::Result<()> {
         while line.pending.len() < PENDING_MAX && line.framed.queued_bytes() < OUTPUT_BYTES_MAX {
             match self.queue.try_recv() {
@@ -206,13 +209,13 @@ impl Task {
     }
 }
 
-/// An open connection, and the questions that wait for answers on it.
+/// An open connection, and the questions on it that have no answer yet.
 struct OpenConnection {
     framed: FramedStream,
     pending: BTreeMap<u64, oneshot::Sender<Result<Answer, ChannelError>>>,
     last_number: u64,
     heard_at: Instant,
-    /// True once the peer stops, and takes no more questions.
+    /// True once the peer has announced that it stops and takes no more questions.
     left: bool,
 }
 
@@ -265,8 +268,8 @@ impl OpenConnection {
         Ok(())
     }
 
-    /// After an error of sending, reads the messages that the peer sent before it closed the
-    /// connection, above all that it stops.
+    /// After a failed write, reads the messages that the peer sent before it closed the connection.
+    /// One of them may announce that the peer stops, and which questions it has taken.
     async fn hear_out(&mut self, error: &io::Error, peer_timeout: Duration) {
         if !matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) {
             return;
@@ -282,13 +285,14 @@ impl OpenConnection {
         let _ = timeout_at(Instant::now() + peer_timeout, rest).await;
     }
 
-    /// Fails if the connection has ended: the peer stops, and it has answered all that it took.
+    /// Fails if the connection has no more use: the peer stops, and has answered all questions that
+    /// it took.
     fn look_whether_over(&self) -> io::Result<()> {
         if self.left && self.pending.is_empty() { Err(io::Error::other(LEFT)) } else { Ok(()) }
     }
 
     /// Drops questions whose callers no longer wait. Pings a peer that owes answers, and fails when
-    /// it is silent for too long.
+    /// the peer has sent nothing for `peer_timeout`.
     fn check(&mut self, now: Instant, peer_timeout: Duration) -> io::Result<()> {
         self.pending.retain(|_, reply| !reply.is_closed());
         if self.pending.is_empty() {
@@ -322,7 +326,7 @@ mod tests {
         Identity::new("c", node_id, &[1, 2])
     }
 
-    /// A channel from node 1 to the node that listens.
+    /// A channel from node 1 to node 2, which listens on `listener`.
     fn open(listener: &TcpListener, stop: &Stop) -> Channel {
         let addrs = Arc::new(Addresses::new(&listener.local_addr().unwrap().to_string(), None));
         let (lane, reach) = (Lane::Control, Arc::default());

@@ -1,4 +1,4 @@
-//! Opening of a connection, and the handshake of both ends.
+//! Opening of a connection between two nodes, and the handshake at both ends.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -23,23 +23,23 @@ use crate::raft::known_cluster::{KnownCluster, PeerFacts};
 use crate::raft::reach::Reach;
 use crate::{Config, Program};
 
-/// Identity of this node towards its peers, for all its connections.
+/// Facts that this node tells its peers in a handshake, and by which it accepts or refuses a peer.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     /// The cluster's name.
     pub(crate) cluster_id: Arc<str>,
     /// The id of this node.
     pub(crate) node_id: u64,
-    /// Ids of the configured members, which found the cluster.
+    /// Ids of the configured members, which may found the cluster.
     founders: Arc<[u64]>,
-    /// Term and index that this node has reached. The rules for peers' messages are relative to
-    /// them.
+    /// Term and last index of this node. The rules for peers' messages refuse terms and indexes
+    /// that are far beyond them.
     pub(crate) horizon: Arc<Horizon>,
     /// Facts that this node knows of the cluster.
     pub(crate) cluster: Arc<KnownCluster>,
-    /// Incarnation of this node's data directory.
+    /// Incarnation of this node's data directory: a random number that a new directory draws.
     incarnation: u64,
-    /// True if this node joins an existing cluster.
+    /// True if this node is configured to join an existing cluster.
     joins: bool,
     /// Preference for this node as leader, 0 to 100.
     leader_priority: u8,
@@ -93,7 +93,7 @@ impl Identity {
         }
     }
 
-    /// Facts that this node tells in addition to the fixed fields of a hello or a welcome.
+    /// This node's program and preference as leader, as numbered fields of a hello or a welcome.
     fn more(&self) -> Vec<(u16, Vec<u8>)> {
         let Program { version, levels: Levels { min, max } } = self.cluster.program();
         let program = codec::encode::<ProgramRecord>(&(version.clone(), *min, *max));
@@ -110,8 +110,8 @@ impl Identity {
         }
     }
 
-    /// Returns the refusal for the caller and its reason for this node's log; `None` for a caller
-    /// that is welcome.
+    /// Checks a caller's hello. Returns the refusal for the caller, with the reason for this node's
+    /// log; `None` for a caller that is accepted.
     pub(crate) fn refusal(&self, hello: &Hello) -> Option<(Refusal, String)> {
         let (own, from) = (self.node_id, hello.from);
         let no_member = if hello.cluster_id != *self.cluster_id {
@@ -160,14 +160,15 @@ impl Identity {
         knows || self.known_ids().contains(&hello.from)
     }
 
-    /// Ids of the members as far as this node knows them; before it knows any, of the configured
-    /// members.
+    /// Ids of the members, as far as this node knows them; of the configured members before it
+    /// knows any.
     fn known_ids(&self) -> BTreeSet<u64> {
         let known = self.cluster.member_ids();
         if known.is_empty() { self.founders.iter().copied().collect() } else { known }
     }
 
-    /// Reason why a member and this node cannot go on together; `None` if they can.
+    /// Refusal of a member with which this node cannot work, for example because of its version;
+    /// `None` if the two can work together.
     fn disagreement(&self, hello: &Hello) -> Option<Refusal> {
         // Checked first: this cluster may have removed its own node of this id, which does not
         // concern a caller from another cluster.
@@ -188,7 +189,8 @@ impl Identity {
         (!overlap(hello.levels, levels)).then_some(Refusal::NoCommonLevel { levels })
     }
 
-    /// Tells whether this node goes on with a peer that has accepted it.
+    /// Checks the acceptance that a called peer has sent. The error is the reason why this node
+    /// does not use the connection.
     fn agrees(&self, accepted: &Acceptance) -> Result<(), Refusal> {
         let Acceptance { version, levels, uuid, .. } = accepted;
         if !overlap((*version, *version), VERSIONS) {
@@ -201,8 +203,9 @@ impl Identity {
         if common { Ok(()) } else { Err(Refusal::NoCommonLevel { levels: *levels }) }
     }
 
-    /// Makes the error of a peer with which this node does not go on. It ends this node if the
-    /// cluster is at a level that this node does not know, or has removed it.
+    /// Makes the error of a call to a peer that refuses this node, or that this node refuses. This
+    /// node fails if the cluster is at a format level that its program does not know, or has
+    /// removed this node.
     fn turned_away(&self, refusal: Refusal) -> io::Error {
         let words = match refusal {
             Refusal::NoCommonLevel { levels } => {
@@ -218,7 +221,7 @@ impl Identity {
         io::Error::new(io::ErrorKind::PermissionDenied, PeerRejection { refusal, words })
     }
 
-    /// Describes the levels of a peer that has none in common with this node.
+    /// Describes the format levels of a peer that has no level in common with this node.
     fn levels_in_words(&self, (min, max): (u16, u16)) -> String {
         let known = self.cluster.program().levels;
         if min > known.max {
@@ -238,17 +241,19 @@ pub(crate) struct PeerRejection {
     words: String,
 }
 
-/// Reads the facts that a peer tells of itself.
+/// Reads the facts that a peer told of itself: its program and its preference as leader are in the
+/// numbered fields `more`.
 fn said(incarnation: u64, more: &[(u16, Vec<u8>)]) -> PeerFacts {
     let priority = more.iter().find(|(number, _)| *number == LEADER_PRIORITY);
     let leader_priority = priority.and_then(|(_, value)| value.first().copied());
     PeerFacts { incarnation, program: program(more), leader_priority }
 }
 
-/// Largest size in bytes of a program's version that are accepted.
+/// Largest accepted size in bytes of the version of a peer's program.
 const VERSION_BYTES_MAX: usize = 64;
 
-/// Reads which program a peer runs; `None` if it does not tell, or not correctly.
+/// Reads which program a peer runs from the numbered fields of its hello or welcome; `None` if the
+/// field is missing or malformed.
 fn program(more: &[(u16, Vec<u8>)]) -> Option<Program> {
     let (_, record) = more.iter().find(|(number, _)| *number == PROGRAM)?;
     let (version, min, max) = codec::decode_short::<ProgramRecord>(record).ok()?;
@@ -261,8 +266,8 @@ fn overlap((low, high): (u16, u16), (own_low, own_high): (u16, u16)) -> bool {
     low.max(own_low) <= high.min(own_high)
 }
 
-/// Addresses of a peer: the one in the membership, and the one in this node's configuration, which
-/// is tried when the first fails. The handshake shows which node answers.
+/// Addresses of a peer: that in the membership, and that in this node's configuration, which is
+/// tried when the first fails. The handshake shows which node answers there.
 #[derive(Debug)]
 pub(crate) struct Addresses {
     all: Vec<Arc<str>>,
@@ -270,7 +275,8 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// Takes the `host:port` of the peer's listener, and another one of the same peer.
+    /// Takes the `host:port` of the peer's listener in the membership, and that in this node's
+    /// configuration.
     pub(crate) fn new(addr: &str, other: Option<&str>) -> Addresses {
         let other = other.filter(|other| *other != addr);
         Addresses { all: [Some(addr), other].into_iter().flatten().map(Arc::from).collect(), at: AtomicUsize::new(0) }
@@ -281,7 +287,7 @@ impl Addresses {
         &self.all[0]
     }
 
-    /// The address that is tried next.
+    /// The address to which the next try connects.
     pub(crate) fn current(&self) -> Arc<str> {
         Arc::clone(&self.all[self.at.load(Ordering::Relaxed) % self.all.len()])
     }
@@ -292,7 +298,7 @@ impl Addresses {
     }
 }
 
-/// Peer to connect to, and the way to it.
+/// Peer to connect to, with all that a connection to it needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     /// The identity of this node.
@@ -301,11 +307,12 @@ pub(crate) struct Target {
     pub(crate) to: u64,
     /// Addresses on which the peer listens.
     pub(crate) addrs: Arc<Addresses>,
-    /// Lane of the connection.
+    /// Purpose of the connection.
     pub(crate) lane: Lane,
-    /// Longest silence of the peer.
+    /// Timeout of connecting and the handshake, and longest time in which a peer that owes an
+    /// answer may send nothing.
     pub(crate) peer_timeout: Duration,
-    /// Record of the outcome of each try to connect.
+    /// Record of the outcome of the last try to connect.
     pub(crate) reach: Arc<Reach>,
     /// True if the peer is a member; false if it is only asked whether it may become one.
     pub(crate) is_peer: bool,
@@ -315,12 +322,12 @@ pub(crate) struct Target {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Introduction {
     pub(crate) standing: Standing,
-    /// Incarnation of the node's data directory.
+    /// Incarnation of the node's data directory: a random number that a new directory draws.
     pub(crate) incarnation: u64,
 }
 
 impl Target {
-    /// Connects and shakes hands.
+    /// Connects to the peer and does the handshake.
     ///
     /// # Errors
     /// An error with the peer's reason when the peer refuses; otherwise an error of the connection.
@@ -337,7 +344,7 @@ impl Target {
         connected
     }
 
-    /// Connects, and asks the node for its standing, without making it a peer.
+    /// Connects, and asks the node for its progress. The node does not become a peer.
     pub(crate) async fn introduce(&self) -> io::Result<Introduction> {
         let mut framed = self.connect().await?;
         framed.send(&NumberedMessage { number: 1, body: Ask::Standing }).await?;
@@ -371,8 +378,8 @@ impl Target {
     }
 }
 
-/// Answers a caller's [`Hello`]. Returns `None` when the caller closed the connection, and an error
-/// when it is refused. A caller that is welcome gets a member's place.
+/// Answers a caller's [`Hello`], and turns the connection of an accepted caller into that of a
+/// member. Returns `None` when the caller closed the connection, and an error when it was refused.
 pub(crate) async fn welcome(
     identity: &Identity,
     framed: &mut FramedStream,
@@ -413,8 +420,8 @@ mod tests {
 
     const WITHIN: Duration = Duration::from_secs(10);
 
-    /// Checks what node 1 of cluster `c` with members 1 to 3 answers to a caller: nothing that
-    /// tells who it is.
+    /// Checks what node 1 of cluster `c` with members 1 to 3 answers to a caller, and that a
+    /// refusal does not tell the caller this node's id or cluster.
     #[track_caller]
     fn check(caller: Identity, to: u64, expected: Result<(), &str>) -> impl Future<Output = ()> {
         let at = std::panic::Location::caller();
@@ -471,7 +478,7 @@ mod tests {
         assert_eq!(refusal(Hello { group: 1, ..hello }), Some(Refusal::OtherCluster));
     }
 
-    /// Node 1 was stopped while the cluster went on and raised its level.
+    /// Node 1 was stopped while the cluster went on and raised its format level.
     #[test]
     fn a_member_that_is_behind_meets_one_that_has_applied_a_higher_level() {
         let meta = |id| {

@@ -25,15 +25,16 @@ use super::messages::{FRAME_BYTES_MAX, VERSIONS};
 use super::rules::{PeerMessage, Rules};
 use super::stream::{READ_BYTES, Stream};
 
-/// Longest frame in bytes before both ends know each other. A hello and a welcome are far shorter.
+/// Longest frame in bytes until the handshake is over. A hello and a welcome are far shorter.
 const GREETING_BYTES_MAX: usize = 4 << 10;
 
-/// Bytes of length and checksum.
+/// Bytes of a frame's length and checksum.
 const PREFIX_BYTES: usize = 2 * size_of::<u32>();
-/// Bytes of a frame for which one millisecond is allowed, in addition to the silence that is
-/// allowed to a peer: 128 KB a second.
+/// Bytes of a frame for which its sender gets one millisecond, in addition to `peer_timeout`: 128
+/// KB a second.
 const FRAME_BYTES_PER_MS: usize = 128;
-/// Bytes from which on an incomplete frame is counted with those of all callers.
+/// Size in bytes from which on an incomplete frame counts for the limit on those of all
+/// connections.
 const COUNTED_BYTES_MIN: usize = 64 << 10;
 
 /// The outcome of [`FramedStream::exchange`].
@@ -41,7 +42,7 @@ const COUNTED_BYTES_MIN: usize = 64 << 10;
 pub(crate) enum Exchange<T> {
     /// The peer sent a message.
     Message(T),
-    /// Everything queued has been sent.
+    /// All queued messages have been sent.
     Flushed,
     /// The peer has closed the connection.
     Closed,
@@ -53,26 +54,27 @@ pub(crate) struct FramedStream {
     stream: Stream,
     input: BytesMut,
     output: BytesMut,
-    /// True if all that is in `output` may wait for a later message.
+    /// True if all messages in `output` may wait until a more urgent message is queued.
     idle: bool,
-    /// Terms of the connection; `None` while both ends greet each other.
+    /// Terms for frames from the other end; `None` until the handshake is over.
     terms: Option<Terms>,
-    /// Incarnation of the data directory at the other end; 0 before it is known.
+    /// Incarnation (random number) of the data directory at the other end; 0 before it is known.
     incarnation: u64,
     peer_timeout: Duration,
-    /// Time that this end has waited for the rest of the incomplete frame.
+    /// Time that this end has spent waiting for the remaining bytes of the incomplete frame.
     waited: Duration,
-    /// Time since which this end waits for the rest. `None` while it does something else, because
-    /// the rest may have come into the socket in time.
+    /// Time since which this end waits for the remaining bytes. `None` while this end does
+    /// something else, because the bytes may have reached the socket in time.
     waits_since: Option<Instant>,
-    /// True if the bytes in `input` are counted with `terms.place`.
+    /// True if the bytes in `input` count for the limit on incomplete frames, through
+    /// `terms.place`.
     counted: bool,
-    /// Bytes of the record that was taken last.
+    /// Bytes of the last record that was read.
     record_bytes: usize,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// Terms on which this end takes frames from the other end.
+/// Terms on which this end accepts frames from the other end, after the handshake.
 pub(crate) struct Terms {
     /// The version of the messages on this connection.
     pub(crate) version: u16,
@@ -80,14 +82,15 @@ pub(crate) struct Terms {
     pub(crate) frame_bytes_max: usize,
     /// Rules for the other end's messages.
     pub(crate) rules: Rules,
-    /// Place with which incomplete frames are counted; `None` on the side that called.
+    /// Entry in the table of callers, through which incomplete frames are counted; `None` at the
+    /// end that opened the connection.
     pub(crate) place: Option<CallerPlace>,
 }
 
 impl FramedStream {
-    /// A connection on which the peer may send a hello or a welcome, until
-    /// [`FramedStream::set_terms`] is called. `peer_timeout` is the time that a frame that has
-    /// begun may take, beside the time for its bytes.
+    /// Makes a connection for the handshake: until [`FramedStream::set_terms`] is called, the peer
+    /// may only send a hello or a welcome. An incomplete frame may take `peer_timeout`, in addition
+    /// to the time for its bytes.
     pub(crate) fn new(stream: impl Into<Stream>, peer_timeout: Duration) -> io::Result<FramedStream> {
         let stream = stream.into();
         stream.set_up()?;
@@ -107,7 +110,7 @@ impl FramedStream {
         })
     }
 
-    /// Notes the incarnation of the other end's data directory.
+    /// Sets the incarnation of the other end's data directory.
     pub(crate) fn meet(&mut self, incarnation: u64) {
         self.incarnation = incarnation;
     }
@@ -117,7 +120,7 @@ impl FramedStream {
         self.incarnation
     }
 
-    /// Sets the terms, once both ends know each other.
+    /// Sets the terms for frames from the other end, after the handshake.
     pub(crate) fn set_terms(&mut self, terms: Terms) {
         self.terms = Some(terms);
     }
@@ -133,7 +136,7 @@ impl FramedStream {
     }
 
     /// Queues a message that need not be sent at once: [`FramedStream::exchange`] sends it with the
-    /// next message, or after [`FramedStream::hurry`]. Returns true if no other message waited.
+    /// next urgent message, or after [`FramedStream::hurry`]. Returns true if the queue was empty.
     pub(crate) fn queue_idly<T: Encode>(&mut self, message: &T) -> io::Result<bool> {
         let first = self.output.is_empty();
         let idle = first || self.idle;
@@ -142,12 +145,12 @@ impl FramedStream {
         Ok(first)
     }
 
-    /// Lets all queued messages be sent without waiting for another one.
+    /// Lets [`FramedStream::exchange`] send all queued messages, also those that could wait.
     pub(crate) fn hurry(&mut self) {
         self.idle = false;
     }
 
-    /// Tells whether all queued messages wait for another one.
+    /// Tells whether there are queued messages and all of them wait for an urgent one.
     pub(crate) fn is_idle(&self) -> bool {
         self.idle && !self.output.is_empty()
     }
@@ -203,7 +206,7 @@ impl FramedStream {
         }
     }
 
-    /// Takes a complete record out of what was read, if there is one.
+    /// Takes the next record out of the bytes that were read; `None` if it is not complete yet.
     fn take_record(&mut self) -> io::Result<Option<Bytes>> {
         let Some([length, checksum]) = self.prefix() else {
             return Ok(None);
@@ -227,7 +230,7 @@ impl FramedStream {
         Ok(Some(record))
     }
 
-    /// Length and checksum of the next record; `None` if they have not come yet.
+    /// Length and checksum at the beginning of the next frame; `None` if they are not complete yet.
     fn prefix(&self) -> Option<[u32; 2]> {
         let prefix = self.input.first_chunk::<PREFIX_BYTES>()?;
         let (length, checksum) = prefix.split_first_chunk::<4>()?;
@@ -238,7 +241,8 @@ impl FramedStream {
         self.terms.as_ref().map_or(GREETING_BYTES_MAX, |terms| terms.frame_bytes_max)
     }
 
-    /// Counts the bytes of a long incomplete frame, until the frame is complete.
+    /// Counts the bytes of a long incomplete frame for the limit over all connections. Stops
+    /// counting them when the frame is complete.
     fn count(&mut self) -> io::Result<()> {
         let bytes = self.input.len();
         if bytes < COUNTED_BYTES_MIN && !self.counted {
@@ -249,14 +253,14 @@ impl FramedStream {
         place.map_or(Ok(()), |place| place.keep(if self.counted { bytes } else { 0 }))
     }
 
-    /// Stops counting the peer's time for the rest of a frame, until this end reads again, because
-    /// this end does something else meanwhile.
+    /// Stops the time of an incomplete frame until this end reads again, because this end does
+    /// something else meanwhile.
     pub(crate) fn pause(&mut self) {
         self.waited += self.waits_since.take().map_or(Duration::ZERO, |since| since.elapsed());
     }
 
-    /// Becomes ready when this end has waited for the rest of a frame for longer than its length
-    /// allows.
+    /// Becomes ready when this end has waited for an incomplete frame for longer than the frame's
+    /// length allows.
     fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         if self.input.is_empty() {
             return Poll::Pending;
@@ -281,7 +285,7 @@ impl FramedStream {
         Ok(message)
     }
 
-    /// Waits until everything queued is sent.
+    /// Waits until all queued messages are sent.
     pub(crate) async fn flush(&mut self) -> io::Result<()> {
         poll_fn(|cx| self.poll_flush(cx)).await
     }
@@ -299,7 +303,7 @@ impl FramedStream {
         poll_fn(|cx| reading.0.poll_record(cx)).await
     }
 
-    /// Waits for a hello or a welcome.
+    /// Waits for a hello or a welcome; `None` when the peer has closed the connection.
     pub(crate) async fn greeting<T: Decode<()>>(&mut self) -> io::Result<Option<T>> {
         match self.record().await? {
             Some(record) => Ok(Some(codec::decode_short(&record)?)),
@@ -307,7 +311,8 @@ impl FramedStream {
         }
     }
 
-    /// Sends queued messages and waits for a message. Returns as soon as one of the two is done.
+    /// Sends the queued messages, and waits for a message of the peer. Returns as soon as all are
+    /// sent, or a message has come.
     pub(crate) async fn exchange<T: PeerMessage>(&mut self) -> io::Result<Exchange<T>> {
         let reading = PeerWait(self);
         let exchanged = poll_fn(|cx| {
@@ -333,7 +338,8 @@ impl FramedStream {
     }
 }
 
-/// Guard for the time in which this end waits for its peer. Its drop stops the counting.
+/// Guard for a time in which this end waits for its peer. Its drop stops the time of an incomplete
+/// frame.
 struct PeerWait<'f>(&'f mut FramedStream);
 
 impl Drop for PeerWait<'_> {
@@ -342,7 +348,7 @@ impl Drop for PeerWait<'_> {
     }
 }
 
-/// Longest time of a frame from its beginning to its end.
+/// Longest time that a frame of `length` bytes may take, from its first byte to its last.
 fn frame_time(peer_timeout: Duration, length: usize) -> Duration {
     peer_timeout + Duration::from_millis((length / FRAME_BYTES_PER_MS) as u64)
 }
@@ -367,7 +373,7 @@ mod tests {
         (raw.unwrap(), met(accepted.unwrap().0))
     }
 
-    /// A connection on which both ends know each other.
+    /// Makes a connection for which the handshake is over.
     fn met(stream: impl Into<Stream>) -> FramedStream {
         let mut framed = FramedStream::new(stream, Duration::from_secs(30)).unwrap();
         let rules = Identity::new("c", 1, &[1, 2]).rules(2);
@@ -404,7 +410,7 @@ mod tests {
         tokio::join!(sending, receiving);
     }
 
-    /// Checks what is read after a peer sent these bytes and closed.
+    /// Checks which error a reader gets after a peer sent these bytes and closed the connection.
     #[track_caller]
     fn check(bytes: Vec<u8>, refused: &str) -> impl Future<Output = ()> {
         let refused = refused.to_string();
@@ -440,8 +446,8 @@ mod tests {
         check(FRAME_BYTES_MAX, 1_000 + 17 * 8_192);
     }
 
-    /// A node that has no room for more input, or whose disk is slow, does not read for a while.
-    /// Bytes that arrived in that time arrived in time.
+    /// This end does not read for a while, because it has no room for more input, or because its
+    /// disk is slow. Bytes that reached the socket in that time count as in time.
     #[tokio::test]
     async fn time_in_which_this_end_does_not_read_is_not_the_peers() {
         let (mut raw, mut framed) = pair().await;
@@ -451,7 +457,7 @@ mod tests {
         raw.write_all(begun).await.unwrap();
         let mut looks = 0;
         while framed.input.is_empty() || looks < 3 {
-            // This end looks, and turns to something else.
+            // This end reads once, and does something else for a while.
             assert!(framed.next::<u64>().now_or_never().is_none());
             assert_eq!(framed.waits_since, None, "its clock goes on");
             assert!(framed.exchange::<u64>().now_or_never().is_none());

@@ -1,5 +1,5 @@
-//! Claims that must hold for whatever bytes a peer sends: the fuzz target (`crates/replica/fuzz`)
-//! and a property test call this.
+//! Assertions about any bytes that a peer may send. The fuzz target (`crates/replica/fuzz`) and a
+//! property test call them.
 
 use storage::codec::{self, EntryRecord, PayloadRecord};
 
@@ -11,7 +11,8 @@ use super::rules::{INDEXES_AHEAD_MAX, PeerMessage, Rules, TERMS_AHEAD_MAX};
 const TERM: u64 = 5;
 const INDEX: u64 = 1_000;
 
-/// Decodes a record as the message that its first byte names, as node 1 of three does for node 2.
+/// Decodes a record as the kind of message that its first byte selects, as node 1 of three does
+/// with a message of node 2. Asserts that an accepted message keeps the rules.
 ///
 /// # Panics
 /// When a message is accepted that must be refused.
@@ -68,7 +69,7 @@ fn question(ask: &Ask) {
 mod tests {
     use super::*;
 
-    /// All messages that the golden file has, by their bytes.
+    /// Bytes of all messages in the golden file (the stored encodings of all messages).
     fn golden() -> Vec<Vec<u8>> {
         let lines =
             include_str!("../../../tests/golden/level-1/peers.txt").lines().filter(|line| line.starts_with("    "));

@@ -1,4 +1,4 @@
-//! Messages between nodes. The order of variants and fields is the format: append only.
+//! Messages between nodes. The sequence of variants and fields is the format: append only.
 
 use std::fmt;
 
@@ -8,15 +8,15 @@ use storage::codec::{LogIdRecord, StoredMembershipRecord, VoteRecord};
 use znode::{ClusterUuid, Credential, SessionId, TxnOutcome};
 
 /// Lowest and highest version of the messages in this file that this program speaks. [`Hello`] and
-/// [`Welcome`] are the same in all versions. Builds from before the first release spoke versions 1
-/// to 3, and their entries cannot be read.
+/// [`Welcome`] are the same in all versions. Versions 1 to 3 belong to builds from before the first
+/// release, whose entries cannot be read.
 pub(crate) const VERSIONS: (u16, u16) = (4, 4);
 
 /// Purpose of a connection. Each purpose has separate connections, so that a snapshot never delays
 /// a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
 pub(crate) enum Lane {
-    /// Log entries and heartbeats, in order, many under way.
+    /// Log entries and heartbeats of a leader: in order, many under way.
     Append,
     /// Votes, leadership transfer and questions about the ensemble.
     Control,
@@ -26,16 +26,16 @@ pub(crate) enum Lane {
     Forward,
 }
 
-/// Largest size in bytes of a frame: one with a single entry of the greatest length.
+/// Largest size in bytes of any frame: that of one entry of the greatest length.
 pub(crate) const FRAME_BYTES_MAX: usize = 17 << 20;
 
-/// Largest size in bytes of a frame without data of a client: it has only numbers and short texts.
+/// Largest size in bytes of a frame without clients' data, which has only numbers and short texts.
 const SHORT_BYTES_MAX: usize = 4 << 10;
 /// Largest size in bytes of a frame with a chunk of a snapshot, or with its manifest.
 const CHUNK_FRAME_BYTES_MAX: usize = 64 << 10;
 
 impl Lane {
-    /// Largest size in bytes of a frame from the caller.
+    /// Largest size in bytes of a frame from the node that opened the connection.
     pub(crate) fn question_bytes_max(self) -> usize {
         match self {
             Lane::Append | Lane::Forward => FRAME_BYTES_MAX,
@@ -44,7 +44,7 @@ impl Lane {
         }
     }
 
-    /// Largest size in bytes of a frame from the called node.
+    /// Largest size in bytes of a frame from the node to which the connection was opened.
     pub(crate) fn answer_bytes_max(self) -> usize {
         match self {
             // The answer to a proposal can have parts of what was written.
@@ -58,10 +58,12 @@ impl Lane {
 /// Number of the field in `more` of [`Hello`] and [`Acceptance`] that tells a node's program.
 pub(crate) const PROGRAM: u16 = 1;
 
-/// Version of the program that a node runs, and the lowest and the highest level that it knows.
+/// Program that a node runs: its version, and the lowest and the highest format level that it
+/// knows.
 pub(crate) type ProgramRecord = (String, u16, u16);
 
-/// Number of the field in `more` with the preference for a node as leader: one byte, 0 to 100.
+/// Number of the field in `more` of [`Hello`] and [`Acceptance`] with the preference for a node as
+/// leader: one byte, 0 to 100.
 pub(crate) const LEADER_PRIORITY: u16 = 2;
 
 /// The first frame on a connection.
@@ -69,7 +71,7 @@ pub(crate) const LEADER_PRIORITY: u16 = 2;
 pub(crate) struct Hello {
     /// Versions of the messages that the caller speaks, lowest and highest.
     pub(crate) versions: (u16, u16),
-    /// Lowest and highest level of the log's format at which the caller can go on.
+    /// Lowest and highest format level of the cluster with which the caller can go on.
     pub(crate) levels: (u16, u16),
     /// The cluster's name.
     pub(crate) cluster_id: String,
@@ -77,15 +79,16 @@ pub(crate) struct Hello {
     pub(crate) from: u64,
     /// Id of the node that the caller means to reach.
     pub(crate) to: u64,
-    /// Lane of the connection.
+    /// Purpose of the connection.
     pub(crate) lane: Lane,
-    /// Group of the caller; a cluster may have several groups.
+    /// Number of the caller's Raft group, from the cluster's founding; 0 in this release.
     pub(crate) group: u32,
     /// Uuid of the cluster; `None` if the caller does not know it yet.
     pub(crate) uuid: Option<ClusterUuid>,
-    /// The incarnation of the caller's data directory.
+    /// Incarnation of the caller's data directory: a random number that a new directory draws.
     pub(crate) incarnation: u64,
-    /// Fields of later programs, each with a number. A field with an unknown number is ignored.
+    /// Fields beyond those of the first release, each with a number. A field with an unknown number
+    /// is ignored.
     pub(crate) more: Vec<(u16, Vec<u8>)>,
 }
 
@@ -98,38 +101,39 @@ pub(crate) enum Welcome {
     Refused(Refusal),
 }
 
-/// The acceptance of a caller: facts on which both ends go on.
+/// Facts of the called node and of the connection, for a caller that is accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct Acceptance {
     /// The version of all messages that follow: the highest that both ends speak.
     pub(crate) version: u16,
-    /// Lowest and highest level at which the called node can go on.
+    /// Lowest and highest format level of the cluster with which the called node can go on.
     pub(crate) levels: (u16, u16),
     /// Uuid of the cluster; `None` if the called node does not know it yet.
     pub(crate) uuid: Option<ClusterUuid>,
-    /// Incarnation of the called node's data directory.
+    /// Incarnation of the called node's data directory: a random number that a new directory draws.
     pub(crate) incarnation: u64,
-    /// Fields of later programs, each with a number. A field with an unknown number is ignored.
+    /// Fields beyond those of the first release, each with a number. A field with an unknown number
+    /// is ignored.
     pub(crate) more: Vec<(u16, Vec<u8>)>,
 }
 
-/// Reason why a caller is refused. A caller that does not know the cluster's name and ids gets
-/// [`Refusal::NoMember`] in any case.
+/// Reason why a caller is refused. A caller that does not know the cluster's name and the nodes'
+/// ids always gets [`Refusal::NoMember`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum Refusal {
-    /// The hello is not that of a member.
+    /// The hello names another cluster or other node ids, so its caller is no member.
     NoMember,
-    /// The caller speaks no version in this range.
+    /// The caller and the called node have no version of the messages in common.
     NoCommonVersion {
-        /// Lowest and highest version that the called node speaks.
+        /// Lowest and highest version of the messages that the called node speaks.
         versions: (u16, u16),
     },
-    /// The caller knows no level in this range.
+    /// The caller and the called node have no format level in common.
     NoCommonLevel {
-        /// Lowest and highest level at which the called node can go on.
+        /// Lowest and highest format level with which the called node can go on.
         levels: (u16, u16),
     },
-    /// The caller belongs to another cluster of this name.
+    /// The caller belongs to another cluster of the same name.
     OtherCluster,
     /// The caller was a member, and was removed.
     Removed {
@@ -165,7 +169,7 @@ impl fmt::Display for Refusal {
 /// Answer to an [`AppendFrame`]. Answers come in the order of the frames.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct AppendAnswer {
-    /// Number of the frame.
+    /// Number of the frame that is answered.
     pub(crate) sequence: u64,
     /// Outcome of the append.
     pub(crate) result: AppendResult,
@@ -174,13 +178,13 @@ pub(crate) struct AppendAnswer {
 /// The outcome of an append.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum AppendResult {
-    /// All entries are durable.
+    /// All entries of the frame are on the receiver's disk.
     Success,
-    /// Entries up to this one are durable.
+    /// Entries up to this position are on the receiver's disk.
     PartialSuccess(Option<LogIdRecord>),
-    /// The receiver's log has another entry, or none, in the place of the frame's `prev_log_id`.
+    /// The receiver's log has another entry, or none, at the position of the frame's `prev_log_id`.
     Conflict,
-    /// The receiver knows a higher vote.
+    /// The receiver has a higher vote, so the sender no longer leads.
     HigherVote(VoteRecord),
     /// The receiver takes no entries now, for this reason.
     Refused(String),
@@ -196,7 +200,8 @@ impl AppendResult {
     }
 }
 
-/// Frame on the lanes `Control` and `Forward`, in both directions. Answers may overtake each other.
+/// Frame on the lanes [`Lane::Control`] and [`Lane::Forward`], in both directions. Answers may come
+/// in another order than their questions.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct NumberedMessage<T> {
     /// Number of the question, which its answer repeats.
@@ -208,7 +213,7 @@ pub(crate) struct NumberedMessage<T> {
 /// A question to a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum Ask {
-    /// Asks whether the peer is there.
+    /// Asks only for an answer, as a sign that the peer lives.
     Ping,
     /// Asks for the peer's progress: see [`Standing`].
     Standing,
@@ -227,30 +232,33 @@ pub(crate) enum Ask {
     },
     /// Heartbeats of sessions.
     Touch(Vec<Credential>),
-    /// Asks for the zxid that a linearizable read must see.
+    /// Asks the leader for the zxid up to which a linearizable read must wait.
     ReadIndex,
-    /// Asks for an entry of the peer's log, and for what the asker has acknowledged to the peer.
+    /// Asks for the peer's account of its log: the entry at `index`, the log's end, and the last
+    /// entry that the asker has acknowledged to the peer.
     Account {
         /// Index of the entry.
         index: u64,
     },
-    /// Asks about an upgrade: which programs the members run, or to raise the level.
+    /// Asks the leader about an upgrade: which programs the members run, or to raise the cluster's
+    /// format level.
     Upgrade(UpgradeAsk),
-    /// Asks for the members.
+    /// Asks for the members that the peer knows.
     Members,
-    /// Order of an operator to the leader, as `leader::orders` encodes it.
+    /// An operator's order for the leader, as `leader::orders` encodes it.
     Order(Vec<u8>),
-    /// Silences of sessions, from a leader of `term` to the member to which it hands over.
+    /// Times without a heartbeat (ages) of sessions, from a leader of `term` to the member to which
+    /// it hands over.
     Ages {
         /// Term of the leader.
         term: u64,
-        /// Sessions with their silences in milliseconds.
+        /// Sessions, each with the milliseconds since its last heartbeat.
         ages: Vec<(SessionId, u32)>,
     },
 }
 
 impl Ask {
-    /// Version of the messages that introduced the question.
+    /// Lowest version of the messages that has this question.
     pub(crate) fn version(&self) -> u16 {
         match self {
             Ask::Ping | Ask::Standing | Ask::Vote(_) | Ask::PreVote(_) | Ask::TransferLeader(_) => 4,
@@ -265,9 +273,9 @@ impl Ask {
 pub(crate) enum UpgradeAsk {
     /// Asks which programs the members run.
     Status,
-    /// Orders to raise the level.
+    /// Asks to raise the cluster's format level.
     Finalize {
-        /// Level to raise to; `None` for the highest that a member knows.
+        /// Format level to raise to; `None` for the highest that a member knows.
         level: Option<u16>,
         /// Time that the asker waits, in milliseconds.
         within_ms: u64,
@@ -287,24 +295,24 @@ pub(crate) enum Answer {
     TransferLeader(Result<(), TransferRefusal>),
     /// The answer to [`Ask::Propose`].
     Propose(ProposeAnswer),
-    /// The answer to [`Ask::Touch`], in the order of the question.
+    /// The answer to [`Ask::Touch`]: one outcome for each heartbeat, in the order of the question.
     Touch(Vec<TouchAnswer>),
-    /// The answer to [`Ask::ReadIndex`]: the zxid that the read must see.
+    /// The answer to [`Ask::ReadIndex`]: the zxid up to which the read must wait.
     ReadIndex(u64),
-    /// The node does not lead. The value is the leader that it knows.
+    /// The node does not lead. The value is the id of the leader that it knows, if any.
     NotLeader(Option<u64>),
     /// Nothing was done, for this reason.
     Refused(String),
-    /// Announcement that the node stops; it answers no question. Questions up to `taken` will be
-    /// answered, and later ones were not taken.
+    /// Announcement that the node stops; it is no answer to a question. Questions with numbers up
+    /// to `taken` will be answered, and later ones were not taken.
     Leaving {
         /// The number of the last question that was taken; 0 when none was.
         taken: u64,
     },
     /// The answer to [`Ask::Account`].
     Account(Account),
-    /// The answer to [`Ask::Upgrade`]. [`Answer::Propose`] takes its place when nothing was done,
-    /// or the outcome is unknown.
+    /// The answer to [`Ask::Upgrade`]. If nothing was done, or the outcome is unknown, the answer
+    /// is an [`Answer::Propose`] instead.
     Upgrade(UpgradeRecord),
     /// The answer to [`Ask::Members`].
     Members(KnownMembers),
@@ -312,20 +320,21 @@ pub(crate) enum Answer {
     Order(Vec<u8>),
 }
 
-/// Facts for an upgrade that the leader knows of the members.
+/// Format level and programs of the members, as the leader answers them.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct UpgradeRecord {
     /// Zxid of the state from which these facts come.
     pub(crate) at: u64,
-    /// The cluster's level.
+    /// The cluster's format level.
     pub(crate) level: u16,
     /// The members.
     pub(crate) members: Vec<MemberRecord>,
-    /// Level that was asked for and for which not all members are ready; `None` otherwise.
+    /// Format level that was asked for and not reached, because not all members are ready for it;
+    /// `None` otherwise.
     pub(crate) not_ready_for: Option<u16>,
 }
 
-/// Facts for an upgrade that the leader knows of one member.
+/// Program of one member, as the leader knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct MemberRecord {
     /// The member's id.
@@ -336,7 +345,7 @@ pub(crate) struct MemberRecord {
     pub(crate) reachable: bool,
 }
 
-/// Facts that a node knows of the members.
+/// Facts that a node knows of the members of its cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct KnownMembers {
     /// Uuid of the cluster; `None` if the node does not know it.
@@ -349,7 +358,7 @@ pub(crate) struct KnownMembers {
     pub(crate) asker_removed: Option<u64>,
 }
 
-/// Account that a node gives of its own log.
+/// Facts about a node's log with which another node compares its own log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct Account {
     /// The node's vote.
@@ -357,23 +366,23 @@ pub(crate) struct Account {
     /// Position of the entry that was asked for; `None` if the node does not have it, or has purged
     /// it.
     pub(crate) entry: Option<LogIdRecord>,
-    /// Position of the last entry.
+    /// Position of the last entry of the node's log.
     pub(crate) last: Option<LogIdRecord>,
-    /// The last entry that the asker acknowledged to this node, as the leader of the term of
-    /// `vote`.
+    /// Position of the last entry that the asker acknowledged to this node, as the leader of the
+    /// term of `vote`.
     pub(crate) acknowledged: Option<LogIdRecord>,
 }
 
-/// Progress of a node.
+/// Progress of a node: how far its log and its term are, and whether it votes and leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct Standing {
     /// True if the node's log has no entry, or only the first membership.
     pub(crate) fresh: bool,
     /// True if the node has a vote.
     pub(crate) joined: bool,
-    /// Term that the node knows.
+    /// Newest term that the node knows.
     pub(crate) term: u64,
-    /// True if the node leads in that term.
+    /// True if the node leads in `term`.
     pub(crate) leads: bool,
     /// Index of the last entry in the node's log.
     pub(crate) last_log: u64,
@@ -381,43 +390,43 @@ pub(crate) struct Standing {
     pub(crate) steady: bool,
 }
 
-/// Question of a candidate for a vote or a pre-vote.
+/// Request of a candidate for a vote or a pre-vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct VoteFrame {
-    /// Vote that the candidate asks for.
+    /// Vote that the candidate asks for: its term and its id.
     pub(crate) vote: VoteRecord,
-    /// The candidate's last entry.
+    /// Position of the candidate's last entry.
     pub(crate) last_log_id: Option<LogIdRecord>,
-    /// True if the leader asked the candidate to stand.
+    /// True if the leader asked the candidate to stand for election.
     pub(crate) leadership_transfer: bool,
 }
 
-/// The answer to a candidate.
+/// The answer of a voter to a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct VoteAnswer {
     /// The voter's vote after its answer.
     pub(crate) vote: VoteRecord,
     /// True if the vote was granted.
     pub(crate) granted: bool,
-    /// The voter's last entry.
+    /// Position of the voter's last entry.
     pub(crate) last_log_id: Option<LogIdRecord>,
 }
 
-/// Request of a leader that another member takes over.
+/// Request of a leader to hand leadership over to a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct TransferFrame {
     /// The leader's vote.
     pub(crate) from_leader: VoteRecord,
     /// Id of the member that is to lead.
     pub(crate) to: u64,
-    /// The last entry that the member must have.
+    /// Position of the last entry that the member must have before it stands for election.
     pub(crate) last_log_id: Option<LogIdRecord>,
 }
 
-/// Reason why a member does not take over.
+/// Reason why a member does not take over leadership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum TransferRefusal {
-    /// The member's vote is for another leader by now.
+    /// The member has voted for another node since.
     VoteChanged {
         /// Vote of the leader that asked.
         expected: VoteRecord,
@@ -438,7 +447,8 @@ pub(crate) enum TransferRefusal {
 pub(crate) enum ProposeAnswer {
     /// The leader has applied the entry.
     Applied {
-        /// Zxid of the entry. For a repeated idempotency key, `applied.zxid` is an earlier one.
+        /// Zxid of the entry. For a repeated idempotency key, `applied.zxid` is that of the first
+        /// entry with the key.
         at: u64,
         /// Result of applying the entry, without events.
         applied: TxnOutcome,
@@ -452,7 +462,7 @@ pub(crate) enum ProposeAnswer {
     },
     /// The entry may have been applied.
     Unknown(String),
-    /// The request was refused before it was proposed, for this reason.
+    /// The leader refused the request before it became an entry, for this reason.
     Refused(znode::Error),
 }
 
@@ -464,13 +474,14 @@ pub(crate) enum TouchAnswer {
         /// Timeout of the session in milliseconds.
         timeout_ms: u32,
     },
-    /// The state machine's rules refuse the heartbeat.
+    /// The heartbeat was refused, for example because its secret is wrong.
     Refused(znode::Error),
-    /// The session's expiry was proposed, and may or may not be applied.
+    /// The heartbeat does not count, because the session's expiry was proposed. The expiry may or
+    /// may not be applied.
     Expiring,
 }
 
-/// Frame on the lane `Snapshot`, from the sender.
+/// Frame on [`Lane::Snapshot`] from the node that sends the snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum SnapshotFrame {
     /// Announces the snapshot.
@@ -486,13 +497,13 @@ pub(crate) enum SnapshotFrame {
     End,
 }
 
-/// The receiver's answer on the lane `Snapshot`.
+/// Answer on [`Lane::Snapshot`] from the node that receives the snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum SnapshotAnswer {
-    /// The receiver still works: it writes or reads the snapshot.
+    /// The receiver is still at work: it waits for chunks, writes them, or reads the snapshot.
     Working,
-    /// The snapshot is installed, or was refused because of the sender's vote. The value is the
-    /// receiver's vote.
+    /// The snapshot is installed, or was refused because the sender no longer leads. The value is
+    /// the receiver's vote.
     Done(VoteRecord),
     /// The snapshot was not installed, for this reason.
     Failed(String),
@@ -609,12 +620,13 @@ mod tests {
         Manifest { meta, chunk_count: 2, bytes: 40_000, records: 10, sha256: [1; 32] }
     }
 
-    /// Text of all messages: two lines for each, the message and its bytes.
+    /// Text of the golden file (the stored encodings of all messages): two lines for each message,
+    /// with its fields and its bytes.
     #[derive(Default)]
     struct Lines(String);
 
     impl Lines {
-        /// Adds a message, and checks that its bytes are decoded to the same message.
+        /// Adds the lines of a message, and checks that its bytes are decoded to an equal message.
         #[track_caller]
         fn add<T: Encode + Decode<()> + std::fmt::Debug + PartialEq>(&mut self, message: T) {
             let bytes = codec::encode(&message);

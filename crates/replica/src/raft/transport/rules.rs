@@ -31,27 +31,27 @@ use super::messages::{
 pub(crate) const TERMS_AHEAD_MAX: u64 = 1 << 32;
 /// Largest distance by which an index may be ahead of this node's last entry.
 pub(crate) const INDEXES_AHEAD_MAX: u64 = 1 << 48;
-/// Largest term or index, so that additions never overflow.
+/// Largest accepted term or index. Sums of such numbers do not overflow.
 const NUMBER_MAX: u64 = 1 << 62;
-/// Zxid from which on a zxid is too large to be one of this cluster.
+/// First number that is too large to be a zxid of this cluster.
 const ZXID_END: u64 = 1 << 53;
-/// Largest number of heartbeats of sessions in one question.
+/// Largest number of heartbeats, or of ages, of sessions in one message.
 pub(crate) const TOUCHES_MAX: usize = 4_096;
 /// Largest number of members that a leader may report.
 const MEMBERS_TOLD_MAX: usize = 4_096;
-/// Longest time that a caller may wait for a forwarded proposal.
+/// Longest time that a forwarded proposal may ask to be waited for.
 const WITHIN_MAX: Duration = Duration::from_secs(24 * 3_600);
 /// Largest size in bytes of a member's address, which is a host name and a port.
 const ADDR_BYTES_MAX: usize = 1 << 10;
 /// Largest number of members of a cluster, learners and observers included.
 pub(crate) const MEMBERS_MAX: usize = 32;
-/// Largest number of additional properties of a member.
+/// Largest number of additional properties (name and value) that a membership stores for a member.
 const EXTRAS_MAX: usize = 16;
-/// Largest size in bytes of a chunk, a little above what the storage writes.
+/// Largest size in bytes of a snapshot's chunk, a little above what the storage writes.
 const CHUNK_BYTES_MAX: usize = 32 << 10;
 
-/// Newest term and last index of this node, for the bounds on peers' messages. They are updated now
-/// and then, which is enough for bounds this wide.
+/// Newest term and last index of this node, from which the bounds for peers' messages follow. They
+/// are updated periodically, which suffices for bounds this wide.
 #[derive(Debug, Default)]
 pub(crate) struct Horizon {
     term: AtomicU64,
@@ -59,7 +59,7 @@ pub(crate) struct Horizon {
 }
 
 impl Horizon {
-    /// Notes that this node knows this term and has an entry with this index.
+    /// Raises the term and the index to these values, if they are higher.
     pub(crate) fn reach(&self, term: u64, index: u64) {
         self.term.fetch_max(term, Ordering::Relaxed);
         self.index.fetch_max(index, Ordering::Relaxed);
@@ -74,7 +74,7 @@ impl Horizon {
     }
 }
 
-/// Rule that a message breaks.
+/// Text of the rule that a message breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct BrokenRule(pub(crate) &'static str);
@@ -87,7 +87,7 @@ fn rule(kept: bool, rule: &'static str) -> RuleResult {
     if kept { Ok(()) } else { Err(BrokenRule(rule)) }
 }
 
-/// Message from a peer, with rules.
+/// Message from a peer that is checked by rules before any other code uses it.
 pub(crate) trait PeerMessage: Decode<()> {
     /// Checks that each field keeps its rule. The error names the first broken rule.
     fn check(&self, rules: &Rules) -> RuleResult;
@@ -97,12 +97,13 @@ pub(crate) trait PeerMessage: Decode<()> {
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     horizon: Arc<Horizon>,
-    /// Id of the member at the other end.
+    /// Id of the member at the other end of the connection.
     peer: u64,
 }
 
 impl Rules {
-    /// Makes the rules for messages of this member, to a node with this horizon.
+    /// Makes the rules for messages of member `peer`. `horizon` has the receiving node's term and
+    /// index.
     pub(crate) fn new(horizon: &Arc<Horizon>, peer: u64) -> Rules {
         Rules { horizon: Arc::clone(horizon), peer }
     }
@@ -115,7 +116,8 @@ impl Rules {
         rule(index <= self.horizon.index_max(), "an index is not far ahead of this node's")
     }
 
-    /// Checks the position of an entry in a log that has no entries after `term`.
+    /// Checks an entry's position (term and index) in a log whose entries have no later term than
+    /// `term`.
     fn id(&self, id: &LogIdRecord, term: u64) -> RuleResult {
         self.index(id.index)?;
         rule(id.term <= term, "no entry is of a later term than the vote that tells of it")?;
@@ -126,19 +128,19 @@ impl Rules {
         ids.into_iter().try_for_each(|id| self.id(id, term))
     }
 
-    /// Checks the position of an entry that a peer has, in any term.
+    /// Checks the position of a peer's entry that may have any accepted term.
     fn any_id(&self, id: Option<&LogIdRecord>) -> RuleResult {
         self.ids(id, self.horizon.term_max())
     }
 
-    /// Checks a vote that a node has: for itself, or for another node.
+    /// Checks a node's vote, for itself or for another node.
     fn vote(&self, vote: &VoteRecord) -> RuleResult {
         self.term(vote.term)?;
         // Before its first vote, a node has a vote for no node.
         rule(vote.term == 0 && !vote.committed || vote.node_id != 0, "a vote is for a node")
     }
 
-    /// Checks the vote of the peer as a leader.
+    /// Checks the vote of the peer at the other end, which says that it leads.
     fn leader(&self, vote: &VoteRecord) -> RuleResult {
         self.term(vote.term)?;
         rule(vote.term > 0, "a leader has a term")?;
@@ -146,7 +148,8 @@ impl Rules {
         rule(vote.node_id == self.peer, "a leader speaks for itself")
     }
 
-    /// Checks the question of the peer as a candidate. `asks_first` is true for a pre-vote.
+    /// Checks a request for a vote of the peer at the other end. `asks_first` is true for a
+    /// pre-vote.
     fn candidate(&self, frame: &VoteFrame, asks_first: bool) -> RuleResult {
         self.term(frame.vote.term)?;
         rule(frame.vote.term > 0, "a candidate has a term")?;
@@ -164,7 +167,7 @@ impl Rules {
         self.ids(&frame.last_log_id, frame.from_leader.term)
     }
 
-    /// Checks a membership: it is one set of voters, or two while a change is half done.
+    /// Checks a membership: it has one set of voters, or two while a change is half done.
     fn membership(&self, membership: &MembershipRecord) -> RuleResult {
         let (sets, nodes) = (&membership.configs, &membership.nodes);
         rule(matches!(sets.len(), 1 | 2), "a membership is one set of voters, or two while it changes")?;
@@ -230,19 +233,19 @@ impl Rules {
     }
 }
 
-/// Checks a node id, which may be one that this node has not heard of yet.
+/// Checks a node id. This node need not know the id.
 fn node(id: u64) -> RuleResult {
     rule(id != 0, "no node has the id 0")
 }
 
-/// Tells whether two entries of one log may be in this order, because terms never fall.
+/// Tells whether two entries may follow each other in this order in one log: terms never fall.
 fn in_order(earlier: &LogIdRecord, later: &LogIdRecord) -> bool {
     if earlier.index == later.index { earlier.term == later.term } else { earlier.term <= later.term }
 }
 
 impl PeerMessage for AppendFrame {
     fn check(&self, rules: &Rules) -> RuleResult {
-        // The reader of the connection counts `sequence`.
+        // `sequence` is checked by the code that reads the connection.
         rules.leader(&self.vote)?;
         let term = self.vote.term;
         rules.ids(&self.prev_log_id, term)?;
@@ -266,8 +269,8 @@ impl PeerMessage for AppendFrame {
     }
 }
 
-/// Checks that `PartialSuccess` names an entry that was sent: from `prev`, which the peer has, to
-/// `last`.
+/// Checks that the position `id` of a `PartialSuccess` is that of an entry in the frame: from
+/// `prev`, which the peer has already, to `last`.
 pub(crate) fn partial_success(
     id: Option<&LogIdRecord>,
     prev: Option<&LogIdRecord>,

@@ -1,4 +1,4 @@
-//! The snapshot lane: a manifest, the chunks, and one answer.
+//! Sending and receiving of a snapshot: its manifest, its chunks, and the receiver's answer.
 
 use std::io;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use super::messages::{SnapshotAnswer, SnapshotFrame};
 use crate::local::host::Host;
 use crate::raft::state_machine::StateMachine;
 
-/// Largest number of chunks that are read, or written, in one step.
+/// Largest number of chunks that one blocking step reads or writes.
 const CHUNKS_AT_ONCE: u32 = 64;
 /// Multiple of `peer_timeout` after which a transfer that makes no progress is given up. The whole
 /// transfer has no bound, because a link may be slow.
 const STILL_MAX: u32 = 10;
 
-/// Sends a snapshot and waits until the peer has installed it. Returns the peer's vote.
+/// Sends a snapshot and waits until the peer has installed it. Returns the peer's vote after that.
 pub(crate) async fn send_snapshot(
     target: &Target,
     peer_timeout: Duration,
@@ -53,8 +53,8 @@ pub(crate) async fn send_snapshot(
     installed(&mut framed, peer_timeout).await
 }
 
-/// Sends the queued frames. Goes on as long as some bytes leave, or the peer reports that it is
-/// working.
+/// Sends the queued frames. Fails when for [`STILL_MAX`] times `peer_timeout` no byte was sent and
+/// the peer did not report that it is at work.
 async fn flush(framed: &mut FramedStream, peer_timeout: Duration) -> io::Result<()> {
     while framed.queued_bytes() > 0 {
         let before = framed.queued_bytes();
@@ -72,7 +72,7 @@ async fn flush(framed: &mut FramedStream, peer_timeout: Duration) -> io::Result<
     Ok(())
 }
 
-/// Waits until the peer has installed the snapshot.
+/// Waits until the peer has installed the snapshot. Returns the peer's vote.
 async fn installed(framed: &mut FramedStream, peer_timeout: Duration) -> io::Result<VoteRecord> {
     loop {
         let answer = timeout(peer_timeout, framed.next()).await.map_err(|_| silent())??;
@@ -84,7 +84,8 @@ async fn installed(framed: &mut FramedStream, peer_timeout: Duration) -> io::Res
     }
 }
 
-/// Receives the snapshot of this manifest, and makes it current.
+/// Receives the snapshot with this manifest, and makes it the store's current one. `known` has the
+/// format levels that this node's program knows.
 pub(crate) async fn receive_snapshot(
     host: &Host,
     framed: &mut FramedStream,
@@ -129,8 +130,8 @@ pub(crate) async fn receive_snapshot(
     }
 }
 
-/// Waits for the next frame. Meanwhile tells the sender periodically that this node is working,
-/// because the sender may have sent all frames, and a slow link may still hold them.
+/// Waits for the sender's next frame. Meanwhile tells the sender periodically that this node is at
+/// work: the sender may have sent all frames while a slow link still delivers them.
 async fn next(framed: &mut FramedStream, peer_timeout: Duration) -> io::Result<SnapshotFrame> {
     let mut still = std::pin::pin!(sleep(peer_timeout * STILL_MAX));
     let mut tick = interval_at(Instant::now() + peer_timeout / 4, peer_timeout / 4);
@@ -150,7 +151,7 @@ async fn next(framed: &mut FramedStream, peer_timeout: Duration) -> io::Result<S
     }
 }
 
-/// Waits for `work`, and tells the sender periodically that this node is working.
+/// Waits for `work`, and meanwhile tells the sender periodically that this node is at work.
 pub(crate) async fn while_working<T>(
     framed: &mut FramedStream,
     peer_timeout: Duration,
@@ -184,7 +185,7 @@ mod tests {
     const PEER_TIMEOUT: Duration = Duration::from_secs(1);
     const CHUNK_BYTES: usize = 4 << 10;
 
-    /// One end of a connection on which both ends know each other.
+    /// Makes one end of a connection to node `peer`, for which the handshake is over.
     fn end(stream: DuplexStream, peer: u64) -> FramedStream {
         let mut framed = FramedStream::new(Stream::Simulated(Box::new(stream)), PEER_TIMEOUT).unwrap();
         let rules = Identity::new("c", 3 - peer, &[1, 2]).rules(peer);
@@ -192,8 +193,8 @@ mod tests {
         framed
     }
 
-    /// A link that takes 64 KiB at once and passes on 4 KiB each half second, `passes` times. The
-    /// way back is fast.
+    /// Sender's and receiver's end of a link that takes 64 KiB at once and passes on 4 KiB each
+    /// half second, `passes` times. Answers pass at once.
     fn link(passes: usize) -> (FramedStream, FramedStream) {
         let (sender, from) = duplex(64 << 10);
         let (to, receiver) = duplex(CHUNK_BYTES);
@@ -221,7 +222,7 @@ mod tests {
         installed(&mut framed, PEER_TIMEOUT).await
     }
 
-    /// Number of chunks that came before the end.
+    /// Receives a snapshot. Returns the number of chunks before its end.
     async fn receive(mut framed: FramedStream) -> io::Result<u32> {
         let mut chunks = 0;
         while let SnapshotFrame::Chunk(_) = next(&mut framed, PEER_TIMEOUT).await? {
@@ -232,7 +233,8 @@ mod tests {
         Ok(chunks)
     }
 
-    /// The transfer takes half a minute. In its last eight seconds the sender has sent every byte.
+    /// The transfer takes half a minute. For its last eight seconds all bytes have left the sender
+    /// and the link still delivers them.
     #[tokio::test(start_paused = true)]
     async fn a_snapshot_comes_over_a_slow_link() {
         let (sender, receiver) = link(usize::MAX);

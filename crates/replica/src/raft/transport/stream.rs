@@ -1,4 +1,4 @@
-//! Connection below a lane: TCP, or a simulated one.
+//! Byte stream of a connection between two nodes: TCP, or a simulated connection.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,7 @@ use crate::simulation::Duplex;
 
 /// Idle time of a connection before the kernel probes the peer, and the time between two probes.
 const KEEPALIVE: Duration = Duration::from_secs(5);
-/// Largest number of bytes that are read from a socket at once, after the greeting.
+/// Largest number of bytes that are read from a socket at once, after the handshake.
 pub(crate) const READ_BYTES: usize = 64 << 10;
 /// Largest number of bytes that are read from a simulated connection at once.
 const SIMULATED_READ_BYTES: usize = 8 << 10;
@@ -50,7 +50,7 @@ impl Stream {
         }
     }
 
-    /// Sets the socket's options.
+    /// Sets the options of a TCP socket: no delay of small packets, and keepalive probes.
     pub(crate) fn set_up(&self) -> io::Result<()> {
         let Stream::Tcp(stream) = self else { return Ok(()) };
         stream.set_nodelay(true)?;
@@ -65,8 +65,8 @@ impl Stream {
         }
     }
 
-    /// Appends about `room` bytes at most to `into`. Returns their number; 0 is the end of the
-    /// connection.
+    /// Reads about `room` bytes at most and appends them to `into`. Returns their number; 0 means
+    /// that the other end has closed the connection.
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -103,8 +103,8 @@ async fn resolve(addr: &str) -> io::Result<Vec<SocketAddr>> {
     if addrs.is_empty() { Err(unresolvable(&"the name has no address")) } else { Ok(addrs) }
 }
 
-/// Connects to the first address that answers. Each address gets an equal part of the time, so that
-/// an address that drops packets leaves time for the others.
+/// Connects to the first address that answers. Each address gets an equal share of `within`, so
+/// that an address that drops packets leaves time for the others.
 async fn connect_any(addrs: &[SocketAddr], within: Duration) -> io::Result<TcpStream> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for addr in addrs {

@@ -35,8 +35,8 @@ pub(crate) async fn look(mut call: Call) -> Answer {
     Ok(answer(&path, of(&state, &path), state.last_zxid()))
 }
 
-/// Sets the settings of a lock. While the lock's queue has tickets, `managed` and `permits_max`
-/// cannot be changed.
+/// Sets the settings of a lock. While the lock's queue has tickets, `managed` cannot be changed,
+/// and `permits_max` cannot be added or removed.
 #[utoipa::path(put, path = "/v1/settings/{*path}", operation_id = "settingsSet", tag = "locks",
     request_body(content = LockSettings, example = json!({"managed": true, "waiters_max": 10})),
     params(("path" = PathInUrl, Path, example = "team/x", description = "slashes plain or encoded")),

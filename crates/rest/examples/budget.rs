@@ -13,7 +13,7 @@ use replica::{Config, Consistency, Member, Replica};
 use rest::{RestConfig, router};
 use tower::ServiceExt as _;
 
-/// One router and one session.
+/// HTTP router of the node, and the key of one open session, which every request sends.
 struct Door {
     router: Router,
     session: String,
@@ -51,8 +51,8 @@ async fn measured(door: &Door, workload: &str, count: u32) {
     }
 }
 
-/// Returns a configuration with few periodic tasks: their number in a run depends on the machine's
-/// speed, and would change the count.
+/// Returns a node configuration with few periodic tasks. The number of such tasks in one
+/// measurement depends on the machine's speed, and would change the count of instructions.
 fn nearly_timeless() -> Config {
     let hour = 3_600_000;
     Config {

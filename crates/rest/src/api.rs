@@ -1,5 +1,5 @@
-//! Operations of the API: one file for each resource, each with the [`Route`] rows of its
-//! operations.
+//! Operations of the HTTP API: one file for each resource, with the handlers and a [`Route`] for
+//! each operation.
 
 use crate::route::Route;
 
@@ -30,7 +30,7 @@ pub(crate) mod upgrade;
 pub(crate) mod watch;
 pub(crate) mod znodes;
 
-/// [`Route`] rows of all operations in these files.
+/// [`Route`]s of all operations of the HTTP API, one list for each file of this folder.
 pub(crate) const ROUTES: &[&[Route]] = &[
     sessions::ROUTES,
     znodes::ROUTES,

@@ -13,8 +13,8 @@ pub struct RestConfig {
     /// ACLs.
     pub operators: Vec<String>,
     /// Names and addresses by which clients may call this node, in the form that
-    /// [`crate::normal_host`] returns. A listener on loopback takes these and the names of its
-    /// machine. Other listeners take any address, and any name when this list is empty. A request
+    /// [`crate::normal_host`] returns. A listener on loopback accepts these and the names of its
+    /// machine. Other listeners accept any address, and any name when this list is empty. A request
     /// with another name gets 421.
     pub http_hosts: Vec<String>,
     /// Host of the address that this node gives to clients, in the form that [`crate::normal_host`]
@@ -28,7 +28,7 @@ pub struct RestConfig {
     /// and is closed.
     pub connections_max: usize,
     /// Largest number of connections from one address; 0 means a quarter of `connections_max`.
-    /// Beyond: the answers of `connections_max`.
+    /// Beyond: as for `connections_max`.
     pub connections_per_address_max: usize,
     /// Largest number of new sessions a second from one address; a burst may have ten times as
     /// many. 0 means no bound. Beyond: 429.
@@ -61,23 +61,25 @@ pub struct RestConfig {
     /// Time from an answer to the next request of the connection; shorter when `connections_max` is
     /// reached. Beyond: the connection is closed.
     pub idle_timeout_ms: u64,
-    /// Time for which a client may read no byte of its answer. Beyond: the connection is closed.
+    /// Longest time for which a client may accept no byte of its answer. Beyond: the connection is
+    /// closed.
     pub write_timeout_ms: u64,
-    /// Time that a write may take. Beyond: 504, and the client does not know whether the write was
-    /// done.
+    /// Longest time that a write may take. Beyond: 504, and the client does not know whether the
+    /// write was done.
     pub propose_timeout_ms: u64,
-    /// Time that a read may take. Beyond: 503.
+    /// Longest time that a read may take. Beyond: 503.
     pub read_timeout_ms: u64,
     /// Largest number of children, sessions, waiters or locks in one answer, and the default of
     /// `page_size`. Longer lists are answered in pages.
     pub page_max: usize,
-    /// Time for which the server tries to remove a vanished client's waiter from the lock's queue.
+    /// Time for which the server tries to withdraw a ticket from the lock's queue after its client
+    /// has hung up.
     pub withdraw_timeout_ms: u64,
-    /// Time at shutdown, before `drain_time_ms`, for which the node reports itself as not ready and
-    /// still serves everything.
+    /// Time at shutdown, before `drain_time_ms`, during which the node reports itself as not ready
+    /// and still serves everything.
     pub drain_delay_ms: u64,
-    /// Time at shutdown for which the server still serves, reports itself as not ready, and closes
-    /// each connection after its next answer.
+    /// Time at shutdown during which the server still serves, reports itself as not ready, and
+    /// closes each connection after its next answer.
     pub drain_time_ms: u64,
     /// Time that requests in progress may take to end at shutdown.
     pub shutdown_timeout_ms: u64,

@@ -1,5 +1,5 @@
-//! OpenAPI document of `/openapi.json`: the annotations of the handlers and the [`Route`] rows
-//! beside them, completed here.
+//! OpenAPI document of `/openapi.json`, made of the [`Route`]s and of the utoipa annotations of
+//! their handlers. This module completes it:
 //!
 //! | file | contents |
 //! |---|---|

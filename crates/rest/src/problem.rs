@@ -9,7 +9,7 @@ use zlock_client::api::{Contender, End, EndedSession, Outcome, ProblemType, Wait
 use znode::lock::TICKET_NAME_BYTES_MAX;
 use znode::{LockMode, Refusal, State, ZPath, Zxid};
 
-/// An error answer (`application/problem+json`). [`Problem::render`] makes the response when the
+/// An error answer (`application/problem+json`). [`Problem::render`] makes the response once the
 /// zxid of the answer is known.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem {
@@ -24,7 +24,7 @@ pub(crate) struct Problem {
     retry_after_ms: Option<u64>,
 }
 
-/// Data that only some kinds of problems have, each as one more member of the JSON document.
+/// Further member of the JSON document, which only some kinds of problems have.
 #[derive(Clone, Debug)]
 pub(crate) enum Extra {
     End(End),
@@ -33,7 +33,8 @@ pub(crate) enum Extra {
     Holder(Box<Contender>),
 }
 
-/// Delay in milliseconds for `Retry-After`, when a bound of this node was reached.
+/// Delay in milliseconds for the header `Retry-After`, when a bound of this node was reached or the
+/// node stops.
 const RETRY_AFTER_MS: u64 = 1_000;
 
 impl Problem {
@@ -86,8 +87,8 @@ impl Problem {
         Problem::unavailable("the node is shutting down: go to another node", RETRY_AFTER_MS)
     }
 
-    /// Makes the outcome unknown, because the ticket of this acquire is or may be still in the
-    /// queue; `why` says so to the client.
+    /// Sets the outcome to `Unknown`, because this acquire's ticket is still in the queue, or may
+    /// be. `why` is added to the detail for the client.
     pub(crate) fn with_ticket_left(self, why: &str) -> Problem {
         Problem { outcome: Outcome::Unknown, detail: format!("{}; {why}", self.detail), ..self }
     }
@@ -109,13 +110,13 @@ impl Problem {
         Problem { error: Some(znode::Error::NoNode), ..problem.at(ticket, zxid) }
     }
 
-    /// Tells whether the problem already has extra data, such as how the ticket ended.
+    /// Tells whether the problem of an ended ticket already has the cause of the ticket's end.
     pub(crate) fn tells_the_end(&self) -> bool {
         self.extra.is_some()
     }
 
-    /// Explains a 410 to a retry with an idempotency key: the key was used before, and its ticket
-    /// has ended. Other problems are returned unchanged.
+    /// Turns the detail of a 410 into an explanation for a retry with an idempotency key: the key
+    /// was used before, and its ticket has ended. Other problems are returned unchanged.
     pub(crate) fn of_used_key(self) -> Problem {
         match self.kind {
             ProblemType::TicketGone => self.because(
@@ -126,7 +127,7 @@ impl Problem {
         }
     }
 
-    /// Makes a 409: another request with the same idempotency key took the ticket over.
+    /// Makes a 409: a later request with the same idempotency key waits with this request's ticket.
     pub(crate) fn superseded(ticket: &ZPath, zxid: Zxid) -> Problem {
         let detail = "another request with the same idempotency key has the ticket";
         Problem::new(ProblemType::Superseded, detail).at(ticket, zxid)
@@ -142,8 +143,8 @@ impl Problem {
         Problem { path, op_index, zxid, ..Problem::bad(name, format!("{bytes} bytes, and at most {max} are taken")) }
     }
 
-    /// Adds the largest subtree to the problem of a full state, as advice what to delete. A problem
-    /// about a quota of the path is returned unchanged.
+    /// Adds the largest subtree to the problem of a full state, as a hint which znodes to delete. A
+    /// problem about a path's quota is returned unchanged.
     pub(crate) fn of_a_full_state(self, state: &State) -> Problem {
         let is_quota = self.path.as_ref().is_some_and(|path| state.has_hard_quota(path));
         let largest = state.largest_subtree_for(&[]).filter(|_| self.is(znode::Error::QuotaExceeded) && !is_quota);
@@ -157,7 +158,8 @@ impl Problem {
         self.because(&detail)
     }
 
-    /// Adds the bounds on paths to the problem of a path that is too long.
+    /// Adds the limits on paths to the problem of a path that is too long. Other problems are
+    /// returned unchanged.
     pub(crate) fn of_a_long_path(self, state: &State) -> Problem {
         if !self.is(znode::Error::PathTooLong) {
             return self;
@@ -171,8 +173,8 @@ impl Problem {
         ))
     }
 
-    /// Explains a refused acquire of a semaphore by the semaphore's number of permits. Other
-    /// problems are returned unchanged.
+    /// Adds the semaphore's number of permits to the problem of a refused acquire. Problems with
+    /// another cause are returned unchanged.
     pub(crate) fn with_permits(self, state: &State, lock: &ZPath, mode: LockMode) -> Problem {
         let LockMode::Lease { permits, limit: asked } = mode else { return self };
         let settings = znode::lock::queue(state, lock, 0, 0).map(|queue| queue.settings).unwrap_or_default();
@@ -208,18 +210,18 @@ impl Problem {
         self
     }
 
-    /// Makes a 500, about a bug in zlock.
+    /// Makes a 500. Its cause is a bug in zlock, which `detail` describes.
     pub(crate) fn internal(detail: &str) -> Problem {
         Problem::new(ProblemType::Internal, detail)
     }
 
-    /// Adds a holder of the lock.
+    /// Adds the description of a holder of the lock.
     pub(crate) fn held_by(mut self, holder: Contender) -> Problem {
         self.extra = Some(Box::new(Extra::Holder(Box::new(holder))));
         self
     }
 
-    /// Tells whether this is the given error of the state machine.
+    /// Tells whether the problem reports the given error of the state machine.
     pub(crate) fn is(&self, error: znode::Error) -> bool {
         self.error == Some(error)
     }
@@ -230,7 +232,8 @@ impl Problem {
         self
     }
 
-    /// Sets the state machine's error and the extra data.
+    /// Sets the error of the state machine that the problem reports, and the further member of the
+    /// document.
     pub(crate) fn with(self, error: znode::Error, extra: Extra) -> Problem {
         Problem { error: Some(error), extra: Some(Box::new(extra)), ..self }
     }
@@ -248,7 +251,7 @@ impl Problem {
         Problem::from(znode::Error::Deadlock).with(znode::Error::Deadlock, cycle).at(lock, zxid)
     }
 
-    /// Sets the index of the failed operation in a transaction.
+    /// Sets the index of the transaction's operation that failed.
     pub(crate) fn of_op(mut self, index: usize) -> Problem {
         self.op_index = u32::try_from(index).ok();
         self
@@ -259,7 +262,7 @@ impl Problem {
         self
     }
 
-    /// Builds the JSON document, with `zxid` if the problem has none of its own.
+    /// Builds the JSON document of the answer. `zxid` is used if the problem has no zxid yet.
     fn document(&self, zxid: Zxid) -> zlock_client::api::Problem {
         let (mut ended, mut ended_session, mut cycle, mut holder) = (None, None, Vec::new(), None);
         match self.extra.as_deref() {
@@ -294,7 +297,7 @@ impl Problem {
         serde_json::to_string(&self.document(zxid)).expect("a problem has no maps and no foreign types") + "\n"
     }
 
-    /// Renders the answer, with `zxid` if the problem has none of its own.
+    /// Renders the answer. `zxid` is used if the problem has no zxid yet.
     pub(crate) fn render(self, zxid: Zxid) -> Response {
         let mut response = (self.status(), self.to_json(zxid)).into_response();
         let headers = response.headers_mut();
@@ -337,8 +340,8 @@ impl From<znode::Error> for Problem {
     }
 }
 
-/// Returns the text of a refusal: that of the state machine, or a better one that tells the client
-/// what to do.
+/// Returns the detail text for an error of the state machine. Errors about sessions get a text with
+/// advice for HTTP clients.
 fn words(error: znode::Error) -> String {
     match error {
         znode::Error::SessionRequired => {
@@ -368,8 +371,8 @@ impl From<replica::Error> for Problem {
     }
 }
 
-/// Converts the reason why a wait ended. Most handlers treat `Deadline` as an ordinary result
-/// before, and not as a problem.
+/// Converts the reason why a wait ended. Most handlers do not convert `Deadline`, which is an
+/// ordinary result for them.
 impl From<WaitEnd> for Problem {
     fn from(end: WaitEnd) -> Problem {
         match end {

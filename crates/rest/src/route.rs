@@ -1,4 +1,5 @@
-//! Row of the list of operations, from which the router and the OpenAPI document are made.
+//! [`Route`]: the description of one operation, from which the router and the OpenAPI document are
+//! made.
 
 use std::sync::Arc;
 
@@ -10,31 +11,31 @@ use zlock_client::api::ProblemType;
 
 use crate::request::door::Door;
 
-/// An operation of the API. The annotation of its handler has the method, path, parameters and
-/// answers; `{*path}` in a path takes all segments that follow.
+/// An operation of the API. The utoipa annotation of its handler has the method, path, parameters
+/// and answers; `{*path}` in a path takes all segments that follow.
 pub(crate) struct Route {
     pub(crate) parts: fn() -> UtoipaMethodRouter<Arc<Door>>,
-    /// Further paths of the operation that the OpenAPI document leaves out.
+    /// Further paths of the operation, which the OpenAPI document leaves out.
     pub(crate) spellings: &'static [&'static str],
     /// True if every request must have a session.
     pub(crate) in_session: bool,
     /// True if the operation reads the state, and therefore takes `consistency` and
     /// `Zlock-Min-Zxid`.
     pub(crate) reads: bool,
-    /// Headers that this operation refuses although other operations with its HTTP method take
+    /// Headers that this operation refuses, although operations with its HTTP method generally take
     /// them.
     pub(crate) without: &'static [&'static str],
     /// Errors of the operation besides those that every operation of its HTTP method can have.
     pub(crate) problems: &'static [&'static [ProblemType]],
-    /// Rules about requests that a JSON schema cannot express, each as a part of the refusal's
-    /// text.
+    /// Excerpts from the texts of this operation's 400 answers, for rules that a JSON schema cannot
+    /// express. The OpenAPI document lists them as `x-rules`.
     pub(crate) rules: &'static [&'static str],
 }
 
 pub(crate) const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
 pub(crate) const IF_LOCK: &str = "If-Lock";
 
-/// Makes the [`Route`] of an annotated handler.
+/// Makes the [`Route`] of a handler with a utoipa annotation.
 macro_rules! route {
     ($handler:ident) => {
         $crate::route::Route::new(|| utoipa_axum::routes!($handler))
@@ -57,7 +58,8 @@ impl Route {
         paths.fold(router, |router, path| router.route(path, handler.clone()))
     }
 
-    /// Returns the operation by path and method, and the schemas that it names.
+    /// Returns the operation's OpenAPI description, by path and method, and the schemas to which it
+    /// refers.
     pub(crate) fn described(&self) -> (Value, Vec<(String, RefOr<Schema>)>) {
         let (schemas, paths, _) = (self.parts)();
         (serde_json::to_value(paths).expect("its keys are texts"), schemas)

@@ -1,5 +1,4 @@
-//! The router and the OpenAPI document, both made of the [`Route`] rows that stand beside the
-//! handlers.
+//! The router and the OpenAPI document, both made of the [`Route`]s in the files of `api/`.
 
 use std::sync::{Arc, LazyLock};
 
@@ -26,13 +25,13 @@ use crate::{RestConfig, openapi};
 
 const ROUTES: &[Route] = &[route!(answer)];
 
-/// Returns the row of every operation, once.
+/// Returns the [`Route`] of every operation, each once.
 fn rows() -> impl Iterator<Item = &'static Route> {
     api::ROUTES.iter().copied().flatten().chain(ROUTES)
 }
 
-/// Returns the router with all routes, for a caller that runs its own server. It does not bound
-/// connections; [`crate::serve`] does.
+/// Returns the router with all routes, for a caller that runs its own server. Connections are not
+/// bounded then, as [`crate::serve`] does.
 pub fn router(replica: Replica, config: RestConfig) -> Router {
     routes(Door::new(replica, config, CancellationToken::new()))
 }
@@ -58,8 +57,7 @@ async fn answer(mut call: Call) -> Answer {
     Ok(response)
 }
 
-/// Makes the routes under `/v1/admin/`, with the layer that refuses callers who are no operators. A
-/// test sends a request to each route as each kind of caller.
+/// Makes the routes under `/v1/admin/`, with the layer that refuses callers who are no operators.
 fn admin(door: &Arc<Door>) -> Router<Arc<Door>> {
     let routes = rows().filter(|row| row.is_for_operators()).fold(Router::new(), |router, row| row.add_to(router));
     // Callers who are no operators get 401 for a missing route, too.
@@ -105,7 +103,7 @@ async fn no_method(method: Method, uri: Uri) -> Problem {
     Problem::new(ProblemType::MethodNotAllowed, detail)
 }
 
-/// The resources under `/v1` that clients use most.
+/// Resources under `/v1` that are suggested when a URL has a misspelled name.
 const RESOURCES: [&str; 12] = [
     "cluster",
     "elections",
@@ -127,8 +125,8 @@ fn meant_resource(path: &str) -> Option<&'static str> {
     query::meant(name, RESOURCES.into_iter()).filter(|known| !path.starts_with(&format!("/v1/{known}/")))
 }
 
-/// Returns the kind of resource whose name is missing at the end of a URL, as when a variable of a
-/// script is empty.
+/// Returns the noun for the path that is missing at the end of a URL, as when a variable of a
+/// script is empty: `lock` for `/v1/locks/`. `None` for any other URL.
 fn missing(uri: &Uri) -> Option<&'static str> {
     match uri.path().trim_end_matches('/') {
         "/v1/locks" => Some("lock"),

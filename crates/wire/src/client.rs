@@ -1,5 +1,5 @@
-//! [`Client`]: the part of a connection that other tasks share, such as its session, identities and
-//! outbox.
+//! [`Client`]: the data of a connection that other tasks share, such as its session, identities and
+//! outbox (queue of bytes to send).
 
 pub(crate) mod auth;
 pub(crate) mod codes;
@@ -31,11 +31,12 @@ use crate::client::shared_bytes::SharedBytes;
 
 /// A client with an open session and a connection to this node.
 pub(crate) struct Client {
-    /// Number of the connection among those of this node.
+    /// Number of the connection, unique on this node since its start.
     pub(crate) number: u64,
     pub(crate) addr: SocketAddr,
     pub(crate) credential: Credential,
-    /// Number of the connection in the replicated session; 0 for the one that opened the session.
+    /// Random number of the connection, which the replicated session also has. The log refuses
+    /// writes of any other connection. 0 for the connection that opened the session.
     pub(crate) connection: u64,
     pub(crate) timeout: Duration,
     pub(crate) outbox: Outbox,
@@ -49,7 +50,7 @@ pub(crate) struct Client {
     identities: Mutex<Arc<Vec<Identity>>>,
 }
 
-/// Values from which a client is made: its address, session and connection.
+/// Values that the handshake has found out, from which a [`Client`] is made.
 pub(crate) struct Arrival {
     pub(crate) number: u64,
     pub(crate) addr: SocketAddr,
@@ -78,7 +79,7 @@ impl Client {
         }
     }
 
-    /// Makes a client without a connection, for tests: its answers stay in its outbox.
+    /// Makes a client without a socket, for tests: its answers stay in its outbox.
     #[cfg(test)]
     pub(crate) fn alone(number: u64) -> Arc<Client> {
         let credential = Credential { session: SessionId(number), secret_hash: [0; 16] };

@@ -28,12 +28,13 @@ pub struct WireConfig {
     /// socket, and so do pings after them.
     pub outstanding_max: usize,
     /// Most bytes of unanswered requests of one connection. An incomplete packet counts, too, if it
-    /// follows a write that waits for its turn.
+    /// follows a write that is held back until earlier requests are answered.
     pub outstanding_bytes_max: usize,
     /// Most bytes of unanswered requests in all connections; the first 16 KiB of each connection
-    /// are not counted. One address may have a quarter of it. At the bound, long requests wait.
+    /// are not counted. One address may have a quarter of these bytes. At the bound, long requests
+    /// wait.
     pub requests_bytes_max: usize,
-    /// Most writes in progress, in all connections. Further ones wait.
+    /// Most writes in progress, in all connections. Further writes wait.
     pub writes_max: usize,
     /// Most watches of all connections; one address may have a quarter of them. At the bound, a new
     /// watch is refused with `SystemError`, and a client that sets its watches again after a
@@ -44,19 +45,19 @@ pub struct WireConfig {
     pub watch_bytes_max: usize,
     /// Most watches of one connection. At the bound, the same happens as at `watches_max`.
     pub connection_watches_max: usize,
-    /// Most bytes of answers and events that one client has not read. Above half of it, no request
-    /// of the client is taken; above all of it, the connection is closed. A single answer longer
-    /// than half of it is not counted, so that it can be sent.
+    /// Most bytes of answers and events that one client has not read. Above half of this bound, no
+    /// request of the client is taken; above the bound, the connection is closed. A single answer
+    /// longer than half of the bound is not counted, so that it can be sent.
     pub unread_bytes_max: usize,
     /// Most bytes of answers in preparation, and of answers and events that clients have not read,
-    /// in all connections. One address may have a quarter of it, or one longer answer. At the
-    /// bound, reads wait, and clients that do not read are closed. One answer may have half of it;
-    /// a longer answer is refused with `BadArguments`.
+    /// in all connections. One address may have a quarter of these bytes, or one longer answer. At
+    /// the bound, reads wait, and clients that do not read are closed. One answer may have half of
+    /// these bytes; a longer answer is refused with `BadArguments`.
     pub answers_bytes_max: usize,
     /// Longest time from accepting a connection to its first complete packet. Then the connection
     /// is closed.
     pub handshake_timeout_ms: u64,
-    /// Longest time for which a client may read none of the bytes sent to it. Then the connection
+    /// Longest time for which a client may accept no byte that is sent to it. Then the connection
     /// is closed.
     pub write_timeout_ms: u64,
     /// Longest time that a write or `sync` may take. Then the connection is closed, because the

@@ -1,5 +1,5 @@
-//! `POST /v1/locks/{path}`: creates a ticket in the lock's queue, waits, and answers what the Raft
-//! log decided.
+//! `POST /v1/locks/{path}`: creates a ticket (the znode that queues for the lock), waits for the
+//! lock, and answers with the outcome that the Raft log decided.
 
 use std::time::Duration;
 
@@ -46,24 +46,26 @@ pub(crate) const ROUTES: &[Route] = &[Route {
     ..route!(acquire)
 }];
 
-/// Returns the example of a ticket that holds its lock.
+/// Returns the answer that the OpenAPI document shows as an example of a ticket that holds its
+/// lock.
 pub(crate) fn shown_held() -> Value {
     json!({"state": "held", "ticket": TICKET, "path": "/team/x", "fencing_token": ZXID + 17, "holds": 1,
         "safe_for_ms": 29400})
 }
 
-/// Returns the example of a ticket that waits.
+/// Returns the answer that the OpenAPI document shows as an example of a ticket that waits.
 pub(crate) fn shown_waiting() -> Value {
     json!({"state": "waiting", "ticket": WAITING, "path": "/team/x", "position": 1, "predecessor": TICKET})
 }
 
-/// Text of the problem `blocked-by-own-session`.
+/// Detail text of the error answer `blocked-by-own-session`.
 const BLOCKED: &str = "this session has a ticket of the lock that was acquired without Idempotency-Key and owner, \
     too: `path`, perhaps by way of a node that has died. Resume that ticket, or delete it and ask again; where the \
     connection of its acquire has just broken, it is about to be withdrawn. Acquires that are to be told apart give an \
     Idempotency-Key or an owner";
 
-/// Text of a problem: the node ends the wait, and the ticket stays in the queue.
+/// Advice at the end of an error answer: the node has ended the wait, but the ticket stays in the
+/// queue.
 const TICKET_STAYS: &str = "the ticket stays for as long as its session: ask there with the same Idempotency-Key";
 const NOT_WITHDRAWN: &str = "the ticket could not be withdrawn, and stands or holds until it is, or its session ends";
 
@@ -71,14 +73,14 @@ const NOT_WITHDRAWN: &str = "the ticket could not be withdrawn, and stands or ho
 pub(crate) enum WaitOutcome {
     /// The ticket holds the lock.
     Held(Grant),
-    /// The wait ended without the lock, and the ticket may still be in the queue.
+    /// The deadline passed without the lock. The ticket may still be in the queue.
     Over,
     /// The node ended the wait, because it stops or cannot serve.
     Ended(Problem),
 }
 
-/// A ticket that holds its lock in the state of `zxid`, and the request to give the ticket up, if a
-/// client has made one. After that zxid the ticket may have been taken away.
+/// Fencing token and holds of a ticket that holds its lock in the state at `zxid`. Also the request
+/// to give the ticket up, if a client has made one. The lock may have been taken away since.
 pub(crate) struct Grant {
     pub(crate) token: FencingToken,
     pub(crate) holds: u32,
@@ -87,26 +89,27 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// Makes the grant of a held ticket in a state.
+    /// Makes the grant of a ticket that holds its lock in `state`.
     fn seen(state: &State, ticket: &ZPath, token: FencingToken, holds: u32) -> Grant {
         let revoke = lock::revocation(state, ticket).map(|asked| Box::new(convert::revocation_request(asked)));
         Grant { token, holds, zxid: state.last_zxid(), revoke }
     }
 
-    /// Makes the grant that the log decided at `zxid`, with a request to give the ticket up even if
-    /// that request came later.
+    /// Makes the grant that the log decided at `zxid`. A request to give the ticket up is included
+    /// even if it came after that zxid.
     fn answered(door: &Door, ticket: &ZPath, held: TicketHolds, zxid: Zxid) -> Grant {
         Grant { zxid, ..Grant::seen(&door.replica.state(), ticket, held.token, held.holds) }
     }
 }
 
-/// Parameters of an acquire or an upgrade.
+/// Parameters of an acquire, or of an upgrade from a read lock to a write lock.
 struct Wish {
     op: Op,
     lock: ZPath,
     wait_ms: u64,
     keep: bool,
-    /// Names and lengths in bytes of the parameters whose length the state machine bounds.
+    /// Names of the parameters `label` and `owner` with their lengths in bytes, for the error if
+    /// the state machine refuses a length.
     texts: [(&'static str, usize); 2],
     /// Mode of an acquire; `None` for an upgrade.
     mode: Option<LockMode>,
@@ -145,8 +148,8 @@ pub(crate) async fn acquire(call: Call) -> Answer {
     enter(call, "/v1/locks", None).await
 }
 
-/// Enters the queue of the lock whose path follows `route`, in `mode`, or in the query's mode if
-/// that is `None`.
+/// Enters the queue of the lock whose path comes after `route` in the URL. `mode` is the lock mode;
+/// `None` means that the query has the mode.
 pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -> Answer {
     call.caller.session()?;
     let wish = wish(&mut call, route, mode)?;
@@ -192,8 +195,8 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
     Ok(answer)
 }
 
-/// Proposes an acquire, and sends a heartbeat of its session in parallel. With `keep`, dropping the
-/// waiter leaves the ticket in the queue.
+/// Proposes an acquire, and sends a heartbeat of its session in parallel. Dropping the returned
+/// [`Waiter`] withdraws the acquire, unless `keep` is true.
 pub(crate) fn propose(call: &mut Call, op: Op, lock: &ZPath, keep: bool) -> Result<(Heartbeat, Waiter), Problem> {
     let credential = call.caller.session()?;
     let attempt = new_attempt()?;
@@ -249,7 +252,7 @@ fn new_attempt() -> Result<Attempt, Problem> {
     Ok(Attempt(drawn.max(1)))
 }
 
-/// Parses the path of the reader's ticket to upgrade, which must belong to this lock.
+/// Parses the path of the ticket to upgrade, which must be a child of the lock's znode.
 fn reader_of(lock: &ZPath, text: &str) -> Result<ZPath, Problem> {
     let reader = ZPath::parse(text).ok().filter(|reader| reader.parent().as_ref() == Some(lock));
     reader.ok_or_else(|| Problem::bad("upgrade", "not the path of a ticket of this lock"))
@@ -277,8 +280,8 @@ pub(crate) async fn enqueue(door: &Door, waiter: &mut Waiter, lock: &ZPath) -> R
     }
 }
 
-/// Waits for the lock, and withdraws the ticket through the Raft log when the wait ends without it.
-/// The log may decide that the ticket was granted before.
+/// Waits for the lock. When the wait ends without the lock, withdraws the ticket through the Raft
+/// log. If the log granted the lock before the withdrawal, returns the grant.
 pub(crate) async fn wait_or_leave(
     door: &Door,
     waiter: &mut Waiter,
@@ -309,8 +312,9 @@ pub(crate) async fn wait_or_leave(
     Err(end.unwrap_or(problem))
 }
 
-/// Translates the log's answer to a withdrawal: the grant if the ticket holds the lock, or the
-/// problem for the client.
+/// Converts the log's reply to a withdrawal. The inner result is the grant if the ticket already
+/// holds the lock, else the error answer for the client. The outer error means a reply of the wrong
+/// type, which is a bug.
 fn withdrawn(door: &Door, applied: TxnOutcome, ticket: &ZPath) -> Result<Result<Grant, Problem>, Problem> {
     let TxnOutcome { zxid, reply, .. } = applied;
     Ok(match reply {
@@ -340,11 +344,11 @@ pub(crate) async fn wait(door: &Door, ticket: &ZPath, deadline: Instant) -> Resu
     }
 }
 
-/// Waits until `wanted` returns a value for the ticket's status.
+/// Waits until `wanted` returns a value for the ticket's status, and returns that value.
 ///
 /// # Errors
-/// 410 when the ticket has ended. The inner error is another reason why the wait ended, such as its
-/// deadline.
+/// The outer error is a 410 when the ticket has ended. The inner error is any other reason why the
+/// wait ended, such as its deadline.
 pub(crate) async fn until<T: Send>(
     door: &Door,
     ticket: &ZPath,
@@ -371,7 +375,8 @@ pub(crate) async fn until<T: Send>(
     }
 }
 
-/// Makes the answer (200) for a ticket that holds its lock.
+/// Makes the answer (200) for a ticket that holds its lock. `safe_for_ms` is the time in which the
+/// session cannot expire.
 pub(crate) fn held(call: &Call, ticket: &ZPath, lock: &ZPath, grant: Grant, safe_for_ms: u64) -> Response {
     let body = Ticket::Held {
         ticket: ticket.as_str().into(),
@@ -392,12 +397,12 @@ pub(crate) enum Standing {
     Waiting(Response),
 }
 
-/// Looks a ticket up after a wait. Access is checked again, because the lock's ACL may have changed
-/// during the wait. `was_own` is true if the ticket belonged to the request's session, which may
-/// then know how an ended ticket ended.
+/// Looks a ticket up after a wait. Read access is checked again, because the lock's ACL may have
+/// changed during the wait. `was_own` is true if the ticket belonged to the request's session. Such
+/// a request may learn the cause of the ticket's end without read access.
 ///
 /// # Errors
-/// 410 when the ticket has ended; 403 when the request may not read its lock.
+/// 410 when the ticket has ended; 403 when the request may not read the ticket's lock.
 pub(crate) fn standing(call: &Call, ticket: &ZPath, was_own: bool) -> Result<Standing, Problem> {
     let state = call.door.replica.state();
     let zxid = state.last_zxid();

@@ -1,9 +1,9 @@
-//! `/v1/admin/backup`: the state as a file.
+//! `/v1/admin/backup`: the whole state (znodes, sessions and locks) as a file.
 //!
 //! The state is cloned, which costs little because clones share their data. A background thread
 //! writes the clone into a short queue, from which the client reads at its own speed, while other
-//! clients write. Memory holds only the queue, and old versions of data that changed since, until
-//! the client has the whole file.
+//! clients write. Until the client has the whole file, memory holds only that queue, and the old
+//! versions of data that changed since the clone.
 
 use std::io::{self, Write};
 use std::pin::Pin;
@@ -88,7 +88,7 @@ fn now_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Item of the queue between the writer and the answer.
+/// Item of the queue between the thread that writes the backup and the HTTP answer.
 enum Piece {
     Bytes(Bytes),
     /// The end of the file. Without it, the answer is broken off, so that the client sees that the

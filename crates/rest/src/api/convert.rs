@@ -44,7 +44,8 @@ pub(crate) fn shown_info(path: &ZPath, node: &Znode, state: &State, identities: 
     ZnodeInfo { path: path.as_str().into(), data: None, data_base64: None, stat: stat(node.stat()) }
 }
 
-/// Returns the data of an operation in a body, from its text or its base64; empty without both.
+/// Returns the znode data of one operation of a transaction, from its text field or its base64
+/// field; empty data without both fields.
 pub(crate) fn data(text: Option<String>, base64: Option<String>) -> Result<Vec<u8>, Problem> {
     match (text, base64) {
         (Some(_), Some(_)) => Err(Problem::bad("data_base64", "given together with data")),
@@ -92,7 +93,7 @@ pub(crate) fn parse_mode(text: &str) -> Result<Mode, Problem> {
     })
 }
 
-/// Converts a lock mode. The permits are refused for all modes except semaphore.
+/// Converts a lock mode of the API. Only a semaphore may have `permits` and `permits_max`.
 pub(crate) fn lock_mode_of(
     mode: zlock_client::api::LockMode,
     permits: Option<u32>,
@@ -149,7 +150,7 @@ pub(crate) fn lock_mode(mode: LockMode) -> zlock_client::api::LockMode {
     }
 }
 
-/// Converts what is known about a client; `None` if that is nothing.
+/// Converts the stored details of a client (host, pid, program, address); `None` if there are none.
 pub(crate) fn client(client: &znode::ClientInfo) -> Option<zlock_client::api::ClientInfo> {
     let known = || zlock_client::api::ClientInfo {
         host: client.host.clone(),
@@ -170,8 +171,8 @@ pub(crate) fn actor(actor: &znode::Actor) -> Option<zlock_client::api::Actor> {
     (*actor != znode::Actor::default()).then(known)
 }
 
-/// Converts a contender. Its label is the lock node's data, so the label and the client's details
-/// are left out if the request may not read the lock node.
+/// Converts a contender (a holder or waiter of a lock). Its label is the data of its ticket, so the
+/// label and the client's details are left out if the request may not read the ticket's znode.
 pub(crate) fn shown_contender(
     identities: &[Identity],
     state: &State,
@@ -248,7 +249,8 @@ fn perms(letters: &str) -> Result<u32, Problem> {
     })
 }
 
-/// Converts a request to give a ticket up, with the client that made it, for readers of the lock.
+/// Converts a revocation (a client's request that a ticket's owner give the ticket up), with the
+/// details of that client. For answers to requests that may read the lock.
 pub(crate) fn shown_revocation(revocation: Revocation) -> RevokeRequest {
     let by = actor(&revocation.by).map(Box::new);
     RevokeRequest { by, ..revocation_request(revocation) }

@@ -24,7 +24,7 @@ use crate::request::call::{Answer, Call, WithBody, json};
 use crate::request::wait::Wait;
 use crate::route::{Route, route};
 
-/// Tickets in the examples.
+/// Paths of two tickets in the examples of the OpenAPI document: the leader's and a candidate's.
 const LEADER: &str = "/boss/0000000000_a74bf62558bb40e6868b6eb56f90fd66__WRIT__0000000000__lock__0000000000";
 const CANDIDATE: &str = "/boss/0000000001_0f2b7a1c5f6d4a529a3e2f9de1a3c001__WRIT__0000000001__lock__0000000001";
 
@@ -126,7 +126,7 @@ pub(crate) async fn resign(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &Release { holds, zxid: zxid.0 }))
 }
 
-/// Turns a problem about a missing lock node of the leader into a 410.
+/// Replaces an error about the leader's missing ticket by the 410 of an ended ticket.
 fn of_leader(call: &Call, problem: Problem, ticket: &ZPath) -> Problem {
     history::of_ticket(problem, &call.identities, &call.door.replica.state(), ticket)
 }
@@ -198,8 +198,9 @@ fn to_watch(state: &State, path: &ZPath) -> WatchKey {
     }
 }
 
-/// Returns the leader's lock node and token: those in the request, or else those of the present
-/// leader.
+/// Returns the ticket and fencing token of the leadership that the request is about: those in the
+/// query, or, without them, those of the present leader. Either must belong to the request's
+/// session.
 async fn named(call: &mut Call, path: &ZPath) -> Result<(ZPath, FencingToken), Problem> {
     let (ticket, token) = (call.query.take("ticket")?, call.query.get("fencing_token")?);
     match (ticket, token) {

@@ -1,5 +1,5 @@
-//! Ephemeral znodes whose names the requests give: members of groups and simple locks. One log
-//! entry checks and creates such a znode.
+//! Creation of ephemeral znodes with names that requests choose: members of groups, and simple
+//! locks. One log entry checks and creates the znode.
 
 use znode::{Create, CreateMode, Ensure, Error, Op, Reply, Stat, ZPath, ZnodeOp, Zxid};
 
@@ -11,8 +11,9 @@ use crate::request::call::Call;
 /// the zxid of the log entry, and the znode's stat at that zxid.
 ///
 /// # Errors
-/// 409 `node-exists` when the znode belongs to another session or owner; 410 `ticket-gone` when
-/// this is a retry with an idempotency key, and the znode of the first try has been deleted since.
+/// 409 `node-exists` when the znode belongs to another session, or to another owner name in this
+/// session; 410 `ticket-gone` when this is a retry with an idempotency key, and the znode of the
+/// first try has been deleted since.
 pub(crate) async fn ensure(call: &Call, path: &ZPath, data: Vec<u8>, ensure: Ensure) -> Result<(Zxid, Stat), Problem> {
     let parent = path.parent().ok_or_else(|| Problem::bad("path", "the root is there already"))?;
     // With an empty ACL, the znode has the ACL of its parent.

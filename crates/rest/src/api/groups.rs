@@ -136,7 +136,8 @@ fn page(identities: &[Identity], state: &State, path: &ZPath, after: &str, page_
     Ok(group)
 }
 
-/// Describes a member, with its data if the request may read it.
+/// Describes the group's member at `path`, with its data if the request may read the data; `None`
+/// if the member has left.
 fn info(identities: &[Identity], state: &State, path: &ZPath) -> Option<GroupMember> {
     let said = convert::shown_info(path, state.node(path)?, state, identities);
     Some(GroupMember {

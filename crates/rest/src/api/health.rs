@@ -23,7 +23,8 @@ const DRAINING: &str = "draining";
 /// Names of all conditions of `/readyz`.
 const CHECKS: [&str; 7] = ["alive", "recovered", "disk", "quorum", "lag", "space", "drain"];
 
-/// One condition of `/readyz`. A failed condition has the status that clients see, and the reason.
+/// One condition of `/readyz`. `failure` is `None` for a condition that is met, else the node's
+/// status for clients and the reason.
 struct Condition {
     name: &'static str,
     failure: Option<(&'static str, Cow<'static, str>)>,

@@ -72,7 +72,7 @@ fn ended_ticket(lock: &ZPath, past: &lock::EndedTicket) -> EndedTicket {
     }
 }
 
-/// Converts the way a ticket ended, without the client that ended it.
+/// Converts the cause and time of a ticket's end, without the client that caused it.
 fn ended(past: &lock::EndedTicket) -> End {
     let how = match past.end {
         lock::TicketEnd::Released => EndCause::Released,

@@ -44,7 +44,7 @@ pub(crate) fn explained(
     }
 }
 
-/// Returns the beginning and the end of the text of `not-acquired`.
+/// Returns the words before and after the holder's description in the text of `not-acquired`.
 fn frame(wait_ms: u64) -> (&'static str, &'static str) {
     match wait_ms {
         0 => ("", "nothing is left of the try"),
@@ -54,11 +54,12 @@ fn frame(wait_ms: u64) -> (&'static str, &'static str) {
 
 /// Largest number of holders of one lock that a text names.
 const NAMED_MAX: usize = 3;
-/// Number of contenders at the front of a queue among which holders are searched.
+/// Number of contenders at the front of a queue that are examined to find holders.
 const LOOKS_MAX: usize = 16;
 
-/// Adds to the problem `not-acquired` of a multi-lock the first of its locks that is held in a
-/// conflicting mode, with the holders of that lock.
+/// Adds the obstacle to the problem `not-acquired` of a multi-lock (several locks acquired
+/// together): the first of its locks that is held in a conflicting mode, and the holders of that
+/// lock.
 pub(crate) fn explained_all(
     problem: Problem,
     identities: &[Identity],
@@ -102,7 +103,7 @@ pub(crate) fn explained_all(
     problem.because(&format!("{words}; {ends}")).held_by(first)
 }
 
-/// Tells whether the lock-delay of an expired holder blocks the lock.
+/// Tells whether a lock-delay blocks the lock: a time after its holder's session has expired.
 fn lingers(state: &State, lock: &ZPath) -> bool {
     let page = lock::queue(state, lock, 0, 1);
     page.is_ok_and(|queue| queue.entries.iter().any(|entry| entry.lingers_until_ms.is_some()))

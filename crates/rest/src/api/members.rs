@@ -43,7 +43,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route { problems: &[&[TransferFailed]], ..route!(transfer) },
 ];
 
-/// Returns the example of a list of members.
+/// Returns the list of members that the OpenAPI document shows as an example.
 fn shown_members() -> Value {
     json!({"index": 12, "committed": true, "joint": false, "reported_by": 1, "leader": 1, "failure_tolerance": 1,
         "members": [{"id": 4, "peer_addr": "10.0.0.4:7101", "http_addr": "10.0.0.4:7001", "role": "learner",
@@ -59,7 +59,7 @@ pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
     ordered(&call, Order::Members).await
 }
 
-/// Adds a member. It must be running, because the leader contacts it before.
+/// Adds a member. Its program must be running already, because the leader first contacts it.
 #[utoipa::path(post, path = "/v1/admin/members", operation_id = "adminMembersAdd", tag = "admin",
     params(("id" = u64, Query, minimum = 1, example = 4,
         description = "node id of the new member, never used before in the cluster"),

@@ -41,7 +41,7 @@ pub(crate) async fn metrics(mut call: Call) -> Answer {
     Ok(answer(StatusCode::OK, status.applied, FORMAT, text.0))
 }
 
-/// The metrics as text, as far as they are written.
+/// Text of the metrics that have been written so far.
 #[derive(Default)]
 struct Text(String);
 
@@ -51,14 +51,14 @@ impl Text {
         let _ = writeln!(self.0, "# HELP zlock_{name} {help}\n# TYPE zlock_{name} {kind}");
     }
 
-    /// Writes a value with labels.
+    /// Writes one sample: the metric's name, its labels and its value.
     fn labelled(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         let label = |(name, value): &(&str, &str)| format!("{name}=\"{}\"", escaped(value));
         let labels: Vec<String> = labels.iter().map(label).collect();
         let _ = writeln!(self.0, "zlock_{name}{{{}}} {value}", labels.join(","));
     }
 
-    /// Writes a value without labels.
+    /// Writes one sample without labels: the metric's name and its value.
     fn value(&mut self, name: &str, value: impl Display) {
         let _ = writeln!(self.0, "zlock_{name} {value}");
     }

@@ -1,4 +1,4 @@
-//! `/v1/multilocks`: several locks that are acquired all together or not at all.
+//! `/v1/multilocks`: multi-locks, each a set of locks that are acquired all together or not at all.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use crate::request::texts::check_seen;
 use crate::request::wait::Wait;
 use crate::route::{Route, route};
 
-/// Tickets in the examples.
+/// Paths of the two tickets of one multi-lock in the examples of the OpenAPI document.
 const FIRST: &str = "/a/0000000000_e7c1c45f674f49e297e3a776f66e1ba3__WRIT__0000000000__lock__0000000000";
 const SECOND: &str = "/b/0000000001_e7c1c45f674f49e297e3a776f66e1ba3__WRIT__0000000001__lock__0000000001";
 
@@ -49,13 +49,13 @@ pub(crate) const ROUTES: &[Route] = &[
     Route { reads: true, problems: &[&[TicketGone]], ..route!(ticket) },
 ];
 
-/// Returns the example of a multi-lock that is held.
+/// Returns the answer that the OpenAPI document shows as an example of a multi-lock that is held.
 fn shown_held() -> Value {
     json!({"state": "held", "ticket": FIRST, "locks": [{"path": "/a", "ticket": FIRST, "fencing_token": ZXID + 12},
         {"path": "/b", "ticket": SECOND, "fencing_token": ZXID + 12}], "holds": 1, "safe_for_ms": 29400})
 }
 
-/// Returns the example of a multi-lock that waits.
+/// Returns the answer that the OpenAPI document shows as an example of a multi-lock that waits.
 fn shown_waiting() -> Value {
     json!({"state": "waiting", "ticket": FIRST, "tickets": [FIRST, SECOND],
         "predecessor": "/b/0000000000_de933a7efc124e91b6b38a310c5da592__WRIT__0000000000__lock__0000000000"})
@@ -119,7 +119,8 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     Ok(answer)
 }
 
-/// Shows a multi-lock. With `wait`, first waits until it is held. Deleting its ticket releases it.
+/// Shows a multi-lock, named by its first ticket. With `wait`, first waits until the multi-lock is
+/// held. Deleting the ticket releases all its locks.
 #[utoipa::path(get, path = "/v1/multilocks/{*ticket}", operation_id = "multilocksLook", tag = "locks",
     params(("ticket" = PathInUrl, Path, example = json!(FIRST),
         description = "path of the ticket that names the multi-lock, with slashes as / or %2F"),
@@ -155,8 +156,8 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     view(&call.identities, &state, &ticket, safe_for_ms)
 }
 
-/// Checks whether the request may see the multi-lock: its session owns the multi-lock, or the
-/// request may read all the locks.
+/// Checks whether the request may see the multi-lock: its session owns the multi-lock, or it may
+/// read all the locks.
 fn check_parts_readable(call: &Call, state: &State, ticket: &ZPath, parts: &[ZPath]) -> Result<(), Problem> {
     let mut locks = parts.iter().filter_map(ZPath::parent);
     let readable =
@@ -165,7 +166,8 @@ fn check_parts_readable(call: &Call, state: &State, ticket: &ZPath, parts: &[ZPa
     if readable { Ok(()) } else { Err(forbidden(state, ticket)) }
 }
 
-/// Returns `wait` in milliseconds and `keep`, each from the query or the body.
+/// Returns the parameters `wait` (in milliseconds) and `keep` (stay in the queues when the wait
+/// ends). Either may be in the query or in the body, but not in both.
 fn patience(call: &mut Call, body: &zlock_client::api::AcquireAll) -> Result<(u64, bool), Problem> {
     let twice = |name| Problem::bad(name, "given twice, in the query and the body");
     let wait_max_ms = call.door.config.wait_max_ms;
@@ -184,7 +186,7 @@ fn patience(call: &mut Call, body: &zlock_client::api::AcquireAll) -> Result<(u6
     Ok((wait_ms, keep))
 }
 
-/// Converts the body to the operation of the state machine.
+/// Converts the body to the state machine's operation that acquires a multi-lock.
 fn wish(door: &Door, body: zlock_client::api::AcquireAll) -> Result<AcquireAll, Problem> {
     let mut parts = Vec::with_capacity(body.locks.len());
     for (index, wish) in body.locks.into_iter().enumerate() {

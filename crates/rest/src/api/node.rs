@@ -47,10 +47,11 @@ pub(crate) async fn cluster(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &Cluster { state, status, largest_subtree, ..cluster_info(known) }))
 }
 
-/// Pause after a digest, as a multiple of the time that the digest took, so that digests use at
-/// most a tenth of a core.
+/// Pause after a computation of the state's digest, as a multiple of the computation's time, so
+/// that digests use at most a tenth of a core.
 const REST: u32 = 9;
-/// Time that a request waits for an earlier digest and the pause after it.
+/// Time for which a request waits until an earlier request's digest and the pause after it are
+/// over.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Computes a digest of the whole state, for the super user and programs on this machine. This

@@ -26,7 +26,8 @@ pub(crate) const ROUTES: &[Route] = &[
     Route { in_session: true, problems: &[&[NotHolder, SeveralHeld]], ..route!(release_held) },
 ];
 
-/// Releases one hold of a ticket that holds its lock, or withdraws a ticket that waits.
+/// Releases a ticket that holds its lock, or withdraws a ticket that waits. If the owner has
+/// acquired the lock several times, only one of its holds is released.
 #[utoipa::path(delete, path = "/v1/tickets/{*ticket}", operation_id = "ticketsRelease", tag = "locks",
     params(("ticket" = PathInUrl, Path, example = json!(TICKET),
         description = "path of the lock node, with slashes as / or %2F")),
@@ -41,7 +42,8 @@ pub(crate) async fn release(mut call: Call) -> Answer {
     give_back(&call, op, &ticket, &lock).await
 }
 
-/// Releases all holds of a managed lock, and grants the lock to a chosen waiter.
+/// Releases all holds of a ticket, and grants the lock to a chosen waiter. The lock must be
+/// managed: the setting `managed` keeps clients of ZooKeeper's lock recipes out of it.
 #[utoipa::path(post, path = "/v1/hand-overs/{*ticket}", operation_id = "handOversMake", tag = "locks",
     params(("ticket" = PathInUrl, Path, example = json!(TICKET),
         description = "path of the holder's lock node, with slashes as / or %2F"),
@@ -67,7 +69,8 @@ async fn give_back(call: &Call, op: Op, ticket: &ZPath, lock: &ZPath) -> Answer 
     propose(call, op, explained).await
 }
 
-/// Releases one hold of the ticket with which the session holds a lock.
+/// Releases the lock that the session holds. If its owner has acquired the lock several times, only
+/// one of its holds is released.
 #[utoipa::path(delete, path = "/v1/locks/{*path}", operation_id = "locksRelease", tag = "locks",
     params(("path" = PathInUrl, Path, example = "team/x", description = "path of the lock, with slashes as / or %2F"),
         ("mode" = Option<zlock_client::api::LockMode>, Query,

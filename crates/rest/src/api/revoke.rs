@@ -14,7 +14,8 @@ use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[Route { problems: &[&[NoNode, TicketGone]], ..route!(revoke) }];
 
-/// Asks the holder of a ticket, or all holders of a lock, to release it.
+/// Asks the owner of a ticket to give the ticket up, or asks all holders of a lock to release the
+/// lock.
 #[utoipa::path(post, path = "/v1/revocations/{*path}", operation_id = "revocationsMake", tag = "locks",
     params(("path" = PathInUrl, Path, example = "team/x",
         description = "path of a lock node or of a lock, with slashes as / or %2F"),

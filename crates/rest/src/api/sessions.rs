@@ -176,11 +176,12 @@ pub(crate) async fn list(mut call: Call) -> Answer {
     call.page(page).await
 }
 
-/// Number of a session's znodes that are checked for read access.
+/// Largest number of a session's ephemeral znodes that are checked for read access.
 const LOOKS_MAX: usize = 8;
 
-/// Tells whether the request may know the client of a session: it must be the super user's, or be
-/// able to read one of the session's znodes, because readers of lock nodes see the client anyway.
+/// Tells whether the answer may describe the client of a session. The request must come from the
+/// super user, or be allowed to read one of the session's znodes: readers of a ticket see its
+/// client anyway.
 fn shows_client(identities: &[Identity], state: &State, session: &Session) -> bool {
     let is_super = identities.iter().any(|identity| identity.scheme == SUPER);
     is_super || session.ephemerals().take(LOOKS_MAX).any(|path| shows(identities, state, path))
@@ -199,14 +200,15 @@ fn info(session: &Session) -> SessionInfo {
     }
 }
 
-/// Parses the session's number in the URL, between `/v1/sessions/` and `behind`.
+/// Parses the session's number in the URL, between `/v1/sessions/` and the ending `behind`.
 fn session_id(call: &Call, behind: &str) -> Result<SessionId, Problem> {
     let text = call.raw_path("/v1/sessions/").strip_suffix(behind).unwrap_or_default();
     let id = u64::from_str(text).ok().filter(|_| !text.starts_with('+'));
     id.map(SessionId).ok_or_else(|| Problem::bad("session", "not the number of a session"))
 }
 
-/// Parses the session's number in the URL, which must be the request's own session.
+/// Parses the session's number in the URL as [`session_id`] does. It must be the number of the
+/// request's own session.
 fn own_session(call: &Call, behind: &str) -> Result<SessionId, Problem> {
     let id = session_id(call, behind)?;
     if call.caller.session()?.session != id {

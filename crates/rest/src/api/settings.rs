@@ -1,4 +1,4 @@
-//! `/v1/settings/{path}`: the settings of a lock.
+//! `/v1/settings/{path}`: the settings of a lock, such as the largest number of waiters.
 
 use axum::http::StatusCode;
 use zlock_client::api::ProblemType::{NotEmpty, PermitsMaxDiffers, UpgradeConflict};
@@ -35,7 +35,8 @@ pub(crate) async fn look(mut call: Call) -> Answer {
     Ok(answer(&path, of(&state, &path), state.last_zxid()))
 }
 
-/// Sets the settings of a lock. While the lock is in use, `managed` cannot be changed.
+/// Sets the settings of a lock. While the lock's queue has tickets, `managed` cannot be changed,
+/// and `permits_max` cannot be added or removed.
 #[utoipa::path(put, path = "/v1/settings/{*path}", operation_id = "settingsSet", tag = "locks",
     request_body(content = LockSettings, example = json!({"managed": true, "waiters_max": 10})),
     params(("path" = PathInUrl, Path, example = "team/x", description = "path of the lock, with slashes as / or %2F")),
@@ -81,7 +82,7 @@ fn answer(path: &ZPath, settings: znode::LockSettings, zxid: Zxid) -> axum::resp
     json(StatusCode::OK, zxid, &info)
 }
 
-/// Returns the settings of a lock. A lock without a directory has the defaults.
+/// Returns the settings of a lock; the defaults if the lock's znode does not exist.
 fn of(state: &State, path: &ZPath) -> znode::LockSettings {
     lock::queue(state, path, 0, 0).map(|queue| queue.settings).unwrap_or_default()
 }

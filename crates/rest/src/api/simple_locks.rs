@@ -96,7 +96,7 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     ))
 }
 
-/// Returns the owner's id: the request's `owner`, else its idempotency key, else a new UUID.
+/// Returns the owner's name: the request's `owner`, else its idempotency key, else a new UUID.
 fn owner_or_key(call: &Call, named: Option<String>) -> Result<String, Problem> {
     let key = key_text(call.headers())?;
     let (from, id) = match (named, key) {
@@ -111,8 +111,8 @@ fn owner_or_key(call: &Call, named: Option<String>) -> Result<String, Problem> {
     Ok(id)
 }
 
-/// Waits until the znode that blocked the lock at the zxid `refused` is deleted; `None` when the
-/// wait ends first.
+/// Waits until the lock's znode, which made the state machine refuse the acquire at the zxid
+/// `refused`, is deleted; `None` when the wait ends first.
 async fn gone(call: &Call, path: &ZPath, refused: Zxid, deadline: Instant) -> Result<Option<()>, Problem> {
     let step = |state: &State| match state.node(path) {
         None => Step::Ready(()),
@@ -157,8 +157,8 @@ pub(crate) async fn release(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &Release { holds: 0, zxid: zxid.0 }))
 }
 
-/// Releases the lock that `owner` holds in this session. A lock without a holder counts as
-/// released. Returns the zxid.
+/// Releases the lock if this session holds it under the owner's name `owner`. A lock without a
+/// holder counts as released. Returns the zxid of the log entry.
 async fn give_back(call: &Call, path: ZPath, owner: Option<String>) -> Result<Zxid, Problem> {
     let held = HeldTicket { lock: path.clone(), mode: None, token: None, owner };
     let refused = match call.propose(Op::Release { ticket: TicketRef::Held(held) }).await {
@@ -175,8 +175,8 @@ async fn give_back(call: &Call, path: ZPath, owner: Option<String>) -> Result<Zx
     }
 }
 
-/// Releases the lock if it is held with this token. Without this check, the znode of a later owner
-/// could be deleted.
+/// Releases the lock if it is held with this fencing token. Without this check, the znode of a
+/// later owner could be deleted. Returns the zxid of the log entry.
 async fn delete(call: &mut Call, path: ZPath, token: FencingToken) -> Result<Zxid, Problem> {
     let own = LockGuard { lock: path.clone(), token };
     if call.caller.guard.replace(own.clone()).is_some_and(|given| given != own) {

@@ -26,8 +26,8 @@ pub(crate) const ROUTES: &[Route] = &[Route {
     ..route!(apply)
 }];
 
-/// Largest data in bytes whose decoding is not followed by a yield; it takes a fraction of a
-/// millisecond.
+/// Size in bytes of one operation's data above which decoding it is followed by a yield to other
+/// tasks. Decoding this much takes a fraction of a millisecond.
 const LONG_DATA_BYTES: usize = 64 << 10;
 
 /// Creates, deletes, sets and checks several znodes in one transaction.

@@ -52,7 +52,7 @@ pub(crate) async fn finalize(operator: Operator, mut call: Call) -> Answer {
     }
 }
 
-/// Describes the members that are not ready for a level, and what to do about it.
+/// Describes the members whose programs do not support the cluster level `level`, and the remedy.
 fn not_ready(level: u16, status: &UpgradeStatus) -> String {
     let hindering = status.members.iter().filter(|member| !member.is_ready_for(level));
     let why: Vec<String> = hindering.map(why_not).collect();

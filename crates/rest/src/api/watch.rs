@@ -1,4 +1,4 @@
-//! `?watch=`: a long poll for the events after a zxid.
+//! `?watch=`: a long poll for a znode's events after a zxid.
 
 use std::time::Duration;
 

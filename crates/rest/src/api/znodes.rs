@@ -254,7 +254,7 @@ pub(crate) async fn delete(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &Deletion { zxid: zxid.0 }))
 }
 
-/// Reads the body, within the bound on a znode's data.
+/// Reads the body, which may be as long as a znode's data.
 async fn data(call: &mut Call) -> Result<(Bytes, Room), Problem> {
     let data_max = call.door.replica.state().limits().data_bytes_max as usize;
     call.body(data_max.min(call.door.config.body_bytes_max)).await

@@ -1,7 +1,7 @@
-//! Requests at work: a bound on their number, for the node and for each address.
+//! Bound on the number of requests at work, for the node and for each address.
 //!
-//! A request is at work from its head to its answer, except while it waits as a long poll. Waiting
-//! requests have a bound of their own.
+//! A request is at work from the end of its head to its answer, except while it waits as a long
+//! poll. Waiting requests have a bound of their own.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,12 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::problem::Problem;
 
-/// Largest number of requests at work.
+/// Largest number of requests at work; addresses without one may exceed it by [`LAST_PLACES`].
 const AT_WORK_MAX: usize = 4_096;
-/// Divisor of [`AT_WORK_MAX`] for one address: the address gets a quarter of the places while other
-/// addresses have requests at work.
+/// Divisor of [`AT_WORK_MAX`] for the requests of one address. It applies while requests of other
+/// addresses are at work, too.
 const SHARED_PART: usize = 4;
-/// Number of places beyond [`AT_WORK_MAX`], for addresses that have no request at work.
+/// Number of requests beyond [`AT_WORK_MAX`] that are admitted from addresses without another
+/// request at work.
 const LAST_PLACES: usize = 64;
 
 /// Number of requests at work, for the node and for each address. Clones share the numbers.
@@ -29,22 +30,22 @@ struct RequestCounts {
     of: HashMap<IpAddr, usize>,
 }
 
-/// A request's place among the requests at work. Dropping it frees the place.
+/// Permit of a request at work. Dropping it ends the counting of the request.
 #[derive(Debug)]
 pub(crate) struct Pass {
     at_work: AtWork,
     source: Option<IpAddr>,
 }
 
-/// Mark of a waiting request, which needs no place. Dropping the mark counts the request as at work
-/// again.
+/// Guard of a waiting request, which does not count as at work. Dropping the guard counts the
+/// request again.
 pub(crate) struct Pause(Arc<Pass>);
 
 impl AtWork {
-    /// Takes a place for a request of this address; `None` stands for an exempt address.
+    /// Counts a request of this address as at work; `None` stands for an exempt address.
     ///
     /// # Errors
-    /// 429 beyond the address's share, 503 when the node has no place.
+    /// 429 beyond the address's share of requests at work, 503 beyond the node's bound.
     pub(crate) fn enter(&self, source: Option<IpAddr>) -> Result<Arc<Pass>, Problem> {
         let mut counts = self.lock();
         let own = source.map_or(0, |source| counts.of.get(&source).copied().unwrap_or(0));
@@ -85,7 +86,7 @@ impl RequestCounts {
 }
 
 impl Pass {
-    /// Frees the place for as long as the returned [`Pause`] lives.
+    /// Stops counting the request as at work, for as long as the returned [`Pause`] lives.
     pub(crate) fn pause(self: &Arc<Pass>) -> Pause {
         self.at_work.lock().take(self.source);
         Pause(Arc::clone(self))

@@ -10,13 +10,13 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use tokio::sync::Notify;
 
-/// Divisor of the node's bound: all answers together get half of it, so that slow readers of
-/// answers leave room for request bodies.
+/// Divisor of the node's bound on bytes for all answers together, so that slow readers of answers
+/// leave memory for request bodies.
 const ANSWERS_PART: usize = 2;
-/// Divisor of the node's bound, and of the answers' bound, for an address while it alone has any
-/// bytes counted.
+/// Divisor for one address while no other address has bytes counted. It applies to the node's bound
+/// on bytes, and to the bound on the bytes of answers.
 const ALONE_PART: usize = 2;
-/// Divisor of both bounds for an address while other addresses have bytes counted, too.
+/// Divisor of these two bounds for one address while other addresses have bytes counted, too.
 const SHARED_PART: usize = 4;
 
 /// Account of the bytes of request bodies and long answers. A body counts with the bytes received
@@ -40,7 +40,7 @@ struct Ledger {
     bytes: usize,
     answers_bytes: usize,
     begun: u64,
-    /// Incomplete bodies by their numbers, the oldest first.
+    /// Incomplete bodies by their numbers, which are in the order of their begin.
     halves: BTreeMap<u64, IncompleteBody>,
     /// Bytes of each address, except of exempt addresses, which stand for many clients.
     shares: HashMap<IpAddr, Share>,
@@ -59,14 +59,14 @@ struct IncompleteBody {
     gives_way: Arc<GivesWay>,
 }
 
-/// Signal to stop reading an incomplete body, with the bound that was reached.
+/// Signal to stop reading an incomplete body, with the memory bound that was reached.
 #[derive(Default)]
 struct GivesWay {
     why: OnceLock<Full>,
     told: Notify,
 }
 
-/// Bound that was reached.
+/// Memory bound that was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Full {
     /// Bound of the node.
@@ -84,7 +84,7 @@ pub(crate) enum Broken {
     Unreadable(axum::Error),
 }
 
-/// Bytes counted for one body or answer. Dropping it frees them.
+/// Guard of the bytes counted for one body or answer. Dropping it ends the counting.
 pub(crate) struct Room {
     all: Bodies,
     source: Option<IpAddr>,
@@ -108,7 +108,7 @@ impl Bodies {
     /// returned [`Room`] is dropped. `None` stands for an exempt address.
     ///
     /// # Errors
-    /// The reason why the body was not read.
+    /// The reason why the body was not read completely.
     pub(crate) async fn read(
         &self,
         mut body: Body,
@@ -174,7 +174,7 @@ impl Bodies {
     }
 }
 
-/// Returns the part of `whole` that one address may have.
+/// Returns the share of a bound of `whole` bytes that one address may use.
 fn part(whole: usize, others_have_any: bool) -> usize {
     whole / if others_have_any { SHARED_PART } else { ALONE_PART }
 }
@@ -200,8 +200,8 @@ impl Ledger {
         }
     }
 
-    /// Stops the oldest incomplete bodies until the node's bound is kept. False when even stopping
-    /// all of them does not suffice.
+    /// Stops reading the oldest incomplete bodies until the node's bound is kept. False if the
+    /// bound is still exceeded without any incomplete body.
     fn make_room(&mut self, bytes_max: usize) -> bool {
         while self.bytes > bytes_max {
             let Some(number) = self.halves.keys().next().copied() else { return false };
@@ -210,9 +210,9 @@ impl Ledger {
         true
     }
 
-    /// Stops incomplete bodies of an address until its share is kept; false when even stopping all
-    /// of them does not suffice. `own` is the size of the body that is being counted: alone, it may
-    /// exceed the share.
+    /// Stops reading incomplete bodies of an address until its share is kept. False if the share is
+    /// still exceeded without any incomplete body. `own` is the size in bytes of the body being
+    /// counted: an address's only body may exceed the share.
     fn make_share(&mut self, bytes_max: usize, source: IpAddr, own: usize) -> bool {
         while let Some(share) = self.shares.get(&source) {
             let is_kept = share.bytes <= own || share.bytes <= part(bytes_max, self.bytes > share.bytes);
@@ -250,7 +250,7 @@ impl Ledger {
 }
 
 impl Room {
-    /// Counts `bytes` more bytes of the body. `is_whole` is true for its last bytes.
+    /// Counts `bytes` more bytes of the body. `is_whole` is true for the last bytes of a body.
     fn add(&mut self, bytes: usize, is_whole: bool) -> Result<(), Full> {
         let Room { all, source, bytes: own, kind } = self;
         let mut ledger = all.lock();
@@ -289,8 +289,8 @@ impl Room {
         }
     }
 
-    /// Resolves with the bound that was reached when the body must be stopped to make room for
-    /// others.
+    /// Waits until the body's reading must be stopped to make room for others. Returns the bound
+    /// that was reached.
     async fn gives_way(&self) -> Full {
         match &self.kind {
             Kind::Half(_, gives_way) => {

@@ -96,8 +96,8 @@ impl Connections {
         }
     }
 
-    /// Serves a connection until it ends. A complete request marks the connection's place as busy,
-    /// so that the connection is not closed for a new one.
+    /// Serves a connection until it ends. A complete request marks the connection as busy, so that
+    /// it is not closed to admit a new connection.
     pub(crate) async fn serve<T: Socket>(&self, stream: T, guest: Option<Peer>) {
         let delivery = Delivery::default();
         let mut io = Delivering::new(TokioIo::new(stream), delivery.clone(), self.stall);
@@ -190,8 +190,8 @@ impl Connections {
         Ok(None)
     }
 
-    /// Waits for the first byte of a request. False when the connection ends instead: closed by the
-    /// client, timed out, or at shutdown.
+    /// Waits for the first byte of a request on a parked connection. False when the connection must
+    /// end instead: closed by the client, timed out, or at shutdown.
     async fn parked<T: Socket>(
         &self,
         io: &mut Io<T>,
@@ -210,7 +210,8 @@ impl Connections {
         .await
     }
 
-    /// Resolves when a connection without a request must be parked or closed.
+    /// Resolves when a connection without a request must be parked or closed. `let_go` is set if
+    /// hyper has already been told to end the connection.
     fn poll_due(
         &self,
         delivery: &Delivery,
@@ -246,7 +247,7 @@ impl Connections {
         }
     }
 
-    /// Returns the moment at which a connection without a complete head times out.
+    /// Returns the moment at which a connection without a complete request head times out.
     fn closes_at(&self, stage: Stage) -> Instant {
         match stage {
             Stage::Waiting { begun: Some(begun), .. } => begun + self.head_timeout,
@@ -291,8 +292,8 @@ mod tests {
     const REQUEST: &str = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
     const WHILE: Duration = Duration::from_secs(5);
 
-    /// A socket that records the buffer size of the last read: one byte while the connection is
-    /// parked.
+    /// A socket that records the buffer size of the last read. A parked connection reads one byte
+    /// at a time.
     struct RecordingSocket {
         stream: DuplexStream,
         bytes: Arc<AtomicUsize>,
@@ -340,7 +341,7 @@ mod tests {
         stream: DuplexStream,
         asked: Arc<AtomicUsize>,
         stopping: CancellationToken,
-        /// Ends the request for `/slow`.
+        /// Lets the test's handler of `/slow` answer.
         finish: Arc<Notify>,
         served: JoinHandle<()>,
     }

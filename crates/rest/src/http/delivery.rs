@@ -17,7 +17,8 @@ use tokio::time::{Instant, Sleep};
 
 use crate::http::waiter::Waiter;
 
-/// Largest number of bytes in one read while the client's end of stream is hidden from hyper.
+/// Largest number of bytes in one read while the connection hides the client's end of stream from
+/// hyper (see [`Progress`]).
 const HELD_AHEAD: usize = 256;
 
 /// Progress of one connection: the stage of its request, and the waiters of the answers that are
@@ -34,7 +35,7 @@ struct Progress {
     /// is hidden for requests that do not wait, so that they are answered even to a client that has
     /// closed its sending side.
     holds_end: bool,
-    /// Waker of hyper's read, for the moment when the end is no longer hidden.
+    /// Waker of hyper's pending read. It is woken when the end of stream is no longer hidden.
     reader: Option<Waker>,
 }
 
@@ -86,8 +87,8 @@ impl Delivery {
         self.progress().stage = Stage::Answered;
     }
 
-    /// Stops hiding the client's end of stream from hyper. From now on it means that the client has
-    /// hung up.
+    /// Stops hiding the client's end of stream from hyper, which then drops the request when the
+    /// client closes its sending side.
     pub(crate) fn release_end(&self) {
         let mut progress = self.progress();
         progress.holds_end = false;
@@ -102,8 +103,8 @@ impl Delivery {
         self.progress().holds_end
     }
 
-    /// Registers `reader` to be woken when the end is no longer hidden. Returns whether the end is
-    /// hidden.
+    /// Registers the waker of a read that has met the client's end of stream. Returns whether this
+    /// end is hidden from hyper; otherwise the waker is not registered.
     fn end_waits(&self, reader: &Waker) -> bool {
         let mut progress = self.progress();
         if progress.holds_end {
@@ -122,7 +123,8 @@ impl Delivery {
         }
     }
 
-    /// Notes that all written bytes were flushed, which disarms the waiters.
+    /// Notes that all written bytes were flushed. Disarms the waiters, because their answers are
+    /// delivered.
     fn arrived(&self) {
         let mut progress = self.progress();
         let is_answered = matches!(progress.stage, Stage::Answered);
@@ -144,7 +146,7 @@ impl Delivery {
     }
 }
 
-/// Keeps the waiter of a granted lock until its answer was flushed.
+/// Keeps the waiter of a granted lock armed until the lock's answer was flushed.
 pub(crate) fn deliver(extensions: &Extensions, mut waiter: Waiter) {
     match Delivery::of(extensions) {
         Some(delivery) => delivery.push(waiter),

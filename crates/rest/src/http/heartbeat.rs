@@ -8,7 +8,8 @@ use znode::Credential;
 
 use crate::request::door::Door;
 
-/// Longest time that the answer with a granted lock waits for its heartbeat.
+/// Longest time for which the answer with a granted lock waits for the leader's reply to the
+/// heartbeat.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A heartbeat that was sent to the leader in parallel with the acquire.
@@ -23,8 +24,8 @@ impl Heartbeat {
         }))
     }
 
-    /// Waits for the heartbeat. Returns the time in milliseconds, counted from the client's
-    /// request, in which the session cannot expire; 0 when the leader did not answer.
+    /// Waits for the leader's reply. Returns the time in milliseconds, counted from the client's
+    /// request, in which the session cannot expire; 0 when the leader did not reply in time.
     pub(crate) async fn safe_for_ms(mut self) -> u64 {
         let answered = timeout(PATIENCE, &mut self.0).await;
         answered.map_or(0, |safe_for_ms| safe_for_ms.unwrap_or(0))

@@ -1,5 +1,5 @@
-//! The layer around every route: checks of the head, refusal of foreign pages, heartbeats of
-//! complete requests, and headers of every answer.
+//! The layer around every route. It checks the head, refuses requests of foreign web pages, reports
+//! heartbeats of complete requests, and adds the headers that every answer has.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use crate::request::paths::{BEHIND_FENCE, FENCE};
 /// `img` element.
 const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
-/// Outermost layer: checks the head of a request, and adds the headers of every answer.
+/// Outermost layer: checks the head of a request, and adds the headers that every answer has.
 pub(crate) async fn at_the_door(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
     let arrival = Arrival(Instant::now());
     if let Some(problem) = head_problem(&door.config, &request) {
@@ -76,9 +76,9 @@ pub(crate) async fn at_the_door(State(door): State<Arc<Door>>, mut request: Requ
     response
 }
 
-/// Adds the parts that every answer has.
+/// Rendering of error answers, and the headers that every answer has.
 impl Door {
-    /// Renders the refusal of a connection that has sent no request yet.
+    /// Renders the refusal of a connection, which is sent before any request was read.
     pub(crate) fn unasked(&self, problem: Problem) -> Response {
         let zxid = self.replica.state().last_zxid();
         let mut response = problem.render(zxid);
@@ -86,7 +86,7 @@ impl Door {
         response
     }
 
-    /// Renders the answer's problem, if it has one, and adds the headers of every answer.
+    /// Renders the answer's problem, if there is one, and adds the headers that every answer has.
     fn finish(&self, response: Response) -> Response {
         let (mut parts, body) = response.into_parts();
         let mut response = match parts.extensions.remove::<Problem>() {

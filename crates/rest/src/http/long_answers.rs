@@ -14,15 +14,15 @@ use crate::http::bodies::{Full, Room};
 use crate::problem::Problem;
 use crate::request::door::Door;
 
-/// Largest answer in bytes that is not counted.
+/// Size in bytes up to which an answer is not counted against the memory for bodies and answers.
 const UNCOUNTED_BYTES_MAX: u64 = 16 << 10;
 
-/// Mark of an answer that is a static text of the program, with one copy for all clients. Bytes of
-/// the state need no such mark: the state may drop them while a client still reads.
+/// Mark of an answer that is a static text of the program, and so needs no counting: all clients
+/// share one copy.
 #[derive(Clone, Copy)]
 pub(crate) struct OfTheProgram;
 
-/// Bytes of an answer, and the room counted for them.
+/// Bytes of an answer, with the guard that counts them until they are dropped.
 struct PlacedBytes {
     bytes: Bytes,
     _place: Room,
@@ -34,8 +34,8 @@ impl AsRef<[u8]> for PlacedBytes {
     }
 }
 
-/// Counts a long answer to a client of the address `source` until it was sent. Without room, the
-/// client gets a problem instead.
+/// Counts a long answer against the memory for answers until it was sent to the client, whose
+/// address is `source`. When a bound is reached, the client gets a 429 or 503 instead.
 ///
 /// Answers to writes are not counted, because the client must learn the result of a write however
 /// long it is.

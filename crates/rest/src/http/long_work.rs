@@ -30,7 +30,8 @@ struct Monitor {
 
 #[derive(Default)]
 struct WorkQueues {
-    /// Queues in the order of their turns. Each has at least one job.
+    /// Queues of the addresses, in the order in which they are served next. Each has at least one
+    /// job.
     lines: VecDeque<Line>,
     waiting: usize,
     has_thread: bool,
@@ -43,7 +44,7 @@ struct Line {
     jobs: VecDeque<Job>,
 }
 
-/// A job, which does the work and sends the result to its request.
+/// A job: does the work, and sends the result to the task of the request.
 type Job = Box<dyn FnOnce() + Send>;
 
 impl LongWork {
@@ -136,7 +137,8 @@ impl WorkQueues {
         longest.jobs.pop_back()
     }
 
-    /// Takes the first job of the queue whose turn it is.
+    /// Takes the first job of the queue that is served next. The queues are served in
+    /// rotation.
     fn pop(&mut self) -> Option<Job> {
         let mut line = self.lines.pop_front()?;
         let job = line.jobs.pop_front();

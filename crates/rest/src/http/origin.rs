@@ -28,7 +28,7 @@ use crate::request::paths::BEHIND_FENCE;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Name and port of the node in a request.
+/// Name and port by which a request calls this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Host<'a> {
     /// Name as written, in upper or lower case; an IPv6 address without its brackets.
@@ -127,7 +127,7 @@ fn host(request: &Request, is_connection: bool) -> Result<Option<Host<'_>>, Prob
     }
 }
 
-/// Tells whether a page of a foreign origin sent the request.
+/// Tells whether a web page of a foreign origin caused the request.
 fn is_foreign(config: &RestConfig, headers: &HeaderMap, host: Option<Host<'_>>, scheme: &str) -> bool {
     let mut origins = headers.get_all(ORIGIN).iter();
     match (origins.next(), origins.next()) {
@@ -183,12 +183,12 @@ impl<'a> Host<'a> {
         config.http_hosts.iter().any(|listed| self.is(listed))
     }
 
-    /// Tells whether this is the host of the node's `http_addr`.
+    /// Tells whether the name is the host of the node's `http_addr`.
     fn is_own(self, config: &RestConfig) -> bool {
         self.is(&config.own_host)
     }
 
-    /// Tells whether this is `host`, a text in the form of [`normal_host`].
+    /// Tells whether the name is `host`, a text in the form that [`normal_host`] returns.
     fn is(self, host: &str) -> bool {
         match (self.addr(), host.parse::<IpAddr>()) {
             (Some(own), Ok(addr)) => own.to_canonical() == addr,
@@ -304,8 +304,8 @@ mod tests {
         assert_eq!(asked_for("http://localhost:7001/v1/sessions", &config, peer(true, false), &page), 200);
     }
 
-    /// Load balancers probe a node by its address, and other nodes give its `http_addr` to their
-    /// clients.
+    /// A listener off loopback must accept all addresses: load balancers probe a node by its
+    /// address, and other nodes give this node's `http_addr` to their clients.
     #[test]
     fn another_listener_takes_addresses_and_the_nodes_own_host_whatever_names_are_given() {
         let config = RestConfig { http_hosts: vec!["zlock.example".into()], own_host: "node1".into(), ..config() };

@@ -1,4 +1,5 @@
-//! Client of a connection: its address, place and certificate.
+//! Client of a connection: its address, its certificate, and its connection's entry in the count of
+//! connections.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,11 +16,12 @@ pub(crate) struct Peer(Arc<Known>);
 pub(crate) struct Known {
     /// The client's address.
     pub(crate) addr: IpAddr,
-    /// The connection's place in the bound on connections; `None` in tests.
+    /// The connection's entry in the count of connections; `None` in tests.
     pub(crate) place: Option<Arc<Place>>,
-    /// True if the address stands for many clients, and is exempt from the bounds for one address.
+    /// True if the address belongs to many clients, such as a proxy's. It is exempt from the bounds
+    /// for one address.
     pub(crate) is_exempt: bool,
-    /// True if the listener accepts only connections of this machine.
+    /// True if the listener has a loopback address, so that only programs of this machine reach it.
     pub(crate) on_loopback: bool,
     /// True if the connection has TLS.
     pub(crate) is_secure: bool,
@@ -40,7 +42,7 @@ impl Peer {
         }
     }
 
-    /// Notes that the connection belongs to this session.
+    /// Notes the session that uses the connection.
     pub(crate) fn asks_for(&self, credential: &Credential) {
         if let Some(place) = &self.0.place {
             let [a, b, c, d, e, f, g, h, ..] = credential.secret_hash;
@@ -60,8 +62,8 @@ impl Peer {
         self.0.place.as_ref().map(Place::wait)
     }
 
-    /// Ends the idle mark at the next request. False when the connection is being closed for a new
-    /// one.
+    /// Ends the idle mark at the next request. False when the connection is already being closed
+    /// for a new one.
     pub(crate) fn resumes(&self) -> bool {
         self.0.place.as_ref().is_none_or(|place| place.resume())
     }
@@ -94,7 +96,8 @@ impl Peer {
         self.0.addr.to_canonical().is_loopback()
     }
 
-    /// Tells whether the listener accepts only connections of this machine.
+    /// Tells whether the listener has a loopback address, so that only programs of this machine
+    /// reach it.
     pub(crate) fn is_on_loopback(&self) -> bool {
         self.0.on_loopback
     }

@@ -1,4 +1,4 @@
-//! The server: accepts connections, bounds them, serves them, and ends them at shutdown.
+//! The server: accepts connections, bounds their number, serves them, and ends them at shutdown.
 
 use std::future::Future;
 use std::io;
@@ -28,15 +28,16 @@ use crate::routes::routes;
 /// Largest number of connections to the admin socket. Beyond: a connection that sent no request or
 /// is idle is closed for the new connection; without one, the new connection is closed.
 const ADMIN_CONNECTIONS_MAX: usize = 64;
-/// Number of connections beyond the bound that get a refusal at the same time. Further ones are
+/// Number of connections beyond the bound that are being sent a refusal at one time. Any more are
 /// closed without an answer.
 const REFUSALS_MAX: usize = 64;
 /// Time that a refused client has to read its answer.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
-/// Number of times that the listeners are polled for new connections before they are closed.
+/// Number of times that the listeners' backlogs are emptied at shutdown before the listeners are
+/// closed.
 const LAST_LOOKS: usize = 2;
-/// Number of errors of accept, each followed by [`ACCEPT_PAUSE`], after which the last connections
-/// are not accepted any more.
+/// Number of errors of accept at shutdown after which the backlogs are not emptied further.
+/// [`ACCEPT_PAUSE`] follows each error.
 const LAST_ERRORS_MAX: usize = 50;
 /// Pause after an error of accept, such as a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
@@ -106,8 +107,8 @@ struct Server {
     /// Connections for operators, with the same routes.
     admin_connections: Connections,
     places: Arc<Admission>,
-    /// Places of operators' connections, so that operators are admitted when the clients' places
-    /// are all taken.
+    /// Count and bound of the operators' connections. They are counted separately, so that
+    /// operators are admitted when the clients' bound is reached.
     admin_places: Arc<Admission>,
     refusals: Arc<Semaphore>,
     stopping: CancellationToken,
@@ -155,7 +156,7 @@ impl Server {
         each_of_the_last(|| listeners.accept(), |error| self.cannot_accept(error), take).await;
     }
 
-    /// Accepts connections until `end`.
+    /// Accepts connections until `end` resolves.
     async fn accept(self: &Arc<Self>, listeners: &Listeners, end: impl Future<Output = ()> + Send) {
         let mut end = std::pin::pin!(end);
         loop {
@@ -174,8 +175,8 @@ impl Server {
         }
     }
 
-    /// Logs an error of accept, asks for the closing of other connections if file descriptors are
-    /// used up, and pauses.
+    /// Logs an error of accept, and pauses. If file descriptors are used up, asks the servers of
+    /// this process to close other connections.
     async fn cannot_accept(&self, error: io::Error) {
         want_descriptors(&error);
         if let Some(times) = self.unaccepted.note(Instant::now()) {
@@ -184,7 +185,8 @@ impl Server {
         tokio::time::sleep(ACCEPT_PAUSE).await;
     }
 
-    /// Closes one connection each time that a listener of the process lacks file descriptors.
+    /// Closes one connection each time that a listener of this process gets no file descriptor for
+    /// a new connection.
     async fn give_back(self: Arc<Self>) {
         loop {
             tokio::select! {
@@ -220,7 +222,8 @@ impl Server {
         }
     }
 
-    /// Serves a connection of the admin socket, if there is room for it.
+    /// Serves a connection of the admin socket, or closes it when the bound on such connections is
+    /// reached.
     fn take_operator(self: Arc<Self>, stream: UnixStream) {
         // The caller is a program on this machine.
         let addr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -232,7 +235,7 @@ impl Server {
         });
     }
 
-    /// Serves a connection, if there is room for it.
+    /// Serves a connection, or refuses it when a bound on connections is reached.
     fn take(self: Arc<Self>, incoming: Incoming, addr: IpAddr) {
         let full = match self.places.enter(addr) {
             Ok(place) => {
@@ -300,8 +303,8 @@ impl Server {
     }
 }
 
-/// Calls `take` with each connection in the backlog, and `failed` with each error of accept. An
-/// error may be about one connection alone, so accepting goes on.
+/// Calls `take` with each connection in the backlog, and `failed` with each error of accept.
+/// Accepting goes on after an error, which may be about one connection alone.
 async fn each_of_the_last<T, A, F>(accept: impl Fn() -> A, failed: impl Fn(io::Error) -> F, take: impl Fn(T))
 where
     A: Future<Output = io::Result<T>>,
@@ -324,7 +327,7 @@ where
     }
 }
 
-/// Returns the answer to a connection over the bound.
+/// Returns the problem (503) for a connection beyond the bound `full`.
 fn refusal(full: Full) -> Problem {
     let whose = if full == Full::Door { "" } else { " from your address" };
     Problem::unavailable(format!("too many connections{whose} to this node: go to another one"), 1_000)

@@ -1,5 +1,5 @@
-//! [`Waiter`]: guards an acquire's place in a lock's queue, and removes the place when the client
-//! hangs up.
+//! [`Waiter`]: guards the ticket of an acquire, and withdraws the ticket from the lock's queue when
+//! the client hangs up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +14,12 @@ use znode::{Attempt, Credential, Op, Reply, Request, State, TxnOutcome, ZPath};
 
 use crate::request::door::Door;
 
-/// One attempt of an acquire, and the state of its ticket (the lock node that queues).
+/// Guard of one attempt of an acquire (one request), and of its ticket, the znode that queues for
+/// the lock.
 ///
-/// Dropping an armed waiter withdraws the attempt in the background. hyper drops the handler, and
-/// so the waiter, when the client hangs up. The waiter is disarmed when the answer was delivered,
-/// or when the client wants to keep its place.
+/// Dropping an armed waiter withdraws the ticket in the background. hyper drops the handler, and so
+/// the waiter, when the client hangs up. The waiter is disarmed when the answer was delivered, or
+/// when the client wants to stay in the queue.
 pub(crate) struct Waiter {
     door: Arc<Door>,
     credential: Credential,
@@ -28,8 +29,8 @@ pub(crate) struct Waiter {
     /// True if the client sent an idempotency key, by which it can find its ticket at any node.
     is_keyed: bool,
     armed: bool,
-    /// Place among the waiting requests. It is kept until the withdrawal is done, so withdrawals
-    /// are bounded, too.
+    /// Permit of a waiting request, of which a node has a bounded number. It is kept until the
+    /// withdrawal is done, so that withdrawals are bounded, too.
     permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -45,9 +46,9 @@ enum Stage {
     Nothing,
 }
 
-/// Timeout of one try of a withdrawal in the background. It is longer than an election.
+/// Timeout of one proposal of a withdrawal in the background. It is longer than an election.
 const TRY: Duration = Duration::from_secs(5);
-/// Pause between two tries of a withdrawal.
+/// Pause between two proposals of a withdrawal.
 const RETRY: Duration = Duration::from_millis(250);
 
 impl Waiter {
@@ -85,7 +86,7 @@ impl Waiter {
         result
     }
 
-    /// Withdraws the ticket, unless it holds the lock by then: the Raft log decides.
+    /// Withdraws the ticket through the Raft log. A ticket that holds the lock by then stays.
     pub(crate) async fn withdraw(&self, ticket: &ZPath) -> Result<TxnOutcome, replica::Error> {
         let deadline = self.door.propose_deadline();
         withdraw(&self.door, self.credential, ticket, self.attempt, WithdrawIf::Waiting, deadline).await
@@ -96,14 +97,14 @@ impl Waiter {
         self.is_keyed
     }
 
-    /// Disarms the waiter, so that the client's ticket stays in the queue. The request keeps its
-    /// place among the waiting requests.
+    /// Disarms the waiter, so that the client's ticket stays in the queue. The request still counts
+    /// as a waiting request.
     pub(crate) fn stay(&mut self) {
         self.armed = false;
     }
 
-    /// Disarms the waiter, because the client has its answer, and frees the place among the waiting
-    /// requests.
+    /// Disarms the waiter, because the client has its answer. The request no longer counts as a
+    /// waiting request.
     pub(crate) fn disarm(&mut self) {
         self.armed = false;
         self.permit = None;
@@ -144,7 +145,7 @@ impl Drop for Waiter {
 }
 
 impl Waiter {
-    /// Withdraws the attempt in the background.
+    /// Withdraws the attempt's ticket, if there is one, after the client has hung up.
     async fn leave(mut self) {
         let deadline = Instant::now() + Duration::from_millis(self.door.config.withdraw_timeout_ms);
         if let Stage::Proposed(task) = &mut self.stage {
@@ -213,12 +214,12 @@ async fn outcome(task: &mut JoinHandle<Result<TxnOutcome, replica::Error>>) -> R
     task.await.unwrap_or_else(|error| Err(replica::Error::Unknown { reason: error.to_string() }))
 }
 
-/// State in which a ticket must be for a withdrawal.
+/// States in which a ticket is withdrawn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WithdrawIf {
-    /// Waiting: the client is still connected, and can be told if the lock was granted.
+    /// Only while it waits: the client is still connected, and gets the lock if it was granted.
     Waiting,
-    /// Waiting or holding: the client has hung up.
+    /// While it waits or holds the lock: the client has hung up.
     Either,
 }
 

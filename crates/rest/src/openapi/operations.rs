@@ -10,8 +10,8 @@ use crate::route::{IDEMPOTENCY_KEY, IF_LOCK, Route};
 /// Largest integer that every JSON reader keeps exact: 2^53 - 1.
 const WHOLE_MAX: u64 = (1 << 53) - 1;
 
-/// Completes the description of an operation. If its query parameters may also be sent as a JSON
-/// body, returns the name and the schema of that body.
+/// Completes an operation's description in the OpenAPI document. If its query parameters may also
+/// be sent as a JSON body, returns the name and the schema of that body.
 pub(super) fn complete(route: &Route, method: &str, operation: &mut Value) -> Option<(String, Value)> {
     let id = operation["operationId"].as_str().unwrap_or_default().to_owned();
     add_headers(route, method, operation);
@@ -71,7 +71,8 @@ fn add_headers(route: &Route, method: &str, operation: &mut Value) {
     }
 }
 
-/// Completes the schema of a parameter with the bounds that hold for every parameter.
+/// Completes the schema of a query parameter: it is never null, and an integer is at most
+/// [`WHOLE_MAX`].
 fn bound(parameter: &mut Value) {
     let Some(schema) = parameter.get_mut("schema") else { return };
     strip_null(schema);

@@ -1,5 +1,6 @@
-//! Problems that many operations may answer; those of a single operation stand in its [`Route`].
-//! `tests/it/contract.rs` checks that the tests' answers have no other problems.
+//! Problems (error answers) that many operations may have; the problems of a single operation are
+//! listed in its [`Route`]. `tests/it/contract.rs` checks that the tests' answers have no other
+//! problems.
 
 use serde_json::{Value, json};
 use zlock_client::api::ProblemType::{self, *};
@@ -61,7 +62,8 @@ pub(crate) const QUEUE: &[ProblemType] = &[
     SequenceExhausted,
 ];
 
-/// Rules for any request that a JSON schema cannot express, each as a part of the refusal's text.
+/// Excerpts from the texts of 400 answers to any request, for rules that a JSON schema cannot
+/// express. The OpenAPI document lists them as `x-rules`.
 const RULES: &[&str] = &[
     "unknown parameter",
     "given twice",
@@ -73,8 +75,8 @@ const RULES: &[&str] = &[
     "is invisible or turns the text around",
 ];
 
-/// Text of the refusal of `2.0` as an integer in a body: JSON Schema counts it as an integer, and
-/// the parser of bodies does not.
+/// Excerpt from the text of the 400 answer to `2.0` as an integer in a body. JSON Schema counts
+/// `2.0` as an integer, and the parser of bodies refuses it.
 pub(crate) const NO_FRACTION: &str = "invalid type: floating point";
 
 /// Describes the error answers of an operation, by status.

@@ -1,9 +1,9 @@
-//! Additions to the schemas derived from Rust types: patterns by field name, and parameters that
-//! take one of several words.
+//! Additions to the schemas that are derived from Rust types: patterns by field name, and
+//! parameters whose value is one of several words.
 
 use serde_json::{Map, Value, json};
 
-/// Defines the schema of a parameter that takes one of the given words.
+/// Defines the schema of a parameter whose value must be one of the given words.
 macro_rules! words {
     ($name:ident, $words:expr) => {
         struct $name;
@@ -20,7 +20,7 @@ macro_rules! words {
 }
 pub(crate) use words;
 
-/// Completes the schemas of all bodies with patterns and titles.
+/// Adds patterns to the fields of all bodies' schemas, and titles to the variants of choices.
 pub(super) fn complete(schemas: &mut Map<String, Value>) {
     for (name, schema) in schemas.iter_mut() {
         complete_schema(name, schema);
@@ -48,7 +48,7 @@ fn complete_schema(name: &str, schema: &mut Value) {
     }
 }
 
-/// Returns the pattern and encoding of a text field, by the field's name.
+/// Returns the schema keywords (`pattern`, `contentEncoding`) of a text field, by the field's name.
 fn rules(field: &str, is: &Value) -> Vec<(&'static str, Value)> {
     if is["type"] != "string" && is["type"][0] != "string" {
         return Vec::new();

@@ -34,8 +34,8 @@ fn rows() -> Vec<Row> {
     rows.map(row).collect()
 }
 
-/// Returns the errors of the state machine that a row names, by number, and by name if the row has
-/// one: `(NoNode, -101)` or `(-1006)`.
+/// Returns the errors of the state machine that a row of the table names. `(NoNode, -101)` has a
+/// name and a number, and `(-1006)` only a number.
 fn codes(words: &'static str) -> Vec<(Option<&'static str>, i32)> {
     let code = |inside: &'static str| {
         let words: Vec<&str> = inside.split([' ', ',', ';']).collect();
@@ -45,10 +45,10 @@ fn codes(words: &'static str) -> Vec<(Option<&'static str>, i32)> {
     words.split('(').skip(1).filter_map(|rest| code(rest.split(')').next()?)).collect()
 }
 
-/// Status of each problem in a list, by the problem's slug.
+/// HTTP status of each problem type, by the type's slug.
 type Statuses = BTreeMap<String, u16>;
 
-/// Collects problems, and checks that each has only one status.
+/// Collects pairs of a slug and a status, and checks that each slug has only one status.
 fn statuses(found: impl Iterator<Item = (String, u16)>) -> Statuses {
     let mut statuses = Statuses::new();
     for (slug, status) in found {
@@ -82,9 +82,9 @@ fn every_problem_is_in_the_page_and_in_the_document_with_its_status() {
     assert_eq!(in_the_document(), of_operations);
 }
 
-/// Returns the golden rows of a problem type: one for each error of the state machine that it
-/// reports, and one for the node itself if the type has no such error or its outcome is not
-/// `refused`.
+/// Returns the golden file's rows of a problem type: one for each error of the state machine that
+/// the type reports. One more row, without an error, follows if there is none or if the node itself
+/// reports the type.
 fn golden_rows(kind: ProblemType) -> String {
     let row = |name: &str, code: &str, outcome: Outcome| {
         let (slug, status, title) = (kind.slug(), kind.status(), kind.title());

@@ -1,4 +1,4 @@
-//! Read access of requests. An ACL means the same as for ZooKeeper clients.
+//! Checks of read access to znodes. An ACL means the same as for ZooKeeper clients.
 
 use znode::{Credential, Error, Identity, State, ZPath, Znode};
 

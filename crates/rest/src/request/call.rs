@@ -1,4 +1,4 @@
-//! Request in the form that handlers take.
+//! A parsed request, in the form that handlers take.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,15 +37,16 @@ const SHORT_BODY_BYTES: usize = 16 << 10;
 /// Result of a handler.
 pub(crate) type Answer = Result<Response, Problem>;
 
-/// Mark of a long poll, until it is dropped. At the bound of connections, a long poll's connection
-/// is closed before busy ones, and the request does not count as at work.
+/// Guard of a long poll, which marks its connection and its request as waiting. At the bound on
+/// connections, waiting connections are closed before busy ones. A waiting request does not count
+/// as a request at work.
 pub(crate) struct LongPoll {
     _place: Option<Waiting>,
     _pause: Option<Pause>,
 }
 
-/// A request with well-formed headers and parameters. The members of a JSON body are parameters,
-/// too, and have been read.
+/// A request with well-formed headers and parameters. Parameters come from the query and from the
+/// members of a JSON body, which has been read.
 pub(crate) struct Call {
     pub(crate) door: Arc<Door>,
     pub(crate) arrived: Instant,
@@ -93,15 +94,15 @@ impl Call {
         Ok(call)
     }
 
-    /// Lets a request with the parameter `wait` end when the client hangs up.
+    /// Calls [`Call::may_wait`] for a request with the parameter `wait`.
     fn look_whether_it_waits(&self) {
         if self.query.has("wait") {
             self.may_wait();
         }
     }
 
-    /// Notes that the request may wait, so that it ends when the client closes its side. Any other
-    /// request is answered even to a client that has closed its sending side.
+    /// Notes that the request may wait. It then ends when the client closes its sending side. Any
+    /// other request is answered even to such a client.
     pub(crate) fn may_wait(&self) {
         if let Some(delivery) = Delivery::of(&self.parts.extensions) {
             delivery.release_end();
@@ -187,9 +188,9 @@ impl Call {
         Ok(self.door.replica.read(consistency, self.door.read_deadline()).await?)
     }
 
-    /// Makes a long list on the thread for long work, from the state at the moment when the list is
+    /// Makes a long list on the thread for long work. It shows the state of the moment when it is
     /// made. All parameters must have been taken before; others are refused. The caller must hold
-    /// no state meanwhile: a held state makes every write copy what it changes.
+    /// no state meanwhile, because writes copy what they change in a held state.
     pub(crate) async fn page(mut self, make: impl FnOnce(&Call, &State) -> Answer + Send + 'static) -> Answer {
         std::mem::take(&mut self.query).finish()?;
         let door = self.door.clone();
@@ -197,9 +198,9 @@ impl Call {
         door.long_work.run(source, move || make(&self, &self.door.replica.state())).await
     }
 
-    /// Reads the body, of at most `max` bytes and within the configured time. The caller keeps the
-    /// returned [`Room`], its part of the memory for bodies, as long as it keeps the body or a
-    /// value made of it.
+    /// Reads the body, of at most `max` bytes and within the configured time. The returned [`Room`]
+    /// counts the body's bytes against the memory for bodies. The caller keeps it as long as it
+    /// keeps the body or a value made of it.
     pub(crate) async fn body(&mut self, max: usize) -> Result<(Bytes, Room), Problem> {
         let body = std::mem::take(self.body.get_mut().unwrap_or_else(PoisonError::into_inner));
         let announced = body.size_hint().upper().map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -342,14 +343,14 @@ impl Call {
     }
 }
 
-/// Tells whether an operation may end tickets of other sessions. An ended ticket's record then has
-/// the address of the client that ended it.
+/// Tells whether an operation may end tickets of other sessions. The log entry of such an operation
+/// has the address of the client, for the lock's history.
 fn may_end_tickets(op: &Op) -> bool {
     matches!(op, Op::Revoke { .. } | Op::Znode(ZnodeOp::Delete { .. }) | Op::Multi(_))
 }
 
-/// Reads and drops the rest of a body for a short time. An answer that comes while the client is
-/// sending would be lost when the connection is closed.
+/// Reads and drops the rest of a body for at most a second. Without this, closing the connection
+/// while the client still sends could lose the answer.
 pub(crate) async fn pass_over(mut body: Body) {
     const BYTES_MAX: usize = 16 << 20;
     const TIME_MAX: Duration = Duration::from_secs(1);
@@ -374,8 +375,8 @@ fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(body).map_err(|error| field_of::<T>(body).unwrap_or_else(|| unreadable(body, &error)))
 }
 
-/// Returns a problem that names the field of the body where parsing failed; `None` if the error is
-/// not in one field.
+/// Returns a 400 that names the field of the body where parsing failed; `None` if the error is not
+/// in one field.
 fn field_of<T: DeserializeOwned>(body: &[u8]) -> Option<Problem> {
     let mut parser = serde_json::Deserializer::from_slice(body);
     let error = serde_path_to_error::deserialize::<_, T>(&mut parser).err()?;

@@ -70,8 +70,8 @@ pub(crate) fn secret_hash(key: &SessionKey) -> SecretHash {
 /// Largest length of a key that is not a UUID, in characters.
 const KEY_CHARS_MAX: usize = 128;
 
-/// Returns the text of `Idempotency-Key` without quotes. An acquire without an `owner` uses this
-/// text as its owner.
+/// Returns the text of `Idempotency-Key` without quotes; `None` without the header. An acquire of a
+/// simple lock without `owner` takes this text as its owner's name.
 pub(crate) fn key_text(from: &HeaderMap) -> Result<Option<&str>, Problem> {
     // The draft standard for this header writes the key as a quoted string.
     let bare = |text| unquoted(text).unwrap_or(text);

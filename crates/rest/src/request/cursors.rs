@@ -1,8 +1,8 @@
-//! Opaque cursors of pages: a cursor stands for the last name of a page when the request may not
-//! know that name.
+//! Opaque cursors of pages. A page of a list ends with a cursor, from which the next page begins.
+//! It is encrypted if the request may not know the name at which the page ends.
 //!
-//! A cursor is the encrypted name. Each node makes the key for its first cursor, and keeps it only
-//! in memory, so a cursor is valid at the node that made it, until that node restarts.
+//! Each node makes the key for its first cursor, and keeps it only in memory, so a cursor is valid
+//! at the node that made it, until that node restarts.
 
 use std::sync::OnceLock;
 
@@ -14,7 +14,7 @@ use znode::ZPath;
 use crate::problem::Problem;
 use crate::request::paths;
 
-/// First character of a cursor, which distinguishes it from a path.
+/// First character of an encrypted cursor, which distinguishes it from a path.
 const MARK: char = '~';
 /// Number of bytes to whose multiples names are padded, so that the length of a cursor hides the
 /// length of its name.
@@ -25,7 +25,7 @@ const BLOCK: usize = 256;
 pub(crate) struct Cursors(OnceLock<LessSafeKey>);
 
 impl Cursors {
-    /// Makes the cursor of a name.
+    /// Makes the encrypted cursor of a path.
     ///
     /// # Errors
     /// 503 when the system has no randomness.
@@ -42,10 +42,11 @@ impl Cursors {
         Ok(format!("{MARK}{}", URL_SAFE_NO_PAD.encode(sealed)))
     }
 
-    /// Parses the parameter `after`, behind which a page begins: a path, or a cursor.
+    /// Parses the parameter `after`, the path after which a page begins. It is a plain path or an
+    /// encrypted cursor.
     ///
     /// # Errors
-    /// 400 for any other text.
+    /// 400 for any other text, such as a cursor of another node.
     pub(crate) fn open(&self, text: &str) -> Result<ZPath, Problem> {
         let Some(sealed) = text.strip_prefix(MARK) else {
             return paths::parse("after", text);

@@ -31,11 +31,11 @@ pub(crate) struct Door {
     pub(crate) bodies: Bodies,
     /// Thread that makes long lists and parses long bodies.
     pub(crate) long_work: LongWork,
-    /// Cursors that stand for names which the request may not know.
+    /// Encrypted cursors of pages, for names that a request may not know.
     pub(crate) cursors: Cursors,
     pub(crate) digests: Digests,
     pub(crate) backups: Backups,
-    /// Bound on the rate at which an address opens sessions.
+    /// Bound for each address on the number of new sessions a second.
     pub(crate) session_rates: Rates,
     /// Bounds on the bytes of writes in progress, for each address.
     pub(crate) windows: WriteWindows,
@@ -43,10 +43,10 @@ pub(crate) struct Door {
     drain: Drain,
 }
 
-/// Progress of a node's stop.
+/// Progress of the server's shutdown.
 #[derive(Default)]
 struct Drain {
-    /// True from the beginning of the stop: the node reports itself as not ready.
+    /// True from the beginning of the shutdown: the node reports itself as not ready.
     stops: AtomicBool,
     /// True shortly before the listeners close: each connection ends after its next answer.
     closes: AtomicBool,
@@ -96,8 +96,8 @@ impl Door {
         self.drain.closes.load(Ordering::Relaxed)
     }
 
-    /// Returns the reason why clients should use another node although this node could serve them;
-    /// `None` when there is none.
+    /// Returns the reason why clients should use another node, although this node still serves: it
+    /// stops soon, or an operator has drained it. `None` without such a reason.
     pub(crate) fn drains(&self) -> Option<&'static str> {
         if self.drain.stops.load(Ordering::Relaxed) || self.is_closing() {
             return Some("the node stops soon");
@@ -105,20 +105,21 @@ impl Door {
         self.replica.is_drained().then_some("an operator has drained the node")
     }
 
-    /// Returns the lock-delay of an acquire in milliseconds; 0 without a wish.
+    /// Returns the lock-delay of an acquire in milliseconds: `wish_ms`, or 0 if the request names
+    /// none.
     ///
     /// # Errors
-    /// 400 for a delay beyond the longest, which the state machine would shorten silently.
+    /// 400 for a delay beyond the limit, to which the state machine would shorten it silently.
     pub(crate) fn lock_delay_ms(&self, wish_ms: Option<u64>) -> Result<u32, Problem> {
         let max_ms = self.replica.state().limits().lock_delay_max_ms;
         let wish_ms = at_most("lock_delay", wish_ms.unwrap_or(0), u64::from(max_ms))?;
         Ok(u32::try_from(wish_ms).unwrap_or(max_ms))
     }
 
-    /// Takes a place among the waiting requests.
+    /// Counts a request as waiting until the returned permit is dropped.
     ///
     /// # Errors
-    /// 429 when all places are taken; 503 when the server stops.
+    /// 429 when `waits_max` requests wait already; 503 when the server stops.
     pub(crate) fn wait_permit(&self) -> Result<OwnedSemaphorePermit, Problem> {
         if self.stopping.is_cancelled() {
             return Err(Problem::stopping());
@@ -132,8 +133,7 @@ impl Door {
         all.saturating_sub(self.waits.available_permits())
     }
 
-    /// Waits until every waiting request and every withdrawal of an abandoned ticket has ended, by
-    /// taking all places for waits.
+    /// Waits until no request waits, and no ticket of a vanished client is being withdrawn.
     pub(crate) async fn quiet(&self) {
         let all = u32::try_from(self.config.waits_max.min(Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
         // The semaphore is never closed; the places are given back at once.

@@ -34,7 +34,7 @@ pub(crate) enum Operator {
     Socket,
 }
 
-/// Mark of a request that came by the admin socket.
+/// Mark in the extensions of a request that came by the admin socket.
 #[derive(Clone, Copy, Debug)]
 struct ByAdminSocket;
 

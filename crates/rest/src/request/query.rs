@@ -199,7 +199,7 @@ impl Query {
 /// first.
 struct Members<'a> {
     query: &'a mut Query,
-    /// Name of the member that was given twice, where reading stopped.
+    /// Name of the member that was given twice. Reading stops there.
     twice: &'a mut Option<String>,
 }
 
@@ -224,7 +224,7 @@ impl<'de> Visitor<'de> for Members<'_> {
     }
 }
 
-/// A JSON text, number or flag.
+/// A JSON value that is a text, a number or a boolean.
 struct Scalar(Value);
 
 impl<'de> serde::Deserialize<'de> for Scalar {
@@ -269,7 +269,8 @@ pub(crate) fn at_most(name: &str, ms: u64, max_ms: u64) -> Result<u64, Problem> 
     if ms > max_ms { Err(Problem::bad(name, format!("at most {}", Millis(max_ms)))) } else { Ok(ms) }
 }
 
-/// Cuts a list to a page of `limit` items. Returns the page's last item if the list had more.
+/// Cuts a list to a page of at most `limit` items. Returns the page's last item if the list had
+/// more items, else `None`.
 pub(crate) fn cut<T>(found: &mut Vec<T>, limit: usize) -> Option<&T> {
     let more = found.len() > limit;
     found.truncate(limit);

@@ -4,10 +4,11 @@ use zlock_client::api::is_unseen;
 
 use crate::problem::Problem;
 
-/// Refuses a text with an invisible character, or with one that changes the direction of writing.
+/// Refuses a text with an invisible character, or with a character that changes the direction of
+/// writing.
 ///
 /// # Errors
-/// 400 for the parameter `name`, with the first such character.
+/// 400 about the parameter `name`, with the first such character.
 pub(crate) fn check_seen(name: &str, text: &str) -> Result<(), Problem> {
     match text.chars().find(|c| is_unseen(*c)) {
         None => Ok(()),

@@ -1,26 +1,27 @@
-//! Costly results: they are made one at a time, and the last result is kept.
+//! Costly results, such as digests of the state. They are made one at a time, and the last result
+//! is kept.
 
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::Semaphore;
 use zlock_client::api::StateDigest;
 
-/// Semaphore with one permit to make the next result, and the last result.
+/// Semaphore with one permit, for the request that makes a result; and the last result.
 pub(crate) struct Turns<T> {
     pub(crate) turn: Arc<Semaphore>,
     pub(crate) last: Arc<Mutex<T>>,
 }
 
-/// Digests of the state.
+/// Digests of the whole state, for `GET /v1/cluster?digest`.
 pub(crate) type Digests = Turns<Option<StateDigest>>;
 
-/// Backups that this node serves.
+/// Backups for `/v1/admin/backup`, one at a time.
 pub(crate) type Backups = Turns<LastBackup>;
 
 /// The last backup that this node served completely; zeros if it has served none since its start.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct LastBackup {
-    /// End of the backup, in seconds since 1970.
+    /// Moment at which the backup was complete, in seconds since 1970.
     pub(crate) at_seconds: u64,
     pub(crate) bytes: u64,
 }

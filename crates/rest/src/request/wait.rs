@@ -10,9 +10,9 @@ use znode::{State, Zxid};
 use crate::problem::Problem;
 use crate::request::call::Call;
 
-/// Time that a request may wait.
+/// Parameter `wait` of a request: the deadline until which the request may wait.
 pub(crate) struct Wait {
-    /// End of the wait; `None` if the request does not wait.
+    /// Deadline of the wait; `None` if the request does not wait.
     deadline: Option<Instant>,
 }
 
@@ -31,8 +31,8 @@ impl Wait {
         Wait { deadline: Some(deadline) }
     }
 
-    /// Waits until `step` is ready in `state` or a later state. Returns the result, or `None` when
-    /// the wait ends first, and the zxid of the last state seen.
+    /// Waits until `step` returns a result for `state` or a later state. Returns the result, or
+    /// `None` when the deadline comes first; and the zxid of the last state that was examined.
     pub(crate) async fn until<T: Send>(
         &self,
         call: &Call,

@@ -14,19 +14,20 @@ use super::*;
 use crate::http::peer::{Known, Peer};
 use crate::request::operator::for_operators;
 
-/// Values of `Authorization` for `super:test` and `bob:x`.
+/// Values of the header `Authorization` for the user `super` with the password `test`, and for
+/// `bob` with `x`.
 const SUPER: Option<&str> = Some("Basic c3VwZXI6dGVzdA==");
 const BOB: Option<&str> = Some("Basic Ym9iOng=");
 const LOOPBACK: [u8; 4] = [127, 0, 0, 1];
 const NETWORK: [u8; 4] = [192, 0, 2, 1];
 
-/// A caller: its connection and its credentials.
+/// A kind of caller: its connection, its credentials, and whether it is an operator.
 struct Asker {
     name: &'static str,
     is_operator: bool,
     by_socket: bool,
-    /// Address, whether the connection has TLS, and the certificate's subject; `None` for a
-    /// connection that this server did not accept.
+    /// The connection's address, whether it has TLS, and the certificate's subject; `None` for a
+    /// request without a connection.
     peer: Option<([u8; 4], bool, Option<&'static str>)>,
     authorization: Option<&'static str>,
 }

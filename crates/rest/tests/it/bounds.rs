@@ -30,8 +30,8 @@ async fn a_body_has_a_bound() {
     node.post("/v1/txn", &" ".repeat(101)).await.expect_problem(413, "body-too-large");
 }
 
-/// Answers to slow readers stay in memory: JSON text made for one reader, and raw data that the
-/// state has replaced.
+/// Memory for answers that clients have not read yet: JSON text made for one answer, and raw data
+/// that a later write has replaced in the state.
 #[tokio::test]
 async fn long_answers_that_are_not_read_yet_have_a_bound() {
     // Half of the memory is for answers.
@@ -293,8 +293,8 @@ async fn the_state_has_a_bound() {
     node.delete("/v1/znodes/a").await.expect(200);
 }
 
-/// Without the part of the state kept for sessions and locks, 450 znodes of 1 MB would keep every
-/// client from opening a session or taking a lock.
+/// One fifth of the state's bytes is kept for sessions and locks. Without it, 450 znodes of 1 MB
+/// would keep every client from opening a session or taking a lock.
 #[tokio::test]
 async fn locks_are_taken_where_znodes_have_filled_the_state() {
     let edit = |limits: &mut Limits| (limits.state_bytes_max, limits.subtree_bytes_max) = (200_000, 100_000);

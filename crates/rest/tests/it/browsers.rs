@@ -11,7 +11,8 @@ use crate::node::{Node, PATIENCE, text};
 const EVIL: (&str, &str) = ("origin", "https://evil.example");
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 
-/// Without the check, any web page open on the machine could send these requests to `zlock dev`.
+/// Requests that any web page open on the machine could send to `zlock dev` without the check of
+/// `Origin`.
 #[tokio::test]
 async fn a_page_of_elsewhere_neither_writes_nor_reads() {
     let node = Node::start().await;

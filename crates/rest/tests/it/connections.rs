@@ -37,8 +37,7 @@ impl Server {
         TcpStream::connect(self.addr).await.unwrap()
     }
 
-    /// Waits until a connection is served. By then, the server has seen the end of the connection
-    /// before.
+    /// Waits until the server has noticed the ends of earlier connections, and so serves a new one.
     async fn until_there_is_room(&self) {
         let served = timeout(PATIENCE, async {
             let request = "GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
@@ -102,8 +101,8 @@ async fn pipelined_old_and_absolute_requests_are_served() {
     }
 }
 
-/// With `proxy_pass_request_body off`, nginx's `auth_request` copies the `Content-Length` of the
-/// client's request, and sends no body.
+/// A proxy's fence check with a `Content-Length` and no body. With `proxy_pass_request_body off`,
+/// nginx's `auth_request` copies that header from its client's request.
 #[tokio::test]
 async fn a_question_of_a_proxy_is_answered_without_the_body_that_it_tells_the_length_of() {
     let server = Server::start(RestConfig::default()).await;

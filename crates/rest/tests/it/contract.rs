@@ -11,7 +11,7 @@ fn document() -> &'static Value {
     rest::openapi_document()
 }
 
-/// Returns every operation: method, path and description.
+/// Returns every operation of the OpenAPI document: its method, path and description.
 fn operations() -> impl Iterator<Item = (&'static str, &'static str, &'static Value)> {
     let paths = document()["paths"].as_object().unwrap();
     paths.iter().flat_map(|(path, item)| {
@@ -20,7 +20,7 @@ fn operations() -> impl Iterator<Item = (&'static str, &'static str, &'static Va
     })
 }
 
-/// Finds the operation for a method and the path of a URL.
+/// Finds the operation of the OpenAPI document for a method and the path of a URL.
 fn operation(method: &Method, path: &str) -> Option<&'static Value> {
     let method = if matches!(*method, Method::HEAD | Method::OPTIONS) {
         "get".to_owned()
@@ -102,7 +102,8 @@ fn every_operation_has_an_id_of_its_own() {
     }
 }
 
-/// Indexing a JSON value to change a missing member would create that member as null.
+/// A null in the document would come from code that changes a missing member: indexing a JSON value
+/// creates the member as null.
 #[test]
 fn nothing_in_the_document_is_null() {
     fn check(at: &str, value: &Value) {
@@ -116,7 +117,7 @@ fn nothing_in_the_document_is_null() {
     check("", document());
 }
 
-/// Follows the reference of a schema.
+/// Returns the schema itself, or the schema to which its `$ref` points.
 fn schema(of: &'static Value) -> &'static Value {
     match of["$ref"].as_str() {
         Some(reference) => document().pointer(reference.trim_start_matches('#')).unwrap(),
@@ -203,7 +204,8 @@ fn every_parameter_has_bounds() {
     }
 }
 
-/// Generated clients misread a choice whose variants can be taken for each other.
+/// Generated clients misread a choice (`oneOf`) if a value of one variant is valid for another,
+/// too.
 #[test]
 fn no_choice_of_schemas_can_be_read_two_ways() {
     let schemas = document()["components"]["schemas"].as_object().unwrap();
@@ -380,7 +382,8 @@ async fn a_timeout_that_was_moved_into_its_bounds_says_so() {
     assert_eq!(opened.body.get("timeout_asked_ms"), None);
 }
 
-/// The reply stored for the key has the whole stat, whose version is the ETag.
+/// The first reply to an idempotency key is stored with the whole stat. The retry's ETag is the
+/// version in that stat.
 #[tokio::test]
 async fn a_set_that_is_tried_again_behind_another_has_its_first_etag() {
     let node = Node::start().await;
@@ -415,7 +418,7 @@ async fn a_key_need_not_be_a_uuid_and_lock_nodes_are_named_by_one() {
     acquire(&"x".repeat(129)).await.expect_problem(400, "bad-request");
 }
 
-/// Describes the type of a schema in a few words.
+/// Describes a schema's type in a few words, for the golden file.
 fn type_of(schema: &Value) -> String {
     if let Some(name) = schema["$ref"].as_str() {
         return name.rsplit('/').next().unwrap().to_owned();
@@ -439,7 +442,8 @@ fn type_of(schema: &Value) -> String {
     }
 }
 
-/// Describes an operation in a line: its parameters, its body, and its successful answers.
+/// Describes an operation in one line of the golden file: its parameters, its body, and its
+/// successful answers.
 fn line_of(method: &str, path: &str, operation: &Value) -> String {
     let mut words = vec![format!("{} {path} {}", method.to_uppercase(), operation["operationId"].as_str().unwrap())];
     for parameter in operation["parameters"].as_array().into_iter().flatten() {

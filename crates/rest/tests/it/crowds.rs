@@ -19,7 +19,8 @@ async fn serve(config: RestConfig) -> (Node, SocketAddr) {
     (node, addr)
 }
 
-/// Connects from another loopback address: this machine has all of 127.0.0.0/8.
+/// Connects from the address 127.0.0.`last`, so that the server sees another client address. Every
+/// address of 127.0.0.0/8 is on this machine.
 async fn connect_from(last: u8, to: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(([127, 0, 0, last], 0).into()).unwrap();
@@ -44,7 +45,8 @@ const WRITE: &str = "POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\ncontent-le
 const WATCH: &str = "GET /v1/znodes/watched?watch=data&wait=60s HTTP/1.1\r\nhost: localhost\r\n\r\n";
 const LOOK: &str = "HEAD /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
-/// 64 announced bodies must not use up the memory for bodies while only 64 bytes have come.
+/// 64 bodies are announced with 4 MiB each, and one byte of each is sent. Memory is counted by the
+/// bytes that were sent.
 #[tokio::test]
 async fn bodies_that_are_announced_and_do_not_come_delay_no_write() {
     let (_node, addr) = serve(RestConfig::default()).await;
@@ -101,8 +103,8 @@ async fn a_body_that_comes_slowly_gives_way_to_one_that_comes() {
 
 const RAW: &str = "GET /v1/znodes/a HTTP/1.1\r\nhost: localhost\r\naccept: application/octet-stream\r\n\r\n";
 
-/// Raw data stays in memory for slow readers after the znode was changed. Without a bound, 1,200
-/// answers of 1 MB would take 1.2 GB.
+/// Raw data stays in memory for slow readers even after the znode has got other data. Without a
+/// bound, 1,200 answers of 1 MB would take 1.2 GB.
 #[tokio::test]
 async fn raw_data_that_is_not_read_has_a_bound_and_an_address_its_share() {
     // Half of the memory is for answers, and half of that for an address that is alone.

@@ -27,8 +27,8 @@ async fn a_token_passes_while_it_holds_the_lock() {
     ask(&number(&next, "fencing_token").to_string()).await.expect(204);
 }
 
-/// The proxy's client invented the token or sent none. A 400 would blame the proxy, which would
-/// then answer 500.
+/// Invalid tokens are answered with 403, because a client of the proxy has sent them. For a 400,
+/// the proxy would answer its client with 500.
 #[tokio::test]
 async fn what_is_no_token_is_refused_as_one_that_holds_nothing() {
     let node = Node::start().await;
@@ -41,7 +41,8 @@ async fn what_is_no_token_is_refused_as_one_that_holds_nothing() {
     }
 }
 
-/// Envoy sends the method and the path of its client's request, and accepts only 200.
+/// Envoy appends its client's path to the prefix `/v1/fence/`, uses its client's method, and
+/// accepts only 200.
 #[tokio::test]
 async fn a_proxy_may_ask_behind_the_path_of_another_request() {
     let node = Node::start().await;
@@ -63,13 +64,13 @@ async fn a_proxy_may_ask_behind_the_path_of_another_request() {
     node.call(Method::POST, "/v1/fence/x", &stale, b"").await.expect_problem(403, "fenced");
 }
 
-/// ACL as a query has it: all clients may use the locks below a directory, and only bob may read
-/// them.
+/// ACL of a directory, percent-encoded for a query: all clients may use locks in it, and only bob
+/// may read them.
 const HIDDEN: &str = "world:anyone:cd,digest:bob:ttt4KD2l%2FLR0Mpj5c6jU0hrwVdE%3D:cdrwa";
 const BOB: &str = "Basic Ym9iOng=";
 
-/// Only the proxy's own headers belong to the fence check; the body and all other headers belong to
-/// the client's request.
+/// Only the headers that the proxy adds belong to the fence check. The body and all other headers
+/// belong to the request of the proxy's client.
 #[tokio::test]
 async fn nothing_of_the_other_request_is_taken_for_a_part_of_the_question() {
     let node = Node::start().await;

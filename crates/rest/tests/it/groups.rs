@@ -96,8 +96,8 @@ async fn who_leaves_twice_takes_nobody_else_out() {
     }
 }
 
-/// Each join and each leave is one log entry, so a node that has no room for reads after the write
-/// answers anyway.
+/// A join or a leave is one log entry, and is answered without another read. So it succeeds on a
+/// node that admits no reads after the write.
 #[tokio::test]
 async fn who_joins_or_leaves_needs_no_read_of_the_cluster() {
     let node = Node::start_with(RestConfig::default(), |config| config.reads_max = 1).await;
@@ -109,7 +109,7 @@ async fn who_joins_or_leaves_needs_no_read_of_the_cluster() {
     assert_eq!(number(&node.get("/v1/groups/g").await.expect(200), "count"), 0);
 }
 
-/// The directories are created together with the first member, or not at all.
+/// The znodes above the group and the first member are created by one log entry, or not at all.
 #[tokio::test]
 async fn a_join_is_one_entry_of_the_log_with_its_directories() {
     let node = Node::start().await;

@@ -12,14 +12,16 @@ fn lines(answer: &Answer) -> Vec<&str> {
     std::str::from_utf8(&answer.bytes).unwrap().lines().collect()
 }
 
-/// Starts a node whose other member cannot run, because its port is the reserved port 0.
+/// Starts one node of a cluster of two. The other node cannot run, because its port is the reserved
+/// port 0.
 async fn alone() -> Node {
     let (peer_addr, http_addr) = ("127.0.0.1:0".to_owned(), "127.0.0.1:0".to_owned());
     Node::start_unready(RestConfig::default(), |config| config.members.push(Member { id: 2, peer_addr, http_addr }))
         .await
 }
 
-/// Returns the status of each role's check, for which all three HTTP methods must agree.
+/// Returns the statuses of `/health/leader`, `/health/voter` and `/health/serving`. Each must be
+/// the same for GET, HEAD and OPTIONS.
 async fn roles(node: &Node) -> [u16; 3] {
     let mut statuses = [0; 3];
     for (status, role) in statuses.iter_mut().zip(["leader", "voter", "serving"]) {

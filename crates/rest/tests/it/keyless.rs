@@ -1,13 +1,13 @@
-//! Acquires without `Idempotency-Key` and owner: a session must not wait behind its own forgotten
-//! ticket, its ghost.
+//! Acquires without `Idempotency-Key` and owner. A session must not wait behind its ghost: its own
+//! ticket from an earlier request whose answer was lost.
 
 use axum::http::Method;
 use serde_json::json;
 
 use crate::node::{Node, number, text};
 
-/// The ghost is the ticket of a request whose node died. Here it is made with `keep`, because a
-/// test's request has no connection that could break.
+/// The ghost of a request whose node died. It is made here with `keep`, because a test's request
+/// has no connection that could break.
 #[tokio::test]
 async fn a_retry_without_a_key_is_not_queued_behind_its_own_ghost() {
     let node = Node::start().await;
@@ -34,7 +34,7 @@ async fn a_retry_without_a_key_is_not_queued_behind_its_own_ghost() {
     node.get(&format!("/v1/tickets{}", text(&ghost, "ticket"))).await.expect_problem(410, "ticket-gone");
 }
 
-/// The client does what docs/http-api.md advises after a broken connection.
+/// The client retries as docs/http-api.md advises after a broken connection.
 #[tokio::test]
 async fn a_retry_behind_a_broken_connection_goes_on_when_the_first_try_is_gone() {
     let node = Node::start().await;
@@ -73,8 +73,8 @@ async fn a_key_or_an_owner_tells_the_threads_of_a_session_apart() {
     assert_eq!(number(&node.get("/v1/locks/l").await.expect(200), "contenders"), 3);
 }
 
-/// For the node, the second request could be a retry, even if both tickets could hold at the same
-/// time.
+/// A second request for a lock by one session is refused even if both could hold at once, because
+/// the node cannot tell it from a retry.
 #[tokio::test]
 async fn readers_and_permits_without_a_key_are_one_for_each_lock() {
     let node = Node::start().await;

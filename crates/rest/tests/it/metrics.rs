@@ -11,7 +11,7 @@ use replica::{Entrance, RequestEnd};
 
 use crate::node::{Node, text};
 
-/// Samples by name and labels.
+/// Value of each sample, by the sample's name with its labels.
 type Samples = BTreeMap<String, f64>;
 
 /// A metric, as its `TYPE` line and its samples describe it.
@@ -50,7 +50,7 @@ fn labels(mut rest: &str) -> (BTreeSet<String>, &str) {
     }
 }
 
-/// Names of the samples that a metric may have.
+/// Returns the names of the samples that a metric of a type may have.
 fn sample_names(name: &str, kind: &str) -> Vec<String> {
     match kind {
         "histogram" => ["_bucket", "_sum", "_count"].map(|part| format!("{name}{part}")).to_vec(),
@@ -109,7 +109,8 @@ fn check(samples: &Samples, expected: &[(&str, u64)]) {
     }
 }
 
-/// Reads a file beside the sources of this crate.
+/// Reads a file of this crate; `path` is relative to the crate's directory. Returns its full path
+/// and its text, which is empty if the file is missing.
 fn beside(path: &str) -> (std::path::PathBuf, String) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     let text = std::fs::read_to_string(&file).unwrap_or_default();

@@ -43,7 +43,7 @@ async fn all_locks_are_held_or_none() {
     node.until_contenders("/b", 0).await;
 }
 
-/// The refusal must not name a lock that is free.
+/// A refused multi-lock must name the lock that was held, and not one of its locks that were free.
 #[tokio::test]
 async fn a_multi_lock_in_vain_names_the_lock_that_is_in_the_way() {
     let node = Node::start().await;

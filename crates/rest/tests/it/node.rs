@@ -24,7 +24,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Node {
     pub(crate) replica: Replica,
     pub(crate) router: Router,
-    /// Router in which every caller is an operator.
+    /// The same routes, with every caller as an operator.
     operators: Router,
     _dir: TempDir,
 }
@@ -48,7 +48,7 @@ impl Answer {
         self.header("zlock-zxid").parse().unwrap()
     }
 
-    /// Returns the last part of the problem's type; an empty text if the answer is no problem.
+    /// Returns the slug in the problem's type; an empty text if the answer is no problem.
     pub(crate) fn problem(&self) -> &str {
         self.body["type"]
             .as_str()
@@ -85,7 +85,7 @@ impl Node {
         node
     }
 
-    /// Starts a node, and does not wait until it leads.
+    /// Starts a node, without waiting until it is the leader.
     pub(crate) async fn start_unready(rest: RestConfig, edit: impl FnOnce(&mut Config)) -> Node {
         let dir = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -105,7 +105,7 @@ impl Node {
         Node { replica, router, operators, _dir: dir }
     }
 
-    /// Waits until the node leads and has applied `limits`.
+    /// Waits until the node is the leader and has applied `limits`.
     async fn wait_until_it_leads(&self, limits: &Limits) {
         let deadline = Instant::now() + PATIENCE;
         while let Err(error) = self.replica.read(Consistency::Linearizable, deadline).await {
@@ -170,8 +170,8 @@ impl Node {
         self.call(method, uri, &[("zlock-session-key", session)], b"").await
     }
 
-    /// Acquires a lock with a new idempotency key, so that several requests of one session may wait
-    /// for each other.
+    /// Acquires a lock with a new idempotency key. With different keys, several requests of one
+    /// session may wait in one queue.
     pub(crate) async fn acquire(&self, session: &str, lock_and_query: &str) -> Answer {
         static KEYS: AtomicU64 = AtomicU64::new(0);
         let key = format!("00000000-0000-4000-8000-{:012x}", KEYS.fetch_add(1, Ordering::Relaxed));
@@ -179,8 +179,8 @@ impl Node {
         self.call(Method::POST, &format!("/v1/locks{lock_and_query}"), &headers, b"").await
     }
 
-    /// Acquires a lock without an idempotency key. This is refused if the session has another such
-    /// ticket of the lock.
+    /// Acquires a lock without an idempotency key. Such an acquire is refused if the session
+    /// already has a ticket of the lock from another one.
     pub(crate) async fn acquire_keyless(&self, session: &str, lock_and_query: &str) -> Answer {
         self.in_session(session, Method::POST, &format!("/v1/locks{lock_and_query}")).await
     }
@@ -194,8 +194,8 @@ impl Node {
         self.in_session(session, Method::DELETE, &format!("/v1/tickets{ticket}")).await
     }
 
-    /// Returns the answer to a request whose node has no room for a read after the request's write.
-    /// The node must allow a single read at a time.
+    /// Returns the answer to a request that writes, on a node that admits no reads after the write.
+    /// The node's setting `reads_max` must be 1: an unfinished read takes it up.
     pub(crate) async fn without_reads_behind_a_write(&self, request: impl Future<Output = Answer>) -> Answer {
         let mut request = std::pin::pin!(request);
         let mut look = std::pin::pin!(self.replica.read(Consistency::Linearizable, Instant::now() + PATIENCE));
@@ -231,8 +231,8 @@ impl Node {
         }
     }
 
-    /// Does the same as [`Node::until_contenders`] by repeated reads, which work even if no more
-    /// waits are allowed.
+    /// Waits until the queue of a lock has `count` contenders, by repeated reads. Unlike
+    /// [`Node::until_contenders`], this works if no more requests may wait.
     pub(crate) async fn until_queued(&self, lock: &str, count: u64) {
         let deadline = Instant::now() + PATIENCE;
         while self.get(&format!("/v1/locks{lock}")).await.expect(200).body["contenders"] != count {

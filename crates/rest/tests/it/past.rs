@@ -1,4 +1,5 @@
-//! What a node remembers: the history of a lock, and how a session ended.
+//! Ended tickets and sessions that a node remembers: the history of a lock, and how a session
+//! ended.
 
 use axum::http::Method;
 use serde_json::json;

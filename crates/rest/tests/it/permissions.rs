@@ -1,5 +1,5 @@
-//! Answers of each route, by permission. The routes come from the OpenAPI document, so a new route
-//! fails until it is listed here.
+//! Check of each route against an ACL: what it discloses to a client without permission. The routes
+//! come from the OpenAPI document, so a new route fails until it is listed here.
 
 use axum::http::Method;
 use rest::RestConfig;
@@ -9,28 +9,29 @@ use crate::node::{Answer, Node, number, text};
 const BOB: (&str, &str) = ("authorization", "Basic Ym9iOng=");
 const EVE: (&str, &str) = ("authorization", "Basic ZXZlOng=");
 const SUPER: (&str, &str) = ("authorization", "Basic c3VwZXI6dGVzdA==");
-/// ACL for bob:x, percent-encoded for a query.
+/// ACL with one entry for the user bob with the password `x`, percent-encoded for a query.
 const BOBS_ACL: &str = "digest:bob:ttt4KD2l%2FLR0Mpj5c6jU0hrwVdE%3D:cdrwa";
-/// Texts in names, labels and data that only bob may read. `KEY` is the beginning of an idempotency
-/// key.
+/// Beginning of the idempotency keys. It is also in [`SECRETS`]: the texts in names, labels and
+/// data that only bob may read.
 const KEY: &str = "5ec2e700-0000-4000-8000-00000000000";
 const SECRETS: [&str; 3] = ["5ec2e700", "hidden", "secret"];
 
-/// What a route discloses to a reader without permission, and to the session that owns the ticket,
-/// which has no permission either.
+/// Answer of a route to a reader without permission, and to the owner: the session that owns the
+/// ticket, and has no permission either.
 #[derive(Clone, Copy, PartialEq)]
 enum Disclosure {
     /// The reader gets 403; the owner sees its own ticket.
     OwnOnly,
     /// The reader and the owner get 403.
     Refused,
-    /// The reader and the owner get 200, without the secrets.
+    /// The reader and the owner get 200, without any of the [`SECRETS`].
     WithoutSecrets,
-    /// Both get 200, and only the owner sees the names of its znodes.
+    /// The reader and the owner get 200, and only the owner sees the names of its znodes.
     OwnNames,
 }
 
-/// A directory that only bob may use. Its locks belong to a session without identities.
+/// A node with a directory that only bob may use. The locks in it belong to a session whose
+/// requests prove no identity.
 struct Vault {
     node: Node,
     session: String,
@@ -73,7 +74,8 @@ impl Vault {
         vault
     }
 
-    /// Sends a POST as bob, in the session. A `key` of 0 stands for no idempotency key.
+    /// Sends a POST with bob's password, in the session. `key` is the last digit of the idempotency
+    /// key; 0 stands for no key.
     async fn post(&self, uri: &str, body: &[u8], key: u8) -> Answer {
         let key = format!("{KEY}{key}");
         let mut headers = vec![BOB, ("zlock-session-key", &*self.session), ("content-type", "application/json")];
@@ -98,8 +100,9 @@ impl Vault {
         self.node.call(method, uri, headers, body).await
     }
 
-    /// Returns requests to a route, and what each may disclose. `None` for a write, about which the
-    /// state machine decides.
+    /// Returns the URLs with which the test asks a route, and the expected disclosure of each.
+    /// `None` for a write, which the state machine permits or refuses, and for routes that are
+    /// tested elsewhere.
     fn questions(&self, method: &str, route: &str) -> Option<Vec<(String, Disclosure)>> {
         use Disclosure::{OwnNames, OwnOnly, Refused, WithoutSecrets};
         let (id, _) = self.session.split_once('.').unwrap();
@@ -203,8 +206,8 @@ async fn every_route_tells_only_what_its_reader_may_read() {
     assert!(asked > 25, "only {asked} questions");
 }
 
-/// The history of a lock outlives the lock's directory, and only readers of that directory may read
-/// it.
+/// The history of a lock outlives the lock's znode, and only clients that could read that znode may
+/// read the history.
 #[tokio::test]
 async fn the_past_of_a_lock_whose_directory_has_gone_is_not_for_everybody() {
     let vault = Vault::build().await;
@@ -219,8 +222,8 @@ async fn the_past_of_a_lock_whose_directory_has_gone_is_not_for_everybody() {
     assert_eq!(gone.body["ended"]["how"], "released");
 }
 
-/// Znodes that HTTP requests create have the ACL of their directory, so that others cannot delete,
-/// forge or set them.
+/// Znodes that HTTP requests create take the ACL of their directory, so that other clients cannot
+/// delete, forge or set them.
 #[tokio::test]
 async fn nobody_breaks_a_lock_in_a_directory_that_is_anothers() {
     let vault = Vault::build().await;
@@ -279,7 +282,7 @@ async fn nobody_breaks_a_lock_in_a_directory_that_is_anothers() {
     }
 }
 
-/// A client that may enter a queue without reading it does not learn who is before it.
+/// A client that may enter a queue but not read it learns no other ticket of the queue.
 #[tokio::test]
 async fn a_waiter_that_may_not_read_the_lock_is_not_told_who_is_before_it() {
     let node = Node::start().await;
@@ -294,7 +297,7 @@ async fn a_waiter_that_may_not_read_the_lock_is_not_told_who_is_before_it() {
     node.in_session(&second, Method::GET, &ticket).await.expect(200);
 }
 
-/// An ACL that is set during a wait applies to the answer of the wait.
+/// The answer of a wait depends on the ACL at its end, which another client may have set meanwhile.
 #[tokio::test]
 async fn who_loses_read_during_a_wait_is_told_nothing_of_the_lock() {
     let node = Node::start().await;

@@ -14,11 +14,13 @@ use tokio::time::timeout;
 
 use crate::node::{Node, PATIENCE, text};
 
-/// Headers of Basic authentication for `super:test`, `bob:x` and `bob:y`.
+/// Headers of Basic authentication for the user `super` with the password `test`, and for `bob`
+/// with the passwords `x` and `y`.
 const SUPER: (&str, &str) = ("authorization", "Basic c3VwZXI6dGVzdA==");
 const BOB: (&str, &str) = ("authorization", "Basic Ym9iOng=");
 const NOT_BOB: (&str, &str) = ("authorization", "Basic Ym9iOnk=");
-/// The ACL entry of bob:x, as `DigestAuthenticationProvider bob:x` prints it.
+/// ACL id of bob with the password `x`, as ZooKeeper's `DigestAuthenticationProvider bob:x` prints
+/// it.
 const BOBS_DIGEST: &str = "digest:bob:ttt4KD2l/LR0Mpj5c6jU0hrwVdE=";
 
 #[tokio::test]
@@ -60,8 +62,8 @@ async fn a_digest_is_proven_by_basic_authentication() {
     assert_eq!(held.body["fencing_token"], again.body["fencing_token"]);
 }
 
-/// Locks, elections and groups are made of znodes: a reader of these resources sees no more than a
-/// reader of the znodes.
+/// Locks, elections and groups consist of znodes. A request sees no more of them than it may read
+/// of the znodes.
 #[tokio::test]
 async fn views_show_only_what_the_request_may_read() {
     let node = Node::start().await;
@@ -172,7 +174,7 @@ async fn who_has_proven_to_be_a_reader_hears_of_what_others_do_not() {
     }
 }
 
-/// A server with TLS, and clients with certificates.
+/// A server with TLS, and the authority that issues its clients' certificates.
 struct SecureDoor {
     node: Node,
     addr: std::net::SocketAddr,
@@ -204,8 +206,8 @@ impl SecureDoor {
         SecureDoor { node, addr, authority, files }
     }
 
-    /// Sends a request with the certificate of `name`; an error if the server refuses the
-    /// connection.
+    /// Sends a request with a certificate for `name`, or without a certificate. Returns the answer;
+    /// an error if the server refuses the connection.
     async fn ask(&self, name: Option<&str>, request: &str) -> std::io::Result<String> {
         let own = name.map(|name| self.files.put("client", &self.authority.client(name, 30)));
         let connector = Connector::load(&ConnectorConfig { ca: self.files.path("ca.pem"), own }).unwrap();

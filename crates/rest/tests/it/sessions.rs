@@ -120,7 +120,8 @@ async fn closing_a_session_takes_its_ephemerals_and_wakes_who_waits_for_its_lock
     assert_eq!(held.expect(200).zxid(), closed.zxid());
 }
 
-/// Some characters are invisible to a reader, and some change the direction of the text.
+/// Characters that are invisible or change the direction of the text could deceive an operator who
+/// reads it.
 #[tokio::test]
 async fn labels_and_owners_have_no_characters_that_hide_or_turn_a_text() {
     let node = Node::start().await;

@@ -137,8 +137,8 @@ async fn an_owner_is_no_longer_than_a_label() {
     take("x".repeat(256)).await.expect(200);
 }
 
-/// The state keeps the key as a UUID. The owner is the key's original text, so that the client can
-/// name it again.
+/// The owner's name is the key's original text, so that the client can send it in a release. The
+/// state keeps the key itself as a UUID.
 #[tokio::test]
 async fn without_an_owner_the_text_of_the_key_is_the_owner() {
     let node = Node::start_with(RestConfig::default(), |config| config.limits.label_bytes_max = 40).await;
@@ -167,8 +167,8 @@ async fn without_an_owner_the_text_of_the_key_is_the_owner() {
     node.call(Method::POST, "/v1/simple-locks/s/l?owner=short", &headers, b"").await.expect(200);
 }
 
-/// Each try and each release is one log entry, so a node that has no room for reads after the write
-/// answers anyway.
+/// An acquire or a release is one log entry, and is answered without another read. So it succeeds
+/// on a node that admits no reads after the write.
 #[tokio::test]
 async fn who_takes_it_or_gives_it_back_needs_no_read_of_the_cluster() {
     let node = Node::start_with(RestConfig::default(), |config| config.reads_max = 1).await;

@@ -199,8 +199,8 @@ async fn many_waiters_get_the_lock_one_after_another() {
     node.until_contenders("/l", 0).await;
 }
 
-/// A state is changed in place only while it has no reader, so a wait, which may last hours, must
-/// not hold it.
+/// A request that waits, perhaps for hours, must not hold a state: writes would have to copy what
+/// they change in it.
 #[tokio::test]
 async fn who_waits_does_not_keep_the_state() {
     let node = Node::start().await;
@@ -232,7 +232,8 @@ async fn who_waits_does_not_keep_the_state() {
     }
 }
 
-/// Only a complete request is a heartbeat; single bytes of an incomplete one are not.
+/// A complete request counts as a heartbeat of its session. Single bytes of an incomplete request
+/// do not.
 #[tokio::test]
 async fn a_half_request_keeps_no_session_alive_and_a_whole_one_does() {
     let node = Node::start().await;
@@ -277,7 +278,7 @@ async fn a_request_whose_empty_body_has_no_length_is_a_whole_one() {
     node.get(&at(&own)).await.expect(200);
 }
 
-/// Bytes of a head; the `Arc` shows when they are freed.
+/// Bytes of a request's head. The test sees by the count of the `Arc` when they are freed.
 struct TrackedBytes {
     bytes: String,
     _kept: Arc<()>,
@@ -289,7 +290,7 @@ impl AsRef<[u8]> for TrackedBytes {
     }
 }
 
-/// 16,384 waiting requests with heads of 15.7 KB would take 850 MB.
+/// A waiting request must free its head: 16,384 heads of 15.7 KB would take 850 MB.
 #[tokio::test]
 async fn a_request_that_waits_does_not_keep_its_head() {
     let node = Node::start().await;

@@ -107,8 +107,8 @@ async fn events_that_are_no_longer_kept_are_gone() {
     node.get(&format!("/v1/znodes/a?watch=data&since={oldest}")).await.expect(200);
 }
 
-/// After a restore from an older backup, such a watch would get no event until the cluster reaches
-/// its zxid again.
+/// A client may have a later zxid than the cluster after a restore from an older backup. Its watch
+/// would get no event until the cluster reaches that zxid again.
 #[tokio::test]
 async fn a_watch_from_beyond_what_is_committed_is_refused() {
     let node = Node::start().await;

@@ -1,4 +1,5 @@
-//! Names of holders, and of clients that took a lock away, in queues, histories and refusals.
+//! Descriptions of holders, and of clients that took a lock away, in queues, histories and
+//! refusals.
 
 use axum::http::Method;
 use serde_json::json;
@@ -7,12 +8,12 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::node::{Answer, Node, PATIENCE, number, text};
 
-/// ACL as a query has it: all clients may use the locks below a directory, and only bob may read
-/// them.
+/// ACL of a directory, percent-encoded for a query: all clients may use locks in it, and only bob
+/// may read them.
 const HIDDEN: &str = "world:anyone:cd,digest:bob:ttt4KD2l%2FLR0Mpj5c6jU0hrwVdE%3D:cdrwa";
 const BOB: (&str, &str) = ("authorization", "Basic Ym9iOng=");
 
-/// Opens a session of a named client. Returns its key and its id.
+/// Opens a session with a label and a client's host. Returns the session's key and id.
 async fn named(node: &Node, label: &str, host: &str) -> (String, u64) {
     let body = json!({"label": label, "client": {"host": host, "pid": 71, "program": "backup"}});
     let opened = node.post("/v1/sessions", &body.to_string()).await.expect(201);
@@ -83,8 +84,7 @@ async fn a_page_of_locks_has_their_queues_and_so_many_contenders() {
     }
 }
 
-/// A ticket whose wait was given up ends as `withdrawn`, and not as `released`, because it never
-/// held.
+/// A ticket that never held its lock ends as `withdrawn`, and not as `released`.
 #[tokio::test]
 async fn a_wait_that_is_given_up_was_withdrawn() {
     let node = Node::start().await;
@@ -273,7 +273,8 @@ async fn a_lock_is_given_back_by_its_name() {
     node.delete("/v1/locks/l").await.expect_problem(401, "session-required");
 }
 
-/// A retry after a lost answer must get the first answer again.
+/// A release with an idempotency key that is retried after a lost answer must get the first answer
+/// again, and release nothing more.
 #[tokio::test]
 async fn a_release_by_name_is_answered_again() {
     let node = Node::start().await;

@@ -68,7 +68,8 @@ async fn a_set_that_is_to_meet_no_znode_never_overwrites_one() {
     assert_eq!(set("/v1/znodes/a", ("if-match", "W/\"0\"")).await.expect(200).header("etag"), "\"1\"");
 }
 
-/// Answers share the data with the state: many clients may read a long znode slowly.
+/// Raw answers share the znode's bytes with the state, so that many slow readers of a long znode
+/// need no copies.
 #[tokio::test]
 async fn the_data_of_an_answer_is_that_of_the_state() {
     let node = Node::start().await;

@@ -68,7 +68,8 @@ pub(crate) fn fixed_acl(acl: Vec<WireAcl>, identities: &[Identity], max: usize) 
     znode::fixed_acl(acl.into_iter().map(entry), identities, max)
 }
 
-/// Converts an ACL for a client. Password hashes are shown only to a client that may set the ACL.
+/// Converts an ACL for a client. Password hashes are shown only if the client may set the ACL
+/// (`may_set`).
 pub(crate) fn shown_acl(acl: &[Acl], may_set: bool) -> Vec<WireAcl> {
     let entry =
         |one: &Acl| WireAcl { perms: one.shown_perms() as i32, scheme: one.scheme.clone(), id: one.shown_id(may_set) };

@@ -9,16 +9,16 @@ pub(crate) enum RefusalReply {
     /// An error code in the answer's header.
     Code(i32),
     /// The connection is closed, because the session has ended or has moved to another connection.
-    /// The client learns which when it reconnects.
+    /// The client learns at its next connect whether the session still exists.
     Closed,
 }
 
-/// Returns the reply to a refusal. The state machine's table of errors has the codes. A limit that
-/// ZooKeeper does not have gets the most similar of ZooKeeper's codes, because clients know no
-/// others.
+/// Returns the reply to a refusal. The state machine's table of errors has the codes. A refusal at
+/// a limit that ZooKeeper does not have gets the most similar code of ZooKeeper, because clients
+/// know no others.
 ///
 /// Clients older than ZooKeeper 3.7 do not know `QuotaExceeded`, and hang or end on its code. So
-/// only a hard quota, as set by an operator, is answered with it.
+/// this code is sent only for a hard quota, as set by an operator.
 pub(crate) fn reply_to(refusal: &Refusal, state: &State) -> RefusalReply {
     let by_quota = || refusal.path.as_ref().is_some_and(|path| state.has_hard_quota(path));
     if refusal.error == Error::QuotaExceeded && !by_quota() {

@@ -1,4 +1,4 @@
-//! Counters for monitoring tools.
+//! Counters of packets, requests and latencies, for monitoring tools.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -23,7 +23,8 @@ pub(crate) struct Counts {
     /// in microseconds.
     last_micros: AtomicU64,
     last_at_micros: AtomicU64,
-    /// Lengths in bytes of the last, the shortest and the longest answer; 0 if there was none.
+    /// Length in bytes of the last answer; 0 if there was none. `bytes_min` and `bytes_max` are the
+    /// lengths of the shortest and the longest answer.
     bytes_last: AtomicU64,
     bytes_min: AtomicU64,
     bytes_max: AtomicU64,
@@ -99,13 +100,13 @@ impl Counts {
         let _ = self.outstanding.fetch_update(Relaxed, Relaxed, |count| Some(count.saturating_sub(1)));
     }
 
-    /// Discounts requests of a connection that ended before they were answered.
+    /// Subtracts the unanswered requests of a connection that has ended.
     pub(crate) fn given_up(&self, count: u64) {
         let _ = self.outstanding.fetch_update(Relaxed, Relaxed, |all| Some(all.saturating_sub(count)));
     }
 
     /// Sets the counters to zero, except the number of requests in progress and the facts about the
-    /// last one.
+    /// last request.
     pub(crate) fn reset(&self) {
         let lengths = [&self.bytes_last, &self.bytes_min, &self.bytes_max];
         let all = [&self.received, &self.sent, &self.answered, &self.micros, &self.micros_min, &self.micros_max];

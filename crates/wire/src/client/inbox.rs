@@ -9,8 +9,9 @@ use crate::client::outbox::Room;
 
 /// Packets of one client, in the order in which they arrived.
 ///
-/// While a write waits for its turn, the connection is still read for pings. Each packet after that
-/// write is looked at once: a ping is taken out, and any other packet is put aside, in order.
+/// While a write is held back until earlier requests are answered, the connection is still read for
+/// pings. Each packet after that write is examined once: a ping is taken out, and any other packet
+/// is put aside, in order.
 pub(crate) struct Inbox {
     frames: Frames,
     /// Complete packets that come before those in `frames`: the write that waits, and packets after
@@ -19,15 +20,15 @@ pub(crate) struct Inbox {
     aside_bytes: usize,
 }
 
-/// Bounds on the packets that a connection may put aside: the connection's bounds minus its
-/// unanswered requests.
+/// Remaining room for packets that are put aside: a connection's bounds minus its unanswered
+/// requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AsideBounds {
     pub(crate) requests: usize,
     pub(crate) bytes: usize,
 }
 
-/// Result of looking at the next packet behind a write that waits.
+/// Result of examining the next packet after a write that is held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PassOutcome {
     /// The packet is a ping, and was taken out.
@@ -36,25 +37,26 @@ pub(crate) enum PassOutcome {
     Aside(usize),
     /// The packet has not arrived completely.
     More,
-    /// The packet stays, because there is no room to put it aside.
+    /// The packet stays unexamined, because there is no room to put packets aside.
     Full,
 }
 
-/// Event that a connection waits for before it takes the next packet.
+/// Event for which a connection waits before it takes the next packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitCause {
-    /// More bytes, because all complete packets are taken.
+    /// More bytes from the socket, because all complete packets are taken.
     More,
-    /// More bytes, to find pings among them: a write waits for its turn, and there is room to put
-    /// packets after it aside.
+    /// More bytes from the socket, among which there may be pings. A write is held back until
+    /// earlier requests are answered, and packets after it are put aside.
     Pings,
     /// Room in the outbox for the answer to the next packet.
     Room(Room),
-    /// Room within the bound on the requests of all clients, for the next packet.
+    /// Bytes within the bound on the requests of all clients, for the next packet.
     Bytes,
-    /// An answer to requests in progress.
+    /// The answer to a request in progress, because this connection's bounds on unanswered requests
+    /// are reached.
     Turn,
-    /// The connection's next turn on the thread, after other connections have had theirs.
+    /// Its next time slice on the runtime's thread, after other connections were served.
     Rest,
 }
 
@@ -73,7 +75,8 @@ impl Inbox {
         self.aside_bytes
     }
 
-    /// Returns the bytes that have arrived and were neither taken nor put aside.
+    /// Returns the number of bytes that have arrived, and were neither taken as packets nor put
+    /// aside.
     pub(crate) fn unread(&self) -> usize {
         self.frames.pending()
     }
@@ -102,9 +105,9 @@ impl Inbox {
         Ok(Some(Cow::Owned(packet.into_vec())))
     }
 
-    /// Looks at the next packet that was not put aside: takes a ping out, and puts another packet
-    /// aside. The packets put aside and the buffer, with an incomplete packet at its end, stay
-    /// within `bounds`, except for the bytes of one read.
+    /// Examines the next packet that was not put aside: takes a ping out, or puts another packet
+    /// aside. The packets put aside and the unread bytes stay within `bounds`, except for the bytes
+    /// of one read.
     ///
     /// # Errors
     /// When the packet is too long.

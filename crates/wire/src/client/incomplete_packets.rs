@@ -27,7 +27,8 @@ struct HalfPacket {
     client: Arc<Client>,
 }
 
-/// Bytes of one connection's incomplete packet. Dropping it discounts them.
+/// Guard of the bytes counted for one connection's incomplete packet. Dropping it ends the
+/// counting.
 pub(crate) struct PacketShare<'a> {
     all: &'a IncompletePackets,
     client: &'a Arc<Client>,
@@ -54,8 +55,8 @@ impl IncompletePackets {
 }
 
 impl PacketShare<'_> {
-    /// Sets the bytes of this connection's incomplete packet; 0 if it has none. False if there is
-    /// no room for them: the client is then closed.
+    /// Sets the number of bytes of this connection's incomplete packet; 0 if it has none. False if
+    /// the bound is exceeded and this packet is the oldest one: the connection is then closed.
     pub(crate) fn set(&mut self, bytes: usize) -> bool {
         if bytes == 0 {
             self.give_back();

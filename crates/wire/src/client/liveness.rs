@@ -1,11 +1,11 @@
-//! Signs of life of a client, each of which keeps its session alive.
+//! Signs of life of a client (its packets), each of which keeps its session alive.
 
 use std::sync::Mutex;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Signs of life of a client, until the leader has been told of them.
+/// Signs of life (arrived packets) of which the leader has not been told yet.
 pub(crate) struct Liveness {
     signs: Mutex<Signs>,
     beat: Notify,
@@ -14,9 +14,9 @@ pub(crate) struct Liveness {
 struct Signs {
     /// Time at which the last packet arrived.
     heard: Instant,
-    /// True if a packet has arrived since the signs were last taken.
+    /// True if a packet has arrived since [`Liveness::take`] was last called.
     news: bool,
-    /// True while the taken signs are on their way to the leader.
+    /// True from [`Liveness::take`] until the leader has been told.
     passing: bool,
     /// Number of pings that wait for their answer.
     pings: usize,
@@ -51,20 +51,21 @@ impl Liveness {
         self.beat.notify_one();
     }
 
-    /// Tells whether a packet has arrived since the signs were last taken.
+    /// Tells whether a packet has arrived since [`Liveness::take`] was last called.
     pub(crate) fn has_news(&self) -> bool {
         self.lock().news
     }
 
-    /// Takes the signs, for the caller to tell the leader. Returns the number of pings that wait
-    /// for their answer.
+    /// Takes the signs of life: the caller must tell the leader that the session is alive. Returns
+    /// the number of pings that wait for their answer.
     pub(crate) fn take(&self) -> usize {
         let mut signs = self.lock();
         (signs.news, signs.passing) = (false, true);
         std::mem::take(&mut signs.pings)
     }
 
-    /// Notes that the leader has been told of the signs taken last.
+    /// Notes that the leader has been told, after the last [`Liveness::take`], that the session is
+    /// alive.
     pub(crate) fn passed(&self) {
         self.lock().passing = false;
     }
@@ -85,7 +86,8 @@ impl Liveness {
         self.lock().heard
     }
 
-    /// Resolves when a sign of life comes, or has come since the last call.
+    /// Resolves when a packet arrives after a [`Liveness::take`], and for each ping; at once if
+    /// that happened since the last call.
     pub(crate) async fn beats(&self) {
         self.beat.notified().await;
     }

@@ -38,22 +38,23 @@ struct Queue {
     /// Number of bytes that a writer has taken and not written yet.
     writing: usize,
     writer: Option<Writer>,
-    /// True if the connection's writer has been woken to send these bytes.
+    /// True if the connection's own writer has been woken to send the bytes of this queue.
     is_called: bool,
-    /// True if a task has been told to send the events here.
+    /// True if the client is in the hub's list of clients with unsent events.
     is_listed: bool,
     direct: Option<Direct>,
     end: Option<OutboxEnd>,
-    /// Number of bytes that the socket has taken since the connection began.
+    /// Number of bytes that the socket has accepted since the connection began.
     taken: u64,
-    /// A long answer, which is longer than half of the bound and is not counted: its end as a value
-    /// of `taken`, and its length.
+    /// Last answer that is longer than half of `bytes_max` and does not count against it: the value
+    /// of `taken` at which its last byte is sent, and its length with unsent bytes of an earlier
+    /// long answer.
     long: Option<(u64, usize)>,
     /// Bytes of this queue that are counted in the bound of all connections.
     counted: usize,
 }
 
-/// Purpose for which room in an outbox is needed.
+/// Kind of answer for which an outbox must have room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
     /// Room for the answer to a ping.
@@ -64,22 +65,23 @@ pub(crate) enum Room {
     Read,
 }
 
-/// A client's claim to memory for the answer of a read: first its wait, then the place given to it.
+/// Claim of a client to memory for the answer of a read: first a position in a queue, then the
+/// memory reserved for it.
 #[derive(Default)]
 pub(crate) struct PlaceClaim {
     waiting: Option<PlaceWait>,
     place: Option<AnswerPlace>,
 }
 
-/// Handle of the connection's own writer. Bytes that the writer has taken are counted until the
-/// handle is dropped.
+/// Guard of the connection's own writer. Bytes that the writer has taken are counted until the
+/// guard is dropped.
 pub(crate) struct Writing<'a>(&'a Outbox);
 
 #[derive(Clone, Copy, PartialEq)]
 enum Writer {
-    /// The connection's own writer, which waits until the socket takes more.
+    /// The connection's own writer, which waits until the socket accepts more bytes.
     Waiting,
-    /// A task that sends the bytes which the socket takes at once.
+    /// Another task, which sends only the bytes that the socket accepts at once.
     Direct,
 }
 
@@ -119,7 +121,7 @@ impl Outbox {
         self.push_placed(frame, None, false);
     }
 
-    /// Appends an event, or holds it back. True if the caller must arrange a call of
+    /// Appends an event, or holds it back. True if the caller must list the client for a call of
     /// [`Outbox::send_events`].
     pub(crate) fn push_event(&self, frame: &[u8]) -> bool {
         let mut queue = self.lock();
@@ -142,8 +144,8 @@ impl Outbox {
         self.push_placed(frame, None, true);
     }
 
-    /// Appends an answer. Its bytes are counted from now on, in place of those that `place` had
-    /// reserved. With `release`, events that were held back follow the answer.
+    /// Appends an answer, and counts its bytes instead of those that `place` had reserved for it.
+    /// With `release`, events that were held back follow the answer.
     pub(crate) fn push_placed(&self, frame: Vec<u8>, place: Option<AnswerPlace>, release: bool) {
         let mut queue = self.lock();
         let held = if release { queue.held.take().unwrap_or_default() } else { Vec::new() };
@@ -169,8 +171,8 @@ impl Outbox {
         self.send_now();
     }
 
-    /// Sends the bytes that the socket takes at once, and leaves the remaining ones to the
-    /// connection's writer.
+    /// Sends the bytes that the socket accepts at once, and leaves the remaining bytes to the
+    /// connection's own writer.
     pub(crate) fn send_now(&self) {
         while let Some((direct, bytes)) = self.take_to_send() {
             // The connection's writer will meet an error of the socket, too, and handles it.
@@ -198,14 +200,15 @@ impl Outbox {
         }
     }
 
-    /// Calls [`Outbox::send_now`], and never resolves. It is the last branch of a `select!`, which
-    /// is polled only when no other branch is ready.
+    /// Calls [`Outbox::send_now`], and never resolves. As the last branch of a `select!`, it is
+    /// polled only when no other branch is ready.
     pub(crate) async fn send_and_wait(&self) {
         self.send_now();
         std::future::pending().await
     }
 
-    /// Takes the bytes in the queue; `None` if it is empty or another writer is at work.
+    /// Takes the bytes of the queue to send them directly; `None` if there are none or another
+    /// writer must send them.
     fn take_to_send(&self) -> Option<(Direct, Vec<u8>)> {
         let mut queue = self.lock();
         if queue.bytes.is_empty() || queue.writer.is_some() || queue.is_called {
@@ -219,7 +222,7 @@ impl Outbox {
         Some((direct, queue.take_for(Writer::Direct)))
     }
 
-    /// Notes that no more bytes will be added.
+    /// Notes that no more answers and events will be added.
     pub(crate) fn finish(&self) {
         self.lock().end.get_or_insert(OutboxEnd::Finished);
         self.wake();
@@ -230,8 +233,8 @@ impl Outbox {
         self.abort_with(&mut self.lock());
     }
 
-    /// Aborts while the queue is locked. Bytes that a writer has taken stay counted until it drops
-    /// them.
+    /// Does the work of [`Outbox::abort`] while the queue is locked. Bytes that a writer has taken
+    /// stay counted until the writer drops them.
     fn abort_with(&self, queue: &mut Queue) {
         let Queue { writing, writer, counted, taken, .. } = *queue;
         *queue = Queue { end: Some(OutboxEnd::Aborted), writing, writer, counted, taken, ..Queue::default() };
@@ -253,21 +256,21 @@ impl Outbox {
         true
     }
 
-    /// Returns a handle for the connection's own writer, which it keeps while it calls
+    /// Returns the guard of the connection's own writer, which keeps it while it calls
     /// [`Outbox::next`].
     pub(crate) fn writing(&self) -> Writing<'_> {
         Writing(self)
     }
 
-    /// Notes that a writer has dropped its bytes.
+    /// Notes that a writer has dropped the bytes that it had taken.
     fn free(&self, queue: &mut Queue) {
         (queue.writer, queue.writing) = (None, 0);
         self.recount(queue);
         self.wake();
     }
 
-    /// Returns the next bytes for the connection's writer; `None` at the end. The bytes of the last
-    /// call are counted as written.
+    /// Returns the next bytes for the connection's own writer; `None` at the end. The bytes
+    /// returned before count as written now.
     pub(crate) async fn next(&self) -> Option<Vec<u8>> {
         loop {
             {
@@ -292,10 +295,10 @@ impl Outbox {
         }
     }
 
-    /// Tells whether there is room to take a request, or to answer a read.
+    /// Tells whether the outbox has room for an answer of the kind `wanted`.
     ///
     /// When the bound of all connections or of the client's address is reached, requests with short
-    /// answers go on while the client's own bytes do not exceed [`UNCOUNTED_BYTES_MAX`].
+    /// answers go on while the client's own unread bytes do not exceed [`UNCOUNTED_BYTES_MAX`].
     pub(crate) fn has_room(&self, wanted: Room) -> bool {
         let queue = self.lock();
         let own = queue.offered();
@@ -308,7 +311,8 @@ impl Outbox {
                 }
     }
 
-    /// Tells whether there is room, or the client has been given a place for its read.
+    /// Tells whether the outbox has room for an answer of the kind `wanted`, or the client has
+    /// memory reserved by `claim` for the answer of a read.
     pub(crate) fn has_room_in_turn(&self, wanted: Room, claim: &PlaceClaim) -> bool {
         self.has_room(wanted) || claim.place.is_some() && wanted == Room::Read && self.has_room(Room::Ping)
     }
@@ -318,8 +322,8 @@ impl Outbox {
         matches!(self.lock().end, Some(OutboxEnd::Aborted))
     }
 
-    /// Waits for room for either of the two purposes. A read without room queues for a place;
-    /// `claim` keeps the client's position in the queue between two calls.
+    /// Waits for room for one of two answers. A client without room for a read's answer joins a
+    /// queue for memory; `claim` keeps its position between two calls.
     pub(crate) async fn room(&self, wanted: [Option<Room>; 2], claim: &mut PlaceClaim) {
         loop {
             let eased = self.account.eased();
@@ -350,13 +354,13 @@ impl Outbox {
         self.lock().offered()
     }
 
-    /// Returns the number of bytes that the socket has taken since the connection began.
+    /// Returns the number of bytes that the socket has accepted since the connection began.
     pub(crate) fn taken(&self) -> u64 {
         self.lock().taken
     }
 
-    /// Aborts if the bytes after a long answer exceed the bound, or if all connections together
-    /// have too many. The long answer itself may always be sent.
+    /// Aborts if the unread bytes after a long answer exceed the bound of this outbox, or if all
+    /// connections together have too many unread bytes. The long answer itself may always be sent.
     fn check(&self, queue: &mut Queue) {
         self.recount(queue);
         let behind = queue.unread() - queue.long().unwrap_or(0);
@@ -397,12 +401,13 @@ impl Drop for Writing<'_> {
 }
 
 impl PlaceClaim {
-    /// Ends the claim. Returns the place if one was given.
+    /// Ends the claim. Returns the reserved memory, if the client has got any.
     pub(crate) fn end(&mut self) -> Option<AnswerPlace> {
         std::mem::take(self).place
     }
 
-    /// Resolves when the client has been given its place; never resolves without a wait.
+    /// Resolves when memory has been reserved for the client. Never resolves if the client is in no
+    /// queue.
     async fn given(&mut self) {
         match &mut self.waiting {
             Some(waiting) => self.place = Some(waiting.place().await),
@@ -421,8 +426,7 @@ impl Queue {
         self.bytes.len() + self.writing
     }
 
-    /// Returns the bytes of the long answer that the client has not read; `None` if there is no
-    /// long answer.
+    /// Returns the number of unread bytes of the long answer; `None` if there is none.
     fn long(&self) -> Option<usize> {
         let (end, length) = self.long.filter(|(end, _)| *end > self.taken)?;
         Some(length.min(usize::try_from(end - self.taken).unwrap_or(usize::MAX)))

@@ -1,4 +1,4 @@
-//! Reads from a connection.
+//! Reading from a connection's socket.
 
 use std::cell::RefCell;
 use std::future::poll_fn;

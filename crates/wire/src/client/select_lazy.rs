@@ -1,4 +1,4 @@
-//! Polling of two futures in one task, each only when needed.
+//! Polling of two futures in one task, each only when it was woken.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -8,10 +8,11 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
 
-/// Resolves to the result of the future that is ready first.
+/// Waits for two futures. Returns the result of the future that is ready first.
 ///
 /// `main` is polled whenever the task is woken, and `aside` only when `aside` itself was woken.
-/// `select!` would poll both, and so look at timers and signals for every request.
+/// `select!` would poll both each time, and so examine the timers and signals in `aside` for every
+/// request.
 pub(crate) async fn beside<T>(
     mut main: Pin<&mut impl Future<Output = T>>,
     mut aside: Pin<&mut impl Future<Output = T>>,
@@ -31,7 +32,7 @@ pub(crate) async fn beside<T>(
     both.await
 }
 
-/// A waker that notes that it was woken, and wakes the task.
+/// Waker of `aside`: notes that `aside` was woken, and wakes the task.
 struct Call {
     is_called: AtomicBool,
     task: AtomicWaker,

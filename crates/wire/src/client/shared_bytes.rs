@@ -9,28 +9,30 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, oneshot};
 
-/// Bytes of each connection that are not counted. They suffice for requests with short answers,
-/// which therefore go on when a bound is reached.
+/// Number of bytes of each connection that are not counted. They suffice for requests with short
+/// answers, which therefore go on when a bound is reached.
 pub(crate) const UNCOUNTED_BYTES_MAX: usize = 16 << 10;
-/// Divisor of the bound on all connections for one answer.
+/// Divisor of the bound on all connections that gives the size of the longest answer.
 const ANSWER_PART: usize = 2;
-/// Divisor of the bound on all connections for one address. A single longer answer is allowed, too.
+/// Divisor of the bound on all connections that gives the bound of one address. A single answer may
+/// exceed the bound of its address.
 const ADDRESS_PART: usize = 4;
-/// Divisor of the bound on all connections for the place that a read reserves before its answer's
-/// length is known. With the defaults, that is the size of one packet.
+/// Divisor of the bound on all connections that gives the bytes reserved for a read while its
+/// answer's length is unknown. With the default settings, that is the size of one packet.
 const TURN_PART: usize = 64;
 
 /// Numbers of bytes that connections keep, for all connections together and for each address. One
-/// instance counts answers and events that clients have not read, another one counts unanswered
-/// requests.
+/// instance counts answers and events that clients have not read, another instance counts
+/// unanswered requests.
 ///
 /// At a bound, reads wait for memory in the order in which they came; pings, writes and other
 /// requests with short answers go on. Clients that wait for the bound of their address do not delay
-/// other addresses. Events cannot wait: when they exceed twice the bound of all, or three quarters
-/// of it for one address, a client with unread bytes is closed when its next event comes.
+/// other addresses. Events cannot wait. At twice the bound on all connections, or three quarters of
+/// that bound for one address, a client with unread bytes is closed when it gets an event.
 pub(crate) struct SharedBytes {
     bytes_max: usize,
-    /// True if the bound is reached or clients wait; can be read without locking `ledger`.
+    /// True if the bound on all connections is reached or clients wait for it. It can be read
+    /// without locking `ledger`.
     is_full: AtomicBool,
     ledger: Mutex<Ledger>,
     pressed: Notify,
@@ -42,19 +44,20 @@ pub(crate) struct SharedBytes {
 struct Ledger {
     bytes: usize,
     peak: usize,
-    /// Queue for the bound of all connections. Clients in it have passed the bound of their
-    /// address, which counts their bytes already.
+    /// Queue of clients that wait for the bound on all connections. They have passed the bound of
+    /// their address, whose share already has their bytes.
     queue: WaitQueue,
     shares: HashMap<IpAddr, AddressShare>,
-    /// True if the share of an address was full and has room again, until waiting clients are told.
+    /// True if the share of an address was full and has room again. Waiting clients have not been
+    /// woken for it yet.
     has_eased: bool,
 }
 
-/// Queue of clients that wait for the same bound.
+/// Queue of clients that wait for one bound.
 #[derive(Default)]
 struct WaitQueue {
     waiting: VecDeque<Waiter>,
-    /// Number of clients that have left the queue because they got room.
+    /// Number of clients that have left the queue because there was room for their answers.
     served: u64,
 }
 
@@ -81,20 +84,20 @@ pub(crate) struct Account {
     is_full: Arc<AtomicBool>,
 }
 
-/// Bytes of one connection that are counted until this is dropped.
+/// Number of bytes of one connection. They are counted until this is dropped.
 pub(crate) struct Charge {
     account: Account,
     bytes: usize,
 }
 
-/// Bytes reserved for an answer while it is made. Dropping it frees them.
+/// Memory reserved for an answer that is being made. Dropping it frees the memory.
 pub(crate) struct AnswerPlace {
     all: Arc<SharedBytes>,
     source: Option<IpAddr>,
     bytes: usize,
 }
 
-/// A client's wait in a queue for an [`AnswerPlace`]. Dropping it gives up the wait.
+/// Position of a client in a queue for an [`AnswerPlace`]. Dropping it gives the position up.
 pub(crate) struct PlaceWait {
     all: Arc<SharedBytes>,
     source: Option<IpAddr>,
@@ -113,13 +116,14 @@ impl SharedBytes {
         self.bytes_max / ANSWER_PART
     }
 
-    /// Returns the number of bytes counted now, and the highest number so far.
+    /// Returns the number of bytes that are counted at present, and the highest number since the
+    /// last [`SharedBytes::reset_peak`].
     pub(crate) fn look(&self) -> (usize, usize) {
         let ledger = self.lock();
         (ledger.bytes, ledger.peak)
     }
 
-    /// Sets the highest number of bytes to the present one.
+    /// Sets the recorded highest number of bytes to the present number.
     pub(crate) fn reset_peak(&self) {
         let mut ledger = self.lock();
         ledger.peak = ledger.bytes;
@@ -136,18 +140,19 @@ impl SharedBytes {
         Account { all: Arc::clone(self), source, is_full }
     }
 
-    /// Resolves when a bound that was reached has room again after this call.
+    /// Resolves when a bound that was reached has room again. Only changes after this call count.
     pub(crate) fn eased(&self) -> Notified<'_> {
         self.eased.notified()
     }
 
-    /// Resolves when a client begins to wait, or has begun since the last call.
+    /// Resolves when a client joins a queue because a bound is reached; at once if that happened
+    /// since the last call.
     pub(crate) async fn pressed(&self) {
         self.pressed.notified().await;
     }
 
-    /// Returns the queues in which clients wait, by address (`None` is the queue for all), and the
-    /// number of clients served in each so far.
+    /// Returns the number of clients served so far in each queue in which clients wait. The key is
+    /// the queue's address; `None` stands for the queue of the bound on all connections.
     pub(crate) fn queues(&self) -> HashMap<Option<IpAddr>, u64> {
         let ledger = self.lock();
         let shares = ledger.shares.iter().map(|(source, share)| (Some(*source), &share.queue));
@@ -165,7 +170,8 @@ impl SharedBytes {
         }
     }
 
-    /// Gives places to the clients whose turn has come, unlocks the ledger, and tells them.
+    /// Reserves memory for the clients at the front of the queue, as far as there is room. Unlocks
+    /// the ledger, and then tells these clients.
     fn go_on(self: &Arc<SharedBytes>, mut ledger: MutexGuard<'_, Ledger>) {
         let given = ledger.serve(self.bytes_max);
         let is_full = !ledger.queue.waiting.is_empty() || ledger.bytes >= self.bytes_max;
@@ -192,7 +198,8 @@ impl Account {
         self.source
     }
 
-    /// Tells whether both bounds have room, and no client waits for either.
+    /// Tells whether the bound on all connections and the bound of this address have room, and no
+    /// client waits for either.
     pub(crate) fn has_room(&self) -> bool {
         !self.all.is_full.load(Ordering::Relaxed) && !self.is_full.load(Ordering::Relaxed)
     }
@@ -202,8 +209,8 @@ impl Account {
         Charge { account: self, bytes: 0 }
     }
 
-    /// Tells whether more than twice the bound is counted, or more than three quarters of it for
-    /// this address.
+    /// Tells whether more than twice the bound on all connections is counted, or more than three
+    /// quarters of that bound for this address.
     pub(crate) fn overflows(&self) -> bool {
         if self.has_room() {
             return false;
@@ -218,18 +225,18 @@ impl Account {
         self.all.recount(self.source, before, now);
     }
 
-    /// Waits in the queue for a place of `bytes` bytes. A place longer than a bound is given while
-    /// no other bytes are counted under that bound.
+    /// Waits in the queue until `bytes` bytes are reserved. More bytes than a bound are reserved
+    /// when nothing else is counted under that bound.
     pub(crate) async fn place(&self, bytes: usize) -> AnswerPlace {
         self.queue_up(bytes).place().await
     }
 
-    /// Joins the queue for a place of the size of a short read's answer.
+    /// Joins the queue for as many bytes as are reserved for an answer of unknown length.
     pub(crate) fn turn(&self) -> PlaceWait {
         self.queue_up(self.all.bytes_max / TURN_PART)
     }
 
-    /// Joins the queue for a place of `bytes` bytes.
+    /// Joins the queue for a reservation of `bytes` bytes.
     pub(crate) fn queue_up(&self, bytes: usize) -> PlaceWait {
         let (tell, place) = oneshot::channel();
         let mut ledger = self.all.lock();
@@ -241,7 +248,7 @@ impl Account {
         PlaceWait { all: Arc::clone(&self.all), source: self.source, place, is_over: false }
     }
 
-    /// Calls [`SharedBytes::eased`].
+    /// Resolves when a bound that was reached has room again, as [`SharedBytes::eased`] does.
     pub(crate) fn eased(&self) -> Notified<'_> {
         self.all.eased()
     }
@@ -254,7 +261,7 @@ impl Charge {
         self.account.recount(std::mem::replace(&mut self.bytes, now), now);
     }
 
-    /// Tells whether both bounds have room.
+    /// Tells whether the bound on all connections and the bound of this address have room.
     pub(crate) fn has_room(&self) -> bool {
         self.account.has_room()
     }
@@ -283,8 +290,8 @@ impl Drop for Account {
 }
 
 impl Ledger {
-    /// Puts a waiter into the queue of its address. When the address has room, the waiter moves on
-    /// to the queue for all.
+    /// Puts a waiting client into the queue of its address. When the address has room, the client
+    /// moves on to the queue for the bound on all connections.
     fn queue_up(&mut self, waiter: Waiter, max: usize) {
         let share = waiter.source.and_then(|source| self.shares.get_mut(&source));
         let Some(share) = share else { return self.queue.waiting.push_back(waiter) };
@@ -293,7 +300,8 @@ impl Ledger {
         self.has_eased |= share.update(max);
     }
 
-    /// Takes the clients that get room from the queue for all connections.
+    /// Takes the clients at the front for whom there is room from the queue for the bound on all
+    /// connections, and counts their bytes.
     fn serve(&mut self, max: usize) -> Vec<Waiter> {
         let mut given = Vec::new();
         while let Some(first) = self.queue.waiting.front() {
@@ -331,7 +339,8 @@ impl Ledger {
         }
     }
 
-    /// Removes waiters of an address that have given up their wait.
+    /// Removes the clients of an address that have given their positions up, and stops counting
+    /// their bytes.
     fn forget_gone(&mut self, source: Option<IpAddr>, max: usize) {
         let mut bytes = 0;
         self.queue.waiting.retain(|waiter| {
@@ -353,8 +362,8 @@ impl WaitQueue {
 }
 
 impl AddressShare {
-    /// Takes the waiters for which the address has room, and counts their bytes. They go on to the
-    /// queue for all.
+    /// Takes the clients at the front for whom the address has room, and counts their bytes for the
+    /// address. The caller puts them into the queue for the bound on all connections.
     fn serve(&mut self, max: usize) -> Vec<Waiter> {
         let mut ready = Vec::new();
         while let Some(first) = self.queue.waiting.front() {
@@ -372,7 +381,8 @@ impl AddressShare {
         ready
     }
 
-    /// Updates whether the share is full. True if it was full and has room now.
+    /// Updates whether the address's share is full. True if the share was full before and has room
+    /// now.
     fn update(&self, max: usize) -> bool {
         let is_full = !self.queue.waiting.is_empty() || self.bytes >= (max / ADDRESS_PART).max(1);
         self.is_full.swap(is_full, Ordering::Relaxed) && !is_full
@@ -398,14 +408,15 @@ impl Drop for AnswerPlace {
 }
 
 impl PlaceWait {
-    /// Waits until the place is given. After a dropped call, the next call goes on waiting.
+    /// Waits until the memory is reserved. If a call is dropped, the next call keeps the position
+    /// in the queue.
     pub(crate) async fn place(&mut self) -> AnswerPlace {
         let place = (&mut self.place).await.expect("those who wait are told for as long as there is this");
         self.is_over = true;
         place
     }
 
-    /// Returns the place if it has been given already.
+    /// Returns the reserved memory if it has been given already, else `None`.
     pub(crate) fn place_now(&mut self) -> Option<AnswerPlace> {
         let place = self.place.try_recv().ok()?;
         self.is_over = true;

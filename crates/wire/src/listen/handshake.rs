@@ -21,20 +21,20 @@ use crate::session::door::Door;
 /// Longest first packet in bytes. A ConnectRequest has 45 bytes, and somewhat more with a long
 /// password.
 const FIRST_PACKET_MAX: usize = 1_024;
-/// Time that a node waits to catch up with a client that has seen a later zxid.
+/// Longest time for which a node waits to apply a zxid that a connecting client has already seen.
 const CATCH_UP: Duration = Duration::from_secs(2);
-/// Time for which a new session is proposed again while the node's queues are full.
+/// Time for which a new session is proposed repeatedly while the node's queues are full.
 const FULL_MAX: Duration = Duration::from_secs(1);
 /// Pause between two proposals of a new session.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Time for telling a client that its session has ended.
+/// Longest time for telling a connecting client that its session has ended.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// Label of all sessions of ZooKeeper clients, for lists of sessions.
 const LABEL: &str = "zookeeper";
-/// Name of the program of all ZooKeeper clients, for lists of sessions.
+/// Program name of all ZooKeeper clients, for lists of sessions.
 const PROGRAM: &str = "zookeeper client";
 
-/// A client without a session, and its place in the bound on connections.
+/// A connecting client: its address, and its entry in the count of connections.
 #[derive(Clone, Copy)]
 pub(crate) struct Guest<'a> {
     pub(crate) addr: SocketAddr,
@@ -51,7 +51,8 @@ enum NoSession {
     Unavailable(String),
 }
 
-/// Performs the handshake with a client. `None` if it got no session, or sent a four-letter word.
+/// Performs the handshake with a connecting client. `None` if the client got no session, or sent a
+/// four-letter word.
 pub(crate) async fn greet(
     door: &Arc<Door>,
     stream: &mut Stream,
@@ -102,8 +103,8 @@ pub(crate) async fn greet(
     Some(client)
 }
 
-/// Reads the first packet. Answers a four-letter word of a monitoring tool itself, and returns
-/// `None` then. Also `None` for first bytes that are no packet.
+/// Reads the first packet. `None` if the first bytes are no packet: they are invalid, or a
+/// four-letter word of a monitoring tool, which is answered here.
 async fn first_packet(door: &Arc<Door>, stream: &mut Stream, frames: &mut Frames) -> Option<ConnectRequest> {
     frames.set_packet_max(FIRST_PACKET_MAX);
     let mut buffer = [0; 4096];
@@ -127,9 +128,9 @@ async fn first_packet(door: &Arc<Door>, stream: &mut Stream, frames: &mut Frames
     }
 }
 
-/// Opens a session, or attaches the client to the session that it names. Either is a log entry that
-/// this node has applied before it answers, so the client sees at least the state that it has seen
-/// on other nodes.
+/// Opens a session, or attaches the client to the session that it names. The node answers after it
+/// has applied a log entry for this. So the client sees at least the state that it has seen on
+/// other nodes.
 async fn session(door: &Door, guest: Guest<'_>, request: &ConnectRequest) -> Result<(Arrival, Vec<u8>), NoSession> {
     // As in ZooKeeper, a node that does not serve closes the connection, so that the client tries
     // the next node at once.
@@ -189,8 +190,8 @@ async fn session(door: &Door, guest: Guest<'_>, request: &ConnectRequest) -> Res
     Ok((Arrival { number, addr, credential, connection, timeout }, password))
 }
 
-/// Logs, at most once in a while, that clients have seen a later zxid than this node. They may come
-/// from another cluster.
+/// Logs, at a limited rate, that clients have seen a later zxid than this node. They may come from
+/// another cluster.
 fn tell_ahead(door: &Door, addr: SocketAddr, session: SessionId, seen: Zxid) {
     if let Some(times) = door.ahead.note(Instant::now()) {
         let zxid = door.replica.state().last_zxid().0;

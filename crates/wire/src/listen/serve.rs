@@ -22,10 +22,10 @@ use crate::session::door::{Door, ListensOn};
 use crate::watch::departures::send_away;
 use crate::watch::evictions::evict;
 
-/// Pause after a failed accept, as when there are no file descriptors.
+/// Pause after a failed accept, as when all file descriptors are in use.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Names of the settings with the bounds, for log messages.
+/// Names of the settings that bound the number of connections, for log messages.
 const CONNECTIONS_MAX: &str = "zookeeper.connections_max";
 const CONNECTIONS_PER_ADDRESS_MAX: &str = "zookeeper.connections_per_address_max";
 
@@ -96,8 +96,8 @@ pub async fn serve(
     Ok(())
 }
 
-/// Closes one connection each time that a listener of the process lacks file descriptors, until the
-/// server stops.
+/// Closes one connection each time that a listener of this process gets no file descriptor for a
+/// new connection, until the server stops.
 async fn give_back(door: Arc<Door>, connections: Arc<Admission>) {
     let given = Seldom::default();
     loop {

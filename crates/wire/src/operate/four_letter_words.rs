@@ -29,20 +29,21 @@ const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requ
 /// Most lines of a list of connections, sessions, znodes or watches.
 const LINES_MAX: usize = 10_000;
 
-/// Tells whether the first four bytes of a connection are a four-letter word, and not the length of
-/// a packet.
+/// Tells whether the first four bytes of a connection are a known four-letter word, and not the
+/// length of a packet.
 pub(crate) fn is_one(word: [u8; 4]) -> bool {
     WORDS.contains(&&word)
 }
 
-/// Returns the answer to a word. Most words walk over all connections, sessions or znodes, so they
-/// are answered on another thread, one at a time.
+/// Returns the answer to a four-letter word. Most words walk over all connections, sessions or
+/// znodes, so they are answered on another thread, one at a time.
 pub(crate) async fn answer(door: &Arc<Door>, word: [u8; 4]) -> String {
     let here = Arc::clone(door);
     answer_in_turn(&door.config.words, word, &door.words, move || answer_here(&here, word)).await
 }
 
-/// Makes the answer if the word is in `allowed`. A word that takes long waits for its turn.
+/// Makes the answer to a word in `allowed`, or refuses another word. Words that take long are
+/// answered one at a time; `turns` has one permit for them.
 async fn answer_in_turn(
     allowed: &str,
     word: [u8; 4],
@@ -125,8 +126,8 @@ fn answer_here(door: &Door, word: [u8; 4]) -> String {
     out
 }
 
-/// Writes a digest of the state at the present zxid. ZooKeeper answers the last digest that it has
-/// noted, one every 128 zxids.
+/// Writes the present zxid and a digest of the state at that zxid. ZooKeeper instead writes its
+/// last recorded digest, of which it makes one every 128 zxids.
 fn digest(door: &Door, out: &mut String) {
     let state = door.replica.state();
     let mut last = door.digest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -236,7 +237,7 @@ fn sessions(door: &Door, out: &mut String) {
     list(clients.iter().map(line), out);
 }
 
-/// Returns the bytes on disk of the snapshots and of the log.
+/// Returns the bytes on disk of the snapshots, and those of the log.
 fn on_disk(door: &Door) -> (u64, u64) {
     let dir = door.replica.data_dir();
     (size_of_files(&dir.join("sled"), 3), size_of_files(&dir.join("log"), 3))
@@ -254,7 +255,7 @@ fn size_of_files(dir: &Path, depth: usize) -> u64 {
     entries.flatten().map(size).sum()
 }
 
-/// Paths that each session watches.
+/// Sessions of ZooKeeper clients, each with the paths that it watches.
 type Watches = [(SessionId, Vec<ZPath>)];
 
 fn by_session(watches: &Watches) -> impl Iterator<Item = String> {
@@ -320,7 +321,7 @@ mod tests {
         assert_eq!(srvr.unwrap(), "");
     }
 
-    /// Sessions that watch the same paths.
+    /// Makes `sessions` sessions that watch the same `paths` paths.
     fn watches(sessions: i64, paths: usize) -> Vec<(SessionId, Vec<ZPath>)> {
         let paths: Vec<_> = (0..paths).map(|at| ZPath::parse(&format!("/{at}")).unwrap()).collect();
         (1..=sessions).map(|session| (SessionId(session as u64), paths.clone())).collect()

@@ -64,7 +64,7 @@ pub(crate) fn fields(door: &Door, out: &mut String) {
     line("max_unread_bytes", &most);
 }
 
-/// Writes the fields that only a leader has.
+/// Writes the fields that only a leader shows.
 fn leader(door: &Door, status: &NodeStatus, line: &mut dyn FnMut(&str, &dyn Display)) {
     // All members that follow this leader.
     line("learners", &status.followers);
@@ -80,8 +80,8 @@ fn leader(door: &Door, status: &NodeStatus, line: &mut dyn FnMut(&str, &dyn Disp
     }
 }
 
-/// Returns ZooKeeper's name for a member's phase between election and serving. A node that answers
-/// is in the last phase.
+/// Returns the node's role with its phase after an election, in ZooKeeper's words. A node that
+/// answers is always in the last phase, `broadcast`.
 fn peer_state(status: &NodeStatus) -> &'static str {
     match status.role {
         Role::Leader => "leading - broadcast",
@@ -90,7 +90,8 @@ fn peer_state(status: &NodeStatus) -> &'static str {
     }
 }
 
-/// Returns the number of open file descriptors and its bound; `None` if the system does not tell.
+/// Returns the number of this process's open file descriptors and the bound on it; `None` on a
+/// system without `/proc`.
 fn file_descriptors() -> Option<(usize, u64)> {
     let open = std::fs::read_dir("/proc/self/fd").ok()?.count();
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
@@ -98,8 +99,8 @@ fn file_descriptors() -> Option<(usize, u64)> {
     Some((open, line.split_whitespace().nth(3)?.parse().ok()?))
 }
 
-/// Version text, by which clients and tools recognize the abilities of a server, with zlock's
-/// version in it.
+/// Version text of ZooKeeper 3.8, by which clients and tools recognize the abilities of a server,
+/// with zlock's version in it.
 ///
 /// Tools expect a date. It is fixed for each version, so that builds are reproducible.
 pub(crate) const VERSION: &str = concat!("3.8.0-zlock-", env!("CARGO_PKG_VERSION"), ", built on 2026-11-22 00:00 UTC");

@@ -9,17 +9,18 @@ use znode::{ALL, Acl, Create, Error, Identity, KEEPER, Op, READ, Request, SUPER,
 
 /// Znodes that are created when the node starts, in this order.
 const OWN: [&str; 3] = ["/zookeeper", "/zookeeper/quota", CONFIG];
-/// Pause between two tries to write a znode.
+/// Pause before a failed write of a znode is proposed again.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Pause after a refused write. It is longer, because every try adds an entry to the log.
+/// Pause after a write that the state machine refused. It is longer, because every such write adds
+/// an entry to the log.
 const LONG_PAUSE: Duration = Duration::from_secs(60);
-/// Timeout of one try.
+/// Timeout of one proposal.
 const PROPOSE_MAX: Duration = Duration::from_secs(10);
 /// Path of the znode with the list of members.
 const CONFIG: &str = "/zookeeper/config";
 
-/// Creates the missing znodes of [`OWN`], and updates this node's line in the configuration. In a
-/// new cluster all nodes try, and each znode is created by one of them.
+/// Creates the missing znodes of [`OWN`], and updates this node's line in `/zookeeper/config`. In a
+/// new cluster all nodes do this at once, and each znode is created by one of them.
 pub(crate) async fn make_own_znodes(replica: &Replica, addr: &str) {
     for path in OWN {
         loop {
@@ -36,8 +37,8 @@ pub(crate) async fn make_own_znodes(replica: &Replica, addr: &str) {
     tell_members(replica, if addr == "none" { "" } else { addr }).await;
 }
 
-/// Removes this node's address for ZooKeeper clients from the configuration, because the node does
-/// not listen for them.
+/// Removes this node's address for ZooKeeper clients from `/zookeeper/config`, because the node
+/// does not listen for them.
 pub async fn announce_no_door(replica: &Replica) {
     let path = ZPath::parse(CONFIG).expect("a constant");
     if replica.state().node(&path).is_some() {
@@ -45,8 +46,8 @@ pub async fn announce_no_door(replica: &Replica) {
     }
 }
 
-/// Writes the members into `/zookeeper/config`, until it has all members and this node's address
-/// for clients.
+/// Writes the members into `/zookeeper/config`, again and again until it lists all members and this
+/// node's address for clients.
 async fn tell_members(replica: &Replica, addr: &str) {
     let path = ZPath::parse(CONFIG).expect("a constant");
     loop {
@@ -63,8 +64,8 @@ async fn tell_members(replica: &Replica, addr: &str) {
     }
 }
 
-/// Returns the write that updates the configuration; `None` if it is up to date, or cannot be
-/// written yet.
+/// Returns the write that updates `/zookeeper/config`; `None` if its data is up to date, if the
+/// znode does not exist yet, or if no members are known.
 fn new_config(state: &State, path: &ZPath, members: &[Member], own: u64, addr: &str) -> Option<ZnodeOp> {
     let node = state.node(path)?;
     let before = std::str::from_utf8(node.data()).unwrap_or_default();
@@ -99,8 +100,8 @@ fn lines_of(members: &[Member], own: u64, addr: &str, before: &str) -> String {
     members.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Proposes a write. True if it was applied, or refused with `faster` because another node wrote
-/// first. Otherwise pauses and returns false.
+/// Proposes a write. True if the write was applied, or refused with the error `faster` because
+/// another node wrote first. Otherwise pauses and returns false.
 async fn propose(replica: &Replica, request: Request, faster: Error) -> bool {
     match replica.propose(request, Instant::now() + PROPOSE_MAX).await {
         Ok(applied) => match applied.reply.err().map(|refusal| refusal.error) {
@@ -119,7 +120,7 @@ async fn propose(replica: &Replica, request: Request, faster: Error) -> bool {
     false
 }
 
-/// Makes a write by the node itself, for znodes that no client may write.
+/// Makes a write with the node's own identity, for znodes that no client may write.
 fn kept(op: ZnodeOp) -> Request {
     let keeper = [SUPER, KEEPER].map(|scheme| Identity { scheme: scheme.into(), id: "zlock".into() });
     Request { identities: keeper.into(), ..Request::new(Op::Znode(op)) }

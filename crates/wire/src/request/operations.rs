@@ -1,4 +1,5 @@
-//! The table of the protocol's operations: the numbers, name, needs and answer of each.
+//! The table of the protocol's operations. A row has an operation's numbers, its name, and how it
+//! is answered.
 //!
 //! `jute/src/request.rs` has a row for the bytes of each request. The functions that the rows here
 //! name are in `writes.rs`, `reads.rs` or `watches.rs`.
@@ -12,12 +13,13 @@ use crate::request::slices::Walk;
 use crate::request::watches::{FormerWatches, ReadWatch, WatchRequest};
 use crate::request::writes::{self, Asker, Preparation, Shape, one};
 
-/// Resources that a request other than a write needs before it can be answered.
+/// Resources that a request needs before it can be answered. Writes are handled elsewhere.
 #[derive(Clone, Copy)]
 pub(crate) struct Needs<'a> {
-    /// Kind of room in the outbox that the answer needs.
+    /// Kind of answer for which the outbox must have room.
     pub(crate) room: Room,
-    /// Walk over the state that the request takes, which may be long; `None` if it is always short.
+    /// Part of the request that may take long, such as a walk over many children; `None` if no part
+    /// may.
     pub(crate) walk: Option<Walk<'a>>,
     /// Effect of the request on watches; `None` if it has none. A request with such an effect is
     /// executed when all requests before it are answered.
@@ -55,7 +57,7 @@ macro_rules! operations {
             $($($other:ident)|+, $other_word:literal, $other_request:pat => $needs:expr $(, $answer:expr)?;)*
         }
     ) => {
-        /// ZooKeeper's short name of an operation (FinalRequestProcessor).
+        /// Returns ZooKeeper's short name of an operation, as in its FinalRequestProcessor.
         pub(crate) fn word(op: i32) -> &'static str {
             match op {
                 $($(op::$write)|+ => $write_word,)*
@@ -69,8 +71,7 @@ macro_rules! operations {
             matches!(op, $($(op::$write)|+)|*)
         }
 
-        /// Makes the operation of the state machine for a request; `None` if the request is no
-        /// write.
+        /// Makes the state machine's operation for a write; `None` for a request that is no write.
         pub(crate) fn prepare(request: &Request, $asker: Asker<'_>) -> Option<Preparation> {
             match request {
                 $($write_request => Some($prepared),)*
@@ -88,8 +89,9 @@ macro_rules! operations {
             }
         }
 
-        /// Answers a read without a watch, or refuses an operation that this server does not
-        /// support. `bytes_max` bounds answers to multiRead, which have no other bound.
+        /// Answers a read without setting a watch. An operation that this server does not support
+        /// gets an error code. `bytes_max` bounds the answer to a multiRead, which has no other
+        /// bound.
         pub(crate) fn answer(
             request: &Request,
             $reader: Reader<'_>,

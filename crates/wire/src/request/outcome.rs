@@ -4,10 +4,10 @@ use znode::Zxid;
 
 /// Outcome of a request that could not be answered at once.
 pub(crate) enum Outcome {
-    /// A body, or an error code. The zxid is for the answer's header; `None` stands for the zxid of
-    /// the answer before.
+    /// A body, or an error code. The zxid is for the answer's header; `None` stands for the zxid in
+    /// the previous answer of the connection.
     Answer(Option<Zxid>, Result<Vec<u8>, i32>),
-    /// Contents as in `Answer`. The connection ends after the answer.
+    /// An answer, as in `Answer`, after which the connection ends.
     Last(Option<Zxid>, Result<Vec<u8>, i32>),
     /// No answer: the connection ends, and the client must find out after reconnecting what
     /// happened. The text is the reason, for the log.

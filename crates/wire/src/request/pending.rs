@@ -17,51 +17,52 @@ use crate::client::outbox::Room;
 use crate::request::operations::needs;
 use crate::request::outcome::Outcome;
 
-/// Requests of one connection that wait for their answers. They are answered in the order in which
-/// they came.
+/// Unanswered requests of one connection. They are answered in the order in which they came.
 #[derive(Default)]
 pub(crate) struct PendingRequests<'a> {
     queue: FuturesOrdered<BoxFuture<'a, DueRequest>>,
-    /// Requests that have what they waited for. The first one may still wait for room, until the
-    /// client reads its answers. Requests in `queue` go on meanwhile: a client that does not read
-    /// must not keep places for writes from other clients.
+    /// Requests that can be answered now, such as applied writes. The first one may still wait for
+    /// room in the outbox, until the client reads its answers. Requests in `queue` go on meanwhile,
+    /// so that the writes of a client that does not read do not keep other clients' writes waiting.
     due: VecDeque<DueRequest>,
     /// The long read that is being answered. Requests after it are answered later, and no write
     /// after it is proposed meanwhile.
     reading: Option<BoxFuture<'a, Option<End>>>,
-    /// Work since the connection's turn on the thread began: 1 for a request, and 1 for each
-    /// [`REQUEST_BYTES`] of answers.
+    /// Work since the connection's time slice on the thread began: 1 for each request, and 1 for
+    /// each [`REQUEST_BYTES`] of answers.
     spent: usize,
     bytes: usize,
-    /// Number of waiting syncs and of other requests that must not see later writes of the client.
+    /// Number of unanswered requests that must not see later writes of the client, such as syncs.
     /// No later write is proposed until they are answered.
     barriers: usize,
 }
 
-/// Work after which other connections get their turn on the thread: this number of requests takes
-/// about 200 us.
+/// Work of one time slice, after which other connections are served on the thread. So many requests
+/// take about 200 us.
 const TURN: usize = 200;
-/// Bytes of answers that take about as long as a request.
+/// Number of bytes of an answer that take about as long as one request.
 const REQUEST_BYTES: usize = 512;
 
 impl<'a> PendingRequests<'a> {
-    /// Counts the work of a request, or of an answer, of `bytes` bytes.
+    /// Adds the work of a request or of an answer, of `bytes` bytes, to the work of this time
+    /// slice.
     pub(crate) fn spend(&mut self, bytes: usize) {
         self.spent += 1 + bytes / REQUEST_BYTES;
     }
 
-    /// Tells whether other connections should get their turn on the thread.
+    /// Tells whether the connection's time slice is used up, so that other connections should be
+    /// served.
     pub(crate) fn is_spent(&self) -> bool {
         self.spent >= TURN
     }
 
-    /// Begins a new turn of this connection on the thread.
+    /// Begins a new time slice of this connection on the thread.
     pub(crate) fn begin_turn(&mut self) {
         self.spent = 0;
     }
 
-    /// Begins a long read. The future answers it, and resolves to the connection's end if the read
-    /// causes it.
+    /// Begins a long read. The future `reading` answers it. Its result is `None`, or the end of the
+    /// connection if the read causes that.
     pub(crate) fn read(&mut self, reading: BoxFuture<'a, Option<End>>) {
         self.reading = Some(reading);
     }
@@ -77,8 +78,8 @@ impl<'a> PendingRequests<'a> {
         self.queue.push_back(due);
     }
 
-    /// Waits until the next request has what it needs, or the long read is answered. Returns the
-    /// end of the connection if the long read causes it. May be called only if
+    /// Waits until the next request of the queue can be answered, or the long read is answered.
+    /// Returns the end of the connection if the long read causes it. May be called only if
     /// [`PendingRequests::waits`] is true.
     pub(crate) async fn go_on(&mut self) -> Option<End> {
         let PendingRequests { queue, due, reading, .. } = self;
@@ -103,19 +104,19 @@ impl<'a> PendingRequests<'a> {
         }
     }
 
-    /// Tells whether a request still waits for what it needs, or a long read is in progress.
+    /// Tells whether a request of the queue cannot be answered yet, or a long read is in progress.
     pub(crate) fn waits(&self) -> bool {
         !self.queue.is_empty() || self.reads()
     }
 
-    /// Returns the room that the next request to answer needs; `None` if it needs none, or there is
-    /// no request to answer.
+    /// Returns the kind of answer for which the next request needs room in the outbox. `None` if
+    /// its answer needs no room, or no request can be answered now.
     pub(crate) fn wanted(&self) -> Option<Room> {
         if self.reads() { None } else { self.due.front()?.resolution.wanted() }
     }
 
-    /// Takes the next request to answer, if it has what it waited for and there is room for its
-    /// answer.
+    /// Takes the next request if it can be answered now and the outbox has room for its answer.
+    /// `has_room` tells whether there is room for a kind of answer.
     pub(crate) fn take_due(&mut self, has_room: impl FnOnce(Room) -> bool) -> Option<DueRequest> {
         if self.reads() || self.wanted().is_some_and(|wanted| !has_room(wanted)) {
             return None;
@@ -138,13 +139,14 @@ impl<'a> PendingRequests<'a> {
         self.bytes
     }
 
-    /// Tells whether a waiting request could see the effect of a write that is proposed now.
+    /// Tells whether a new write of the client must not be proposed yet, because an unanswered
+    /// request could see its effect.
     pub(crate) fn holds_writes_back(&self) -> bool {
         self.barriers > 0 || self.reads()
     }
 }
 
-/// A request that can be answered when the requests before it are answered.
+/// A request that can be answered once the requests before it are answered.
 pub(crate) struct DueRequest {
     pub(crate) xid: i32,
     pub(crate) bytes: usize,
@@ -157,15 +159,17 @@ pub(crate) struct DueRequest {
 pub(crate) enum Resolution {
     /// The answer is known.
     Done(Outcome),
-    /// The request is answered from the present state, when the requests before it are answered.
+    /// The request is answered from the state at the moment when all requests before it are
+    /// answered.
     Now(Box<Request>),
-    /// The request is answered from this state, which has the client's writes up to the one with
-    /// this number.
+    /// The request is answered from this state, which shows the client's writes up to the write
+    /// with this number.
     Then(Box<Request>, Arc<State>, u64),
 }
 
 impl Resolution {
-    /// Returns the room in the outbox that the request needs; `None` if its answer is known.
+    /// Returns the kind of answer for which the outbox must have room; `None` if the answer is
+    /// known.
     pub(crate) fn wanted(&self) -> Option<Room> {
         match self {
             Resolution::Done(_) => None,

@@ -13,21 +13,21 @@ use crate::client::end::End;
 use crate::request::slices::{LongRead, Sink};
 
 /// Most long reads that are executed at the same time, because each keeps a state in memory.
-/// Further reads wait for a place without a state, except those that must be answered from an older
-/// state.
+/// Further reads wait, and hold no state meanwhile. Only reads that must be answered from an older
+/// state hold it.
 const READS_MAX: usize = 64;
 /// Most long reads of one address at the same time.
 const READS_OF_ADDRESS_MAX: u32 = 16;
 
 /// Thread for long reads, and the bounds on their number. Every connection has at most one long
-/// read. The reads take turns, each with one slice of its work.
+/// read. The thread executes one slice of each read in turn.
 pub(crate) struct LongReads {
     places: Semaphore,
     windows: Arc<Windows>,
     jobs: Sender<Job>,
 }
 
-/// Place of a long read on the thread. Dropping it frees the place.
+/// Permit for one long read on the thread. Dropping it admits another read.
 pub(crate) struct Seat<'a> {
     _of_all: SemaphorePermit<'a>,
     _of_address: Pass,
@@ -40,6 +40,8 @@ struct Job {
 }
 
 impl LongReads {
+    /// Starts the thread.
+    ///
     /// # Errors
     /// When no thread can be started.
     pub(crate) fn start() -> std::io::Result<LongReads> {
@@ -49,8 +51,8 @@ impl LongReads {
         Ok(LongReads { places: Semaphore::new(READS_MAX), windows: Windows::new(READS_OF_ADDRESS_MAX), jobs })
     }
 
-    /// Waits for a place on the thread, first within the bound of the client's address, then within
-    /// the bound of all.
+    /// Waits for a permit: first within the bound of the client's address, then within the bound of
+    /// all addresses.
     pub(crate) async fn enter(&self, source: Option<IpAddr>) -> Result<Seat<'_>, NoReadingThread> {
         let of_address = self.windows.enter(source, 1).await;
         let of_all = self.places.acquire().await.map_err(|_| NoReadingThread)?;

@@ -1,4 +1,5 @@
-//! Reads without a watch, as pure functions of a state. Also the parts that several answers share.
+//! Reads without a watch, as pure functions of a state. Also parts of answers that several
+//! operations share.
 
 use jute::{
     AclStat, Buffer, DataStat, MultiOp, MultiResult, Names, NamesStat, Number, Record, Stat as WireStat,
@@ -71,8 +72,8 @@ impl<'a> Reader<'a> {
         WhoAmIResponse { clients: auth::who(self.identities) }.to_bytes()
     }
 
-    /// Answers several reads from one state, each with its own result. Refuses all if the answer
-    /// would be longer than `bytes_max`, because a short request can ask for many GiB.
+    /// Answers several reads from one state, each with its own result. Refuses the whole request if
+    /// the answer would be longer than `bytes_max`, because a short request can ask for many GiB.
     pub(crate) fn multi(self, ops: &[MultiOp], bytes_max: usize) -> Result<Vec<u8>, i32> {
         let one = |op: &MultiOp| match op {
             MultiOp::GetData(which) => self.readable(&which.path).map(|node| MultiResult::Data(data_stat(node))),

@@ -7,12 +7,12 @@ use znode::{Identity, SessionId, State, ZPath, Znode};
 
 use crate::request::reads::{Reader, stat_of};
 
-/// Work of one slice, in names: one unit is the work of listing one name. A read with more work is
-/// long.
+/// Work of one slice. The unit is the work of listing one name. A read with more work is a long
+/// read.
 pub(crate) const SLICE: usize = 1_000;
-/// Work of one operation of a multiRead, in names.
+/// Work of one operation of a multiRead, counted in listed names.
 const OP: usize = 4;
-/// Bytes of data whose copying takes as long as listing one name.
+/// Number of bytes of data that take as long to copy as one name takes to list.
 const NAME_BYTES: usize = 256;
 
 /// Part of a request that may take long.
@@ -24,19 +24,21 @@ pub(crate) enum Walk<'a> {
     Ephemerals { prefix: &'a str },
     /// The operations of a multiRead.
     Reads(&'a [MultiOp]),
-    /// The watches that setWatches sets again, by their number. They are not read in slices.
+    /// The watches that a setWatches request sets again; this is their number. They are set in
+    /// steps, and not read in slices.
     Watches(usize),
 }
 
-/// Tells whether a read takes so long that it would delay other clients, by its work in names:
+/// Tells whether a request takes so long that it would delay other clients: whether its work
+/// exceeds [`SLICE`]. The work of each operation, counted in listed names:
 ///
-/// | read | long |
+/// | request | work |
 /// |---|---|
 /// | getChildren, getChildren2, with a watch or without | children of the znode |
 /// | getEphemerals | ephemerals of the session, whether they have the prefix or not |
 /// | multiRead | four for each operation, and children of the znodes that it lists |
 /// | setWatches, setWatches2 | paths |
-/// | all others, such as exists, getData, getACL and whoAmI | never: their work has a bound |
+/// | all others, such as exists, getData, getACL and whoAmI | none: their work has a bound |
 pub(crate) fn is_long(state: &State, session: SessionId, walk: Option<Walk<'_>>) -> bool {
     let children = |path: &str| {
         let node = ZPath::parse(path).ok().and_then(|path| state.node(&path));
@@ -55,8 +57,8 @@ pub(crate) fn is_long(state: &State, session: SessionId, walk: Option<Walk<'_>>)
     names > SLICE
 }
 
-/// A read that is executed in slices. The first walk over the state measures the answer; the second
-/// one writes it, from the same state.
+/// A long read, which is executed in slices. A first execution measures the length of its answer,
+/// and a second one writes the answer from the same state.
 pub(crate) struct LongRead {
     state: Arc<State>,
     identities: Arc<Vec<Identity>>,
@@ -68,7 +70,8 @@ pub(crate) struct LongRead {
     list: Option<PartialList>,
 }
 
-/// A part of a read. The parts are executed one after the other.
+/// One operation of a long read; only a multiRead has several. They are executed one after the
+/// other.
 enum Piece {
     Children { path: String, with_stat: bool },
     Ephemerals { prefix: String },
@@ -76,19 +79,19 @@ enum Piece {
     Unknown,
 }
 
-/// A list of which a part has been read.
+/// A list of names in the answer, only the first of which have been written so far.
 struct PartialList {
-    /// Position in the answer at which the list's length is to be written.
+    /// Position in the answer of the list's length, which is written when all names are listed.
     at: usize,
     names: i32,
     after: Option<Box<str>>,
-    /// Stat that follows the list in the answer; `None` for none.
+    /// Stat that follows the list in the answer; `None` if the operation asks for no stat.
     stat: Option<jute::Stat>,
 }
 
 /// Destination of an answer.
 pub(crate) enum Sink {
-    /// No destination: the answer is only measured. This is its length in bytes so far.
+    /// None: the answer is only measured. The number is its length in bytes so far.
     Measure(usize),
     /// Buffer to which the answer is appended.
     Write(Vec<u8>),
@@ -97,15 +100,15 @@ pub(crate) enum Sink {
 /// Result of executing one slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slice {
-    /// Work done, in names.
+    /// Work of the slice, counted in listed names.
     pub(crate) visited: usize,
     /// True if the read is complete.
     pub(crate) is_last: bool,
 }
 
 impl LongRead {
-    /// Makes a long read. `bytes_max` bounds the answer when it is measured. A walk over watches is
-    /// refused with an error code, because it is no read.
+    /// Makes a long read. Measuring an answer longer than `bytes_max` fails. A setWatches request
+    /// is refused with an error code, because it is no read.
     pub(crate) fn new(
         state: Arc<State>,
         identities: Arc<Vec<Identity>>,
@@ -131,7 +134,8 @@ impl LongRead {
         LongRead { state, identities, session, pieces, is_multi, bytes_max, next: 0, list: None }
     }
 
-    /// Executes one slice. After the last slice, the next call starts from the beginning.
+    /// Executes one slice. After the last slice, the next call executes the read again from the
+    /// beginning.
     ///
     /// # Errors
     /// The error code for the answer.
@@ -158,7 +162,7 @@ impl LongRead {
         Ok(Slice { visited, is_last: false })
     }
 
-    /// Begins the next part of the read. Returns the work done, in names.
+    /// Begins the next operation of the read. Returns its work so far, counted in listed names.
     fn begin(&mut self, sink: &mut Sink) -> Result<usize, i32> {
         let reader = Reader { state: &self.state, identities: &self.identities };
         let piece = &self.pieces[self.next];
@@ -192,7 +196,7 @@ impl LongRead {
         Ok(OP)
     }
 
-    /// Continues a list for at most `max` names. Returns the number of names visited.
+    /// Continues the present list with at most `max` names. Returns the number of names visited.
     fn go_on(&mut self, max: usize, sink: &mut Sink) -> Result<usize, i32> {
         let Some(list) = &mut self.list else { return Ok(0) };
         let mut visited = 0;
@@ -358,7 +362,8 @@ mod tests {
         Arc::new(state)
     }
 
-    /// Measures and writes a body in slices. Returns the body, and the largest work of one slice.
+    /// Executes a request in slices, to measure its answer and then to write it. Returns the
+    /// answer's body, and the largest work of one slice.
     fn slowly(state: &Arc<State>, request: &Request) -> (Result<Vec<u8>, i32>, usize) {
         let mut read = LongRead::new(Arc::clone(state), Arc::default(), SESSION, needs(request).walk, 1 << 20);
         let (mut measured, mut written, mut most) = (Sink::Measure(0), Sink::Write(Vec::new()), 0);

@@ -74,21 +74,22 @@ impl<'a> From<&'a SetWatches2> for FormerWatches<'a> {
     }
 }
 
-/// Zxid of an answer to a request about watches, and its body or error code.
+/// Answer to a request about watches: the zxid for its header, and its body or error code.
 pub(crate) type WatchAnswer = (Zxid, Result<Vec<u8>, i32>);
 
-/// Outcome of setting the watches of a former connection again.
+/// Outcome of setting a client's watches again on a new connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ComebackOutcome {
-    /// The watches are set, and the events that they missed were sent. The zxid is for the answer.
+    /// The watches are set, and their events since the client's last connection were sent. The zxid
+    /// is for the answer.
     Back(Zxid),
     /// Not all watches are set, because there is no room for them.
     TooMany(WatchRefusal),
 }
 
 /// Sets the watch of a read, if the client may read the znode. Returns the state for the read, and
-/// an error code if there is no room for the watch. Later events are held back in the outbox until
-/// the answer.
+/// an error code if the watch exceeds a bound. Later events are held back in the outbox until the
+/// answer.
 pub(crate) fn look(hub: &Hub, client: &Client, what: ReadWatch, which: &PathWatch) -> (Arc<State>, Result<(), i32>) {
     let identities = client.identities();
     let (state, set) = hub.look(client, |look| {
@@ -109,8 +110,8 @@ pub(crate) fn look(hub: &Hub, client: &Client, what: ReadWatch, which: &PathWatc
     (state, set.map_err(|refusal| hub.refuse(client, refusal)))
 }
 
-/// Tells whether a path is too long for a znode. No watch is set on such a path, which bounds the
-/// memory for paths.
+/// Tells whether a path is longer than the path of any znode. No watch is set on such a path, which
+/// bounds the memory for paths.
 fn is_too_long(path: &ZPath, look: &Look<'_>) -> bool {
     path.as_str().len() > look.state().limits().path_bytes_max as usize
 }
@@ -155,9 +156,9 @@ pub(crate) fn check(hub: &Hub, client: &Client, which: &PathWatcher, remove: boo
     })
 }
 
-/// Sets the watches of a former connection again. Sends the events that they missed before the
-/// answer, in the order of ZooKeeper's DataTree.setWatches. Later events are held back in the
-/// outbox until the answer.
+/// Sets the watches of a client's former connection again. Sends the events that these watches
+/// missed, in the order of ZooKeeper's DataTree.setWatches, before the answer. Later events are
+/// held back in the outbox until the answer.
 pub(crate) fn bring_back(hub: &Hub, client: &Client, former: FormerWatches<'_>) -> ComebackOutcome {
     let mut comeback = Comeback::new(former);
     loop {
@@ -168,7 +169,7 @@ pub(crate) fn bring_back(hub: &Hub, client: &Client, former: FormerWatches<'_>) 
     }
 }
 
-/// List of the setWatches request in which a watch was.
+/// List of the setWatches request that names a watch.
 #[derive(Clone, Copy)]
 enum WatchList {
     Data,
@@ -178,17 +179,17 @@ enum WatchList {
     Recursive,
 }
 
-/// Watches of a former connection that are being set again, in steps.
+/// Watches of a client's former connection that are being set again, in steps.
 ///
-/// Each step uses a newer state than the one before. Events for watches of earlier steps are held
+/// Each step uses a newer state than the step before. Events for watches of earlier steps are held
 /// back until after the answer. Events that the watches of a step missed before that step are sent
 /// before the answer. So with more than [`TOGETHER`] watches, a change during the steps may be sent
 /// before an earlier change, but no change is sent after an answer that shows it.
 pub(crate) struct Comeback<'a> {
     seen: Zxid,
-    /// Zxid of the first step, which becomes the answer's zxid; `None` before. Changes during the
-    /// steps have higher zxids. If the connection ends before they are sent, the client's next
-    /// setWatches finds them.
+    /// Zxid at the first step, which becomes the answer's zxid; `None` before that step. Changes
+    /// during the steps have higher zxids. If the connection ends before their events are sent, the
+    /// client's next setWatches finds the changes.
     since: Option<Zxid>,
     left: Peekable<Box<dyn Iterator<Item = (WatchList, &'a str)> + Send + 'a>>,
 }
@@ -202,7 +203,8 @@ impl<'a> Comeback<'a> {
         Comeback { seen, since: None, left: left.peekable() }
     }
 
-    /// Sets up to [`TOGETHER`] watches. Returns the outcome after the last ones; `None` before.
+    /// Sets up to [`TOGETHER`] watches. Returns the outcome when all are set; `None` if some are
+    /// left.
     pub(crate) fn step(&mut self, hub: &Hub, client: &Client) -> Option<ComebackOutcome> {
         hub.look(client, |look| {
             let since = *self.since.get_or_insert_with(|| look.state().last_zxid());

@@ -1,12 +1,13 @@
-//! Order of the writes of one connection. A write that reached the log before an earlier one is
-//! refused, and waits here for its turn.
+//! Order of the writes of one connection. A write whose log entry came before that of an earlier
+//! write is refused. It waits here until the earlier writes are done, and is then proposed again.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
 use tokio::sync::oneshot;
 
-/// Turns (numbers) of one connection's writes.
+/// Progress of one connection's writes. A write's turn is its number in the order of sending, from
+/// 1.
 #[derive(Default)]
 pub(crate) struct WriteOrder {
     turns: Mutex<Turns>,
@@ -14,15 +15,15 @@ pub(crate) struct WriteOrder {
 
 #[derive(Default)]
 struct Turns {
-    /// Highest turn up to which all writes were applied or refused.
+    /// Highest turn up to which all writes were applied or finally refused.
     done: u64,
     early: BTreeMap<u64, oneshot::Sender<()>>,
 }
 
 impl WriteOrder {
-    /// Notes that the write with this turn was applied or refused. The waiting writes with the next
-    /// turns, up to the first gap, are woken at once and in order, so that they are proposed
-    /// together.
+    /// Notes that the write with the number `turn` was applied or finally refused. Wakes the
+    /// waiting writes with the numbers that follow without a gap, at once and in order, so that
+    /// they are proposed together.
     pub(crate) fn done(&self, turn: u64) {
         let mut turns = self.lock();
         turns.done = turns.done.max(turn);
@@ -34,8 +35,8 @@ impl WriteOrder {
         }
     }
 
-    /// Waits until all writes with earlier turns are applied or refused, or about to be proposed
-    /// again.
+    /// Waits until all writes with lower numbers are applied, finally refused, or woken to be
+    /// proposed again.
     pub(crate) async fn wait_for(&self, turn: u64) {
         let woken = {
             let mut turns = self.lock();

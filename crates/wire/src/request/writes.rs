@@ -11,7 +11,7 @@ use crate::client::auth::fixed_acl;
 use crate::client::codes::{RefusalReply, reply_to};
 use crate::request::reads::wire_stat;
 
-/// Form of the answer to a write.
+/// Form of the body of the answer to a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// No body.
@@ -22,7 +22,7 @@ pub(crate) enum Shape {
     PathStat,
     /// The stat of the changed znode.
     Stat,
-    /// A result for each operation of a multi. The numbers are the operations' codes.
+    /// A result for each operation of a multi. The numbers are the codes of the multi's operations.
     Multi(Vec<i32>),
 }
 
@@ -46,7 +46,7 @@ impl EarlyRefusal {
 }
 
 /// Client that sends a write, and the limits of the state. The state machine enforces the limits.
-/// They are checked here, too, to keep a short packet from becoming a large operation.
+/// They are checked before, too, so that a short packet cannot become a large operation.
 #[derive(Clone, Copy)]
 pub(crate) struct Asker<'a> {
     pub(crate) session: SessionId,
@@ -60,8 +60,8 @@ impl Asker<'_> {
     }
 }
 
-/// Operation of the state machine with the form of its answer; or the answer if the write is
-/// refused at once.
+/// Operation of the state machine, with the form of its answer; or the refusal of a write that is
+/// not proposed.
 pub(crate) type Preparation = Result<(Op, Shape), EarlyRefusal>;
 
 /// Makes the [`Preparation`] of a write of one znode.
@@ -69,8 +69,8 @@ pub(crate) fn one(op: Result<ZnodeOp, i32>, shape: Shape) -> Preparation {
     op.map(|op| (Op::Znode(op), shape)).map_err(EarlyRefusal::Code)
 }
 
-/// Returns the bytes of a write's ACLs. They may be many times as long as the packet, because each
-/// entry `auth` was replaced by all identities of the client.
+/// Returns the number of bytes of a write's ACLs. It may be many times the packet's length, because
+/// each ACL entry `auth` was replaced by all identities of the client.
 pub(crate) fn acl_bytes(op: &Op) -> usize {
     let of = |acl: &[znode::Acl]| acl.iter().map(|one| size_of_val(one) + one.scheme.len() + one.id.len()).sum();
     let one = |op: &ZnodeOp| if let ZnodeOp::Create(create) = op { of(&create.acl) } else { 0 };
@@ -162,8 +162,8 @@ fn path(text: &str) -> Result<ZPath, i32> {
     ZPath::parse(text).map_err(|_| error::BAD_ARGUMENTS)
 }
 
-/// Returns the body of the answer to a write, or the reply to a refusal. The write must be applied
-/// in `state`.
+/// Returns the body of the answer to a write, or the reply to a refusal. `state` must have the
+/// write applied.
 pub(crate) fn answer(shape: &Shape, applied: &TxnOutcome, state: &State) -> Result<Vec<u8>, RefusalReply> {
     let mut body = Vec::new();
     match (shape, &applied.reply) {

@@ -22,7 +22,7 @@ pub(crate) struct Connection {
     pub(crate) door: Arc<Door>,
     pub(crate) client: Arc<Client>,
     pub(crate) write_order: WriteOrder,
-    /// Highest zxid in an answer so far. Later answers must not have a lower one.
+    /// Highest zxid in an answer so far. Later answers must not have a lower zxid.
     pub(crate) told: AtomicI64,
 }
 
@@ -32,8 +32,8 @@ impl Connection {
         Connection { door, client, write_order: WriteOrder::default(), told }
     }
 
-    /// Tells whether the outbox has room. If it has none, first sends the bytes that the socket
-    /// takes at once.
+    /// Tells whether the outbox has room for an answer of this kind. If not, it first sends the
+    /// bytes that the socket accepts at once.
     pub(crate) fn has_room_now(&self, room: Room) -> bool {
         let outbox = &self.client.outbox;
         outbox.has_room(room) || {
@@ -60,7 +60,7 @@ impl Connection {
         }
     }
 
-    /// Answers setWatches. Returns the end of the connection if there was no room for the watches.
+    /// Answers setWatches. Returns the end of the connection if not all watches could be set.
     pub(crate) fn brought_back(&self, xid: i32, brought: &ComebackOutcome) -> Option<End> {
         match brought {
             ComebackOutcome::Back(zxid) => {
@@ -87,7 +87,7 @@ impl Connection {
         self.client.outbox.push_placed(self.frame(xid, zxid, body), place, true);
     }
 
-    /// Sends an error code; if `is_held`, events that were held back follow it.
+    /// Sends an error code. If `is_held` is true, the events that were held back follow it.
     pub(crate) fn refuse(&self, is_held: bool, xid: i32, zxid: Zxid, code: i32) {
         self.client.outbox.push_placed(self.frame(xid, zxid, Err(code)), None, is_held);
     }
@@ -107,8 +107,8 @@ impl Connection {
         self.count(is_ok);
     }
 
-    /// Returns the zxid for an answer's header, after sending the client all events up to that
-    /// zxid.
+    /// Returns the zxid for an answer's header: `zxid`, or the highest one in an earlier answer.
+    /// First puts all events of the client that are due into its outbox.
     pub(crate) fn told(&self, zxid: Zxid) -> i64 {
         self.door.hub.catch_up(&self.client);
         let zxid = wire_zxid(zxid);

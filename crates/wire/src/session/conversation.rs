@@ -30,15 +30,17 @@ use crate::request::writes::{self, Asker};
 use crate::session::connection::Connection;
 use crate::session::requests::{propose, sync};
 
-/// Time to write the remaining bytes of the outbox when a connection ends after a last answer.
+/// Longest time to write the remaining bytes of the outbox when a connection ends after a last
+/// answer.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Number of written bytes of a long answer from which their memory is freed before the answer is
-/// complete.
+/// Number of written bytes of a long answer at which their memory is freed, while the remaining
+/// bytes are still being written.
 const FREED_BYTES_MIN: usize = 64 << 10;
 
-/// Membership of a client in the hub. It ends when this is dropped: with the connection, or with
-/// the connection's task if the connection is closed for another one.
+/// Membership of a client in the hub. Dropping it removes the client and its watches. It is dropped
+/// when the connection ends, or with the connection's task when the connection is closed to admit
+/// another one.
 struct HubMembership<'a>(&'a Connection);
 
 impl Drop for HubMembership<'_> {
@@ -94,8 +96,8 @@ impl Connection {
         }
     }
 
-    /// Writes the bytes that the outbox could not send at once. Ends when no more bytes will come,
-    /// or the client reads none for too long.
+    /// Writes the bytes that were not sent directly. Returns when no more bytes will come, or when
+    /// the client accepts none for too long.
     async fn write(&self, mut socket: WriteHalf) {
         let patience = Duration::from_millis(self.door.config.write_timeout_ms);
         let outbox = &self.client.outbox;
@@ -194,8 +196,8 @@ impl Connection {
         }
     }
 
-    /// Takes the packets that have arrived, as far as there is room. Returns what the connection
-    /// waits for next.
+    /// Takes the packets that have arrived, as far as the bounds permit. Returns the event for
+    /// which the connection waits next.
     fn take_all<'a>(
         &'a self,
         inbox: &mut Inbox,
@@ -243,7 +245,7 @@ impl Connection {
         }
     }
 
-    /// Takes one packet. A request that cannot be answered at once joins the pending ones.
+    /// Takes one packet. A request that cannot be answered at once becomes a pending request.
     fn take<'a>(&'a self, packet: &[u8], pending: &mut PendingRequests<'a>, since: Instant) -> Option<End> {
         self.count_received();
         let mut input = Input::new(packet);
@@ -315,8 +317,8 @@ impl Connection {
         }
     }
 
-    /// Answers a request at once if no request is pending and there is room. Otherwise the request
-    /// joins the pending ones.
+    /// Answers a request at once if no request is pending and the outbox has room. Otherwise the
+    /// request becomes a pending request.
     fn in_order<'a>(&'a self, mut due: DueRequest, pending: &mut PendingRequests<'a>) -> Option<End> {
         if pending.is_empty() && due.resolution.wanted().is_none_or(|wanted| self.client.outbox.has_room(wanted)) {
             if let Resolution::Done(Outcome::Answer(at, _)) = &mut due.resolution {
@@ -329,8 +331,9 @@ impl Connection {
         None
     }
 
-    /// Takes the pings that follow a write that waits for its turn, as far as there is room. A
-    /// client that waits for a long answer must still get answers to its pings.
+    /// Takes the pings that arrive after a write that is held back, and puts other packets aside,
+    /// as far as the bounds permit. A client that waits for a long answer must still get answers to
+    /// its pings.
     pub(crate) fn take_pings(
         &self,
         inbox: &mut Inbox,
@@ -364,9 +367,9 @@ impl Connection {
         }
     }
 
-    /// Answers a request when all requests before it are answered. `place` is memory for the
-    /// answer, if the request had to wait for it. A long read frees `place`, and reserves memory of
-    /// the right size when the length of its answer is known.
+    /// Answers a request once all requests before it are answered. `place` is memory reserved for
+    /// the answer, if the request had to wait for memory. A long read frees it, and reserves the
+    /// right size once the length of its answer is known.
     fn resolve<'a>(
         &'a self,
         due: DueRequest,
@@ -408,14 +411,15 @@ impl Connection {
         end
     }
 
-    /// Tells whether a read can be answered from the state right after the client's write before
-    /// it, so that later writes need not wait for the read. A long read cannot, because that old
-    /// state would be kept for long.
+    /// Tells whether a read can be answered from the state right after the client's last write
+    /// before it. Later writes then need not wait for the read. A long read cannot be answered so,
+    /// because it would hold that state for long.
     fn is_answered_behind(&self, state: &State, request: &Request) -> bool {
         !self.client.watches() && !is_long(state, self.client.session(), needs(request).walk)
     }
 
-    /// Answers a request that this node answers without the leader.
+    /// Answers a request from this node's state, without the leader. Returns the end of the
+    /// connection if the request causes it.
     fn read(
         &self,
         xid: i32,
@@ -453,7 +457,7 @@ impl Connection {
         None
     }
 
-    /// Logs, at most once in a while, that a multi was refused because of its number of operations.
+    /// Logs, at a limited rate, that a multi was refused because of its number of operations.
     fn tell_of_too_many_ops(&self, request: &Request, ops_max: u32) {
         if let Request::Multi(ops) = request
             && ops.len() > ops_max as usize

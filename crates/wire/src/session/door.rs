@@ -26,29 +26,29 @@ pub(crate) struct Door {
     pub(crate) replica: Replica,
     pub(crate) config: WireConfig,
     pub(crate) hub: Arc<Hub>,
-    /// Places for writes in progress, given in the order in which they are asked for.
+    /// Permits for writes in progress, given in the order of the requests for them.
     pub(crate) writes: Semaphore,
     /// Bounds on the bytes of writes in progress: one for each address, and one for the long writes
     /// of all addresses.
     pub(crate) windows: WriteWindows,
     pub(crate) incomplete_packets: IncompletePackets,
     pub(crate) session_rates: Rates,
-    /// Account of the bytes of answers and events that clients have not read.
+    /// Count and bound of the bytes of answers and events that clients have not read.
     pub(crate) unread: Arc<SharedBytes>,
-    /// Account of the bytes of unanswered requests.
+    /// Count and bound of the bytes of unanswered requests.
     pub(crate) requests: Arc<SharedBytes>,
     pub(crate) long_reads: LongReads,
     /// Number of unanswered sync requests.
     pub(crate) syncs: AtomicUsize,
     /// Number of auth packets that proved no identity.
     pub(crate) auth_failed: AtomicU64,
-    /// Semaphore with one permit for four-letter words that take long (all except ruok, isro and
+    /// Semaphore with one permit, for four-letter words that take long (all except ruok, isro and
     /// srvr), so that they are answered one at a time.
     pub(crate) words: Arc<Semaphore>,
     /// Last answer to the four-letter word `hash`: a zxid, and the digest of the state at that
     /// zxid.
     pub(crate) digest: Mutex<Option<(Zxid, [u8; 32])>>,
-    /// Rate limit of log messages about clients that were disconnected by a bound.
+    /// Rate limit of log messages about connections that were closed because of a bound.
     pub(crate) cut: Seldom,
     /// Rate limit of log messages about clients that have seen a later zxid than this node.
     pub(crate) ahead: Seldom,
@@ -123,7 +123,7 @@ impl Door {
         }
     }
 
-    /// Returns the number for a new connection.
+    /// Returns the number for a new connection. Numbers rise from 1.
     pub(crate) fn next_number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed) + 1
     }

@@ -1,4 +1,4 @@
-//! Telling the leader of a client's signs of life.
+//! Telling the leader that a client's session is alive.
 
 use std::sync::atomic::Ordering;
 
@@ -10,11 +10,11 @@ use crate::client::end::End;
 use crate::session::connection::Connection;
 
 impl Connection {
-    /// Tells the leader of the client's signs of life, and answers pings once the leader has
-    /// confirmed.
+    /// Tells the leader when packets of the client have arrived, and answers pings once the leader
+    /// has confirmed that the session is alive.
     ///
-    /// So the answer to a ping means that the session was alive a moment ago. If the leader cannot
-    /// be told in time, the connection is closed, well before the session can expire.
+    /// So the answer to a ping means that the session was alive a moment ago. If the leader does
+    /// not confirm in time, the connection is closed, well before the session can expire.
     pub(crate) async fn keep_alive(&self) -> End {
         let (client, liveness) = (&self.client, &self.client.liveness);
         loop {

@@ -14,14 +14,14 @@ use crate::request::slices::{LongRead, Sink, Walk};
 use crate::request::watches::{self, Comeback, FormerWatches, WatchRequest};
 use crate::session::connection::Connection;
 
-/// Bytes in front of an answer's body: the frame's length and the header.
+/// Number of bytes in front of an answer's body: the frame's length and the header.
 const HEAD_BYTES: usize = 20;
 
-/// A read whose answer was measured in one state.
+/// A read, and the length of its answer in one state.
 struct Measurement {
     read: LongRead,
     zxid: Zxid,
-    /// Length of the answer's body in bytes, or its error code.
+    /// Length of the answer's body in bytes, or the error code of an answer without a body.
     length: Result<usize, i32>,
 }
 
@@ -33,8 +33,9 @@ impl Measurement {
 }
 
 impl Connection {
-    /// Answers a long read from `state`, or, if that is `None`, from the state when there is memory
-    /// for the answer.
+    /// Answers a long request, and returns the end of the connection if the request causes it. A
+    /// read is answered from `state`. If that is `None`, it is answered from the state at the
+    /// moment when there is memory for the answer.
     pub(crate) async fn read_long(
         &self,
         xid: i32,
@@ -50,13 +51,13 @@ impl Connection {
         end
     }
 
-    /// Answers a read in slices. While the read waits for memory for its answer, it has neither a
-    /// place on the thread nor a state, because an old state takes memory. So the length is
-    /// measured in one state, and the answer is made from a later one.
+    /// Answers a read in slices. While the read waits for memory for its answer, it has no permit
+    /// for the reading thread, and holds no state, because an old state takes memory. So the length
+    /// is measured in one state, and the answer is made from a later state.
     ///
-    /// Two kinds of reads keep a state while they wait: a read with a given state, because a later
-    /// one would show the client's later writes; and a read whose answer has grown beyond the
-    /// memory that was reserved for it.
+    /// Two kinds of reads hold a state while they wait. One has a given `state`, because later
+    /// states would show the client's later writes. The other has an answer that has grown beyond
+    /// the memory that was reserved for it.
     async fn read_in_slices(
         &self,
         xid: i32,
@@ -128,7 +129,7 @@ impl Connection {
         Ok(Measurement { read, zxid, length: measured.map(|sink| sink.len()) })
     }
 
-    /// Makes the frame of the answer, which has `bytes` bytes.
+    /// Makes the frame of the answer of a measured read, which has `bytes` bytes.
     async fn write_in_slices(&self, xid: i32, measured: Measurement, bytes: usize) -> Result<Vec<u8>, NoReadingThread> {
         let Measurement { read, zxid, .. } = measured;
         let mut frame = Vec::with_capacity(bytes);
@@ -143,8 +144,9 @@ impl Connection {
         Ok(frame)
     }
 
-    /// Returns the state for a read, after setting a watch if the request asks for one; whether
-    /// events are held back until the answer; and an error code if there is no room for the watch.
+    /// Returns three values: the state for a read, after setting a watch if the request asks for
+    /// one; whether events are held back until the answer; and an error code if the watch exceeds a
+    /// bound.
     fn look_for(&self, request: &Request) -> (Arc<State>, bool, Result<(), i32>) {
         let (hub, client) = (&self.door.hub, &*self.client);
         match needs(request).watches {
@@ -157,8 +159,8 @@ impl Connection {
         }
     }
 
-    /// Sets the watches of a former connection again, in steps between which other clients get
-    /// their turn.
+    /// Sets the watches of a client's former connection again, in steps. Other clients are served
+    /// between the steps.
     async fn bring_back_slowly(&self, xid: i32, former: FormerWatches<'_>) -> Option<End> {
         let mut comeback = Comeback::new(former);
         loop {

@@ -17,8 +17,8 @@ use crate::session::door::Door;
 /// Pause before a write is proposed again after this node's queues were full.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Proposes a write with the number `turn`, again if needed, until its outcome is known or the
-/// connection must end.
+/// Proposes the client's write with the number `turn`, again if needed, until its outcome is known
+/// or the connection must end.
 pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &Shape) -> Outcome {
     let (door, client) = (&connection.door, &connection.client);
     let in_turn = |identities, op| {
@@ -71,7 +71,8 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &
     }
 }
 
-/// Waits until this node has applied all writes that any node has acknowledged before the request.
+/// Answers a sync. First waits until this node has applied all writes that any node had
+/// acknowledged before the request.
 pub(crate) async fn sync(door: &Door, path: &PathOnly) -> Outcome {
     let _guard = SyncGuard::new(&door.syncs);
     match door.replica.read(Consistency::Linearizable, door.propose_deadline()).await {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub(crate) enum WatchKind {
     /// A watch of getData or exists, for changes of the znode. Fires once.
     Data,
-    /// A watch of getChildren, for changes of the list of children. Fires once.
+    /// A watch of getChildren, for creations and deletions of children. Fires once.
     Child,
     /// A watch of addWatch for the events of `Data` and `Child`. Stays after an event.
     Persistent,
@@ -25,15 +25,15 @@ impl WatchKind {
     }
 }
 
-/// Connections that have yet to get an event.
+/// Connections that an event is for, and that have not got it yet.
 ///
-/// Each connection is taken once, either as the one with the lowest number or by its number.
+/// Each connection is taken once, either as the connection with the lowest number or by its number.
 #[derive(Debug, Default)]
 pub(crate) struct Audience {
     watchers: Vec<Watchers>,
-    /// Number below which all connections have been taken.
+    /// Number below which all connections of the audience have been taken.
     next: u64,
-    /// Numbers from `next` on whose connections were taken out of order.
+    /// Numbers of connections from `next` on that were taken by their number.
     ahead: BTreeSet<u64>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Audience {
 #[derive(Debug)]
 struct Watchers {
     kind: WatchKind,
-    /// True if the watch is at the event's znode; false if it is at a znode above.
+    /// True if the watches are at the event's znode; false if they are at a znode above it.
     names_it: bool,
     connections: Arc<BTreeSet<u64>>,
 }
@@ -50,14 +50,15 @@ struct Watchers {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Hearer {
     pub(crate) connection: u64,
-    /// True if one of its watches is at the event's znode; false if all are at znodes above.
+    /// True if one of the connection's watches is at the event's znode; false if all are at znodes
+    /// above it.
     pub(crate) names_it: bool,
-    /// Kinds of its watches that the event removes, because they fire once.
+    /// Kinds of the connection's watches that the event removes, because they fire once.
     pub(crate) used_up: Vec<WatchKind>,
 }
 
 impl Audience {
-    /// Adds connections with a watch of this kind.
+    /// Adds the connections that have a watch of this kind at one path.
     pub(crate) fn add(&mut self, kind: WatchKind, names_it: bool, connections: Arc<BTreeSet<u64>>) {
         if !connections.is_empty() {
             self.watchers.push(Watchers { kind, names_it, connections });
@@ -77,7 +78,8 @@ impl Audience {
         Some(self.hearer(connection))
     }
 
-    /// Takes a connection by its number; `None` if it is not in the audience, or was taken before.
+    /// Takes a connection by its number; `None` if it is not in the audience, or has been taken
+    /// before.
     pub(crate) fn take(&mut self, connection: u64) -> Option<Hearer> {
         let is_left = connection >= self.next
             && self.watchers.iter().any(|watchers| watchers.connections.contains(&connection))

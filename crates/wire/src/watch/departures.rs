@@ -8,10 +8,11 @@ use tracing::debug;
 
 use crate::watch::hub::Hub;
 
-/// Pause before connections that were opened since are closed, too.
+/// Pause between two closings of all connections, while the node cannot serve.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Closes all connections while the node cannot serve. Runs until the future is dropped.
+/// Closes all connections, again and again while the node cannot serve. Runs until the future is
+/// dropped.
 ///
 /// Without this, a client would stay as long as its pings are answered, and keep its locks,
 /// although none of its writes is executed.

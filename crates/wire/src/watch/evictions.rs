@@ -1,5 +1,4 @@
-//! Eviction: clients that do not read their answers are closed when other clients wait for the
-//! memory.
+//! Eviction: closing clients that do not read their answers, when other clients wait for memory.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -14,16 +13,16 @@ use crate::client::Client;
 use crate::client::shared_bytes::{SharedBytes, UNCOUNTED_BYTES_MAX};
 use crate::watch::hub::Hub;
 
-/// Time without progress in a queue of waiting clients after which clients that have read no byte
-/// in that time are closed.
+/// Time without progress in a queue of clients that wait for memory. After it, clients that have
+/// read no byte in that time are closed.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Number of such times after which the client that has read the least is closed. Otherwise a
-/// client that reads a byte now and then could block the others.
+/// Number of times [`PATIENCE`] without progress after which the client that has read the least is
+/// closed. Otherwise a client that reads a byte now and then could block the waiting clients.
 const ROUNDS_MAX: usize = 10;
 
-/// Closes clients while waiting clients make no progress. Runs until the future is dropped. If
-/// clients wait for the bound on all connections, any client may be closed; if they wait for the
-/// share of their address, only clients of that address.
+/// Closes clients with unread answers while clients that wait for memory make no progress. Runs
+/// until the future is dropped. If clients wait for the bound on all connections, any client may be
+/// closed. If they wait for the share of their address, only clients of that address may be closed.
 pub(crate) async fn evict(unread: &SharedBytes, hub: &Hub) {
     let mut stuck: HashMap<Option<IpAddr>, usize> = HashMap::new();
     loop {
@@ -51,8 +50,8 @@ pub(crate) async fn evict(unread: &SharedBytes, hub: &Hub) {
     }
 }
 
-/// Tells whether the client has unread bytes that are counted, and is not closed. Events that are
-/// held back until an answer do not count, because the client cannot read them yet.
+/// Tells whether the client has unread bytes that count against the bounds, and is not closed.
+/// Events that are held back until an answer do not count, because the client cannot read them yet.
 fn keeps(client: &&Arc<Client>) -> bool {
     client.outbox.offered() > UNCOUNTED_BYTES_MAX && !client.outbox.is_aborted()
 }
@@ -61,8 +60,9 @@ fn taken(client: &Arc<Client>) -> (u64, u64) {
     (client.number, client.outbox.taken())
 }
 
-/// Closes the clients that had unread bytes at the time of `before` and have read none since. If
-/// there are none and the queue was stuck `for_long`, closes the client that has read the least.
+/// Closes those of `clients` that have read nothing since `before`, which has the number of bytes
+/// read by each client with unread bytes. If all have read something and `for_long` is true, closes
+/// the client that has read the least.
 fn give_up<'a>(clients: impl Iterator<Item = &'a Arc<Client>>, before: &HashMap<u64, u64>, for_long: bool) {
     let since = |client: &Arc<Client>| client.outbox.taken().checked_sub(*before.get(&client.number)?);
     let mut slow: Vec<_> = clients.filter(keeps).filter_map(|client| Some((since(client)?, client))).collect();

@@ -1,5 +1,5 @@
-//! The hub: all connections of ZooKeeper clients to one node, and their watches. The hub is told of
-//! every change before any reader can see it.
+//! The hub: all connections of ZooKeeper clients to one node, and their watches. It learns of every
+//! change before any reader can see the change.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,24 +32,25 @@ pub(crate) struct Hub {
     inner: Mutex<HubState>,
     /// True while the task that applies entries waits for the mutex.
     is_awaited: AtomicBool,
-    /// True while some clients have not been given all their events.
+    /// True while there are events that some of their clients have not been given.
     is_behind: AtomicBool,
-    /// Wakes a task that gives events to clients and sends them.
+    /// Wakes one of the tasks that give events to clients and send them.
     told: Notify,
-    /// An empty state, which stands in for the published one while that is changed.
+    /// An empty state. It replaces `state` while the next state is being made, so that the hub
+    /// holds no reference to the old state.
     no_state: Arc<State>,
-    /// Rate limit of log messages about watches for which there was no room.
+    /// Rate limit of log messages about watches that were refused because of a bound.
     refused: Seldom,
 }
 
 struct HubState {
-    /// The published state.
+    /// State that was published last.
     state: Arc<State>,
     table: WatchTable,
     clients: HashMap<u64, Arc<Client>>,
     by_session: HashMap<SessionId, u64>,
     read_points: ReadPoints,
-    /// Events that not all of their clients have been given, oldest first.
+    /// Events that some of their clients have not been given yet, the oldest event first.
     untold: VecDeque<FanOut>,
     /// Clients with unsent events in their outboxes, each once.
     told: VecDeque<Arc<Client>>,
@@ -62,7 +63,8 @@ struct FanOut {
     audience: Audience,
 }
 
-/// Most clients that a task gives and sends events to before it yields.
+/// Most clients to which a task gives events, and most clients to which it sends them, before it
+/// yields.
 const SENT_TOGETHER: usize = 32;
 /// Most events in `untold`. Beyond that, the oldest one is given to all its clients at once.
 const UNTOLD_MAX: usize = 100;
@@ -101,8 +103,8 @@ impl Hub {
         }
     }
 
-    /// Removes a client whose connection has ended, and some of its watches. True if it may have
-    /// more watches, and must be removed again.
+    /// Removes a client whose connection has ended, and some of its watches. True if the caller
+    /// must call this again, because the client may have more watches.
     pub(crate) fn leave(&self, client: &Client) -> bool {
         let mut inner = self.lock();
         inner.catch_up(client.number);
@@ -114,15 +116,15 @@ impl Hub {
         inner.table.remove_some(client.number, TOGETHER)
     }
 
-    /// Waits while the task that applies entries wants the mutex, which is not fair. For callers
-    /// that lock it in many steps.
+    /// Waits while the task that applies entries waits for the mutex, which is not fair. Must be
+    /// called between the steps of a task that locks the mutex many times.
     pub(crate) fn step_aside(&self) {
         while self.is_awaited.load(Ordering::Acquire) {
             std::thread::yield_now();
         }
     }
 
-    /// Gives a client all its events that are due. Called before each answer.
+    /// Puts all events that are due for a client into its outbox. Called before each answer.
     pub(crate) fn catch_up(&self, client: &Client) {
         if self.is_behind.load(Ordering::Acquire) {
             self.lock().catch_up(client.number);
@@ -155,8 +157,8 @@ impl Hub {
         }
     }
 
-    /// Lets a client read the state and set watches while the hub is locked. `look` must be short,
-    /// because no entry is applied meanwhile.
+    /// Calls `look`, which reads the state and sets watches of the client, while the hub is locked.
+    /// `look` must be short, because no entry is applied meanwhile.
     ///
     /// Later events are held back until the client's outbox is released with the answer.
     pub(crate) fn look<T>(&self, client: &Client, look: impl FnOnce(&mut Look<'_>) -> T) -> T {
@@ -167,8 +169,8 @@ impl Hub {
         result
     }
 
-    /// Returns the error code for a watch that has no room, and logs the refusal, at most once in a
-    /// while.
+    /// Returns the error code for a watch that exceeds a bound, and logs the refusal at a limited
+    /// rate.
     pub(crate) fn refuse(&self, client: &Client, WatchRefusal(cause): WatchRefusal) -> i32 {
         if let Some(times) = self.refused.note(Instant::now()) {
             let (session, addr) = (client.session(), client.addr);
@@ -177,8 +179,8 @@ impl Hub {
         error::SYSTEM_ERROR
     }
 
-    /// Returns the state for a read that follows the client's writes so far: with the last of them,
-    /// and without any later one.
+    /// Returns the receiver of the state for a pipelined read. That state has all writes that the
+    /// client has sent so far, and none that it sends later.
     pub(crate) fn read_point(&self, client: &Client) -> ReadPoint {
         let mut inner = self.lock();
         let HubState { state, read_points, .. } = &mut *inner;
@@ -190,7 +192,7 @@ impl Hub {
         self.lock().table.len()
     }
 
-    /// Returns all connections, in the order in which they came.
+    /// Returns all clients, in the order in which their connections were opened.
     pub(crate) fn clients(&self) -> Vec<Arc<Client>> {
         let mut clients: Vec<_> = self.lock().clients.values().cloned().collect();
         clients.sort_unstable_by_key(|client| client.number);
@@ -213,7 +215,7 @@ impl Hub {
         all
     }
 
-    /// Gives events to some clients. True if there are more events to give.
+    /// Puts events into the outboxes of some clients. True if more clients must be given events.
     fn tell_some(&self, inner: &mut HubState) -> bool {
         inner.tell_some(SENT_TOGETHER);
         let is_behind = !inner.untold.is_empty();
@@ -235,7 +237,7 @@ impl Hub {
 }
 
 impl Look<'_> {
-    /// Returns the published state.
+    /// Returns the state that was published last.
     pub(crate) fn state(&self) -> &Arc<State> {
         &self.inner.state
     }
@@ -255,8 +257,8 @@ impl Look<'_> {
         self.inner.table.has(self.client.number, kind, path)
     }
 
-    /// Sends the client an event that it missed, if it may read the znode. The event precedes
-    /// events that are held back.
+    /// Puts an event that the client missed into its outbox, if the client may read the znode. The
+    /// event precedes events that are held back.
     pub(crate) fn tell(&self, kind: EventKind, path: &ZPath) {
         if !self.state().may_read(path, &self.client.identities()) {
             return;
@@ -294,7 +296,7 @@ impl Observer for Hub {
     }
 }
 
-/// A change of the state, during which the hub is locked.
+/// Lock of the hub while the task that applies entries changes the state.
 struct HubChange<'a> {
     inner: MutexGuard<'a, HubState>,
     hub: &'a Hub,
@@ -323,7 +325,8 @@ impl Observing for HubChange<'_> {
 }
 
 impl HubState {
-    /// Finds the clients whose watches an event fires, and queues the event for them.
+    /// Finds the clients whose watches an event fires, and adds the event with these clients to
+    /// `untold`.
     fn fire(&mut self, recorded: &EventRecord) {
         let event = &recorded.event;
         // ZooKeeper has no watches for the grant of a lock, so it must not fire others.
@@ -341,7 +344,7 @@ impl HubState {
         }
     }
 
-    /// Gives events to at most `clients_max` clients, the oldest event first.
+    /// Gives the events of `untold` to at most `clients_max` clients, the oldest event first.
     fn tell_some(&mut self, clients_max: usize) {
         let mut left = clients_max;
         while left > 0 && !self.untold.is_empty() {
@@ -349,7 +352,7 @@ impl HubState {
         }
     }
 
-    /// Gives the oldest event to at most `clients_max` clients. Returns their number.
+    /// Gives the oldest event of `untold` to at most `clients_max` clients. Returns their number.
     fn tell_oldest(&mut self, clients_max: usize) -> usize {
         let Some(mut oldest) = self.untold.pop_front() else { return 0 };
         let mut count = 0;
@@ -365,7 +368,7 @@ impl HubState {
         count
     }
 
-    /// Gives one client all its events that are due.
+    /// Puts all events that are due for one client into its outbox.
     fn catch_up(&mut self, number: u64) {
         let mut untold = std::mem::take(&mut self.untold);
         for fan_out in &mut untold {
@@ -394,12 +397,12 @@ impl HubState {
     }
 }
 
-/// Zxid in an event that a client missed. Several changes may have caused it, so it has no zxid of
-/// its own.
+/// Zxid in the frame of an event that a client missed while it was disconnected. Several changes
+/// may have caused the event, so it has no zxid of its own.
 const NO_ZXID: i64 = -1;
 
 /// Makes the frame of an event. Its header has the zxid of the change, as in ZooKeeper 3.9; older
-/// clients ignore it.
+/// clients ignore this zxid.
 ///
 /// Returns `None` for the grant of a lock, which is no event of ZooKeeper's protocol.
 fn event_frame(zxid: i64, kind: EventKind, path: &ZPath) -> Option<Vec<u8>> {
@@ -471,7 +474,8 @@ mod tests {
         assert_eq!(other.outbox.next().await.unwrap(), expected);
     }
 
-    /// A znode may be created and deleted in one batch, so that no published state has it.
+    /// A znode may be created and deleted in one batch of log entries, so that no published state
+    /// has it. Access to the event is checked with the ACL recorded in the event.
     #[tokio::test]
     async fn an_event_of_a_znode_that_nobody_may_read_any_more_is_told_to_nobody() {
         let hub = Hub::new(LIMITS);
@@ -490,7 +494,7 @@ mod tests {
         assert_eq!(one.outbox.next().await.unwrap(), once);
     }
 
-    /// All clients may read the ticket, but not all may list its directory.
+    /// All clients may read the ticket, but only bob may list its directory.
     #[tokio::test]
     async fn a_recursive_watch_tells_no_names_that_may_not_be_listed() {
         let hub = Hub::new(LIMITS);
@@ -511,13 +515,15 @@ mod tests {
         assert_eq!(at.outbox.next().await.unwrap(), [b"answer".as_slice(), &named].concat());
     }
 
-    /// Returns the bytes that a client is sent, up to an answer.
+    /// Appends an answer to a client's outbox. Returns the bytes that the client is sent, up to the
+    /// end of that answer.
     async fn sent(client: &Client) -> Vec<u8> {
         client.outbox.release(b"answer".to_vec());
         client.outbox.next().await.unwrap()
     }
 
-    /// Makes clients that watch all znodes: four times as many as get an event at once.
+    /// Makes clients that watch all znodes. They are four times as many as the hub gives an event
+    /// at once.
     fn crowd(hub: &Hub) -> Vec<Arc<Client>> {
         let clients: Vec<_> = (1..=4 * SENT_TOGETHER as u64).map(|number| client(hub, number)).collect();
         for client in &clients {
@@ -548,7 +554,8 @@ mod tests {
         assert!(!hub.is_behind.load(Ordering::Relaxed));
     }
 
-    /// The client's watch has fired, and the client has not been given the event yet.
+    /// A client sets a watch again after it has fired, but before its event is in the client's
+    /// outbox.
     #[tokio::test]
     async fn a_client_that_watches_again_is_told_of_its_former_watch_first() {
         let hub = Hub::new(WatchLimits { all_max: 1_000, ..LIMITS });
@@ -594,8 +601,8 @@ mod tests {
         Event { zxid: Zxid(zxid), kind: EventKind::Created, path: ZPath::parse(path).unwrap() }.into()
     }
 
-    /// All watches are for the creation of missing znodes, except one that missed the deletion of
-    /// its znode.
+    /// The client sets more watches again than one step takes. All are for the creation of missing
+    /// znodes, except one that missed the deletion of its znode.
     #[tokio::test]
     async fn many_watches_come_back_in_parts_and_what_they_hear_meanwhile_is_told_behind_the_answer() {
         let limits = WatchLimits { all_max: 10_000, connection_max: 10_000, bytes_max: 1 << 30 };

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use znode::{SessionId, State};
 
-/// Waiting reads, each of which needs the state right after a write of its connection. Their number
-/// is bounded by the bound on unanswered requests.
+/// Waiting reads, each of which needs the state right after a write of its connection. The bound on
+/// unanswered requests bounds their number, too.
 ///
 /// Later writes of the client need not wait for such a read. The task that applies entries asks
-/// whether a read wants the state after a write, and then publishes that state separately.
+/// whether a read needs the state right after a write, and then publishes that state separately.
 #[derive(Default)]
 pub(crate) struct ReadPoints {
     sessions: HashMap<SessionId, SessionReads>,
@@ -22,13 +22,13 @@ struct SessionReads {
     turns: BTreeMap<u64, Vec<oneshot::Sender<Arc<State>>>>,
 }
 
-/// Receiver of the state for a read, which comes at once or when the write has been applied. It
-/// fails if that state will never come.
+/// Receiver of the state for a read. The state comes at once, or when the write has been applied.
+/// Receiving fails if the state will never come.
 pub(crate) type ReadPoint = oneshot::Receiver<Arc<State>>;
 
 impl ReadPoints {
-    /// Asks for the state after the connection's write with the number `turn`. The next write must
-    /// not have been proposed.
+    /// Asks for the state right after the connection's write with the number `turn`. The
+    /// connection's next write must not have been proposed yet.
     pub(crate) fn ask(&mut self, session: SessionId, connection: u64, turn: u64, state: &Arc<State>) -> ReadPoint {
         let (tell, moment) = oneshot::channel();
         let there = state.session(session).map(|one| (one.connection, one.turn));
@@ -49,14 +49,15 @@ impl ReadPoints {
         moment
     }
 
-    /// Tells whether a read waits for the state right after this write.
+    /// Tells whether a read waits for the state right after the connection's write with the number
+    /// `turn`.
     pub(crate) fn wants(&self, session: SessionId, connection: u64, turn: u64) -> bool {
         let waiting = self.sessions.get(&session).filter(|waiting| waiting.connection == connection);
         waiting.is_some_and(|waiting| waiting.turns.contains_key(&turn))
     }
 
-    /// Sends the published state to the reads that wait for it, and drops the reads whose state
-    /// will never come.
+    /// Sends a published state to the reads that wait for it. Drops the reads whose state will
+    /// never come, which makes their receivers fail.
     pub(crate) fn tell(&mut self, state: &Arc<State>) {
         self.sessions.retain(|session, waiting| {
             let Some(session) = state.session(*session) else { return false };
@@ -76,7 +77,7 @@ impl ReadPoints {
         });
     }
 
-    /// Drops the reads of a connection that has ended.
+    /// Drops the waiting reads of a connection that has ended.
     pub(crate) fn leave(&mut self, session: SessionId, connection: u64) {
         if self.sessions.get(&session).is_some_and(|waiting| waiting.connection == connection) {
             self.sessions.remove(&session);

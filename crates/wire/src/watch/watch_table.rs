@@ -1,4 +1,4 @@
-//! The table of watches. It does no I/O.
+//! The table of watches, and the bounds on them. It does no I/O.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -23,31 +23,32 @@ pub(crate) struct WatchLimits {
     pub(crate) bytes_max: usize,
 }
 
-/// Divisor of the bounds for the connections of one address together.
+/// Divisor of `all_max` and `bytes_max` that gives the bounds for all connections of one address.
 const ADDRESS_PART: usize = 4;
-/// Estimated bytes of a watch besides its path, in both maps.
+/// Estimated memory in bytes of a watch besides its path, in both maps of [`WatchTable`].
 const WATCH_BYTES: usize = 240;
 
-/// Number of watches, and the bytes that they take.
+/// Number of watches, and their memory in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct WatchTotals {
     watches: usize,
     bytes: usize,
 }
 
-/// Watches of all connections, which are known by their numbers.
+/// Watches of all connections. A connection is known by its number.
 #[derive(Debug)]
 pub(crate) struct WatchTable {
     limits: WatchLimits,
     totals: WatchTotals,
-    /// Connections by kind and path of their watches. Events that are being given to clients share
-    /// the sets. An `IndexMap` does not hash the long paths again when it grows.
+    /// Connections with a watch, by the watch's kind and path. Events that are being given to
+    /// clients share the sets of connections. An `IndexMap` does not hash the long paths again when
+    /// it grows.
     watchers: [IndexMap<ZPath, Arc<BTreeSet<u64>>>; 4],
     by_connection: HashMap<u64, ConnectionWatches>,
     by_source: HashMap<IpAddr, WatchTotals>,
 }
 
-/// Watches of a connection, and the address in whose share they are counted; `None` for an exempt
+/// Watches of one connection, and the address for which they are counted; `None` for an exempt
 /// address.
 #[derive(Debug)]
 struct ConnectionWatches {
@@ -55,7 +56,7 @@ struct ConnectionWatches {
     places: BTreeSet<WatchKey>,
 }
 
-/// Reason why there is no room for a watch, as text for the log.
+/// Reason why a watch was not set: the bound that it exceeds, as text for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WatchRefusal(pub(crate) &'static str);
 
@@ -165,8 +166,9 @@ impl WatchTable {
         !some.is_empty()
     }
 
-    /// Returns the connections that an event is for. Watches that fire once are removed from the
-    /// lookup, but count until [`WatchTable::forget`].
+    /// Returns the connections that an event is for. Their watches that fire once are removed from
+    /// `watchers`, so that no later event fires them. They still count against the bounds until
+    /// [`WatchTable::forget`].
     pub(crate) fn fire(&mut self, event: EventKind, path: &ZPath) -> Audience {
         let mut audience = Audience::default();
         if event != EventKind::ChildrenChanged {
@@ -182,7 +184,8 @@ impl WatchTable {
         audience
     }
 
-    /// Returns the watches of each connection, for operators.
+    /// Returns the watches of each connection, by the connection's number. For four-letter words of
+    /// operators.
     pub(crate) fn by_connection(&self) -> impl Iterator<Item = (u64, &BTreeSet<WatchKey>)> {
         self.by_connection.iter().map(|(connection, watched)| (*connection, &watched.places))
     }
@@ -211,7 +214,7 @@ impl WatchTable {
         }
     }
 
-    /// Stops counting a watch that has fired.
+    /// Stops counting a watch that has fired, when its event is given to the client.
     pub(crate) fn forget(&mut self, connection: u64, kind: WatchKind, path: &ZPath) {
         let Some(ConnectionWatches { source, places }) = self.by_connection.get_mut(&connection) else { return };
         let source = *source;
@@ -230,13 +233,13 @@ impl WatchTable {
     }
 }
 
-/// Returns the bytes that a watch at this path takes.
+/// Returns the memory in bytes of a watch at this path.
 fn bytes_of(path: &ZPath) -> usize {
     path.as_str().len() + WATCH_BYTES
 }
 
 /// Most watches that are set again, or removed, while the hub stays locked. All watches of one
-/// packet would keep the node from applying entries for 100 ms or more.
+/// packet at once would keep the node from applying entries for 100 ms or more.
 pub(crate) const TOGETHER: usize = 100;
 
 #[cfg(test)]
@@ -251,8 +254,8 @@ mod tests {
         WatchLimits { all_max, connection_max, bytes_max: 1 << 20 }
     }
 
-    /// Returns the connections that get an event, each with whether a watch of it is at the event's
-    /// znode.
+    /// Returns the connections that get an event. The flag is true if a watch of the connection is
+    /// at the event's znode.
     fn fire(table: &mut WatchTable, event: EventKind, at: &str) -> Vec<(u64, bool)> {
         let mut audience = table.fire(event, &path(at));
         let mut all = Vec::new();
@@ -358,7 +361,7 @@ mod tests {
         assert_eq!(table.set(3, ONE, WatchKind::Data, &path("/a")), Ok(()));
     }
 
-    /// A million watches with paths of 1 KB took 1.2 GB.
+    /// Without a bound on bytes, a million watches with paths of 1 KB took 1.2 GB.
     #[test]
     fn what_watches_take_has_a_bound_and_an_address_its_share() {
         let long = |at: usize| path(&format!("/{at:0783}"));

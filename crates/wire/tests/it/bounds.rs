@@ -61,8 +61,8 @@ async fn watches_have_a_bound() {
     while other.exists("/b", true).await == Err(-1) {}
 }
 
-/// Without this bound, ten connections with 100,000 paths of 1 KB each would take 1.2 GB, and all
-/// places for watches.
+/// Without this bound, ten connections with 100,000 paths of 1 KB each would take 1.2 GB, and use
+/// up the number of watches.
 #[tokio::test]
 async fn what_watches_take_has_a_bound_and_an_address_its_share() {
     let config = WireConfig { watch_bytes_max: 400_000, ..WireConfig::default() };
@@ -99,8 +99,8 @@ async fn one_connection_does_not_take_all_watches() {
     assert_eq!(client.exists("/c", true).await, Err(-101));
 }
 
-/// kazoo 2.8 hangs on the code -125, and node-zookeeper-client ends its process: so only quotas are
-/// answered with it.
+/// A full state is not answered with the code -125 (`QuotaExceeded`), on which kazoo 2.8 hangs and
+/// node-zookeeper-client ends its process. Only an operator's quota is answered with it.
 #[tokio::test]
 async fn a_full_state_answers_with_a_code_that_every_client_knows() {
     let node = Node::start_with(WireConfig::default(), |config| config.limits.znodes_max = 30).await;
@@ -139,7 +139,7 @@ async fn requests_on_their_way_have_a_bound_and_wait() {
     assert_eq!(first.exists("/a", false).await.unwrap().version, 100);
 }
 
-/// Each single connection keeps its own bound.
+/// No connection exceeds its own bound. All connections together reach the bound on requests.
 #[tokio::test]
 async fn requests_of_all_connections_have_a_bound_and_long_ones_wait() {
     let exempt = "127.0.0.0/8".parse().unwrap();
@@ -319,8 +319,8 @@ async fn a_multi_read_has_no_longer_answer_than_a_packet_may_be() {
     client.close().await;
 }
 
-/// `auth` stands for all identities of the client: a packet of 1 MiB could become millions of ACL
-/// entries.
+/// The ACL entry `auth` is replaced by an entry for each identity of the client. Without this
+/// bound, a packet of 1 MiB could become millions of ACL entries.
 #[tokio::test]
 async fn an_acl_that_grows_has_its_bound_before_it_has_grown() {
     let node = Node::start().await;
@@ -336,7 +336,8 @@ async fn an_acl_that_grows_has_its_bound_before_it_has_grown() {
     client.close().await;
 }
 
-/// Every write of the connection carries all identities that the client has proven.
+/// Every write of a connection carries all identities that its client has proven, so their user
+/// names have a bound.
 #[tokio::test]
 async fn a_name_that_is_proven_has_a_bound() {
     let node = Node::start().await;
@@ -351,7 +352,7 @@ async fn a_name_that_is_proven_has_a_bound() {
     assert_eq!(client.packet().await, None);
 }
 
-/// Makes a create of a znode that only its creator may use: its ACL becomes an entry for each
+/// Makes a create of a znode with the ACL entry `auth`, which is replaced by an entry for each
 /// identity of the client.
 fn by_who_asks(path: &str) -> Request {
     let Request::Create(op, one) = create(path, 0) else { panic!("what else?") };
@@ -373,7 +374,8 @@ async fn what_an_acl_grows_to_counts_among_the_bytes_on_their_way() {
     assert_eq!(client.packet().await, None, "the ping is behind more than there is room for");
 }
 
-/// The write never reaches the log, and the writes behind it must not wait for its turn.
+/// A write longer than a log entry never reaches the log. The client's later writes must not wait
+/// for it.
 #[tokio::test]
 async fn a_write_that_is_too_long_for_an_entry_is_refused_and_those_behind_it_are_done() {
     let node = Node::start_with(WireConfig::default(), |config| config.limits.ops_max = 5_000).await;
@@ -390,7 +392,8 @@ async fn a_write_that_is_too_long_for_an_entry_is_refused_and_those_behind_it_ar
     client.close().await;
 }
 
-/// The multi is refused when its log entry is applied; the refusal names an operation.
+/// The multi exceeds the bound on the cost of a log entry. It is refused when its entry is applied,
+/// and the refusal names the operation that exceeds the bound.
 #[tokio::test]
 async fn a_multi_that_costs_too_much_is_answered_with_its_results_and_those_behind_it_are_done() {
     let node = Node::start_with(WireConfig::default(), |config| config.limits.entry_cost_max = 5).await;
@@ -414,7 +417,8 @@ async fn a_multi_that_costs_too_much_is_answered_with_its_results_and_those_behi
     client.close().await;
 }
 
-/// Reads behind a write become due at the same time.
+/// All reads that were sent after a write can be answered at the same time: when the write is
+/// applied.
 #[tokio::test]
 async fn answers_wait_until_the_client_has_taken_those_before_them() {
     let config = WireConfig { unread_bytes_max: 400_000, ..WireConfig::default() };

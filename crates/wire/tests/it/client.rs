@@ -1,4 +1,4 @@
-//! A client that implements only the protocol.
+//! A ZooKeeper client for tests that implements only the protocol.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::node::PATIENCE;
 
-/// A connection with a session.
+/// A client's end of a connection with a session.
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
     frames: Frames,
@@ -22,12 +22,12 @@ pub(crate) struct Client {
     pub(crate) password: Buffer,
     pub(crate) timeout_ms: i32,
     next_xid: i32,
-    /// Events that came while an answer was waited for, each with the number of answers before it.
+    /// Events that came while the client waited for an answer: the type and the path of each.
     pub(crate) events: VecDeque<(i32, String)>,
     pub(crate) last_zxid: i64,
 }
 
-/// A packet from the server.
+/// An answer or event from the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Packet {
     pub(crate) xid: i32,
@@ -36,7 +36,8 @@ pub(crate) struct Packet {
     pub(crate) body: Vec<u8>,
 }
 
-/// Result of a handshake; `None` if the server closed the connection without an answer.
+/// Result of a handshake. The response is `None` if the server closed the connection without an
+/// answer.
 pub(crate) type Greeting = (TcpStream, Frames, Option<ConnectResponse>);
 
 pub(crate) async fn greet(addr: SocketAddr, request: &ConnectRequest) -> Greeting {
@@ -50,7 +51,7 @@ async fn greet_over(mut stream: TcpStream, request: &ConnectRequest) -> Greeting
     (stream, frames, packet.map(|packet| ConnectResponse::from_bytes(&packet).unwrap()))
 }
 
-/// Reads the next packet; `None` when the server has closed.
+/// Reads the next packet; `None` when the server has closed the connection.
 async fn packet(stream: &mut TcpStream, frames: &mut Frames) -> Option<Vec<u8>> {
     let mut buffer = [0; 8192];
     loop {
@@ -70,7 +71,8 @@ impl Client {
         Client::of(greet(addr, &asked).await)
     }
 
-    /// Opens a session from another loopback address of this machine.
+    /// Opens a session from `source`, another loopback address of this machine, so that the server
+    /// sees another client address.
     pub(crate) async fn open_from(source: [u8; 4], addr: SocketAddr, timeout_ms: i32) -> Client {
         let asked = ConnectRequest { timeout_ms, read_only: Some(false), ..ConnectRequest::default() };
         let socket = TcpSocket::new_v4().unwrap();
@@ -78,7 +80,7 @@ impl Client {
         Client::of(greet_over(socket.connect(addr).await.unwrap(), &asked).await)
     }
 
-    /// Resumes the session of another client.
+    /// Resumes the session of `other` on a new connection.
     pub(crate) async fn resume(addr: SocketAddr, other: &Client) -> Client {
         Client::of(greet(addr, &other.resumption()).await)
     }
@@ -109,7 +111,7 @@ impl Client {
         }
     }
 
-    /// Sends a request without waiting. Returns its xid.
+    /// Sends a request, and does not wait for the answer. Returns the request's xid.
     pub(crate) async fn send(&mut self, request: &Request) -> i32 {
         self.next_xid += 1;
         let xid = match request {
@@ -128,7 +130,8 @@ impl Client {
         self.stream.write_all(&frame(xid, op, body)).await.unwrap();
     }
 
-    /// Sends requests in one write, so that they arrive together. Returns the last one's xid.
+    /// Sends requests in one write, so that they arrive together. Returns the xid of the last
+    /// request.
     pub(crate) async fn send_together(&mut self, requests: &[Request]) -> i32 {
         let mut frames = Vec::new();
         for request in requests {
@@ -141,7 +144,7 @@ impl Client {
         self.next_xid
     }
 
-    /// Reads the next event or answer; `None` when the server has closed.
+    /// Reads the next event or answer; `None` when the server has closed the connection.
     pub(crate) async fn packet(&mut self) -> Option<Packet> {
         let bytes = packet(&mut self.stream, &mut self.frames).await?;
         let mut input = Input::new(&bytes);
@@ -155,7 +158,7 @@ impl Client {
         Some(Packet { xid, zxid, error, body })
     }
 
-    /// Reads the next answer; events before it are put aside.
+    /// Reads the next answer. Events before it are put into `events`.
     pub(crate) async fn answer(&mut self) -> Packet {
         loop {
             let packet = self.packet().await.expect("the server has closed the connection");
@@ -166,7 +169,7 @@ impl Client {
         }
     }
 
-    /// Reads the next event.
+    /// Returns the next event: the first one in `events`, or else the next packet.
     pub(crate) async fn event(&mut self) -> (i32, String) {
         if let Some(event) = self.events.pop_front() {
             return event;
@@ -188,7 +191,7 @@ impl Client {
         Err(answer.error)
     }
 
-    /// Sends a request whose answer is a record.
+    /// Sends a request, and parses the body of its answer; an error code if the answer has one.
     pub(crate) async fn ask<T: Record>(&mut self, request: Request) -> Result<T, i32> {
         self.call(request).await.map(|body| T::from_bytes(&body).unwrap())
     }
@@ -232,8 +235,8 @@ impl Client {
         assert_eq!(self.packet().await, None);
     }
 
-    /// Checks that no unexpected packet comes before the answer to a ping, which takes the way to
-    /// the leader and back.
+    /// Checks that no event comes before the answer to a ping, for which the node first asks the
+    /// leader.
     pub(crate) async fn nothing_more(&mut self) {
         self.send(&Request::Ping).await;
         let answer = self.answer().await;

@@ -1,4 +1,5 @@
-//! Many connections from one address, or silent ones, while other clients must be admitted.
+//! Many connections from one address, or connections that send nothing, while other clients must be
+//! admitted.
 
 use std::net::SocketAddr;
 
@@ -20,14 +21,16 @@ const ASKED: ConnectRequest = ConnectRequest {
     read_only: None,
 };
 
-/// Connects from another loopback address: this machine has all of 127.0.0.0/8.
+/// Connects from the address 127.0.0.`last`, so that the server sees another client address. Every
+/// address of 127.0.0.0/8 is on this machine.
 async fn connect_from(last: u8, to: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(([127, 0, 0, last], 0).into()).unwrap();
     socket.connect(to).await.unwrap()
 }
 
-/// Opens a session. `None` when the connection was closed instead.
+/// Opens a session from the address 127.0.0.`last`. `None` when the server closed the connection
+/// instead.
 async fn open_from(last: u8, to: SocketAddr) -> Option<TcpStream> {
     let mut stream = connect_from(last, to).await;
     let _ = stream.write_all(&framed(|out| jute::Record::write(&ASKED, out))).await;
@@ -36,7 +39,7 @@ async fn open_from(last: u8, to: SocketAddr) -> Option<TcpStream> {
     read.is_ok().then_some(stream)
 }
 
-/// Silent connections must not keep other clients out.
+/// Connections that send no request must not keep other clients out.
 #[tokio::test]
 async fn connections_that_say_nothing_do_not_shut_the_door() {
     let config = WireConfig { connections_max: 4, connections_per_address_max: 4, ..WireConfig::default() };

@@ -1,4 +1,4 @@
-//! Log lines about clients that are disconnected or refused.
+//! Log lines of the server about clients that it disconnects or refuses.
 
 use jute::{ConnectRequest, MultiOp, PathVersion, Request, SetWatches2};
 use testkit::Lines;

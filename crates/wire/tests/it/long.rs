@@ -1,4 +1,4 @@
-//! Reads that take long, long answers, and clients that do not read them.
+//! Reads that take long, reads with long answers, and clients that do not read their answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,8 +12,8 @@ use crate::client::{Client, create, set};
 use crate::node::{Node, PATIENCE};
 use crate::words::{number, number_is};
 
-/// Creates `count` children of `parent`, each with a name of `bytes` bytes; ephemeral ones if
-/// `flags` is 1.
+/// Creates `count` children of `parent`, each with a name of `bytes` bytes. `flags` are those of a
+/// create: with 1, the children are ephemeral.
 async fn fill(client: &mut Client, parent: &str, count: usize, bytes: usize, flags: i32) {
     client.create(parent, 0).await.unwrap();
     let one = |n: usize| {
@@ -112,13 +112,14 @@ async fn a_long_read_is_in_its_turn_among_writes_and_short_reads() {
 /// Length in bytes of an answer with 5,000 names of 200 bytes.
 const LONG: usize = 5_000 * 204;
 
-/// Settings under which all addresses share one bound.
+/// Returns settings without bounds for single addresses, so that all clients share the bound on all
+/// connections.
 fn one_bound(answers_bytes_max: usize) -> WireConfig {
     let exempt = "127.0.0.0/8".parse().unwrap();
     WireConfig { answers_bytes_max, exempt, write_timeout_ms: 600_000, ..WireConfig::default() }
 }
 
-/// Opens clients that ask for more than their sockets hold, and read none of it.
+/// Opens clients that request more than their sockets can hold, and read no answer.
 async fn silent(node: &Node, source: [u8; 4], count: usize) -> Vec<Client> {
     let mut silent = Vec::new();
     for _ in 0..count {
@@ -132,8 +133,8 @@ async fn silent(node: &Node, source: [u8; 4], count: usize) -> Vec<Client> {
     silent
 }
 
-/// The answer shows the state at the moment when there is room for it, and so writes of others that
-/// came while the read waited.
+/// A read that waits for memory shows the state at the moment when there is memory for its answer.
+/// So it also shows writes of other clients that were applied during the wait.
 #[tokio::test]
 async fn a_read_that_waits_for_room_keeps_neither_writes_nor_pings_nor_an_old_state() {
     let node = start(one_bound(4 * LONG)).await;
@@ -229,7 +230,8 @@ async fn an_answer_beyond_what_all_may_have_is_refused() {
     client.close().await;
 }
 
-/// Setting the watches takes several steps; changes during the steps are sent after the answer.
+/// The watches are set again in several steps. Events of changes during these steps are sent after
+/// the answer.
 #[tokio::test]
 async fn many_watches_come_back_and_others_are_served_meanwhile() {
     let node = start(WireConfig::default()).await;

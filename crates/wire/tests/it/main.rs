@@ -1,5 +1,5 @@
-//! The server for ZooKeeper clients from outside: a client that knows only the protocol, against
-//! real nodes on loopback.
+//! Tests of the server for ZooKeeper clients from outside: a client that knows only the protocol,
+//! against real nodes on loopback.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,4 +1,4 @@
-//! Nodes that serve ZooKeeper clients.
+//! Nodes that serve ZooKeeper clients, for tests.
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
@@ -73,12 +73,12 @@ impl Node {
         futures_util::future::join_all(starts).await
     }
 
-    /// Opens a client with a session of 30 seconds.
+    /// Opens a client whose session has a timeout of 30 seconds.
     pub(crate) async fn client(&self) -> Client {
         Client::open(self.addr, 30_000).await
     }
 
-    /// Waits until `wanted` is true for this node's state.
+    /// Waits until `wanted` is true for a linearizable read of the state at this node.
     pub(crate) async fn wait_until(&self, wanted: impl Fn(&znode::State) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -90,7 +90,7 @@ impl Node {
         }
     }
 
-    /// Stops the server, as at the end of the program.
+    /// Stops the server for ZooKeeper clients, as the end of the program does.
     pub(crate) async fn close_door(&mut self) {
         drop(self.stop.take());
         self.door.take().unwrap().await.unwrap().unwrap();

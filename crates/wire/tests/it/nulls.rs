@@ -1,7 +1,7 @@
-//! Null in place of a text, data or a list; kazoo writes every empty text so. Most answers equal
-//! ZooKeeper 3.8's. The deliberate differences have a list of their own here and in
-//! docs/zookeeper.md (Null). `OTHER_NULLS` of `tests/clients/compare.py` has them with ZooKeeper's
-//! answers, and asks a real ZooKeeper for each.
+//! Requests with null in place of a text, data or a list; kazoo writes every empty text as null.
+//! Most answers equal ZooKeeper 3.8's. The deliberate differences have a list of their own here and
+//! in docs/zookeeper.md (Null). `OTHER_NULLS` of `tests/clients/compare.py` lists them with
+//! ZooKeeper's answers, and compares each with a real ZooKeeper.
 
 use jute::{AuthRequest, Buffer, Record, Request, framed, op, xid};
 use tokio::io::AsyncWriteExt;
@@ -19,7 +19,7 @@ fn int(value: i32) -> Vec<u8> {
     value.to_bytes()
 }
 
-/// Encodes an ACL of one entry.
+/// Encodes an ACL of one entry with all permissions. `None` is encoded as null.
 fn acl(scheme: Option<&str>, id: Option<&str>) -> Vec<u8> {
     let field = |field: Option<&str>| field.map_or(NULL.to_vec(), text);
     [int(1), int(31), field(scheme), field(id)].concat()
@@ -34,8 +34,8 @@ fn multi(op: i32, body: &[u8]) -> Vec<u8> {
     [&*int(op), &[0], NULL, body, NULL, &[1], NULL].concat()
 }
 
-/// Sends a request. Returns the error in the answer's header, or that of the first result of a
-/// multi.
+/// Sends a request. Returns the error code of the answer: that of the header, or of a multi's first
+/// result.
 async fn code(client: &mut Client, op: i32, body: &[u8]) -> i32 {
     client.send_raw(77, op, body).await;
     let answer = client.answer().await;
@@ -139,7 +139,7 @@ async fn null_in_most_other_fields_is_what_zookeeper_takes_it_for() {
     }
 }
 
-/// Requests that zlock answers differently from ZooKeeper 3.8 on purpose.
+/// Null in these requests is answered differently from ZooKeeper 3.8 on purpose.
 #[tokio::test]
 async fn null_is_answered_otherwise_than_by_zookeeper_where_the_page_says_so() {
     let node = Node::start().await;

@@ -1,4 +1,4 @@
-//! ZooKeeper's guarantees of order.
+//! ZooKeeper's guarantees about the order of writes, reads and events.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -51,7 +51,7 @@ async fn pipelined_requests_are_done_and_answered_in_order_on_every_node() {
     }
 }
 
-/// The version in the answer belongs to that write, however many writes of other nodes have been
+/// The version in an answer belongs to the answered write, even if writes at other nodes have been
 /// applied since.
 #[tokio::test]
 async fn a_set_at_any_node_is_answered_with_its_own_version() {
@@ -96,8 +96,8 @@ async fn an_event_comes_before_the_answer_that_shows_the_change() {
     }
 }
 
-/// Reads behind a write become due at the same time, and wait until there is room for their
-/// answers; events do not wait.
+/// All reads sent after a write can be answered when the write is applied, but then wait for room
+/// in the outbox. An event does not wait, and so comes before some answers.
 #[tokio::test]
 async fn an_answer_never_shows_less_than_an_event_before_it() {
     let config = WireConfig { unread_bytes_max: 400_000, ..WireConfig::default() };
@@ -125,8 +125,8 @@ async fn an_answer_never_shows_less_than_an_event_before_it() {
     assert!(watching.events.is_empty() || answer.error == -101, "{:?}, and then it is there", watching.events);
 }
 
-/// The watch fires as soon as it is set. The client must first get the answer that sets the watch,
-/// or it cannot match the event.
+/// The watch fires as soon as it is set. The client must get the answer that sets the watch before
+/// the event; otherwise it knows no watch for the event.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_never_comes_before_the_answer_that_sets_its_watch() {
     let node = Node::start().await;
@@ -218,8 +218,8 @@ async fn watches_that_are_brought_along_tell_what_they_missed_before_the_answer(
     assert_eq!(client.event().await, (event::NODE_DATA_CHANGED, "/same".to_owned()));
 }
 
-/// A write may be acknowledged to one client before another node's client can read it. After a
-/// `sync`, that client reads it.
+/// A write at one node may be acknowledged before another node has applied it. After a `sync`, a
+/// client of the other node must read it.
 #[tokio::test]
 async fn a_read_behind_a_sync_sees_what_was_acknowledged_before() {
     let nodes = Node::start_many(3, WireConfig::default(), |_| {}).await;
@@ -251,8 +251,8 @@ async fn a_read_behind_a_sync_sees_what_was_acknowledged_before() {
     assert_eq!((created, there), (20, 20));
 }
 
-/// Writes behind reads are proposed while the reads wait. Without a quorum, all are proposed and
-/// none is answered.
+/// Writes are proposed while the reads before them still wait for their answers. Without a quorum,
+/// all writes are proposed and no request is answered.
 #[tokio::test]
 async fn a_write_does_not_wait_for_the_reads_before_it() {
     let mut nodes = Node::start_many(3, WireConfig::default(), |_| {}).await;
@@ -276,8 +276,8 @@ async fn a_write_does_not_wait_for_the_reads_before_it() {
     timeout(PATIENCE, proposed).await.expect("the writes wait for the reads");
 }
 
-/// A read behind a write sees the write, whatever request follows. This also holds for reads that
-/// set watches and for syncs, in any mixture.
+/// A read sees all writes that its client sent before it and no later write, whatever requests come
+/// between. This also holds for reads that set watches and for syncs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_of_every_kind_see_what_was_sent_before_them_and_nothing_else() {
     let nodes = Node::start_many(3, WireConfig::default(), |_| {}).await;
@@ -318,8 +318,8 @@ async fn reads_of_every_kind_see_what_was_sent_before_them_and_nothing_else() {
     }
 }
 
-/// Observer that delays the publishing of a state, after all other observers were told, until the
-/// test continues.
+/// Observer of the state that delays the publishing of a change of data until the test continues.
+/// The hub, an earlier observer, has been told of the change by then.
 struct Between {
     come: SyncSender<()>,
     go_on: Mutex<Receiver<()>>,
@@ -342,8 +342,8 @@ impl Observing for &Between {
     }
 }
 
-/// A read that sets a watch uses the hub's state, which is available before the node's published
-/// state.
+/// A read that sets a watch uses the hub's state, which shows a change a moment before the node's
+/// published state does. Later reads must show that change, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_read_never_sees_less_than_the_one_before_it() {
     let node = Node::start().await;
@@ -368,8 +368,8 @@ async fn a_read_never_sees_less_than_the_one_before_it() {
     assert_eq!(writing.answer().await.error, 0);
 }
 
-/// A state is changed in place only while it has no reader, so the hub must drop its reference
-/// before each change.
+/// A state is changed in place only while nothing else refers to it. So the hub must drop its
+/// reference before each change.
 #[tokio::test]
 async fn a_write_copies_nothing_of_the_state() {
     let node = Node::start().await;

@@ -1,4 +1,4 @@
-//! `/zookeeper` and the znodes below it: the configuration, and quotas.
+//! `/zookeeper` and the znodes below it: the znode with the members, and quotas.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ async fn the_configuration_names_the_members_and_where_clients_connect() {
     assert_eq!(client.call(Request::Reconfig(reconfig)).await, Err(-123));
 }
 
-/// The requests are those of zkCli's setquota, listquota and delquota.
+/// The same requests as zkCli sends for its commands setquota, listquota and delquota.
 #[tokio::test]
 async fn quotas_are_set_listed_and_deleted_as_zkcli_does() {
     let node = Node::start().await;

@@ -29,7 +29,7 @@ async fn client_of(node: &Node, proof: &str) -> Client {
     client
 }
 
-/// Opens a session without a connection, like the sessions of HTTP clients.
+/// Opens a session without a connection of a ZooKeeper client, like the sessions of HTTP clients.
 async fn session(node: &Node) -> Credential {
     let open = Op::OpenSession {
         secret_hash: [1; 16],
@@ -43,7 +43,8 @@ async fn session(node: &Node) -> Credential {
     Credential { session, secret_hash: [1; 16] }
 }
 
-/// Acquires a lock as an HTTP request does, and returns the ticket.
+/// Acquires a lock as an HTTP request does. Returns the path of the ticket, the znode that queues
+/// for the lock.
 async fn acquire(node: &Node, credential: Credential, lock: &str, identities: Vec<znode::Identity>) -> String {
     let op = Op::Acquire(Acquire::new(ZPath::parse(lock).unwrap(), LockMode::Exclusive));
     let mut request = Proposal { identities, attempt: Attempt(1), ..Proposal::new(op) };
@@ -58,7 +59,8 @@ fn super_user() -> Vec<znode::Identity> {
     vec![znode::Identity { scheme: znode::SUPER.into(), id: String::new() }]
 }
 
-/// Curator's Revoker sets the holder's data to `__REVOKE__`, from a session of its own.
+/// Curator's Revoker asks a holder for its lock by setting the data of the holder's znode to
+/// `__REVOKE__`, in another session.
 #[tokio::test]
 async fn a_revoker_asks_where_it_may_and_forges_nothing() {
     let node = Node::start().await;
@@ -105,7 +107,8 @@ async fn a_watch_on_the_root_tells_no_names_of_a_vault() {
     anyone.nothing_more().await;
 }
 
-/// The request is that of zkCli's setquota, by a client that has ADMIN on the subtree only.
+/// The same requests as zkCli sends for setquota, by a client that has the permission ADMIN only on
+/// the znodes that the quota bounds.
 #[tokio::test]
 async fn setquota_needs_admin_on_its_subtree() {
     let node = Node::start().await;
@@ -134,8 +137,8 @@ async fn setquota_needs_admin_on_its_subtree() {
     }
 }
 
-/// Curator's ensemble tracker connects to any address in the configuration, so clients must not
-/// change it.
+/// Curator's ensemble tracker connects to any address in `/zookeeper/config`, so clients must not
+/// change this znode.
 #[tokio::test]
 async fn the_configuration_cannot_be_replaced_by_any_client() {
     let config = WireConfig { super_digest: "super:D/InIHSb7yEEbrWz8b9l71RjZJU=".into(), ..WireConfig::default() };

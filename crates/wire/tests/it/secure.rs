@@ -1,5 +1,5 @@
 //! TLS, and the identities that it proves. The tests' client has no TLS, and connects through a
-//! tunnel such as stunnel.
+//! tunnel that adds TLS, such as stunnel.
 
 #[path = "../../../accept/tests/authority/mod.rs"]
 mod authority;
@@ -46,7 +46,7 @@ impl SecureDoor {
         SecureDoor { addr, authority, files }
     }
 
-    /// Opens a client with the certificate of `name`, or without one.
+    /// Opens a client through a tunnel that uses a certificate for `name`, or none.
     async fn client(&self, name: Option<&str>) -> Client {
         let own = name.map(|name| self.files.put("client", &self.authority.client(name, 30)));
         let connector = Connector::load(&ConnectorConfig { ca: self.files.path("ca.pem"), own }).unwrap();
@@ -107,7 +107,7 @@ async fn a_certificates_subject_is_an_identity() {
     assert_eq!((acl.acl.len(), &*acl.acl[0].scheme, &*acl.acl[0].id), (1, "x509", "CN=eve,O=zlock"));
 }
 
-/// The client has the longest subject and the longest digest that are possible.
+/// The client has the longest certificate subject and the longest digest that are possible.
 #[tokio::test]
 async fn an_acl_may_name_every_identity_that_a_client_can_have() {
     let node = Node::start().await;
@@ -161,7 +161,7 @@ async fn each_address_speaks_its_own_language() {
     door.client(None).await.create("/too", 0).await.unwrap();
 }
 
-/// The digest is that of `super:test` in ZooKeeper's documentation.
+/// The setting `super_digest` is the digest of `super:test` in ZooKeeper's documentation.
 #[tokio::test]
 async fn a_super_user_passes_every_acl() {
     let config = WireConfig { super_digest: "super:D/InIHSb7yEEbrWz8b9l71RjZJU=".into(), ..WireConfig::default() };

@@ -110,8 +110,8 @@ async fn a_closed_session_is_gone_with_its_znodes_after_what_came_before_was_ans
     assert_eq!(greet(node.addr, &resumption).await.2.unwrap().timeout_ms, 0);
 }
 
-/// The leader is told of signs of life only now and then, and of the last one when the connection
-/// ends.
+/// A node tells the leader at a limited rate that a session is alive, and once more when the
+/// connection ends.
 #[tokio::test]
 async fn a_session_lives_its_timeout_from_the_last_request_of_a_connection_that_broke() {
     const TIMEOUT: Duration = Duration::from_secs(6);
@@ -165,8 +165,9 @@ async fn a_silent_client_loses_its_session_and_one_that_pings_or_asks_does_not()
     assert_eq!(watching.exists("/silent", false).await, Err(error::NO_NODE));
 }
 
-/// A ZooKeeper client is known only by its address and session. A client that deletes another's
-/// lock node is named in the lock's history.
+/// Sessions and histories describe a ZooKeeper client only by its address and session, because the
+/// protocol has no client's name. A lock's history also describes a client that deleted another
+/// client's ticket.
 #[tokio::test]
 async fn a_session_says_where_its_client_is() {
     let node = Node::start().await;

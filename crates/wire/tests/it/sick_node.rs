@@ -1,4 +1,4 @@
-//! Clients of a node that cannot serve.
+//! Clients of a node that cannot serve, such as one with a stalled disk.
 
 use std::time::{Duration, Instant};
 
@@ -8,11 +8,12 @@ use wire::WireConfig;
 use crate::client::{Client, create, greet};
 use crate::node::Node;
 
-/// Time within which clients must be disconnected. It is below the session timeout, and far above
-/// the time after which a disk counts as stalled.
+/// Longest time until clients are disconnected. It is below the session timeout, and far above the
+/// time after which a disk counts as stalled.
 const LET_GO: Duration = Duration::from_secs(15);
 
-/// Guard that ends the disk's stall however the test ends, because the disk's thread is joined.
+/// Guard that ends the simulated stall of the disk, even if the test fails: the end of the node
+/// waits for the disk's thread.
 struct DiskStall;
 
 impl DiskStall {

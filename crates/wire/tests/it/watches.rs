@@ -12,7 +12,7 @@ async fn add(client: &mut Client, path: &str, mode: i32) -> Result<Vec<u8>, i32>
     client.call(Request::AddWatch(AddWatchRequest { path: path.into(), mode })).await
 }
 
-/// Takes the events since the last call, in order.
+/// Returns the events since the last call, in order. The answer to a ping marks their end.
 async fn heard(client: &mut Client) -> Vec<(i32, String)> {
     client.send(&Request::Ping).await;
     client.answer().await;

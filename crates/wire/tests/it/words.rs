@@ -18,14 +18,14 @@ pub(crate) async fn ask(node: &Node, word: &str) -> String {
     text
 }
 
-/// Reads the number in a field of `mntr`.
+/// Asks `mntr`, and returns the number in one of its fields.
 pub(crate) async fn number(node: &Node, field: &str) -> usize {
     let mntr = ask(node, "mntr").await;
     let line = mntr.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix('\t'));
     line.unwrap_or_else(|| panic!("{field}: {mntr}")).parse().unwrap()
 }
 
-/// Waits until `wanted` is true for the number in a field of `mntr`.
+/// Asks `mntr` repeatedly until `wanted` is true for the number in a field.
 pub(crate) async fn number_is(node: &Node, field: &str, wanted: impl Fn(usize) -> bool) {
     let waiting = async {
         while !wanted(number(node, field).await) {
@@ -95,7 +95,8 @@ async fn words_answer_what_tools_read() {
     contains(&ask(&node, "srvr").await, &["Received: 0\n"]);
 }
 
-/// ZooKeeper with `readonlymode.enabled=false` behaves in the same way.
+/// A node without a quorum opens no session, not even for a client that only reads. ZooKeeper with
+/// `readonlymode.enabled=false` behaves so, too.
 #[tokio::test]
 async fn a_node_without_a_quorum_lets_nobody_in_also_not_to_read() {
     let wire = WireConfig { words: "*".into(), ..WireConfig::default() };

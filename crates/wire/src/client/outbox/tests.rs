@@ -76,7 +76,7 @@ async fn a_client_that_does_not_read_is_given_up() {
     assert_eq!(outbox.next().await, None);
 }
 
-/// The bound applies to bytes that wait behind a long answer.
+/// A long answer is sent even above the bound. The bound then applies to the bytes after it.
 #[tokio::test]
 async fn an_answer_of_any_length_is_sent_and_what_waits_behind_it_has_its_bound() {
     let outbox = outbox(10, &all());
@@ -110,7 +110,7 @@ fn what_is_not_taken_counts_for_all_until_it_is_or_the_connection_ends() {
     assert_eq!(all.look(), (0, 1_500));
 }
 
-/// Pipelining clients ask for the second answer while the first is being sent.
+/// Pipelining clients send the second request while the first long answer is being sent.
 #[tokio::test]
 async fn a_second_long_answer_behind_what_is_left_of_the_first_ends_nothing() {
     let outbox = outbox(10, &all());

@@ -1,4 +1,4 @@
-//! Connections when the bound on the bytes of all answers is reached; the tests fill it.
+//! Tests of connections when the bound on the bytes of all unread answers is reached.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::watch::watch_table::TOGETHER;
 /// Longest time for a step of a test.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A node with the state of a ZooKeeper server, and without a listener.
+/// A node with the shared state of the server for ZooKeeper clients, and without a listener.
 struct Node {
     door: Arc<Door>,
     stopping: CancellationToken,
@@ -111,8 +111,8 @@ impl Node {
         Peer { client, stream, frames: Frames::new(1 << 24), task }
     }
 
-    /// Returns the number of clients that have been served in an address's queue; `None` while no
-    /// client waits.
+    /// Returns the number of clients served so far in the queue of an address (`None`: the queue of
+    /// the bound on all connections). The result is `None` while no client waits in that queue.
     fn served(&self, source: Option<IpAddr>) -> Option<u64> {
         self.door.unread.queues().get(&source).copied()
     }
@@ -123,7 +123,7 @@ fn replica_request(op: Op) -> znode::Request {
 }
 
 impl Peer {
-    /// Sends requests in one write, numbered from `xid` on.
+    /// Sends requests in one write. Their xids are counted from `xid` on.
     async fn send(&mut self, xid: i32, requests: &[Request]) {
         let frames: Vec<u8> = (xid..).zip(requests).flat_map(|(xid, request)| frame(xid, request)).collect();
         self.stream.write_all(&frames).await.unwrap();
@@ -156,7 +156,7 @@ impl Peer {
         self.told(xid).await
     }
 
-    /// Reads the next answer, which must be that to `xid`.
+    /// Reads the next answer, which must have this xid. Returns its body.
     async fn told<T: Record>(&mut self, xid: i32) -> T {
         let (answered, body) = self.answer().await;
         assert_eq!(answered, xid);
@@ -194,7 +194,8 @@ fn which(path: &str) -> PathWatch {
     PathWatch { path: path.into(), watch: false }
 }
 
-/// A connection's task is dropped when the connection is closed for one of another address.
+/// The server drops a connection's task when it closes the connection to admit a connection of
+/// another address.
 #[tokio::test]
 async fn a_connection_whose_task_is_dropped_leaves_no_watch_behind() {
     let node = start(WireConfig::default()).await;
@@ -209,7 +210,8 @@ async fn a_connection_whose_task_is_dropped_leaves_no_watch_behind() {
     until(async || hub.watches() == 0 && hub.clients().is_empty()).await;
 }
 
-/// No task sends the hub's events in this test.
+/// No background task sends the hub's events in this test, so each event must be put into the
+/// outbox before the client's next answer.
 #[tokio::test]
 async fn a_client_of_a_crowd_hears_of_a_change_before_an_answer_that_shows_it() {
     let node = start(WireConfig::default()).await;

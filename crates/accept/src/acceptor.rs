@@ -38,10 +38,11 @@ pub struct AcceptorConfig {
     /// the policy on clients without a certificate. `None`: clients are not asked for a
     /// certificate.
     pub clients: Option<(PathBuf, Clients)>,
-    /// Largest number of concurrent handshakes, of which one address may have an eighth. Further
-    /// handshakes wait; their timeout includes the wait.
+    /// Largest number of concurrent handshakes in total. An eighth of it is the largest number for
+    /// one address. Further handshakes wait; their timeout includes the wait.
     pub handshakes_max: usize,
-    /// Addresses that stand for many clients. The limit for one address does not apply to them.
+    /// Addresses that stand for many clients, such as a NAT. The limit of handshakes for one
+    /// address does not apply to them.
     pub exempt: Networks,
     /// Time in milliseconds from the start of a connection to the end of its handshake, after which
     /// the connection is closed.

@@ -3,22 +3,23 @@
 //! connection that is closed for a new one.
 //!
 //! A connection is *silent* until its client has sent a complete request, or the packet that opens
-//! a session. It is *idle* between requests, *waiting* during a long poll, and *busy* otherwise. At
-//! a bound, an old connection *gives way*: it is closed for the new one.
+//! a session. It is *idle* between requests, *waiting* during a long poll, and *busy* otherwise.
+//! These four are its *stages*. At a bound, an old connection *gives way*: it is closed for the new
+//! one.
 //!
 //! 1. When the new connection's address is at its bound: the oldest silent connection of that
 //!    address, or else its oldest idle one.
 //! 2. When the door is full, and the address with the most connections has at least two more than
-//!    the new connection's address: the oldest silent connection of the former address, or else its
-//!    oldest idle, waiting or busy one.
+//!    the new connection's address: the oldest silent connection of the address with the most
+//!    connections, or else that address's oldest idle, waiting or busy one.
 //! 3. Otherwise, when the door is full: the oldest silent connection of all addresses, or else the
 //!    oldest idle one.
 //!
 //! Rule 2 first compares sites, and then the networks within the largest site; a site is an IPv4
-//! address or a /48 network of IPv6. A full door has a few extra places for addresses without a
-//! connection, and for programs on this machine. So neither many silent connections nor one address
-//! can shut other clients out. Rules 1 and 2 do not count exempt addresses, each of which stands
-//! for many clients.
+//! address or a /48 network of IPv6. A full door accepts a few extra connections from addresses
+//! without a connection, and from programs on this machine. So neither many silent connections nor
+//! one address can shut other clients out. Rules 1 and 2 do not count exempt addresses, each of
+//! which stands for many clients.
 //!
 //! When the process has no file descriptor left, one connection is closed by similar rules, but
 //! never a busy one.
@@ -36,8 +37,8 @@ use tokio::sync::Notify;
 use crate::networks::{Networks, site_of_source, source};
 use crate::turns::{Group, Seat, Turns};
 
-/// Number of extra connections that a full server accepts for addresses without a connection, and
-/// again as many for programs on this machine.
+/// Number of extra connections that a full server accepts from addresses without a connection.
+/// Programs on this machine may take this number once more.
 const LAST_PLACES: usize = 16;
 
 /// Bounds on the connections of one server (HTTP or ZooKeeper).
@@ -53,7 +54,7 @@ pub struct AdmissionConfig {
     pub exempt: Networks,
 }
 
-/// Admission of connections to one server, within its bounds.
+/// Admission of new connections to one server, within the bounds on its connections.
 #[derive(Debug)]
 pub struct Admission {
     connections_max: usize,
@@ -67,20 +68,21 @@ pub struct Admission {
 #[derive(Debug, Default)]
 struct Inner {
     numbers: u64,
-    /// Connections that have a place, by number. A connection that gave way has no place, even
-    /// before its task has ended.
+    /// Connections that count against the bounds, by connection number. A connection that was
+    /// closed for a new one no longer counts, even before its task has ended.
     open: HashMap<u64, Open>,
-    /// Number of connections whose task has not ended, including those that gave way.
+    /// Number of connections whose task has not ended, including those that were closed for new
+    /// ones.
     tasks: usize,
-    /// Connections with a place, in the order in which they give way.
+    /// Connections in `open`, in the order in which they are closed for new ones.
     leavers: BTreeSet<Leaver>,
     sources: HashMap<IpAddr, BTreeSet<Leaver>>,
-    /// Sites, sorted by the number of their connections.
+    /// Sites (IPv4 addresses and /48 networks of IPv6), sorted by the number of their connections.
     largest: BTreeSet<(usize, IpAddr)>,
     sites: HashMap<IpAddr, Site>,
 }
 
-/// A connection that has a place.
+/// A connection that counts against the server's bounds.
 #[derive(Debug)]
 struct Open {
     source: Option<IpAddr>,
@@ -88,13 +90,13 @@ struct Open {
     task: Option<AbortHandle>,
 }
 
-/// Sort key of a connection in the order in which connections are closed for new ones. The smallest
-/// is closed first.
+/// Sort key of a connection in the order in which connections are closed for new ones. The
+/// connection with the smallest key is closed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Leaver {
     stage: Stage,
-    /// Sequence number of the last change of stage, so that the connection that is longest in its
-    /// stage comes first.
+    /// Sequence number of the connection's last change of stage. The connection that is longest in
+    /// its stage comes first.
     since: u64,
     number: u64,
 }
@@ -107,23 +109,25 @@ enum Stage {
     Busy,
 }
 
-/// Connections of one site, which is compared with other sites as one address.
+/// Connections of one site: an IPv4 address, or a /48 network of IPv6. A full server compares the
+/// numbers of connections of whole sites.
 #[derive(Debug, Default)]
 struct Site {
     open: usize,
     sources: BTreeSet<(usize, IpAddr)>,
 }
 
-/// Bound for which a new connection is refused: no place is free, and no connection gives way.
+/// Bound for which a new connection is refused, as no open connection can be closed for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// The server has as many connections as it may have.
+    /// The server has its largest number of connections in total.
     Door,
-    /// The address has as many connections as it may have.
+    /// The client's address has its largest number of connections.
     Address,
 }
 
-/// Place of one connection. A drop frees it.
+/// Permission for one open connection, which counts against the server's bounds until it is
+/// dropped.
 #[derive(Debug)]
 pub struct Place {
     admission: Arc<Admission>,
@@ -134,14 +138,14 @@ pub struct Place {
     seat: Arc<Seat>,
 }
 
-/// Marks a connection as waiting in a long poll, until it is dropped.
+/// Guard that marks a connection as waiting in a long poll. The drop marks it as busy again.
 #[derive(Debug)]
 pub struct Waiting {
     place: Arc<Place>,
 }
 
 impl Admission {
-    /// Creates an admission without connections.
+    /// Creates the admission of one server, without connections.
     ///
     /// # Panics
     /// If called outside of a tokio runtime.
@@ -160,11 +164,11 @@ impl Admission {
         })
     }
 
-    /// Gives a place to a new connection from `addr`. At a bound, another connection is closed for
+    /// Admits a new connection from `addr` and counts it. At a bound, closes another connection for
     /// it.
     ///
     /// # Errors
-    /// [`Full`] when no place is free, and no connection gives way.
+    /// [`Full`] at a bound, when no open connection can be closed for the new one.
     pub fn enter(self: &Arc<Admission>, addr: IpAddr) -> Result<Place, Full> {
         let source = (!self.exempt.contain(addr)).then(|| source(addr));
         let mut inner = self.lock();
@@ -199,9 +203,9 @@ impl Admission {
 
     /// Closes one connection because the process has no file descriptor left: the oldest silent or
     /// idle connection of the address with the most connections, or else of any address, or else a
-    /// waiting one of the former address. Returns the closed connection's address, where the inner
-    /// `None` stands for an exempt address. Returns the outer `None` when it found no connection to
-    /// close.
+    /// waiting one of the address with the most connections. Returns the closed connection's
+    /// address, where the inner `None` stands for an exempt address. Returns the outer `None` when
+    /// there is no connection to close.
     pub fn give_one(&self) -> Option<Option<IpAddr>> {
         let ended = {
             let mut inner = self.lock();
@@ -235,20 +239,22 @@ fn is_this_machine(addr: IpAddr) -> bool {
 }
 
 impl Inner {
-    /// Returns the silent or idle connection that gives way first, of all addresses.
+    /// Returns the silent or idle connection that is closed first for a new one, of all addresses.
     fn resting(&self) -> Option<Leaver> {
         self.leavers.first().copied().filter(|leaver| leaver.stage <= Stage::Idle)
     }
 
-    /// Returns the silent or idle connection of `source` that gives way first.
+    /// Returns the silent or idle connection that is closed first for a new one, of one `source`:
+    /// an IPv4 address or a /64 network of IPv6. Returns `None` for an exempt address (`None`).
     fn resting_of(&self, source: Option<IpAddr>) -> Option<Leaver> {
         let first = self.sources.get(&source?)?.first().copied();
         first.filter(|leaver| leaver.stage <= Stage::Idle)
     }
 
-    /// Returns the connection that gives way first of the source with the most connections, if that
-    /// source has at least two more than the source `comes` of the new connection. With a
-    /// difference of one, the sources would only swap their counts.
+    /// Returns the connection to close for a new connection from the source `comes`: one of the
+    /// source with the most connections, if its site has at least two connections more than the
+    /// site of `comes`. Within one site, sources are compared. With a difference of one, the two
+    /// sources would only swap their numbers. `own` is the number of connections of `comes`.
     fn of_the_largest(&self, comes: Option<IpAddr>, own: usize) -> Option<Leaver> {
         let (of_site, site) = self.largest.last()?;
         let own_site = comes.and_then(|source| self.sites.get(&site_of_source(source))).map_or(0, |site| site.open);
@@ -259,7 +265,7 @@ impl Inner {
         if is_larger { self.sources.get(source)?.first().copied() } else { None }
     }
 
-    /// Returns the connection that [`Admission::give_one`] closes for its file descriptor.
+    /// Returns the connection that [`Admission::give_one`] closes to free its file descriptor.
     fn dispensable(&self) -> Option<Leaver> {
         let of_site = self.largest.last().and_then(|(_, site)| self.sites.get(site));
         let source = of_site.and_then(|site| site.sources.last()).map(|(_, source)| *source);
@@ -267,7 +273,7 @@ impl Inner {
         self.resting_of(source).or_else(|| self.resting()).or_else(waiting)
     }
 
-    /// Adds a new connection, which is silent. Returns its number.
+    /// Adds a new connection, in the stage silent. Returns the connection's number.
     fn come(&mut self, source: Option<IpAddr>) -> u64 {
         self.numbers += 1;
         let number = self.numbers;
@@ -284,7 +290,7 @@ impl Inner {
         number
     }
 
-    /// Removes a connection. Returns `None` if it had no place.
+    /// Removes a connection from all counts. Returns `None` if it was removed before.
     fn leave(&mut self, number: u64) -> Option<Open> {
         let open = self.open.remove(&number)?;
         self.leavers.remove(&open.leaver);
@@ -300,7 +306,8 @@ impl Inner {
         Some(open)
     }
 
-    /// Moves a connection to another stage. Returns false when the connection has given way.
+    /// Moves a connection to another stage. Returns false when the connection was closed for a new
+    /// one.
     fn change(&mut self, number: u64, stage: Stage) -> bool {
         self.numbers += 1;
         let since = self.numbers;
@@ -316,8 +323,8 @@ impl Inner {
         true
     }
 
-    /// Updates the counts of sites after the number of connections of `source` changed from
-    /// `before`.
+    /// Updates the counts of the site of `source` after the number of connections of `source` has
+    /// changed. `before` is the former number.
     fn recount(&mut self, source: IpAddr, before: usize) {
         let now = self.sources.get(&source).map_or(0, BTreeSet::len);
         let key = site_of_source(source);
@@ -337,8 +344,8 @@ impl Inner {
 }
 
 impl Place {
-    /// Runs the future of `serve` in a new task, which takes turns with the tasks of other
-    /// addresses. The task is aborted when the connection gives way.
+    /// Runs the future of `serve` in a new task, which is scheduled with equal time for each
+    /// address. The task is aborted when the connection is closed for a new one.
     pub fn serve<F>(self, serve: impl FnOnce(Arc<Place>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -355,7 +362,7 @@ impl Place {
         admission.turns.spawn(&seat, async move { _ = served.await });
     }
 
-    /// Marks the connection as idle: the client got its answer and has sent no other request.
+    /// Marks the connection as idle: the client got its answer and has sent no further request.
     pub fn rest(&self) {
         if self.heard.load(Ordering::Relaxed) {
             self.admission.lock().change(self.number, Stage::Idle);
@@ -363,14 +370,14 @@ impl Place {
     }
 
     /// Marks the connection as busy, because the client sends another request. Returns false when
-    /// the connection has given way.
+    /// the connection was closed for a new one.
     pub fn resume(&self) -> bool {
         !self.heard.load(Ordering::Relaxed) || self.admission.lock().change(self.number, Stage::Busy)
     }
 
-    /// Marks the connection as busy from the client's first request, or the packet that opens its
-    /// session, until [`Place::rest`]. A busy connection gives way only to an address with fewer
-    /// connections.
+    /// Marks the connection as busy, from the client's first request or the packet that opens its
+    /// session. [`Place::rest`] later marks it as idle. A busy connection is closed only for an
+    /// address with fewer connections.
     pub fn heard(&self) {
         // Only the connection's own task calls this, for every request; so most calls lock nothing.
         if !self.heard.load(Ordering::Relaxed) && self.admission.lock().change(self.number, Stage::Busy) {
@@ -378,23 +385,23 @@ impl Place {
         }
     }
 
-    /// Notes the session of the connection, by a number that no other client knows. From now on,
-    /// all connections of the session share one turn if their address is exempt. Must be called by
-    /// the connection's own task.
+    /// Sets the session of the connection: a number that no other client knows. If the client's
+    /// address is exempt, all connections of the session share one share of the runtime's time from
+    /// now on. Must be called by the connection's own task.
     pub fn is_of(&self, session: u64) {
         if self.source.is_none() {
             self.admission.turns.sit(&self.seat, Group::Session(session));
         }
     }
 
-    /// Marks the connection as waiting in a long poll, until the returned value is dropped.
+    /// Marks the connection as waiting in a long poll, until the returned guard is dropped.
     pub fn wait(self: &Arc<Place>) -> Waiting {
         self.admission.lock().change(self.number, Stage::Waiting);
         Waiting { place: Arc::clone(self) }
     }
 
-    /// Address of the waiting or busy connection that was closed for this one; `None` if no such
-    /// connection was.
+    /// Address of the waiting or busy connection that was closed for this one; `None` if no waiting
+    /// or busy connection was closed.
     pub fn ousted(&self) -> Option<IpAddr> {
         self.ousted
     }
@@ -436,7 +443,8 @@ mod tests {
         [192, 0, 2, last].into()
     }
 
-    /// Serves a connection until it is closed, and returns a flag that tells whether it was.
+    /// Serves a connection until it is closed. Returns a flag that is set when the connection is
+    /// closed.
     fn serve(place: Place) -> Arc<AtomicBool> {
         struct Ended(Arc<AtomicBool>);
         impl Drop for Ended {

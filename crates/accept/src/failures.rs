@@ -1,6 +1,7 @@
 //! Log lines about failed handshakes, and about clients' certificates without a usable subject. The
-//! number of lines is limited for each address, for each site and in total. A line also counts the
-//! failures that had no line since the last one.
+//! number of log lines is limited for each address, for each site (a /24 network of IPv4 or a /48
+//! network of IPv6) and in total. Each log line has the number of failures since the last line that
+//! were not logged.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -13,19 +14,20 @@ use tokio::time::Instant;
 
 use crate::networks::{site, source};
 
-/// Shortest time between two lines about one address, and the period of the other limits.
+/// Shortest time between two log lines about one address, and the period for which the other limits
+/// count log lines.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Largest number of lines in a period about addresses of one site. A site has 65,536 networks of
-/// IPv6, each of which counts as an address.
+/// Largest number of log lines in one [`PAUSE`] about addresses of one site. A site has 65,536
+/// networks of IPv6, each of which counts as an address.
 const SITE_LINES_MAX: usize = 5;
-/// Largest number of lines in a period about all addresses.
+/// Largest number of log lines in one [`PAUSE`] about all addresses.
 const LINES_MAX: usize = 20;
-/// Largest number of addresses that are remembered. The addresses with a line in the last
+/// Largest number of addresses that are remembered. The addresses with a log line in the last
 /// [`PAUSE`], at most [`LINES_MAX`], are always among them.
 const ADDRESSES_MAX: usize = 256;
 
-/// Limits of the lines about failed handshakes, and of those about certificates without a usable
-/// subject.
+/// Limiter of two kinds of log lines: those about failed handshakes, and those about certificates
+/// without a usable subject.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     failed: Mutex<Told>,
@@ -34,25 +36,26 @@ pub(crate) struct Failures {
 
 #[derive(Debug, Default)]
 struct Told {
-    /// Addresses with at least one line so far, with their counts since.
+    /// Addresses that had a log line, each with the time of its last line and the failures since
+    /// then.
     addresses: HashMap<IpAddr, Address>,
-    /// Time and site of each line in the last [`PAUSE`].
+    /// Time and site of each log line in the last [`PAUSE`].
     lines: VecDeque<(Instant, IpAddr)>,
-    /// Failures since the last line of addresses that are not in `addresses`.
+    /// Failures of addresses that are not in `addresses`, since the last log line.
     others: u64,
-    /// Connections that were reset before their first byte, since the last line.
+    /// Connections that were reset before their first byte, since the last log line.
     resets: u64,
 }
 
 #[derive(Debug)]
 struct Address {
     at: Instant,
-    /// Failures since the last line about the address.
+    /// Failures of this address since the last log line about it.
     times: u64,
 }
 
-/// Counts in one log line: failures of its address, failures of addresses without a line, and
-/// resets.
+/// Counts in one log line: failures of the line's address, failures of addresses that are not
+/// remembered, and resets.
 #[derive(Debug, PartialEq, Eq)]
 struct Line {
     times: u64,
@@ -61,7 +64,7 @@ struct Line {
 }
 
 impl Failures {
-    /// Logs the reason of a failed handshake, unless a limit of the lines is reached.
+    /// Logs the reason of a failed handshake, unless the limit of log lines is reached.
     pub(crate) fn note(&self, addr: SocketAddr, error: &io::Error) {
         let line = lock(&self.failed).note(addr.ip(), Instant::now());
         if let Some(Line { times, others, resets }) = line {
@@ -71,8 +74,8 @@ impl Failures {
         }
     }
 
-    /// Logs the reason for which a client's certificate gives no identity, unless a limit of the
-    /// lines is reached. The client is accepted like one without a certificate.
+    /// Logs why a client's certificate gives no identity, unless the limit of log lines is reached.
+    /// The client is accepted like one without a certificate.
     pub(crate) fn note_nobody(&self, addr: SocketAddr, reason: &str) {
         if let Some(Line { times, others, .. }) = lock(&self.nobodies).note(addr.ip(), Instant::now()) {
             tracing::warn!(%addr, reason, times, others, "a client's certificate has no usable subject");
@@ -80,7 +83,7 @@ impl Failures {
     }
 
     /// Counts a connection that was reset before its first byte. Some load balancers check a port
-    /// in this way, so resets cause no log line; the next line has their number.
+    /// in this way, so a reset causes no log line. The next log line has the number of resets.
     pub(crate) fn note_reset(&self) {
         lock(&self.failed).resets += 1;
     }
@@ -108,7 +111,7 @@ impl Told {
         Some(Line { times, others: mem::take(&mut self.others), resets: mem::take(&mut self.resets) })
     }
 
-    /// Tells whether the limits allow one more line about an address of this site.
+    /// Tells whether the limits allow one more log line about an address of this site.
     fn has_room(&mut self, site: IpAddr, now: Instant) -> bool {
         while self.lines.front().is_some_and(|(at, _)| now >= *at + PAUSE) {
             self.lines.pop_front();
@@ -117,7 +120,7 @@ impl Told {
         of_site < SITE_LINES_MAX && self.lines.len() < LINES_MAX
     }
 
-    /// Removes the addresses without a line in the last [`PAUSE`], and adds their counts to
+    /// Removes the addresses without a log line in the last [`PAUSE`], and adds their failures to
     /// `others`.
     fn forget(&mut self, now: Instant) {
         self.addresses.retain(|_, address| {
@@ -134,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns an address, by the numbers of its site and of the address there.
+    /// Returns the address with this number in the site with this number.
     fn addr(site: u32, number: u32) -> IpAddr {
         Ipv4Addr::from_bits(0x0a00_0000 + (site << 8) + number).into()
     }

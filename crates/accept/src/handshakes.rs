@@ -10,29 +10,29 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::windows::{Pass, Windows};
 
-/// Number by which the handshakes in total are divided to get the bound for one address.
+/// Divisor of the total number of concurrent handshakes. The quotient is the largest number for one
+/// address.
 const PARTS: usize = 8;
-/// Time after which a handshake is aborted if another one waits for a place.
+/// Time after which a handshake may be aborted, if another handshake waits at the total limit.
 const STALLED_AFTER: Duration = Duration::from_secs(1);
 
-/// Places for concurrent handshakes. A client first waits for a place in the window of its address,
-/// and then for one of the places for all addresses.
+/// Limiter of concurrent handshakes. A client first waits at the limit of its address, and then at
+/// the limit for all addresses.
 pub(crate) struct Handshakes {
     places: Semaphore,
-    /// Places of each address: a window for its concurrent handshakes.
+    /// Limits the number of concurrent handshakes of each address.
     of_address: Arc<Windows>,
     waiting: AtomicUsize,
     wanted: Notify,
 }
 
-/// A place for one handshake.
+/// Permission for one handshake, which counts against both limits until it is dropped.
 pub(crate) struct Place<'a> {
     _of_all: SemaphorePermit<'a>,
     _of_address: Pass,
 }
 
-/// Guard that counts a client that waits for one of the places for all addresses. The drop ends the
-/// count.
+/// Guard that counts one client as waiting at the limit for all addresses. The drop ends the count.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Handshakes {
@@ -46,7 +46,8 @@ impl Handshakes {
         }
     }
 
-    /// Waits for a place for a handshake from `source`. `None` stands for an exempt address.
+    /// Waits until both limits allow another handshake. `source` is the client's address, or `None`
+    /// for an exempt address, which has no limit of its own.
     pub(crate) async fn enter(&self, source: Option<IpAddr>) -> Place<'_> {
         let of_address = self.of_address.enter(source, 1).await;
         if let Ok(place) = self.places.try_acquire() {
@@ -60,8 +61,8 @@ impl Handshakes {
         Place { _of_all: place, _of_address: of_address }
     }
 
-    /// Waits for [`STALLED_AFTER`], and then until another handshake waits for a place. The caller
-    /// then aborts its own handshake.
+    /// Waits for [`STALLED_AFTER`], and then until another handshake waits at the total limit. The
+    /// caller then aborts its own handshake, which has stalled.
     pub(crate) async fn wanted_by_others(&self) {
         tokio::time::sleep(STALLED_AFTER).await;
         loop {

@@ -18,12 +18,12 @@
 //! ```text
 //! acceptor.rs   the server's handshakes          connector.rs   the client's handshakes
 //! files.rs      PEM files and their faults       error.rs       files that cannot be used
-//! listeners.rs  addresses of a door              incoming.rs    a connection before it is read
+//! listeners.rs  addresses of a door              incoming.rs    a connection before its handshake
 //! stream.rs     a connection, with TLS or not    subject.rs     a subject as text (RFC 2253)
 //! admission.rs  bounds on connections            handshakes.rs  bounds on handshakes
-//! windows.rs    bounds on requests under way     rates.rs       rates of one address
+//! windows.rs    bounds on concurrent requests    rates.rs       rates of one address
 //! networks.rs   networks that count as one       proxies.rs     PROXY headers of balancers
-//! turns.rs      turns of connections             step_times.rs  counts of long steps
+//! turns.rs      scheduler of connections' tasks  step_times.rs  counts of long polls of tasks
 //! failures.rs   log lines of failed handshakes
 //! ```
 

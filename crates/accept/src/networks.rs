@@ -25,8 +25,8 @@ pub(crate) fn site(addr: IpAddr) -> IpAddr {
     }
 }
 
-/// Returns the unit by which full servers compare the numbers of connections: an IPv4 address, or
-/// the /48 network of an IPv6 address.
+/// Returns the *site* of a source, by which full servers compare numbers of connections: an IPv4
+/// address, or the /48 network of an IPv6 address.
 pub(crate) fn site_of_source(source: IpAddr) -> IpAddr {
     if source.is_ipv4() { source } else { site(source) }
 }

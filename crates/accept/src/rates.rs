@@ -9,15 +9,15 @@ use tokio::time::Instant;
 
 use crate::networks::source;
 
-/// Capacity of a bucket, as the time in which an empty one fills. After a pause, an address may
-/// take all these tokens at once.
+/// Capacity of a bucket, as the time in which an empty bucket becomes full. After a pause, an
+/// address may take all tokens of its bucket at once.
 const AHEAD_MAX: Duration = Duration::from_secs(10);
-/// Largest number of addresses with a bucket. Further addresses are not limited here, only by
-/// bounds that apply to all addresses together.
+/// Largest number of addresses with a bucket. Further addresses are not limited by this module,
+/// only by bounds that apply to all addresses together.
 const ADDRESSES_MAX: usize = 1 << 16;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A token bucket for each address. A full bucket has the tokens of ten seconds.
+/// A token bucket for each address. A full bucket has the tokens that it gains in ten seconds.
 #[derive(Debug)]
 pub struct Rates {
     /// Time in which a bucket gains one token; zero for no bound.
@@ -27,10 +27,10 @@ pub struct Rates {
 
 #[derive(Debug, Default)]
 struct Buckets {
-    /// Time, by address, at which its bucket is full again.
+    /// Time at which an address's bucket is full again, by address.
     full_at: HashMap<IpAddr, Instant>,
-    /// Time of the last removal of full buckets, which checks all buckets and so is not done for
-    /// each request.
+    /// Time of the last removal of full buckets. A removal checks all buckets, so it is not done
+    /// for each request.
     looked_at: Option<Instant>,
 }
 

@@ -1,5 +1,5 @@
 //! Counts of long steps on the runtime threads that a node's servers for clients share with Raft. A
-//! step is one turn of a connection, or other work of such a server up to its next yield.
+//! step is the time for which a task of such a server runs without yielding its thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,17 +9,17 @@ use std::time::Duration;
 pub const LONG_STEPS: [Duration; 4] =
     [Duration::from_micros(200), Duration::from_millis(1), Duration::from_millis(5), Duration::from_millis(20)];
 
-/// Counts for all servers of this process.
+/// Counts of long steps for all servers of this process.
 static TIMES: StepTimes = StepTimes::new();
 
 /// Counts and times of long steps.
 #[derive(Debug)]
 pub struct StepTimes {
-    /// Number of steps in each class of [`LONG_STEPS`].
+    /// Number of steps in each class of duration, with the lower bounds in [`LONG_STEPS`].
     long: [AtomicU64; LONG_STEPS.len()],
-    /// Sum of the times of all long steps, in nanoseconds.
+    /// Sum of the durations of all long steps, in nanoseconds.
     total: AtomicU64,
-    /// Time of the longest step, in nanoseconds.
+    /// Duration of the longest step, in nanoseconds; 0 if no step was long.
     longest: AtomicU64,
 }
 
@@ -29,7 +29,7 @@ impl StepTimes {
         StepTimes { long, total: AtomicU64::new(0), longest: AtomicU64::new(0) }
     }
 
-    /// Returns the counts of this process.
+    /// Returns the counts of long steps in this process.
     pub fn of_this_process() -> &'static StepTimes {
         &TIMES
     }
@@ -40,17 +40,18 @@ impl StepTimes {
         std::array::from_fn(|at| self.long[at].load(Ordering::Relaxed))
     }
 
-    /// Sum of the times of all long steps since the process started.
+    /// Sum of the durations of all long steps since the process started.
     pub fn total(&self) -> Duration {
         Duration::from_nanos(self.total.load(Ordering::Relaxed))
     }
 
-    /// Time of the longest step since the process started; zero if no step was long.
+    /// Duration of the longest step since the process started; zero if no step was long.
     pub fn longest(&self) -> Duration {
         Duration::from_nanos(self.longest.load(Ordering::Relaxed))
     }
 
-    /// Counts a step that took `time`. For a short step this costs only four comparisons.
+    /// Counts a step that took `time`, if it is long. For a short step this costs only four
+    /// comparisons.
     pub fn count(&self, time: Duration) {
         let Some(at) = LONG_STEPS.iter().rposition(|bound| time > *bound) else { return };
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);

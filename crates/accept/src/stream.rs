@@ -25,7 +25,7 @@ enum Io {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Read half of a [`Stream`].
+/// Read half of a [`Stream`], with TLS or without.
 #[derive(Debug)]
 pub struct ReadHalf(ReadIo);
 
@@ -35,7 +35,7 @@ enum ReadIo {
     Tls(tokio::io::ReadHalf<TlsStream<TcpStream>>),
 }
 
-/// Write half of a [`Stream`].
+/// Write half of a [`Stream`], with TLS or without.
 #[derive(Debug)]
 pub struct WriteHalf(WriteIo);
 

@@ -1,12 +1,13 @@
-//! Scheduler for the tasks of a door's connections, on the runtime threads that they share with
-//! Raft. (A door is a node's HTTP or ZooKeeper server.)
+//! Scheduler for the tasks of a server's client connections, on the runtime threads that they share
+//! with Raft. (The server is a node's HTTP or ZooKeeper server.)
 //!
 //! Tasks of connections are not queued in the runtime, where a thousand of them would run before
-//! the next step of Raft. They are queued in this module, in one queue (a line) for each address,
-//! and a task of the runtime (a runner) runs them. After [`SLICE`] the runner yields to all other
-//! ready tasks of the runtime, which then also polls its sockets and timers. The runner always
-//! takes a task of the address that has used the least time. So an address with 2,000 busy
-//! connections gets no more time than one with two.
+//! Raft's task runs again. They are queued in this module, in one queue (a *line*) for each
+//! address, and a task of the runtime (a *runner*) polls them. One poll of a connection's task is
+//! its *turn*. After [`SLICE`] the runner yields to all other ready tasks of the runtime, which
+//! then also polls its sockets and timers. The runner always takes a task of the address that has
+//! used the least time. So an address with 2,000 busy connections gets no more time than one with
+//! two.
 //!
 //! ```text
 //! accept ── spawn(group, connection) ──> lines, one for each address
@@ -31,7 +32,7 @@ use crate::step_times::StepTimes;
 /// Time for which a runner runs tasks before it yields to the other tasks of the runtime.
 const SLICE: Duration = Duration::from_micros(200);
 
-/// Group of connections that share one queue, and so one share of the time.
+/// Group of connections that share one queue, and so one share of the runtime's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Group {
     /// Connections of an address, or of a network that counts as one address.
@@ -43,7 +44,7 @@ pub(crate) enum Group {
     Session(u64),
 }
 
-/// Group of one task, which can change.
+/// The group that one connection's task belongs to. The group can change.
 #[derive(Debug)]
 pub(crate) struct Seat(Mutex<Group>);
 
@@ -57,7 +58,7 @@ impl Seat {
     }
 }
 
-/// Queues of a server's tasks. The drop ends all tasks.
+/// Queues of a server's tasks, one for each group. The drop ends all tasks.
 #[derive(Debug)]
 pub(crate) struct Turns(Arc<Lines>);
 
@@ -67,20 +68,21 @@ struct Lines(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     lines: HashMap<Group, Line>,
-    /// Groups with a ready task, sorted by the time that each group has used.
+    /// Groups with a ready task, sorted by the running time that each group has used.
     wanting: BTreeSet<(Duration, Group)>,
-    /// Time that the group of the last turn had used before this turn. A new group, or one that had
-    /// no ready task, starts from here, so that it gets no extra time for the past.
+    /// Used running time of the group whose task was polled last, without that poll. A new group,
+    /// or one that had no ready task, starts with this value, so that it gets no extra time for the
+    /// past.
     least: Duration,
     /// Wakers of the runners, by the runner's number; set while a runner waits for a ready task.
     sleeping: Vec<Option<Waker>>,
     is_closed: bool,
 }
 
-/// Queue of one group, with the number of its tasks.
+/// Queue of one group's ready tasks, with the number of all its tasks.
 #[derive(Debug, Default)]
 struct Line {
-    /// Time that the group's tasks have used, or the starting value of a new group plus that time.
+    /// Running time that the group's tasks have used. A new group starts with [`Inner::least`].
     had: Duration,
     tasks: usize,
     ready: VecDeque<Runnable>,
@@ -102,7 +104,7 @@ impl Turns {
         Turns(lines)
     }
 
-    /// Starts a task in the group of `seat`. A panic of the task ends only that task.
+    /// Starts a task in the group that `seat` contains. A panic of the task ends only that task.
     pub(crate) fn spawn(&self, seat: &Arc<Seat>, task: impl Future<Output = ()> + Send + 'static) {
         self.0.lock().lines.entry(seat.group()).or_default().tasks += 1;
         let counted = Counted { lines: Arc::downgrade(&self.0), seat: Arc::clone(seat) };
@@ -119,8 +121,8 @@ impl Turns {
 }
 
 impl Turns {
-    /// Moves the task with this seat to another group, from its next turn on. Must be called by the
-    /// task itself, because a running task is in no queue.
+    /// Moves the task of `seat` to another group, from its next poll on. Must be called by the task
+    /// itself, because a running task is in no queue.
     pub(crate) fn sit(&self, seat: &Seat, group: Group) {
         let mut inner = self.0.lock();
         let before = std::mem::replace(&mut *seat.0.lock().expect("nothing panics under this guard"), group);
@@ -194,7 +196,7 @@ impl Lines {
 }
 
 impl Inner {
-    /// Removes a task from the count of its group, and an empty group from the map.
+    /// Removes a task from the count of its group, and removes a group without tasks from the map.
     fn leave(&mut self, group: Group) {
         let Some(line) = self.lines.get_mut(&group) else { return };
         line.tasks -= 1;
@@ -216,7 +218,7 @@ impl Inner {
         Some((group, runnable))
     }
 
-    /// Adds the time of a turn to the time that the group has used.
+    /// Adds the time of a task's poll to the running time that its group has used.
     fn charge(&mut self, group: Group, time: Duration) {
         let Some(line) = self.lines.get_mut(&group) else { return };
         let had = line.had;
@@ -246,7 +248,8 @@ impl Runner {
         }
     }
 
-    /// Runs tasks for one slice. Pending when no task is ready; false when the queues are closed.
+    /// Polls tasks from the queues for up to [`SLICE`]. Pending when no task is ready; false when
+    /// the queues are closed.
     fn slice(&self, cx: &mut Context<'_>) -> Poll<bool> {
         let began = Instant::now();
         let mut now = began;
@@ -302,7 +305,7 @@ mod tests {
         Seat::new(Group::Address([192, 0, 2, last].into()))
     }
 
-    /// Busy task that counts its steps and never ends.
+    /// Busy task that counts its yields and never ends.
     async fn work(steps: Arc<AtomicU64>) {
         loop {
             let began = Instant::now();

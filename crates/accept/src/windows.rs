@@ -1,7 +1,8 @@
-//! Windows: bounds on the concurrent requests of one address.
+//! Windows: bounds on the concurrent requests of one address. A request takes a number of units
+//! from the window of its address.
 //!
-//! Requests beyond their address's window wait in order of arrival. They do not delay requests of
-//! other addresses.
+//! A request for which the window has too few free units waits, in order of arrival. It does not
+//! delay requests of other addresses.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,17 +16,19 @@ use tokio::time::{Instant, sleep};
 use crate::networks::source;
 
 /// Size of an address's window for concurrent writes, in units: enough for one long write, for 1
-/// MiB of shorter writes, or for 512 short ones.
+/// MiB of shorter writes, or for 512 writes of a few bytes.
 const WRITE_WINDOW: u32 = 512;
-/// Bytes of a write that count as one unit. Each write counts as one unit in addition.
+/// Number of bytes of a write that take one unit of a window. Each write takes one more unit.
 const UNIT_BYTES: usize = 2 << 10;
-/// Size in bytes above which a write is *long*. A long write takes the whole window of its address.
+/// Size in bytes above which a write is *long*. A long write takes all units of its address's
+/// window.
 const LONG_BYTES: usize = 64 << 10;
 /// Size of the window that the long writes of all addresses share, in units.
 const LONG_WINDOW: usize = 512;
-/// Pause after a long write, as a multiple of the time that the write took. Applies while another
-/// address has writes under way. Long writes at three nodes, with an HTTP and a ZooKeeper server
-/// each, then keep a disk that all six share busy for at most half of the time.
+/// Pause after a long write before its units are free again, as a multiple of the time that the
+/// write took. The pause is made only while another address has writes under way. With this pause,
+/// long writes at three nodes, each with an HTTP and a ZooKeeper server, keep a disk that all six
+/// servers share busy for at most half of the time.
 const PAUSE: u32 = 3;
 /// Longest pause after a long write.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -57,7 +60,7 @@ struct LongPass {
     permit: Option<OwnedSemaphorePermit>,
 }
 
-/// Windows of all addresses that have requests under way.
+/// Windows (bounds on concurrent requests) of all addresses that have requests under way.
 #[derive(Debug)]
 pub struct Windows {
     units: u32,
@@ -107,7 +110,7 @@ impl WriteWindows {
 }
 
 impl Windows {
-    /// Creates windows of `units` units for each address.
+    /// Creates windows that have `units` units for each address.
     pub fn new(units: u32) -> Arc<Windows> {
         Arc::new(Windows { units, of: Mutex::default() })
     }
@@ -230,7 +233,8 @@ mod tests {
         third.await;
     }
 
-    /// Two concurrent drops must not each count the other and both leave the window in the map.
+    /// Two concurrent drops must not each count the other: the window would stay in the map for
+    /// ever.
     #[test]
     fn places_that_are_given_back_together_leave_nothing() {
         let windows = Windows::new(WRITE_WINDOW);

@@ -16,10 +16,11 @@ use bytes::Bytes;
 
 use crate::raft::types::{Command, Entry, LogId, Member, Membership, Payload, SnapshotMeta, StoredMembership, Vote};
 
-/// Version of records that are written, and the newest one that can be read.
+/// Version byte of the records that this program writes, and the newest version that it can read.
 pub const VERSION: u8 = 1;
 
-/// Largest size of a record in bytes. A length beyond it is refused before any allocation.
+/// Largest size of a record in bytes. A record that states a larger length is refused before any
+/// allocation.
 pub const RECORD_BYTES_MAX: usize = 64 << 20;
 
 /// Largest size in bytes of a record that [`decode_short`] reads.
@@ -31,7 +32,7 @@ const CONFIG: Configuration<LittleEndian, Varint, Limit<RECORD_BYTES_MAX>> =
 /// Reason why bytes cannot be read as a record.
 #[derive(Debug, thiserror::Error)]
 pub enum CodecError {
-    /// The input is empty and so has no version.
+    /// The input is empty, so it has no version byte.
     #[error("an empty record")]
     Empty,
     /// The record has a version that this program does not know.
@@ -40,13 +41,13 @@ pub enum CodecError {
         /// The version byte found.
         found: u8,
     },
-    /// The bytes do not fit the type.
+    /// The bytes are no valid encoding of the type to decode. The text describes the fault.
     #[error("malformed record: {0}")]
     Malformed(String),
-    /// This number of bytes follows the end of the record.
+    /// The given number of bytes follows the end of the record.
     #[error("{0} bytes behind the end of a record")]
     Trailing(usize),
-    /// The CRC-32 at the end does not match the record.
+    /// The CRC-32 at the end of the input does not match the record before it.
     #[error("a record's checksum does not match")]
     Checksum,
 }
@@ -72,8 +73,8 @@ pub fn decode<T: Decode<()>>(bytes: &[u8]) -> Result<T, CodecError> {
     decode_with(bytes, CONFIG)
 }
 
-/// Returns the bincode of `value` without a version byte. Entries of the log are stored this way,
-/// as the directory's format number is their version.
+/// Returns the bincode of `value` without a version byte. Log entries are stored this way, as the
+/// format number of the data directory is their version.
 pub(crate) fn encode_bare<T: Encode>(value: &T) -> Vec<u8> {
     bincode::encode_to_vec(value, CONFIG).expect("writing to memory does not fail")
 }
@@ -160,9 +161,9 @@ bincode::impl_borrow_decode!(Command);
 /// Stored form of [`LogId`], with the same content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct LogIdRecord {
-    /// The term of the leader that wrote the entry.
+    /// Term of the leader that wrote the log entry.
     pub term: u64,
-    /// The entry's index.
+    /// Index of the log entry.
     pub index: u64,
 }
 
@@ -181,11 +182,11 @@ impl From<LogIdRecord> for LogId {
 /// Stored form of [`Vote`], with the same content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct VoteRecord {
-    /// The term voted in.
+    /// Term for which the node has voted.
     pub term: u64,
-    /// The node voted for.
+    /// Id of the node that got the vote.
     pub node_id: u64,
-    /// True once a quorum has granted the vote.
+    /// True once a quorum has granted the same vote, so that `node_id` is the leader of `term`.
     pub committed: bool,
 }
 
@@ -205,7 +206,7 @@ impl From<VoteRecord> for Vote {
 /// Node that owns a log, and the number of the log's bytes that are known to be on disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct OwnerRecord {
-    /// Cluster and node, as `cluster/node`.
+    /// Name of the cluster and id of the node, as `cluster/node`.
     pub owner: String,
     /// Incarnation of the data directory that contains the log: a random number drawn when the
     /// directory was created.
@@ -246,9 +247,10 @@ impl TryFrom<MembershipRecord> for Membership {
 /// Stored form of [`StoredMembership`], with the same content.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct StoredMembershipRecord {
-    /// The position of the membership's entry.
+    /// Position of the log entry that set the membership; `None` for the empty membership of a new
+    /// node.
     pub log_id: Option<LogIdRecord>,
-    /// Voters and learners at that position.
+    /// The voters and learners that the log entry has set.
     pub membership: MembershipRecord,
 }
 
@@ -272,9 +274,10 @@ impl TryFrom<StoredMembershipRecord> for StoredMembership {
 /// Stored form of [`SnapshotMeta`], with the same content.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct SnapshotMetaRecord {
-    /// The last entry that the snapshot contains.
+    /// Position of the last log entry whose effect the snapshot contains; `None` for an empty
+    /// snapshot.
     pub last_log_id: Option<LogIdRecord>,
-    /// The last membership that was set up to `last_log_id`.
+    /// Membership that is in effect after the log entry at `last_log_id`.
     pub last_membership: StoredMembershipRecord,
 }
 
@@ -301,7 +304,7 @@ impl TryFrom<SnapshotMetaRecord> for SnapshotMeta {
 /// Stored form of [`Payload`], with the same content.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum PayloadRecord {
-    /// No content. A new leader appends such an entry first.
+    /// No content. A new leader appends such a log entry first.
     Blank,
     /// A command for the state machine.
     Normal(Command),
@@ -334,9 +337,9 @@ impl TryFrom<PayloadRecord> for Payload {
 /// Stored form of [`Entry`], with the same content.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct EntryRecord {
-    /// Position of the entry.
+    /// Position of the log entry: term and index.
     pub log_id: LogIdRecord,
-    /// Content of the entry.
+    /// Content of the log entry.
     pub payload: PayloadRecord,
 }
 
@@ -347,7 +350,7 @@ impl From<&Entry> for EntryRecord {
 }
 
 impl EntryRecord {
-    /// Converts the record to an entry.
+    /// Converts the record to an entry of openraft.
     ///
     /// # Errors
     /// `Malformed` for a membership that openraft refuses as invalid.

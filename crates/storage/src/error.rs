@@ -1,10 +1,9 @@
-//! Errors with which opening a node's storage fails.
+//! Errors of opening a node's storage.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Error with which opening the storage fails. Every message says what to do; see
-/// docs/storage-trouble.md.
+/// Error of opening a node's storage. Every message says what to do; see docs/storage-trouble.md.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Another process has the directory open.
@@ -128,7 +127,7 @@ pub(crate) fn damaged(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Conversion of an IO error to [`Error::Io`] with a description of the failed operation.
+/// Conversion of an IO error to [`Error::Io`], with a description of the operation that failed.
 pub(crate) trait Doing<T> {
     fn doing(self, what: impl FnOnce() -> String) -> Result<T, Error>;
 }

@@ -1,4 +1,4 @@
-//! The first disk error of a node. After it, storage operations are neither retried nor served.
+//! The first disk error of a node. After this error, the storage refuses all operations.
 
 use std::io;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ impl Fatal {
         Fatal(Arc::new(watch::Sender::new(None)))
     }
 
-    /// Description of the first disk error; `None` while there was no error. With a reason, the
-    /// node must stop.
+    /// Description of the first disk error; `None` before one. After a disk error the node must
+    /// stop.
     pub fn reason(&self) -> Option<Arc<str>> {
         self.0.borrow().clone()
     }
@@ -28,10 +28,10 @@ impl Fatal {
         reason.ok().and_then(|reason| reason.clone()).expect("the sender lives in self, and we waited for Some")
     }
 
-    /// Returns an error if an earlier operation failed.
+    /// Returns an error if an earlier disk operation failed.
     ///
     /// # Errors
-    /// An error with the reason of the first failure.
+    /// An error with the description of the first failed operation.
     pub(crate) fn check(&self) -> io::Result<()> {
         match self.reason() {
             None => Ok(()),
@@ -39,7 +39,8 @@ impl Fatal {
         }
     }
 
-    /// Returns `result` unchanged. The first error that passes here is kept as the reason to stop.
+    /// Returns `result` unchanged. If it is the first error, keeps it as the reason to stop the
+    /// node. `doing` describes the operation for the message.
     pub(crate) fn note<T>(&self, doing: &str, result: io::Result<T>) -> io::Result<T> {
         result.inspect_err(|error| self.fail(doing, error))
     }

@@ -34,15 +34,16 @@
 //! seeding.rs   makes a data directory whose whole history is a snapshot
 //! memory.rs    a disk in memory, for simulations; no other file uses it
 //!
-//! log/         log_store.rs the log as openraft sees it · flushes.rs appends by flush
+//! log/         log_store.rs the log as openraft sees it · flushes.rs groups appends into flushes
 //!              callback.rs the end of a flush · wal.rs records in raft-log's types
 //!              tail.rs the end of the log after a power cut · log_writes.rs counts of writes
-//! snapshots/   snapshot_store.rs current one · snapshot.rs reading · snapshot_writer.rs writing
-//!              snapshot_receiver.rs receiving from a peer · chunk_writer.rs chunks of both
+//! snapshots/   snapshot_store.rs the current snapshot · snapshot.rs reading a snapshot
+//!              snapshot_writer.rs writing · snapshot_receiver.rs receiving from a peer
+//!              chunk_writer.rs writes the chunks of written and received snapshots
 //!              manifest.rs description and hash
 //! databases/   database.rs the chunks of each snapshot · engine.rs the trait of engines
 //!              sled_engine.rs sled · copying.rs copies for reading
-//!              closers.rs databases that are being closed
+//!              closers.rs closes dropped databases
 //! directory/   layout.rs names, lock · place.rs small records · node_meta.rs identity of the node
 //!              disk_guard.rs free space, ballast · page_cache.rs drops unwritten pages
 //!              descriptors.rs spare file descriptors

@@ -27,13 +27,13 @@ pub struct MemoryDisk(Arc<Mutex<Contents>>);
 
 #[derive(Debug, Default)]
 struct Contents {
-    /// Content that the process reads, unsynced writes included.
+    /// Content that the simulated process reads, unsynced writes included.
     trees: Trees,
     synced: Trees,
     /// Writes that are in `trees` and not yet in `synced`, in order.
     unsynced: VecDeque<Write>,
-    /// Number of crashes and wipes so far. Handles that were opened before the last crash or wipe
-    /// get errors.
+    /// Number of simulated crashes and wipes so far. Handles that were opened before the last crash
+    /// or wipe get errors.
     boot: u64,
 }
 

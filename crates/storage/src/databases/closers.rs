@@ -15,7 +15,7 @@ use std::thread;
 /// a database closes it, which slows down the creation of new databases.
 const THREADS_MAX: usize = 8;
 
-/// Databases that are being closed, by number. Clones share them.
+/// Snapshot databases that are being closed, by their numbers. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Closers {
     shared: Arc<Shared>,
@@ -43,7 +43,7 @@ impl Closers {
         Closers { shared: Arc::default(), lock: Arc::downgrade(lock) }
     }
 
-    /// Lock of the data directory.
+    /// Returns the lock of the data directory.
     ///
     /// # Errors
     /// An error when the lock was released.

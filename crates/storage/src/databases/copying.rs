@@ -75,8 +75,8 @@ pub(crate) fn space_for(files: &[FileRecord], spare: u64, dir: &Path) -> io::Res
     }
 }
 
-/// Copies the files of a finished database and compares each with its record. `failed` converts the
-/// errors of writing the copy.
+/// Copies the files of a finished database and compares each with its record. `failed` converts
+/// errors of writing to the copy, but not errors of reading the original.
 pub(crate) fn copy_verified(
     finished: &Path,
     copy: &Path,

@@ -22,8 +22,8 @@ pub(crate) struct Databases {
     spare_bytes: u64,
 }
 
-/// One open database. A drop closes it on another thread, unless its engine has nothing to wait
-/// for.
+/// One open database. The drop of a sled database closes it on another thread; a database in memory
+/// needs no close.
 #[derive(Debug)]
 pub(crate) struct Database {
     tree: Box<dyn Tree>,
@@ -31,12 +31,14 @@ pub(crate) struct Database {
 }
 
 impl Databases {
-    /// The databases of `engine`.
+    /// Returns the databases that `engine` stores. `fatal` keeps their first disk error.
+    /// `spare_bytes` is the number of bytes of the disk that a copy for reading must leave free.
     pub(crate) fn new(engine: impl Engine + 'static, fatal: &Fatal, spare_bytes: u64) -> Databases {
         Databases { engine: Arc::new(engine), fatal: fatal.clone(), spare_bytes }
     }
 
-    /// Returns the same databases with another [`Fatal`].
+    /// Returns the same databases with another [`Fatal`], so that errors of one operation do not
+    /// stop the node.
     pub(crate) fn with_fatal(&self, fatal: Fatal) -> Databases {
         Databases { fatal, ..self.clone() }
     }
@@ -78,7 +80,8 @@ impl Databases {
         Ok(finished)
     }
 
-    /// Opens a copy of a finished database, if at least `spare` bytes of the disk stay free then.
+    /// Opens a copy of a finished database, if the copy leaves at least `spare` bytes of the disk
+    /// free.
     ///
     /// # Errors
     /// The errors of [`Engine::open`].
@@ -86,7 +89,7 @@ impl Databases {
         Ok(self.database(self.engine.open(number, files, spare)?))
     }
 
-    /// Removes all files of a database, as soon as it is closed.
+    /// Removes all files of the database with this number; if it is being closed, after the close.
     pub(crate) fn remove(&self, number: u64) -> io::Result<()> {
         self.fatal.note("removing a snapshot", self.engine.remove(number))
     }
@@ -100,7 +103,7 @@ impl Databases {
         Ok(numbers)
     }
 
-    /// Bytes that all databases occupy.
+    /// Bytes that all databases and their copies occupy on disk.
     pub(crate) fn disk_bytes(&self) -> io::Result<u64> {
         self.engine.disk_bytes()
     }
@@ -115,7 +118,8 @@ impl Database {
         self.tree.insert(key.as_ref(), value)
     }
 
-    /// Passes everything written so far to the kernel, which bounds the memory of sled.
+    /// Writes all buffered data to the kernel, without an fsync. This bounds the memory that sled
+    /// takes.
     pub(crate) fn flush(&self) -> io::Result<()> {
         self.fatal.check()?;
         let flushed = failpoint::pass("db.flush").and_then(|()| self.tree.flush());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::databases::copying::FileRecord;
 
-/// Store of databases, each with a number. Blocking.
+/// Store of databases, each with a number. All calls block.
 pub(crate) trait Engine: Debug + Send + Sync {
     /// Lock of the data directory; `None` for a disk in memory. While it is held, the directory
     /// cannot be opened anew.
@@ -23,7 +23,8 @@ pub(crate) trait Engine: Debug + Send + Sync {
     /// record of each of its files.
     fn publish(&self, number: u64) -> io::Result<Vec<FileRecord>>;
 
-    /// Opens a copy of a finished database, if at least `spare` bytes of the disk stay free then.
+    /// Opens a copy of a finished database, if the copy leaves at least `spare` bytes of the disk
+    /// free.
     ///
     /// # Errors
     /// `InvalidData` when a file differs from its record; [`CopyFailed`] for a lack of space. The
@@ -32,7 +33,7 @@ pub(crate) trait Engine: Debug + Send + Sync {
     /// [`CopyFailed`]: crate::databases::copying::CopyFailed
     fn open(&self, number: u64, files: &[FileRecord], spare: u64) -> io::Result<Box<dyn Tree>>;
 
-    /// Removes all files of a database, as soon as it is closed.
+    /// Removes all files of the database with this number; if it is being closed, after the close.
     fn remove(&self, number: u64) -> io::Result<()>;
 
     /// Returns the names of all databases, finished or not. The names of other directory entries
@@ -49,7 +50,7 @@ pub(crate) trait Tree: Debug + Send + Sync {
 
     fn insert(&self, key: &[u8], value: &[u8]) -> io::Result<()>;
 
-    /// Passes all data written so far to the kernel, without an fsync.
+    /// Writes all buffered data to the kernel, without an fsync.
     fn flush(&self) -> io::Result<()>;
 
     /// Closes the database, and waits until its files are released.
@@ -58,13 +59,13 @@ pub(crate) trait Tree: Debug + Send + Sync {
 
 const PREFIX: &str = "snap-";
 
-/// Name of a finished database.
+/// Directory name of the finished database with this number.
 pub(crate) fn name(number: u64) -> String {
     format!("{PREFIX}{number}")
 }
 
-/// Number of the database with this name, which may have a suffix such as `.new`; `None` for any
-/// other name.
+/// Number of the database with this directory name, which may have a suffix such as `.new`; `None`
+/// for a name of another form.
 pub(crate) fn number_of(name: &str) -> Option<u64> {
     name.strip_prefix(PREFIX)?.split('.').next()?.parse().ok()
 }

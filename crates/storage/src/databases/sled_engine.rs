@@ -22,8 +22,8 @@ use crate::fatal::Fatal;
 /// Approximate size in bytes of sled's page cache. Small, as a snapshot is written or read only
 /// once.
 const CACHE_BYTES: u64 = 16 << 20;
-/// Time between two log lines that say that sled's threads still hold the files of a closed
-/// database, and before the first of them. Short in tests.
+/// Time after which a log line says that sled's threads still hold the files of a closed database.
+/// It is also the interval of these log lines. Short in tests.
 const CLOSING_LONG: Duration = Duration::from_millis(if cfg!(feature = "failpoints") { 20 } else { 10_000 });
 const CLOSING_PAUSE: Duration = Duration::from_millis(1);
 

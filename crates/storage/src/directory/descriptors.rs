@@ -41,7 +41,7 @@ struct Pool {
 }
 
 /// Loan of the spare descriptors: while it exists they stay closed, so that one step can open files
-/// in their place.
+/// with the freed descriptors.
 pub(crate) struct Loan(());
 
 /// Waits until descriptors are missing. A server for clients should then close one of its
@@ -50,8 +50,8 @@ pub async fn descriptors_wanted() {
     WANTED.notified().await;
 }
 
-/// Asks the servers for clients to close connections if `error` means that no descriptor is free.
-/// Returns true in that case.
+/// Asks the servers for clients to close connections, if `error` means that no file descriptor is
+/// free. Returns whether `error` means this.
 pub fn want_descriptors(error: &io::Error) -> bool {
     let is_missing = is_missing(error);
     if is_missing {
@@ -66,17 +66,18 @@ pub(crate) fn is_missing(error: &io::Error) -> bool {
     [Errno::MFILE, Errno::NFILE].iter().any(|missing| code == Some(missing.raw_os_error()))
 }
 
-/// Opens the spare descriptors, as far as the limit allows.
+/// Opens the spare descriptors, up to [`SPARE`], as far as the limit of open files allows.
 pub(crate) fn hold_spare() {
     pool().fill();
 }
 
-/// Lends the spare descriptors to a step; `None` when too few descriptors are free. Does not wait.
+/// Closes the spare descriptors for a step that opens files; `None` when too few descriptors are
+/// free. Does not wait.
 pub(crate) fn try_lend() -> Option<Loan> {
     let mut pool = pool();
     pool.fill();
-    // During another loan the spare descriptors are already closed. Both steps share their room; a
-    // step that finds none tries again.
+    // During another loan the spare descriptors are already closed. Both steps share the freed
+    // descriptors; a step that finds none free tries again.
     if pool.loans == 0 && pool.spare.len() < NEEDED {
         return None;
     }
@@ -85,7 +86,8 @@ pub(crate) fn try_lend() -> Option<Loan> {
     Some(Loan(()))
 }
 
-/// Deadline of a step that waits for a descriptor; `None` before the first wait.
+/// Wait of one step for a free descriptor. `until` is its deadline; `None` before the first failed
+/// try.
 #[derive(Default)]
 struct Want {
     until: Option<Instant>,
@@ -122,7 +124,7 @@ pub(crate) async fn lend() -> io::Result<Loan> {
     }
 }
 
-/// Runs `open` in place of the spare descriptors, and repeats it while no descriptor is free.
+/// Runs `open` while the spare descriptors are closed, and repeats it while no descriptor is free.
 /// Blocking.
 ///
 /// # Errors

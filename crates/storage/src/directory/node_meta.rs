@@ -117,7 +117,7 @@ impl NodeMeta {
     }
 
     /// Uuid, zxid base and node group of the cluster; `None` before the first
-    /// [`NodeMeta::set_founding`] of this or an earlier run.
+    /// [`NodeMeta::set_founding`] on this data directory.
     pub fn founding(&self) -> Option<([u8; 16], u64, u32)> {
         self.record().founding
     }
@@ -133,13 +133,15 @@ impl NodeMeta {
         self.change("noting the cluster's uuid", "meta.founding", |record| record.founding = Some(founding))
     }
 
-    /// Tells whether this directory had no vote, entry or snapshot when it was opened, and its node
-    /// had not joined. Such a node is new, or its disk was wiped and it may have voted before.
+    /// Tells whether the directory was without a vote, log entry and snapshot when it was opened,
+    /// and its node had not joined the cluster. Such a node is new, or its disk was wiped and it
+    /// may have voted before.
     pub fn pristine(&self) -> bool {
         self.pristine
     }
 
-    /// Tells whether [`NodeMeta::set_joined`] was called, in this or an earlier run.
+    /// Tells whether this node may vote, because [`NodeMeta::set_joined`] was called on this data
+    /// directory.
     pub fn joined(&self) -> bool {
         self.record().joined
     }
@@ -175,8 +177,9 @@ impl NodeMeta {
         })
     }
 
-    /// Tells whether this directory's log was begun with an owner record. If so, a log without an
-    /// owner record means that the log was lost.
+    /// Tells whether the log of this directory began with an owner record, which names the node
+    /// that owns the log. If so, a log without an owner record means that the original log was
+    /// lost.
     pub(crate) fn log_begun(&self) -> bool {
         self.record().log_begun
     }

@@ -10,8 +10,8 @@ use crate::fatal::Fatal;
 /// Callback that raft-log's flush thread runs once records are on disk.
 pub(crate) struct WalCallback {
     pub(crate) fatal: Fatal,
-    /// Positions of the log, and the number of its bytes that are durable after this flush; `None`
-    /// for a flush without a sync.
+    /// Positions in the log, and the number of its bytes that are on disk after this flush; `None`
+    /// for a flush without an fsync.
     pub(crate) reach: Option<(Arc<Reach>, u64)>,
     pub(crate) done: Done,
 }
@@ -21,15 +21,15 @@ pub(crate) struct WalCallback {
 pub(crate) struct Reach {
     /// Bytes written so far, on disk or not.
     pub(crate) end: AtomicU64,
-    /// Bytes on disk after the end of all requested flushes.
+    /// Bytes that will be on disk after all requested flushes.
     pub(crate) asked: AtomicU64,
     /// Bytes that are known to be on disk.
     pub(crate) durable: AtomicU64,
-    /// Bytes on disk according to the last owner record in the log.
+    /// Bytes on disk according to the log's last owner record.
     pub(crate) marked: AtomicU64,
 }
 
-/// Receiver of a flush's result.
+/// Receiver of the result of one flush.
 pub(crate) enum Done {
     /// openraft, which waits for the appends of one flush.
     Gathered(Box<dyn Appends>),

@@ -104,7 +104,7 @@ pub(crate) struct Flushes {
     /// Sender for the receivers of [`Flushes::closing`]. Its drop signals that the log is closed.
     open: Mutex<Option<watch::Sender<()>>>,
     fatal: Fatal,
-    /// Set when the log's current file is full and the next one could not be opened for lack of a
+    /// True when the log's current file is full and the next file could not be opened for lack of a
     /// file descriptor.
     owes_file: AtomicBool,
     gathered: Mutex<Gathered>,
@@ -120,7 +120,7 @@ pub(crate) struct Flushes {
 #[derive(Default)]
 struct Gathered {
     under_way: bool,
-    /// True if records without a waiting caller need a flush after the current one.
+    /// True if records that no caller waits for need a flush after the current one.
     owed: bool,
     waiting: Vec<IOFlushed<TypeConfig>>,
     /// Bytes of the entries in `waiting`.
@@ -193,8 +193,8 @@ impl Flushes {
         WalCallback { fatal: self.fatal.clone(), reach, done }
     }
 
-    /// Writes an owner record with the present number of bytes on disk, unless the log has one.
-    /// Does not wait for the disk.
+    /// Writes an owner record with the number of the log's bytes on disk, unless the last owner
+    /// record already states this number. Does not wait for the disk.
     pub(crate) fn mark(&self, log: &mut RaftLog<WalTypes>) -> io::Result<()> {
         let durable = self.reach.durable.load(Ordering::Acquire);
         if durable <= self.reach.marked.load(Ordering::Acquire) {
@@ -213,7 +213,7 @@ impl Flushes {
         self.committed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes a record of the last committed entry, unless the log has that record already.
+    /// Writes a record of the last committed log entry, unless the log already has this record.
     fn commit(&self, log: &mut RaftLog<WalTypes>) -> io::Result<()> {
         let Some(committed) = *self.committed() else { return Ok(()) };
         let state = log.log_state();
@@ -225,8 +225,8 @@ impl Flushes {
         self.record(log, |log| log.commit(committed).map(Some))
     }
 
-    /// Tells whether the last owner record in the log states fewer bytes than are on disk after the
-    /// flushes under way.
+    /// Tells whether the last owner record in the log states fewer bytes than will be on disk after
+    /// all requested flushes.
     fn owes_mark(&self) -> bool {
         self.reach.asked.load(Ordering::Acquire) > self.reach.marked.load(Ordering::Acquire)
     }
@@ -299,8 +299,8 @@ impl Flushes {
         }
     }
 
-    /// Requests the next flush after the previous one has ended, if records wait for it. Called by
-    /// the flush thread.
+    /// Requests the next flush after the end of the previous one, if records wait for a flush.
+    /// Called by the flush thread.
     fn go_on(self: &Arc<Self>) {
         let mut gathered = self.gathered();
         if gathered.waiting.is_empty() && !gathered.owed {

@@ -96,18 +96,20 @@ impl LogStore {
         self.read().log_state().vote().map(|vote| vote.0.into())
     }
 
-    /// The last entry; when all were purged, the last purged entry.
+    /// The last entry; when all entries were purged, the last purged entry. `None` for an empty
+    /// log.
     pub fn last(&self) -> Option<LogId> {
         self.read().log_state().last().map(position)
     }
 
-    /// The last entry known to be committed, in this run or before the process ended.
+    /// The last entry known to be committed, according to this process or to the log of earlier
+    /// processes.
     pub fn committed(&self) -> Option<LogId> {
         let written = self.read().log_state().committed().copied();
         written.max(*self.log.flushes.committed()).as_ref().map(position)
     }
 
-    /// The last entry that was purged.
+    /// The last entry that was purged; `None` before the first purge.
     pub fn purged(&self) -> Option<LogId> {
         self.read().log_state().purged().map(position)
     }
@@ -117,7 +119,8 @@ impl LogStore {
         self.read().on_disk_size()
     }
 
-    /// Owner record of this log; `None` in a new log.
+    /// Owner record of this log: its node, and the number of its bytes on disk. `None` in a new
+    /// log.
     pub(crate) fn owner(&self) -> Option<OwnerRecord> {
         self.read().log_state().user_data.clone().map(|owner| owner.0)
     }
@@ -127,13 +130,13 @@ impl LogStore {
         self.read().stat().open_chunk.global_end
     }
 
-    /// Writes the owner record into the log. On return, this record and all records found by the
-    /// open are durable. Blocking.
+    /// Writes the owner record into the log. On return, this record and all records that were in
+    /// the opened log are durable. Blocking.
     pub(crate) fn begin(&self, owner: OwnerRecord) -> io::Result<()> {
         self.durably_at_start(|log| log.save_user_data(Some(WalOwner(owner))))?;
         let mut log = self.write()?;
-        // All records found by the open are on disk now. The owner record that states this tells
-        // later damage to them from an unflushed end.
+        // All records that were in the opened log are on disk now. An owner record that states this
+        // number of bytes tells later damage to them from an unflushed end.
         self.log.flushes.mark(&mut log)?;
         log.flush(false, None)
     }

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Counts of the writes to one log (appends, votes, cuts) that were begun and that have ended.
 /// Clones share the counts.
 ///
-/// Writes reach the disk in order, so the oldest waiting write has the number `done`. A task of the
-/// node polls the counts and measures how long this write has waited. The counts themselves read no
-/// clock, to keep every write cheap.
+/// Writes reach the disk in order, so the number of ended writes identifies the oldest waiting
+/// write. A task of the node polls the counts and measures how long this write has waited. The
+/// counts themselves read no clock, to keep every write cheap.
 #[derive(Clone, Debug, Default)]
 pub struct LogWrites(Arc<Counts>);
 

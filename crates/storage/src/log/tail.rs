@@ -72,8 +72,8 @@ fn chunks(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(chunks)
 }
 
-/// Removes purged chunks that are back. When a purge has removed two chunks, a power cut can undo
-/// only the removal of the older one, which leaves a gap in the log.
+/// Removes purged chunks that exist again. When a purge has removed two chunks, a power cut can
+/// undo only the removal of the older one, which leaves a gap in the log.
 fn remove_stale_front(dir: &Path, chunks: &mut Vec<(u64, PathBuf)>) -> io::Result<()> {
     let mut after_gap = 0;
     for at in 1..chunks.len() {

@@ -39,19 +39,19 @@ impl RaftTypeConfig for TypeConfig {
     type ErrorSource = BoxedErrorSource;
 }
 
-/// The position of an entry: term and index.
+/// Position of a log entry: term and index.
 pub type LogId = openraft::alias::LogIdOf<TypeConfig>;
 /// A node's vote: a term, and the candidate that it voted for in that term.
 pub type Vote = openraft::alias::VoteOf<TypeConfig>;
 /// One entry of the Raft log.
 pub type Entry = openraft::alias::EntryOf<TypeConfig>;
-/// Content of an entry: nothing, a command or a membership.
+/// Content of a log entry: nothing, a command or a membership.
 pub type Payload = openraft::alias::PayloadOf<TypeConfig>;
 /// Members of the cluster: the voters (two sets of them during a change) and the learners.
 pub type Membership = openraft::Membership<u64, Member>;
-/// A membership and the position of its entry.
+/// A membership and the position of the log entry that set it.
 pub type StoredMembership = openraft::alias::StoredMembershipOf<TypeConfig>;
-/// The last entry and the membership that a snapshot contains.
+/// Description of a snapshot's content: the position of its last log entry, and its membership.
 pub type SnapshotMeta = openraft::alias::SnapshotMetaOf<TypeConfig>;
 
 /// The bytes of one command, opaque to this crate. A clone shares them.

@@ -26,8 +26,8 @@ pub(crate) struct ChunkWriter {
     since_flush: u64,
     failpoint: &'static str,
     flipped: bool,
-    /// Lock of the data directory. It is the last field, as the directory must not be opened again
-    /// before the database is closed.
+    /// Lock of the data directory. It is the last field, so that it drops after the database:
+    /// another process must not open the directory before the database is closed.
     _lock: Option<Arc<File>>,
 }
 
@@ -65,7 +65,7 @@ impl ChunkWriter {
         Ok(())
     }
 
-    /// Lets `check` read the unfinished snapshot, and returns its error. An error here comes from
+    /// Lets `check` read the unfinished snapshot, and returns its error. Such an error comes from
     /// the sender's data and not from this disk, so the store's [`Fatal`] does not keep it.
     pub(crate) fn check(
         &mut self,

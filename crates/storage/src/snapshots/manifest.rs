@@ -8,13 +8,13 @@ use crate::codec::{self, SnapshotMetaRecord};
 /// Description of a snapshot. A node that sends a snapshot sends the manifest before the chunks.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Manifest {
-    /// The last entry and the membership that the snapshot contains.
+    /// Position of the last log entry that the snapshot contains, and the membership.
     pub meta: SnapshotMetaRecord,
     /// Number of chunks.
     pub chunk_count: u32,
     /// Total size in bytes of all chunks, as stored.
     pub bytes: u64,
-    /// Number of records.
+    /// Number of records in the snapshot.
     pub records: u64,
     /// SHA-256 over the chunks in order, each preceded by its length, and then the meta record.
     pub sha256: [u8; 32],

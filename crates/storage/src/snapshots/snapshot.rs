@@ -62,12 +62,12 @@ impl Snapshot {
     }
 
     /// Copies the whole snapshot for reading, unless a copy exists. Blocking. Without this call,
-    /// the first read makes the copy. The copy leaves as many bytes of the disk free as clients'
-    /// writes need to be accepted.
+    /// the first read makes the copy. The copy leaves enough of the disk free for clients' writes
+    /// to be accepted.
     ///
     /// # Errors
     /// A lack of space for the copy, after which the node goes on and a later call may succeed.
-    /// Otherwise `InvalidData` and others as in [`Snapshot::chunk`].
+    /// Otherwise `InvalidData` and other errors of [`Snapshot::chunk`].
     pub fn prepare(&self) -> io::Result<()> {
         let Parts { number, files, databases, database, .. } = &*self.0;
         let mut database = database.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,7 +111,7 @@ impl Snapshot {
     }
 
     /// Compares all chunks with the manifest's hash. An error is not kept as the node's reason to
-    /// stop, as the log or a leader can replace a damaged snapshot.
+    /// stop, as the log or another node's snapshot can replace a damaged snapshot.
     pub(crate) fn verify(&self) -> io::Result<()> {
         let Parts { number, files, databases, database, .. } = &*self.0;
         // The node cannot start without the copy, so the copy may use all free space.

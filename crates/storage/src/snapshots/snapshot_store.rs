@@ -54,7 +54,7 @@ struct Shared {
     on_flip: Mutex<Option<OnFlip>>,
 }
 
-/// Snapshots that are to be removed.
+/// Snapshots that are to be removed: those that a newer one has replaced, and unfinished ones.
 #[derive(Default)]
 struct Shelf {
     // Snapshots that a newer one has replaced, and that may still have readers.
@@ -118,7 +118,7 @@ impl SnapshotStore {
         self.collect_with(&mut self.shelf())
     }
 
-    /// Bytes that snapshots occupy on disk.
+    /// Bytes that all snapshots occupy on disk, copies for reading included.
     ///
     /// # Errors
     /// Any IO error.

@@ -1,4 +1,4 @@
-//! A disk without space for the writes of a start.
+//! Tests of opening the storage on a disk that has no space for it.
 
 use storage::{SnapshotMeta, Storage, StorageConfig};
 

@@ -1,4 +1,4 @@
-//! Disks that are full or slow, simulated by failpoints.
+//! Tests with full or slow disks, which failpoints simulate.
 //!
 //! Failpoints apply to a whole process. So these tests are a separate binary, and run one at a
 //! time.

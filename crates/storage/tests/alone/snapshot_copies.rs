@@ -1,4 +1,4 @@
-//! Copying and closing of snapshot databases on a full or slow disk.
+//! Tests of copying and closing snapshot databases on a full or slow disk.
 
 use std::fs::{File, read_dir};
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ fn written(storage: &Storage) -> Snapshot {
     writer.finish(&SnapshotMeta::default()).unwrap()
 }
 
-/// Lists the databases of snapshots and their copies.
+/// Lists the names of snapshot databases and their copies in the data directory `dir`.
 fn names(dir: &Path) -> Vec<String> {
     let names = read_dir(dir.join("sled")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<String> = names.collect();

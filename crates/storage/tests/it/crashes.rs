@@ -1,11 +1,11 @@
-//! kill -9 at every failpoint and at random, and an error at every failpoint.
+//! Tests that kill the process at every failpoint and at random, or let every failpoint fail.
 
 use storage::FAILPOINTS;
 
 use crate::harness::data_dir_in_memory;
 use crate::workload::{Run, Told};
 
-/// Failpoints on the way of a node that has lost its state; `lost_state.rs` tests them.
+/// Failpoints that only a node that has lost its snapshot passes; `lost_state.rs` tests them.
 const GIVING_UP: [&str; 3] = ["meta.rejoining", "log.given-up", "log.replaced"];
 
 #[test]
@@ -50,8 +50,8 @@ enum Expect {
     Refused,
     /// The operation fails, and so does every later one.
     Final,
-    /// Only this operation fails, and the node goes on: no data is on disk yet, or a peer sent
-    /// wrong data.
+    /// Only this operation fails, and the node goes on: the failure was before the first write, or
+    /// a peer sent wrong data.
     Error,
 }
 

@@ -1,4 +1,4 @@
-//! Flipped bits on disk lead to recovery or a refusal, never to wrong data.
+//! Tests that flipped bits on disk lead to recovery or a refusal, never to wrong data.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,8 @@ fn a_flipped_bit_in_the_log_is_refused_with_the_remedy() {
     assert!(message.contains("opening the log") && message.contains("move"), "{message}");
 }
 
-/// Runs a child on a copy of `dir` with one flipped bit.
+/// Runs a child process on a copy of the data directory `dir`, with one flipped bit in `file`.
+/// Returns the end of the child and the facts that it printed.
 fn look_at_flipped(dir: &Path, copy: &Path, file: &Path, bit: u64) -> (Ended, Told) {
     copy_dir(dir, copy);
     flip_bit(&copy.join(file.strip_prefix(dir).unwrap()), bit);

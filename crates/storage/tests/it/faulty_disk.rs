@@ -1,5 +1,5 @@
-//! A failing disk: fsync errors, no space left, power losses. A library preloaded into the child
-//! process simulates them.
+//! Tests with a failing disk: fsync errors, no space left, power losses. A library preloaded into
+//! the child process simulates the failures.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ use crate::workload::{Ended, Run, Told};
 #[path = "../shim/shadow.rs"]
 mod shadow;
 
-/// Compiles the library once for all tests of this process.
+/// Compiles the library of the faulty disk once for all tests of this process. Returns its path.
 fn library() -> &'static Path {
     static LIBRARY: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
     let (_dir, path) = LIBRARY.get_or_init(|| {
@@ -34,7 +34,8 @@ fn with_fault(name: &str, value: String) -> Vec<(&str, String)> {
     vec![("LD_PRELOAD", library().to_str().unwrap().to_string()), (name, value)]
 }
 
-/// Makes a data directory with some content.
+/// Makes a data directory in which a child process has written for one cycle. Adds the facts that
+/// the child printed to `told`.
 fn begun(told: &mut Told) -> (TempDir, PathBuf) {
     let (parent, dir) = data_dir_in_memory();
     assert!(Run { cycles: 1, ..Run::default() }.spawn(&dir).watch(told, usize::MAX).ok);

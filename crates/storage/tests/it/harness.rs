@@ -1,4 +1,4 @@
-//! Helpers of all tests: data directories and short ways to write to them.
+//! Helpers of all tests: data directories, and short functions to write to a storage.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};

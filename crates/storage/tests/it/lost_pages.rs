@@ -1,5 +1,5 @@
-//! Pages that are not on disk although the kernel counts them as clean. After a failed fsync, Linux
-//! keeps such pages in its page cache, where the next process reads them.
+//! Tests of pages that are not on disk although the kernel counts them as clean. After a failed
+//! fsync, Linux keeps such pages in its page cache, where the next process reads them.
 //!
 //! The disk is an ext4 file system on a loop device, backed by a file on a small tmpfs. When the
 //! tmpfs is full, ext4's write-back to new blocks fails. Without ext4 or the permission to mount,
@@ -25,8 +25,10 @@ struct LoopDisk {
 }
 
 impl LoopDisk {
+    /// Creates the file system and mounts it.
+    ///
     /// # Errors
-    /// A description of the step that is not possible here.
+    /// Description of the command that failed, as when this user may not mount.
     fn mount() -> Result<LoopDisk, String> {
         let disk = LoopDisk { parent: tempfile::tempdir().unwrap() };
         for dir in [disk.below(), disk.dir()] {
@@ -103,7 +105,8 @@ fn run(command: &mut Command) -> Result<String, String> {
     }
 }
 
-/// Entries that are large enough for each to need new blocks.
+/// Returns log entries with these indexes. Each is so large that its write needs new blocks of the
+/// disk.
 fn large(term: u64, indexes: std::ops::Range<u64>) -> Vec<storage::Entry> {
     indexes.map(|index| entry(term, index, &content(index))).collect()
 }
@@ -147,7 +150,7 @@ fn what_a_failed_fsync_left_in_the_page_cache_is_not_built_upon() {
     assert!(last.index >= 7 && found.iter().zip(0..).all(|(entry, index)| bytes_of(entry) == content(index)));
 }
 
-/// Tells whether a file of `dir` contains these bytes, read through the page cache.
+/// Tells whether a file in `dir` contains `bytes`, read through the page cache.
 fn reads(dir: &Path, bytes: &[u8]) -> bool {
     let files = fs::read_dir(dir).unwrap().map(|file| fs::read(file.unwrap().path()).unwrap());
     files.into_iter().any(|file| file.windows(bytes.len()).any(|window| window == bytes))

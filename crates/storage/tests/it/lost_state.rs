@@ -1,4 +1,4 @@
-//! Nodes with a lost snapshot: the log replaces it, or a leader sends a new one.
+//! Tests of nodes with a lost snapshot: the log replaces it, or a leader sends a new one.
 
 use std::fs;
 use std::path::Path;

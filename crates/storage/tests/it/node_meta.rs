@@ -121,7 +121,7 @@ fn a_log_from_before_the_directory_was_new_is_noticed() {
     check_refused(open(&dir), "its log is from before its data directory was new");
 }
 
-/// Simulates a log that alone was replaced by an older copy.
+/// Simulates that an older copy replaced the log, and only the log, of a data directory.
 #[test]
 fn an_older_log_in_the_place_of_the_newer_one_is_noticed() {
     use crate::harness::{append, block_on, copy_dir, entry};

@@ -34,14 +34,15 @@ const HANGS_AFTER: Duration = Duration::from_secs(60);
 /// Seeds of a run without `STORAGE_SEEDS`; they take a few seconds.
 const SEEDS: Range<u64> = 0..12;
 
-/// A mounted simulated disk, and a directory outside it for the facts.
+/// A mounted simulated disk, and a directory outside it for the facts: the writes that processes
+/// began and acknowledged.
 struct Bench {
     disk: Mounted,
     mounted: TempDir,
     facts: TempDir,
 }
 
-/// End of a process.
+/// Way in which a process of the test ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// A loss of power.
@@ -54,7 +55,7 @@ enum End {
     Done,
 }
 
-/// Counts over several seeds.
+/// Numbers of events in the runs of several seeds.
 #[derive(Debug, Default)]
 struct Tally {
     seeds: u64,
@@ -72,6 +73,9 @@ impl Bench {
         Bench { disk, mounted, facts }
     }
 
+    /// Runs the processes that the seed determines, one after another, in a new directory of the
+    /// disk.
+    ///
     /// # Errors
     /// A description of the failure.
     fn run(&self, seed: u64) -> Result<Tally, String> {
@@ -110,7 +114,8 @@ impl Bench {
         Ok(tally)
     }
 
-    /// Runs one process. Returns the number of facts that it has checked.
+    /// Runs one process until its end. Returns the number of facts (acknowledged writes) that it
+    /// has compared with the storage.
     fn live(&self, own: &Path, facts: &Path, seed: u64, (ops, end, after): (u32, End, u64)) -> Result<u64, String> {
         let (waits, over) = channel();
         let stopped = match end {
@@ -138,7 +143,8 @@ impl Bench {
         }
     }
 
-    /// Kills the process as soon as the disk has stopped. Returns the process's end and its output.
+    /// Reads the process's output until its end, and kills it when the simulated disk stops.
+    /// Returns the exit code, which is `None` after a kill, and the output.
     fn watch(
         &self,
         mut child: Child,

@@ -1,6 +1,6 @@
-//! A full disk without simulated errors: a tmpfs, mounted by root or in a user namespace. Where
-//! neither is allowed, the test passes with a note on stderr, and only `faulty_disk.rs` covers full
-//! disks.
+//! Test of a full disk without simulated errors: a tmpfs, mounted by root or in a user namespace.
+//! Where neither is allowed, the test passes with a note on stderr, and only `faulty_disk.rs`
+//! covers full disks.
 
 use std::fs;
 use std::io::Write;

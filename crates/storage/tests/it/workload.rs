@@ -27,16 +27,17 @@ const CYCLES: &str = "ZLOCK_STORAGE_CHILD_CYCLES";
 const KILL_AT: &str = "ZLOCK_STORAGE_CHILD_KILL_AT";
 const FAIL_AT: &str = "ZLOCK_STORAGE_CHILD_FAIL_AT";
 
-/// Parameters of a child.
+/// Parameters of a child process.
 #[derive(Default)]
 pub(crate) struct Run<'a> {
-    /// Cycles of work before the child ends by itself.
+    /// Number of cycles of writes before the child ends by itself.
     pub(crate) cycles: u32,
-    /// Failpoint at which the child kills itself, and at which pass of it, counted from 1.
+    /// Failpoint at which the child kills itself, and the number of the pass at which it does, from
+    /// 1.
     pub(crate) kill_at: Option<(&'a str, u32)>,
-    /// Failpoint that returns an error, and at which pass of it, counted from 1.
+    /// Failpoint that returns an error, and the number of the pass at which it does, from 1.
     pub(crate) fail_at: Option<(&'a str, u32)>,
-    /// Size of the child's ballast.
+    /// Size in bytes of the ballast in the child's data directory; 0 for none.
     pub(crate) ballast_bytes: u64,
     /// More environment variables of the child.
     pub(crate) env: Vec<(&'a str, String)>,
@@ -59,15 +60,15 @@ impl Run<'_> {
     }
 }
 
-/// A running child.
+/// A running child process, and its output.
 pub(crate) struct Running {
     pub(crate) child: Child,
     lines: BufReader<std::process::ChildStdout>,
 }
 
 impl Running {
-    /// Adds the child's facts to `told`. Kills the child after `lines_max` facts; otherwise waits
-    /// for its end.
+    /// Reads the facts that the child prints into `told`. Kills the child after `lines_max` facts;
+    /// otherwise waits for its end.
     pub(crate) fn watch(mut self, told: &mut Told, lines_max: usize) -> Ended {
         let watchdog = Watchdog::new(&self.child);
         let mut line = String::new();
@@ -95,7 +96,8 @@ impl Running {
     }
 }
 
-/// Kills a child without output for [`HANGS_AFTER`], so that the test fails instead of hanging.
+/// Thread that kills a child without output for [`HANGS_AFTER`], so that the test fails instead of
+/// hanging.
 struct Watchdog(Option<(std::sync::mpsc::Sender<()>, std::thread::JoinHandle<()>)>);
 
 impl Watchdog {
@@ -116,7 +118,7 @@ impl Watchdog {
         Watchdog(Some((done, thread)))
     }
 
-    /// Notes that the child has printed something.
+    /// Restarts the watchdog's timeout, because the child has printed a line.
     fn feed(&self) {
         let (alive, _) = self.0.as_ref().expect("it is there until it is dropped");
         let _killed = alive.send(());
@@ -131,7 +133,7 @@ impl Drop for Watchdog {
     }
 }
 
-/// End of a child.
+/// Exit status and stderr of a child that has ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) ok: bool,

@@ -1,6 +1,6 @@
-//! Library that simulates a failing disk when it is preloaded into a process. The n-th sync returns
-//! EIO, writes beyond a budget return ENOSPC, or every sync records the synced content, so that a
-//! test can simulate a power loss afterwards.
+//! Library that simulates a failing disk when it is preloaded into a process. Environment variables
+//! choose the fault: the n-th sync returns EIO, or writes beyond a number of bytes return ENOSPC,
+//! or every sync records the synced content, so that a test can simulate a power loss afterwards.
 //!
 //! The tests compile this file with `rustc`, as it belongs to no crate. It replaces functions of
 //! libc, so it affects sled, raft-log and std.
@@ -86,8 +86,8 @@ fn record(shadow: &Path, fd: i32) -> i32 {
     }
 }
 
-/// Takes up to `bytes` bytes from the budget of the disk, and returns the number taken; `None` when
-/// the budget is used up.
+/// Counts `bytes` bytes as written to the simulated disk. Returns how many of them the disk has
+/// space for; `None` for none.
 fn room(fd: i32, bytes: usize) -> Option<usize> {
     let Some(disk_bytes) = faults().disk_bytes else { return Some(bytes) };
     if bytes == 0 || !is_ours(fd) {
@@ -135,7 +135,7 @@ unsafe extern "C" fn pwrite64(fd: i32, buffer: *const u8, bytes: usize, offset: 
     }
 }
 
-/// Takes one byte from the budget, whatever the length of the write: the vector is not parsed.
+/// Counts as one written byte, whatever its length, because the vector is not parsed.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn writev(fd: i32, vector: *const u8, count: i32) -> isize {
     match room(fd, 1) {

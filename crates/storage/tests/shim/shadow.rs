@@ -77,8 +77,8 @@ fn restore_dir(
     Ok(())
 }
 
-/// Returns a file content with pages of both versions and the length of one of them, as `keep`
-/// decides.
+/// Returns a possible content of a file after a power loss: pages of both versions, and the length
+/// of one of them, as `keep` decides.
 fn some_pages(fsynced: &[u8], live: &[u8], keep: &mut dyn FnMut() -> bool) -> Vec<u8> {
     let len = if keep() { live.len() } else { fsynced.len() };
     let mut bytes = fsynced.to_vec();
@@ -95,7 +95,7 @@ fn some_pages(fsynced: &[u8], live: &[u8], keep: &mut dyn FnMut() -> bool) -> Ve
     bytes
 }
 
-/// Key and kind of each file, by its name in the directory.
+/// Parses a recorded list of a directory's names. Returns each file's key and kind, by its name.
 fn by_name(names: &str) -> BTreeMap<&str, (&str, &str)> {
     let entry = |line| {
         let mut words = str::splitn(line, 3, ' ');

@@ -1,4 +1,4 @@
-//! Damage to the log, and writes that wait for the disk.
+//! Tests of damage to the log, and of writes that wait for the disk.
 
 use std::fs;
 use std::path::PathBuf;
@@ -48,7 +48,8 @@ fn parked(store: &LogStore) -> Receiver<io::Result<()>> {
     opened
 }
 
-/// Opens a log whose file has the content `bytes`. Returns its vote and entries, or the error.
+/// Opens a log whose only file has the content `bytes`. Returns the log's vote, its entries and the
+/// owner in its owner record, or the error of the open.
 fn reopened(bytes: &[u8], name: &std::ffi::OsStr) -> io::Result<(Option<Vote>, Vec<Entry>, Option<String>)> {
     let dir = memory();
     fs::write(dir.path().join(name), bytes).unwrap();
@@ -104,7 +105,8 @@ fn a_torn_tail_costs_no_more_than_the_torn_record() {
     assert_eq!(reopened(&[&bytes[..], &[0; 4_096], &bytes[..]].concat(), name).unwrap().1.len(), 6);
 }
 
-/// A node without requests must write nothing.
+/// Checks that one owner record is written after the last flush, and then nothing more: a node
+/// without requests must not write.
 #[test]
 fn how_much_is_on_disk_is_said_once_after_the_last_flush() {
     let dir = memory();

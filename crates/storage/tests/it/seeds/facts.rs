@@ -1,5 +1,5 @@
-//! Facts of a node, compared with its storage: the writes that it began and those that it
-//! acknowledged.
+//! Facts about a node (the writes that it began and those that it acknowledged), and their
+//! comparison with the node's storage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -13,7 +13,7 @@ pub(super) const RECORDS: usize = 6;
 /// Values of [`storage::Seed::founding`]: the cluster's uuid, zxid base and node group.
 pub(super) const FOUNDING: ([u8; 16], u64, u32) = ([9; 16], 1 << 40, 2);
 
-/// Pseudorandom content of the entry; one in eight is up to 12,000 bytes long, to span several
+/// Pseudorandom content of the log entry; one in eight is up to 12,000 bytes long, to span several
 /// pages.
 pub(super) fn content(term: u64, index: u64) -> Vec<u8> {
     let mut rng = fastrand::Rng::with_seed(term << 32 | index);
@@ -45,7 +45,7 @@ impl<T: Copy + PartialEq + PartialOrd + std::fmt::Debug> Between<T> {
     }
 }
 
-/// All facts of a node. Positions in the log are the index of the next entry, so 0 stands for no
+/// All facts about a node. Positions in the log are the index of the next entry, so 0 stands for no
 /// entry.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
@@ -64,7 +64,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Reads one fact from each line.
+    /// Parses the text of a file with one fact in each line.
     pub(super) fn read(text: &str) -> Facts {
         let mut facts = Facts::default();
         // Ignores an incomplete last line of a killed process.

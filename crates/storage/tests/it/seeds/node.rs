@@ -21,9 +21,9 @@ pub(super) const FACTS: &str = "ZLOCK_SEEDS_FACTS";
 pub(super) const SEED: &str = "ZLOCK_SEEDS_SEED";
 pub(super) const OPS: &str = "ZLOCK_SEEDS_OPS";
 
-/// Exit code: acknowledged data is missing.
+/// Exit code when acknowledged data is missing.
 pub(super) const WRONG: i32 = 3;
-/// Exit code: an operation of the disk failed.
+/// Exit code when an operation of the disk failed.
 pub(super) const FAILED: i32 = 4;
 
 /// A node of this process that makes random writes.
@@ -100,7 +100,7 @@ impl Node {
         self.storage.log.vote().map_or(0, |vote| vote.leader_id.term)
     }
 
-    /// Index after the last entry.
+    /// Index after the last entry of the log.
     fn next(&self) -> u64 {
         self.storage.log.last().map_or(0, |id| id.index + 1)
     }
@@ -146,7 +146,7 @@ impl Node {
         Ok(())
     }
 
-    /// Makes several appends at once, as Raft does.
+    /// Makes several appends to the log without waiting in between, as Raft does.
     async fn append(&mut self) -> io::Result<()> {
         let (term, mut next, mut waiting) = (self.term(), self.next(), Vec::new());
         for _ in 0..self.rng.u64(1..4) {

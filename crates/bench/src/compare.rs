@@ -1,5 +1,5 @@
-//! Comparison of the systems. All of them run at the same time, and in each round the load goes to
-//! one after the other. A failure of one system is reported, and the comparison continues.
+//! Comparison of the systems. All of them run at the same time, and in each round the systems get
+//! the load one after the other. A failure of one system is reported, and the comparison continues.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,47 +18,50 @@ use crate::scenario::{Scale, Scenario};
 use crate::system::Kind;
 use crate::workload::{self, Load, Workload};
 
-/// What to compare: everything without --workloads and --scenarios, else only what they name.
+/// Options of `bench compare`. Without `--workloads` and `--scenarios`, all of both run; otherwise
+/// only those that these options name.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The systems. One that does not start is reported, with what to install, and the others go
-    /// on.
+    /// Systems to compare. If one does not start, a message says what to install, and the
+    /// comparison goes on with the others.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Kind::value_variants().to_vec())]
     systems: Vec<Kind>,
-    /// What the clients do.
+    /// Workloads (steady loads of many clients) to run.
     #[arg(long, value_enum, value_delimiter = ',')]
     workloads: Vec<Workload>,
-    /// What is no steady load.
+    /// Scenarios (special situations, for example a killed leader) to run.
     #[arg(long, value_enum, value_delimiter = ',')]
     scenarios: Vec<Scenario>,
-    /// What the sizes of scenarios (watchers, sessions, znodes, waiters) are multiplied with: 0.01
-    /// for a try.
+    /// Factor of the scenarios' sizes (numbers of watchers, sessions, znodes and waiters): 1 for
+    /// full sizes, 0.01 for a quick try.
     #[arg(long, default_value_t = Scale::FULL, value_parser = Scale::parse)]
     scale: Scale,
-    /// Numbers of clients, for every workload; without it, each has its own.
+    /// Numbers of clients for every workload; by default each workload has its own numbers.
     #[arg(long, value_delimiter = ',')]
     clients: Vec<usize>,
-    /// Length of one round of one system in seconds.
+    /// Length of each system's load in one round, in seconds.
     #[arg(long, default_value_t = 2.5)]
     seconds: f64,
-    /// Rounds of each line: each goes through all systems.
+    /// Number of rounds for each pair of workload and number of clients, and for each scenario on
+    /// the shared clusters. A round measures all systems once.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Rounds of the scenarios that want a cluster of their own.
+    /// Number of rounds of the scenarios that start a cluster of their own.
     #[arg(long, default_value_t = 1)]
     rounds_alone: usize,
-    /// Length of the load that each system gets before anything is measured, for compilers that
-    /// learn as they run.
+    /// Seconds of load that each system gets before anything is measured, so that just-in-time
+    /// compilers are done.
     #[arg(long, default_value_t = 6.0)]
     warm_up: f64,
-    /// Where the servers' data go; it must be on a disk for syncs to mean anything. The default is
-    /// the directory for temporary files.
+    /// Directory for the servers' data; it must be on a disk, or else syncs cost nothing. The
+    /// default is the directory for temporary files.
     #[arg(long)]
     data: Option<PathBuf>,
-    /// Where results.json goes, and results.md when there is no page.
+    /// Directory for `results.json`, and for `results.md` when there is no `--page`.
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
-    /// A page whose measured part, between two marks, is replaced.
+    /// Markdown page to update: the text between its comments `measured: begin` and `measured: end`
+    /// is replaced with the tables.
     #[arg(long)]
     page: Option<PathBuf>,
 }
@@ -199,8 +202,8 @@ impl Comparison {
         Ok(round.figures())
     }
 
-    /// Runs all rounds of a scenario, on the shared clusters or on fresh ones. Figures that were
-    /// measured before a failure count.
+    /// Runs all rounds of a scenario, on the shared clusters or on fresh ones. If a round fails,
+    /// the figures that it measured before the failure are kept.
     async fn scenario(&mut self, scenario: Scenario) -> Result<(), Error> {
         let part = Part::Scenario(scenario);
         let mut systems: Vec<Kind> = self.args.systems.clone();

@@ -47,41 +47,43 @@ const COLUMNS: [&str; 16] = [
 /// Highest ratio that zlock may reach between honest clients' 99th percentiles with and without
 /// hostile traffic.
 const RATIO_MAX: f64 = 5.0;
-/// 99th percentile with hostile traffic up to which every ratio is accepted.
+/// Value in milliseconds of the 99th percentile with hostile traffic up to which the ratio is not
+/// checked.
 const P99_MAX_MS: f64 = 100.0;
-/// Longest time that a probe may take.
+/// Longest time that a probe (a request to `/livez` during the traffic) may take.
 const PROBE_MAX: Duration = Duration::from_secs(1);
 
-/// What to measure.
+/// Options of `bench hostile`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The kinds of traffic; all unless given.
+    /// Kinds of hostile traffic to measure; all kinds by default.
     #[arg(long, value_delimiter = ',')]
     kinds: Vec<Kind>,
-    /// How long honest clients are measured, once without and once with each kind.
+    /// Seconds for which honest clients are measured, for each kind of traffic once without and
+    /// once with the traffic.
     #[arg(long, default_value_t = 15.0)]
     seconds: f64,
-    /// Operations that each of the 16 honest clients begins in a second, whether the one before has
-    /// ended or not.
+    /// Number of operations that each of the 16 honest clients begins in a second, even if its
+    /// earlier operation has not ended.
     #[arg(long, default_value_t = 10.0)]
     rate: f64,
-    /// Znodes of the large subtree.
+    /// Number of znodes in the large subtree.
     #[arg(long, default_value_t = 300_000)]
     subtree: usize,
-    /// Ephemeral znodes of the sessions that expire together.
+    /// Number of ephemeral znodes of the sessions that expire together.
     #[arg(long, default_value_t = 79_000)]
     ephemerals: usize,
-    /// Connections to each node that say nothing.
+    /// Number of connections to each node that send nothing.
     #[arg(long, default_value_t = 4_200)]
     connections: usize,
-    /// Addresses that the hostile clients come from.
+    /// Number of addresses from which the hostile clients connect.
     #[arg(long, default_value_t = 1)]
     addresses: u8,
-    /// Fails when a 99th percentile is more than five times as long with the traffic, or when there
-    /// was no traffic.
+    /// Fails if an honest client's 99th percentile is above 100 ms and more than five times as long
+    /// with the traffic, if a probe took more than a second, or if there was no traffic.
     #[arg(long)]
     check: bool,
-    /// Below which directory the nodes have their data.
+    /// Directory below which the nodes keep their data.
     #[arg(long)]
     data: Option<PathBuf>,
 }
@@ -98,8 +100,8 @@ struct Row {
 }
 
 impl Row {
-    /// Returns the faults that the measurements show. With `check`, slow answers and missing
-    /// traffic are faults, too.
+    /// Returns descriptions of the problems that the measurements show. With `check`, slow answers
+    /// and missing traffic are problems, too.
     fn wrong(&self, check: bool) -> Vec<&'static str> {
         let [sent, ..] = self.tally.counts();
         let reasons = [
@@ -121,7 +123,8 @@ impl Row {
     }
 }
 
-/// Measures all kinds and prints a table. Returns the number of kinds with a fault.
+/// Measures all kinds of hostile traffic and prints a table. Returns the number of kinds with a
+/// problem.
 pub(crate) async fn run(args: Args) -> Result<usize, Error> {
     attack::allow_many_files()?;
     let kinds = if args.kinds.is_empty() { Kind::value_variants().to_vec() } else { args.kinds.clone() };

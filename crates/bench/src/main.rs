@@ -31,7 +31,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Measures zlock, and what it is compared with.
+/// Measures zlock and the systems that it is compared with.
 #[derive(Parser)]
 struct Args {
     #[command(subcommand)]
@@ -40,8 +40,8 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Starts the systems on loopback with empty data, interleaves them over several rounds, and
-    /// prints and stores tables.
+    /// Starts the systems on loopback with empty data, measures them in turn over several rounds,
+    /// and prints and stores tables.
     Compare(compare::Args),
     /// Starts three nodes of zlock on loopback, and measures honest clients beside each kind of
     /// hostile traffic.

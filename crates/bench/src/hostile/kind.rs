@@ -15,51 +15,53 @@ use crate::system::name_of;
 pub(crate) enum Kind {
     /// Transactions that set and take away the quota of a large subtree, 64 times in each.
     QuotaRecounts,
-    /// 1,000 pipelined questions for the size of a large subtree, again and again.
+    /// 1,000 pipelined requests for the size of a large subtree, again and again.
     SubtreeSizes,
-    /// Bodies of 4 MiB that are announced, and of which one byte comes.
+    /// Requests that announce a body of 4 MiB and send one byte of it.
     AnnouncedBodies,
-    /// Chunked bodies whose first chunk of 4 MiB is announced, and of which one byte comes.
+    /// Requests with a chunked body that announce a first chunk of 4 MiB and send one byte of it.
     ChunkedBodies,
-    /// 24 sessions with many ephemeral znodes each, that fall silent together.
+    /// 24 sessions with many ephemeral znodes each, which stop their heartbeats and expire
+    /// together.
     MassExpiry,
-    /// Znodes with ACLs as long as they may be.
+    /// Znodes with ACLs of the greatest allowed length.
     LongAcls,
     /// Writes whose answers must be kept for retries.
     KeptReplies,
     /// As many sessions as can be opened.
     ManySessions,
-    /// Connections to the ZooKeeper door that say nothing.
+    /// Connections to the ZooKeeper port that send nothing.
     SilentConnections,
-    /// 100 connections that ask for a long list of names and do not read it.
+    /// 100 connections that request a long list of children and do not read the answer.
     UnreadLists,
-    /// The digest of the whole state, again and again.
+    /// Requests for the digest of the whole state, again and again.
     Digests,
     /// 300 connections that list 1,200 locks, again and again.
     Listings,
     /// 2,000 connections that list 1,200 locks, again and again.
     ManyListings,
-    /// 1,000 connections to the ZooKeeper door that pipeline 900 `exists` each.
+    /// 1,000 connections to the ZooKeeper port that pipeline 900 `exists` requests each.
     Pipelines,
     /// 300 connections that write 1 MB each to a follower.
     LargeBodies,
-    /// 1,000 connections that ask for the document of the API.
+    /// 1,000 connections that request the OpenAPI document.
     Documents,
-    /// 10 connections to the ZooKeeper door that set 100,000 watches on paths of 1 KB each.
+    /// 10 connections to the ZooKeeper port that set 100,000 watches on paths of 1 KB each.
     LongWatches,
-    /// 500 connections to the ZooKeeper door that watch a subtree, and transactions that change it.
+    /// 500 connections to the ZooKeeper port that watch a subtree, and transactions that change it.
     WatchStorms,
-    /// 1,200 connections that ask for data of 1 MB and do not read it, while others write it.
+    /// 1,200 connections that request data of 1 MB and do not read the answer, while others write
+    /// the data.
     UnreadData,
-    /// 600 connections that ask for long pages and do not read them.
+    /// 600 connections that request listings of 1,000 locks and do not read the answers.
     UnreadPages,
     /// 4,096 long polls at each node.
     LongPolls,
-    /// 4,096 long polls at each node with heads of 15 KB.
+    /// 4,096 long polls at each node, each with request headers of 15 KB.
     LongHeads,
-    /// 1,000 silent connections to each HTTP port beside writes of 1 MB.
+    /// 1,000 connections to each HTTP port that send nothing, beside writes of 1 MB.
     IdleConnections,
-    /// Znodes of 1 MB until there is no room.
+    /// Znodes of 1 MB, until the replicated state has reached its limit.
     FullState,
 }
 

@@ -1,5 +1,5 @@
-//! Clusters that the steady loads and some scenarios share. A cluster is started at its first use,
-//! and replaced after a failure.
+//! Running clusters, which all workloads and some scenarios share. A cluster is started at its
+//! first use, and replaced after a failure.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::workload::{self, Load, Workload};
 
 const WARM_UP_CLIENTS: usize = 64;
 
-/// Running clusters, at most one for each program.
+/// Running clusters, at most one for each server program.
 pub(crate) struct Clusters {
     /// Directory for the clusters' data.
     data: PathBuf,
@@ -19,7 +19,7 @@ pub(crate) struct Clusters {
     /// Length of the load that each system gets before it is measured.
     warm_up: Duration,
     running: Vec<Cluster>,
-    /// Programs that did not start, with the reason. They are not started again.
+    /// Server programs that did not start, each with the reason. They are not started again.
     given_up: Vec<(Program, String)>,
 }
 

@@ -1,5 +1,5 @@
-//! Comparison of the systems. All of them run at the same time, and in each round the load goes to
-//! one after the other. A failure of one system is reported, and the comparison continues.
+//! Comparison of the systems. All of them run at the same time, and in each round the systems get
+//! the load one after the other. A failure of one system is reported, and the comparison continues.
 
 use std::fs;
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// Numbers of clients, for every workload. The default depends on the workload.
     #[arg(long, value_delimiter = ',')]
     clients: Vec<usize>,
-    /// Length of one round of one system in seconds.
+    /// Length of each system's load in one round, in seconds.
     #[arg(long, default_value_t = 2.5)]
     seconds: f64,
     /// Number of rounds of each workload and scenario; a round goes through all systems.
@@ -200,8 +200,8 @@ impl Comparison {
         Ok(round.figures())
     }
 
-    /// Runs all rounds of a scenario, on the shared clusters or on fresh ones. Figures that were
-    /// measured before a failure count.
+    /// Runs all rounds of a scenario, on the shared clusters or on fresh ones. If a round fails,
+    /// the figures that it measured before the failure are kept.
     async fn scenario(&mut self, scenario: Scenario) -> Result<(), Error> {
         let part = Part::Scenario(scenario);
         let mut systems: Vec<Kind> = self.args.systems.clone();

@@ -14,8 +14,8 @@ pub(crate) struct Sample {
 /// Measurements of one round.
 #[derive(Default)]
 pub(crate) struct Round {
-    /// Operations that began while the round was measured, even if they ended later. Without the
-    /// late ones a server that hangs at the end would look fast.
+    /// Operations that began while the round was measured, including those that ended later. If
+    /// these were left out, a server that hangs at the end would look fast.
     pub(crate) samples: Vec<Sample>,
     /// Number of operations that ended while the round was measured.
     pub(crate) operations: usize,

@@ -47,9 +47,10 @@ const COLUMNS: [&str; 16] = [
 /// Highest ratio that zlock may reach between honest clients' 99th percentiles with and without
 /// hostile traffic.
 const RATIO_MAX: f64 = 5.0;
-/// 99th percentile with hostile traffic up to which every ratio is accepted.
+/// Value in milliseconds of the 99th percentile with hostile traffic up to which the ratio is not
+/// checked.
 const P99_MAX_MS: f64 = 100.0;
-/// Longest time that a probe may take.
+/// Longest time that a probe (a request to `/livez` during the traffic) may take.
 const PROBE_MAX: Duration = Duration::from_secs(1);
 
 /// Options of `bench hostile`.
@@ -99,8 +100,8 @@ struct Row {
 }
 
 impl Row {
-    /// Returns the faults that the measurements show. With `check`, slow answers and missing
-    /// traffic are faults, too.
+    /// Returns descriptions of the problems that the measurements show. With `check`, slow answers
+    /// and missing traffic are problems, too.
     fn wrong(&self, check: bool) -> Vec<&'static str> {
         let [sent, ..] = self.tally.counts();
         let reasons = [
@@ -122,7 +123,8 @@ impl Row {
     }
 }
 
-/// Measures all kinds and prints a table. Returns the number of kinds with a fault.
+/// Measures all kinds of hostile traffic and prints a table. Returns the number of kinds with a
+/// problem.
 pub(crate) async fn run(args: Args) -> Result<usize, Error> {
     attack::allow_many_files()?;
     let kinds = if args.kinds.is_empty() { Kind::value_variants().to_vec() } else { args.kinds.clone() };

@@ -40,8 +40,8 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Starts the systems on loopback with empty data, interleaves them over several rounds, and
-    /// prints and stores tables.
+    /// Starts the systems on loopback with empty data, measures them in turn over several rounds,
+    /// and prints and stores tables.
     Compare(compare::Args),
     /// Starts three nodes of zlock on loopback, and measures honest clients beside each kind of
     /// hostile traffic.

@@ -35,8 +35,8 @@ const PEERS: [Kind; 3] = [Kind::Zookeeper, Kind::Etcd, Kind::Redis];
 const BEGIN: &str = "<!-- measured: begin -->";
 const END: &str = "<!-- measured: end -->";
 
-/// Writes the tables into the page, in place of the text between its marks; without a page into
-/// `results.md` in `out`.
+/// Writes the tables into the page, in place of the text between the HTML comments `BEGIN` and
+/// `END`. Without a page, writes them to `results.md` in `out`.
 pub(crate) fn write(results: &Results, out: &Path, page: Option<&Path>) -> Result<(), Error> {
     let Some(page) = page else {
         fs::create_dir_all(out)?;
@@ -48,7 +48,8 @@ pub(crate) fn write(results: &Results, out: &Path, page: Option<&Path>) -> Resul
     Ok(fs::write(page, text)?)
 }
 
-/// Returns the page with `measured` between its marks; `None` if it has no marks.
+/// Returns the page with `measured` between `BEGIN` and `END`; `None` if the page lacks one of
+/// them.
 fn replaced(page: &str, measured: &str) -> Option<String> {
     let (head, rest) = page.split_once(BEGIN)?;
     let (_, tail) = rest.split_once(END)?;
@@ -119,7 +120,8 @@ fn shares(results: &Results) -> String {
     with_head(SHARE_HEAD, results.lines.iter().filter_map(row))
 }
 
-/// Returns the rows of one line of results, one for each system.
+/// Returns the table rows of one [`Line`] (a workload with one number of clients): a row for each
+/// system.
 pub(crate) fn line_rows(line: &Line) -> Vec<String> {
     let row = |(kind, rounds): (&Kind, &Vec<Figures>)| {
         let spread = |figure: fn(&Figures) -> f64| Spread::of(rounds.iter().map(figure));
@@ -140,7 +142,7 @@ pub(crate) fn line_rows(line: &Line) -> Vec<String> {
     line.rounds.iter().map(row).collect()
 }
 
-/// Returns the table of ratios: each of zlock's doors to each peer.
+/// Returns the table of ratios: zlock over each of its protocols, compared with each other system.
 pub(crate) fn ratios(results: &Results) -> String {
     let pairs = OWN.iter().flat_map(|own| PEERS.map(|peer| (*own, peer)));
     let rows = results.lines.iter().flat_map(|line| pairs.clone().filter_map(|(own, peer)| ratio_row(line, own, peer)));

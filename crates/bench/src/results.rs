@@ -35,7 +35,7 @@ pub(crate) struct Run {
     pub(crate) kernel: String,
     /// Load average of the last minute, before the run and at its end.
     pub(crate) load_average: [f64; 2],
-    /// Factor of the sizes of scenarios.
+    /// Factor of the scenarios' sizes; 1 for full sizes.
     pub(crate) scale: f64,
     /// Length of one round of steady load in seconds.
     pub(crate) seconds: f64,

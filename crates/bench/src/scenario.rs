@@ -1,4 +1,4 @@
-//! Measurements beyond steady load: nodes that fail, many watchers, many idle sessions, many
+//! Measurements other than steady load: nodes that fail, many watchers, many idle sessions, many
 //! znodes, and growing numbers of znodes, nodes, waiters and sessions.
 
 mod failover;
@@ -146,7 +146,7 @@ impl Scenario {
     }
 }
 
-/// Factor of the sizes of scenarios: above 0, and 1 at most.
+/// Factor of the scenarios' sizes: above 0, and 1 at most.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale(f64);
 

@@ -28,7 +28,7 @@ const RESTART_WAIT: Duration = Duration::from_secs(150);
 /// Longest time to wait for a node to tell its term; the node may be busy with hostile clients.
 const TERM_WAIT: Duration = Duration::from_secs(5);
 
-/// Name of a variant on the command line, in tables and in files.
+/// Name of an enum variant on the command line, in tables and in files.
 pub(crate) fn name_of(variant: impl ValueEnum) -> String {
     variant.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }

@@ -34,29 +34,30 @@ pub enum Fact {
         zxid: u64,
         /// The path of the lock.
         lock: String,
-        /// The lock node's name.
+        /// Name of the ticket, the znode that holds the lock.
         ticket: String,
-        /// The session that owns the lock node.
+        /// The session that owns the ticket.
         session: u64,
         /// The fencing token of the grant.
         token: u64,
-        /// The mode of the hold.
+        /// The mode in which the ticket holds the lock.
         #[serde(flatten)]
         mode: Mode,
     },
-    /// A hold ended.
+    /// A ticket stopped holding a lock.
     Ended {
         /// The zxid of the entry.
         zxid: u64,
         /// The path of the lock.
         lock: String,
-        /// The lock node's name.
+        /// Name of the ticket, the znode that held the lock.
         ticket: String,
-        /// The session that owned the lock node.
+        /// The session that owned the ticket.
         session: u64,
         /// The fencing token of the grant.
         token: u64,
-        /// The reason for the end; `None` if the lock's history does not have it.
+        /// The reason for the end; `None` if the lock's stored history of tickets no longer
+        /// contains it.
         #[serde(skip_serializing_if = "Option::is_none")]
         end: Option<&'static str>,
     },
@@ -106,7 +107,7 @@ impl From<LockMode> for Mode {
     }
 }
 
-/// Returns the word that a fact has for the reason of an end.
+/// Returns the text of [`Fact::Ended`]'s field `end` for this reason.
 pub(crate) fn word(end: TicketEnd) -> &'static str {
     match end {
         TicketEnd::Released => "released",

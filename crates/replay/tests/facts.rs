@@ -26,7 +26,7 @@ fn open(session: u8) -> Request {
     })
 }
 
-/// Returns a request of the session that the log entry with this index has opened.
+/// Returns a request in the session that the log entry with the index `session` has opened.
 fn of(session: u8, op: Op) -> Request {
     Request::of(Credential { session: SessionId(u64::from(session)), secret_hash: [session; 16] }, op)
 }

@@ -1,5 +1,5 @@
-//! Calls of clients to nodes. They stand for HTTP requests, and reach the same `Replica` handle of
-//! a node.
+//! Calls of clients to nodes. A call stands for an HTTP request: it uses the node's `Replica`
+//! handle, as the HTTP server does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,24 +21,25 @@ pub type CallId = u64;
 pub enum Call {
     /// A write.
     Propose(Request),
-    /// A read of the state, as fresh as asked.
+    /// A read of the state with this consistency.
     Read(Consistency),
     /// A heartbeat of a session.
     Touch(Credential),
     /// A long-poll for events.
     Events {
-        /// The watched znodes.
+        /// The znodes to watch.
         key: WatchKey,
-        /// The zxid after which events are wanted.
+        /// The zxid after which events are returned.
         since: Zxid,
     },
-    /// Raises the cluster's level to the highest that any member knows, if all members know it.
+    /// Raises the cluster's format level to the highest that any member's program knows. Refused
+    /// unless all members know that level.
     Finalize,
     /// Waits until the ticket (lock node) holds its lock, or is gone.
     WaitGrant(ZPath),
     /// Waits until the znode exists.
     WaitExists(ZPath),
-    /// An operator's order.
+    /// An operator's order to change the members or to transfer leadership.
     Order(Order),
 }
 
@@ -65,7 +66,7 @@ pub enum Waited {
     Exists,
     /// The deadline passed before the condition was true.
     NotYet,
-    /// The node has stopped, has too many waits, or cannot serve.
+    /// The wait ended because the node has stopped, has too many waits, or cannot serve.
     Ended,
 }
 
@@ -89,16 +90,18 @@ pub enum Reply {
         /// The result of the wait.
         waited: Waited,
         /// Zxid of the first state of this node in which the condition was true, if the wait ended
-        /// `LATE_MS` later or not at all; `None` for a wait that ended in time.
+        /// `LATE_MS` or more after that, for example at its deadline; `None` for a wait that ended
+        /// in time.
         missed: Option<Zxid>,
     },
 }
 
-/// Interval at which the simulation itself checks the condition of a wait, besides the node.
+/// Interval at which the simulation checks the condition of a wait. The node itself ends the wait
+/// when the state changes.
 const LOOK_MS: u64 = 20;
-/// Delay by the node's own clock from which on a wait counts as late: two checks, because the
-/// deadline of a wait may coincide with the change. A change wakes its waiters at once. A paused
-/// node sees neither the change nor the time that passes.
+/// Shortest delay, by the node's own clock, with which the end of a wait counts as late. A node
+/// must wake a waiter at once. Two checks are allowed, because the deadline of a wait may coincide
+/// with the change. While a node is paused, its clock and its state stand still.
 const LATE_MS: u64 = 2 * LOOK_MS;
 
 /// Carries out a client's call at a node. Gives up when the time `within` has passed.

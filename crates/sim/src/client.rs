@@ -116,8 +116,7 @@ impl Client {
         reply
     }
 
-    /// Sets the time in the session's lease at which a request or an answer of the session was last
-    /// under way.
+    /// Notes in the session's lease that a request or an answer of the session is under way now.
     fn is_heard(&self, session: Option<SessionId>) {
         let leases = self.shared.leases.borrow();
         if let Some(lease) = session.and_then(|session| leases.get(&session)) {
@@ -283,7 +282,8 @@ impl Client {
         }
     }
 
-    /// Reads the state. Records for the invariants its zxid, and the lowest zxid that it may have.
+    /// Reads the state. Records two zxids for the invariants: that of the state, and the lowest one
+    /// that the state may have.
     pub async fn read(&mut self, linearizable: bool) -> Option<std::sync::Arc<znode::State>> {
         let (floor, consistency) = match linearizable {
             true => (*self.shared.newest.borrow(), Consistency::Linearizable),

@@ -30,7 +30,8 @@ const ACTIVE_MS: u64 = 15_000;
 const CALM_MS: u64 = 2_500;
 /// Time from the last fault within which every node must be ready.
 const READY_MS: u64 = 12_000;
-/// Every fourth seed changes the members of the cluster.
+/// One in this many seeds has an operator that changes the members of the cluster. A seed starts
+/// the random numbers of a run.
 const MEMBERS_EVERY: u64 = 4;
 /// Time from the last fault within which the changes of the members must be complete, and every
 /// member ready.
@@ -48,7 +49,7 @@ const CONVERGED_MS: u64 = 40_000;
 pub struct Plan {
     /// The seed, from which all random choices of the run follow.
     pub seed: u64,
-    /// The part of the trace that is kept.
+    /// The events of the trace that are kept as text.
     pub detail: Detail,
 }
 
@@ -63,11 +64,11 @@ pub struct Outcome {
     pub events: u64,
     /// Counts of the faults, entries, snapshots and changes of members in the run.
     pub counts: Counts,
-    /// Simulated time in milliseconds.
+    /// Length of the run in simulated milliseconds.
     pub simulated_ms: u64,
-    /// The failure, if there was one.
+    /// Description of the violated invariant or other failure; `None` if the run passed.
     pub failure: Option<String>,
-    /// The last events, if they were kept.
+    /// The last events of the trace as text; empty unless [`Plan::detail`] keeps them.
     pub last: Vec<String>,
 }
 
@@ -85,7 +86,8 @@ struct Cluster {
     history: History,
     invariants: Invariants,
     shown: Vec<(u64, Zxid, Option<znode::Term>)>,
-    /// Observations of entries that are not known to be committed yet, with their times.
+    /// Observations of clients, oldest first, each with its time. An observation waits here until
+    /// the log entry on which it depends is known to be committed.
     early: VecDeque<(u64, Observation)>,
 }
 
@@ -94,7 +96,7 @@ pub fn changes_members(seed: u64) -> bool {
     seed % MEMBERS_EVERY == MEMBERS_EVERY - 1
 }
 
-/// Runs a plan from beginning to end.
+/// Runs one simulated cluster with these parameters, from its start to its end.
 pub fn run(plan: Plan) -> Outcome {
     let mut random = fastrand::Rng::with_seed(plan.seed);
     storage::seed_random(Some(random.u64(..)));
@@ -459,7 +461,8 @@ impl Cluster {
         }
     }
 
-    /// Drops nodes, events and network in an order in which no task uses a dropped part.
+    /// Drops nodes, events and network, in an order in which no remaining task uses a part that is
+    /// dropped already.
     fn clear(&mut self) {
         self.nodes.clear();
         loop {

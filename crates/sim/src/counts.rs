@@ -8,8 +8,8 @@ use crate::machine::Node;
 
 /// Name of the count of acknowledged writes.
 pub const ACKNOWLEDGED: &str = "writes acknowledged";
-/// Name of the count of grants after the repair of all faults. Only a grant that the waiting client
-/// was told of in time is counted.
+/// Name of the count of lock grants in the calm, the time after the repair of all faults. A grant
+/// counts only if the waiting client learned of it in time.
 pub const GRANTS: &str = "grants in the calm";
 /// Name of the count of injected faults, failed disks included.
 pub const FAULTS: &str = "faults";
@@ -35,7 +35,7 @@ const NAMES: [&str; 14] = [
     "members removed",
     "leaders transferred",
 ];
-/// Names of further counts that must be above zero, in builds that know two levels.
+/// Names of further counts that must be above zero, in builds that know two format levels.
 const NAMES_OF_LEVELS: [&str; 4] =
     ["programs upgraded", "programs downgraded", "programs turned away", "levels raised"];
 
@@ -52,8 +52,8 @@ impl Counts {
         }
     }
 
-    /// Adds all counts of `other`. They count as the same run if they are of another part of this
-    /// run, and else as further runs.
+    /// Adds all counts of `other`. With `of_same_run`, both counts belong to one run, so the number
+    /// of runs stays at one. Otherwise the numbers of runs are added as well.
     pub fn merge(&mut self, other: &Counts, of_same_run: bool) {
         for (name, [times, in_runs]) in &other.0 {
             let [sum, runs] = self.0.entry(name).or_default();

@@ -8,14 +8,16 @@ use crate::hub::{Event, Hub, MachineId};
 use crate::machine::{Clock, Node, Stepped};
 use crate::trace::Detail;
 
-/// The lease in milliseconds with the default configuration: half of the shortest election timeout.
+/// Length of the leader's lease in milliseconds, with the default configuration: half of the
+/// shortest election timeout.
 const LEASE_MS: u64 = 250;
 const ELECTION_MIN_MS: u64 = 500;
 const HEARTBEAT_MS: u64 = 60;
-/// Tolerance for bytes under way and for the length of a step.
+/// Tolerance of measured times in milliseconds, for the network's delay and the length of a step of
+/// the simulation.
 const LEEWAY_MS: u64 = 30;
-/// Longest time from the end of the lease to the election of a leader: safety margin, candidates'
-/// turns, votes and flushes.
+/// Longest time from the end of the lease to the election of a leader: a safety margin, the pauses
+/// between the followers' requests for votes, the votes themselves, and flushes.
 const ELECTION_MS: u64 = 70;
 
 /// Three nodes without clients.
@@ -51,8 +53,8 @@ impl Machines {
         });
     }
 
-    /// Plays a step like [`Machines::step`], but gives ends of flushes and answers to clients to
-    /// `act`.
+    /// Plays a step like [`Machines::step`], but passes the ends of disk flushes and the answers to
+    /// clients to `act`.
     pub(crate) fn step_with(&mut self, mut act: impl FnMut(&mut [Node], Event)) {
         self.hub.pass_step();
         loop {
@@ -116,8 +118,9 @@ impl Machines {
         &mut self.nodes[id as usize - 1]
     }
 
-    /// Kills the leader after `after_ms`, with a loss of power unless `power` is `None`. Returns
-    /// the time until another node leads. Afterwards all nodes run again.
+    /// Kills the leader after `after_ms`. With `power`, the whole machine loses power, and
+    /// `power`/256 of its unflushed data stays. Returns the time until another node leads.
+    /// Afterwards all nodes run again.
     fn kill_leader(&mut self, after_ms: u64, power: Option<u8>) -> u64 {
         self.run(after_ms);
         let (term, leader) = self.leader().unwrap();
@@ -155,8 +158,8 @@ pub(crate) fn open_session(secret: u8, timeout_ms: u32) -> Request {
     Request::new(Op::OpenSession { secret_hash: [secret; 16], timeout_ms, label, address: None, client })
 }
 
-/// Kills the leader at different moments between two heartbeats. Returns the sorted times until the
-/// next leader.
+/// Kills the leader nine times, at different moments between two heartbeats; `power` as in
+/// [`Machines::kill_leader`]. Returns the times until the next leader, sorted.
 fn kills(seed: u64, power: Option<u8>) -> Vec<u64> {
     let mut machines = Machines::start(seed);
     let mut took: Vec<u64> = (0..9).map(|kill| machines.kill_leader(500 + 13 * kill, power)).collect();
@@ -217,8 +220,8 @@ fn a_follower_that_alone_cannot_be_reached_by_the_leader_moves_no_term() {
     machines.end();
 }
 
-/// Returns the lifetime of a session of 4 s without heartbeats, while leadership is handed over six
-/// times, every 900 ms.
+/// Returns the lifetime of a session with a timeout of 4 s that gets no heartbeats. Meanwhile
+/// leadership is transferred six times, every 900 ms.
 fn outlives_hand_overs() -> u64 {
     let mut machines = Machines::start(5);
     let (_, leader) = machines.leader().unwrap();

@@ -26,7 +26,7 @@ pub struct Faults {
     election: Election,
     flush: Option<DecisiveFlush>,
     lease: LeaseFaults,
-    /// The programs that nodes run.
+    /// Random choice of the program versions that nodes run.
     pub(crate) programs: Programs,
     /// Counter of snapshots and purges, which shows what the faults have covered.
     pub(crate) watcher: Watcher,
@@ -51,14 +51,16 @@ enum Election {
 struct DecisiveFlush {
     leader: MachineId,
     follower: MachineId,
-    /// Number of boots in which a flush of the follower had failed when this fault was planned.
+    /// Number of the follower's earlier starts in which a flush had failed when this fault was
+    /// planned.
     failures: u64,
-    /// Simulated time at which leader and follower are killed; `None` until the flush has failed.
+    /// Simulated time at which leader and follower are to be killed; `None` until the flush has
+    /// failed.
     dark_ms: Option<u64>,
 }
 
 impl Faults {
-    /// Returns the faults of a run, of which none has begun.
+    /// Returns the faults of a run, before any fault has begun.
     pub fn new(hub: Hub, mut random: fastrand::Rng) -> Faults {
         let calm_ms = [500, 1_500, 4_000][random.usize(..3)];
         let next_ms = random.u64(500..3_000);
@@ -283,9 +285,9 @@ impl Faults {
         }
     }
 
-    /// Fails a follower's disk while the leader needs that follower's acknowledgement, as most
-    /// other nodes are cut off. An acknowledgement without a flush is then lost when the leader
-    /// ends as well.
+    /// Fails a flush of a follower's disk while other nodes are cut off, so that the leader needs
+    /// that follower's acknowledgement. If the follower acknowledges without the flush, the entries
+    /// are lost when the leader ends as well.
     fn fail_decisive_flush(&mut self, nodes: &mut [Node], chosen: usize) {
         let count = nodes.len();
         let all_run = count > 2 && nodes.iter().all(Node::runs);
@@ -366,7 +368,8 @@ impl Faults {
         nodes.iter().all(is_fine)
     }
 
-    /// Kills a node and wipes its disk, if the node runs and all nodes are whole.
+    /// Kills a node and wipes its disk, if the node runs and all nodes have been ready since they
+    /// last lost their disks.
     pub(crate) fn wipe(&mut self, nodes: &mut [Node], at: usize) {
         if !self.is_all_whole(nodes) || !nodes[at].runs() {
             return;
@@ -405,7 +408,8 @@ impl Faults {
         self.cut(cuts, for_ms, [u64::from(kind), chosen]);
     }
 
-    /// Cuts these links, each in one direction, for `for_ms`.
+    /// Cuts these links, each in one direction, for `for_ms`. `kind` (the kind of partition) and
+    /// `chosen` (the node at its centre) only go into the trace.
     pub(crate) fn cut(&mut self, cuts: Vec<(MachineId, MachineId)>, for_ms: u64, [kind, chosen]: [u64; 2]) {
         self.heal_ms = Some(self.hub.now_ms() + for_ms);
         let mut shared = self.hub.lock();
@@ -428,7 +432,7 @@ impl Faults {
     }
 }
 
-/// The highest level of the cluster that the status of any node shows.
+/// The highest format level of the cluster in the status of any node.
 fn level_of(nodes: &[Node]) -> u16 {
     let levels = nodes.iter().filter_map(|node| node.status.as_ref()?.cluster.as_ref());
     levels.map(znode::Cluster::level).max().unwrap_or(znode::LEVEL_MIN)

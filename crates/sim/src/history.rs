@@ -179,7 +179,7 @@ impl History {
         }
     }
 
-    /// Returns an entry in the form for invariants.
+    /// Returns an entry as invariants see it, with the states before and after it.
     pub fn commit(&self, zxid: Zxid, now_ms: u64) -> Option<Commit<'_>> {
         let position = self.position(zxid)?;
         let entry = &self.entries[position];

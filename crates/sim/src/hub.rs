@@ -18,13 +18,13 @@ const EPOCH_MS: u64 = 1_700_000_000_000;
 /// Id of a machine: nodes count from 1, clients from [`FIRST_CLIENT`].
 pub type MachineId = u64;
 
-/// The first client's machine.
+/// Id of the first client's machine.
 pub const FIRST_CLIENT: MachineId = 100;
 
 /// The largest number of clients.
 pub const CLIENTS_MAX: u64 = if cfg!(feature = "next-level") { 10 } else { 9 };
 
-/// The operator's machine. It reaches every node that has a network.
+/// Id of the operator's machine, which can always connect to a node that has power and a network.
 pub const OPERATOR: MachineId = FIRST_CLIENT + CLIENTS_MAX;
 
 /// Channel to the task that waits for a connection.

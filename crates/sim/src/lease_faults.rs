@@ -7,9 +7,10 @@ use crate::machine::Node;
 /// A lease fault that is under way.
 #[derive(Clone, Debug)]
 enum Plot {
-    /// The followers' answers to a leader are held back. Some requests later the leader's packets
-    /// are held back as well, and it is deposed. Then it gets the answers, while its own packets
-    /// still do not pass.
+    /// A leader gets answers late that it could mistake for a new lease. First the followers'
+    /// packets to the leader are held back. A little later the leader's packets are held back as
+    /// well, so that another leader is elected. Then the old leader gets the held answers, while
+    /// its own packets still do not pass.
     HeldAnswers { leader: MachineId, stage: usize, next_ms: u64 },
     /// The links between a leader and one other node are cut. When the other node stands for
     /// election, the leader's followers are killed and restarted at once, and their links with the
@@ -83,7 +84,8 @@ impl LeaseFaults {
         Some(deeds)
     }
 
-    /// Carries out the steps that are due. Returns the actions for the owner.
+    /// Carries out the steps of the fault that are due. Returns the actions that the caller must
+    /// carry out.
     pub(crate) fn follow(&mut self, nodes: &[Node]) -> Vec<Deed> {
         let now_ms = self.hub.now_ms();
         match &mut self.plot {

@@ -87,7 +87,8 @@ struct Disk {
     /// Number of writes in `unflushed` that the flush under way covers; `None` without a flush.
     flushing: Option<usize>,
     waiters: VecDeque<(u64, Waiter)>,
-    /// Counts of the writes of the present process that have, or had, a waiter.
+    /// Counts of the writes of the present process: those that wait for a flush, and those that
+    /// have waited.
     waited_for: LogWrites,
     /// Number of all writes so far.
     written: u64,
@@ -96,15 +97,15 @@ struct Disk {
     boot: u64,
     /// Whether the next flush fails.
     fails: bool,
-    /// Whether a flush of this boot has failed.
+    /// Whether a flush has failed since the node's last start.
     failed: bool,
-    /// Number of boots in which a flush failed.
+    /// Number of the node's starts after which a flush failed.
     failures: u64,
-    /// Whether a vote of this node for another node is to be noted in `granted`.
+    /// Whether a vote of this node for another node is to be recorded in `granted`.
     watched: bool,
     /// The candidate of the watched vote; `None` until this node has voted.
     granted: Option<MachineId>,
-    /// Longest time of a flush. While the disk is slow, up to `slow_ms` more.
+    /// Longest time of a flush in milliseconds. A slow disk takes up to `slow_ms` longer.
     flush_ms: u64,
     slow_ms: u64,
 }
@@ -164,7 +165,7 @@ impl LogDisk {
         self.lock().fails = true;
     }
 
-    /// Number of boots in which a flush has failed.
+    /// Number of the node's starts after which a flush has failed.
     pub fn failures(&self) -> u64 {
         self.lock().failures
     }
@@ -182,9 +183,10 @@ impl LogDisk {
         self.lock().granted
     }
 
-    /// Ends the process. With `power`, only the first `power`/256 of the unflushed writes stay. A
-    /// failed flush may lose data without a loss of power. Returns the part that stays, because
-    /// other data on the disk is lost alike; `None` if nothing is lost.
+    /// Ends the process. With `power`, only the first `power`/256 of the unflushed writes stay.
+    /// After a failed flush, a part of the writes may be lost without a loss of power. Returns the
+    /// part that stays, in 256ths, so that the caller can cut other data on the disk to the same
+    /// part; `None` if nothing is lost.
     pub fn crash(&self, power: Option<u8>) -> Option<u8> {
         let mut disk = self.lock();
         disk.boot += 1;
@@ -231,7 +233,8 @@ impl LogDisk {
         disk.failed = false;
     }
 
-    /// Completes the flush that was begun in this boot.
+    /// Completes the flush under way, if it was begun after the node's start with the number
+    /// `boot`.
     pub fn flushed(&self, boot: u64) {
         let (told, result) = {
             let mut disk = self.lock();

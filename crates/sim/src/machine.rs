@@ -64,7 +64,7 @@ pub enum Fate {
 /// A running process.
 struct Process {
     runtime: Runtime,
-    /// The start of the process on the clock of its runtime.
+    /// The time of the process's start, by the clock of its tokio runtime.
     started: Instant,
     started_ms: u64,
     replica: oneshot::Receiver<Result<Replica, String>>,
@@ -184,12 +184,12 @@ impl Node {
         self.config.members = members;
     }
 
-    /// The levels that the node's program knows.
+    /// The format levels that the node's program knows.
     pub fn levels(&self) -> Levels {
         self.config.program.levels
     }
 
-    /// Sets the node's program from its next start on.
+    /// Sets the program version that the node runs from its next start on.
     pub fn run_program(&mut self, program: Program) {
         self.config.program = program;
     }
@@ -280,7 +280,7 @@ impl Node {
         Ok(())
     }
 
-    /// Lets the process run up to the present.
+    /// Lets the process run up to the present simulated time.
     pub fn step(&mut self) -> Stepped {
         let now_ms = self.hub.now_ms();
         let rate = self.clock.rate;

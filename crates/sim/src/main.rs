@@ -1,4 +1,5 @@
-//! `cargo run --release -p sim -- --seeds 0..1000`, or `--seed N` for one in all detail.
+//! Program `sim`. `cargo run --release -p sim -- --seeds 0..1000` runs a range of seeds; `--seed N`
+//! runs one seed and prints every event.
 
 use std::ops::Range;
 use std::process::ExitCode;

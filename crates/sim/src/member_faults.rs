@@ -1,10 +1,11 @@
 //! Changes of the members: orders of an operator, with repetitions and cancellations, and faults
-//! that aim at the moments between the entries of a change.
+//! that aim at the moments between the log entries of a change.
 //!
-//! The configuration of each founder stays that of the founding, and a node that joins gets the
-//! same founders. If no founder is left with its data, the operator writes the present voters into
-//! the configuration of a node without data. Bounds: at most [`ALIVE_MAX`] nodes live, at most one
-//! is dead or without its data, and no order leaves fewer than three voters.
+//! The configuration file of each founder always names the founders, and so does that of a node
+//! that joins. A node without data asks these members for the cluster's data. If no founder has
+//! data, the operator writes the present voters into that node's configuration. Bounds: at most
+//! [`ALIVE_MAX`] nodes live, at most one is dead or without its data, and no order leaves fewer
+//! than three voters.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +36,7 @@ pub(crate) struct Recruits {
     pub(crate) rates: Vec<u64>,
 }
 
-/// Present order of the operator.
+/// An order that the operator is giving, with its repetitions.
 struct Goal {
     order: Order,
     tries: u32,
@@ -101,8 +102,8 @@ impl MemberFaults {
         self.ambush = None;
     }
 
-    /// Sets the members that a node asks at its start, in the configuration of each node that has
-    /// lost its data and does not run.
+    /// Writes members into the configuration of each node that has lost its data and does not run.
+    /// At its start such a node asks these members for the cluster's data.
     fn mend_files(&self, nodes: &mut [Node], faults: &Faults, history: &History) {
         let lost = |node: &Node| node.fate == Fate::Serves && !node.runs() && !faults.is_whole(node.id);
         if nodes.iter().any(lost)
@@ -114,7 +115,7 @@ impl MemberFaults {
         }
     }
 
-    /// Returns the members that a node without data asks first.
+    /// Returns the members that a node without data asks for the cluster's data at its start.
     fn to_ask(&self, own: MachineId, faults: &Faults, known: &Known) -> Vec<Member> {
         let founders = &self.recruits.config.members;
         let can_tell = |id: &MachineId| *id != own && !known.leaving.contains(id) && faults.is_whole(*id);
@@ -252,8 +253,8 @@ impl MemberFaults {
         faults.count += 1;
     }
 
-    /// Sets the operator's order. With some probability the leader will be killed during the
-    /// change.
+    /// Makes `order` the operator's present order. With some probability, the leader will be killed
+    /// during the change of the members.
     fn order(&mut self, nodes: &[Node], faults: &mut Faults, order: Order) {
         let now_ms = self.hub.now_ms();
         let leader = nodes.iter().position(Node::leads);
@@ -318,7 +319,8 @@ impl MemberFaults {
     }
 }
 
-/// Tells whether an operator who got this answer would not repeat the order.
+/// Tells whether an answer to the operator is final, so that the operator does not repeat the
+/// order.
 fn is_final(said: &Result<OrderOutcome, OrderError>) -> bool {
     match said {
         Ok(_) => true,

@@ -13,7 +13,8 @@ use crate::machine::Door;
 use crate::stream::SimStream;
 use crate::trace::hash_bytes;
 
-/// Bytes under way on one connection in one direction, beyond which the sender waits.
+/// Largest number of bytes under way in one direction of a connection. The sender waits while so
+/// many are under way.
 pub const IN_FLIGHT_MAX: usize = 1 << 20;
 
 /// Number of a connection.
@@ -42,7 +43,7 @@ pub(crate) struct Flow {
     pub(crate) readable: VecDeque<u8>,
     /// Arrival time of the last bytes sent. Later bytes arrive no earlier.
     last_ms: u64,
-    /// Arrival time of the end of the stream.
+    /// Arrival time of the end of the stream; `None` while the writing end is open.
     ends_ms: Option<u64>,
     /// Whether the writing end is gone.
     closed: bool,
@@ -194,8 +195,8 @@ impl Shared {
         }
     }
 
-    /// Closes all ends of a machine whose process ends, in the order of the connections. tokio
-    /// would drop them in an order that depends on the number of tasks in earlier runs.
+    /// Closes the connection ends of a machine whose process ends, in the order of the connections.
+    /// tokio would drop them in an order that depends on the number of tasks in earlier runs.
     pub fn close_all(&mut self, machine: MachineId) {
         let ends = self.pipes(|machines, _| machines.contains(&machine));
         for pipe in ends {

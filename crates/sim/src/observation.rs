@@ -47,11 +47,11 @@ pub enum Observation {
         /// The session.
         session: SessionId,
     },
-    /// A client entered a queue with a lock-delay for the expiry of its session.
+    /// A client joined a lock's queue, and asked for a lock-delay in case its session expires.
     AskedForDelay {
-        /// The lock node.
+        /// Path of the client's ticket.
         ticket: ZPath,
-        /// The delay.
+        /// The lock-delay in milliseconds.
         delay_ms: u32,
     },
     /// A local read without a minimum zxid was answered.
@@ -103,21 +103,21 @@ pub enum Observation {
     Waits {
         /// The client.
         client: MachineId,
-        /// The lock node.
+        /// Path of the client's ticket.
         ticket: ZPath,
     },
     /// A client gave up its wait before it was told of a grant.
     GaveUp {
-        /// The lock node.
+        /// Path of the client's ticket.
         ticket: ZPath,
     },
     /// A client was told that it holds a lock.
     Granted {
         /// The client.
         client: MachineId,
-        /// The lock.
+        /// Path of the lock.
         lock: ZPath,
-        /// The lock node.
+        /// Path of the client's ticket.
         ticket: ZPath,
         /// The fencing token.
         token: FencingToken,
@@ -130,13 +130,13 @@ pub enum Observation {
     LetGo {
         /// The client.
         client: MachineId,
-        /// The lock node.
+        /// Path of the client's ticket.
         ticket: ZPath,
     },
 }
 
 impl Observation {
-    /// The newest entry on which the observation depends; 0 if it depends on no entry.
+    /// Zxid of the newest log entry on which the observation depends; 0 if it depends on no entry.
     pub fn zxid(&self) -> Zxid {
         match self {
             Observation::Acknowledged { applied, .. } => applied.zxid,
@@ -159,25 +159,25 @@ impl Observation {
 pub struct Commit<'a> {
     /// The zxid of the entry.
     pub zxid: Zxid,
-    /// The term in which it was written.
+    /// The term in which the entry was written.
     pub term: Term,
     /// The transaction; `None` for blank entries and memberships.
     pub txn: Option<&'a Txn>,
-    /// The members from here on, if the entry has a membership.
+    /// The members from this entry on; `None` if the entry has no membership.
     pub membership: Option<&'a storage::Membership>,
     /// The result of applying the transaction; `None` for blank entries and memberships.
     pub applied: Option<&'a TxnOutcome>,
-    /// The state before.
+    /// The state before the entry.
     pub before: &'a State,
-    /// The state after.
+    /// The state after the entry.
     pub after: &'a State,
     /// The time at which a node first wrote the entry to its log.
     pub written_ms: u64,
-    /// The present time.
+    /// The present simulated time.
     pub now_ms: u64,
 }
 
-/// State of a running node as it sees itself.
+/// Role and state of a running node by its own view.
 #[derive(Clone, Debug)]
 pub struct Standing {
     /// The id of the node.
@@ -186,11 +186,11 @@ pub struct Standing {
     pub boot: u64,
     /// Number of times that the node lost written data, or its disk.
     pub losses: u64,
-    /// The zxid that the node has applied.
+    /// Zxid of the last entry that the node has applied.
     pub applied: Zxid,
     /// The term in which the node leads; `None` if it does not.
     pub leads: Option<Term>,
-    /// The term in which the node's lease makes it sure to lead; `None` without one.
+    /// The term in which the node has a valid leader's lease; `None` without a lease.
     pub sure: Option<Term>,
     /// The node's current term.
     pub term: Term,
@@ -204,7 +204,7 @@ pub struct NodeView {
     pub node: MachineId,
     /// The number of the node's start.
     pub boot: u64,
-    /// Levels that the node's program knows.
+    /// Format levels that the node's program knows.
     pub levels: Levels,
     /// The state that the node has applied and shows.
     pub state: Arc<State>,

@@ -6,7 +6,7 @@ use znode::{LEVEL_MAX, Op, Request};
 use crate::call::{Call, Reply};
 use crate::client::Client;
 
-/// Asks a random node to raise the level, again and again after an initial pause.
+/// Asks a random node to raise the format level, again and again after an initial pause.
 pub(crate) async fn upgrade(mut client: Client) {
     client.pause(12_000).await;
     while !client.is_closing() {

@@ -29,7 +29,8 @@ impl Programs {
         self.settled = true;
     }
 
-    /// Gives a node its program before a start. `level` is the highest one that any node shows.
+    /// Sets the program with which a node will start. `level` is the highest format level that any
+    /// node's status shows.
     pub(crate) fn choose(&mut self, node: &mut Node, level: u16) {
         if LEVEL_MAX == LEVEL_MIN {
             return;
@@ -45,7 +46,7 @@ impl Programs {
         node.run_program(Program { version: format!("0.{max}.0"), levels });
     }
 
-    /// Tells whether a node may have ended for the reason `why`: it runs an old program, and the
+    /// Tells whether a node had a legitimate reason `why` to end: it runs an old program, and the
     /// reason asks for a newer one. The node is restarted then, sooner or later with the newer
     /// program.
     pub(crate) fn may_end(&mut self, node: &Node, why: &str) -> bool {

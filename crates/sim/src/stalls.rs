@@ -27,7 +27,7 @@ struct Disks {
     late: Vec<(u64, MachineId, u64)>,
     replies: BTreeMap<u64, Reply>,
     calls: u64,
-    /// Sessions, each of which gets the heartbeats of one node.
+    /// Sessions, one for each node: the first gets its heartbeats through node 1, and so on.
     sessions: Vec<Credential>,
     /// Time of the last requests.
     asked_ms: u64,

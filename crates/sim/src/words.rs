@@ -1,4 +1,4 @@
-//! Descriptions for people who read a trace.
+//! Texts that describe replies and memberships in a trace.
 
 use storage::Membership;
 

@@ -160,7 +160,7 @@ async fn transfer(client: &mut Client, session: &Session) {
     client.write(request).await;
 }
 
-/// Takes a lock, writes under its guard, and releases it.
+/// Takes a lock, makes a write that is guarded by the grant's fencing token, and releases the lock.
 async fn lock_cycle(client: &mut Client, session: &Session, number: u64) {
     let lock = path(&format!("/locks/l{number}"));
     let mode = match (number, client.random.bool()) {
@@ -253,7 +253,8 @@ async fn hold(client: &mut Client, session: &Session, lock: &ZPath, ticket: &ZPa
     client.observe(Observation::LetGo { client: id, ticket: ticket.clone() });
 }
 
-/// Reads at random nodes, to find a node that answers a linearizable read from its own state alone.
+/// Reads at random nodes. The invariants would find a node that answers a linearizable read from
+/// its own state without asking a quorum.
 pub async fn look(mut client: Client) {
     while !client.is_closing() {
         client.move_on();

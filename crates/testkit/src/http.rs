@@ -148,7 +148,7 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
 
-    /// Parses the body as a problem. Panics for another body.
+    /// Parses the body as a [`Problem`], the description of an error. Panics for another body.
     #[track_caller]
     pub fn problem(&self) -> Problem {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}: {}", self.status, self.text()))

@@ -7,7 +7,7 @@ use zlock_client::api::headers;
 use super::link::Link;
 use crate::error::Error;
 
-/// A client of zlock's HTTP door.
+/// A client of zlock's HTTP server.
 pub(crate) struct Rest {
     link: Link,
     host: String,
@@ -233,8 +233,8 @@ fn read_head(head: &[u8]) -> Result<(u16, usize), Error> {
     Ok((status, length.unwrap_or(0)))
 }
 
-/// Returns the text of a JSON field that has no escapes. A full JSON parser would add time of the
-/// load generator to the measurements, and not of the server.
+/// Returns the text of a JSON field that has no escapes. A full JSON parser would take the load
+/// generator's own time, and so distort the measured latencies.
 fn text_field(json: &[u8], name: &str) -> Result<String, Error> {
     let text = String::from_utf8_lossy(json);
     let value = text.split_once(&format!("\"{name}\":\"")).and_then(|(_, rest)| rest.split_once('"'));

@@ -63,25 +63,27 @@ impl Target {
         IpAddr::V4(Ipv4Addr::new(127, 0, self.network, 1 + number))
     }
 
-    /// Connects a client to an HTTP door. `number` chooses the node and the client's address.
+    /// Connects a client to a node's HTTP server. `number` chooses the node and the client's
+    /// address.
     pub(crate) async fn rest(&self, number: usize) -> Result<Rest, Error> {
         self.rest_at(number % self.rest.len(), number).await
     }
 
-    /// Connects a client to the HTTP door of the node with the index `node`.
+    /// Connects a client to the HTTP server of the node with the index `node`.
     pub(crate) async fn rest_at(&self, node: usize, number: usize) -> Result<Rest, Error> {
         let addr = &self.rest[node];
         Ok(Rest::over(Link::open_from(self.source(number), addr).await?, addr))
     }
 
-    /// Connects a client to a ZooKeeper door, and opens a session.
+    /// Connects a client to a node's server for ZooKeeper clients, and opens a session. `number`
+    /// chooses the node and the client's address.
     pub(crate) async fn wire(&self, number: usize, timeout_ms: i32) -> Result<ZooKeeper, Error> {
         let addr = &self.wire[number % self.wire.len()];
         ZooKeeper::over(Link::open_from(self.source(number), addr).await?, timeout_ms).await
     }
 }
 
-/// Counts of hostile requests by their end.
+/// Counts of hostile requests: sent, done, refused, and lost with a broken connection.
 #[derive(Default)]
 pub(crate) struct Tally {
     sent: AtomicU64,

@@ -100,7 +100,7 @@ pub(crate) async fn leave_data_unread(target: &Target, until: Instant, tally: &T
     .await;
 }
 
-/// Asks for long pages and reads nothing.
+/// Asks for listings of 1,000 locks with their queues, and reads no answer.
 pub(crate) async fn leave_pages_unread(target: &Target, until: Instant, tally: &Tally) {
     swarm(600, until, tally, |number| async move {
         let mut client = target.rest(number).await?;
@@ -149,7 +149,7 @@ pub(crate) async fn idle_and_write(target: &Target, until: Instant, tally: &Tall
     tokio::join!(write, idle);
 }
 
-/// Fills the state with znodes.
+/// Fills the replicated state with znodes, up to its limit.
 pub(crate) async fn fill_state(target: &Target, until: Instant, tally: &Tally) {
     let body = vec![b'x'; LARGE];
     let body = &body[..];

@@ -31,7 +31,7 @@ pub(crate) enum Kind {
     ManySessions,
     /// Connections to the ZooKeeper port that send nothing.
     SilentConnections,
-    /// 100 connections that ask for a long list of names and do not read it.
+    /// 100 connections that request a long list of children and do not read the answer.
     UnreadLists,
     /// Repeated requests for the digest of the whole state.
     Digests,
@@ -49,15 +49,16 @@ pub(crate) enum Kind {
     LongWatches,
     /// 500 connections to the ZooKeeper port that watch a subtree, and transactions that change it.
     WatchStorms,
-    /// 1,200 connections that ask for data of 1 MB and do not read it, while others write it.
+    /// 1,200 connections that request data of 1 MB and do not read the answer, while others write
+    /// the data.
     UnreadData,
-    /// 600 connections that ask for long pages and do not read them.
+    /// 600 connections that request listings of 1,000 locks and do not read the answers.
     UnreadPages,
     /// 4,096 long polls at each node.
     LongPolls,
-    /// 4,096 long polls at each node with heads of 15 KB.
+    /// 4,096 long polls at each node, each with request headers of 15 KB.
     LongHeads,
-    /// 1,000 silent connections to each HTTP port beside writes of 1 MB.
+    /// 1,000 connections to each HTTP port that send nothing, beside writes of 1 MB.
     IdleConnections,
     /// Creates of znodes of 1 MB until the state is full.
     FullState,

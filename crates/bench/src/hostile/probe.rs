@@ -1,5 +1,5 @@
-//! Probes of the nodes during hostile traffic. Each probe uses a new connection from an address
-//! that has no other connections.
+//! Probes (requests to `/livez`) of the nodes during hostile traffic. Each probe uses a new
+//! connection from an address that has no other connections.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -19,13 +19,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Worst values that were seen while the traffic ran.
 #[derive(Default)]
 pub(super) struct Seen {
-    /// Longest time of a probe.
+    /// Longest time until a probe was answered.
     pub(super) longest: Duration,
-    /// Most memory that one node had, in bytes.
+    /// Largest memory of one node, in bytes.
     pub(super) memory_bytes: u64,
-    /// Longest step of a server on any node, in seconds, from the metric
-    /// `zlock_longest_step_seconds`: the time for which one turn of a connection, or one delivery
-    /// of events, kept a thread busy.
+    /// Longest time in seconds for which a node's server kept a thread busy without a pause, for
+    /// example to handle one connection's input or to deliver events. From the metric
+    /// `zlock_longest_step_seconds`.
     pub(super) step_s: f64,
 }
 

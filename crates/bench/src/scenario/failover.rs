@@ -92,7 +92,8 @@ async fn prepare(cluster: &Cluster, kind: Kind) -> Result<(usize, Vec<String>), 
     Ok((leader, survivors))
 }
 
-/// Returns the seconds from `started` until a client that came later has had a write acknowledged.
+/// Connects a new client every [`TRY_EVERY`]. Returns the seconds from `started` until the first
+/// write of a new client was acknowledged.
 async fn first_served(kind: Kind, survivors: &[String], started: Instant) -> Result<f64, Error> {
     let mut attempts = FuturesUnordered::new();
     let mut ticks = tokio::time::interval(TRY_EVERY);

@@ -2,8 +2,8 @@
 //! client was told.
 //!
 //! Source: durability, ZooKeeper's "Reliability" (zookeeperOver, "Guarantees"): once an update has
-//! been applied, it persists. A node that acknowledges before its disk has the entry breaks it at
-//! the next loss of power.
+//! been applied, it persists. A node that acknowledges a write before the entry is on its disk
+//! violates the invariant at the next loss of power.
 
 use znode::{TxnOutcome, Zxid};
 

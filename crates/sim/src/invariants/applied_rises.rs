@@ -1,8 +1,9 @@
 //! The state that a node shows never goes back while the node runs.
 //!
 //! Source: ZooKeeper's guarantee of a single system image (zookeeperOver, "Guarantees"). After a
-//! restart a node reads its log again, and may show an older state. Then only the zxid that a
-//! client has seen bounds the answers to that client, which `reads_are_fresh` checks.
+//! restart a node reads its log again, and may show an older state than before. Even then a client
+//! never gets a state older than the newest zxid that the client has seen; `reads_are_fresh` checks
+//! that.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! After the expiry of a holder with a lock-delay, no other contender holds the lock before the
-//! delay is over by the time on the log.
+//! After the expiry of a holder with a lock-delay, no other contender gets the lock before the
+//! delay is over. The delay is measured by the replicated time, which log entries carry.
 //!
 //! Source: Consul's lock-delay (sessions, "lock-delay"), and docs/recipes.md.
 
@@ -15,8 +15,8 @@ use crate::observation::{Commit, Observation};
 #[derive(Default)]
 pub(super) struct DelaysLast {
     asked: BTreeMap<ZPath, u32>,
-    /// Locks whose holder has expired: the holder's ticket, and the time in milliseconds until
-    /// which the lock stays closed.
+    /// Locks whose holder's session has expired, each with that holder's ticket and the replicated
+    /// time in milliseconds until which no other ticket may get the lock.
     closed: BTreeMap<ZPath, (ZPath, u64)>,
 }
 

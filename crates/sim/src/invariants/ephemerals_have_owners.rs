@@ -1,7 +1,9 @@
-//! The session of an ephemeral znode is open, except for a lock node that stays for its lock-delay.
+//! The session of each ephemeral znode is open. The only exception is a ticket with a lock-delay,
+//! which outlives its session for that delay.
 //!
-//! Source: ZooKeeper (zookeeperProgrammers, "Ephemeral Nodes"); it was broken there by
-//! ZOOKEEPER-1208 and ZOOKEEPER-2355. An expiry takes the session and its znodes in one entry.
+//! Source: ZooKeeper (zookeeperProgrammers, "Ephemeral Nodes"). ZooKeeper itself broke this rule in
+//! ZOOKEEPER-1208 and ZOOKEEPER-2355. In zlock one log entry removes an expired session together
+//! with its znodes.
 
 use znode::{Kind, State, ZPath};
 

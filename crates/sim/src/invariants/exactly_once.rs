@@ -1,9 +1,10 @@
 //! A request with an idempotency key is applied once, for any number of tries.
 //!
 //! Source: the promise of `Idempotency-Key` in docs/http-api.md; Ongaro's dissertation, section
-//! 6.3. A key may be used again after its ticket was withdrawn: a try that was under way during the
-//! withdrawal finds the key unused and queues, until its server withdraws the new ticket. A
-//! repeated acquire only reports the state of its ticket.
+//! 6.3. There is one exception: after the ticket of an acquire was withdrawn, the acquire's key can
+//! be applied again. A try that was under way during the withdrawal finds the key unused and queues
+//! a new ticket, until its server withdraws that ticket, too. A repeated acquire whose ticket
+//! exists changes nothing, and reports the state of the ticket.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +27,8 @@ struct Done {
     at: Zxid,
     /// Attempts of an acquire that have queued a ticket; empty for another request.
     attempts: Vec<Attempt>,
-    /// Whether another attempt may queue, because the ticket was withdrawn.
+    /// Whether another attempt of the acquire may queue a ticket, because the previous ticket was
+    /// withdrawn.
     withdrawn: bool,
 }
 

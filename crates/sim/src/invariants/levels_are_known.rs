@@ -1,8 +1,8 @@
-//! Every node can apply each entry and read each state that it meets, and no entry is above the
-//! level of the cluster.
+//! A node's program knows the format level of the state that the node shows, and no log entry needs
+//! a higher level than the cluster's.
 //!
-//! Source: docs/dev/formats.md. A node that runs an older program after the level was raised ends,
-//! and names the program to start.
+//! Source: docs/dev/formats.md. A node ends if it runs an older program after the level was raised,
+//! and its message names the program to start.
 
 use super::Invariant;
 use crate::history::History;

@@ -74,7 +74,7 @@ pub trait Invariant {
         Ok(())
     }
 
-    /// Checks the end of a step, with the standings of the nodes that ran in it.
+    /// Checks the end of a step. A [`Standing`] is a running node's own view of its role and state.
     ///
     /// # Errors
     /// A description of the violation.

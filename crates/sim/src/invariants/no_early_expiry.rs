@@ -2,9 +2,9 @@
 //! acknowledged heartbeat.
 //!
 //! Source: the promise of `Replica::touch` and docs/http-api.md; Gray and Cheriton, "Leases"
-//! (1989). A deposed leader that goes on counting would violate it, and so would a new leader that
-//! counts from too early a time. Time is that of the client's clock. The check allows for nodes'
-//! clocks that run faster.
+//! (1989). A deposed leader that still expires sessions would violate the invariant. So would a new
+//! leader that counts timeouts from a moment before its election. Times are those of the client's
+//! clock. The check allows for nodes whose clocks run faster.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,5 +1,6 @@
-//! A lock has one holder, or readers only. This is true in every state, and for all clients that
-//! hold by their own clock, because their lease is not over.
+//! A lock has one holder, or only readers as holders. This is true in every state. It is also true
+//! for the clients' own beliefs: a client believes that it holds a lock until its session's lease
+//! ends by the client's clock.
 //!
 //! Source: mutual exclusion, the promise of ZooKeeper's lock recipe (zookeeperRecipes, "Locks"). A
 //! client may count on its lease until the timeout has passed since it sent the last acknowledged
@@ -15,7 +16,7 @@ use super::{Invariant, World};
 use crate::history::History;
 use crate::observation::{Lease, Observation};
 
-/// A client that counts on holding a lock.
+/// A client's belief that it holds a lock.
 struct Belief {
     lock: ZPath,
     client: u64,

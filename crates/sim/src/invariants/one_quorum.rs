@@ -1,10 +1,10 @@
-//! A leader has the votes of a majority of each set of voters in its log. While a leader is sure to
-//! lead by its lease, no other node has the votes of a quorum of any membership.
+//! A leader has the votes of a majority of each set of voters in its log. While a leader has a
+//! valid lease, no other node has the votes of a quorum of the memberships in its own log.
 //!
 //! Source: Raft's Election Safety with changes of members (Ongaro's dissertation, chapter 4:
-//! quorums of consecutive memberships overlap), and the leader's lease of `one_sure_leader`. A
-//! quorum that is counted over the wrong members violates it, for example over those of the
-//! configuration file, or over learners as well.
+//! quorums of consecutive memberships overlap), and the leader's lease of `one_sure_leader`. A node
+//! violates the invariant if it counts a quorum over the wrong members, for example over those of
+//! the configuration file, or over learners as well.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::votes::Votes;
 
 pub(super) struct OneQuorum {
     hub: Hub,
-    /// Terms whose leader was judged.
+    /// Terms whose leader's votes were checked.
     judged: BTreeSet<Term>,
 }
 

@@ -1,8 +1,8 @@
-//! While a leader is sure to lead by its lease, no node leads in a later term.
+//! While a leader has a valid lease, no node leads in a later term.
 //!
 //! Source: a leader's lease (Gray and Cheriton, "Leases", 1989; Ongaro's dissertation, section
-//! 6.4.1). The lease lets zlock promise that no leader acknowledges a heartbeat while the next
-//! leader counts the silence of sessions (docs/sessions-and-time.md).
+//! 6.4.1). Because of the lease, an old leader acknowledges no heartbeat once a new leader counts
+//! the timeouts of sessions (docs/sessions-and-time.md).
 
 use znode::Term;
 

@@ -1,9 +1,10 @@
 //! A node that was restarted with its disk shows no older state than the one that it showed shortly
 //! before its end.
 //!
-//! Source: `Replica::read` and docs/dev/storage-format.md: after a kill a node comes back to its
-//! state 20 ms before the end, so that a local read without a minimum goes back no further. A loss
-//! of power may take what was not flushed, and a lost disk takes everything.
+//! Source: `Replica::read` and docs/dev/storage-format.md: after a kill a node comes back with at
+//! least the state of 20 ms before its end. So a local read without a minimum zxid goes back by no
+//! more than that. A loss of power may take unflushed data, and the loss of a disk takes
+//! everything.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,7 +15,7 @@ use crate::history::History;
 use crate::hub::MachineId;
 use crate::observation::{Observation, Standing};
 
-/// Time before a node's end from which on a shown state may be lost: 20 ms, and the time that a
+/// Length of the last part of a process's life whose states may be lost: 20 ms, and the time that a
 /// flush and two steps may take.
 const FORGOTTEN_MS: u64 = 60;
 
@@ -22,11 +23,11 @@ const FORGOTTEN_MS: u64 = 60;
 struct Shown {
     boot: u64,
     losses: u64,
-    /// Times and zxids of the states shown since the node's start: those of the last
-    /// [`FORGOTTEN_MS`], and the newest older one.
+    /// States that the node has shown since its start, each as time and zxid: all states of the
+    /// last [`FORGOTTEN_MS`], and the last state before that time.
     recent: VecDeque<(u64, Zxid)>,
     /// The time at which the previous process ended, and the lowest zxid that the node may show
-    /// since.
+    /// after it.
     floor: (u64, Zxid),
 }
 

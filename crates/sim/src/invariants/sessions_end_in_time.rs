@@ -1,6 +1,6 @@
-//! While no leader crashes, a session without heartbeats expires soon after its timeout.
-//! `no_early_expiry` checks that it does not expire sooner, and `failover` the time that hand-overs
-//! add.
+//! While no leader crashes, a session without heartbeats expires soon after its timeout. The
+//! invariant `no_early_expiry` checks that it does not expire sooner. The tests in `failover` check
+//! the time that transfers of leadership add.
 //!
 //! Source: ZooKeeper's ephemeral nodes (zookeeperProgrammers, "ZooKeeper Sessions"): a lock whose
 //! holder has died must become free.
@@ -16,7 +16,7 @@ use crate::history::History;
 use crate::observation::{Commit, Lease, Observation};
 
 /// Longest time between the end of a timeout and the entry that expires the session: the leader
-/// looks every tick, its clock may be slow, and the entry must be committed.
+/// checks sessions only once a tick, its clock may be slow, and the entry must be committed.
 const LATE_MS: u64 = 1_000;
 
 pub(super) struct SessionsEndInTime {
@@ -31,7 +31,7 @@ impl SessionsEndInTime {
         SessionsEndInTime { calm, leases: BTreeMap::new(), now_ms: 0 }
     }
 
-    /// Judges a session that existed until `until_ms`.
+    /// Checks that a session which existed until `until_ms` did not exist for too long.
     fn judge(&self, lease: &Lease, until_ms: u64) -> Result<(), String> {
         let Some(calm_ms) = self.calm.borrow().from_ms else { return Ok(()) };
         let Lease { session, timeout_max_ms, heard_ms, .. } = *lease;

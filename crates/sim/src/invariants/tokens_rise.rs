@@ -16,7 +16,7 @@ use crate::observation::{Commit, Observation};
 
 #[derive(Default)]
 pub(super) struct TokensRise {
-    /// The newest token of an exclusive grant, for each lock.
+    /// The newest exclusive grant of each lock: its fencing token and its ticket.
     newest: BTreeMap<ZPath, (FencingToken, ZPath)>,
 }
 
@@ -55,7 +55,8 @@ impl Invariant for TokensRise {
     }
 }
 
-/// Returns the holders other than readers, with their tokens.
+/// Returns the tickets that hold the lock at `path` other than for reading, with their fencing
+/// tokens.
 fn writers(state: &State, path: &ZPath) -> Vec<(ZPath, FencingToken)> {
     let Ok(queue) = lock::queue(state, path, 0, 4) else { return Vec::new() };
     let alone = queue.entries.into_iter().filter(|entry| entry.mode != znode::LockMode::Read);

@@ -17,7 +17,8 @@ fn holds(seed: u64) -> Outcome {
     outcome
 }
 
-/// Number of parts of the list. Each test runs one part, so that the parts run in parallel.
+/// Number of parts into which the list of seeds is divided. Each test runs one part, so that the
+/// parts run in parallel.
 const PARTS: usize = 3;
 
 fn listed_seeds_hold(part: usize) {

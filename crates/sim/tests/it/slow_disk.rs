@@ -12,7 +12,8 @@ const TIMEOUT_MS: u32 = 1_000;
 struct Machine {
     hub: Hub,
     node: Node,
-    /// Flushes that have not ended while the disk is stalled.
+    /// Flushes that wait for the end of the stall, each by the number of the node's start in which
+    /// it began; `None` while the disk does not stall.
     stalled: Option<Vec<u64>>,
     replies: Vec<Reply>,
 }
@@ -35,7 +36,8 @@ impl Machine {
         machine
     }
 
-    /// Tells whether the node leads and its own limits are in force.
+    /// Tells whether the node leads and the limits of its configuration are in the replicated
+    /// state.
     fn is_set_up(&self) -> bool {
         let leads = self.node.status.as_ref().is_some_and(|status| status.role == Role::Leader);
         leads && self.node.replica().is_some_and(|node| node.state().limits().session_timeout_min_ms == TIMEOUT_MS)

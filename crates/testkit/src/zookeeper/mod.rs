@@ -29,8 +29,8 @@ const ANSWER_MAX: Duration = Duration::from_millis(1_500);
 
 /// Largest number of requests of one client that wait to be sent.
 const ASKED_MAX: usize = 256;
-/// Largest number of events that no caller has taken. Beyond it, the client changes to another
-/// node, and its events have a gap.
+/// Largest number of events that no caller has taken. If there are more, the client changes to
+/// another node, and events are missing in between.
 const EVENTS_MAX: usize = 1 << 16;
 /// Longest time for opening the session.
 const OPEN_MAX: Duration = Duration::from_secs(60);
@@ -100,7 +100,7 @@ struct Shared {
     session: watch::Sender<u64>,
 }
 
-/// Order of a [`Zk`] to the task that owns its connection.
+/// Message of a [`Zk`] to the task that owns its connection.
 enum Ask {
     Request { request: Request, claimed: Arc<AtomicBool>, answer: oneshot::Sender<Result<Reply, Failure>> },
     Hop,
@@ -164,7 +164,8 @@ impl Zk {
         Ok(zk)
     }
 
-    /// The id of the session. Histories of workloads use it to identify owners.
+    /// The id of the session. Histories of workloads use it to identify the owner of a lock or
+    /// znode.
     pub fn session(&self) -> u64 {
         self.session
     }

@@ -127,7 +127,7 @@ impl Problem {
         }
     }
 
-    /// Makes a 409: a later request with the same idempotency key waits with this request's ticket.
+    /// Makes a 409: another request with the same idempotency key uses the ticket now.
     pub(crate) fn superseded(ticket: &ZPath, zxid: Zxid) -> Problem {
         let detail = "another request with the same idempotency key has the ticket";
         Problem::new(ProblemType::Superseded, detail).at(ticket, zxid)

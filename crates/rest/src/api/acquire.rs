@@ -175,8 +175,7 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
         Some(grant) => grant,
         None if wish.keep => match wait(&call.door, &ticket, deadline).await {
             Ok(WaitOutcome::Held(grant)) => grant,
-            // The client keeps its place in the queue, so it must learn its ticket however the wait
-            // ended.
+            // The client stays in the queue, so it must learn its ticket however the wait ended.
             Ok(WaitOutcome::Over | WaitOutcome::Ended(_)) | Err(_) => match standing(&call, &ticket, true)? {
                 Standing::Held(grant) => grant,
                 Standing::Waiting(answer) => return Ok(answer),

@@ -103,8 +103,7 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     })?;
     let _waiting = if grant.is_none() { call.waits() } else { None };
     if grant.is_none() && keep {
-        // The client keeps its places in the queues, so it must learn its ticket however the wait
-        // ends.
+        // The client stays in the queues, so it must learn its ticket however the wait ended.
         let _ = wait(&call.door, &ticket, deadline).await;
     } else if grant.is_none() {
         let left = wait_or_leave(&call.door, &mut waiter, &ticket, deadline).await;

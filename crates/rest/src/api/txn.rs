@@ -43,7 +43,7 @@ pub(crate) async fn apply(WithBody(mut call): WithBody) -> Answer {
     let mut ops = Vec::with_capacity(txn.ops.len());
     for (index, op) in txn.ops.into_iter().enumerate() {
         let op = self::op(&call, op).map_err(|problem| problem.of_op(index))?;
-        // Decoding long data takes a while, so other tasks get a turn.
+        // Decoding long data takes a while, so other tasks may run.
         if data_bytes(&op) > LONG_DATA_BYTES {
             yield_now().await;
         }

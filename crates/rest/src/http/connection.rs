@@ -140,7 +140,7 @@ impl Connections {
             delivery.working();
             request.extensions_mut().insert(delivery.clone());
             if let Some(peer) = guest {
-                // A request with a body makes the place busy only when the body is complete.
+                // A request with a body makes the connection busy only when the body is complete.
                 if request.body().is_end_stream() {
                     peer.heard();
                 }

@@ -53,7 +53,7 @@ pub(crate) async fn at_the_door(State(door): State<Arc<Door>>, mut request: Requ
     let is_bounded = request.uri().path().starts_with("/v1/") && !is_by_admin_socket(request.extensions());
     if is_bounded {
         match door.at_work.enter(source) {
-            // The place is kept until the request is answered.
+            // The permit is kept until the request is answered.
             Ok(pass) => request.extensions_mut().insert(pass),
             Err(problem) => return door.finish(problem.into_response()),
         };

@@ -166,7 +166,7 @@ impl Server {
             };
             match accepted {
                 Ok((incoming, addr)) => {
-                    // Connections accepted before get a turn even if many more come.
+                    // Connections accepted before are served even if many more come.
                     tokio::task::yield_now().await;
                     Arc::clone(self).take(incoming, addr.ip());
                 }

@@ -136,7 +136,7 @@ impl Door {
     /// Waits until no request waits, and no ticket of a vanished client is being withdrawn.
     pub(crate) async fn quiet(&self) {
         let all = u32::try_from(self.config.waits_max.min(Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
-        // The semaphore is never closed; the places are given back at once.
+        // The semaphore is never closed; the permits are given back at once.
         let _ = self.waits.acquire_many(all).await;
     }
 

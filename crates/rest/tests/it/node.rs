@@ -24,7 +24,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Node {
     pub(crate) replica: Replica,
     pub(crate) router: Router,
-    /// The same routes, with every caller as an operator.
+    /// Router with the same routes, in which every caller is an operator.
     operators: Router,
     _dir: TempDir,
 }

@@ -56,7 +56,8 @@ pub(crate) enum WaitCause {
     /// The answer to a request in progress, because this connection's bounds on unanswered requests
     /// are reached.
     Turn,
-    /// Its next time slice on the runtime's thread, after other connections were served.
+    /// Next time slice of the connection on the runtime's thread, after other connections were
+    /// served.
     Rest,
 }
 

@@ -182,7 +182,7 @@ impl SharedBytes {
             self.eased.notify_waiters();
         }
         for Waiter { source, bytes, tell } in given {
-            // If the client has given up its wait, the place is dropped.
+            // If the client has given up its wait, dropping the reservation frees the memory.
             let _ = tell.send(AnswerPlace { all: Arc::clone(self), source, bytes });
         }
     }
@@ -430,7 +430,7 @@ impl Drop for PlaceWait {
             return;
         }
         self.place.close();
-        // If the place was given meanwhile, dropping the channel frees it.
+        // If memory was reserved meanwhile, dropping the channel frees it.
         if self.place.try_recv().is_err() {
             let mut ledger = self.all.lock();
             ledger.forget_gone(self.source, self.all.bytes_max);

@@ -64,7 +64,7 @@ pub async fn serve(
         };
         match accepted {
             Ok((incoming, addr)) => {
-                // Between two accepts, the present connections get a turn.
+                // Between two accepts, the present connections are served.
                 tokio::task::yield_now().await;
                 // At the bound the connection is closed at once, and its client goes to the next
                 // node.

@@ -60,7 +60,7 @@ async fn answer_in_turn(
     let Ok(turn) = Arc::clone(turns).acquire_owned().await else { return String::new() };
     let walk = tokio::task::spawn_blocking(move || {
         let answer = answer();
-        // The turn is kept until the answer is made, even if the connection has ended.
+        // The permit is kept until the answer is made, even if the connection has ended.
         drop(turn);
         answer
     });

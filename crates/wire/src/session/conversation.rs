@@ -134,8 +134,8 @@ impl Connection {
         let mut requests = self.door.requests.account(outbox.source()).charge();
         let mut now = Instant::now();
         loop {
-            // A turn may end between two answers: answers of reads can be long, and all reads that
-            // wait for the same write become due together.
+            // A time slice may end between two answers: answers of reads can be long, and all reads
+            // that wait for one write can be answered at the same time.
             while !pending.is_spent()
                 && let Some(due) = pending.take_due(|wanted| outbox.has_room_in_turn(wanted, &claim))
             {

@@ -26,8 +26,8 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &
         Proposal { identities, turn, ..Proposal::of(client.credential, op) }
     };
     let mut proposal = in_turn(client.identities().to_vec(), op);
-    // Writes pass both bounds in the order of their turns, because both give places in the order of
-    // requests.
+    // Writes pass both bounds in the order of their numbers, because both bounds admit writes in
+    // the order of the requests for admission.
     let _pass = door.windows.enter(client.outbox.account().source(), proposal.bytes()).await;
     let Ok(_place) = door.writes.acquire().await else {
         return Outcome::Cut("the door closes");
@@ -37,8 +37,8 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &
     loop {
         let applied = match door.replica.propose(proposal.clone(), deadline).await {
             Ok(applied) => applied,
-            // The write was not proposed, so it may be proposed again. Later writes wait for its
-            // turn.
+            // The write was not proposed, so it may be proposed again. The log refuses later writes
+            // of the connection until then.
             Err(Error::Unavailable { .. }) if Instant::now() + PAUSE < deadline => {
                 sleep(PAUSE).await;
                 continue;
@@ -46,8 +46,8 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &
             Err(Error::Unavailable { .. }) => return Outcome::Cut("a write was not taken"),
             Err(Error::Restoring { .. }) => return Outcome::Cut("the cluster was restored a short time ago"),
             Err(Error::Unknown { .. }) => return Outcome::Cut("the outcome of a write is not known"),
-            // The write is too long for the log. An empty multi takes its turn, because later
-            // writes wait for it.
+            // The write is too long for the log. An empty multi is proposed under its number,
+            // because later writes wait for that number.
             Err(Error::Refused(_)) if !too_long => {
                 (proposal, too_long) = (in_turn(Vec::new(), Op::Multi(Vec::new())), true);
                 continue;

@@ -61,7 +61,7 @@ async fn the_configuration_names_the_members_and_where_clients_connect() {
     assert_eq!(client.call(Request::Reconfig(reconfig)).await, Err(-123));
 }
 
-/// The same requests as zkCli sends for its commands setquota, listquota and delquota.
+/// Requests that zkCli sends for its commands setquota, listquota and delquota.
 #[tokio::test]
 async fn quotas_are_set_listed_and_deleted_as_zkcli_does() {
     let node = Node::start().await;

@@ -107,8 +107,8 @@ async fn a_watch_on_the_root_tells_no_names_of_a_vault() {
     anyone.nothing_more().await;
 }
 
-/// The same requests as zkCli sends for setquota, by a client that has the permission ADMIN only on
-/// the znodes that the quota bounds.
+/// Requests that zkCli sends for setquota. The client has the permission ADMIN only on the znodes
+/// that the quota bounds.
 #[tokio::test]
 async fn setquota_needs_admin_on_its_subtree() {
     let node = Node::start().await;

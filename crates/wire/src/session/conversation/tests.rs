@@ -245,8 +245,8 @@ async fn a_long_read_with_a_given_state_stands_in_the_line_once() {
         assert_eq!(peer.answer().await.0, 2);
     }
     let account = node.door.unread.account(source);
-    // With `first` alone there is room for the read's first place, and not for the answer; with
-    // both, for neither.
+    // With `first` alone there is memory for the read's first reservation, and not for its answer.
+    // With `first` and `second` there is memory for neither.
     let (first, second) = (account.place(300_000).await, account.place(max / 4 - 300_000).await);
     // No write is proposed until all three requests have arrived.
     let writes = node.door.writes.acquire_many(node.door.config.writes_max as u32).await.unwrap();
@@ -259,7 +259,7 @@ async fn a_long_read_with_a_given_state_stands_in_the_line_once() {
     until(async || node.served(source).is_some()).await;
     let before = node.served(source).unwrap();
     drop(second);
-    // The read got its first place, and waits for the place of its answer.
+    // The read got its first reservation, and waits for memory for its answer.
     until(async || node.served(source) == Some(before + 1)).await;
     drop(first);
     assert_eq!(peer.told::<Names>(4).await.names.len(), 1_078);
@@ -312,8 +312,8 @@ async fn an_answer_takes_the_place_that_its_client_has_waited_for() {
     let (most, rest) = (account.place(max - TURN).await, account.place(TURN).await);
     peer.send(3, &[Request::GetData(which("/a"))]).await;
     until(async || node.served(None).is_some()).await;
-    // This client is next in the queue. It would get a place if the first client's place were freed
-    // before its answer is made.
+    // This client is next in the queue. It would get memory if the first client's reservation were
+    // freed before the first client's answer is made.
     let mut behind = account.queue_up(TURN);
     node.door.unread.reset_peak();
     drop(rest);

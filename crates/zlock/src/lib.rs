@@ -143,9 +143,7 @@ fn dispatch(matches: &ArgMatches) -> Exit {
             base_port: matches.get_one("base-port").copied(),
             serve_args: matches.get_many("serve-args").map(|args| args.cloned().collect()).unwrap_or_default(),
         }),
-        Some(("version", matches)) if matches.get_flag("json") => {
-            print(&version_json())
-        }
+        Some(("version", matches)) if matches.get_flag("json") => print(&version_json()),
         _ => print(&format!("zlock {}", *VERSION)),
     }
 }
@@ -167,7 +165,11 @@ fn command() -> Command {
         .subcommand(serve_command())
         .subcommand(dev_command())
         .subcommands(cli::commands())
-        .subcommand(Command::new("version").about("Prints the version, the commit and the format levels").arg(flag("json", "Prints JSON")))
+        .subcommand(
+            Command::new("version")
+                .about("Prints the version, the commit and the format levels")
+                .arg(flag("json", "Prints JSON")),
+        )
 }
 
 fn dev_command() -> Command {

@@ -1,7 +1,7 @@
 //! `/v1/settings/{path}`: the settings of a lock, such as the largest number of waiters.
 
 use axum::http::StatusCode;
-use zlock_client::api::ProblemType::{NotEmpty, PermitsMaxDiffers, UpgradeConflict};
+use zlock_client::api::ProblemType::{NotEmpty, PermitsMaxDiffers};
 use zlock_client::api::{LockSettings, LockSettingsInfo, PathInUrl};
 use znode::{Error, Op, State, ZPath, Zxid, lock};
 
@@ -20,7 +20,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route { problems: SET, ..route!(reset) },
 ];
 
-const SET: &[&[zlock_client::api::ProblemType]] = &[CREATE, &[NotEmpty, PermitsMaxDiffers, UpgradeConflict]];
+const SET: &[&[zlock_client::api::ProblemType]] = &[CREATE, &[NotEmpty, PermitsMaxDiffers]];
 
 /// Shows the settings of a lock.
 #[utoipa::path(get, path = "/v1/settings/{*path}", operation_id = "settingsLook", tag = "locks",

@@ -133,8 +133,12 @@ impl WorkQueues {
             return None;
         }
         self.waiting -= 1;
-        let longest = self.lines.iter_mut().max_by_key(|line| line.jobs.len())?;
-        longest.jobs.pop_back()
+        let longest = (0..self.lines.len()).max_by_key(|&at| self.lines[at].jobs.len())?;
+        let refused = self.lines[longest].jobs.pop_back();
+        if self.lines[longest].jobs.is_empty() {
+            self.lines.remove(longest);
+        }
+        refused
     }
 
     /// Takes the first job of the queue that is served next. The queues are served in
@@ -155,6 +159,18 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
+
+    #[test]
+    fn a_job_of_one_more_address_than_places_leaves_no_queue() {
+        let source = |number: u32| Some(IpAddr::from(number.to_be_bytes()));
+        let mut queues = WorkQueues::default();
+        for number in 0..WAITING_MAX as u32 {
+            assert!(queues.push(source(number), Box::new(|| ())).is_none());
+        }
+        queues.push(source(9_000), Box::new(|| ())).expect("all places are taken");
+        assert_eq!(std::iter::from_fn(|| queues.pop()).count(), WAITING_MAX);
+        assert_eq!((queues.waiting, queues.lines.len()), (0, 0));
+    }
 
     #[test]
     fn addresses_take_turns_and_the_one_with_most_gives_way() {

@@ -218,8 +218,8 @@ impl LogStore {
             loop {
                 tokio::time::sleep(WRITE_WAIT).await;
                 waits.store(false, Ordering::Release);
-                // Bytes of a flush that is still under way are recorded in the next round, by this
-                // task or a new one.
+                // Bytes of a flush that is still under way are recorded after another `WRITE_WAIT`,
+                // by this task or a new one.
                 if !flushes.write_out() || waits.swap(true, Ordering::AcqRel) {
                     return;
                 }

@@ -21,7 +21,7 @@ const UNWRITTEN: u8 = 4;
 /// `zlock lock`.
 const CANNOT: u8 = 125;
 
-/// Exit code of a failed command.
+/// Kind of exit code of a failed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     /// Exit code 1; 125 for a command that runs another program, which could itself end with 1 or
@@ -40,7 +40,7 @@ pub(crate) struct Failure {
     line: Option<String>,
     /// The problem document for `--json`: that of the node, if a node refused the request.
     problem: Value,
-    /// Type of the problem; `None` if no node has named one.
+    /// Type of the problem document that a node sent; `None` if no node has refused the request.
     code: Option<ProblemType>,
 }
 
@@ -63,7 +63,7 @@ impl Failure {
         Failure::refused(format!("cannot write to stdout: {error}; what was asked for is done")).with_code(UNWRITTEN)
     }
 
-    /// Sets the exit code of a wrong command line.
+    /// Changes the exit code to that of a wrong command line.
     pub(crate) fn of_command_line(self) -> Failure {
         self.with_code(USAGE)
     }

@@ -74,7 +74,7 @@ pub(super) fn is_to_end(signal: Signal) -> bool {
 }
 
 /// Returns the signals that were ignored when this program was started, as a bit set. They stay
-/// ignored, so that `nohup` works, for the command too.
+/// ignored for this program and the command, so that `nohup` works.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -46,7 +46,8 @@ const READ_BYTES_MAX: u64 = 4 << 20;
 
 /// The Raft log of one node. Clones share it.
 ///
-/// Any error is final: [`Fatal`] keeps it, and every later call is refused with the same reason.
+/// After any error, [`Fatal`] keeps the error, and every later call is refused with it as the
+/// reason.
 #[derive(Clone, Debug)]
 pub struct LogStore {
     log: SharedLog,

@@ -96,8 +96,9 @@ fn name_of(manifest: &Manifest) -> String {
     name.chars().map(plain).collect()
 }
 
-/// Removes old backups of the cluster in `dir`, so that `keep` remain: the new one `saved`, and
-/// those with the highest zxids. The order is by zxid, as clocks can go back and zxids cannot.
+/// Removes old backups of the cluster in `dir`, so that `keep` files remain: the new backup
+/// `saved`, and the older backups with the highest zxids. The order is by zxid, as clocks can go
+/// back and zxids cannot.
 fn remove_oldest(dir: &Path, saved: &Manifest, keep: usize) -> Result<(), Failure> {
     let entries = fs::read_dir(dir).map_err(|error| failed(dir, error))?;
     let others = entries.filter_map(|entry| other_backup(&entry.ok()?, saved));

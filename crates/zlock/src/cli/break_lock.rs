@@ -100,8 +100,8 @@ pub(crate) fn nobody(path: &str) -> Failure {
     Failure::refused(format!("nobody holds {path}; `zlock locks` shows who holds what"))
 }
 
-/// Returns the failure for a persistent znode whose name looks like that of a lock node, as it may
-/// be a client's data.
+/// Returns the failure for a persistent znode with the name of a ticket. Such a znode may be a
+/// client's data.
 pub(crate) fn no_ticket(path: &str) -> Failure {
     let line =
         format!("{path} is a persistent znode and no session's ticket; `zlock rm {path}` deletes it and its data");

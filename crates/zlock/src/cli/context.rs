@@ -20,8 +20,7 @@ pub(crate) struct Context {
     pub(crate) leaves_session: Cell<bool>,
 }
 
-/// Adds the first slash to a path, if it is missing. Other faults of the path are left to the
-/// nodes.
+/// Adds the first slash to a path, if it is missing. The nodes check the path further.
 pub(crate) fn path(text: &str) -> String {
     if text.starts_with('/') { text.to_owned() } else { format!("/{text}") }
 }

@@ -55,7 +55,7 @@ impl Failure {
     }
 
     /// Returns the failure for an error of writing to stdout. If the reader has closed the pipe, as
-    /// `head` does, it is silent and has exit code 0.
+    /// `head` does, the failure has no message and exit code 0.
     pub(crate) fn unwritten(error: &std::io::Error) -> Failure {
         if error.kind() == std::io::ErrorKind::BrokenPipe {
             return Failure::silent(0);
@@ -144,7 +144,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Returns advice for an error that is the same for all commands.
+/// Returns advice for an error, which does not depend on the command; `None` without advice.
 fn hint(error: &Error) -> Option<&'static str> {
     match error {
         Error::Unavailable { .. } => Some("`zlock status` shows the nodes, --endpoints says which they are"),

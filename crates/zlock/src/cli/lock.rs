@@ -87,7 +87,8 @@ fn words() -> Arg {
         .help("The command and its arguments, behind `--`")
 }
 
-/// Adds the arguments for the lock's name, for acquiring it, and for running the command under it.
+/// Adds the arguments for the lock's name, for acquiring the lock, and for running the command
+/// while it is held.
 pub(crate) fn with_command(command: Command) -> Command {
     let name = Arg::new("name").value_name("NAME").required(true).value_parser(name);
     let busy_exit = option("busy-exit", "CODE", "The exit code when the lock is not free in time [default: 124]");
@@ -208,8 +209,8 @@ pub(crate) async fn acquired(lock: Lock, matches: &ArgMatches) -> Result<Option<
     }
 }
 
-/// Tells whether `--lock-delay` is given and not 0. The lock then stays taken for this time after
-/// its holder's session expires.
+/// Tells whether `--lock-delay` is given and not 0. No other client then gets the lock for this
+/// time after its holder's session has expired.
 fn has_delay(matches: &ArgMatches) -> bool {
     let delay = matches.get_one::<Duration>("lock-delay");
     delay.is_some_and(|delay| !delay.is_zero())
@@ -333,8 +334,8 @@ fn after_loss(plan: deadline::Plan, what: &str, loss: Option<&Loss>) -> String {
     }
 }
 
-/// Runs a command that uses the session, while the session is kept alive, and then closes the
-/// session. Returns the exit code, and whether the session was lost.
+/// Runs a command in the environment of a session, which is kept alive meanwhile, and then closes
+/// the session. Returns the exit code, and whether the session was lost.
 pub(crate) async fn run_in(
     session: &OpenedSession,
     environment: Vec<(&'static str, OsString)>,

@@ -82,8 +82,8 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     Ok(0)
 }
 
-/// Runs `--held`: returns exit code 0 if the lock is held, else [`FREE`]. A lock stays held after
-/// its holder's session has expired, until its lock-delay is over.
+/// Runs `--held`: returns exit code 0 if the lock is held, else [`FREE`]. A lock counts as held
+/// after its holder's session has expired, until its lock-delay is over.
 async fn held(context: &Context, path: &str) -> Result<u8, Failure> {
     let queue = context.client.lock_queue(path).await?;
     let is_held = !queue.holders.is_empty() || !queue.lingering.is_empty() || {

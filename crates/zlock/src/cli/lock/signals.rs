@@ -67,8 +67,8 @@ pub(super) fn of_number(number: i32) -> Option<Signal> {
     Signal::from_named_raw(number).or_else(real_time)
 }
 
-/// Tells whether a signal asks a program to end. The caller sends SIGCONT with it, as a suspended
-/// program receives such a signal only then.
+/// Tells whether a signal asks a program to end. The caller sends SIGCONT after such a signal,
+/// because a suspended program cannot handle it before SIGCONT.
 pub(super) fn is_to_end(signal: Signal) -> bool {
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].contains(&signal)
 }

@@ -194,9 +194,9 @@ pub(crate) fn path_of(matches: &ArgMatches) -> String {
     path(matches.get_one::<String>("name").expect("it is required"))
 }
 
-/// Acquires the lock as the options say: `--label`, `--lock-delay` (time for which the lock stays
-/// taken after its holder's session expires) and `--wait`. Returns `None` when the lock was not
-/// free within `--wait`.
+/// Acquires the lock as the options say: `--label`, `--lock-delay` (time for which no other client
+/// gets the lock after its holder's session has expired) and `--wait`. Returns `None` when the lock
+/// was not free within `--wait`.
 pub(crate) async fn acquired(lock: Lock, matches: &ArgMatches) -> Result<Option<Guard>, Error> {
     let lock = lock.label(label(matches));
     let lock = match matches.get_one::<Duration>("lock-delay") {

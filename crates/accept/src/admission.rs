@@ -117,7 +117,7 @@ struct Site {
     sources: BTreeSet<(usize, IpAddr)>,
 }
 
-/// Bound for which a new connection is refused, as no open connection can be closed for it.
+/// Bound that refuses a new connection, as no open connection can be closed for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
     /// The server has its largest number of connections in total.

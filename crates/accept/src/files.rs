@@ -11,7 +11,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::Error;
 
-/// Returns the cryptographic algorithms, which are those of ring.
+/// Returns the cryptographic algorithms for TLS, which are those of the crate ring.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(default_provider())
 }

@@ -12,7 +12,7 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 const SUBJECT_BYTES_MAX: usize = 1_024;
 
 /// Attribute types that are written as a keyword (RFC 2253, 2.3), by their encoded object
-/// identifier. All others are written as dotted numbers.
+/// identifier. All other types are written as dotted numbers.
 const WORDS: [(&[u8], &str); 9] = [
     (&[0x55, 4, 3], "CN"),
     (&[0x55, 4, 6], "C"),

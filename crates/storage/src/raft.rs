@@ -1,4 +1,4 @@
-//! Types that openraft is parameterized with, and the async runtime for it.
+//! Types with which openraft is parameterized, and the async runtime on which it runs.
 
 pub(crate) mod responder;
 pub(crate) mod runtime;

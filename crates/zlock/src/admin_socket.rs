@@ -19,11 +19,11 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, 
 const BACKLOG: i32 = 64;
 /// Number of tries to lock the directory while another process creates its socket there.
 const TURNS: u32 = 100;
-/// Pause after a failed try.
+/// Pause between two tries to lock the directory.
 const TURN: Duration = Duration::from_millis(50);
 
-/// Identity of a socket file, to recognize another file at the same path. The inode number alone is
-/// not enough, because file systems reuse it.
+/// Identity of a socket file, which tells it from another file at the same path. The inode number
+/// alone is not enough, because file systems reuse it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Made {
     device: u64,

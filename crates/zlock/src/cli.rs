@@ -102,13 +102,14 @@ pub(crate) fn commands() -> Vec<Command> {
 /// Client commands that send no request to a node.
 const OFFLINE: [&str; 4] = ["restore", "recover", "completions", "man"];
 
-/// Returns the hidden commands, with which the program starts itself again.
+/// Returns the hidden commands `internal-watchdog` and `internal-exec`, with which `zlock lock`
+/// starts this program again.
 pub(crate) fn internal_commands() -> [Command; 2] {
     [lock::watchdog_command(), lock::exec_command()]
 }
 
 /// Runs a client command, and returns its exit code; `None` when the command is no client command.
-/// `before` is the parsed command line, `whole` makes the whole command for clap.
+/// `before` is the parsed command line. `whole` builds clap's description of all commands.
 pub(crate) fn run(before: &ArgMatches, whole: impl Fn() -> Command) -> Option<u8> {
     let (name, matches) = before.subcommand()?;
     let takes_options = commands().iter().any(|command| command.get_name() == name);

@@ -6,10 +6,11 @@ use tracing::{info, warn};
 
 use crate::config::Settings;
 
-/// Number of descriptors reserved for the disk, peers, operators, listeners, the extra places of
-/// full servers, and connections that are being refused or whose PROXY header is being read.
+/// Number of file descriptors reserved for the disk, peers, operators, listeners, the extra
+/// connections that full servers accept, and connections that are being refused or whose PROXY
+/// header is being read.
 const RESERVE: u64 = 384;
-/// Smallest limit of open files with which a node starts.
+/// Smallest limit of open files with which a node starts: the reserve, and a few for clients.
 const LIMIT_MIN: u64 = RESERVE + 64;
 
 /// Raises the soft limit of open files to the hard limit. If the descriptors beyond the reserve are
@@ -61,7 +62,7 @@ fn raised() -> u64 {
 }
 
 /// Splits `left` into two shares in the proportion of `one` and `other`. Each share is at least 1,
-/// unless its number is 0.
+/// unless its proportion is 0.
 fn in_proportion(one: u64, other: u64, left: u64) -> (u64, u64) {
     let share = |wanted: u64| {
         let all = u128::from(one) + u128::from(other);

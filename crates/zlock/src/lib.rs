@@ -76,8 +76,8 @@ enum Exit {
     /// The program was asked to stop, and stopped.
     Clean = 0,
     /// The program did not start: the configuration, an address or the data directory is refused.
-    /// Or a node ended because it does not support the cluster's format level. Another start would
-    /// fail in the same way.
+    /// Or a node ended because it does not support the cluster's format level (the version of its
+    /// log entries and snapshots). Another start would fail in the same way.
     Refused = 1,
     /// The command line is wrong.
     Usage = 2,

@@ -76,7 +76,7 @@ impl MakeWriter<'_> for Out {
 }
 
 impl Logs {
-    /// Applies the filter and the file of another configuration.
+    /// Applies the log filter and the log file of another configuration.
     pub(crate) fn change(&self, settings: &Settings) -> Result<(), String> {
         let filter = filter(settings)?;
         self.out.open(&settings.log_file)?;

@@ -59,8 +59,8 @@ impl Reload {
     }
 }
 
-/// Hashes of the TLS files at the start of the node, by key. The files are read only at start, so a
-/// changed file needs a restart.
+/// Hashes of the TLS files' contents at the start of the node, each with its configuration key and
+/// path. The files are read only at start, so a changed file needs a restart.
 struct TlsFiles([(&'static str, PathBuf, Contents); 3]);
 
 /// Hash of a file's content; `None` when the file cannot be read. It need not be cryptographic, as
@@ -93,7 +93,7 @@ fn contents(file: &Path) -> Contents {
     Some(hasher.finish())
 }
 
-/// Returns the keys whose values differ between the two settings and need a restart.
+/// Returns the keys that differ between the two settings and need a restart.
 fn waiting(running: &Settings, read: &Settings) -> Vec<&'static str> {
     let differs = KEYS.iter().filter(|key| (key.show)(running) != (key.show)(read));
     differs.map(|key| key.path).filter(|path| !AT_ONCE.contains(path)).collect()

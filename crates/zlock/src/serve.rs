@@ -54,10 +54,10 @@ pub(crate) fn run(settings: Settings, read: ReadSettings, until_stdin_ends: bool
     exit
 }
 
-/// Creates the runtime; `threads` of 0 means one thread for every two cores. A write is a chain of
-/// short steps, from a client's packet to the log and back. With many threads, each step wakes
-/// another thread for the next step, which costs more than the step. Half of the cores stay free
-/// for the disk's threads.
+/// Creates the async runtime; `threads` of 0 means one thread for every two cores. A write is a
+/// chain of short steps, from a client's packet to the log and back. With many threads, each step
+/// wakes another thread for the next step, which costs more than the step itself. Half of the cores
+/// stay free for the disk's threads.
 fn runtime(threads: usize) -> std::io::Result<tokio::runtime::Runtime> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if threads == 0 { (cores / 2).max(1) } else { threads };
@@ -132,7 +132,8 @@ fn stdin_ended() -> oneshot::Receiver<()> {
     rx
 }
 
-/// Listeners of the servers for clients: HTTP, the admin socket and ZooKeeper.
+/// Listeners of the servers for clients (which the project calls doors): HTTP, the admin socket and
+/// ZooKeeper.
 struct Doors {
     http: rest::Entrances,
     /// File of the admin socket, which the drop removes.
@@ -173,7 +174,8 @@ fn addresses(settings: &Settings) -> String {
     .concat()
 }
 
-/// Runs a node. `Err` is the reason why it did not start.
+/// Runs a node until it ends, and returns the reason of its end. `Err` is the message why the node
+/// did not start.
 async fn serve(mut settings: Settings, reload: Reload, until_stdin_ends: bool) -> Result<Exit, String> {
     let mut stop = StopSignals::listen(until_stdin_ends, reload)?;
     descriptors::share(&mut settings)?;
@@ -271,15 +273,15 @@ fn standing(replica: &Replica) -> (&'static str, u64, u64) {
     (status.role.as_str(), status.term.0, status.applied.0)
 }
 
-/// Waits until the servers for clients must stop.
+/// Waits until `stop` is true, the signal for the servers for clients to stop.
 async fn told(mut stop: watch::Receiver<bool>) {
     // An error means that the sender was dropped, which happens only when the node ends.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// Waits until the ZooKeeper server must stop, which is `drains_ms` milliseconds after the HTTP
-/// server begins to drain. A balancer in front of ZooKeeper clients checks `/readyz`, too. Until it
-/// sends clients to other nodes, a client with a closed connection would reconnect to this node.
+/// Waits until the ZooKeeper server must stop: `drains_ms` milliseconds after the HTTP server
+/// begins to drain. In this time a balancer learns from `/readyz` to send ZooKeeper clients to
+/// other nodes. A connection closed earlier could be made again to this node.
 async fn drained(stop: watch::Receiver<bool>, drains_ms: u64) {
     told(stop).await;
     if drains_ms > 0 {
@@ -287,8 +289,8 @@ async fn drained(stop: watch::Receiver<bool>, drains_ms: u64) {
     }
 }
 
-/// Listens with TLS on `addr`; `None` when no address is given. `key` is the configuration key, for
-/// errors.
+/// Listens with TLS on `addr`; `None` when no address is given. `key` is the configuration key of
+/// the address, for error messages.
 fn secure(
     key: &str,
     addr: Option<SocketAddr>,

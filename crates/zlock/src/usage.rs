@@ -7,8 +7,9 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
 /// Replaces the usage line in the error by that of `--help`, because clap's own line shows every
-/// option that has a value from a variable as if it were required. If the command runs another
-/// program and the word is unknown, adds a tip to put `--` before the program.
+/// option with a value from an environment variable as if it were required. If the command runs
+/// another program and a word of the command line is unknown, adds a tip to put `--` before the
+/// program.
 pub(crate) fn explained(mut error: Error, mut whole: Command, args: &[OsString]) -> Error {
     if error.get(ContextKind::Usage).is_none() {
         return error;
@@ -34,7 +35,8 @@ pub(crate) fn explained(mut error: Error, mut whole: Command, args: &[OsString])
     error
 }
 
-/// Returns the names of the command and subcommand in the command line, such as `member add`.
+/// Returns the names of the command and subcommand that the command line contains, such as `member`
+/// and `add`.
 fn meant(whole: &Command, args: &[OsString]) -> Vec<String> {
     let mut words = Vec::new();
     // Parses with an unbuilt command, because the groups of a built one would not ignore errors.

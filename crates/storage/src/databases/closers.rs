@@ -19,8 +19,8 @@ const THREADS_MAX: usize = 8;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Closers {
     shared: Arc<Shared>,
-    /// Lock of the data directory. Each close holds it until its end, as the next open of the
-    /// directory deletes unfinished databases.
+    /// Lock of the data directory. Each close keeps the lock until its own end, because the next
+    /// open of the directory deletes unfinished databases.
     lock: Weak<File>,
 }
 

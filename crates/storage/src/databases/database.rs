@@ -68,9 +68,9 @@ impl Databases {
         Database { tree, fatal: self.fatal.clone() }
     }
 
-    /// Closes a written database and makes it durable. Returns records of its files. Waits for sled
-    /// without a timeout, because sled's threads keep the files open while the disk stalls, and a
-    /// stall must not stop the node.
+    /// Closes a written database and makes it durable. Returns the size and checksum of each of its
+    /// files. Waits for sled without a timeout, because sled's threads keep the files open while
+    /// the disk stalls, and a stall must not stop the node.
     pub(crate) fn finish(&self, number: u64, database: Database) -> io::Result<Vec<FileRecord>> {
         database.flush()?;
         self.fatal.note("closing a database", database.tree.close())?;

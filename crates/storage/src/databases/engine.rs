@@ -19,8 +19,8 @@ pub(crate) trait Engine: Debug + Send + Sync {
     /// Creates an empty database.
     fn begin(&self, number: u64) -> io::Result<Box<dyn Tree>>;
 
-    /// Makes a written and closed database durable and renames it to its final name. Returns a
-    /// record of each of its files.
+    /// Makes a written and closed database durable and renames it to its final name. Returns the
+    /// size and checksum of each of its files.
     fn publish(&self, number: u64) -> io::Result<Vec<FileRecord>>;
 
     /// Opens a copy of a finished database, if the copy leaves at least `spare` bytes of the disk

@@ -46,8 +46,8 @@ struct SledTree {
 }
 
 impl SledEngine {
-    /// Creates `dir` when missing, and deletes unfinished databases and copies in it. No database
-    /// may be closing in `closers`.
+    /// Creates `dir` when missing, and deletes unfinished databases and copies in it. The caller
+    /// ensures that no database is being closed by `closers`.
     pub(crate) fn in_dir(dir: &Path, fatal: &Fatal, closers: &Closers) -> io::Result<SledEngine> {
         explain_panics();
         fs::create_dir_all(dir)?;

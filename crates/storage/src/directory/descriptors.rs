@@ -19,7 +19,8 @@ use tokio::sync::Notify;
 
 /// Number of spare descriptors that the process holds open.
 const SPARE: usize = 8;
-/// Largest number of descriptors that one step of the storage takes: sled opens this many at once.
+/// Largest number of file descriptors that one operation of the storage opens: sled opens this many
+/// at once.
 const NEEDED: usize = 4;
 /// Time after which a lack of descriptors counts as a disk error and stops the node.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -40,12 +41,12 @@ struct Pool {
     told: Option<Instant>,
 }
 
-/// Loan of the spare descriptors: while it exists they stay closed, so that one step can open files
-/// with the freed descriptors.
+/// Loan of the spare descriptors: while it exists they stay closed, so that one operation of the
+/// storage can open files with the freed descriptors.
 pub(crate) struct Loan(());
 
-/// Waits until descriptors are missing. A server for clients should then close one of its
-/// connections.
+/// Waits until an operation of the storage finds no free file descriptor. A server for clients
+/// should then close one of its connections.
 pub async fn descriptors_wanted() {
     WANTED.notified().await;
 }

@@ -146,8 +146,9 @@ impl NodeMeta {
         self.record().joined
     }
 
-    /// Tells whether this node has lost its state and begun a new log with its old vote. Such a
-    /// node founds no new cluster, and does not vote until it has the whole state again.
+    /// Tells whether this node has lost its state and begun a new log that contains only its last
+    /// vote. Such a node founds no new cluster, and does not vote until it has the whole state
+    /// again.
     pub fn rejoining(&self) -> bool {
         self.record().rejoining
     }
@@ -167,8 +168,8 @@ impl NodeMeta {
         })
     }
 
-    /// Stores that the log is given up, and that the node must not vote until it has joined again.
-    /// Durable on return. Blocking.
+    /// Stores that the log is given up, and that the node must not vote until a leader has sent it
+    /// the whole state. Durable on return. Blocking.
     pub(crate) fn set_rejoining(&self) -> io::Result<()> {
         self.change("giving up the log", "meta.rejoining", |record| {
             record.joined = false;

@@ -39,8 +39,8 @@ pub(crate) enum Done {
     Opener(std::sync::mpsc::SyncSender<io::Result<()>>),
 }
 
-/// Appends that one flush makes durable. A drop before [`Appends::done`] reports to them that the
-/// flush thread is gone.
+/// Appends that one flush makes durable. Its drop before [`Appends::done`] reports to the appends
+/// that the flush thread has ended.
 pub(crate) trait Appends: Send {
     /// Reports the result of the flush to the appends. Called by the flush thread.
     fn done(self: Box<Self>, result: &io::Result<()>);

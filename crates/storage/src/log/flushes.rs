@@ -364,7 +364,7 @@ fn remove_empty(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Appends that one flush brings to the disk.
+/// Appends whose entries one flush writes to the disk.
 struct Together {
     flushes: Arc<Flushes>,
     /// `None` once the appends have the result of the flush.

@@ -46,7 +46,8 @@ const READ_BYTES_MAX: u64 = 4 << 20;
 
 /// The Raft log of one node. Clones share it.
 ///
-/// Any error is final: [`Fatal`] keeps it, and every later call is refused with the same reason.
+/// After any error, [`Fatal`] keeps the error, and every later call is refused with it as the
+/// reason.
 #[derive(Clone, Debug)]
 pub struct LogStore {
     log: SharedLog,
@@ -218,8 +219,8 @@ impl LogStore {
             loop {
                 tokio::time::sleep(WRITE_WAIT).await;
                 waits.store(false, Ordering::Release);
-                // Bytes of a flush that is still under way are recorded in the next round, by this
-                // task or a new one.
+                // Bytes of a flush that is still under way are recorded after another `WRITE_WAIT`,
+                // by this task or a new one.
                 if !flushes.write_out() || waits.swap(true, Ordering::AcqRel) {
                     return;
                 }

@@ -33,7 +33,7 @@ impl raft_log::Types for WalTypes {
     }
 }
 
-/// A position in the log; ordered by term, then index.
+/// A position in the log: term and index. Positions are ordered by term, then index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WalLogId(pub(crate) LogIdRecord);
 

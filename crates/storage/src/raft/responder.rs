@@ -20,8 +20,8 @@ pub struct Responder<T> {
 }
 
 impl<T> Responder<T> {
-    /// Returns a responder that keeps `held` until it answers or is dropped, and the receiver of
-    /// its answer. An error of the receiver means that Raft has stopped.
+    /// Returns a responder and the receiver of its answer. The responder keeps `held` until it
+    /// answers or is dropped. An error of the receiver means that Raft has stopped.
     pub fn new(held: Arc<dyn Any + Send + Sync>) -> (Responder<T>, oneshot::Receiver<T>) {
         let (answer, answered) = oneshot::channel();
         (Responder { held, answer }, answered)

@@ -16,7 +16,7 @@ pub struct Manifest {
     pub bytes: u64,
     /// Number of records in the snapshot.
     pub records: u64,
-    /// SHA-256 over the chunks in order, each preceded by its length, and then the meta record.
+    /// SHA-256 over all chunks in order, each preceded by its length, and then the encoded `meta`.
     pub sha256: [u8; 32],
 }
 

@@ -11,8 +11,8 @@ use crate::error::damaged;
 use crate::raft::types::SnapshotMeta;
 use crate::snapshots::manifest::{Manifest, Tally, unpack_chunk};
 
-/// A finished snapshot. Clones share it. While a clone exists, the snapshot stays readable, even if
-/// a newer one has become current; after that its disk space is freed.
+/// A finished snapshot. Clones share it. The snapshot stays readable while a clone exists, even if
+/// a newer snapshot has become current. Its disk space is freed after the last clone is dropped.
 #[derive(Clone)]
 pub struct Snapshot(pub(crate) Arc<Parts>);
 

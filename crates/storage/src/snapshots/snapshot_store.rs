@@ -136,9 +136,9 @@ impl SnapshotStore {
         Ok((number, self.0.databases.begin(number)?))
     }
 
-    /// Makes a written snapshot durable and then current, and returns the current snapshot. If a
-    /// newer snapshot has become current meanwhile, that one stays: the log may already be purged
-    /// up to it, so going back would lose entries.
+    /// Makes a written snapshot durable and then current, and returns the current snapshot. A newer
+    /// snapshot that has become current meanwhile stays current: the log may already be purged up
+    /// to it, so an older snapshot would lose entries.
     pub(crate) fn flip(&self, number: u64, database: Database, manifest: Manifest) -> io::Result<Snapshot> {
         let fatal = self.0.databases.fatal();
         let files = self.0.databases.finish(number, database)?;

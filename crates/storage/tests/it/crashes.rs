@@ -50,7 +50,7 @@ enum Expect {
     Refused,
     /// The operation fails, and so does every later one.
     Final,
-    /// Only this operation fails, and the node goes on: the failure was before the first write, or
+    /// Only this operation fails, and the node goes on: no data of the operation is on disk yet, or
     /// a peer sent wrong data.
     Error,
 }

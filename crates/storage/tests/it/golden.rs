@@ -1,5 +1,6 @@
-//! Frozen bytes on disk and on the wire, in golden files that never change. A failure here means
-//! that old data or an older peer would be misread. The remedy is a new version beside the old one.
+//! Frozen bytes on disk and on the wire, in golden files that never change. A failed test means
+//! that the program would misread old data or an older peer. The remedy is a new version of the
+//! format beside the old one.
 
 use std::fmt::Debug;
 use std::fs;

@@ -1,4 +1,5 @@
-//! Properties of the log beyond openraft's suite: a reopened log is as it was.
+//! Tests of the log beyond openraft's suite: for example, a log has the same content after it is
+//! opened again.
 
 use openraft::RaftLogReader;
 use openraft::storage::RaftLogStorage;

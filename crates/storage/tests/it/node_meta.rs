@@ -1,4 +1,4 @@
-//! Identity of a data directory, and refusals to open it as another node.
+//! Tests of the identity of a data directory, and of the refusal to open it as another node.
 
 use std::os::unix::fs::PermissionsExt;
 

@@ -49,7 +49,7 @@ enum End {
     PowerLoss,
     /// A kill by SIGKILL.
     Kill,
-    /// A failed fsync; the next process starts with the same page cache.
+    /// A failed fsync. The next process starts with the same content of the kernel's page cache.
     FailedSync,
     /// A normal end of the process.
     Done,

@@ -1,4 +1,4 @@
-//! Snapshots: writing, reading, sending and replacing them.
+//! Tests of snapshots: writing, reading, sending and replacing them.
 
 use std::io;
 

@@ -334,7 +334,7 @@ async fn work(storage: &Storage, cycles: u32) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Takes a snapshot, then receives the same one as if it came from another node.
+/// Takes a snapshot, then receives a copy of the same snapshot as if it came from another node.
 fn snapshot(storage: &Storage, term: u64, index: u64) -> std::io::Result<()> {
     write_snapshot(storage, &records(index, RECORDS), &meta(term, index))?;
     tell(&format!("snapshot {index}"));

@@ -45,7 +45,7 @@ fn save_command() -> Command {
         .arg(flag("local", local))
 }
 
-/// Makes the argument for the backup file that a command reads.
+/// Makes the argument for the path of a backup file that a command reads.
 pub(crate) fn file_arg(value: &'static str, help: &'static str) -> Arg {
     Arg::new("file").value_name(value).required(true).value_parser(clap::value_parser!(PathBuf)).help(help)
 }
@@ -96,8 +96,9 @@ fn name_of(manifest: &Manifest) -> String {
     name.chars().map(plain).collect()
 }
 
-/// Removes old backups of the cluster in `dir`, so that `keep` remain: the new one `saved`, and
-/// those with the highest zxids. The order is by zxid, as clocks can go back and zxids cannot.
+/// Removes old backups of the cluster in `dir`, so that `keep` files remain: the new backup
+/// `saved`, and the older backups with the highest zxids. The order is by zxid, as clocks can go
+/// back and zxids cannot.
 fn remove_oldest(dir: &Path, saved: &Manifest, keep: usize) -> Result<(), Failure> {
     let entries = fs::read_dir(dir).map_err(|error| failed(dir, error))?;
     let others = entries.filter_map(|entry| other_backup(&entry.ok()?, saved));
@@ -109,8 +110,8 @@ fn remove_oldest(dir: &Path, saved: &Manifest, keep: usize) -> Result<(), Failur
     Ok(())
 }
 
-/// Reads the manifest of an older backup of the same cluster. Returns `None` for `saved` itself,
-/// and for a file that is no such backup.
+/// Reads the manifest of an older backup of the same cluster. Returns `None` for the file of
+/// `saved` itself, for a backup of another cluster, and for a file that is no backup.
 fn other_backup(entry: &DirEntry, saved: &Manifest) -> Option<(Manifest, PathBuf)> {
     let (name, path) = (entry.file_name().into_string().ok()?, entry.path());
     // Only regular files are opened: the open of a named pipe would wait for a writer.

@@ -1,5 +1,5 @@
-//! `zlock break`: takes a lock away from its holders, or removes one ticket (lock node) from a
-//! queue.
+//! `zlock break`: takes a lock away from its holders, or removes one ticket (a contender's znode in
+//! the lock's queue).
 
 use std::io::{IsTerminal as _, Write as _};
 
@@ -12,7 +12,7 @@ use super::lock::{say, words_of_holder};
 use super::options::flag;
 use super::seen::plain;
 
-/// Largest number of contenders that the question for confirmation lists.
+/// Largest number of contenders that are listed before the question for confirmation.
 const NAMED_MAX: usize = 10;
 
 pub(crate) fn command() -> Command {
@@ -50,8 +50,9 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     context.out.answer(&serde_json::json!({ "tickets": tickets }), || tickets.iter().try_for_each(line))
 }
 
-/// Returns the paths of the tickets to delete: those of the lock's holders or, if `path` is a
-/// ticket, this one. Asks for confirmation unless `is_sure`.
+/// Returns the paths of the tickets to delete. If `path` is a lock, these are the tickets of its
+/// holders, and of former holders whose lock-delay is not over. If `path` is a ticket, it is the
+/// only one. Asks for confirmation unless `is_sure`.
 async fn tickets(context: &Context, path: &str, is_sure: bool) -> Result<Vec<String>, Failure> {
     let queue = context.client.lock_queue(path).await?;
     let mut found: Vec<Contender> = queue.holders.into_iter().chain(queue.lingering).collect();
@@ -103,8 +104,8 @@ pub(crate) fn nobody(path: &str) -> Failure {
     Failure::refused(format!("{path} has no holder; `zlock locks` shows all locks with their holders"))
 }
 
-/// Returns the failure for a persistent znode whose name looks like that of a lock node, as it may
-/// be a client's data.
+/// Returns the failure for a persistent znode with the name of a ticket. Such a znode may be a
+/// client's data.
 pub(crate) fn no_ticket(path: &str) -> Failure {
     let line =
         format!("{path} is a persistent znode and no session's ticket; `zlock rm {path}` deletes it and its data");

@@ -39,8 +39,8 @@ struct File {
 }
 
 impl Connection {
-    /// Reads each value from its option, else its variable, else the client's file, else the
-    /// default.
+    /// Reads each value from its option, else its environment variable, else the client's
+    /// configuration file, else the default.
     pub(crate) fn read(given: &Given) -> Result<Connection, Failure> {
         if let Some(socket) = admin_socket(given)? {
             return Connection::by_socket(given, &socket);
@@ -70,8 +70,9 @@ impl Connection {
         })
     }
 
-    /// Returns the connection to the admin socket of a node on this machine. TLS settings count
-    /// only from the command line, as those of variables and of the default file are for endpoints.
+    /// Returns the connection to the admin socket of a node on this machine. TLS settings are taken
+    /// only from the command line: those of environment variables and of the default configuration
+    /// file are meant for endpoints.
     fn by_socket(given: &Given, socket: &Path) -> Result<Connection, Failure> {
         let path =
             |name: &str| given.is_given(name).then(|| given.of(name).get_one::<PathBuf>(name).cloned()).flatten();
@@ -83,8 +84,11 @@ impl Connection {
     }
 }
 
-/// Returns the path of the admin socket, if it is to be used in place of endpoints: that of the
-/// command line, or that of its variable unless the command line has `--endpoints`.
+/// Returns the path of the admin socket; `None` if endpoints are to be used. `--admin-socket` gives
+/// the path. Its environment variable gives it only if `--endpoints` is not given.
+///
+/// # Errors
+/// A usage error when both options are given.
 fn admin_socket(given: &Given) -> Result<Option<PathBuf>, Failure> {
     let socket = given.of("admin-socket").get_one::<PathBuf>("admin-socket").cloned();
     match (given.is_given("admin-socket"), given.is_given("endpoints")) {
@@ -94,7 +98,8 @@ fn admin_socket(given: &Given) -> Result<Option<PathBuf>, Failure> {
     }
 }
 
-/// Reads the user from the options, else from the variables.
+/// Reads the user's name and password from the options, else from the environment variables. `None`
+/// when neither gives a user.
 fn named_user(given: &Given) -> Result<Option<User>, Failure> {
     let text = given.of("user").get_one::<String>("user").filter(|text| !text.is_empty()).cloned();
     let file = given.of("user-file").get_one::<PathBuf>("user-file").filter(|file| *file != Path::new("")).cloned();
@@ -127,8 +132,8 @@ fn of_either(
     }
 }
 
-/// Parses `NAME:PASSWORD`. The failure names the `place` of the text, and never the text, which has
-/// a password.
+/// Parses `NAME:PASSWORD`. The failure names the `place` where the text was given. It does not
+/// contain the text, which has a password.
 fn parse_user(text: &str, place: &str) -> Result<User, Failure> {
     let parts = text.split_once(':').filter(|(name, _)| !name.is_empty());
     let (name, password) = parts.ok_or_else(|| Failure::refused(format!("{place}: write NAME:PASSWORD")))?;

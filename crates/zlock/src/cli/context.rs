@@ -16,13 +16,11 @@ pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) out: Output,
     pub(crate) connection: Connection,
-    /// Whether the session must not be closed at the end of the command, so that it expires by its
-    /// timeout.
+    /// Whether the session stays open at the end of the command, and so expires by its timeout.
     pub(crate) leaves_session: Cell<bool>,
 }
 
-/// Adds the first slash to a path, if it is missing. Other faults of the path are left to the
-/// nodes.
+/// Adds the first slash to a path, if it is missing. The nodes check the path further.
 pub(crate) fn path(text: &str) -> String {
     if text.starts_with('/') { text.to_owned() } else { format!("/{text}") }
 }
@@ -33,8 +31,9 @@ pub(crate) fn path_of(matches: &ArgMatches) -> String {
 }
 
 impl Context {
-    /// Reads the shared options. `name` is the command's name, for the label of its session.
-    /// `before` has the options before the command's name, `matches` the options after it.
+    /// Reads the shared options. `name` is the command's name, which becomes part of the label (the
+    /// description for other clients) of the command's session. `before` has the options before the
+    /// command's name, `matches` the options after it.
     pub(crate) fn read(name: &str, before: &ArgMatches, matches: &ArgMatches) -> Result<Context, Failure> {
         let given = Given { before, behind: matches };
         let connection = Connection::read(&given)?;

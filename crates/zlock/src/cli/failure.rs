@@ -21,7 +21,7 @@ const UNWRITTEN: u8 = 4;
 /// `zlock lock`.
 const CANNOT: u8 = 125;
 
-/// Exit code of a failed command.
+/// Kind of exit code of a failed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     /// Exit code 1; 125 for a command that runs another program, which could itself end with 1 or
@@ -40,7 +40,7 @@ pub(crate) struct Failure {
     line: Option<String>,
     /// The problem document for `--json`: that of the node, if a node refused the request.
     problem: Value,
-    /// Type of the problem; `None` if no node has named one.
+    /// Type of the problem document that a node sent; `None` if no node has refused the request.
     code: Option<ProblemType>,
 }
 
@@ -55,7 +55,7 @@ impl Failure {
     }
 
     /// Returns the failure for an error of writing to stdout. If the reader has closed the pipe, as
-    /// `head` does, it is silent and has exit code 0.
+    /// `head` does, the failure has no message and exit code 0.
     pub(crate) fn unwritten(error: &std::io::Error) -> Failure {
         if error.kind() == std::io::ErrorKind::BrokenPipe {
             return Failure::silent(0);
@@ -63,7 +63,7 @@ impl Failure {
         Failure::refused(format!("cannot write to stdout: {error}; what was asked for is done")).with_code(UNWRITTEN)
     }
 
-    /// Sets the exit code of a wrong command line.
+    /// Changes the exit code to that of a wrong command line.
     pub(crate) fn of_command_line(self) -> Failure {
         self.with_code(USAGE)
     }
@@ -144,7 +144,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Returns advice for an error that is the same for all commands.
+/// Returns advice for an error, which does not depend on the command; `None` without advice.
 fn hint(error: &Error) -> Option<&'static str> {
     match error {
         Error::Unavailable { .. } => Some("`zlock status` shows the nodes, --endpoints says which they are"),

@@ -53,7 +53,7 @@ use supervisor::Outcome;
 pub(crate) use waiting::words_of_holder;
 pub(crate) use watchdog::{WATCHDOG, command as watchdog_command, run as run_watchdog};
 
-/// Exit code when the lock was lost before the command had ended.
+/// Exit code when the lock or session was lost before the command had ended.
 const LOST: u8 = 121;
 /// Longest time for a last request to the cluster: releasing a lost lock, or asking who holds a
 /// busy one.
@@ -87,7 +87,8 @@ fn words() -> Arg {
         .help("The command and its arguments, after `--`")
 }
 
-/// Adds the arguments for the lock's name, for acquiring it, and for running the command under it.
+/// Adds the arguments for the lock's name, for acquiring the lock, and for running the command
+/// while it is held.
 pub(crate) fn with_command(command: Command) -> Command {
     let name = Arg::new("name").value_name("NAME").required(true).value_parser(name);
     let busy_exit = option("busy-exit", "CODE", "Exit code if the lock is not free in time [default: 124]");
@@ -174,8 +175,8 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     run_under(context, matches, acquired(lock, matches)).await
 }
 
-/// Releases the lock, or hands it over to a waiter with the label of `--hand-over`, if there is
-/// one.
+/// Releases the lock. With `--hand-over LABEL`, passes it to a waiter with this label instead, if
+/// there is one.
 async fn give_back(client: &Client, mut guard: Guard, matches: &ArgMatches) -> Result<(), Error> {
     if let Ok(Some(label)) = matches.try_get_one::<String>("hand-over") {
         let queue = client.lock_queue(guard.lock()).await?;
@@ -196,8 +197,9 @@ pub(crate) fn path_of(matches: &ArgMatches) -> String {
     path(matches.get_one::<String>("name").expect("it is required"))
 }
 
-/// Acquires the lock with the label, lock-delay and wait of the options. Returns `None` when it was
-/// not free in time.
+/// Acquires the lock as the options say: `--label`, `--lock-delay` (time for which no other client
+/// gets the lock after its holder's session has expired) and `--wait`. Returns `None` when the lock
+/// was not free within `--wait`.
 pub(crate) async fn acquired(lock: Lock, matches: &ArgMatches) -> Result<Option<Guard>, Error> {
     let lock = lock.label(label(matches));
     let lock = match matches.get_one::<Duration>("lock-delay") {
@@ -210,14 +212,15 @@ pub(crate) async fn acquired(lock: Lock, matches: &ArgMatches) -> Result<Option<
     }
 }
 
-/// Tells whether `--lock-delay` is given, which keeps other clients out for some time after a loss.
+/// Tells whether `--lock-delay` is given and not 0. No other client then gets the lock for this
+/// time after its holder's session has expired.
 fn has_delay(matches: &ArgMatches) -> bool {
     let delay = matches.get_one::<Duration>("lock-delay");
     delay.is_some_and(|delay| !delay.is_zero())
 }
 
-/// Returns the label that other clients see: the given one, or the command's name without its
-/// arguments, which may be secret.
+/// Returns the label, a description of the lock's holder for other clients: that of `--label`, or
+/// else the command's name without its arguments, which may be secret.
 pub(crate) fn label(matches: &ArgMatches) -> String {
     if let Some(label) = matches.get_one::<String>("label") {
         return label.clone();
@@ -226,8 +229,8 @@ pub(crate) fn label(matches: &ArgMatches) -> String {
     program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// Waits for `acquired`, runs the command while the lock is held, and releases the lock. Returns
-/// the exit code.
+/// Waits for `acquired`, which acquires the lock. Then runs the command while the lock is held, and
+/// releases the lock. Returns the exit code.
 pub(crate) async fn run_under(
     context: &Context,
     matches: &ArgMatches,
@@ -264,8 +267,8 @@ pub(crate) async fn run_under(
     Ok(ended(&format!("the lock {path}"), plan, outcome, given_back).0)
 }
 
-/// Runs the command while the lock or session is held, and then holds it for the rest of
-/// `--hold-at-least`. Prints a message if a loss has ended the command.
+/// Runs the command while the lock or session is held. Then goes on holding it until
+/// `--hold-at-least` is over. Prints a message if the command was ended because of a loss.
 async fn run_held(
     held: &Held<'_>,
     plan: deadline::Plan,
@@ -284,7 +287,8 @@ async fn run_held(
 }
 
 /// Returns the exit code for a command that has ended by itself, and whether its lock or session
-/// (`what`) was lost before its release. `given_back` is the result of the release.
+/// was lost before its release. `what` names the lock or session. `given_back` is the result of the
+/// release.
 fn ended(what: &str, plan: deadline::Plan, outcome: Outcome, given_back: Result<(), Error>) -> (u8, bool) {
     match given_back {
         Ok(()) => (outcome.code, false),
@@ -303,8 +307,9 @@ fn ended(what: &str, plan: deadline::Plan, outcome: Outcome, given_back: Result<
     }
 }
 
-/// Holds the lock or session after the command's end, for the rest of `--hold-at-least`. A loss or
-/// a terminating signal ends this wait. Returns false if `--hold-at-least` was already over.
+/// Goes on holding the lock or session after the command's end, until `--hold-at-least` is over. A
+/// loss or a terminating signal ends this wait. Returns false if `--hold-at-least` was already
+/// over.
 async fn keep(held: &Held<'_>, since: Instant, matches: &ArgMatches, signals: &mut Signals) -> bool {
     let least = matches.get_one::<Duration>("hold-at-least").copied().unwrap_or_default();
     if since.elapsed() >= least {
@@ -318,7 +323,7 @@ async fn keep(held: &Held<'_>, since: Instant, matches: &ArgMatches, signals: &m
     true
 }
 
-/// Returns the message for a command whose lock or session (`what`) was lost while it ran.
+/// Returns the message for a command that lost its lock or session (`what`) while it ran.
 fn after_loss(plan: deadline::Plan, what: &str, loss: Option<&Loss>) -> String {
     match (plan.on_loss, loss) {
         (deadline::OnLoss::Warn, _) => {
@@ -332,8 +337,8 @@ fn after_loss(plan: deadline::Plan, what: &str, loss: Option<&Loss>) -> String {
     }
 }
 
-/// Runs a command that uses the session, while the session is kept alive, and then closes the
-/// session. Returns the exit code, and whether the session was lost.
+/// Runs a command in the environment of a session, which is kept alive meanwhile, and then closes
+/// the session. Returns the exit code, and whether the session was lost.
 pub(crate) async fn run_in(
     session: &OpenedSession,
     environment: Vec<(&'static str, OsString)>,
@@ -365,12 +370,12 @@ fn timeout_asked(matches: &ArgMatches) -> Duration {
     *matches.get_one::<Duration>("session-timeout").expect("it has a default")
 }
 
-/// Checks `--grace`, the time between SIGTERM and SIGKILL, against `--on-loss` and
+/// Checks `--grace`, the grace period between SIGTERM and SIGKILL, against `--on-loss` and
 /// `--session-timeout`.
 ///
 /// # Errors
-/// A usage error when the grace is above a quarter of the session timeout, or `--on-loss` sends no
-/// SIGTERM.
+/// A usage error when the grace period is above a quarter of the session timeout, or `--on-loss`
+/// sends no SIGTERM.
 pub(crate) fn check_grace(matches: &ArgMatches) -> Result<(), Failure> {
     let Some(grace) = matches.get_one::<Duration>("grace").copied() else { return Ok(()) };
     let on_loss = matches.get_one::<String>("on-loss").expect("it has a default");

@@ -17,8 +17,8 @@ use super::options::{flag, number, option};
 use super::output::{Output, Tone, client, since, span, until, word};
 use super::seen::plain;
 
-/// Shortest time between two reads of the queues by `--watch`, and the interval at which the
-/// displayed times are updated.
+/// Shortest time between two reads of the queues with `--watch`. The displayed times are updated at
+/// the same interval.
 const PACE: Duration = Duration::from_secs(1);
 /// Exit code of `--held` when the lock is free.
 const FREE: u8 = 5;
@@ -36,7 +36,7 @@ const COLUMNS: [&str; 12] = [
     "CLIENT",
     "STATE",
 ];
-/// Indexes in [`COLUMNS`] of the columns that each heartbeat changes.
+/// Indexes in [`COLUMNS`] of the columns with times that each heartbeat of a session changes.
 const HEARD: std::ops::Range<usize> = 5..7;
 /// Escape sequence that clears a terminal.
 const CLEAR: &[u8] = b"\x1b[H\x1b[2J";
@@ -82,8 +82,8 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     Ok(0)
 }
 
-/// Runs `--held`: returns exit code 0 if the lock is held, else [`FREE`]. A lock whose holder's
-/// session has expired counts as held until its lock-delay is over.
+/// Runs `--held`: returns exit code 0 if the lock is held, else [`FREE`]. A lock counts as held
+/// after its holder's session has expired, until its lock-delay is over.
 async fn held(context: &Context, path: &str) -> Result<u8, Failure> {
     let queue = context.client.lock_queue(path).await?;
     let is_held = !queue.holders.is_empty() || !queue.lingering.is_empty() || {
@@ -135,9 +135,9 @@ fn show(out: Output, path: &str, locks: &[LockSummary], is_once: bool) -> Result
     Ok(())
 }
 
-/// Returns warnings about a queue with lock nodes of different client libraries: if one library
-/// does not recognize the nodes of another, two clients may hold the lock at once. Also warns of a
-/// znode that is no lock node and blocks a library's clients.
+/// Returns warnings about a queue with tickets (contenders' znodes) of different client libraries:
+/// if one library does not recognize the znodes of another, two clients may hold the lock at once.
+/// Also warns of another znode in the queue that blocks a library's clients.
 fn mixed_clients(queue: &LockQueue) -> Option<String> {
     let lock = plain(&queue.path);
     let (data, mixed): (Vec<_>, Vec<_>) = queue.mixed_clients.iter().partition(|pair| pair.child.is_some());
@@ -190,7 +190,8 @@ async fn watch(context: &Context, path: &str, count: Option<u64>) -> Result<u8, 
     }
 }
 
-/// Starts the watch and then reads the queues, so that every later change causes an event.
+/// Starts the watch and then reads the queues of all locks, so that every later change causes an
+/// event.
 async fn look(context: &Context, path: &str, watcher: &mut Watcher) -> Result<Vec<LockSummary>, Error> {
     watcher.start().await?;
     let mut locks = context.client.locks_with_queues(path).await?;
@@ -223,8 +224,8 @@ async fn changed(watcher: &mut Watcher) -> Result<(), Failure> {
     }
 }
 
-/// Tells whether the error is a temporary unavailability of the cluster, after which a watch goes
-/// on.
+/// Tells whether the error means that the cluster is temporarily unavailable. A watch goes on after
+/// such an error.
 fn is_away(error: &Error) -> bool {
     matches!(error, Error::Unavailable { .. } | Error::Unknown { .. })
 }
@@ -259,8 +260,8 @@ fn past_row(one: &EndedTicket) -> Vec<String> {
     ]
 }
 
-/// Describes the client that removed a ticket, as in ` by session 7 (web-1, pid 71)`; empty if it
-/// is unknown.
+/// Describes the client that removed a ticket, as in ` by session 7 (web-1, pid 71)`; empty if the
+/// client is unknown.
 fn by(actor: &Actor) -> String {
     let actor = plain(&actor.to_string());
     if actor.is_empty() { actor } else { format!(" by {actor}") }

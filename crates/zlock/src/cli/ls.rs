@@ -39,8 +39,8 @@ fn row(child: &NamedStat) -> Vec<String> {
     ]
 }
 
-/// Writes the session of an ephemeral znode. Numbers from 2^53 on are ZooKeeper's marks of
-/// containers and TTL znodes.
+/// Formats the owner of a znode: the session of an ephemeral znode, `-` for a persistent one.
+/// Numbers from 2^53 on stand for ZooKeeper's container and TTL znodes.
 pub(crate) fn owner(ephemeral_owner: u64) -> String {
     match ephemeral_owner {
         0 => "-".into(),

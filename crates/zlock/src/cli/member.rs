@@ -138,7 +138,7 @@ fn new_member(matches: &ArgMatches) -> Result<NewMember, Failure> {
     parse().ok_or_else(|| Failure::usage(format!("`{text}` is not ID=PEER/HTTP, such as 4=n4:7101/n4:7001")))
 }
 
-/// Prints the members at each step of a membership change, until `done` returns true.
+/// Prints the members after each step of a membership change, until `done` returns true.
 async fn wait(
     context: &Context,
     matches: &ArgMatches,

@@ -1,4 +1,4 @@
-//! Atomic creation of a file: it appears under its name only when it is complete.
+//! Atomic creation of a file: the file gets its final name only when it is complete.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

@@ -56,14 +56,14 @@ where
     }
 }
 
-/// Tells whether clap may read a variable. A variable that is set to an empty text counts as unset,
-/// as in the Rust client.
+/// Tells whether clap may read the environment variable. A variable that is set to an empty text
+/// counts as unset, as in the Rust client.
 fn says_something(variable: &str) -> bool {
     std::env::var_os(variable).is_none_or(|value| !value.to_string_lossy().trim().is_empty())
 }
 
-/// Returns the shared options for the place before the command. They have no variable and no
-/// default, so that only values given there are found there.
+/// Returns the shared options in the form that is allowed before the command's name. They have no
+/// environment variable and no default there, so that only the command line can set them.
 pub(crate) fn before_commands() -> [Arg; 10] {
     bare().map(|option| option.help_heading("Options of client commands, before or after the command's name"))
 }
@@ -108,8 +108,9 @@ pub(crate) struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    /// Returns the parsed options that contain the value in effect of the option `id`. A value
-    /// after the command takes precedence over one before it, and both over a variable.
+    /// Returns the parsed options, those before or after the command, that contain the value in
+    /// effect of the option `id`. A value after the command takes precedence over one before it,
+    /// and both over an environment variable.
     pub(crate) fn of(&self, id: &str) -> &'a ArgMatches {
         if !is_given(self.behind, id) && is_given(self.before, id) { self.before } else { self.behind }
     }
@@ -134,8 +135,8 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(ms))
 }
 
-/// Makes an option with a duration as value. A value that begins with a dash is taken as the value
-/// and refused, instead of as another option.
+/// Makes an option that takes a duration. A text that begins with a dash is read as the duration
+/// and refused; clap would read it as another option.
 pub(crate) fn time(name: &'static str, help: &'static str) -> Arg {
     option(name, "TIME", help).value_parser(duration).allow_hyphen_values(true)
 }

@@ -46,8 +46,8 @@ impl Output {
         self.line(&seen_json(&text))
     }
 
-    /// Prints the result of a successful command: `document` with `--json`, otherwise the text that
-    /// `tell` prints. Returns exit code 0.
+    /// Prints the result of a successful command: `document` as JSON with `--json`, otherwise the
+    /// text that `tell` prints. Returns exit code 0.
     pub(crate) fn answer(
         &self,
         document: &impl Serialize,
@@ -113,8 +113,8 @@ fn terminal_width() -> Option<usize> {
 /// Smallest width in characters to which a column is shortened.
 const CUT_MIN: usize = 6;
 
-/// Reduces the widest columns until a line, with two blanks between columns, is at most `most`
-/// wide, or all have their smallest width. The last column keeps its width.
+/// Reduces the widest columns until a line, with two blanks between columns, has at most `most`
+/// characters, or all columns have their smallest width. The last column keeps its width.
 fn narrow(widths: &mut [usize], most: usize) {
     let Some((last, others)) = widths.split_last_mut() else { return };
     let mut over = (*last + others.iter().map(|width| width + 2).sum::<usize>()).saturating_sub(most);

@@ -187,7 +187,8 @@ pub(crate) async fn rm(context: &Context, matches: &ArgMatches) -> Result<u8, Fa
     context.out.answer(&serde_json::json!({ "removed": path }), || Ok(()))
 }
 
-/// Reads, changes and writes the limits; repeats this when another client has written in between.
+/// Reads, changes and writes the limits of a subtree; repeats this when another client has written
+/// in between. Returns the new limits.
 async fn write(client: &Client, path: &str, matches: &ArgMatches) -> Result<Quota, Failure> {
     let (directory, mut tries) = (directory(path), 0);
     loop {
@@ -217,8 +218,8 @@ fn is_race(error: &Error) -> bool {
     matches!(error.code(), Some(ProblemType::BadVersion | ProblemType::NodeExists | ProblemType::NoNode))
 }
 
-/// Prints a quota together with the present counts of its subtree, which a znode has in the form
-/// `count=12,bytes=340`.
+/// Prints a quota together with the present counts of its subtree. The counts are the data of a
+/// znode, in the form `count=12,bytes=340`.
 async fn show(context: &Context, path: &str, quota: Quota) -> Result<u8, Failure> {
     let (used, _) = read(&context.client, path, STATS).await?.unwrap_or_default();
     let share = |limits: Limits, used: Limits| Share { used: used.soft, limits };

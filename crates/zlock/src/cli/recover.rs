@@ -1,4 +1,4 @@
-//! `zlock recover`: a new cluster from the data of one node of an old cluster.
+//! `zlock recover`: creates a new cluster from the data of one node of an old cluster.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `zlock release`: releases a lock or a ticket (a lock node that queues for a lock) of the
+//! `zlock release`: releases a lock or a ticket (a contender's znode in the lock's queue) of the
 //! caller's own session.
 
 use clap::{Arg, ArgMatches, Command};
@@ -12,7 +12,7 @@ use super::seen::plain;
 /// it.
 pub(crate) const SESSION_KEY: &str = "ZLOCK_SESSION_KEY";
 
-/// Number of digits at the end of a ticket's (lock node's) name.
+/// Number of digits at the end of a ticket's name, the sequence number of a sequential znode.
 const DIGITS: usize = 10;
 
 pub(crate) fn command() -> Command {
@@ -49,7 +49,8 @@ fn own_session(path: &str) -> Result<SessionKey, Failure> {
     key.trim().parse().map_err(|error| Failure::refused(format!("{SESSION_KEY}: {error}")))
 }
 
-/// Releases a ticket, if the path has the form of a ticket's name, else a lock.
+/// Releases the ticket at `path`, if the path has the form of a ticket's name; otherwise the lock
+/// at `path`.
 async fn give_back(context: &Context, key: &SessionKey, path: &str) -> Result<Release, Error> {
     let client = &context.client;
     if !is_ticket_name(path) {

@@ -50,7 +50,8 @@ fn prepare(out: Output, matches: &ArgMatches) -> Result<u8, Failure> {
     told(out, &sown)
 }
 
-/// Prints the content of a written seed file, and the operator's next steps.
+/// Prints the content of a written seed file (the data with which all members of the new cluster
+/// start), and the operator's next steps.
 pub(crate) fn told(out: Output, sown: &Sown) -> Result<u8, Failure> {
     let Sown { path, manifest, sessions_ended } = sown;
     if out.json {

@@ -1,5 +1,6 @@
-//! Seed files of restored clusters. A seed contains a state and the decisions for the new cluster:
-//! its uuid, zxid base and members.
+//! Seed files, from which all members of a restored cluster start. A seed contains the restored
+//! state and the decisions for the new cluster: its uuid, zxid base and members. (A zxid is the
+//! zxid base plus a log index.)
 //!
 //! The uuid is random and the zxid base comes from a clock, but both must be equal on all members.
 //! So they are decided once, and all members start from the same seed.
@@ -18,8 +19,9 @@ use super::options::{file, flag, number, option};
 use super::output::now_ms;
 use crate::config::value::members;
 
-/// Factor from a time in milliseconds to a zxid base. Even if a cluster writes a million entries a
-/// second, its zxids stay below the base of a cluster that is founded later.
+/// Factor by which a time in milliseconds is multiplied to get a zxid base. Even if a cluster
+/// writes a million log entries a second, its zxids stay below the base of a cluster that is
+/// founded later.
 const ZXIDS_A_MS: u64 = 1 << 10;
 
 /// Adds the options for the operator's decisions, such as the new members.
@@ -37,16 +39,16 @@ pub(crate) fn with_options(command: Command) -> Command {
         .arg(option("down-since", "TIME", since).value_parser(calendar::parse))
 }
 
-/// Result of writing a seed.
+/// Result of writing a seed file.
 pub(crate) struct Sown {
     pub(crate) path: PathBuf,
     pub(crate) manifest: Manifest,
-    /// Number of sessions in the old state, which the restore has ended.
+    /// Number of sessions in the old cluster's state, which the restore has ended.
     pub(crate) sessions_ended: u64,
 }
 
-/// Prepares the state for a new cluster as the options say, and writes the seed. `cluster_id` is
-/// the old cluster's name.
+/// Prepares the state for a new cluster with the decisions in the options, and writes the seed
+/// file. `cluster_id` is the old cluster's name. `node_id` is the node that the state comes from.
 pub(crate) fn write(mut state: State, cluster_id: &str, node_id: u64, matches: &ArgMatches) -> Result<Sown, Failure> {
     let members = members_of(matches)?;
     let path =
@@ -94,9 +96,10 @@ fn kept(member: Member) -> backup::Member {
     backup::Member { id: member.id, peer_addr: member.peer_addr, http_addr: member.http_addr }
 }
 
-/// Returns the grace period in milliseconds, in which no locks are granted: clients of the old
-/// cluster may assume for the longest session timeout that they still hold locks. The time since
-/// the old cluster's last run is subtracted.
+/// Returns the grace period of the new cluster in milliseconds, in which no locks are granted.
+/// Clients of the old cluster may assume that they still hold locks, for at most the longest
+/// session timeout. So the grace period is this timeout, minus the time since `--down-since`, when
+/// the old cluster stopped. With `--no-grace` it is 0.
 fn grace_ms(state: &State, now_ms: u64, matches: &ArgMatches) -> Result<u64, Failure> {
     let whole = u64::from(state.limits().session_timeout_max_ms);
     if matches.get_flag("no-grace") {
@@ -125,7 +128,7 @@ fn saved(node_id: u64, at_ms: u64) -> Saved {
     Saved { program: env!("CARGO_PKG_VERSION").into(), at_ms, node_id, local: true }
 }
 
-/// Returns the operator's next commands with a seed, one line for each member.
+/// Returns the commands with which the operator applies the seed file, one for each member.
 pub(crate) fn next_steps(seed: &Path, manifest: &Manifest) -> Vec<String> {
     let members = manifest.decided.iter().flat_map(|decided| &decided.members);
     members

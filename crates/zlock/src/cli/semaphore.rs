@@ -1,4 +1,4 @@
-//! `zlock semaphore`: runs a command while it holds a permit of a semaphore.
+//! `zlock semaphore`: runs a command while it holds one of a semaphore's permits.
 
 use clap::{ArgMatches, Command};
 

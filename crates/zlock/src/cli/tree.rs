@@ -9,7 +9,7 @@ use super::failure::Failure;
 use super::options::{number, option};
 use super::seen::plain;
 
-/// Largest number of znodes that are read. A longer list would be useless to a user.
+/// Largest number of znodes that are read and printed. A longer list would be useless to a user.
 const ZNODES_MAX: usize = 10_000;
 
 pub(crate) fn command() -> Command {

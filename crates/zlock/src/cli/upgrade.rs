@@ -1,4 +1,5 @@
-//! `zlock upgrade`: shows the cluster's format level, and raises it after an upgrade of all nodes.
+//! `zlock upgrade`: shows the cluster's format level (the version of its log entries and
+//! snapshots), and raises it after an upgrade of all nodes.
 
 use clap::{Arg, ArgMatches, Command};
 use zlock_client::{MemberUpgrade, Upgrade};

@@ -10,16 +10,16 @@ use znode::lock::TICKET_NAME_BYTES_MAX;
 use super::value::members::port;
 use super::{ConfigError, Settings};
 
-/// Upper bound for settings of the number of operations in one log entry. The operations and their
-/// stored answer must stay far below the largest size of an entry and of a snapshot record
+/// Upper bound for the settings of the number of operations in one log entry. The operations and
+/// their stored answer must stay far below the largest size of a log entry and of a snapshot record
 /// (`znode::BYTES_MAX`): a larger record could be written but not read.
 const BATCH_MAX: usize = 4_096;
-/// Upper bound for the setting of one znode's data size, for the same reason as [`BATCH_MAX`].
+/// Upper bound for the setting of the data size of one znode. The reason is that of [`BATCH_MAX`].
 const DATA_BYTES_MAX: u32 = 8 << 20;
 /// Largest setting of the number of threads. More threads only cost time, as they wake each other.
 const THREADS_MAX: usize = 1_024;
-/// Bounds for the setting of an HTTP connection's idle time, in milliseconds. A client needs up to
-/// a second to send another request, and none sends one after an hour.
+/// Bounds for the setting of an HTTP connection's idle time, in milliseconds. A client may pause
+/// for up to a second between two requests, and does not reuse a connection after an hour.
 const IDLE_MS: std::ops::RangeInclusive<u64> = 1_000..=3_600_000;
 /// Largest setting of `node.drain_delay` and of `node.drain_time`, in milliseconds.
 const DRAIN_MS_MAX: u64 = 300_000;
@@ -62,8 +62,8 @@ impl Settings {
         Ok(())
     }
 
-    /// Returns the address `host:port` of this node for ZooKeeper clients, which
-    /// `/zookeeper/config` shows; `none` or an empty text for no address.
+    /// Returns the address `host:port` that ZooKeeper clients reach this node at, as
+    /// `/zookeeper/config` shows it. `none` or an empty text means no address.
     fn zookeeper_addr(&self, own: &Member) -> Result<String, ConfigError> {
         // The address without TLS comes first, as clients without TLS cannot use the one with TLS.
         // Clients with TLS use this address only to find the hosts of members.

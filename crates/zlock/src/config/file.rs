@@ -68,9 +68,9 @@ fn plain(value: &Value) -> Option<String> {
 
 const MEMBER_KEYS: [&str; 3] = ["id", "peer_addr", "http_addr"];
 
-/// Joins a TOML array of strings to one text, as a flag would give it. A member may also be a table
-/// with [`MEMBER_KEYS`]; the inner `Err` is an unknown key of such a table. Returns `None` when the
-/// value is no such array, or the key takes no list.
+/// Joins a TOML array of strings to one text, in the form in which a flag takes it. An element of
+/// `node.members` may also be a table with [`MEMBER_KEYS`]; the inner `Err` is an unknown key of
+/// such a table. Returns `None` when the value is not such an array, or the key takes no list.
 fn list(key: &Key, value: &Value) -> Option<Result<String, String>> {
     // The name of a kind of list ends with its separator and `...`.
     let separator = key.kind.strip_suffix("...").and_then(|name| name.get(name.len() - 1..))?;

@@ -8,9 +8,9 @@ pub struct Key {
     pub table: &'static str,
     /// The key's name in its table.
     pub name: &'static str,
-    /// Table and name with a dot between, as in TOML, in messages and in the docs. The flag has `-`
-    /// for `.` and `_`. The environment variable is in capitals, begins with `ZLOCK_` and has `_`
-    /// for `.`.
+    /// The key's table and name with a dot between them, as in TOML, in messages and in the docs.
+    /// The flag has `-` in place of `.` and `_`. The environment variable is in capitals, begins
+    /// with `ZLOCK_` and has `_` in place of `.`.
     pub path: &'static str,
     /// The heading of the key's table in the help.
     heading: &'static str,
@@ -22,8 +22,8 @@ pub struct Key {
     /// Meaning of the key, in one sentence.
     pub help: &'static str,
     pub(super) set: fn(&mut Settings, &str) -> Result<(), String>,
-    /// Returns the value as text that `set` parses to the same value. For a secret this text must
-    /// not be printed, only compared.
+    /// Function that returns the value as text, which `set` parses to the same value. The text of a
+    /// secret may only be compared, and never printed.
     pub show: fn(&Settings) -> String,
 }
 

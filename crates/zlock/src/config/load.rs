@@ -67,9 +67,9 @@ pub fn given(matches: &ArgMatches) -> Vec<Given> {
     given.collect()
 }
 
-/// Returns the environment variables that look like keys and are none: their names begin with
-/// `ZLOCK_` and the name of a table, but do not name a key. Variables that Kubernetes sets for its
-/// services are left out.
+/// Returns the environment variables that look like configuration keys but are none: their names
+/// begin with `ZLOCK_` and the name of a table, and name no key of it. Variables that Kubernetes
+/// sets for its services are left out.
 pub fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<String> {
     let is_of_table =
         |name: &str| KEYS.iter().any(|key| name.starts_with(&format!("ZLOCK_{}_", key.table.to_uppercase())));
@@ -78,8 +78,8 @@ pub fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<String> {
     names.filter(|name| is_of_table(name) && !is_known(name) && !is_of_service(name)).collect()
 }
 
-/// Builds the settings: begins with the defaults, applies the file, then the values in `given`, and
-/// then checks the result.
+/// Builds the settings: applies the file to the defaults, then the values in `given`, and then
+/// checks the result.
 ///
 /// # Errors
 /// A [`ConfigError`] for an unreadable file or a refused value.

@@ -143,7 +143,7 @@ pub mod secret {
     pub const NAME: &str = "SECRET";
 }
 
-/// A filter of the log.
+/// A filter of the log lines, by level and by part of the program.
 pub mod filter {
     pub use super::text::show;
 

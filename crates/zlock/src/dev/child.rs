@@ -15,7 +15,7 @@ use tokio::process::{ChildStdin, Command};
 use super::layout::Node;
 use crate::{config, own_program};
 
-/// Time that a node may take to end, in addition to its own limit of a clean stop.
+/// Time that a node may take to end, in addition to its configured limit of a clean stop.
 const STOP_WAIT_MORE: Duration = Duration::from_secs(5);
 /// Configuration keys that limit a clean stop.
 const STOP_KEYS: [&str; 3] = ["node.stop_timeout", "node.drain_delay", "node.drain_time"];
@@ -90,8 +90,8 @@ impl Child {
     }
 }
 
-/// Returns the longest time of a clean stop with these settings, or the default when the settings
-/// are refused, as then the node does not start.
+/// Returns the longest time of a clean stop with these settings. Returns the default when the
+/// settings are refused, because the node does not start with them.
 fn stop_time_max(config: &Path, serve_args: &[OsString]) -> Duration {
     let matches = crate::serve_command().no_binary_name(true).try_get_matches_from(serve_args);
     // Only these keys are taken from the environment, because the variables of a single node are

@@ -32,8 +32,9 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Reads the layout in `dir`, or creates one. `None` stands for the value of an existing
-    /// layout, or for the default. Another value than that of an existing layout is an error.
+    /// Reads the layout in `dir`, or creates one. For `nodes` and `base_port`, `None` means the
+    /// value of the existing layout, or the default for a new one. A value that differs from the
+    /// existing layout is an error.
     pub(super) fn open_or_make(dir: &Path, nodes: Option<u64>, base_port: Option<u16>) -> Result<Layout, String> {
         std::fs::create_dir_all(dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
         let dir = dir.canonicalize().map_err(|error| format!("{}: {error}", dir.display()))?;
@@ -124,7 +125,8 @@ fn config_file(dir: &Path, id: u64) -> PathBuf {
     dir.join(format!("node{id}.toml"))
 }
 
-/// Returns the addresses of `nodes` nodes, each for HTTP, peers and ZooKeeper clients.
+/// Returns the addresses of `nodes` nodes. Each node has three: for HTTP, for peers and for
+/// ZooKeeper clients.
 fn addrs(nodes: u64, base_port: u16) -> Result<Vec<[String; 3]>, String> {
     if base_port == 0 {
         return free_addrs(nodes).map_err(|error| format!("cannot find free ports: {error}"));
@@ -141,8 +143,8 @@ fn addrs(nodes: u64, base_port: u16) -> Result<Vec<[String; 3]>, String> {
     (0..nodes).map(of_node).collect()
 }
 
-/// Returns addresses with ports that are free now. All ports stay bound until the last is found, so
-/// that no two are equal.
+/// Returns addresses with ports that are free now, three for each node. All ports stay bound until
+/// the last one is found, so that no two are equal.
 fn free_addrs(nodes: u64) -> std::io::Result<Vec<[String; 3]>> {
     let held = (0..nodes * 3).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<std::io::Result<Vec<_>>>()?;
     let addrs = held.iter().map(|held| Ok(held.local_addr()?.to_string())).collect::<std::io::Result<Vec<_>>>()?;

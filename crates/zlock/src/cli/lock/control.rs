@@ -34,7 +34,7 @@ pub(super) enum Order {
 pub(super) enum Report {
     /// The command was suspended, as by SIGSTOP or Ctrl-Z. The value is its process id.
     Stopped(u32),
-    /// The end of the command. No message comes after this one.
+    /// The end of the command, which is the watchdog's last message.
     Ended(Ended),
 }
 
@@ -57,8 +57,8 @@ fn line(said: &impl Serialize) -> String {
     serde_json::to_string(said).expect("it has neither maps nor foreign types") + "\n"
 }
 
-/// Sends an order without waiting. If the socket's buffer is full, the order is dropped: the
-/// watchdog is suspended then, and keeps its earlier deadline.
+/// Sends a message to the watchdog without waiting. If the socket's buffer is full, the message is
+/// dropped: the watchdog is suspended then, and keeps its earlier deadline.
 pub(super) fn send_order(socket: impl AsFd, order: Order) {
     // Sent without tokio, which does not write to a socket before it has polled it.
     let _ = send(socket, line(&order).as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
@@ -95,16 +95,16 @@ pub(super) fn receive_stdin() -> std::io::Result<OwnedFd> {
     Err(std::io::Error::other("the first message has no file descriptor"))
 }
 
-/// Sends a report to the supervisor, through the socket that is the watchdog's stdin. If the
-/// supervisor has ended, the report is dropped.
+/// Sends a message to the supervisor, through the socket that is the watchdog's stdin. If the
+/// supervisor has ended, the message is dropped.
 pub(super) fn report(report: Report) {
     if let Ok(socket) = std::io::stdin().as_fd().try_clone_to_owned() {
         let _ = UnixStream::from(socket).write_all(line(&report).as_bytes());
     }
 }
 
-/// Returns the time since the machine was started, including the time that it slept. All processes
-/// of the machine share this clock.
+/// Returns the time since the machine was started, including the time for which it slept. All
+/// processes of the machine share this clock.
 pub(super) fn now() -> Duration {
     let time = clock_gettime(ClockId::Boottime);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Action on the command before the lock can be lost (`--on-loss`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum OnLoss {
-    /// Sends SIGTERM and, after the grace, SIGKILL.
+    /// Sends SIGTERM and, after the grace period of `--grace`, SIGKILL.
     Term,
     /// Sends SIGKILL.
     Kill,
@@ -32,7 +32,7 @@ impl OnLoss {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Plan {
     pub(super) on_loss: OnLoss,
-    /// Time between SIGTERM and SIGKILL.
+    /// Grace period: the time between SIGTERM and SIGKILL.
     pub(super) grace: Duration,
     /// Time between SIGKILL and the time at which the lock can be lost. It allows for delays of the
     /// watchdog on a slow machine.
@@ -40,11 +40,11 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Default grace. It is shortened for short sessions.
+    /// Default grace period between SIGTERM and SIGKILL. A short session timeout shortens it.
     const GRACE: Duration = Duration::from_secs(2);
 
-    /// Makes a plan for a session with this timeout. A grace above [`Plan::grace_max`] is shortened
-    /// to it; the caller has already told the user.
+    /// Makes a plan for a session with this timeout. A grace period above [`Plan::grace_max`] is
+    /// shortened to it; the caller has already told the user.
     pub(super) fn new(on_loss: OnLoss, grace: Option<Duration>, timeout: Duration) -> Plan {
         let margin = (timeout / 50).max(Duration::from_millis(50));
         let grace = grace.unwrap_or(Plan::GRACE).min(Plan::grace_max(timeout));
@@ -52,8 +52,8 @@ impl Plan {
         Plan { on_loss, grace, margin }
     }
 
-    /// Returns the longest grace for a session with this timeout: a quarter, as heartbeats need the
-    /// remaining time.
+    /// Returns the longest grace period for a session with this timeout: a quarter of it, as
+    /// heartbeats need the remaining time.
     pub(super) fn grace_max(timeout: Duration) -> Duration {
         timeout / 4
     }
@@ -70,13 +70,13 @@ pub(super) enum Step {
     End,
 }
 
-/// Deadline of a command. Times are durations since the machine was started.
+/// Time at which a command must have ended. Times are durations since the machine was started.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
     plan: Plan,
     /// Time up to which the lock cannot be lost.
     until: Duration,
-    /// Time at which the loss of the lock became known; `None` while it is not lost.
+    /// Time at which the loss of the lock became known; `None` before.
     lost_at: Option<Duration>,
 }
 
@@ -85,8 +85,7 @@ impl Deadline {
         Deadline { plan, until, lost_at: None }
     }
 
-    /// Notes that the lock cannot be lost before `until`. An earlier time than the present one is
-    /// ignored.
+    /// Extends the time up to which the lock cannot be lost to `until`. An earlier time is ignored.
     pub(super) fn extend(&mut self, until: Duration) {
         self.until = self.until.max(until);
     }
@@ -100,7 +99,7 @@ impl Deadline {
     pub(super) fn step(&self, now: Duration) -> Step {
         let end = self.until.saturating_sub(self.plan.margin);
         let ask = end.saturating_sub(self.plan.grace);
-        // After a known loss, SIGTERM is due at once, and SIGKILL after the grace or at the
+        // After a known loss, SIGTERM is due at once, and SIGKILL after the grace period or at the
         // deadline, whichever is first.
         let (ask, end) = match self.lost_at {
             Some(lost) => (ask.min(lost), end.min(lost + self.plan.grace)),

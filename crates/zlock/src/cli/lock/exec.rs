@@ -1,5 +1,5 @@
 //! Process that the watchdog starts. It asks the kernel to kill it when the watchdog ends, and then
-//! executes the command in its place.
+//! executes the user's command in its own place.
 
 use std::ffi::OsString;
 use std::io::Write as _;

@@ -1,4 +1,5 @@
-//! Lock or session that is held while a command runs. The command must end before a loss.
+//! Lock or session that is held while a command runs. The command must end before the lock or
+//! session is lost.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -11,7 +12,7 @@ pub(crate) enum Held<'a> {
     Lock(&'a Guard),
     Session {
         session: &'a OpenedSession,
-        /// Environment variables for the command.
+        /// Environment variables that the command gets.
         environment: Vec<(&'static str, OsString)>,
     },
 }

@@ -9,7 +9,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions};
 use rustix::process::{kill_process, pidfd_open, pidfd_send_signal, waitid, waitpid};
 
-/// Time after which a killed process that has not ended is given up, as it hangs in the kernel.
+/// Time after which a killed process that has not ended is no longer waited for, as it hangs in the
+/// kernel.
 const HANGS: Duration = Duration::from_secs(5);
 
 /// Identity of a process. It differs from that of a later process with the same process id.
@@ -20,7 +21,8 @@ pub(super) struct Process {
     started: u64,
 }
 
-/// Returns the living descendants of `ancestor`, except the spared processes and their descendants.
+/// Returns the living descendants of the process `ancestor`, except the processes in `spared` and
+/// their descendants.
 pub(super) fn descendants(ancestor: u32, spared: &[Process]) -> Vec<Process> {
     let mut children: BTreeMap<u32, Vec<(Process, bool)>> = BTreeMap::new();
     for seen in all() {
@@ -69,8 +71,8 @@ pub(super) fn signal_group(ancestor: u32, group: i32, signal: Signal) {
     descendants(ancestor, &[]).into_iter().filter(in_group).for_each(|process| signal_one(process, signal));
 }
 
-/// Kills every descendant of `ancestor` except the spared ones. Repeats this until none is left,
-/// because processes may be started or get new parents meanwhile.
+/// Kills every descendant of the process `ancestor`, except those in `spared`. Repeats this until
+/// none is left, because processes may be started or get new parents meanwhile.
 pub(super) fn end_all(ancestor: u32, spared: &[Process]) {
     let began = Instant::now();
     let mut empty_looks = 0;
@@ -110,7 +112,7 @@ fn all() -> impl Iterator<Item = Seen> {
     pids.filter_map(look)
 }
 
-/// Facts about a process, from its `stat` file in /proc.
+/// State of one process, from its `stat` file in /proc.
 struct Seen {
     process: Process,
     parent: u32,

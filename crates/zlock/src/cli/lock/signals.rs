@@ -67,14 +67,14 @@ pub(super) fn of_number(number: i32) -> Option<Signal> {
     Signal::from_named_raw(number).or_else(real_time)
 }
 
-/// Tells whether a signal asks a program to end. The caller sends SIGCONT with it, as a suspended
-/// program receives such a signal only then.
+/// Tells whether a signal asks a program to end. The caller sends SIGCONT after such a signal,
+/// because a suspended program cannot handle it before SIGCONT.
 pub(super) fn is_to_end(signal: Signal) -> bool {
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].contains(&signal)
 }
 
 /// Returns the signals that were ignored when this program was started, as a bit set. They stay
-/// ignored, so that `nohup` works, for the command too.
+/// ignored for this program and the command, so that `nohup` works.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

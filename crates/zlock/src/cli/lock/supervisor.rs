@@ -23,24 +23,26 @@ use super::watchdog::{Task, WATCHDOG};
 use super::{LOST, say};
 use crate::own_program;
 
-/// Time between two checks whether heartbeats have moved the deadline, which is then sent to the
-/// watchdog.
+/// Time between two checks whether heartbeats have moved the deadline. A moved deadline is sent to
+/// the watchdog.
 const TELL: Duration = Duration::from_millis(50);
-/// Longest time that the watchdog may take to report the end after this process has killed the
-/// command.
+/// Longest time that the watchdog may take to report the command's end after this process has
+/// killed the command.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Outcome of running a command.
 pub(super) struct Outcome {
     /// The command's exit code.
     pub(super) code: u8,
-    /// Whether the command was ended because of a loss.
+    /// Whether the command was ended because the lock or session was lost, or was about to be.
     pub(super) lost: bool,
     /// Whether the supervisor received a signal that asks a program to end.
     pub(super) interrupted: bool,
-    /// Reason of the loss; `None` when only the clock showed it.
+    /// Reason of the loss; `None` without a reported loss, even if the command was ended at its
+    /// deadline.
     pub(super) loss: Option<Loss>,
-    /// Whether the lock or session was held after the command's end for `--hold-at-least`.
+    /// Whether the lock or session was still held after the command's end, until `--hold-at-least`
+    /// was over.
     pub(super) is_kept: bool,
 }
 
@@ -216,8 +218,8 @@ impl Supervisor<'_> {
         Ended { code: LOST, lost: true }
     }
 
-    /// Tells whether the watchdog should have killed the command by now. A reported loss does not
-    /// change this time.
+    /// Tells whether the deadline is over at which the watchdog should have killed the command. A
+    /// reported loss does not change this time.
     fn is_due(&self) -> bool {
         now() + self.plan.margin / 2 >= self.told
     }

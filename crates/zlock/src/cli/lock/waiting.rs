@@ -15,8 +15,8 @@ use super::{GOODBYE, path_of, say};
 
 /// Exit code when the lock was not free in time.
 const NOT_ACQUIRED: u8 = 124;
-/// Time after which a waiting command prints the lock's holder, and between two tries to learn the
-/// holder.
+/// Time after which a waiting command prints the lock's holder, and between two requests for the
+/// holder while it is unknown.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Waits until the lock is acquired.
@@ -59,7 +59,7 @@ pub(super) async fn acquire(
     Err(Failure::refused(line).with_code(code))
 }
 
-/// Writes a duration as an option takes it: `30s`, `100ms`.
+/// Formats a duration like the value of an option: `30s`, `100ms`.
 pub(super) fn words_of(time: Duration) -> String {
     Millis::from(time).to_string()
 }
@@ -81,8 +81,8 @@ async fn holder(client: &Client, path: &str, simple: bool) -> Option<String> {
         let words = words_of_holder(holder.session, &holder.label, holder.client.as_ref(), at_ms);
         (holder.ticket, words)
     };
-    // `ZLOCK_TICKET` is set if this process itself runs under a `zlock lock`. If that one holds the
-    // lock, this is a deadlock.
+    // `ZLOCK_TICKET` is set if this process itself runs under another `zlock lock`. If that process
+    // holds the lock, this is a deadlock.
     let is_own = std::env::var("ZLOCK_TICKET").is_ok_and(|own| own == ticket);
     Some(words + if is_own { ", which runs this command and waits for its end" } else { "" })
 }

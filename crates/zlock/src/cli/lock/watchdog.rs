@@ -111,7 +111,7 @@ struct Watchdog {
     deadline: Deadline,
     /// The process group that the command shares with the supervisor; 0 when it has its own group.
     group: i32,
-    /// The most severe step that was taken against the command.
+    /// The most severe action that was taken against the command so far.
     done: Step,
     /// Whether the socket to the supervisor is still open.
     supervised: bool,
@@ -139,8 +139,8 @@ impl Watchdog {
         }
     }
 
-    /// Waits for an order, for the command's end, or for the next check of the clock. Returns true
-    /// if the socket is readable.
+    /// Waits for a message of the supervisor, for the command's end, or for the next check of the
+    /// clock. Returns true if the socket to the supervisor is readable.
     fn pause(&self) -> bool {
         let stdin = std::io::stdin();
         // Without a pidfd, the command's end is noticed at the next check of the clock.
@@ -158,8 +158,8 @@ impl Watchdog {
         self.supervised && !waits[0].revents().is_empty()
     }
 
-    /// Reads orders and carries them out. The end of the stream means that the supervisor has
-    /// ended; it counts as a loss.
+    /// Reads messages of the supervisor and carries them out. The end of the stream means that the
+    /// supervisor has ended, which counts as a loss.
     fn listen(&mut self, line: &mut Vec<u8>) {
         let mut bytes = [0; 512];
         // Unbuffered, because `poll` does not see bytes in the buffer of the standard library.
@@ -209,7 +209,7 @@ impl Watchdog {
         }
     }
 
-    /// Takes the step against the command that is due.
+    /// Takes the action against the command that is due now: none, SIGTERM, SIGKILL or a message.
     fn act(&mut self) {
         let due = self.deadline.step(now());
         if self.plan.on_loss == OnLoss::Warn {

@@ -1,6 +1,6 @@
-//! Limits of the machine itself, per second: syncs, round trips over loopback, and batches
-//! replicated to a majority. They involve no Raft, no state and no protocol, so a system that does
-//! more for a batch is slower.
+//! Limits of the machine itself: numbers of syncs, of round trips over loopback, and of batches
+//! replicated to a majority, per second. They involve no Raft, no state and no protocol, so a
+//! system that does more work for each batch is slower.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};

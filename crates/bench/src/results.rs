@@ -15,7 +15,8 @@ use crate::workload::Workload;
 
 const FILE: &str = "results.json";
 
-/// Results of one run. Lines and outcomes stand in the order of the tables.
+/// Results of one run. The lines (results of a workload) and outcomes (results of a scenario) stand
+/// in the order of the tables.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Results {
     pub(crate) run: Run,
@@ -103,8 +104,8 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Returns the failure in one line, because line breaks in a server's message would end the
-    /// list.
+    /// Returns the failure as one line of a Markdown list. Line breaks in a server's message are
+    /// replaced, because they would end the list.
     pub(crate) fn row(&self) -> String {
         let reason = self.reason.split_whitespace().collect::<Vec<_>>().join(" ");
         format!("* failed: {} on {}: {reason}", self.part.name(), self.system.name())

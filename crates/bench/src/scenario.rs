@@ -84,7 +84,8 @@ impl Scenario {
     /// Tells whether the scenario is run on a system.
     pub(crate) fn runs_on(self, kind: Kind) -> bool {
         match self {
-            // zlock keeps znodes of both doors alike, so one door is enough.
+            // Znodes created over HTTP and over ZooKeeper's protocol are alike, so one protocol is
+            // enough.
             Scenario::Million => matches!(kind, Kind::ZlockZk | Kind::Zookeeper | Kind::Etcd),
             Scenario::GrowthZnodes | Scenario::GrowthNodes => kind == Kind::ZlockZk,
             // Over HTTP neither a session nor a waiter needs its own connection.

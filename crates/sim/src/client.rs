@@ -23,7 +23,7 @@ const TRIES: usize = 12;
 /// Data that the clients of one run share. All clients run on one thread.
 #[derive(Clone)]
 pub struct Shared {
-    /// The time and the trace.
+    /// Hub with the simulated time and the trace of events.
     pub hub: Hub,
     /// Calls under way.
     pub switchboard: Switchboard,
@@ -31,7 +31,8 @@ pub struct Shared {
     pub nodes: Rc<RefCell<Vec<MachineId>>>,
     /// Observations of clients for the invariants.
     pub seen: Rc<RefCell<Vec<Observation>>>,
-    /// Leases of all sessions that clients have opened.
+    /// Leases of all sessions that clients have opened: each lease tells how long the session lasts
+    /// by its client's clock.
     pub leases: Rc<RefCell<BTreeMap<SessionId, Rc<RefCell<Lease>>>>>,
     /// The newest zxid that any client has seen.
     pub newest: Rc<RefCell<Zxid>>,
@@ -185,7 +186,7 @@ impl Client {
         Written::Unknown
     }
 
-    /// Notes that a state or entry of this zxid was seen.
+    /// Records that the client has seen this zxid, in a state or in an answer to a call.
     pub fn saw(&mut self, zxid: Zxid) {
         self.seen_zxid = self.seen_zxid.max(zxid);
         let mut newest = self.shared.newest.borrow_mut();

@@ -1,4 +1,4 @@
-//! Counts of events in runs, by name. They show how much the seeds have covered.
+//! Counts of events in runs, by name. They show how much the runs have covered.
 
 use std::collections::BTreeMap;
 

@@ -386,7 +386,7 @@ impl Faults {
         let nodes = |of: MachineId| (1..=count).filter(move |other| *other != of);
         let kind = self.random.u32(..6);
         match kind {
-            // One node alone, with or without its clients.
+            // Kind 0 cuts off one node from all machines, kind 1 only from the other nodes.
             0 => cuts.extend(others(chosen).flat_map(|other| [(chosen, other), (other, chosen)])),
             1 => cuts.extend(nodes(chosen).flat_map(|other| [(chosen, other), (other, chosen)])),
             // Kind 2 cuts the node's links to the others, kind 3 the others' links to the node.

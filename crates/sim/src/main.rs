@@ -15,7 +15,8 @@ use znode::{LEVEL_MAX, LEVEL_MIN};
 /// install snapshots, purge logs, and change members in every way.
 const ENOUGH_SEEDS: u64 = 100;
 
-/// Runs simulated clusters, one for each seed, and checks what must always be true.
+/// Runs simulated clusters, one for each seed (the start of a run's random numbers), and checks
+/// invariants.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Args {
@@ -25,7 +26,7 @@ struct Args {
     /// One seed, with every event printed.
     #[arg(long)]
     seed: Option<u64>,
-    /// Only those seeds that change the members.
+    /// Runs only the seeds in which an operator changes the members of the cluster.
     #[arg(long)]
     members: bool,
     /// Goes on after a seed that failed.
@@ -34,7 +35,7 @@ struct Args {
     /// Runs every seed twice and compares the traces.
     #[arg(long)]
     twice: bool,
-    /// Shows what the nodes log, with `--seed`.
+    /// Prints the log lines of the nodes; only with `--seed`.
     #[arg(long)]
     logs: bool,
 }

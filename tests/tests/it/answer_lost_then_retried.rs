@@ -19,7 +19,8 @@ impl Scene {
         Scene { cluster, proxy, session }
     }
 
-    /// Sends the call twice. The first answer is lost; returns the second answer.
+    /// Sends the call to one node, whose answer is lost, and then to another. Returns the second
+    /// node's answer.
     async fn twice(&self, call: Call) -> Answer {
         let call = call.session(&self.session).once();
         self.proxy.set(Rule::LoseAnswers);

@@ -1,5 +1,5 @@
-//! The client's commands, run as the real program against real processes; `zlock lock` is killed,
-//! paused and cut off.
+//! The commands of `zlock` for clients, run as the real program against real nodes. In some tests
+//! `zlock lock` is killed, paused or cut off.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -10,13 +10,14 @@ use zlock_client::Client;
 
 use crate::harness::{Cluster, PROGRAM, kill, until};
 
-/// Session timeout for tests that wait for its end: long enough for a machine that is busy with
-/// other tests.
+/// Session timeout for tests that wait for the session's expiry. Long enough for a machine that is
+/// busy with other tests.
 pub(crate) const SHORT: &str = "5s";
 /// Session timeout for the other tests.
 pub(crate) const LONG: &str = "60s";
 
-/// Makes a command of the program, with the cluster in its environment.
+/// Returns a `zlock` command line with these arguments, and the addresses of the cluster in its
+/// environment.
 pub(crate) fn zlock(cluster: &Cluster, args: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.env("ZLOCK_ENDPOINTS", cluster.endpoints().join(",")).args(args).stdin(Stdio::null());
@@ -43,7 +44,7 @@ pub(crate) const WITH_CHILD: &str = "sleep 1000 & echo $$ $! > \"$0.new\"; mv \"
 /// `zlock lock` with a command that has a child of its own and runs longer than any test.
 pub(crate) struct Locked {
     pub(crate) cli: Child,
-    /// Process ids of the command and its child, or those that its script writes.
+    /// Process ids that the command's script wrote: by default of the command and its child.
     pub(crate) command: Vec<u32>,
     pub(crate) watchdog: u32,
     _dir: tempfile::TempDir,
@@ -54,16 +55,15 @@ impl Locked {
         Locked::start_script(cluster, session_timeout, args, WITH_CHILD).await
     }
 
-    /// Starts `zlock lock` with a script of its own. The script writes its process ids, its own
-    /// first, to the file that `$0` names.
+    /// Starts `zlock lock` with `script` as its command. The script must write process ids to the
+    /// file that `$0` names, its own id first.
     pub(crate) async fn start_script(cluster: &Cluster, session_timeout: &str, args: &[&str], script: &str) -> Locked {
         let mut lock = vec!["lock", "/l", "--session-timeout", session_timeout];
         lock.extend(args);
         Locked::start_as(zlock(cluster, &lock), script).await
     }
 
-    /// Starts a command line of `zlock` that lacks the command to run, with a script as this
-    /// command.
+    /// Starts `zlock`, a command line without the command to run, with `script` as that command.
     pub(crate) async fn start_as(mut zlock: Command, script: &str) -> Locked {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("pids");
@@ -100,7 +100,7 @@ fn pids(file: &Path) -> Option<Vec<u32>> {
     Some(text.split_whitespace().map(|pid| pid.parse().unwrap()).collect())
 }
 
-/// The parent of a living process; `None` for one that has ended.
+/// Process id of a living process's parent; `None` if the process has ended.
 pub(crate) fn parent(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(") ")?;
@@ -109,8 +109,7 @@ pub(crate) fn parent(pid: u32) -> Option<u32> {
     fields.next()?.parse().ok().filter(|_| state != "Z")
 }
 
-/// Waits until another client gets the lock, and checks that the command has ended at that very
-/// moment.
+/// Waits until another client gets the lock, and checks at that moment that the command has ended.
 async fn granted_after_the_end_of(locked: &Locked, cluster: &Cluster) {
     let client = Client::builder(cluster.endpoints()).poll_time(Duration::from_secs(2)).build().unwrap();
     let guard = client.lock("/l").acquire().await.unwrap();

@@ -1,4 +1,5 @@
-//! Output of the commands, places of their options, and the identities that they use.
+//! Output of the commands, positions of options on the command line, and the users as which
+//! commands act.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};

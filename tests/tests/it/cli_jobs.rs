@@ -1,5 +1,5 @@
-//! `zlock lock` as cron and other schedulers of jobs run it: its output, its end where the lock is
-//! not free, and a lock that outlives a short job.
+//! `zlock lock` as cron and other job schedulers run it: its output, its exit when the lock is not
+//! free, and a lock that is held longer than a short job runs.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Stdio};
@@ -15,8 +15,8 @@ async fn one_node() -> Cluster {
     Cluster::start_with(Options { nodes: 1, ..Options::default() }).await
 }
 
-/// Starts `zlock lock` with a command that ends with 7, and waits for the command's end. The
-/// program still holds the lock then.
+/// Starts `zlock lock` with a command that ends with 7, and waits until that command has ended. The
+/// option `--hold-at-least` makes `zlock` hold the lock for longer.
 async fn kept(cluster: &Cluster) -> Child {
     let dir = tempfile::tempdir().unwrap();
     let ran = dir.path().join("ran");

@@ -1,4 +1,5 @@
-//! `zlock lock` on simple locks and on managed ones; `zlock settings`.
+//! `zlock lock` on simple locks (one znode, no queue) and on managed locks (queues with priorities
+//! and hand-over); `zlock settings`.
 
 use std::net::TcpListener;
 use std::process::{Child, Stdio};
@@ -96,7 +97,7 @@ impl Drop for Waiting {
     }
 }
 
-/// First arguments of a `zlock lock` command, for each kind of lock.
+/// First arguments of `zlock lock`: for a lock with a queue, and for a simple lock.
 const KINDS: [&[&str]; 2] = [&["lock", "l"], &["lock", "s", "--simple"]];
 
 #[tokio::test]

@@ -1,4 +1,5 @@
-//! `zlock release` of what one's own session holds, and `zlock break` of what others hold.
+//! `zlock release` of locks that one's own session holds, and `zlock break` of locks that other
+//! sessions hold.
 
 use zlock_client::{Client, Loss};
 

@@ -33,7 +33,7 @@ impl OnTerminal {
         OnTerminal { keys: script.stdin.take().unwrap(), script, lines }
     }
 
-    /// Waits for the first line with a word, and returns the text behind the word.
+    /// Waits for the first output line that contains `word`, and returns the text behind `word`.
     async fn behind(&mut self, word: &str) -> String {
         loop {
             let line = next(&mut self.lines).await;

@@ -1,5 +1,5 @@
-//! `zlock lock` and its watchdog: signals to both, orphans, the output of `--on-loss warn`, a lock
-//! with a delay.
+//! `zlock lock` and its watchdog process: signals to both, orphaned child processes, the output of
+//! `--on-loss warn`, and a lock with a lock-delay.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ use zlock_client::Client;
 use crate::cli::{LONG, Locked, SHORT, done, run, zlock};
 use crate::harness::{Cluster, Options, PROGRAM, kill, until};
 
-/// Ends the command if it still runs, and reads stderr, which the command shares.
+/// Kills the command if it still runs. Returns all that `zlock` and the command wrote to stderr.
 fn said(locked: &mut Locked) -> String {
     if locked.runs() {
         locked.command.iter().for_each(|pid| kill(*pid, Signal::KILL));

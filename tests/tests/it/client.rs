@@ -10,7 +10,7 @@ use zlock_client::{Client, Error, EventKind, Guard, Loss, Mode, ProblemType, Ses
 use crate::harness::{Cluster, Options, Proxy, Rule, until};
 
 const LONG: Duration = Duration::from_secs(60);
-/// Timeout that is short, and long enough for a machine that is busy with other tests.
+/// Short session timeout, but long enough for a machine that is busy with other tests.
 const SHORT: Duration = Duration::from_secs(4);
 
 fn client(endpoints: Vec<String>, timeout: Duration) -> Client {

@@ -14,7 +14,8 @@ fn client(cluster: &Cluster) -> Client {
     builder.poll_time(Duration::from_secs(2)).attempt_timeout(Duration::from_secs(1)).build().unwrap()
 }
 
-/// The children of the double barrier `/start`, with `ready` under its own name.
+/// Names of the children of the double barrier `/start`, with `ready` among them once enough
+/// clients have entered.
 async fn children(client: &Client) -> Vec<String> {
     client.children("/start").await.unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! The recipes of the Rust client against real processes: semaphores, elections, multi-locks,
-//! groups.
+//! The recipes of the Rust client against real processes: semaphores, elections, multi-locks
+//! (several locks that are acquired together or not at all), and groups.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Addresses with many connections beside one with few.
+//! An address with many connections, and another with few, which must still be served.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use zlock_client::api::NewSession;
 use crate::harness::{Call, Cluster, Options, until};
 
 const LOCKS: usize = 300;
-/// Number of connections of the crowd.
+/// Number of connections from the address with many.
 const CROWD: usize = 100;
 const WRITES: usize = 20;
 
@@ -123,7 +123,8 @@ async fn a_client_behind_a_balancer_counts_by_its_own_address() {
     assert!(cluster.log(1).contains("no good PROXY header addr=127.0.1.2:"), "{}", cluster.log(1));
 }
 
-/// A request counts as at work while its body has not arrived.
+/// A request whose body has not arrived counts against its address's share of the requests that a
+/// node works on.
 #[tokio::test]
 async fn an_address_has_a_share_of_the_requests_at_work() {
     let cluster = Cluster::start_with(Options { nodes: 1, ..Options::default() }).await;

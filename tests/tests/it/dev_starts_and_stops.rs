@@ -95,7 +95,8 @@ async fn dev_shows_a_lock_stops_cleanly_and_finds_its_data_again() {
     assert_eq!(again.end(Signal::TERM).await.code(), Some(0));
 }
 
-/// A new user may take the lock of this name, /hello, and sessions outlive a restart.
+/// `zlock dev` takes a lock `/hello` as an example. A new user may hold a lock of this name, and
+/// the user's session outlives a restart of `zlock dev`.
 #[tokio::test]
 async fn dev_starts_also_when_the_lock_that_it_would_take_is_held() {
     let dir = tempfile::tempdir().unwrap();

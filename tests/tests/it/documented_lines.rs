@@ -50,7 +50,8 @@ fn blocks(page: &str) -> Vec<Block> {
     found
 }
 
-/// Puts the cluster's ports in place of the first three that `zlock dev` takes.
+/// Replaces the page's first three ports, the HTTP ports of `zlock dev`, with those of the test's
+/// cluster.
 fn with_ports(page: &str, cluster: &Cluster) -> String {
     let mut page = page.to_owned();
     for (at, endpoint) in cluster.endpoints().iter().enumerate() {

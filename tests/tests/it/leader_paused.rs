@@ -19,7 +19,7 @@ async fn lives(cluster: &Cluster, id: u64, session: &Session) -> bool {
     answer.status == 200
 }
 
-/// Lets time pass, and checks that the holder stays the only one.
+/// Checks for the time `long` that the session `holder` stays the only holder of the lock.
 async fn watch_for(cluster: &Cluster, node: u64, holder: u64, long: Duration) {
     let began = Instant::now();
     until("the time has passed", async || {

@@ -1,5 +1,5 @@
-//! Levels of the format: a node that does not know the cluster's level, and the operators' view of
-//! an upgrade.
+//! Format levels: a node whose program does not know the cluster's level, and an upgrade as
+//! operators see it.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -9,12 +9,13 @@ use serde_json::Value;
 use crate::cli::{done, run, zlock};
 use crate::harness::{Cluster, Options, run_to_end};
 
-/// Exit code of a node that must not run.
+/// Exit code of a node that refuses to run.
 const REFUSED: i32 = 1;
-/// Super user `super:test`, as in ZooKeeper's documentation.
+/// Configuration line that makes `super:test` a super user. The digest is the one in ZooKeeper's
+/// documentation.
 const SETTINGS: &str = "admin.super_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"";
 
-/// CRC-32, as frames of peers carry it.
+/// CRC-32 checksum, as in the frames that nodes send to each other.
 fn crc32(bytes: &[u8]) -> u32 {
     let table = |byte: u32| (0..8).fold(byte, |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 });
     !bytes.iter().fold(!0, |crc, byte| table((crc ^ u32::from(*byte)) & 0xff) ^ crc >> 8)
@@ -30,7 +31,7 @@ fn refusal() -> Vec<u8> {
     frame
 }
 
-/// A member that has gone on to level 4 meets this program, which does not know the level.
+/// The peer's cluster is at level 4, which this program does not know.
 #[tokio::test]
 async fn a_node_that_hears_of_a_level_that_it_does_not_know_ends_and_says_what_to_start() {
     assert_eq!(crc32(b"123456789"), 0xcbf4_3926);

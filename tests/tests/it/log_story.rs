@@ -89,7 +89,8 @@ async fn begin(reader: &Reader, cluster: &Cluster) -> u64 {
     leader
 }
 
-/// Takes a lock away by another session: every node logs the client that did it.
+/// Deletes a holder's ticket in another session. Checks that every node logs the client that did
+/// it.
 async fn force(reader: &mut Reader, cluster: &Cluster, leader: u64) {
     reader.turn_the_page(cluster);
     let mut client = cluster.client(leader);
@@ -166,7 +167,7 @@ async fn cut(reader: &mut Reader, cluster: &mut Cluster, leader: u64) {
     }
 }
 
-/// Ends two of three nodes, and starts them again; then stops one cleanly.
+/// Kills two of three nodes, and starts them again; then stops one node cleanly. Checks the logs.
 async fn end(reader: &mut Reader, cluster: &mut Cluster) {
     let leader = cluster.leader().await;
     reader.turn_the_page(cluster);

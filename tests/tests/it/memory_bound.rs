@@ -1,5 +1,6 @@
-//! Memory bound of a node: clients can fill at most twice `limits.state_bytes_max`, beside each
-//! node's own share in docs/operating.md.
+//! Memory bound of a node. However much state clients create, a node takes at most twice
+//! `limits.state_bytes_max`, plus the fixed amounts of docs/operating.md ("How much memory a node
+//! needs").
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use crate::harness::{Answer, Call, Client, Cluster, Options, Session, until};
 
 /// `limits.state_bytes_max` of the nodes.
 const BOUND: u64 = 16 << 20;
-/// Memory of threads' stacks, the allocator, connections and the snapshot database.
+/// Allowed memory besides the replicated state: threads' stacks, the allocator, connections and the
+/// snapshot database.
 const OWN: u64 = 16 << 20;
 /// `disk.snapshot_log_entries` of the nodes.
 const SNAPSHOT_LOG_ENTRIES: u64 = 1_000;
@@ -32,7 +34,8 @@ const OPTIONS: Options = Options {
     memory_is_measured: true,
 };
 
-/// Builder of the n-th request that fills the state, in this session.
+/// Function that makes a request from a number and a session. Requests with new numbers add to the
+/// state until it is full.
 type More = fn(u64, &Session) -> Call;
 
 const KINDS: &[(&str, More)] = &[
@@ -82,7 +85,7 @@ pub(crate) fn bytes_below(dir: &Path) -> u64 {
 }
 
 /// Sends one request after the other until the node answers that its state is full. Returns the
-/// number of requests that were done.
+/// number of requests that succeeded.
 async fn fill(endpoint: String, session: Session, number: Arc<AtomicU64>, more: More) -> u64 {
     let (mut client, mut added) = (Client::new(&endpoint), 0);
     loop {

@@ -6,8 +6,8 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use crate::harness::{Call, Client, Cluster, Options, until};
 
-/// Limit of open files that is above the node's own need, and below the number of connections that
-/// it would accept.
+/// Limit of open files that is enough for the node's own files, but not for all connections that it
+/// would accept.
 const LIMIT: u64 = 512;
 
 /// Limit of open files that is above the number of connections that the node accepts.
@@ -51,13 +51,13 @@ async fn silent_connections_cost_no_node_its_log() {
     cluster.all_ready().await;
 }
 
-/// Keeps a running process from opening descriptors with this number or a higher one.
+/// Limits the descriptors that a running process may open to numbers below `below`.
 fn let_open(process: Pid, below: u64) {
     let limit = Rlimit { current: Some(below), maximum: Some(ENOUGH) };
     prlimit(Some(process), Resource::Nofile, limit).unwrap();
 }
 
-/// One more than the highest descriptor that the process holds in reserve.
+/// The number after the highest descriptor that the process holds in reserve (open on `/dev/null`).
 fn behind_the_spare_ones(process: Pid) -> u64 {
     let open = std::fs::read_dir(format!("/proc/{}/fd", process.as_raw_nonzero())).unwrap().map(Result::unwrap);
     let spare = open.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|file| file.as_os_str() == "/dev/null"));

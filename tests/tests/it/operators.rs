@@ -1,5 +1,5 @@
-//! Operators on the node's machine: the admin socket, a node that is drained, one that stops after
-//! a delay.
+//! Commands of operators on the node's machine: the admin socket, a node that is drained (hands
+//! over leadership, but still serves), and a stop after a delay.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ async fn cluster(nodes: u64, settings: &'static str) -> Cluster {
     cluster
 }
 
-/// The answer of `/readyz`; `None` when the node is ready.
+/// Body of a node's answer to `/readyz`; `None` when the node is ready.
 async fn not_ready(cluster: &Cluster, id: u64) -> Option<String> {
     let answer = cluster.client(id).send(Call::get("/readyz?verbose")).await.unwrap();
     (answer.status == 503).then(|| String::from_utf8_lossy(&answer.body).into_owned())

@@ -1,5 +1,6 @@
-//! A node dies while a client waits there for a lock without `Idempotency-Key` and owner. The
-//! ticket stays in the queue, and the client's own requests keep it alive.
+//! A client that waits for a lock at a node that dies, with neither an `Idempotency-Key` nor an
+//! owner name. Its ticket stays in the queue, and the client's further requests keep that ticket's
+//! session alive.
 
 use zlock_client::api::{LockQueue, Ticket};
 
@@ -10,7 +11,7 @@ async fn queue(cluster: &Cluster, id: u64) -> Option<LockQueue> {
     (answer.status == 200).then(|| answer.json())
 }
 
-/// Tries an acquire without a key until the node can answer.
+/// Repeats an acquire without an idempotency key until the node can answer.
 async fn tried(
     cluster: &Cluster,
     id: u64,

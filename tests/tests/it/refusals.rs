@@ -1,7 +1,8 @@
-//! Answers to wrong requests and wrong command lines: golden texts in `refusals/`.
+//! Answers to wrong requests and wrong command lines, compared with golden texts in `refusals/`.
 //!
-//! Each text names the fault, perhaps the intended word, and the remedy.
-//! `UPDATE_GOLDENFILES=1 tests/run refusals` writes them anew; read the diff.
+//! Each text names the fault, the intended word if it can be guessed, and the remedy.
+//! `UPDATE_GOLDENFILES=1 tests/run refusals` writes the texts anew; check the changes with `git
+//! diff`.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -20,9 +21,10 @@ const JSON: &str = "Content-Type: application/json";
 
 struct Door {
     cluster: Cluster,
-    /// Directory with `zlock` in it.
+    /// Directory with a link to the program `zlock`, for the shell's `PATH`.
     dir: tempfile::TempDir,
-    /// Values of `$NAME`.
+    /// Values of variables: `$NAME` in a golden text stands for the value, which differs from run
+    /// to run.
     known: BTreeMap<String, String>,
 }
 
@@ -35,8 +37,8 @@ impl Door {
         Door { cluster, dir, known: BTreeMap::new() }
     }
 
-    /// Sends a request as it goes over the wire: the first line without its version, headers, and a
-    /// body.
+    /// Sends an HTTP request with these bytes: `line` is the first line without its version.
+    /// Returns the status, and the body as JSON.
     fn request(&self, line: &str, headers: &[String], body: &str) -> (u16, Value) {
         let addr = self.cluster.endpoint(1);
         let mut text = format!("{line} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n");
@@ -55,8 +57,8 @@ impl Door {
         (status, serde_json::from_str(body).unwrap_or_default())
     }
 
-    /// Runs a line of a shell, in which `zlock` knows the node. Returns its output and its exit
-    /// code.
+    /// Runs a line in a shell that finds `zlock` and the node's address. Returns the exit code and
+    /// the output.
     fn shell(&self, line: &str) -> String {
         let path = format!("{}:{}", self.dir.path().display(), std::env::var("PATH").unwrap());
         let mut shell = Command::new("sh");

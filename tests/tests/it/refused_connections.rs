@@ -1,5 +1,5 @@
-//! Connections beyond a bound: the node's log names the bound, once in a while and with their
-//! number. Simultaneous connections wait for a node that is busy.
+//! Connections beyond a bound on their number. The node's log names the bound, and from time to
+//! time the number of refused connections. Simultaneous connections wait while a node is busy.
 
 use std::net::TcpStream as Socket;
 use std::time::Duration;
@@ -11,11 +11,12 @@ use tokio::net::TcpStream;
 use crate::harness::{Cluster, Options, until};
 
 const LOOK: &[u8] = b"HEAD /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
-/// Request that gets `100 Continue` at once from a node that takes it; its body does not come.
+/// Request to which a node that accepts it answers `100 Continue` at once. The request's body is
+/// never sent.
 const WAIT: &[u8] =
     b"POST /v1/znodes/a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\nexpect: 100-continue\r\n\r\n";
 
-/// Starts a node, and waits for its own log to say that it is ready: a request would be a
+/// Starts a node, and waits until its log says that it is ready. A request to `/readyz` would be a
 /// connection that counts.
 async fn one_node(settings: &'static str) -> Cluster {
     let mut cluster = Cluster::prepare(Options { nodes: 1, zookeeper: true, settings, ..Options::default() }).await;
@@ -32,7 +33,8 @@ async fn hear(stream: &mut TcpStream, length: usize) -> Vec<u8> {
     heard
 }
 
-/// Connects while the only place is taken: clients are turned away until the log has a second line.
+/// Connects again and again while the only allowed connection is open, until the log has a second
+/// line about refused connections. `fields` are the server and the bound that the log names.
 async fn check(cluster: &Cluster, addr: &str, fields: [&str; 2], refusal: &[u8]) {
     let [door, bound] = fields;
     let lines = || -> Vec<String> {
@@ -83,7 +85,7 @@ async fn refused_zookeeper_connections_have_a_line_now_and_then_that_counts_them
     check(&cluster, addr, ["zookeeper", "zookeeper.connections_per_address_max"], b"").await;
 }
 
-/// Number of connections that come while a node accepts none.
+/// Number of simultaneous connections that come while a node accepts none.
 const BURST: usize = 600;
 /// Time limit of one connect. It is shorter than a second, after which the system sends a dropped
 /// packet again.

@@ -12,13 +12,15 @@ use zlock_client::api::{EndCause, ProblemType, Ticket, ZnodeInfo};
 use crate::cli::{run, zlock};
 use crate::harness::{Call, Cluster, Options, Session, until};
 
-/// Settings with `super:test`, the operator, and with short sessions.
+/// Configuration lines: the operator is the super user `super:test`, and session timeouts are
+/// short.
 const SETTINGS: &str =
     "admin.super_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\nlimits.session_timeout_max = \"6s\"";
 const LOCKS: [&str; 2] = ["orders", "invoices"];
 
-/// Starts a cluster whose leader has put the limits of its configuration into force: the grace
-/// after a restore is as long as the longest session of the backup.
+/// Starts a cluster, and waits until the limits of its configuration are in force. These keep
+/// session timeouts short, and so the grace: the time after a restore in which no lock is granted,
+/// as long as the longest session timeout in the backup.
 async fn cluster() -> Cluster {
     let cluster = Cluster::start_with(Options { settings: SETTINGS, zookeeper: true, ..Options::default() }).await;
     until("no session is longer than the limit", async || {
@@ -72,7 +74,7 @@ impl Memory {
     }
 }
 
-/// Takes each lock in a session of its own and gives it back for the next round.
+/// Takes each lock in a new session, checks its fencing token against `memory`, and releases it.
 async fn take_locks(cluster: &Cluster, memory: &mut Memory) {
     for lock in LOCKS {
         let session = open(cluster).await;
@@ -95,7 +97,8 @@ async fn open(cluster: &Cluster) -> Session {
     cluster.client(2).open_session(6_000).await
 }
 
-/// Stops all nodes for good and begins again from a seed.
+/// Kills all nodes, moves their data to `old`, and starts them with new data from `seed`, the
+/// output of `zlock restore prepare`.
 async fn begin_from(cluster: &mut Cluster, seed: &Path, old: &Path) {
     std::fs::create_dir(old).unwrap();
     for id in cluster.ids() {
@@ -166,8 +169,8 @@ async fn a_restored_cluster_gives_only_larger_tokens_and_waits_for_clients_of_be
     take_locks(&cluster, &mut memory).await;
 }
 
-/// Checks the refusals within the grace: of an acquire, of a ZooKeeper client, and of an old
-/// session.
+/// Checks the refusals within the grace, the time after a restore in which no lock is granted: of
+/// an acquire, of a ZooKeeper client, and of a session from before the restore.
 async fn refuses_for_now(cluster: &Cluster, held: &Session) {
     let session = open(cluster).await;
     for id in cluster.ids() {

@@ -15,7 +15,8 @@ use crate::harness::{Cluster, Options, PROGRAM, Ports, run_to_end};
 /// curl's options for a client certificate, as docs/cli.md has them.
 const OWN_CERTIFICATE: &str = "--cert \"$ZLOCK_CERTIFICATE\" --key \"$ZLOCK_KEY\"";
 
-/// Runs a command against the node that listens with TLS on this port.
+/// Runs a command against the node that listens with TLS on this port. `files` are options with the
+/// paths of certificates and keys.
 async fn zlock(port: &str, args: &[&str], files: &[(&str, std::path::PathBuf)]) -> (i32, String, String) {
     let mut command = Command::new(PROGRAM);
     command.env("ZLOCK_ENDPOINTS", format!("https://localhost:{port}")).stdin(Stdio::null()).args(args);

@@ -1,4 +1,4 @@
-//! A silent session, which loses its locks to the next in the queue.
+//! A session without heartbeats expires, and its locks go to the next tickets in their queues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

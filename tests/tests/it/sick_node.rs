@@ -1,4 +1,5 @@
-//! Clients at a node that cannot serve: the node answers them in time, and they keep their places.
+//! Clients that wait for a lock at a node that cannot serve: the node answers them in time, and
+//! they keep their places in the lock's queue.
 
 use std::time::{Duration, Instant};
 
@@ -7,16 +8,17 @@ use zlock_client::api::{LockQueue, Outcome, ProblemType, Ticket};
 use crate::harness::{Answer, Call, Cluster, Options, until};
 
 const KEY: &str = "67e55044-10b1-426f-9247-bb680e5fe0c8";
-/// Time within which the node must answer: less than the waits, and far more than an election.
+/// Time within which the node must answer a waiting request: less than the requested wait, and far
+/// more than an election takes.
 const LET_GO: Duration = Duration::from_secs(25);
-/// Time limit of a request, longer than its wait.
+/// Time limit of an acquire, longer than its requested wait.
 const PATIENCE: Duration = Duration::from_secs(70);
 
 fn acquire(session: &impl AsRef<str>) -> Call {
     Call::post("/v1/locks/one?wait=60s").session(session).within(PATIENCE)
 }
 
-/// Checks for a 503 with this outcome.
+/// Checks that the answer is a 503 with this outcome of the request.
 fn refused(answer: &Answer, outcome: Outcome) {
     let problem = answer.problem();
     let said = (answer.status, problem.kind(), problem.outcome);

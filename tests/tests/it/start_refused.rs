@@ -1,4 +1,4 @@
-//! A node that must not start: it says why, and ends with the promised exit code.
+//! A node that must not start: it prints the reason, and ends with the documented exit code.
 
 use crate::harness::{Call, Cluster, Options, run_to_end, until};
 

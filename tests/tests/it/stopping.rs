@@ -1,4 +1,4 @@
-//! Stops of a node: their duration, the work that goes on meanwhile, and their faults.
+//! Stops of a node: their duration, requests that are served meanwhile, and errors during a stop.
 
 use jute::{Input, ReplyHeader, Request, xid};
 use rustix::process::{Resource, Rlimit, Signal, kill_process, prlimit};
@@ -22,12 +22,12 @@ async fn tell_to_stop(cluster: &Cluster) {
     until("it stops", async || cluster.log(1).contains(": stopping ").then_some(())).await;
 }
 
-/// The exit code of the node, once it has ended.
+/// Waits until the node has ended, and returns its exit code.
 async fn code(cluster: &mut Cluster) -> Option<i32> {
     until("the node has ended", async || cluster.ended(1)).await.code()
 }
 
-/// The only log line with a message.
+/// The log line with this message. Panics unless there is exactly one.
 fn line(cluster: &Cluster, message: &str) -> String {
     let log = cluster.log(1);
     let lines: Vec<&str> = log.lines().filter(|line| line.contains(message)).collect();

@@ -79,7 +79,8 @@ fn take<'a>(text: &'a str, above: &str, found: &mut Vec<String>) -> &'a str {
     }
 }
 
-/// The module file that a path leads to; `passed_on` has the names that the root re-exports.
+/// The module file that a path leads to; `None` if it leads to no file of the crate. `passed_on`
+/// maps names that the root re-exports to the files that define them.
 fn file_of(path: &str, modules: &BTreeMap<String, String>, passed_on: &BTreeMap<String, String>) -> Option<String> {
     let names: Vec<&str> = path.split("::").collect();
     let longest = (1..=names.len()).rev().map(|length| names[..length].join("::"));
@@ -136,7 +137,7 @@ fn called_on<'a>(text: &'a str, receiver: &str) -> impl Iterator<Item = &'a str>
     })
 }
 
-/// The variables and fields of a text that are references: name and type.
+/// The variables and fields of a text that are declared as references, each with its name and type.
 fn references(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.match_indices(": &").filter_map(|(at, colon)| {
         let name = text[..at].rsplit(|letter: char| !letter.is_alphanumeric() && letter != '_').next()?;
@@ -146,7 +147,7 @@ fn references(text: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// The methods that a file calls: type and name.
+/// The methods that a file calls, each with its type and name.
 fn calls(text: &str) -> BTreeSet<(String, String)> {
     let own = impls(text).flat_map(|(named, body)| {
         called_on(body, "self").map(move |method| (named.clone(), method.to_owned())).collect::<Vec<_>>()

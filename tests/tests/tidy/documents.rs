@@ -114,7 +114,7 @@ fn no_line_of_prose_is_wider_than_a_page() {
     none(findings);
 }
 
-/// Pictures between fences and rows of tables cannot be broken.
+/// Code blocks, diagrams and rows of tables in comments cannot be broken.
 #[test]
 fn no_comment_is_wider_than_a_page() {
     let mut findings = Vec::new();
@@ -169,7 +169,7 @@ fn quoted(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
 
-/// Tells a path from the root from a pattern.
+/// Tells whether `words` is a path from the root, and not a pattern for several paths.
 fn is_path(words: &str) -> bool {
     words.starts_with("crates/") && !words.contains(['{', '*', '<', ' '])
 }

@@ -45,7 +45,7 @@ fn texts(ending: &str) -> Vec<Text> {
     found
 }
 
-/// Fails with every finding at once.
+/// Panics if there are findings, and lists all of them.
 #[track_caller]
 fn none(findings: Vec<String>) {
     assert!(findings.is_empty(), "{} findings:\n{}", findings.len(), findings.join("\n"));

@@ -30,7 +30,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("replay", &["replica", "storage", "znode"]),
 ];
 
-/// Libraries that stand for a layer, and the only crates that may name them.
+/// Libraries that only certain crates may use, because each library belongs to one layer.
 const OWNED: &[(&str, &[&str])] = &[
     ("openraft", &["storage", "replica", "sim", "replay"]),
     ("raft-log", &["storage"]),

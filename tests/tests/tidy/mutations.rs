@@ -1,11 +1,11 @@
-//! The bugs of `tests/mutations`: their texts must still be in the sources, and their finders must
-//! exist.
+//! The deliberate bugs of `tests/mutations`, which show that tests find bugs. The texts that they
+//! replace must still be in the sources, and the tests that find them must exist.
 
 use toml::Table;
 
 use crate::{none, root, texts};
 
-/// Every bug, with the path of its list.
+/// All deliberate bugs, each with the path of the list that contains it.
 fn bugs() -> Vec<(String, Table)> {
     let lists = texts(".toml").into_iter().filter(|list| list.path.starts_with("tests/mutations/"));
     let of_list = |list: crate::Text| {
@@ -78,7 +78,7 @@ fn the_texts_of_each_bug_stand_once_in_their_files() {
     none(findings);
 }
 
-/// The table has a row for each bug, with its effect and its finders.
+/// The table of deliberate bugs has a row for each bug, with its effect and the tests that find it.
 #[test]
 fn the_table_of_planted_bugs_names_each_of_them() {
     let page = std::fs::read_to_string(root().join("docs/dev/planted-bugs.md")).unwrap();

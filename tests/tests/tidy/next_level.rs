@@ -1,10 +1,11 @@
-//! The format level after the newest one, which only a build that asks for its feature may have.
+//! The format level after the newest one. Only a build with the feature `next-level` may have it.
 
 use toml::{Table, Value};
 
 use crate::{none, texts};
 
-/// Every table of dependencies of a manifest, with those of the workspace and of single targets.
+/// All tables of dependencies in a manifest, including those of the workspace and of single
+/// targets.
 fn dependencies(table: &Table) -> Vec<&Table> {
     let sections = table.iter().filter_map(|(name, value)| Some((name, value.as_table()?)));
     sections

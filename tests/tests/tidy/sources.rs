@@ -1,4 +1,4 @@
-//! Bounds on the length of files and functions, and words that must not be left behind.
+//! Bounds on the length of files and functions, and words that must not be committed.
 
 use crate::{Text, none, texts};
 

@@ -1,9 +1,9 @@
-//! Words of comments and names, by docs/dev/style.md. A rule that is not kept everywhere has a
-//! number of exceptions, which may only fall.
+//! Rules of docs/dev/style.md for the words of comments and names. A rule that existing code breaks
+//! has a number of exceptions, which may only fall.
 
 use crate::{Text, none, texts};
 
-/// First words that make a doc comment a riddle where it is read alone.
+/// First words that make a doc comment unclear when it is read alone.
 const QUESTIONS: &[&str] = &[
     "What", "How", "Who", "Whose", "Whom", "Where", "When", "Which", "Since", "Until", "Those", "Nobody", "Whatever",
     "Whoever",
@@ -26,13 +26,13 @@ const PRONOUNS_LEFT: usize = 1;
 const PARTICIPLES_LEFT: usize = 77;
 const LONG_TEST_NAMES_LEFT: usize = 324;
 
-/// Fails when there are more findings than are left to mend.
+/// Fails if there are more than `left` findings, the number of known exceptions.
 #[track_caller]
 fn at_most(left: usize, findings: Vec<String>) {
     none(if findings.len() > left { findings } else { Vec::new() });
 }
 
-/// First lines of the doc comments of a file, with their numbers.
+/// First lines of a file's doc comments, each with its line number.
 fn doc_comments(file: &Text) -> impl Iterator<Item = (usize, &str)> {
     let mut within = false;
     (1..).zip(file.text.lines()).filter_map(move |(number, line)| {
@@ -43,7 +43,7 @@ fn doc_comments(file: &Text) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Doc comments that begin with one of the words.
+/// Doc comments that begin with one of these words.
 fn beginning_with(firsts: &[&str]) -> Vec<String> {
     let begins = |words: &str, first: &str| {
         words
@@ -67,7 +67,8 @@ fn a_doc_comment_can_be_read_alone() {
     at_most(PRONOUNS_LEFT, beginning_with(PRONOUNS));
 }
 
-/// Names that the lines declare with the keyword, with their places.
+/// Names that are declared with one of the keywords and that `is_found` accepts, each with its file
+/// and line.
 fn declared(keywords: &[&str], is_found: impl Fn(&str, Option<&str>) -> bool) -> Vec<String> {
     let mut findings = Vec::new();
     for file in texts(".rs") {

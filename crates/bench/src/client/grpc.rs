@@ -1,5 +1,5 @@
-//! The part of HTTP/2 that gRPC needs on a connection without errors. etcd's own clients speak the
-//! same protocol, at a higher cost.
+//! Client of gRPC with the part of HTTP/2 that calls need on a connection without errors. etcd's
+//! own clients send the same messages, but take more processor time.
 //!
 //! Request headers are encoded as Go's HTTP/2 client does: the first call puts repeated headers
 //! into HPACK's dynamic table, and later calls refer to them. Headers of answers are skipped,

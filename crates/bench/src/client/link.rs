@@ -1,5 +1,5 @@
-//! A TCP connection and two buffers. Every protocol's client is built on it, so that no client has
-//! a cheaper transport.
+//! A TCP connection and two buffers. The clients of all protocols are built on it, so that sending
+//! and receiving cost the same for each system.
 //!
 //! Measured requests do not use the clients of the crate `testkit`, which send through hyper or
 //! through a task that owns the connection. Here a request costs one write and one read, so that

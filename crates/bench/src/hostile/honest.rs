@@ -21,8 +21,8 @@ const CLIENTS: usize = 16;
 const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 /// Longest time without an answer, after which a client goes to the next node.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Time after the end for operations that are late. An operation that is not done by then counts
-/// with the time that has passed.
+/// Time after the end of a measurement in which late operations can still end. An operation that is
+/// not done by then counts with the time that has passed.
 const OVERTIME: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(20);
 

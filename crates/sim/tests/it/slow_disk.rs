@@ -23,8 +23,8 @@ impl Machine {
         storage::seed_random(Some(1));
         let hub = Hub::new(1, Detail::Last);
         let limits = Limits { session_timeout_min_ms: TIMEOUT_MS, ..Limits::default() };
-        // An odd tick, so that the leader's look does not coincide with the end of a wait of ten
-        // seconds or another round time.
+        // An odd interval between the leader's checks of sessions, so that a check does not
+        // coincide with the end of a wait of ten seconds or of another round time.
         let config = Config { members: Node::members(1), limits, tick_ms: 99, ..Config::default() };
         let clock = Clock { rate: Clock::TRUE_RATE, ahead_ms: 0 };
         let mut node = Node::new(hub.clone(), 1, config, clock, 1);

@@ -1,6 +1,6 @@
-//! The promise of `zlock lock`: a command never runs beside the next holder's, and a lock is never
-//! held by a command that cannot be ended. A test tries every event in one place, which is a way of
-//! running `zlock`.
+//! The promise of `zlock lock`: a command never runs at the same time as the next holder's command,
+//! and a lock is never held by a command that cannot be ended. Each test checks all events for one
+//! [`Place`], a way of running `zlock`.
 
 mod old_kernel;
 mod running;
@@ -15,7 +15,8 @@ use self::running::{Place, Running, can_contain};
 use crate::cli::{LONG, SHORT, done};
 use crate::harness::{Cluster, Options, kill, until};
 
-/// Events while the command runs, with the exit code of `zlock` for each; `None` for any code.
+/// Events while the command runs, each with the exit code of `zlock`; `None` if any exit code is
+/// right.
 const EVENTS: [(Event, Option<i32>); 7] = [
     (Event::ZlockKilled, None),
     (Event::WatchdogKilled, Some(121)),
@@ -40,7 +41,7 @@ enum Event {
     ClusterLost,
 }
 
-/// Commands of `zlock` that run a command.
+/// Subcommands of `zlock` that run a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verb {
     Lock,
@@ -53,7 +54,7 @@ async fn one_node() -> Cluster {
     Cluster::start_with(Options { nodes: 1, ..Options::default() }).await
 }
 
-/// Checks each event in one place, each with a command of its own.
+/// Checks all events for one way of running `zlock`, each event with a new command.
 async fn each_event(place: Place, verb: Verb) {
     let cluster = one_node().await;
     // A session cannot be taken away by another client.
@@ -129,8 +130,8 @@ fn client(cluster: &Cluster) -> Client {
     Client::builder(cluster.endpoints()).poll_time(Duration::from_secs(2)).build().unwrap()
 }
 
-/// Waits until another client could hold the lock, and checks that the command has ended at that
-/// very moment.
+/// Waits until another client could hold the lock, and checks at that moment that the command has
+/// ended.
 async fn next_holder(verb: Verb, cluster: &Cluster, name: &str, before: &Running) {
     let (client, path) = (client(cluster), format!("/{name}"));
     let alone = || assert!(!before.runs(), "{verb:?}, {name}: the command runs beside the next holder");

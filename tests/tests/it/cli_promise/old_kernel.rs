@@ -11,7 +11,7 @@ unsafe extern "C" {
     fn prctl(option: i32, ...) -> i32;
 }
 
-/// Instruction of the kernel's filter machine.
+/// BPF instruction of a seccomp filter.
 #[repr(C)]
 struct Instruction {
     code: u16,

@@ -19,7 +19,7 @@ pub(super) enum Place {
     Plain,
     /// On a system where `pidfd_open` fails with this error.
     WithoutDescriptors(Errno),
-    /// With the command stopped when the event comes.
+    /// With the command stopped by SIGSTOP when the tested event happens.
     Stopped,
     /// With the program's file replaced by another one while `zlock` runs.
     Replaced,
@@ -41,8 +41,8 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Starts `zlock` with these arguments, and waits until its command runs. `give` releases the
-    /// lock for which `zlock` waits, if there is one.
+    /// Starts `zlock` with these arguments, and waits until its command runs. If another client
+    /// holds the lock, `give` makes it release the lock.
     pub(super) async fn start(place: Place, cluster: &Cluster, args: &[&str], give: impl AsyncFnOnce()) -> Running {
         let args = [args, &["--", "sh", "-c", "sleep 1000; true"]].concat();
         let mut command = zlock(cluster, &[]);
@@ -114,8 +114,7 @@ impl Drop for Running {
     }
 }
 
-/// Options of `unshare` for a container with process numbers of its own, and a /proc that shows
-/// them.
+/// Options of `unshare` for a container with its own process ids, and with a /proc that shows them.
 const CONTAINER: [&str; 6] = ["--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
 /// Tells whether this user may make a container.
@@ -139,7 +138,8 @@ fn start_in(place: Place, mut command: Command) -> Child {
     started.join().unwrap()
 }
 
-/// Finds `zlock`, the watchdog and the command, as soon as the command has its child.
+/// Returns the process ids of `zlock`, the watchdog, and the command with its child; `None` until
+/// the command has its child.
 fn found(root: u32) -> Option<(u32, u32, [u32; 2])> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {

@@ -1,5 +1,5 @@
-//! Clients that take one lock after each other, over HTTP or ZooKeeper's protocol, and note the
-//! times.
+//! Clients that take one lock, one client after the other, over HTTP or ZooKeeper's protocol, and
+//! record the times of releases and grants.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -11,9 +11,9 @@ use zlock_client::api::Ticket;
 
 use crate::harness::{Answer, Call, Client, Pace, Session};
 
-/// Timeout of the sessions.
+/// Timeout of the clients' sessions.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(4);
-/// Time for a request that does not wait.
+/// Time limit of a request that does not wait for the lock.
 const SOON: Duration = Duration::from_secs(1);
 /// Pause between two checks of a ZooKeeper client for events on its connection.
 const LOOK: Duration = Duration::from_millis(50);
@@ -31,7 +31,7 @@ impl Marks {
         self.0.lock().unwrap().1.push(Instant::now());
     }
 
-    /// The longest time from a release to the next grant, without the first grant.
+    /// The longest time from a release to the next grant. The first grant has no release before it.
     pub(super) fn longest(&self) -> Duration {
         let marks = self.0.lock().unwrap();
         let gaps = marks.0.iter().zip(&marks.1[1..]).map(|(released, granted)| *granted - *released);
@@ -39,10 +39,10 @@ impl Marks {
     }
 }
 
-/// A client that knows the nodes in an order of its own.
+/// A client with its own order of the nodes.
 pub(super) struct Contender {
-    /// Addresses at which the nodes serve this client's protocol. The client asks the first one
-    /// first.
+    /// Addresses of the nodes for this client's protocol, in the order in which the client tries
+    /// them.
     pub(super) doors: Vec<String>,
     pub(super) marks: Marks,
     /// Longest wait that the client asks of an HTTP node before it asks again.
@@ -52,7 +52,7 @@ pub(super) struct Contender {
 }
 
 impl Contender {
-    /// Takes the lock over HTTP, with a key, and gives it back.
+    /// Takes the lock over HTTP, with an idempotency key, and releases it.
     pub(super) async fn over_http(mut self, lock: &str, session: Session) {
         let _kept_alive = session.keep_alive(self.doors.clone());
         let acquire = Call::post(format!("/v1/locks{lock}?keep=true&wait={}ms", self.wait.as_millis()));
@@ -72,8 +72,8 @@ impl Contender {
         assert_eq!(answer.status, 200, "{answer:?}");
     }
 
-    /// Takes the lock over ZooKeeper's protocol as recipes do, and gives it back. The client gives
-    /// up when its session is over.
+    /// Takes the lock over ZooKeeper's protocol with ZooKeeper's lock recipe, and releases it. The
+    /// client gives up when its session is over.
     pub(super) async fn over_zookeeper(mut self, lock: &str) {
         let mut zk = Zk::open(&self.doors, 0, TIMEOUT).await.unwrap();
         let acl = vec![Acl { perms: 31, scheme: "world".into(), id: "anyone".into() }];
@@ -105,7 +105,7 @@ impl Contender {
     }
 }
 
-/// Writes now and then, until `over` is true. Returns the longest time of a write.
+/// Makes one write after the other, until `over` is true. Returns the longest time of a write.
 pub(super) async fn longest_write(doors: Vec<String>, over: watch::Receiver<bool>) -> Duration {
     let call = Call::put("/v1/znodes").body("x").within(SOON);
     let (mut nodes, mut longest) = (Nodes::new(&doors), Duration::ZERO);
@@ -119,8 +119,8 @@ pub(super) async fn longest_write(doors: Vec<String>, over: watch::Receiver<bool
     longest
 }
 
-/// Waits until the lock node `place` is the first in the queue. Returns false if the session ended
-/// before.
+/// Waits until `place`, the path of the client's ticket, is the first in the queue. Returns false
+/// if the session ended before that.
 async fn granted(zk: &mut Zk, lock: &str, place: &str) -> bool {
     let own = place.rsplit('/').next().unwrap();
     let mut pace = Pace::new("the lock is granted over ZooKeeper's protocol");

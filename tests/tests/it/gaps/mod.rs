@@ -1,5 +1,5 @@
-//! Gaps of a lock whose first waiter is queued at a sick node: the longest time from a release to
-//! the next grant, for the table of docs/sessions-and-time.md.
+//! Longest time from a release of a lock to the next grant (the gap), while the first waiter in the
+//! queue uses a faulty node. The test prints the table of docs/sessions-and-time.md.
 
 mod contender;
 
@@ -15,13 +15,13 @@ use zlock_client::api::LockQueue;
 use crate::harness::{Call, Cluster, Options, kill, until};
 use contender::{Contender, Marks, TIMEOUT, longest_write};
 
-/// Time beyond the timeout of the waiter's session that a gap may take, if the machine has time for
-/// an election.
+/// Allowed length of a gap beyond the waiter's session timeout, on a machine that is fast enough
+/// for an election in this time.
 const BOUND: Duration = Duration::from_secs(2);
-/// Time beyond that timeout and the longest pause of writes that a gap may take on a slower
-/// machine.
+/// Allowed length of a gap beyond the waiter's session timeout plus the longest time of a write,
+/// for slower machines. The larger one of this allowance and [`BOUND`] applies.
 const SLACK: Duration = Duration::from_secs(1);
-/// Number of clusters that run at the same time.
+/// Number of clusters that are tested at the same time.
 const AT_ONCE: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ enum Fault {
     Hung,
     /// A disk whose syncs never return.
     DiskHangs,
-    /// A node cut off from its peers, and not from clients.
+    /// A node that is cut off from its peers, but not from clients.
     CutOff,
     /// SIGTERM of the node.
     Stopped,
@@ -51,8 +51,8 @@ impl Fault {
         }
     }
 
-    /// Longest wait that an HTTP client asks of a node. It is short for a hung node, which stays
-    /// silent. With other faults the node answers that it cannot serve.
+    /// Longest wait that an HTTP client requests of a node. It is short for a hung node, which
+    /// never answers. With other faults the node answers that it cannot serve.
     fn wait(self) -> Duration {
         match self {
             Fault::Hung => TIMEOUT / 3,
@@ -71,8 +71,8 @@ impl Fault {
     }
 }
 
-/// Kind of the waiter: a client that goes on at other nodes, over HTTP or over ZooKeeper's
-/// protocol, or a client that dies with its node.
+/// Kind of the waiter at the faulty node: a client that goes on at other nodes, over HTTP or over
+/// ZooKeeper's protocol, or a client that dies together with the node.
 #[derive(Clone, Copy)]
 enum Kind {
     Http,
@@ -90,17 +90,21 @@ impl Kind {
     }
 }
 
-/// A lock with a holder, a waiter at the sick node, and one more at another node.
+/// A lock with three clients in its queue: the holder, a waiter at the faulty node, and a waiter at
+/// another node.
 struct Queue {
     marks: Marks,
-    /// Task of the waiter; `None` unless the waiter dies with its node.
+    /// Task of the waiter at the faulty node, if that waiter is to die with the node; otherwise
+    /// `None`.
     dying: Option<JoinHandle<()>>,
     others: Vec<JoinHandle<()>>,
     fault_has_begun: watch::Sender<bool>,
 }
 
 impl Queue {
-    /// Queues the clients. The waiter asks the sick node first, the others ask it last.
+    /// Queues the three clients. `sick` is the faulty node: the first waiter tries it before the
+    /// other nodes, and the other clients do not use it. `wait` is the longest wait of an HTTP
+    /// request.
     async fn form(cluster: &Cluster, kind: Kind, sick: u64, wait: Duration) -> Queue {
         let well: Vec<u64> = cluster.ids().into_iter().filter(|id| *id != sick).collect();
         let (fault_has_begun, begun) = watch::channel(false);
@@ -140,8 +144,9 @@ async fn contenders(cluster: &Cluster, kind: Kind, node: u64, count: u32) {
     .await;
 }
 
-/// Returns the longest gap for each kind of waiter, for a fault of the leader or of a follower, and
-/// the longest time of a write meanwhile.
+/// Lets one node fail: the leader if `leads`, otherwise a follower. Returns the longest gap (time
+/// from a release to the next grant) of the locks whose waiter is [`Kind::Http`],
+/// [`Kind::ZooKeeper`] and [`Kind::Dies`], and the longest time of a write meanwhile.
 async fn gaps(fault: Fault, leads: bool) -> ([Duration; 3], Duration) {
     let options = Options { proxied: true, zookeeper: true, disk_may_hang: true, ..Options::default() };
     let mut cluster = Cluster::start_with(options).await;

@@ -1,4 +1,4 @@
-//! An ensemble of processes.
+//! A cluster of nodes, each of them a process.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,33 +14,35 @@ use testkit::{LinkRule, Links, Ports};
 use super::node::Node;
 use super::{Call, Client, until};
 
-/// Name of every cluster that is started.
+/// Cluster name (`node.cluster_id`) of all test clusters.
 pub(crate) const CLUSTER_ID: &str = "test";
 
-/// First port for ZooKeeper clients in the claimed block of ports, behind two ports for each node.
+/// Index of the first ZooKeeper port in the claimed block of ports. The block begins with two ports
+/// for each node, for HTTP and for peers.
 const ZOOKEEPER_PORTS: u16 = 10;
 
-/// Lines of each node's log that a failed test shows.
+/// Number of lines of each node's log that a failed test prints.
 const LINES_SHOWN: usize = 30;
 
-/// Options of an ensemble.
+/// Options of a test cluster.
 #[derive(Clone, Copy)]
 pub(crate) struct Options {
     /// Number of nodes that found the cluster.
     pub(crate) nodes: u64,
-    /// Number of nodes that are told to join it, and are not started yet.
+    /// Number of further nodes that are configured to join the cluster. The test starts them.
     pub(crate) joining: u64,
     /// Further lines of every node's configuration.
     pub(crate) settings: &'static str,
-    /// Whether peers talk through proxies, so that the test can cut nodes off.
+    /// Whether the traffic between nodes goes through proxies, so that the test can cut nodes off.
     pub(crate) proxied: bool,
-    /// Whether nodes serve ZooKeeper clients.
+    /// Whether nodes serve ZooKeeper clients, besides HTTP clients.
     pub(crate) zookeeper: bool,
     /// Limit of a node's open files; `None` for the limit of this process.
     pub(crate) open_files_max: Option<u64>,
     /// Whether the test can make the disk of a node hang.
     pub(crate) disk_may_hang: bool,
-    /// Makes the nodes' allocator return freed memory to the system at once.
+    /// Whether the nodes' allocator returns freed memory to the system at once, for tests that
+    /// measure memory.
     pub(crate) memory_is_measured: bool,
 }
 
@@ -59,7 +61,7 @@ impl Default for Options {
     }
 }
 
-/// A running ensemble. Dropping it kills every process; its files stay when the test failed.
+/// A test cluster. Dropping it kills all node processes; its files stay if the test failed.
 pub(crate) struct Cluster {
     nodes: Vec<Node>,
     links: Option<Links>,
@@ -69,12 +71,12 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts three nodes, ready to serve.
+    /// Starts a cluster of three nodes, and waits until they are ready.
     pub(crate) async fn start() -> Cluster {
         Cluster::start_with(Options::default()).await
     }
 
-    /// Starts an ensemble, ready to serve.
+    /// Starts the founders of a cluster, and waits until they are ready.
     pub(crate) async fn start_with(options: Options) -> Cluster {
         let mut cluster = Cluster::prepare(options).await;
         for id in cluster.ids().into_iter().filter(|id| *id <= options.nodes) {
@@ -84,7 +86,7 @@ impl Cluster {
         cluster
     }
 
-    /// Prepares the files and ports of an ensemble, and starts no node.
+    /// Prepares the files and ports of a cluster, and starts no node.
     pub(crate) async fn prepare(options: Options) -> Cluster {
         testkit::reset_ignored_signals().unwrap();
         let dir = tempfile::Builder::new().prefix("zlock-test-").tempdir().unwrap();
@@ -134,37 +136,37 @@ impl Cluster {
         Cluster { nodes, links, pids: BTreeMap::new(), dir: Some(dir), _ports: ports }
     }
 
-    /// Every node's id.
+    /// Ids of all nodes.
     pub(crate) fn ids(&self) -> Vec<u64> {
         self.nodes.iter().map(|node| node.id).collect()
     }
 
-    /// Every node's HTTP address.
+    /// HTTP addresses of all nodes.
     pub(crate) fn endpoints(&self) -> Vec<String> {
         self.nodes.iter().map(|node| node.http_addr.clone()).collect()
     }
 
-    /// A client of one node.
+    /// Returns an HTTP client of one node.
     pub(crate) fn client(&self, id: u64) -> Client {
         Client::new(&self.node(id).http_addr)
     }
 
-    /// A node's HTTP address.
+    /// HTTP address of a node.
     pub(crate) fn endpoint(&self, id: u64) -> &str {
         &self.node(id).http_addr
     }
 
-    /// A node's address for ZooKeeper clients.
+    /// Address of a node for ZooKeeper clients.
     pub(crate) fn zookeeper_endpoint(&self, id: u64) -> &str {
         &self.node(id).zookeeper_addr
     }
 
-    /// A node's configuration file.
+    /// Path of a node's configuration file.
     pub(crate) fn config(&self, id: u64) -> &std::path::Path {
         &self.node(id).config
     }
 
-    /// Starts a node that does not run.
+    /// Starts the process of a node that does not run.
     pub(crate) fn restart(&mut self, id: u64) {
         let pid = self.node_mut(id).start();
         self.pids.insert(id, pid);
@@ -175,17 +177,17 @@ impl Cluster {
         self.node_mut(id).kill();
     }
 
-    /// Exit status of a node's process, once it has ended.
+    /// Exit status of a node's process; `None` while it runs.
     pub(crate) fn ended(&mut self, id: u64) -> Option<ExitStatus> {
         self.node_mut(id).ended()
     }
 
-    /// The process of a node that runs.
+    /// Process id of a running node.
     pub(crate) fn pid(&self, id: u64) -> Pid {
         Pid::from_raw(i32::try_from(self.pids[&id]).unwrap()).unwrap()
     }
 
-    /// A node's log.
+    /// Text of a node's log file.
     pub(crate) fn log(&self, id: u64) -> String {
         std::fs::read_to_string(&self.node(id).log).unwrap()
     }
@@ -226,13 +228,13 @@ impl Cluster {
         std::fs::remove_dir_all(&self.node(id).data_dir).unwrap();
     }
 
-    /// Cuts a node off from its peers, both ways. Clients still reach it.
+    /// Cuts a node off from its peers in both directions. Clients still reach the node.
     pub(crate) fn isolate(&self, id: u64) {
         let ends = self.nodes.iter().flat_map(|other| [(id, other.id), (other.id, id)]);
         self.links().set(ends.map(|link| (link, LinkRule::CUT)).collect());
     }
 
-    /// Ends every isolation.
+    /// Reconnects all nodes that were cut off.
     pub(crate) fn heal(&self) {
         self.links().set(BTreeMap::new());
     }
@@ -260,7 +262,7 @@ impl Cluster {
         eprintln!("all nodes ready after {} ms", began.elapsed().as_millis());
     }
 
-    /// A node's view of itself and the ensemble, if it answers.
+    /// A node's view of itself and the cluster; `None` if the node does not answer.
     pub(crate) async fn status(&self, id: u64) -> Option<zlock_client::api::Cluster> {
         self.client(id).cluster(SOON).await
     }
@@ -271,7 +273,7 @@ impl Cluster {
         until(&format!("node {id} answers"), async || self.status(id).await).await;
     }
 
-    /// Waits until the given nodes agree on a leader among them.
+    /// Waits until the given nodes agree on one of them as the leader. Returns its id.
     pub(crate) async fn leader_among(&self, ids: &[u64]) -> u64 {
         until("a leader is agreed on", async || {
             let mut leaders = Vec::new();
@@ -284,19 +286,20 @@ impl Cluster {
         .await
     }
 
-    /// Waits until all nodes agree on a leader.
+    /// Waits until all nodes agree on a leader. Returns its id.
     pub(crate) async fn leader(&self) -> u64 {
         self.leader_among(&self.ids()).await
     }
 
-    /// Waits until a node has applied all that another one has applied now.
+    /// Waits until the node `id` has applied all entries that the node `with` has applied by now.
     pub(crate) async fn catches_up(&self, id: u64, with: u64) {
         let goal = until("the other node answers", async || self.status(with).await).await.applied_zxid;
         let what = format!("node {id} has applied {goal}");
         until(&what, async || self.status(id).await.filter(|status| status.applied_zxid >= goal)).await;
     }
 
-    /// Waits until the beginning of a node's log is purged, some time after a snapshot.
+    /// Waits until a node has purged the beginning of its log, which happens some time after a
+    /// snapshot.
     pub(crate) async fn log_is_purged(&self, id: u64) {
         until("the beginning of the log is purged", async || {
             let answer = self.client(id).send(Call::get("/metrics")).await.ok()?;

@@ -1,4 +1,4 @@
-//! Processes, their network and their clients.
+//! Harness of the integration tests: node processes, the network between them, and clients.
 
 mod client;
 mod cluster;

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use tempfile::TempDir;
 use testkit::{Process, serve};
 
-/// The program under test.
+/// Path of the program `zlock` under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_zlock-under-test");
 
 /// A node: its files, and its process while it runs. Dropping it kills the process.
@@ -20,17 +20,18 @@ pub(crate) struct Node {
     pub(crate) config: PathBuf,
     pub(crate) data_dir: PathBuf,
     pub(crate) log: PathBuf,
-    /// Limit of open files; `None` for the limit of this process.
+    /// Limit of the node's open files; `None` for the limit of the test's own process.
     pub(crate) open_files_max: Option<u64>,
     /// File whose existence makes the syncs of the disk hang; `None` for a disk that cannot hang.
     pub(crate) disk_hangs: Option<PathBuf>,
-    /// Makes the allocator return freed memory to the system at once.
+    /// Whether the node's allocator returns freed memory to the system at once, for tests that
+    /// measure memory.
     pub(crate) memory_is_measured: bool,
     pub(crate) process: Option<Process>,
 }
 
 impl Node {
-    /// Starts the process. Its lines are added to the log file.
+    /// Starts the process, and returns its id. The process appends its output to the log file.
     pub(crate) fn start(&mut self) -> u32 {
         assert!(self.process.is_none(), "node {} runs already", self.id);
         let mut command = serve(Path::new(PROGRAM), &self.config);
@@ -59,12 +60,12 @@ impl Node {
         drop(self.process.take());
     }
 
-    /// Exit status of the process, once it has ended.
+    /// Exit status of the process; `None` while it runs.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.process.as_mut()?.ended().unwrap()
     }
 
-    /// Fails when the process has ended by itself.
+    /// Panics if the process has ended by itself.
     pub(crate) fn assert_runs(&mut self) {
         if let Some(status) = self.ended() {
             let log = std::fs::read_to_string(&self.log).unwrap_or_default();
@@ -89,7 +90,7 @@ fn hanging_disk() -> &'static Path {
     path
 }
 
-/// Runs `zlock` with arguments until it ends by itself.
+/// Runs `zlock` until it ends by itself. Returns its exit code and its stderr.
 pub(crate) fn run_to_end<const N: usize>(args: [&str; N], config: Option<&Path>) -> (i32, String) {
     let mut command = Command::new(PROGRAM);
     command.args(args).stdin(Stdio::from(File::open("/dev/null").unwrap()));

@@ -1,4 +1,4 @@
-//! Connections of clients that send, and read no more than they must.
+//! Connections of clients that send requests, and read only the answers that they need.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -9,8 +9,7 @@ use tokio::net::{TcpSocket, TcpStream};
 
 /// Timeout of ZooKeeper sessions: longer than a test.
 const TIMEOUT_MS: i32 = 120_000;
-/// Receive buffer for bytes that the client does not take. The node's own system keeps further
-/// bytes.
+/// Size of a client's receive buffer. Unread bytes beyond it stay on the node's side.
 const RECEIVE_BYTES: u32 = 4 << 10;
 
 /// Connects from one of four loopback addresses, which need no privileges.
@@ -38,7 +37,7 @@ pub(super) async fn open(number: usize, to: &str) -> TcpStream {
     stream
 }
 
-/// Encodes a request.
+/// Encodes a request of ZooKeeper's protocol.
 pub(super) fn request(request: &Request) -> Vec<u8> {
     framed(|out| {
         RequestHeader { xid: 1, op: request.op() }.write(out);

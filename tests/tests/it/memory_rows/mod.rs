@@ -1,5 +1,6 @@
-//! Memory that clients can take of a node, kind by kind, compared with docs/operating.md ("How much
-//! memory a node needs"). The replicated state has a test of its own.
+//! Memory of a node that clients can take by connections, requests and answers, measured for each
+//! row of the table in docs/operating.md ("How much memory a node needs"). `memory_bound` tests the
+//! memory of the replicated state.
 
 mod connections;
 
@@ -19,9 +20,11 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 /// Number of clusters that run at the same time.
 const AT_ONCE: usize = 2;
-/// Number of looks, 20 ms apart, that must find nearly the same memory before it counts as steady.
+/// Number of consecutive measurements, 20 ms apart, that must be nearly equal before memory counts
+/// as steady.
 const STEADY_LOOKS: usize = 20;
-/// Kinds that are filled unless `ZLOCK_MEMORY_ROWS` names other kinds, or `all`.
+/// Kinds of memory that the test measures by default. `ZLOCK_MEMORY_ROWS` names other kinds, or
+/// `all`.
 const SHORT: &str = "LongPolls,Bodies,LongAnswers,ShortWatches,PartsOfPackets";
 /// Bytes of data of a large znode.
 const LARGE: usize = 1_000_000;
@@ -123,7 +126,8 @@ fn setting(path: &str, data: Vec<u8>) -> Request {
 }
 
 impl Kind {
-    /// Fills the node and asks for more. Returns the connections that keep it full.
+    /// Fills this kind of memory of a node up to its bound, and tries to exceed the bound. Returns
+    /// the connections that keep the memory full.
     async fn fill(self, cluster: &Cluster) -> Vec<TcpStream> {
         let (http, zookeeper) = (cluster.endpoint(1), cluster.zookeeper_endpoint(1));
         match self {
@@ -289,7 +293,8 @@ async fn steady(pid: Pid) -> u64 {
     last
 }
 
-/// Bytes of memory that the node has taken when the row is full, without the memory of its log.
+/// Bytes of memory that a node takes for this row when the kind is full. The newest log entries,
+/// which the log keeps in memory, are subtracted.
 async fn taken(row: &Row) -> u64 {
     let options = Options {
         nodes: 1,

@@ -1,4 +1,4 @@
-//! Tests of groups, whose members go with their sessions.
+//! Tests of groups: a member leaves its group when its session ends.
 
 use serde_json::{Value, json};
 

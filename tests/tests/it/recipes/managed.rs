@@ -1,4 +1,4 @@
-//! Managed locks, and bounded queues.
+//! Managed locks (locks with priorities and hand-over), and queues with a bounded length.
 
 use super::scene::{Scene, problem};
 use crate::harness::Call;

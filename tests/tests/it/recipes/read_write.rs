@@ -14,7 +14,9 @@ impl Readers {
         Readers(readers)
     }
 
-    /// Waits until all hold, and releases all, after which at most one writer holds.
+    /// Waits until all three readers hold the lock, then releases them one after the other. The
+    /// lock's queue as text must end with `last` after the first release, and begin with `then`
+    /// after the third.
     async fn pass(self, scene: &Scene, session: &Session, last: &str, then: &str) {
         let mut tickets = Vec::new();
         for reader in self.0 {

@@ -1,4 +1,4 @@
-//! A lock that is taken away, and one that is kept from others for a while.
+//! A lock that is revoked from its holder, and a lock with a lock-delay.
 
 use serde_json::json;
 

@@ -1,4 +1,5 @@
-//! A cluster, its clients, and the fault in the middle of a recipe.
+//! A cluster with its clients for the tests of recipes, and the fault (a killed or paused leader)
+//! in the middle of a recipe.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,8 +21,8 @@ pub(crate) struct Scene {
     down: watch::Sender<Option<u64>>,
 }
 
-/// A client's knowledge: the addresses of the nodes, and the node that is down, which it learns
-/// sooner than by a timeout.
+/// The nodes as clients know them: their addresses, and the node that is down at present. The test
+/// itself says which node is down, so that clients need not wait for a timeout.
 #[derive(Clone)]
 struct Nodes {
     endpoints: Arc<[(u64, String)]>,
@@ -55,7 +56,8 @@ impl Nodes {
     }
 }
 
-/// A request that waits at a node, and goes to another one when that node is down.
+/// A request in the background that waits at a node, and goes to another node when that one is
+/// down.
 pub(crate) struct Waiting(JoinHandle<Answer>);
 
 impl Waiting {
@@ -64,7 +66,7 @@ impl Waiting {
         self.0.await.unwrap()
     }
 
-    /// Waits for the lock.
+    /// Waits until the request has acquired the lock.
     pub(crate) async fn held(self) -> Held {
         Held::of(&self.answer().await)
     }
@@ -102,7 +104,7 @@ impl Scene {
         Scene { cluster, nodes: Nodes { endpoints, down: seen, turn: Arc::default() }, down }
     }
 
-    /// Kills the leader by SIGKILL.
+    /// Kills the leader by SIGKILL. Returns its id.
     pub(crate) async fn kill_leader(&mut self) -> u64 {
         let leader = self.cluster.leader().await;
         self.kill(leader);
@@ -115,7 +117,8 @@ impl Scene {
         self.down.send_replace(Some(id));
     }
 
-    /// Pauses the leader by SIGSTOP: a client that waits at it has an open, silent connection.
+    /// Pauses the leader by SIGSTOP, so that a client that waits at the leader has an open
+    /// connection without an answer. Returns the leader's id.
     pub(crate) async fn pause_leader(&self) -> u64 {
         let leader = self.cluster.leader().await;
         self.cluster.pause(leader);
@@ -123,8 +126,7 @@ impl Scene {
         leader
     }
 
-    /// Resumes the paused node, which goes on with its work, and waits until it has applied all
-    /// that the others have.
+    /// Resumes the paused node, and waits until it has applied all entries that another node has.
     pub(crate) async fn resume(&self, id: u64) {
         self.cluster.resume(id);
         self.down.send_replace(None);
@@ -132,7 +134,7 @@ impl Scene {
         self.cluster.catches_up(id, other).await;
     }
 
-    /// Restarts a killed node, and waits until it has applied all that the others have.
+    /// Restarts a killed node, and waits until all nodes are ready.
     pub(crate) async fn restart(&mut self, id: u64) {
         self.cluster.restart(id);
         self.cluster.all_ready().await;
@@ -150,7 +152,7 @@ impl Scene {
         self.nodes.ask(call).await
     }
 
-    /// Asks one node until it can answer.
+    /// Sends a call to one node until the node can answer.
     pub(crate) async fn ask_at(&self, id: u64, call: Call) -> Answer {
         let what = format!("node {id} answers");
         until(&what, async || {
@@ -166,7 +168,7 @@ impl Scene {
         Waiting(tokio::spawn(async move { nodes.ask(call).await }))
     }
 
-    /// Reads JSON.
+    /// Reads a path over HTTP, and parses the answer as JSON.
     pub(crate) async fn read(&self, path: impl Into<String>) -> Value {
         self.ask(Call::get(path)).await.json()
     }
@@ -176,29 +178,30 @@ impl Scene {
         self.session_for(LONG_MS).await
     }
 
-    /// Opens a session that lives only by the test's own heartbeats.
+    /// Opens a session with this timeout. The test must send its heartbeats.
     pub(crate) async fn session_for(&self, timeout_ms: u64) -> Session {
         let body = format!("{{\"timeout\":\"{timeout_ms}ms\",\"label\":\"test\"}}");
         let opened: NewSession = self.ask(Call::post("/v1/sessions").body(body)).await.json();
         Session { id: opened.session, key: opened.session_key, timeout_ms: u64::from(opened.timeout_ms) }
     }
 
-    /// Sets the properties of a lock.
+    /// Writes the settings of a lock, given as JSON.
     pub(crate) async fn settings(&self, lock: &str, settings: &'static str) {
         assert_eq!(self.ask(Call::put(format!("/v1/settings{lock}")).body(settings)).await.status, 200);
     }
 
-    /// Acquires once; `wish` is the lock and the query.
+    /// Sends an acquire with an idempotency key. `wish` is the lock's path and the query.
     pub(crate) async fn acquire(&self, session: &Session, wish: &str) -> Answer {
         self.ask(acquiring(session, wish)).await
     }
 
-    /// Acquires a free lock.
+    /// Acquires a free lock. `wish` is the lock's path and the query.
     pub(crate) async fn hold(&self, session: &Session, wish: &str) -> Held {
         Held::of(&self.acquire(session, wish).await)
     }
 
-    /// Enters the queue under the label and waits there.
+    /// Queues for a lock in the background. Returns when the lock's queue shows a ticket with this
+    /// label. `wish` is the lock's path and the query.
     pub(crate) async fn wait(&self, session: &Session, wish: &str, label: &str) -> Waiting {
         let joint = if wish.contains('?') { '&' } else { '?' };
         let waiting = self.ask_later(acquiring(session, &format!("{wish}{joint}wait=100s&label={label}")));
@@ -208,12 +211,12 @@ impl Scene {
         waiting
     }
 
-    /// Releases one hold of a ticket.
+    /// Releases one hold of a ticket, which may have several.
     pub(crate) async fn release(&self, session: &Session, ticket: &str) -> Release {
         self.ask(Call::delete(format!("/v1/tickets{ticket}")).session(session).once()).await.json()
     }
 
-    /// The queue by labels: `holders | waiters`.
+    /// The lock's queue as text: `holders | waiters`, each as a list of their labels.
     pub(crate) async fn queue(&self, lock: &str) -> String {
         let queue: LockQueue = self.ask(Call::get(format!("/v1/locks{lock}"))).await.json();
         let labels =
@@ -221,7 +224,8 @@ impl Scene {
         format!("{} | {}", labels(&queue.holders), labels(&queue.waiters))
     }
 
-    /// Tells whether the token holds the lock, as a resource server asks.
+    /// Tells whether the holder with this fencing token holds the lock at present. A resource
+    /// server would send this request.
     pub(crate) async fn token_holds(&self, lock: &str, token: u64) -> bool {
         self.ask(Call::get(format!("/v1/fence?path={lock}&fencing_token={token}"))).await.status == 204
     }
@@ -231,7 +235,7 @@ fn acquiring(session: &Session, wish: &str) -> Call {
     Call::post(format!("/v1/locks{wish}")).session(session).once()
 }
 
-/// The slug of the problem, which the answer must be.
+/// The last part of the problem's type URI. Panics if the answer is no problem.
 #[track_caller]
 pub(crate) fn problem(answer: &Answer) -> String {
     answer.problem().type_uri.trim_start_matches(zlock_client::api::PROBLEM_TYPE_BASE).to_owned()

@@ -1,4 +1,4 @@
-//! Semaphores and multi-locks.
+//! Semaphores, and multi-locks (several locks that are acquired together or not at all).
 
 use zlock_client::api::MultiTicket;
 

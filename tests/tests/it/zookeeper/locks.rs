@@ -1,4 +1,5 @@
-//! The client's own lock recipe and HTTP clients on the same lock.
+//! One lock that is used both by HTTP clients and by the lock recipe of the crate
+//! `zookeeper-client`.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,14 +9,16 @@ use zookeeper_client::{Acls, Client, Error, LockOptions, LockPrefix, OwnedLockCl
 use super::scene::{PERSISTENT, Scene, stat, sync};
 use crate::harness::{Call, Pace, until};
 
-/// Enters the queue with a name and a pattern that HTTP clients and kazoo share, and waits there.
+/// Takes the lock `/orders` with the recipe of `zookeeper-client`, and waits until it is held. The
+/// ticket's name has kazoo's pattern, which HTTP clients' tickets have, too, so all of them form
+/// one queue.
 async fn lock(client: &Client, label: &str) -> OwnedLockClient {
     let prefix = LockPrefix::new_custom(format!("/orders/{:x}__lock__", client.session_id().0), "lock__").unwrap();
     let options = LockOptions::new(Acls::anyone_all()).with_ancestor_options(PERSISTENT).unwrap();
     client.lock(prefix, label.as_bytes(), options).await.unwrap().into_owned()
 }
 
-/// The fencing token of a lock that was taken over the ZooKeeper door.
+/// The fencing token of a lock that was taken over ZooKeeper's protocol: the ticket's czxid.
 async fn czxid(lock: &OwnedLockClient) -> u64 {
     let mut pace = Pace::new("the lock is looked at");
     loop {
@@ -28,7 +31,8 @@ async fn czxid(lock: &OwnedLockClient) -> u64 {
     }
 }
 
-/// Waits until an HTTP client sees this queue: `holders | waiters`.
+/// Waits until an HTTP client sees this queue, in the form `holders | waiters`, each as a list of
+/// labels.
 async fn queued(scene: &Scene, expected: &str) {
     let what = format!("the queue is {expected}");
     until(&what, async || (scene.http.queue("/orders").await == expected).then_some(())).await;

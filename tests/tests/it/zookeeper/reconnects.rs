@@ -1,4 +1,5 @@
-//! A client whose node dies: it keeps its session, ephemerals and one-shot watches.
+//! A client whose node is killed: it keeps its session, its ephemeral znodes and its one-shot
+//! watches.
 //!
 //! Persistent watches are not kept: zookeeper-client 0.11.2 forgets to set them again
 //! (`resend_watches` sends three lists of five).
@@ -31,7 +32,7 @@ async fn follower(scene: &Scene) -> u64 {
     scene.cluster().ids().into_iter().find(|id| *id != leader).unwrap()
 }
 
-/// Checks that the session still lives, and is the one that made the znode.
+/// Checks that the session still lives, and is the owner of this ephemeral znode.
 async fn assert_lives(client: &Client, ephemeral: &str) {
     let stat = stat(client, ephemeral).await.expect("its session lives");
     assert_eq!(stat.ephemeral_owner, client.session_id().0);

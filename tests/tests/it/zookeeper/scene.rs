@@ -51,22 +51,22 @@ impl Scene {
         Scene { http: recipes::scene::Scene::set_with(options).await }
     }
 
-    /// The processes.
+    /// The cluster of node processes.
     pub(crate) fn cluster(&self) -> &Cluster {
         &self.http.cluster
     }
 
-    /// A client of one node.
+    /// Returns a client that knows one node only.
     pub(crate) async fn client_of(&self, id: u64) -> Client {
         connect(connector(), self.cluster().zookeeper_endpoint(id)).await
     }
 
-    /// A client that knows all nodes.
+    /// Returns a client that knows all nodes.
     pub(crate) async fn client(&self) -> Client {
         connect(connector(), &self.endpoints()).await
     }
 
-    /// A client that knows all nodes and is connected to this one.
+    /// Returns a client that knows all nodes and is connected to the node `id`.
     pub(crate) async fn client_at(&self, id: u64) -> Client {
         until("a client has chosen the node", async || {
             let client = self.client().await;
@@ -75,7 +75,7 @@ impl Scene {
         .await
     }
 
-    /// The addresses of all nodes, as clients get them.
+    /// Addresses of all nodes, as the client library expects them.
     pub(crate) fn endpoints(&self) -> String {
         let all: Vec<_> = self.cluster().ids().into_iter().map(|id| self.cluster().zookeeper_endpoint(id)).collect();
         all.join(",")
@@ -90,7 +90,7 @@ impl Scene {
         Some(answer)
     }
 
-    /// The node that the session's client is connected to.
+    /// Id of the node that the session's client is connected to.
     pub(crate) async fn node_of(&self, session: SessionId) -> u64 {
         let line = format!("sid={session},");
         until("the session is at a node", async || {
@@ -105,7 +105,7 @@ impl Scene {
     }
 }
 
-/// A connector for a session that outlives the test.
+/// Returns a connector of the client library, with a session timeout that is longer than the test.
 pub(crate) fn connector() -> Connector {
     Client::connector().with_session_timeout(LONG)
 }
@@ -115,17 +115,17 @@ pub(crate) async fn connect(connector: Connector, endpoints: &str) -> Client {
     until("the client is connected", async || connector.clone().connect(endpoints).await.ok()).await
 }
 
-/// The first event of a watch.
+/// Waits for the event of a one-shot watch.
 pub(crate) async fn fired(watcher: OneshotWatcher) -> WatchedEvent {
     timeout(PATIENCE, watcher.changed()).await.expect("the watch fires")
 }
 
-/// The event of a watch that has fired already.
+/// The event of a one-shot watch; `None` if the watch has not fired yet.
 pub(crate) fn told(watcher: OneshotWatcher) -> Option<WatchedEvent> {
     watcher.changed().now_or_never()
 }
 
-/// The next event of a persistent watch, about a znode and not about the connection.
+/// Waits for the next event of a persistent watch. Events about the connection are skipped.
 pub(crate) async fn next(watcher: &mut PersistentWatcher) -> WatchedEvent {
     let next = async {
         loop {

@@ -1,4 +1,4 @@
-//! Sessions of ZooKeeper clients: their begin, moves and end.
+//! Sessions of ZooKeeper clients: their opening, their moves to another node, and their end.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Events of watches, and their times.
+//! Events of watches, and the moments at which clients get them.
 
 use zookeeper_client::{AddWatchMode, EventType, WatchedEvent};
 

@@ -289,8 +289,8 @@ impl Node {
         }
     }
 
-    /// Returns the unexpected ends of the node's process since its first start, at most
-    /// [`ENDS_MAX`].
+    /// Returns the unexpected ends of the node's process since its first start, up to a fixed
+    /// number.
     pub fn ends(&self) -> &[Ended] {
         &self.ends
     }

@@ -167,7 +167,7 @@ mod tests {
         for number in 0..WAITING_MAX as u32 {
             assert!(queues.push(source(number), Box::new(|| ())).is_none());
         }
-        queues.push(source(9_000), Box::new(|| ())).expect("all places are taken");
+        let _ = queues.push(source(9_000), Box::new(|| ())).expect("all places are taken");
         assert_eq!(std::iter::from_fn(|| queues.pop()).count(), WAITING_MAX);
         assert_eq!((queues.waiting, queues.lines.len()), (0, 0));
     }

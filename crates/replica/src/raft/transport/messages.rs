@@ -8,8 +8,7 @@ use storage::codec::{LogIdRecord, StoredMembershipRecord, VoteRecord};
 use znode::{ClusterUuid, Credential, SessionId, TxnOutcome};
 
 /// Lowest and highest version of the messages in this file that this program speaks. [`Hello`] and
-/// [`Welcome`] are the same in all versions. Versions 1 to 3 belong to builds from before the first
-/// release, whose entries cannot be read.
+/// [`Welcome`] are the same in all versions. Versions 1 to 3 were of builds before any release.
 pub(crate) const VERSIONS: (u16, u16) = (4, 4);
 
 /// Purpose of a connection. Each purpose has separate connections, so that a snapshot never delays
@@ -58,12 +57,10 @@ impl Lane {
 /// Number of the field in `more` of [`Hello`] and [`Acceptance`] that tells a node's program.
 pub(crate) const PROGRAM: u16 = 1;
 
-/// Program that a node runs: its version, and the lowest and the highest format level that it
-/// knows.
+/// Version of a node's program, and the lowest and the highest format level that it knows.
 pub(crate) type ProgramRecord = (String, u16, u16);
 
-/// Number of the field in `more` of [`Hello`] and [`Acceptance`] with the preference for a node as
-/// leader: one byte, 0 to 100.
+/// Number of the field in `more` with the preference for a node as leader: one byte, 0 to 100.
 pub(crate) const LEADER_PRIORITY: u16 = 2;
 
 /// The first frame on a connection.
@@ -87,8 +84,7 @@ pub(crate) struct Hello {
     pub(crate) uuid: Option<ClusterUuid>,
     /// Incarnation of the caller's data directory: a random number that a new directory draws.
     pub(crate) incarnation: u64,
-    /// Fields beyond those of the first release, each with a number. A field with an unknown number
-    /// is ignored.
+    /// Numbered fields beyond those of the first release. Unknown numbers are ignored.
     pub(crate) more: Vec<(u16, Vec<u8>)>,
 }
 
@@ -112,13 +108,11 @@ pub(crate) struct Acceptance {
     pub(crate) uuid: Option<ClusterUuid>,
     /// Incarnation of the called node's data directory: a random number that a new directory draws.
     pub(crate) incarnation: u64,
-    /// Fields beyond those of the first release, each with a number. A field with an unknown number
-    /// is ignored.
+    /// Numbered fields beyond those of the first release. Unknown numbers are ignored.
     pub(crate) more: Vec<(u16, Vec<u8>)>,
 }
 
-/// Reason why a caller is refused. A caller that does not know the cluster's name and the nodes'
-/// ids always gets [`Refusal::NoMember`].
+/// Reason why a caller is refused. A stranger to the cluster always gets [`Refusal::NoMember`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum Refusal {
     /// The hello names another cluster or other node ids, so its caller is no member.
@@ -200,8 +194,7 @@ impl AppendResult {
     }
 }
 
-/// Frame on the lanes [`Lane::Control`] and [`Lane::Forward`], in both directions. Answers may come
-/// in another order than their questions.
+/// Frame on the lanes `Control` and `Forward`, in both directions. Answers may come out of order.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct NumberedMessage<T> {
     /// Number of the question, which its answer repeats.
@@ -234,21 +227,18 @@ pub(crate) enum Ask {
     Touch(Vec<Credential>),
     /// Asks the leader for the zxid up to which a linearizable read must wait.
     ReadIndex,
-    /// Asks for the peer's account of its log: the entry at `index`, the log's end, and the last
-    /// entry that the asker has acknowledged to the peer.
+    /// Asks for facts about the peer's log, and the last entry that the asker acknowledged to it.
     Account {
         /// Index of the entry.
         index: u64,
     },
-    /// Asks the leader about an upgrade: which programs the members run, or to raise the cluster's
-    /// format level.
+    /// Asks the leader for the members' programs, or to raise the cluster's format level.
     Upgrade(UpgradeAsk),
     /// Asks for the members that the peer knows.
     Members,
     /// An operator's order for the leader, as `leader::orders` encodes it.
     Order(Vec<u8>),
-    /// Times without a heartbeat (ages) of sessions, from a leader of `term` to the member to which
-    /// it hands over.
+    /// Ages of sessions (times since a heartbeat), from a leader of `term` to its successor.
     Ages {
         /// Term of the leader.
         term: u64,
@@ -303,8 +293,8 @@ pub(crate) enum Answer {
     NotLeader(Option<u64>),
     /// Nothing was done, for this reason.
     Refused(String),
-    /// Announcement that the node stops; it is no answer to a question. Questions with numbers up
-    /// to `taken` will be answered, and later ones were not taken.
+    /// Announces that the node stops. Questions up to the number `taken` will be answered, later
+    /// ones were not taken.
     Leaving {
         /// The number of the last question that was taken; 0 when none was.
         taken: u64,
@@ -329,8 +319,7 @@ pub(crate) struct UpgradeRecord {
     pub(crate) level: u16,
     /// The members.
     pub(crate) members: Vec<MemberRecord>,
-    /// Format level that was asked for and not reached, because not all members are ready for it;
-    /// `None` otherwise.
+    /// Format level that was asked for, while not all members are ready for it; else `None`.
     pub(crate) not_ready_for: Option<u16>,
 }
 

@@ -54,13 +54,12 @@ impl Model {
             node.data.clone()
         };
         let answer = self.replace_data(ticket, data)?;
-        let asked = Revocation { at: self.moment(), by: self.actor(), due_ms: None };
         let due_ms = deadline_ms.map(|deadline_ms| self.time_ms + u64::from(deadline_ms));
-        let kept = self.revocations.entry(ticket.into()).or_insert(asked);
-        kept.due_ms = match (kept.due_ms, due_ms) {
-            (Some(old), Some(new)) => Some(old.min(new)),
-            (old, new) => old.or(new),
-        };
+        let (at, by) = (self.moment(), self.actor());
+        let kept = self.revocations.entry(ticket.into()).or_insert(Revocation { at, by: by.clone(), due_ms });
+        if due_ms.is_some_and(|due_ms| kept.due_ms.is_none_or(|old| due_ms < old)) {
+            (kept.due_ms, kept.by) = (due_ms, by);
+        }
         Ok(answer)
     }
 

@@ -42,7 +42,7 @@ def check_version(program):
 
 def within(root, *command):
     """The command line that runs a command with this root directory and a /proc, as a container does."""
-    return ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--root", root, "--mount-proc=%s/proc" % root, *command]
+    return ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--root", root, "--mount-proc", *command]
 
 
 def check_empty_root(root, log):

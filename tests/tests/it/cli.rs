@@ -372,7 +372,6 @@ async fn completions_and_man_pages_name_every_command() {
     let page = std::fs::read_to_string(dir.path().join("zlock-lock.1")).unwrap();
     assert!(page.contains("on\\-loss"), "{page}");
     let (_, help, _) = run(zlock(&["settings", "--help"])).await;
-    assert!(
-        help.starts_with("Shows the settings of a lock, or changes them.") && help.contains("Without an option it")
-    );
+    assert!(help.starts_with("Shows the settings of a lock, or changes them."), "{help}");
+    assert!(help.contains("Without an option the command shows the settings."), "{help}");
 }

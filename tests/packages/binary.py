@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The released program, in an empty root directory: it needs no library and no file of the system, and resolves names.
+"""The released program, in an empty root directory: it needs no library of the system, and resolves names.
 
     tests/packages/binary.py [--zlock PATH]
 
@@ -14,8 +14,10 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "clients"))
 
+import os
 import re
 import shutil
+import stat
 import subprocess
 import tempfile
 import time
@@ -41,7 +43,7 @@ def check_version(program):
 
 
 def within(root, *command):
-    """The command line that runs a command with this root directory and a /proc, as a container does."""
+    """The command line that runs a command with this root directory and a /proc, as in a container."""
     return ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--root", root, "--mount-proc", *command]
 
 
@@ -68,8 +70,11 @@ def main():
     check_version(program)
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch) / "root"
-        for folder in ("proc", "etc", "data"):
+        for folder in ("proc", "etc", "data", "dev"):
             (root / folder).mkdir(parents=True)
+        # The devices that every container has, and that the program uses.
+        for device, minor in (("null", 3), ("random", 8), ("urandom", 9)):
+            os.mknod(root / "dev" / device, 0o666 | stat.S_IFCHR, os.makedev(1, minor))
         shutil.copy(program, root / "zlock")
         (root / "etc/hosts").write_text("127.0.0.1 localhost\n")
         probe = subprocess.run(within(root, "/zlock", "version"), capture_output=True, text=True)

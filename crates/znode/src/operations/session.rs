@@ -63,7 +63,7 @@ impl State {
         self.sessions.of_address(address)
     }
 
-    /// Attaches the session to another connection. The numbers of its writes begin at 1.
+    /// Attaches the session to another connection, on which the numbers of writes begin at 1.
     pub(crate) fn attach_session(
         &mut self,
         connection: u64,

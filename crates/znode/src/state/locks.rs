@@ -56,12 +56,12 @@ impl Locks {
         }
     }
 
-    /// Counts one more ticket that holds and is owned by a session.
+    /// Counts one more ticket that holds its lock and is owned by a session.
     pub(crate) fn count_holder(&mut self) {
         self.holders += 1;
     }
 
-    /// Counts one ticket less that holds and is owned by a session.
+    /// Counts one ticket fewer that holds its lock and is owned by a session.
     pub(crate) fn discount_holder(&mut self) {
         self.holders -= 1;
     }

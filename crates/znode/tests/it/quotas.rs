@@ -1,5 +1,5 @@
-//! Quotas in random histories, against an independent recount of the tree: counts, refusals, and a
-//! replica from a snapshot that must go on the same way.
+//! Quotas in random histories: counts and refusals are compared with a recount of the tree. A
+//! replica that was read from a snapshot must give the same results.
 //!
 //! Every failure names its seed.
 

@@ -228,8 +228,8 @@ impl State {
     }
 
     fn execute(&mut self, op: Op, context: &Context, effects: &mut Effects) -> Result<Reply, Refusal> {
-        // Leaders do not propose an operation above the cluster's level, because some members may
-        // not know it.
+        // Leaders do not propose an operation of a format level above the cluster's, because some
+        // members may not know the operation.
         if op.row().level > self.level() {
             return Err(Error::LevelTooLow.into());
         }

@@ -341,8 +341,8 @@ fn push_cluster(state: &mut State, cluster: Cluster) -> Result<(), DecodeError> 
     }
 }
 
-/// Adds a record that comes after the znodes to the state: a multi-lock, left-over grants, a
-/// revocation, a history, or an ended session.
+/// Adds a record that comes after the znodes to the state: a multi-lock, a lock with grants left to
+/// later entries, a revocation, a history, or an ended session.
 fn push_beside(state: &mut State, record: Record) -> Result<(), DecodeError> {
     let good = match record {
         Record::MultiLock { czxid, policy, tickets } => return push_multi(state, czxid, policy, tickets),

@@ -98,8 +98,8 @@ impl State {
         locks
     }
 
-    /// The ticket to be granted a lock next; `None` if there is none. If only a later entry may
-    /// grant it the lock, records the lock as one with left-over grants.
+    /// The ticket to be granted a lock next; `None` if there is no such ticket. If only a later
+    /// entry may grant the lock, adds the lock to those with grants left to later entries.
     fn look(&mut self, lock: &ZPath, context: &Context) -> Option<Next> {
         match self.next_in(lock, context.zxid) {
             Look::Next(next) => Some(next),
@@ -164,7 +164,7 @@ impl State {
             let Some(queue) = self.queue(&lock) else { return false };
             let Some(part) = queue.waiter(&position) else { return false };
             let turn = queue.turn(&position);
-            // One more waiter than may be overtaken is enough to see that the part is blocked.
+            // One more waiter than may be overtaken is enough to see that the ticket is blocked.
             let before: Vec<_> = queue.waiters_before(Some(&turn)).take(OVERTAKEN_MAX + 1).collect();
             let overtakes =
                 |at: &Position| self.multi_at(&lock, at).is_some_and(|other| may_be_overtaken(other, queue));

@@ -122,7 +122,7 @@ impl Locks {
         &self.unsettled
     }
 
-    /// Marks a lock whose waiters a later entry must examine, because this entry left grants over.
+    /// Marks a lock whose waiters a later entry must examine, because this entry left grants to it.
     /// Returns false if the lock is marked already.
     pub(crate) fn leave_unsettled(&mut self, lock: ZPath) -> bool {
         self.unsettled.insert(lock).is_none()

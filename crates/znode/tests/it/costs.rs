@@ -336,8 +336,8 @@ fn readers_behind_an_upgrade_are_granted_entry_by_entry() {
     }
 }
 
-/// The sessions of the holder and of a writer that waits before the readers expire in one entry.
-/// Its budget is used up before any reader is granted the lock.
+/// One entry expires the sessions of the holder and of a writer, which waits in front of readers.
+/// The budget of this entry is used up before any reader is granted the lock.
 #[test]
 fn a_reader_that_was_told_its_token_keeps_it_although_others_get_theirs_later() {
     let mut world = World::new();

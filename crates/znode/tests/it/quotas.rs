@@ -110,7 +110,7 @@ impl World {
     }
 
     /// The usage of each subtree with limits, found by a walk over the tree; with the hard limits
-    /// of znodes and of bytes, -1 for none.
+    /// of znodes and of bytes, -1 for no limit.
     fn recount(&self) -> BTreeMap<&'static str, (CountAndBytes, [i64; 2])> {
         let mut found = BTreeMap::new();
         for subtree in SUBTREES {

@@ -189,8 +189,8 @@ impl State {
         }
     }
 
-    /// The ticket that already counts the acquire or upgrade with this idempotency key;
-    /// `Some(None)` if there is no such ticket. `None` for all other operations.
+    /// For an acquire or upgrade: the ticket that has a hold (record of one acquire) with this
+    /// idempotency key; `Some(None)` if there is no such ticket. `None` for all other operations.
     fn counted_under(&self, op: &Op, id: SessionId, key: RequestKey) -> Option<Option<ZPath>> {
         Some(match op {
             Op::Acquire(acquire) => self.ticket_with(id, acquire, key),
@@ -228,8 +228,8 @@ impl State {
     }
 
     fn execute(&mut self, op: Op, context: &Context, effects: &mut Effects) -> Result<Reply, Refusal> {
-        // Leaders do not propose an operation above the cluster's level, because some members may
-        // not know it.
+        // Leaders do not propose an operation of a format level above the cluster's, because some
+        // members may not know the operation.
         if op.row().level > self.level() {
             return Err(Error::LevelTooLow.into());
         }
@@ -275,8 +275,8 @@ impl State {
     }
 }
 
-/// Tells whether an operation only frees memory: a release, a withdrawal, a hand-over, the close of
-/// a session, or deletes.
+/// Tells whether an operation only frees memory: a release, the withdrawal of an acquire, the
+/// hand-over of a lock, the close of a session, or deletes of znodes.
 fn gives_back(op: &Op) -> bool {
     let deletes = |ops: &[ZnodeOp]| ops.iter().all(|op| matches!(op, ZnodeOp::Delete { .. }));
     match op {

@@ -337,7 +337,7 @@ impl Queue {
     }
 
     /// Number of tickets before a ticket. Costs O(n) in the tickets before it or behind it,
-    /// whichever are fewer, because a ticket that has just joined a long queue asks most often.
+    /// whichever are fewer: most calls are for a ticket that has just joined a long queue.
     pub(crate) fn place_of(&self, position: &Position) -> usize {
         if self.holders.contains_key(position) {
             return rank(&self.holders, position);

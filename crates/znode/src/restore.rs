@@ -28,7 +28,8 @@ pub const RESTORED_INDEX: u64 = 1;
 /// Raft term of the entry that the restore acts as.
 pub const RESTORED_TERM: Term = Term(1);
 
-/// The beginning of the data of [`RESTORING`].
+/// Beginning of the JSON text in the znode [`RESTORING`]; the number of milliseconds for which
+/// leaders grant no lock follows.
 const GRACE: &str = "{\"grace_ms\":";
 
 /// Values that are chosen for a restore.
@@ -110,9 +111,9 @@ impl State {
         }
     }
 
-    /// Raises the largest token of every queue to `token`. Tickets of persistent znodes stay, and
-    /// one of them may have been granted its lock after the backup was made. Its czxid must not
-    /// become a token again, because other tickets may have had larger tokens since.
+    /// Raises the largest token of every queue to `token`. Tickets in persistent znodes stay. The
+    /// new cluster must not grant such a ticket its lock with its czxid as token, because the old
+    /// cluster may have granted larger tokens after the backup was made.
     fn raise_tokens(&mut self, token: FencingToken) {
         let locks = self.tree.walk().filter(|(_, node)| node.family.queue.is_some());
         let locks: Vec<ZPath> = locks.map(|(path, _)| path).collect();

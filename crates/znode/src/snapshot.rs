@@ -35,7 +35,7 @@ enum Record {
         time_ms: u64,
         limits: Limits,
     },
-    /// The cluster; absent before it is founded.
+    /// Facts about the cluster; the record is absent before the cluster is founded.
     Cluster {
         founding: Founding,
         level: u16,
@@ -83,7 +83,7 @@ enum Record {
     Tail {
         records: u64,
     },
-    /// The cluster's note, after `Cluster`; absent if there is no note.
+    /// The cluster's note (a text for people), after `Cluster`; absent if there is no note.
     #[cfg(feature = "next-level")]
     Note {
         text: String,
@@ -109,7 +109,7 @@ struct ZnodeRecord {
     contender: Option<Contender>,
     /// The queue of a lock, without its tickets; `None` if there is no queue.
     queue: Option<QueueRecord>,
-    /// Tells whether a ticket holds its lock (and the grant) or waits (and its priority); `None`
+    /// The grant of a ticket that holds its lock, or the priority of a ticket that waits; `None`
     /// for other znodes.
     standing: Option<Standing>,
 }
@@ -341,8 +341,8 @@ fn push_cluster(state: &mut State, cluster: Cluster) -> Result<(), DecodeError> 
     }
 }
 
-/// Adds a record that comes after the znodes to the state: a multi-lock, left-over grants, a
-/// revocation, a history, or an ended session.
+/// Adds a record that comes after the znodes to the state: a multi-lock, a lock with grants left to
+/// later entries, a revocation, a history, or an ended session.
 fn push_beside(state: &mut State, record: Record) -> Result<(), DecodeError> {
     let good = match record {
         Record::MultiLock { czxid, policy, tickets } => return push_multi(state, czxid, policy, tickets),

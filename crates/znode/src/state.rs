@@ -247,7 +247,7 @@ impl State {
         if more == 0 {
             return Ok(());
         }
-        // The nodes write this znode, so only the bound of the whole state applies.
+        // The nodes of the cluster write this znode, so only the bound of the whole state applies.
         if path.as_str() == CONFIG {
             return self.check_bytes(more).map_err(|error| Refusal::at(error, path));
         }

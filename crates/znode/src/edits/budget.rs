@@ -20,12 +20,13 @@
 use crate::edits::effects::Effects;
 use crate::{Error, Limits, Refusal, SessionId, State, ZPath};
 
-/// Most locks that one entry examines because an earlier entry has left grants over in them.
+/// Maximum number of locks that one entry examines because earlier entries have left grants in
+/// these locks to later entries.
 const TAKEN_UP_MAX: usize = 1_024;
 
 impl State {
-    /// Tells whether earlier entries have left grants to later ones: their budgets were used up, or
-    /// a grant would have repeated a fencing token. Any later entry makes these grants.
+    /// Tells whether grants of locks were left to later entries, because an entry's budget was used
+    /// up, or a grant would have repeated a fencing token. Any later entry makes these grants.
     pub fn is_unsettled(&self) -> bool {
         !self.locks.unsettled().is_empty()
     }
@@ -62,7 +63,7 @@ impl State {
         &sessions[..sessions.iter().take_while(fits).count()]
     }
 
-    /// Adds locks in which earlier entries left grants over to the queues that this entry examines.
+    /// Makes this entry examine also the locks whose grants earlier entries have left to it.
     pub(crate) fn take_up_unsettled(&mut self, effects: &mut Effects) {
         for lock in self.locks.take_unsettled(TAKEN_UP_MAX) {
             effects.queue_changed(&lock);

@@ -51,8 +51,8 @@ impl State {
     }
 
     /// Adds a new znode with `bytes` bytes of data to the usage of each quota above it. Returns
-    /// true for a path below `/zookeeper/quota`, where the znode's data may now be the text of a
-    /// usage.
+    /// true for a path below `/zookeeper/quota`. There the data of a `zookeeper_stats` znode is
+    /// replaced by the usage of its subtree.
     pub(crate) fn quota_created(&mut self, path: &ZPath, bytes: u64) -> bool {
         self.charge(path, |used| Usage { count: used.count + 1, bytes: used.bytes + bytes });
         self.quota_set(path)

@@ -21,8 +21,8 @@ pub(crate) struct Effects {
     pub(crate) steps: u64,
     /// Sessions that the log entry has ended so far.
     pub(crate) ended: BTreeMap<SessionId, Arc<Session>>,
-    /// The reason for which tickets end in this log entry. `None` if each ticket has its own
-    /// reason.
+    /// The reason that is recorded for every ticket that this log entry ends. `None` if the reason
+    /// may differ from ticket to ticket.
     pub(crate) end: Option<TicketEnd>,
 }
 

@@ -42,7 +42,7 @@ pub fn may_read_history(state: &State, lock: &ZPath, reader: &[Identity]) -> boo
     then.is_none_or(|acl| permits(acl, READ, reader)) && state.may_read(lock, reader)
 }
 
-/// Most locks that each of the two searches in [`may_read_of_ended`] examines.
+/// Maximum number of locks that each of the two searches in [`may_read_of_ended`] examines.
 const LOOKS_MAX: usize = 512;
 
 /// Tells whether a client with these identities may know about an ended session: whether it may
@@ -61,8 +61,8 @@ pub fn may_read_of_ended(state: &State, session: &EndedSession, reader: &[Identi
     since.chain(before).any(|lock| known(lock) && may_read_history(state, lock, reader))
 }
 
-/// The reason for which all tickets end that an operation ends, for example `Closed` for the close
-/// of a session. `None` if each ticket has its own reason.
+/// The reason that is recorded for every ticket that the operation ends, for example `Closed` for
+/// the close of a session. `None` if the reason may differ from ticket to ticket.
 pub(crate) fn end_of(op: &Op) -> Option<TicketEnd> {
     match op {
         Op::CloseSession { .. } => Some(TicketEnd::Closed),

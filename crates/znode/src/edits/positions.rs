@@ -6,7 +6,7 @@ use crate::state::locks::MultiLock;
 use crate::words::ticket_name::sequence_of;
 use crate::{Error, Kind, Refusal, SessionId, State, ZPath, Znode};
 
-/// Most holders of a lock that one revocation may ask to release.
+/// Maximum number of holders of a lock that one revocation may ask to release.
 const HOLDERS_MAX: usize = 1000;
 
 impl State {
@@ -27,7 +27,7 @@ impl State {
         lock.child(&position.name).expect("a child has a good name")
     }
 
-    /// The ticket that counts the acquires which share this ticket: the first ticket of a
+    /// The ticket whose record lists the acquires that share this ticket: the first ticket of a
     /// multi-lock, otherwise the ticket itself.
     pub(crate) fn counts_for(&self, ticket: &ZPath) -> ZPath {
         let multi = self.node(ticket).and_then(|node| self.multi_of(ticket, node));
@@ -49,8 +49,8 @@ impl State {
         multi.tickets.iter().any(is_part).then_some(&**multi)
     }
 
-    /// The tickets that a revocation of a lock asks for: those that hold it and belong to open
-    /// sessions.
+    /// The tickets whose release a revocation of a lock asks for: those that hold the lock and
+    /// belong to open sessions.
     ///
     /// # Errors
     /// `TooManyHolders` if the lock has more than [`HOLDERS_MAX`] holders.

@@ -1,7 +1,7 @@
 //! The bytes of transactions and of snapshot records: a version byte, then bincode.
 //!
-//! A request has its own encoding: one byte of flags says which of its parts are there, so that
-//! absent parts take no bytes.
+//! A request has its own encoding: one byte of flags says which of its optional fields are set, so
+//! that unset fields take no bytes.
 
 use std::hash::Hasher;
 
@@ -130,7 +130,7 @@ impl<C> Decode<C> for Request {
     }
 }
 
-// Flags: which parts a request has.
+// Flags: which optional fields of a request are set.
 const CREDENTIAL: u8 = 1;
 const KEY: u8 = 1 << 1;
 const GUARD: u8 = 1 << 2;
@@ -168,7 +168,7 @@ fn encode_parts<E: Encoder>(request: &Request, proven: bool, encoder: &mut E) ->
     request.op.encode(encoder)
 }
 
-/// Reads a request. The flag in the result tells whether the leader has compared the secret.
+/// Reads a request. The returned flag is true if the leader has compared the session's secret.
 fn decode_parts<C, D: Decoder<Context = C>>(decoder: &mut D) -> Result<(Request, bool), bincode::error::DecodeError> {
     let parts = u8::decode(decoder)?;
     if parts & CREDENTIAL != 0 && parts & SESSION != 0 {

@@ -106,7 +106,7 @@ impl std::fmt::Debug for Credential {
     }
 }
 
-/// A condition for a request: the lock is held with this token. The header `If-Lock` sets it.
+/// A condition for a request: the lock is held with this token (HTTP header `If-Lock`).
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct LockGuard {
     /// The lock directory.
@@ -172,11 +172,11 @@ pub enum Op {
         /// The expected `aversion`; -1 accepts any.
         version: i32,
     },
-    /// Puts a ticket into a lock's queue, or counts one more hold on the ticket of the same owner.
+    /// Puts a ticket into a lock's queue, or adds this acquire to the ticket of the same owner.
     Acquire(Acquire),
     /// Puts tickets into the queues of several locks at once.
     AcquireAll(AcquireAll),
-    /// Puts a ticket for writing into the queue, beside the read ticket of its owner.
+    /// Adds a write ticket to a lock's queue for the holder of a read ticket, which is kept.
     Upgrade(Upgrade),
     /// Gives back one hold of a ticket (each acquire that shares the ticket is a hold). The release
     /// of the last hold deletes the lock node, whether the ticket holds the lock or waits.
@@ -230,10 +230,10 @@ pub enum Op {
     SetLimits(Limits),
     /// Founds the cluster: the first entry that its first leader proposes.
     Found(Founding),
-    /// Raises the level of the format in which the members write from now on. A program that does
-    /// not know the new level stops at this entry.
+    /// Raises the format level at which the members write log and snapshots from now on. A program
+    /// that does not know the new level stops at this entry.
     SetLevel {
-        /// The new level, above the present one.
+        /// The new format level, above the present one.
         level: u16,
     },
     /// Notes that a node was removed from the members. Its id is never used again.
@@ -242,7 +242,7 @@ pub enum Op {
         node_id: u64,
     },
     /// Replaces the cluster's note, a text for people. Only builds for tests of upgrades have this
-    /// operation and the level that it needs.
+    /// operation and the format level that it needs.
     #[cfg(feature = "next-level")]
     SetNote {
         /// The new note.
@@ -383,8 +383,8 @@ pub struct Acquire {
     pub owner: String,
     /// Free text for people, kept as the lock node's data.
     pub label: String,
-    /// Time for which the lock node stays after its session expired while it held, in milliseconds;
-    /// 0 for no time.
+    /// Lock-delay: time for which the lock node stays if its session expires while the ticket holds
+    /// the lock, in milliseconds; 0 for no time.
     pub lock_delay_ms: u32,
     /// The priority in a managed lock: a higher priority is granted first, 0 is the default.
     pub priority: u32,

@@ -60,11 +60,11 @@ pub enum Reply {
         /// Number of holds that are left on the ticket; 0 when the lock node was deleted.
         holds: u32,
     },
-    /// A withdrawal ended the last attempt of an acquire, and took its hold from the ticket.
+    /// `Withdraw` ended the last attempt of an acquire, and removed its hold from the ticket.
     Withdrawn,
-    /// A withdrawal changed nothing: the ticket holds the lock by now, and keeps it.
+    /// `Withdraw` changed nothing, because the ticket holds the lock by now and keeps it.
     StillHeld(TicketHolds),
-    /// A withdrawal left the ticket in the queue, because another attempt of the acquire uses it.
+    /// `Withdraw` kept the ticket, because another attempt of the same acquire uses the ticket.
     Superseded,
     /// Znodes were deleted because their time was over, or sessions expired.
     Removed {

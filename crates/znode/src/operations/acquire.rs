@@ -17,8 +17,8 @@ use crate::{
     ZPath,
 };
 
-/// The directories on the path of a lock whose queue a client may enter: the existing one and the
-/// missing ones.
+/// The path of a lock whose queue the client may enter: its nearest existing directory, and its
+/// missing directories.
 pub(crate) struct Way {
     /// The lock, or its nearest existing ancestor.
     base: ZPath,
@@ -76,9 +76,8 @@ impl State {
         }
     }
 
-    /// Adds a new ticket to a queue. If the queue has as many waiters as its settings allow, the
-    /// ticket must be granted the lock at once. Otherwise it is refused and the former state is put
-    /// back.
+    /// Adds a new ticket to a queue. If the queue has as many waiters as its settings allow, a
+    /// ticket that is not granted the lock at once is refused, and the former state is put back.
     fn acquire_anew(&mut self, new: NewTicket<'_>, context: &Context, effects: &mut Effects) -> Result<Reply, Refusal> {
         let is_full = self.queue(&new.acquire.lock).is_some_and(Queue::is_full);
         let before = is_full.then(|| self.clone());
@@ -237,9 +236,9 @@ impl State {
         Ok(QueueAdmission::At(ticket))
     }
 
-    /// Checks that the number of permits for the whole semaphore (`limit`) in an acquire is that of
-    /// the semaphore. The first acquire sets it; 0 stands for the number that is set. Returns the
-    /// mode with the number in force.
+    /// Checks the `limit` in an acquire's mode, the number of permits of the whole semaphore. The
+    /// first acquire sets this number. Later acquires must have the same `limit`, or 0 for the
+    /// number that was set. Returns the mode with this number as `limit`.
     pub(crate) fn check_limit(&self, lock: &ZPath, mode: LockMode) -> Result<LockMode, Error> {
         let LockMode::Lease { permits, limit: asked } = mode else { return Ok(mode) };
         let settings = self.queue(lock).map(|queue| queue.settings()).unwrap_or_default();

@@ -5,20 +5,20 @@ use std::sync::Arc;
 use crate::{Cluster, Error, Founding, Op, Refusal, Reply, Request, State, ZXID_BASE_MAX, Zxid};
 
 impl State {
-    /// The cluster; `None` before it is founded.
+    /// Facts about the cluster, such as its uuid; `None` before the cluster is founded.
     pub fn cluster(&self) -> Option<&Cluster> {
         self.cluster.as_deref()
     }
 
-    /// The level of the format of log and snapshots; 1 before the founding. The effects of an entry
-    /// depend on this level, and never on the version of the program.
+    /// The format level of log and snapshots; 1 before the founding. The effects of an entry depend
+    /// on this level, and never on the version of the program.
     pub fn level(&self) -> u16 {
         self.cluster().map_or(1, Cluster::level)
     }
 
     /// The zxid of the next entry: its index in the log plus the cluster's zxid base. Before the
-    /// founding there is no base, so the entry with the founding as `request` takes the base from
-    /// it.
+    /// founding the base is 0; for the entry whose `request` founds the cluster, it is the base in
+    /// that request.
     pub fn zxid_of(&self, index: u64, request: Option<&Request>) -> Zxid {
         let founding = match request.map(|request| &request.op) {
             Some(Op::Found(founding)) if founding.zxid_base <= ZXID_BASE_MAX => Some(founding),
@@ -58,8 +58,8 @@ impl State {
         Ok(Reply::Done)
     }
 
-    /// Restores the cluster's note from a snapshot. Returns false if there is no cluster, its
-    /// format level has no notes, or there is a note already.
+    /// Restores the cluster's note (a text for people) from a snapshot. Returns false if there is
+    /// no cluster, its format level has no notes, or there is a note already.
     #[cfg(feature = "next-level")]
     pub(crate) fn restore_note(&mut self, text: &str) -> bool {
         let good = self.level() >= 2 && self.cluster().is_some_and(|cluster| cluster.note().is_none());

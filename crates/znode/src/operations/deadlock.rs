@@ -63,8 +63,8 @@ struct Wait {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum InTheWay {
     No,
-    /// Until the earlier waiter is granted the lock. The demands of both fit together, but no
-    /// ticket is granted the lock before the waiters in front of it.
+    /// Until the earlier waiter is granted the lock. The shares of the lock that both tickets want
+    /// fit together, but no ticket is granted the lock before the waiters in front of it.
     UntilGranted,
     UntilGone,
 }

@@ -13,10 +13,10 @@ use crate::queue::{Origin, Position, Queue, Ticket};
 use crate::state::locks::MultiLock;
 use crate::{Policy, State, ZPath, Zxid};
 
-/// Most multi-locks that may be overtaken in one queue; a further waiting multi-lock blocks the
-/// queue. This limits the work of a grant.
+/// Maximum number of multi-locks that may be overtaken in one queue; a further waiting multi-lock
+/// blocks the queue. This limits the work of a grant.
 const OVERTAKEN_MAX: usize = 16;
-/// Most tickets (parts) that the overtaken multi-locks of one queue may have in all their locks.
+/// Maximum number of tickets that the overtaken multi-locks of one queue have in all their locks.
 /// This limits the work of a grant. The limit depends on this queue only: a limit on the work in
 /// other queues would change with those queues, and this queue would not be examined again then.
 const OVERTAKEN_PARTS_MAX: usize = 128;
@@ -35,8 +35,8 @@ enum Look {
     /// The ticket that is granted the lock next.
     Next(Next),
     Nobody,
-    /// The first waiter fits, but its fencing token would be the zxid of this entry, which another
-    /// holder has already. A later entry grants it the lock.
+    /// The first waiter fits, but its fencing token would be the zxid of this entry, which is
+    /// another ticket's token already. A later entry grants the lock to the waiter.
     NextEntry,
 }
 
@@ -81,8 +81,8 @@ impl State {
         }
     }
 
-    /// Grants a lock to a ticket, or all locks of a multi-lock to its parts. Returns the locks
-    /// whose queues have changed.
+    /// Grants a lock to a single ticket, or all locks of a multi-lock to the multi-lock's tickets.
+    /// Returns the locks whose queues have changed.
     fn grant_next(&mut self, next: &Next, context: &Context, effects: &mut Effects) -> Vec<ZPath> {
         let multi = self.multi_at(&next.lock, &next.position).cloned();
         let Some(multi) = multi else {
@@ -98,8 +98,8 @@ impl State {
         locks
     }
 
-    /// The ticket to be granted a lock next; `None` if there is none. If only a later entry may
-    /// grant it the lock, records the lock as one with left-over grants.
+    /// The ticket to be granted a lock next; `None` if there is no such ticket. If only a later
+    /// entry may grant the lock, adds the lock to those with grants left to later entries.
     fn look(&mut self, lock: &ZPath, context: &Context) -> Option<Next> {
         match self.next_in(lock, context.zxid) {
             Look::Next(next) => Some(next),
@@ -164,7 +164,7 @@ impl State {
             let Some(queue) = self.queue(&lock) else { return false };
             let Some(part) = queue.waiter(&position) else { return false };
             let turn = queue.turn(&position);
-            // One more waiter than may be overtaken is enough to see that the part is blocked.
+            // One more waiter than may be overtaken is enough to see that the ticket is blocked.
             let before: Vec<_> = queue.waiters_before(Some(&turn)).take(OVERTAKEN_MAX + 1).collect();
             let overtakes =
                 |at: &Position| self.multi_at(&lock, at).is_some_and(|other| may_be_overtaken(other, queue));

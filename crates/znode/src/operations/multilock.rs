@@ -122,8 +122,8 @@ impl State {
         }
     }
 
-    /// The first ticket of the multi-lock that already counts the acquire with this idempotency
-    /// key; `None` if there is none, so the acquire is no retry.
+    /// The first ticket of the multi-lock that has a hold with this idempotency key, so that the
+    /// acquire is a retry; `None` if there is no such multi-lock.
     pub(crate) fn all_with(&self, id: SessionId, wish: &AcquireAll, key: RequestKey) -> Option<ZPath> {
         let (lock, mode) = wish.parts.first()?;
         if wish.owner.is_empty() {

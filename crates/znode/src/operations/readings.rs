@@ -156,8 +156,8 @@ pub fn parts<'a>(state: &'a State, ticket: &ZPath) -> Option<&'a [ZPath]> {
     state.multi_of(ticket, node).map(|multi| &*multi.tickets)
 }
 
-/// The ticket that is shown to people as the one that a ticket waits for. If the ticket is first in
-/// its queue and part of a multi-lock, it is a ticket that blocks the multi-lock in another queue.
+/// The ticket that is shown to people as the one that `ticket` waits for. If `ticket` is first in
+/// its queue and part of a multi-lock, the shown one blocks the multi-lock in another queue.
 fn predecessor(state: &State, ticket: &ZPath, node: &Znode, queue: &Queue, position: &Position) -> ZPath {
     let at = |ticket: &ZPath, before: Option<&Position>| ticket.parent()?.child(&before?.name).ok();
     if let Some(before) = at(ticket, queue.predecessor(position)) {

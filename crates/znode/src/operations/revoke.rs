@@ -74,8 +74,8 @@ impl State {
         if more > 0 {
             self.check_bytes(more).map_err(|error| Refusal::at(error, ticket))?;
         }
-        // A client that created its lock node itself watches the data. A ticket of an acquire keeps
-        // its label as data, and the event tells its client.
+        // A client that made its lock node by a plain create watches the data of this node. A
+        // ticket of an acquire keeps its label as data, and its client learns from the event.
         let word = if node.contender().is_none() { word_for(ticket.name()) } else { None };
         let data = word.map_or_else(|| node.data.to_vec(), |word| word.as_bytes().to_vec());
         self.replace_data(ticket, data, context, effects)?;

@@ -63,7 +63,7 @@ impl State {
         self.sessions.of_address(address)
     }
 
-    /// Attaches the session to another connection. The numbers of its writes begin at 1.
+    /// Attaches the session to another connection, on which the numbers of writes begin at 1.
     pub(crate) fn attach_session(
         &mut self,
         connection: u64,
@@ -125,8 +125,8 @@ impl State {
         }
         let open: Vec<SessionId> = sessions.iter().copied().filter(|id| self.sessions.contains(*id)).collect();
         let sessions = self.ending_together(&open);
-        // All of these sessions have expired, so locks of the first ones must not be granted to
-        // those that only later entries remove.
+        // All of these sessions have expired, so the locks of the sessions that this entry removes
+        // must not be granted to the sessions that only later entries remove.
         self.sessions.will_end(open[sessions.len()..].iter().copied());
         // Collected before any session ends: otherwise a waiter of an expired session could be
         // granted the lock of a session that ends before it, and then keep it for its lock-delay.

@@ -41,7 +41,7 @@ impl State {
         self.count_hold(ticket, hold)
     }
 
-    /// Counts one more acquire on a ticket, and answers with the ticket's state.
+    /// Adds the hold of one more acquire to a ticket, and answers with the ticket's state.
     pub(crate) fn count_hold(&mut self, ticket: &ZPath, hold: Hold) -> Result<Reply, Refusal> {
         if self.tree[ticket].contender().map_or(0, Contender::count) >= self.limits.holds_max {
             return Err(Refusal::at(Error::TooManyHolds, ticket));
@@ -56,7 +56,8 @@ impl State {
         Ok(Reply::Acquired { ticket: ticket.clone(), held })
     }
 
-    /// The ticket that an owner has in this mode; `None` for the empty owner.
+    /// The ticket of a lock that an owner has in this mode; `None` if there is no such ticket, and
+    /// for the empty owner.
     pub(crate) fn ticket_of(&self, id: SessionId, lock: &ZPath, mode: LockMode, owner: &str) -> Option<ZPath> {
         if owner.is_empty() {
             return None;
@@ -80,8 +81,8 @@ impl State {
         !owner.is_empty() && tickets.any(|(_, _, other)| **other == *owner)
     }
 
-    /// The ticket that already counts the acquire with this idempotency key, for a retry. `None` if
-    /// the ticket is gone.
+    /// The ticket that has a hold with this idempotency key, so that the acquire is a retry; `None`
+    /// if there is no such ticket.
     pub(crate) fn ticket_with(&self, id: SessionId, acquire: &Acquire, key: RequestKey) -> Option<ZPath> {
         let Acquire { lock, mode, owner, .. } = acquire;
         let ticket = if owner.is_empty() {

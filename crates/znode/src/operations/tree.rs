@@ -189,8 +189,8 @@ impl State {
         Ok(Reply::Set { stat })
     }
 
-    /// Deletes those candidates that may still be deleted by the checks of the leader, and skips
-    /// the others. Stops when the entry's budget is used up.
+    /// Checks each candidate again, deletes it if its time is over, and skips it otherwise. Stops
+    /// when the entry's budget is used up.
     pub(crate) fn reap(&mut self, candidates: &[ReapCandidate], context: &Context, effects: &mut Effects) -> Reply {
         let mut count = 0;
         for candidate in candidates {
@@ -234,8 +234,8 @@ impl State {
         Some((parent, used))
     }
 
-    /// Tells whether a znode has been deleted since a create with [`Ensure`] was answered with it.
-    /// A new znode at the path counts as another one. False for other operations.
+    /// Tells whether the znode in the answer to a create with [`Ensure`] has been deleted since,
+    /// even if a new znode exists at the path. False for other operations.
     pub(crate) fn is_gone_since(&self, op: &Op, path: &ZPath, stat: &Stat) -> bool {
         let ensured = matches!(op, Op::Znode(op) if op.stands_alone());
         ensured && self.node(path).is_none_or(|node| node.czxid != stat.czxid)

@@ -97,7 +97,7 @@ impl State {
         lock.child(&TicketName { shape: Shape::Alone, key, number }.text())
     }
 
-    /// Checks the limits of an acquire for the write ticket.
+    /// Checks the new write ticket against the limits that apply to tickets of acquires.
     fn check_upgrade(
         &self,
         lock: &ZPath,
@@ -121,8 +121,8 @@ impl State {
         if full { Err(refuse(Error::TooManyWaiters)) } else { Ok(()) }
     }
 
-    /// The write ticket that already counts the upgrade with this idempotency key, for a retry. It
-    /// is found by the owner of the read ticket, or by the key in its name if the read ticket is
+    /// The write ticket that has a hold with this idempotency key, so that the upgrade is a retry.
+    /// It is found by the owner of the read ticket, or by the key in its name if the read ticket is
     /// gone or has no owner.
     pub(crate) fn upgraded_with(&self, id: SessionId, upgrade: &Upgrade, key: RequestKey) -> Option<ZPath> {
         let lock = upgrade.ticket.parent()?;

@@ -20,8 +20,8 @@ pub struct Contender {
     /// holds that were given back: their number is [`Contender::released`].
     pub holds: Vec<Hold>,
     /// Number of holds in the list that were given back. They stay in the list, because a release
-    /// does not say which of the holds it ends, and a later withdrawal must still find the hold
-    /// that it names. Always below the number of holds.
+    /// does not say which of the holds it ends, and a later `Withdraw` must still find the hold of
+    /// the attempt that it names. Always below the number of holds.
     pub released: u32,
     /// Time at which the lock node may be deleted, in milliseconds since 1970. Set when the session
     /// expires while the ticket holds; `None` before.
@@ -32,8 +32,8 @@ pub struct Contender {
     pub in_multi_lock: bool,
 }
 
-/// Most released holds in a list of holds. It keeps the list short when an owner acquires and
-/// releases often.
+/// Maximum number of released holds in a list of holds. The limit keeps the list short when an
+/// owner acquires and releases often.
 const RELEASED_MAX: u32 = 64;
 
 impl Contender {
@@ -67,7 +67,7 @@ pub struct Hold {
     pub attempts: Vec<Attempt>,
 }
 
-/// Most attempts of one acquire that are kept. The oldest is forgotten first.
+/// Maximum number of attempts that are kept of one acquire. The oldest is forgotten first.
 const ATTEMPTS_MAX: usize = 16;
 
 impl Hold {

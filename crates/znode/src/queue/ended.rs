@@ -202,12 +202,14 @@ impl Histories {
         self.by_lock.get(lock).map(|history| &**history)
     }
 
-    /// Locks in which a ticket ended last in the entry `zxid` or a later one, oldest first.
+    /// Locks in which the last end of a ticket was in the entry `zxid` or a later one, oldest
+    /// first.
     pub(crate) fn since(&self, zxid: Zxid) -> impl Iterator<Item = &ZPath> {
         self.by_age.range((zxid, ZPath::root())..).map(|(_, lock)| lock)
     }
 
-    /// Locks in which a ticket ended last in an entry from `from` to before `to`, newest first.
+    /// Locks in which the last end of a ticket was in an entry from `from` to before `to`, newest
+    /// first.
     pub(crate) fn between(&self, from: Zxid, to: Zxid) -> impl Iterator<Item = &ZPath> {
         self.by_age.range((from, ZPath::root())..(to, ZPath::root())).rev().map(|(_, lock)| lock)
     }

@@ -20,7 +20,7 @@ pub struct Cluster {
     /// Fields that only later versions of the program know, each under a number. A program that
     /// does not know a number keeps the field unchanged.
     pub(crate) more: OrdMap<u16, Arc<[u8]>>,
-    /// A note for people; `None` if there is no note.
+    /// The cluster's note, a text for people; `None` if there is no note.
     #[cfg(feature = "next-level")]
     pub(crate) note: Option<Arc<str>>,
 }
@@ -53,7 +53,7 @@ impl Cluster {
         self.removed.iter().map(|(id, zxid)| (*id, *zxid))
     }
 
-    /// The note for people; `None` if there is no note.
+    /// The cluster's note, a text for people; `None` if there is no note.
     #[cfg(feature = "next-level")]
     pub fn note(&self) -> Option<&str> {
         self.note.as_deref()

@@ -56,12 +56,12 @@ impl Locks {
         }
     }
 
-    /// Counts one more ticket that holds and is owned by a session.
+    /// Counts one more ticket that holds its lock and is owned by a session.
     pub(crate) fn count_holder(&mut self) {
         self.holders += 1;
     }
 
-    /// Counts one ticket less that holds and is owned by a session.
+    /// Counts one ticket fewer that holds its lock and is owned by a session.
     pub(crate) fn discount_holder(&mut self) {
         self.holders -= 1;
     }
@@ -122,7 +122,7 @@ impl Locks {
         &self.unsettled
     }
 
-    /// Marks a lock whose waiters a later entry must examine, because this entry left grants over.
+    /// Marks a lock whose waiters a later entry must examine, because this entry left grants to it.
     /// Returns false if the lock is marked already.
     pub(crate) fn leave_unsettled(&mut self, lock: ZPath) -> bool {
         self.unsettled.insert(lock).is_none()

@@ -29,8 +29,8 @@ pub struct Session {
     pub address: Option<IpAddr>,
     /// The description of the client that opened the session.
     pub client: Arc<ClientInfo>,
-    /// The connection whose writes are applied in order; 0 for the connection that opened the
-    /// session.
+    /// Number of the connection that the session is attached to, which alone may send ordered
+    /// writes (`WriteTurn`); 0 for the connection that opened the session.
     pub connection: u64,
     /// The number of the connection's last applied write; 0 if there was none.
     pub turn: u64,

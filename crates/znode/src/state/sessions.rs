@@ -18,8 +18,8 @@ pub(crate) struct Sessions {
     open: OrdMap<SessionId, Arc<Session>>,
     by_source: OrdMap<IpAddr, u32>,
     /// Sessions that have expired and are not removed yet, because their removal did not fit into
-    /// the budget of the expiring entry. They accept no requests, and their waiting tickets are
-    /// granted no lock.
+    /// the budget of the log entry that expired them. They accept no requests, and their waiting
+    /// tickets are granted no lock.
     ending: OrdSet<SessionId>,
     /// Estimated memory of all open sessions, in bytes.
     bytes: u64,

@@ -1,8 +1,8 @@
 //! `/zookeeper` and the paths below it: their meaning, and what clients may do there.
 //!
-//! The nodes write the configuration. Clients may set quotas. The ACL of a subtree also guards the
-//! znodes of its quota. All other writes are refused here, so that the servers for clients need no
-//! checks of their own.
+//! The nodes of the cluster write the configuration. Clients may set quotas. The ACL of a subtree
+//! also guards the znodes of its quota. All other writes are refused here, so that the servers for
+//! clients need no checks of their own.
 
 pub(crate) const SYSTEM: &str = "/zookeeper";
 pub(crate) const CONFIG: &str = "/zookeeper/config";
@@ -15,7 +15,7 @@ pub(crate) const STATS: &str = "zookeeper_stats";
 pub(crate) enum Place<'a> {
     /// A path outside `/zookeeper`, for clients.
     Client,
-    /// A path below `/zookeeper` that only the nodes write.
+    /// A path below `/zookeeper` that only the nodes of the cluster write.
     System,
     /// A directory under `/zookeeper/quota`, with the path of the subtree that it stands for.
     Directory(&'a str),

@@ -139,7 +139,7 @@ impl Family {
     }
 }
 
-/// Values derived from a znode for its parent, its ancestors and the weights.
+/// Values derived from a znode for its parent, its ancestors and the memory estimates.
 impl Znode {
     /// The sequence number in the parent's queue; `None` if the name and kind are not those of a
     /// ticket.
@@ -152,7 +152,7 @@ impl Znode {
         self.number(name).map(|number| Position { number, czxid: self.czxid, name: name.into() })
     }
 
-    /// The entry for the parent's queue. The znode must be a ticket.
+    /// The record of this ticket for the parent's queue. The znode must be a ticket.
     pub(crate) fn ticket(&self, name: &str) -> Ticket {
         Ticket::of(name, self.owner(), self.contender())
     }

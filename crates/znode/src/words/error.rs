@@ -116,15 +116,17 @@ errors! {
     OutOfTurn "OutOfTurn": -1015, None, "unavailable", "a write of the same connection comes before this one";
     /// The acquire gives another number of permits than the semaphore has.
     PermitsMaxDiffers "PermitsMaxDiffers": -1020, None, "permits-max-differs", "the semaphore has another number of permits";
-    /// The lock is managed: a plain create puts no lock node into its queue.
+    /// A plain create would put a lock node into the queue of a managed lock, which only acquires
+    /// may enter.
     LockManaged "LockManaged": -1021, Some(-102), "lock-managed", "the lock is managed: only acquires enter its queue";
-    /// Priorities and hand-overs need a managed lock.
+    /// The request has a priority or is a hand-over, and the lock is not managed: also plain
+    /// creates may enter its queue.
     LockNotManaged "LockNotManaged": -1022, None, "lock-not-managed", "the lock is not managed";
-    /// The ticket that is to get the lock does not wait for this lock, or would not fit beside the
-    /// holders that stay.
+    /// The ticket to which a lock is handed over does not wait for this lock, or would not fit
+    /// beside the holders that stay.
     HandOverRefused "HandOverRefused": -1023, None, "hand-over-refused", "the lock cannot be handed over to that ticket";
-    /// The owner already has a ticket of one of these locks, outside a multi-lock of exactly these
-    /// locks.
+    /// The owner already has a ticket of one of the requested locks, from an acquire of another set
+    /// of locks or modes.
     Overlap "Overlap": -1024, None, "overlap", "the owner has some of these locks already, and not the same set of them";
     /// The znode belongs to another session.
     NotOwner "NotOwner": -1026, None, "not-owner", "the ticket belongs to another session";

@@ -63,7 +63,7 @@ number! {
 }
 number! {
     /// One try of one acquire. A client that retries with the same [`RequestKey`] makes a new
-    /// attempt. A withdrawal names the attempt that it ends, so it never ends a later one.
+    /// attempt. `Withdraw` names the attempt that it ends, so it never ends a later attempt.
     Attempt
 }
 
@@ -120,7 +120,8 @@ pub struct LogPosition {
 }
 
 /// A number in a short form: one byte below 248; else a byte for the length, and as many bytes as
-/// the number needs. Times since 1970 in ms take 6 bytes after the length byte, ids of a cluster 7.
+/// the number needs. Times since 1970 in ms take 6 bytes after the length byte. Zxids and session
+/// ids, which lie above the cluster's zxid base, usually take 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Compact(pub(crate) u64);
 

@@ -63,34 +63,36 @@ limits! {
     data_bytes_max: u32 = (1 << 20) - (1 << 10), Bytes, "DataTooLarge";
     /// Longest path, in bytes.
     path_bytes_max: u32 = 1024, Bytes, "PathTooLong";
-    /// Most names in a path.
+    /// Maximum number of names in a path.
     path_depth_max: u32 = 64, Count, "PathTooLong";
     /// Longest name in a path, in bytes.
     name_bytes_max: u32 = 255, Bytes, "PathTooLong";
     /// Longest owner of a lock, label of a lock, and label of a session, each in bytes.
     label_bytes_max: u32 = 256, Bytes, "DataTooLarge";
-    /// Most children of one znode, lock nodes included.
+    /// Maximum number of children of one znode, lock nodes included.
     children_max: u32 = 1_000_000, Count, "TooManyChildren";
-    /// Most tickets in one lock's queue, holders included.
+    /// Maximum number of tickets in one lock's queue, holders included.
     waiters_max: u32 = 200_000, Count, "TooManyWaiters";
-    /// Most znodes in all.
+    /// Maximum number of znodes in all.
     znodes_max: u64 = 5_000_000, Count, "QuotaExceeded";
-    /// Most memory that the state may take, by estimate, in bytes.
+    /// Maximum memory that the state may take, by estimate, in bytes.
     state_bytes_max: u64 = 1 << 30, Bytes, "QuotaExceeded";
-    /// Most open sessions.
+    /// Maximum number of open sessions.
     sessions_max: u32 = 200_000, Count, "TooManySessions";
-    /// Most open sessions of one address: an IPv4 address, or the /64 network of an IPv6 address.
+    /// Maximum number of open sessions of one address: an IPv4 address, or the /64 network of an
+    /// IPv6 address.
     sessions_per_address_max: u32 = 50_000, Count, "TooManySessions";
-    /// Most ephemeral znodes of one session. Bounds the work of the entry that ends it.
+    /// Maximum number of ephemeral znodes of one session. Bounds the work of the entry that ends
+    /// the session.
     ephemerals_max: u32 = 10_000, Count, "TooManyEphemerals";
-    /// Most operations of one multi.
+    /// Maximum number of operations of one multi.
     ops_max: u32 = 128, Count, "TooManyOps";
-    /// Most znodes that one entry may make, remove or grant a lock to, in total. The end of one
-    /// session may exceed it.
+    /// Maximum number of znodes that one entry may make, remove or grant a lock to, in total. The
+    /// end of one session may exceed this limit.
     entry_cost_max: u32 = 16_384, Count, "TooManyOps";
-    /// Most entries of one ACL.
+    /// Maximum number of entries of one ACL.
     acl_entries_max: u32 = 64, Count, "InvalidAcl";
-    /// Most holds (acquires that share a ticket) of one lock by one owner.
+    /// Maximum number of holds (acquires that share a ticket) of one lock by one owner.
     holds_max: u32 = 1024, Count, "TooManyHolds";
     /// Replies that each session keeps, to answer repeated idempotency keys.
     replies_max: u32 = 64, Count, "the oldest goes";
@@ -107,23 +109,25 @@ limits! {
     /// Time for which a container stays after its last child was deleted, in milliseconds. So a
     /// busy lock keeps its directory, and its sequence numbers go on.
     container_idle_ms: u32 = 60_000, Millis, "it is collected";
-    /// Number of ended tickets that held, and number of ended tickets that only waited, in the
-    /// history of a lock. A value above [`Limits::HISTORY_MOST`] counts as `HISTORY_MOST`.
+    /// Maximum number of ended tickets in the history of a lock, separately for tickets that held
+    /// the lock and for tickets that only waited. A value above [`Limits::HISTORY_MOST`] counts as
+    /// `HISTORY_MOST`.
     history_max: u32 = 16, Count, "the oldest goes";
-    /// Most locks that have a history. The lock in which no ticket has ended for the longest time
-    /// is forgotten first.
+    /// Maximum number of locks that have a history. The history of the lock in which no ticket has
+    /// ended for the longest time is forgotten first.
     histories_max: u32 = 10_000, Count, "the oldest goes";
-    /// Most ended sessions that are remembered.
+    /// Maximum number of ended sessions that are remembered.
     ended_sessions_max: u32 = 10_000, Count, "the oldest goes";
-    /// Time for which ended sessions are remembered, in milliseconds, measured by the leader's
-    /// times in the entries.
+    /// Time for which ended sessions are remembered, in milliseconds, measured by the time of the
+    /// leader in each log entry.
     ended_sessions_ms: u32 = 3_600_000, Millis, "the oldest goes";
-    /// Most tickets that one acquire examines to find a deadlock. If these show none, the acquire
-    /// enters the queue. A value above [`Limits::LOOKS_MOST`] counts as `LOOKS_MOST`.
+    /// Maximum number of tickets that one acquire examines to find a deadlock. If these tickets
+    /// show none, the acquire enters the queue. A value above [`Limits::LOOKS_MOST`] counts as
+    /// `LOOKS_MOST`.
     deadlock_looks_max: u32 = 256, Count, "it is let in";
-    /// Most estimated memory of one child of the root with all znodes below it, in bytes; ephemeral
-    /// znodes do not count. The default is a quarter of the part of `state_bytes_max` that is for
-    /// znodes without a session.
+    /// Maximum estimated memory of one child of the root with all znodes below it, in bytes;
+    /// ephemeral znodes do not count. The default is a quarter of the part of `state_bytes_max`
+    /// that is for znodes without a session.
     subtree_bytes_max: u64 = ((1 << 30) - (1 << 30) / 5) / 4, Bytes, "QuotaExceeded";
 }
 

@@ -18,8 +18,8 @@ pub enum LockMode {
     Lease {
         /// Number of permits that this acquire takes, all at once.
         permits: u32,
-        /// Number of permits that the semaphore has. The first acquire sets it; later ones must
-        /// give the same number, or 0 for the number that is set.
+        /// Number of permits that the semaphore has. The first acquire sets this number. Later
+        /// acquires must give the same number, or 0 for the number that was set.
         limit: u32,
     },
 }

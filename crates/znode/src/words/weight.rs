@@ -91,7 +91,7 @@ pub(crate) fn made(path: &ZPath, data: usize, count: u64) -> u64 {
     data as u64 + count * (ZNODE + FAMILY + 4 * text(path.as_str()))
 }
 
-/// Most memory that a new ticket adds to the estimate besides its path and data ([`made`]), in
+/// Maximum memory that a new ticket adds to the estimate besides its path and data ([`made`]), in
 /// bytes.
 pub(crate) const QUEUED: u64 = QUEUE + CONTENDER + HOLD;
 

@@ -81,8 +81,9 @@ fn a_removed_member_is_remembered_for_good() {
     assert_eq!(removed(&restored(&state).unwrap()), [(3, Zxid(1_005))]);
 }
 
-/// Until the cluster is at the level that introduces notes, a note is refused, and state and
-/// records show no trace of it. At that level, an older program reports the unknown level.
+/// Format level 2 introduces the cluster's note, a text for people. At level 1 a note is refused,
+/// and state and records show no trace of it. At level 2, a program that knows only level 1 refuses
+/// the records.
 #[cfg(feature = "next-level")]
 #[test]
 fn what_came_with_the_next_level_waits_for_it() {

@@ -294,8 +294,8 @@ fn a_reader_is_upgraded_while_others_are_still_to_be_granted() {
     world.check();
 }
 
-/// Makes waiting readers in a lock where an upgrade raised the tokens. The last entry grants
-/// readers the lock, with its zxid as token. Returns all readers and this entry's result.
+/// Makes waiting readers in a lock in which an upgrade got a token above their czxids. The last
+/// entry grants them the lock, with its zxid as token. Returns all readers and its result.
 fn readers_behind_an_upgrade(world: &mut World, session: SessionId, count: usize) -> (Vec<ZPath>, TxnOutcome) {
     let reader = world.acquire(session, "/l", LockMode::Read);
     let writer = world.acquire(session, "/l", LockMode::Write);
@@ -336,8 +336,8 @@ fn readers_behind_an_upgrade_are_granted_entry_by_entry() {
     }
 }
 
-/// The sessions of the holder and of a writer that waits before the readers expire in one entry.
-/// Its budget is used up before any reader is granted the lock.
+/// One entry expires the sessions of the holder and of a writer, which waits in front of readers.
+/// The budget of this entry is used up before any reader is granted the lock.
 #[test]
 fn a_reader_that_was_told_its_token_keeps_it_although_others_get_theirs_later() {
     let mut world = World::new();

@@ -35,7 +35,7 @@ fn hash(applied: &TxnOutcome, state: &State) -> u64 {
     let mut hash = SipHasher13::new();
     let outcome = bincode::encode_to_vec(applied, bincode::config::standard()).unwrap();
     for part in std::iter::once(outcome).chain(state.records()) {
-        // Lengths distinguish two splits of the same bytes.
+        // With its length, each value is hashed apart from the next one.
         hash.write_u64(part.len() as u64);
         hash.write(&part);
     }

@@ -315,8 +315,8 @@ fn a_dying_session_costs_as_much_for_each_lock_however_many_it_holds() {
     assert!(large < 10 * small, "{small} ns for each of 100 locks, {large} ns for each of 10,000");
 }
 
-/// In a managed lock, the waiter just before one with priority 0 (its predecessor) may have entered
-/// the queue long before it.
+/// Measures `status` for a waiter with priority 0 behind many waiters with priority 1 in a managed
+/// lock. Its predecessor, the waiter just before it, may have entered the queue long before it.
 #[test]
 fn where_an_ordinary_waiter_stands_costs_little_more_behind_many_urgent_ones() {
     let measure = |urgent: usize| {

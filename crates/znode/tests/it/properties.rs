@@ -15,7 +15,7 @@ use znode::{
 };
 
 const SEEDS: u64 = 600;
-/// Seeds beyond [`SEEDS`] that found something in the long lane.
+/// Seeds above [`SEEDS`] that showed a failure in runs with many more seeds.
 const FOUND: [u64; 1] = [952];
 const STEPS: usize = 80;
 
@@ -55,7 +55,7 @@ fn the_state_does_what_the_model_does() {
             let (keyed, in_turn) = (txn.request.key.is_some(), txn.request.turn.is_some());
             let applied = state.apply(at, txn.clone());
             assert_eq!(applied, model.apply(at, txn), "{what}");
-            // Any entry also makes the grants that an earlier entry left over.
+            // Any entry also makes the grants that an earlier entry has left to later entries.
             let left_over = model.holders_of_all() != held_before;
             let took_its_turn =
                 |refusal: &Refusal| in_turn && !matches!(refusal.error, Error::OutOfTurn | Error::SessionMoved);

@@ -1,5 +1,5 @@
-//! Quotas in random histories, against an independent recount of the tree: counts, refusals, and a
-//! replica from a snapshot that must go on the same way.
+//! Quotas in random histories: counts and refusals are compared with a recount of the tree. A
+//! replica that was read from a snapshot must give the same results.
 //!
 //! Every failure names its seed.
 
@@ -110,7 +110,7 @@ impl World {
     }
 
     /// The usage of each subtree with limits, found by a walk over the tree; with the hard limits
-    /// of znodes and of bytes, -1 for none.
+    /// of znodes and of bytes, -1 for no limit.
     fn recount(&self) -> BTreeMap<&'static str, (CountAndBytes, [i64; 2])> {
         let mut found = BTreeMap::new();
         for subtree in SUBTREES {

@@ -101,7 +101,7 @@ fn the_state_that_is_frozen_can_be_made_today() {
     assert_frozen(&made, RECORDS, "records.hex");
 }
 
-/// Only a leader may leave the secret out, and only in an entry of the log.
+/// Only a leader may leave the session's secret out of a request, and only in a log entry.
 #[test]
 fn a_request_without_its_secret_is_refused() {
     let (_, proven) = samples().pop().unwrap();
@@ -357,7 +357,7 @@ fn founding() -> Founding {
     Founding { uuid: ClusterUuid([3; 16]), zxid_base: 70_000, group: 300 }
 }
 
-/// A transaction for every operation, and for every part of a request, with a name.
+/// A transaction for every operation, and for every optional field of a request, with a name.
 fn samples() -> Vec<(&'static str, Txn)> {
     let ticket = path("/l/0000000000_00000000000000000000000000000007__WRIT__0000000000__lock__0000000000");
     let txn = |op| Txn { proven: false, time_ms: 1_763_700_000_000, request: Request::new(op) };
@@ -407,7 +407,7 @@ fn open(timeout_ms: u32, label: &str, address: Option<std::net::IpAddr>) -> Op {
 }
 
 /// Operations that leave a state in which the snapshot records of znodes and sessions have all
-/// their possible parts. Each operation has its session, or 0 for none, and its idempotency key.
+/// their optional fields. Each operation has its session, or 0 for none, and its idempotency key.
 fn operations() -> Vec<(u64, u8, Op)> {
     vec![
         (0, 0, open(10_000, "one", None)),

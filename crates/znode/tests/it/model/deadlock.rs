@@ -55,10 +55,10 @@ impl Model {
         self.cycle(who.clone(), self.waiting(&(who, None), &tickets))
     }
 
-    /// The tickets that block a ticket with this demand, in front of which the tickets `in_front`
-    /// wait. A holder blocks until it is gone, if the demand would not fit beside that holder
-    /// alone. An earlier waiter blocks until it is gone or, if both fit together, until it holds
-    /// (flag true).
+    /// The tickets that block a waiting ticket with this demand; `in_front` are the waiters before
+    /// it. A holder blocks until it is gone, if the demand would not fit beside that holder alone.
+    /// An earlier waiter blocks until it is gone or, if both fit together, until it holds (flag
+    /// true).
     fn in_the_way(&self, lock: &str, demand: Demand, in_front: &[String]) -> Vec<(String, bool)> {
         let room = |other: &String| self.room_beside(lock, demand, std::slice::from_ref(other));
         let mut blockers = Vec::new();

@@ -7,7 +7,7 @@ use znode::{Acquire, Attempt, Error, LockMode, Refusal, Reply, RequestKey, Sessi
 
 use super::{Answer, LockNode, Model, Stay, join, name_of, parent_of, refused, zpath};
 
-/// Most released holds that a ticket remembers (a hold is one acquire that shares the ticket).
+/// Maximum number of released holds (acquires that shared the ticket) that a ticket remembers.
 const RELEASED_MAX: usize = 64;
 const ATTEMPTS_MAX: usize = 16;
 
@@ -200,7 +200,7 @@ impl Model {
         self.nodes.keys().filter(fits).cloned().collect()
     }
 
-    /// The ticket that already counts the acquire with this idempotency key.
+    /// The ticket that has a hold with this idempotency key, so that the acquire is a retry.
     pub(super) fn counted_on(&self, id: SessionId, acquire: &Acquire, key: RequestKey) -> Option<String> {
         let counts = |path: &String| {
             let lock = self.nodes[path].lock.as_ref().unwrap();

@@ -104,8 +104,8 @@ impl Model {
         self.nodes[ticket].lock.as_ref().map_or("", |lock| &lock.owner)
     }
 
-    /// The first ticket of the multi-lock that already counts the acquire with this idempotency
-    /// key.
+    /// The first ticket of the multi-lock that has a hold with this idempotency key, so that the
+    /// acquire is a retry.
     pub(super) fn counted_on_all(&self, id: SessionId, wish: &AcquireAll, key: RequestKey) -> Option<String> {
         let owner = &*wish.owner;
         if wish.parts.is_empty() {
@@ -122,7 +122,7 @@ impl Model {
         counted.then(|| first.clone())
     }
 
-    /// The ticket that counts the acquires which share this ticket: the first ticket of a
+    /// The ticket whose record lists the acquires that share this ticket: the first ticket of a
     /// multi-lock, otherwise the ticket itself.
     pub(super) fn counting<'a>(&'a self, ticket: &'a str) -> &'a str {
         self.parts(ticket).map_or(ticket, |(_, tickets)| &tickets[0])

@@ -7,7 +7,7 @@ use znode::{Error, EventKind, FencingToken, LockMode, LockSettings, Policy, Zxid
 
 use super::{Model, Queue, Stay, contends, name_of, number, parent_of, reads, zpath};
 
-/// Most multi-locks that may be overtaken in one queue.
+/// Maximum number of multi-locks that may be overtaken in one queue.
 const OVERTAKEN_MAX: usize = 16;
 
 /// Share of a lock that a ticket wants: the whole lock, the lock together with other readers, or a
@@ -130,8 +130,8 @@ impl Model {
         None
     }
 
-    /// Grants these locks to waiters until no waiter can be granted one. The oldest of the locks'
-    /// next waiters goes first.
+    /// Makes grants in these locks until no grant is possible. If several locks can be granted, the
+    /// one with the oldest next ticket goes first.
     fn look(&mut self, mut locks: Vec<String>) {
         let age = |model: &Model, ticket: &String| {
             let lock = parent_of(ticket).unwrap().to_string();
@@ -151,8 +151,7 @@ impl Model {
         self.look(self.changed.iter().cloned().collect());
     }
 
-    /// Makes grants in all locks. This finds also the waiters whose grants an earlier log entry
-    /// left over.
+    /// Makes grants in all locks, also those that an earlier log entry has left to later entries.
     pub(super) fn look_at_all(&mut self) {
         self.look(self.nodes.keys().cloned().collect());
         self.changed.clear();

@@ -90,8 +90,8 @@ impl Model {
         if Some(last) < number(first) { Some(last) } else { number(reader) }
     }
 
-    /// The write ticket that already counts the upgrade with this idempotency key. It is found by
-    /// the owner of the read ticket, or by the key in its name.
+    /// The write ticket that has a hold with this idempotency key, so that the upgrade is a retry.
+    /// It is found by the owner of the read ticket, or by the key in its name.
     pub(super) fn upgraded_with(&self, id: SessionId, upgrade: &Upgrade, key: RequestKey) -> Option<String> {
         let reader = self.nodes.get(upgrade.ticket.as_str()).and_then(|node| node.lock.as_ref());
         let owner = reader.map(|reader| &reader.owner).filter(|owner| !owner.is_empty());

@@ -16,8 +16,8 @@ use znode::{
 use alias::Aliases;
 use parse::Words;
 
-/// Most commands in a block of a script, which come before the block's output, so that a script
-/// stays readable.
+/// Maximum number of commands in a block of a script. They come before the block's output, so a
+/// short block is easy to read.
 const BLOCK_COMMANDS_MAX: usize = 3;
 
 /// Runner of one script, with the state that the script's commands change.

@@ -136,8 +136,8 @@ impl File {
         self.durable.resize(self.now.size);
     }
 
-    /// Fails an fsync: nothing becomes durable. A later fsync writes these pages only if they are
-    /// written again.
+    /// Fails an fsync: nothing becomes durable. A later fsync makes the unsynced pages durable only
+    /// if processes write them again.
     pub(crate) fn sync_failed(&mut self) {
         self.forgotten.append(&mut self.unsynced);
     }

@@ -102,8 +102,9 @@ const fn row(
     Row { workload, name, check, by_zxid, needed }
 }
 
-/// Operations on queues of locks, and under their locks, that are judged by zxid. Workloads with
-/// locks that do not use this list are judged by the clients' clock and the content of answers.
+/// Operations on queues of locks, and writes that holders make under their locks, that are judged
+/// by zxid. Workloads with locks that do not use this list are judged by the clients' clock and the
+/// content of answers.
 const QUEUED: &[&str] = &[
     "acquire",
     "again",

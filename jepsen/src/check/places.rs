@@ -12,7 +12,7 @@ const SESSION_OVER: [&str; 2] = ["session-expired", "auth-failed"];
 /// Errors that say that a ticket (a node in the queue) is gone. The session may still live.
 const TICKET_OVER: [&str; 3] = ["ticket-gone", "lock-not-held", "no-node"];
 
-/// One of the locks that a session waits for or holds with one place in their queues.
+/// One lock of a place. A place in the queue of a multi-lock has several.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Part<'a> {
     pub(super) lock: &'a str,
@@ -116,8 +116,8 @@ impl<'a> Place<'a> {
         meeting.all(|(own, part)| own.shared && part.shared || own.permits.is_some() && part.permits.is_some())
     }
 
-    /// Tells whether the permits of the semaphore suffice for this place and for all places that
-    /// are there at this time.
+    /// Tells whether the permits of the semaphore suffice for this place and for all other places
+    /// that are in the queue at this time, holding or waiting.
     fn has_room(&self, others: &[&Place<'_>], at: u64) -> bool {
         self.parts.iter().all(|own| {
             let Some((permits, limit)) = own.permits else { return true };

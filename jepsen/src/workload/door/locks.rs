@@ -223,8 +223,8 @@ async fn wait(zk: &mut Zk, lock: &str, created: &PathStat, time: Duration) -> Re
     }
 }
 
-/// Deletes the client's own node, which the client does not see among the lock's children, to find
-/// out why. Returns that failure.
+/// Finds out why the client's own node is not among the lock's children, and returns the reason. It
+/// tries to delete the node: a success shows that the list of children was wrong.
 async fn still_there(zk: &Zk, node: &str) -> Failure {
     match zk.ask(Request::Delete(any_version(node))).await {
         Ok(_) => Failure::Wrong("a client does not see its own lock node".into()),

@@ -58,8 +58,8 @@ impl Line {
     }
 
     /// Returns the spread of the ratios between two systems' rounds of equal index; `None` if a
-    /// system has no rounds. Such rounds ran right after each other, because a system runs no
-    /// further rounds of this line once a round has failed.
+    /// system has no rounds. Rounds of equal index ran right after each other: a system that fails
+    /// a round runs no further rounds of this line.
     pub(crate) fn ratio(&self, own: Kind, peer: Kind, figure: impl Fn(&Figures, &Figures) -> f64) -> Option<Spread> {
         let (own, peer) = (self.rounds.get(&own)?, self.rounds.get(&peer)?);
         Some(Spread::of(own.iter().zip(peer).map(|(own, peer)| figure(own, peer))))

@@ -49,7 +49,7 @@ pub(crate) struct File {
 pub struct Cut {
     /// Number of unsynced pages that survived.
     pub pages_kept: u64,
-    /// Number of unsynced pages that were lost. They are as the last fsync left them.
+    /// Number of unsynced pages that were lost. Their content is that of the last fsync again.
     pub pages_lost: u64,
     /// Number of unsynced changes of directories that survived.
     pub names_kept: u64,

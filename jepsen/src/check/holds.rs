@@ -36,13 +36,13 @@ pub(super) struct Hold<'a> {
     pub(super) until: u64,
     /// Operations that prove the hold. The report shows them if the hold breaks a promise.
     pub(super) shown: Vec<&'a Operation>,
-    /// Operation that was answered with the grant; for a proven hold, the first operation that
-    /// proves it.
+    /// Operation that was answered with the grant. For a hold that [`proven`] returns, the first
+    /// operation that proves the hold.
     pub(super) grant: &'a Operation,
     /// History index of the request for the lock.
     asked: u64,
-    /// First acknowledged release that left the owner no hold; `None` if there is none, and for
-    /// proven holds.
+    /// First acknowledged release after which the owner has no hold left; `None` without such a
+    /// release, and for a hold that [`proven`] returns.
     given_back: Option<&'a Operation>,
 }
 

@@ -169,7 +169,7 @@ impl Workload {
         !matches!(self, Register | Sequential | Ephemeral | Watch | Multi | Session | ExactlyOnce)
     }
 
-    /// Tells whether the checker measures how soon grants or events come in calm times.
+    /// Tells whether the checker measures how soon grants or events come while there is no fault.
     pub fn is_timed(self) -> bool {
         self.has_locks() || self == Workload::Watch
     }

@@ -2,8 +2,8 @@
 //!
 //! Over ZooKeeper's protocol a lock is the lock recipe of ZooKeeper's documentation, with the names
 //! and the order of kazoo for some locks and of Curator for the others. A client creates an
-//! ephemeral sequential child of the lock, and holds the lock when no counted child is before its
-//! own. Until then it watches the last child before its own.
+//! ephemeral sequential child of the lock. It holds the lock when no other child with a name of its
+//! library is before its own. Until then it watches the last such child before its own.
 
 use std::time::Duration;
 

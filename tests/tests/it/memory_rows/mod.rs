@@ -185,7 +185,7 @@ impl Kind {
     }
 }
 
-/// Leaves events unread by 100 clients of ZooKeeper's protocol.
+/// Makes 100 ZooKeeper clients watch a znode and leave the events of 1,200 changes unread.
 async fn events(zookeeper: &str) -> Vec<TcpStream> {
     let path = format!("/{}/{}/{}", "a".repeat(250), "b".repeat(250), "c".repeat(250));
     let watch = Request::AddWatch(AddWatchRequest { path: path.clone(), mode: watcher::MODE_PERSISTENT_RECURSIVE });

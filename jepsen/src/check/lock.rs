@@ -15,7 +15,7 @@ use crate::wgl::{self, Call};
 /// Largest number of configurations (sets of applied operations, with the model's state) that one
 /// search may visit.
 const CONFIGURATIONS_MAX: usize = 200_000;
-/// Number of operations that a finding shows before the one that no order explains.
+/// Number of operations that the report shows before an operation that no order explains.
 const SHOWN_BEFORE: usize = 8;
 
 /// Judges locks that are not reentrant: mutexes and read/write locks.

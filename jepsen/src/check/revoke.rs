@@ -96,8 +96,7 @@ fn check_asked(operations: &[Operation], revokes: &[&Operation], holds: &[Hold<'
     }
 }
 
-/// Checks that a ticket that ended otherwise than by a revoke was given back by its holder, or lost
-/// with its session.
+/// Checks each ticket that ended without a revoke: its holder released it, or its session ended.
 fn check_ends(operations: &[Operation], verdict: &mut Verdict) {
     let ends = Ends::new(operations);
     // The session of each ticket, and the index of the operation that asked for the ticket.

@@ -157,7 +157,7 @@ impl Invariants {
         }
     }
 
-    /// Number of acknowledged writes that were seen.
+    /// Number of acknowledged writes that clients have reported to the invariants.
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged
     }

@@ -43,7 +43,7 @@ impl Effect {
 pub struct Answer {
     /// `Ok`, `Fail` or `Info`.
     pub outcome: Kind,
-    /// The problem's name, or the reason in words; `None` for `Ok`.
+    /// Name of the problem (RFC 9457) in the answer, or else the reason in words; `None` for `Ok`.
     pub error: Option<String>,
     /// The HTTP status; 0 when there was no answer.
     pub status: u16,

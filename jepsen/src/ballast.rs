@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::http::{Call, Http};
 use crate::workload::ROOT;
 
-/// Bytes of one znode's data. Random, because snapshots are compressed.
+/// Size of one znode's data in bytes. The data is random, because nodes compress their snapshots.
 const BYTES_EACH: usize = 24 << 10;
 /// Longest time to write one znode. No fault is made before all are written.
 const WRITTEN_MAX: Duration = Duration::from_secs(20);

@@ -55,7 +55,7 @@ pub struct Entry {
     pub f: String,
     /// Argument at the invocation, result at the completion. The workload says its shape.
     pub value: Value,
-    /// Reason for which the operation failed or is not known.
+    /// Reason why the operation failed, or why its outcome is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Number of the node that was asked, from 1; `None` at an invocation.
@@ -66,8 +66,8 @@ pub struct Entry {
     pub zxid: Option<u64>,
 }
 
-/// An operation: an invocation with its completion. `call` and `complete` are indexes into the
-/// history, so no two of them are equal.
+/// An operation: an invocation with its completion. `call` and `complete` are indexes of entries in
+/// the history, so they also tell which of two operations came first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {
     /// Number of the client.
@@ -88,7 +88,7 @@ pub struct Operation {
     /// Nanoseconds at the invocation and at the completion (the end of the history when there is
     /// none).
     pub time: (u64, u64),
-    /// Reason for which the operation failed or is not known.
+    /// Reason why the operation failed, or why its outcome is unknown.
     pub error: Option<String>,
     /// Zxid of the answer; `None` for a failed or unknown outcome, or if the answer has no zxid.
     pub zxid: Option<u64>,

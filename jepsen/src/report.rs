@@ -1,4 +1,5 @@
-//! Report for people: a text with the verdict first, then the history around the first finding.
+//! Report for people: a text with the verdict first, then the history around the first finding
+//! (broken promise).
 
 use std::fmt::Write as _;
 use std::io;
@@ -10,7 +11,7 @@ use crate::verdict::Verdict;
 
 /// Largest number of history entries in `report.txt`.
 const ENTRIES_MAX: usize = 3_000;
-/// Number of history entries in `report.txt` before the first finding.
+/// Number of history entries in `report.txt` before the first finding (broken promise).
 const ENTRIES_BEFORE: u64 = 300;
 
 /// Writes `results.json` and `report.txt`.

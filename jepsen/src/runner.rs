@@ -100,7 +100,7 @@ pub struct Options {
     pub replay: Option<PathBuf>,
     /// `host:port` of each node of a cluster that runs already; empty to start one.
     pub endpoints: Vec<String>,
-    /// Lengths of faults and of the calm between them.
+    /// Length of a fault, and of the time without faults after it.
     pub pace: Pace,
     /// Additional lines for the configuration of every node.
     pub settings: String,

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::history::Operation;
 
-/// Largest number of findings that are written out. The others are only counted.
+/// Largest number of findings (broken promises) that are written out. Further findings are only
+/// counted.
 const FINDINGS_MAX: usize = 20;
 
 /// Validity of a history: whether the promise was kept. In JSON `true`, `false` or `"unknown"`, as

@@ -37,7 +37,7 @@ pub trait Model {
     fn step(&self, state: &Self::State, op: &Self::Op) -> Option<Self::State>;
 }
 
-/// An operation with its place in real time.
+/// An operation with the times of its invocation and of its completion.
 #[derive(Clone, Debug)]
 pub struct Call<O> {
     /// The operation.
@@ -177,8 +177,9 @@ impl Unknowns {
     }
 }
 
-/// Largest number of sets that [`Seen`] keeps for one key. When a further set is added, the oldest
-/// is forgotten, and its configurations may be visited and counted again.
+/// Largest number of sets of operations of unknown outcome that [`Seen`] keeps for one set of
+/// completed operations and one state. When a further set is added, the oldest is forgotten, and
+/// its configurations may be visited and counted again.
 const SMALLEST_MAX: usize = 128;
 
 /// Visited configurations. For each set of completed operations and state, the smallest sets of
@@ -210,7 +211,8 @@ impl<S: Eq + Hash> Seen<S> {
 /// Place at which the search looks next for an operation to take.
 #[derive(Clone, Copy)]
 enum Place {
-    /// At this node of the list of completed operations, which are tried first.
+    /// At this node of the list with the calls and returns of completed operations. The search
+    /// tries these operations first.
     Node(usize),
     /// At this operation of unknown outcome.
     Unknown(usize),

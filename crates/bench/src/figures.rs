@@ -11,7 +11,7 @@ pub(crate) struct Sample {
     pub(crate) latency: Duration,
 }
 
-/// Measurements of one round.
+/// Measurements of one round, which is a load on one system for some seconds.
 #[derive(Default)]
 pub(crate) struct Round {
     /// Operations that began while the round was measured, including those that ended later. If
@@ -40,7 +40,7 @@ impl Round {
         self.first_error = self.first_error.take().or(other.first_error);
     }
 
-    /// The round's figures.
+    /// Computes the rate, percentiles of latency and processor times from the measurements.
     pub(crate) fn figures(&self) -> Figures {
         let ranks = Ranks::of(self.samples.iter().map(|sample| sample.latency));
         let operations = self.operations.max(1) as f64;
@@ -80,7 +80,8 @@ impl Ranks {
     }
 }
 
-/// Figures of one round.
+/// Rate, latencies and processor times of one round, which is a load on one system for some
+/// seconds.
 #[derive(Clone, Copy, Debug, Default, serde::Deserialize, serde::Serialize)]
 pub(crate) struct Figures {
     pub(crate) per_second: f64,

@@ -93,7 +93,8 @@ struct Row {
     kind: Kind,
     without: Honest,
     with: Honest,
-    /// Number by which the Raft term has risen; `None` when no node answers any more.
+    /// Number by which the Raft term rose during the measurements; `None` when no node answers any
+    /// more.
     elections: Option<u64>,
     seen: Seen,
     tally: Arc<Tally>,

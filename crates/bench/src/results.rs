@@ -43,7 +43,7 @@ pub(crate) struct Run {
     pub(crate) limits: Vec<Limit>,
 }
 
-/// One workload with one number of clients, on all systems.
+/// Results of one workload with one number of clients, on all systems.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Line {
     pub(crate) workload: Workload,
@@ -58,15 +58,15 @@ impl Line {
     }
 
     /// Returns the spread of the ratios between two systems' rounds of equal index; `None` if a
-    /// system has no rounds. Such rounds ran right after each other, because a system runs no
-    /// further rounds of this line once a round has failed.
+    /// system has no rounds. Rounds of equal index ran right after each other: a system that fails
+    /// a round runs no further rounds of this line.
     pub(crate) fn ratio(&self, own: Kind, peer: Kind, figure: impl Fn(&Figures, &Figures) -> f64) -> Option<Spread> {
         let (own, peer) = (self.rounds.get(&own)?, self.rounds.get(&peer)?);
         Some(Spread::of(own.iter().zip(peer).map(|(own, peer)| figure(own, peer))))
     }
 }
 
-/// One figure of a scenario, on all systems.
+/// Results for one figure of a scenario, on all systems.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) scenario: Scenario,
@@ -124,7 +124,7 @@ impl Results {
         Ok(fs::rename(whole, out.join(FILE))?)
     }
 
-    /// Adds a round of steady load.
+    /// Adds the figures of one round of a workload on one system.
     pub(crate) fn add_round(&mut self, workload: Workload, clients: usize, kind: Kind, figures: Figures) {
         let is_its = |line: &Line| (line.workload, line.clients) == (workload, clients);
         let at = self.lines.iter().position(is_its).unwrap_or_else(|| {
@@ -134,7 +134,7 @@ impl Results {
         self.lines[at].rounds.entry(kind).or_default().push(figures);
     }
 
-    /// Adds a round of a scenario.
+    /// Adds the figures of one round of a scenario on one system.
     pub(crate) fn add_figures(&mut self, scenario: Scenario, kind: Kind, figures: Vec<Figure>) {
         for Figure { name, size, unit, value } in figures {
             let is_same =

@@ -61,7 +61,7 @@ impl Workload {
     }
 }
 
-/// Load of one round.
+/// Parameters of the load in one round.
 #[derive(Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) workload: Workload,

@@ -51,8 +51,8 @@ enum Election {
 struct DecisiveFlush {
     leader: MachineId,
     follower: MachineId,
-    /// Number of the follower's earlier starts in which a flush had failed when this fault was
-    /// planned.
+    /// Number of the follower's starts, before this fault was planned, after which a flush had
+    /// failed.
     failures: u64,
     /// Simulated time at which leader and follower are to be killed; `None` until the flush has
     /// failed.

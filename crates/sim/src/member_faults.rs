@@ -41,7 +41,8 @@ struct Goal {
     order: Order,
     tries: u32,
     next_ms: u64,
-    /// The answer, and the time until which the operator waits for it.
+    /// Receiver of the answer to the last try, and the time until which the operator waits for the
+    /// answer; `None` while no try is under way.
     answer: Option<(oneshot::Receiver<Reply>, u64)>,
 }
 

@@ -15,9 +15,11 @@ use crate::hub::MachineId;
 pub struct Lease {
     /// The session.
     pub session: SessionId,
-    /// The timeout; while it is not known, the shortest possible one.
+    /// Timeout of the session. While the client does not know which of several timeouts applies,
+    /// the shortest of them.
     pub timeout_ms: u32,
-    /// The timeout; while it is not known, the longest possible one.
+    /// Timeout of the session. While the client does not know which of several timeouts applies,
+    /// the longest of them.
     pub timeout_max_ms: u32,
     /// The time at which the last acknowledged heartbeat was sent.
     pub sent_ms: u64,

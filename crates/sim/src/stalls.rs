@@ -23,13 +23,14 @@ struct Disks {
     stalled: BTreeMap<MachineId, Vec<u64>>,
     /// Milliseconds by which each flush takes longer.
     slower_ms: u64,
-    /// Flushes that are made slower: the time of their end, the node and its boot.
+    /// Flushes that are made slower, each with the time of its end, the node, and the number of the
+    /// node's start (boot) in which it began.
     late: Vec<(u64, MachineId, u64)>,
     replies: BTreeMap<u64, Reply>,
     calls: u64,
     /// Sessions, one for each node: the first gets its heartbeats through node 1, and so on.
     sessions: Vec<Credential>,
-    /// Time of the last requests.
+    /// Time at which clients last sent heartbeats for all sessions.
     asked_ms: u64,
     /// Time of the last successful write.
     written_ms: u64,

@@ -1,4 +1,4 @@
-//! Calls of clients and their answers on their way.
+//! Calls of clients that wait for an answer, and the delivery of the answers.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

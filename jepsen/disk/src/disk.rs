@@ -26,8 +26,8 @@ pub(crate) struct State {
     pub(crate) faults: Faults,
     /// File handles that were opened read-only.
     pub(crate) readers: BTreeSet<u64>,
-    /// Fsyncs that hang or are slow and have not returned, by number: the value of `delayed` when
-    /// the fsync began to wait.
+    /// Fsyncs that hang or are slow and have not returned. The key is the number of the fsync: the
+    /// value of `delayed` when it began to wait.
     waiting: BTreeMap<u64, Waiting>,
     /// Number of fsyncs that have hung or been slow since the disk was created.
     delayed: u64,

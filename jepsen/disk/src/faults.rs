@@ -8,14 +8,14 @@ use fuser::Errno;
 /// Behaviour of fsync.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Syncs {
-    /// Makes bytes durable.
+    /// An fsync makes bytes durable.
     #[default]
     Work,
-    /// Hangs until the disk is mended or the fsync is dropped.
+    /// An fsync hangs until the disk is mended or the fsync is dropped.
     Hang,
-    /// Returns after a delay.
+    /// An fsync makes bytes durable and returns after a delay.
     Slow(Duration),
-    /// Fails with EIO.
+    /// An fsync fails with EIO.
     Fail,
 }
 

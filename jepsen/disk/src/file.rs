@@ -49,7 +49,7 @@ pub(crate) struct File {
 pub struct Cut {
     /// Number of unsynced pages that survived.
     pub pages_kept: u64,
-    /// Number of unsynced pages that were lost. They are as the last fsync left them.
+    /// Number of unsynced pages that were lost. Their content is that of the last fsync again.
     pub pages_lost: u64,
     /// Number of unsynced changes of directories that survived.
     pub names_kept: u64,
@@ -136,8 +136,8 @@ impl File {
         self.durable.resize(self.now.size);
     }
 
-    /// Fails an fsync: nothing becomes durable. A later fsync writes these pages only if they are
-    /// written again.
+    /// Fails an fsync: nothing becomes durable. A later fsync makes the unsynced pages durable only
+    /// if processes write them again.
     pub(crate) fn sync_failed(&mut self) {
         self.forgotten.append(&mut self.unsynced);
     }

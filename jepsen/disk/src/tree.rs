@@ -74,7 +74,7 @@ impl Default for Tree {
 }
 
 impl Inode {
-    /// Makes an inode without names and handles.
+    /// Returns a new inode that has no name and no open handle yet.
     pub(crate) fn new(body: Body, mode: u16, owner: (u32, u32)) -> Inode {
         Inode { body, mode, owner, modified: SystemTime::now(), opened: 0 }
     }

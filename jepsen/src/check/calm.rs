@@ -14,7 +14,8 @@ const WORKS_NS: u64 = 500_000_000;
 const WRITES: [&str; 10] =
     ["pulse", "acquire", "enqueue", "upgrade", "downgrade", "release", "close", "append", "proclaim", "revoke"];
 
-/// Calm times of a history. All times are nanoseconds since the run began.
+/// Calm times of a history: intervals without a fault. All times are nanoseconds since the run
+/// began.
 pub(super) struct Calm {
     windows: Vec<(u64, u64)>,
     /// Times of invocation and completion of the acknowledged writes.
@@ -34,13 +35,15 @@ impl Calm {
         Calm { windows: windows(entries), writes, answers }
     }
 
-    /// Returns the beginning of the calm time that contains `at`; `None` if no calm time does.
+    /// Returns the beginning of the calm time (interval without a fault) that contains `at`; `None`
+    /// if no calm time does.
     pub(super) fn since(&self, at: u64) -> Option<u64> {
         self.windows.iter().find(|(from, to)| *from <= at && at <= *to).map(|(from, _)| *from)
     }
 
-    /// Tells whether one calm time contains both moments, and whether a write was acknowledged in
-    /// each interval of [`WORKS_NS`] between them, so that there was a quorum.
+    /// Tells whether one calm time (interval without a fault) contains both moments, and whether a
+    /// write was acknowledged in each interval of [`WORKS_NS`] between them, so that there was a
+    /// quorum.
     pub(super) fn covers(&self, from: u64, to: u64) -> bool {
         let calm = self.windows.iter().any(|(begin, end)| *begin <= from && to <= *end);
         calm && steps(from, to).all(|step| self.works(step))

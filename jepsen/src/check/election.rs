@@ -9,10 +9,12 @@ use super::queue;
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Judges candidates (`enqueue`, `await` with a token when the candidate leads, `release`), leaders
-/// (`proclaim`, `append` to a znode under the token), and observers (`observe`, with the leader's
-/// token `leads_with`, the text `said` of its last proclamation, and the answer's position `upto`,
-/// which ends in the zxid of that proclamation).
+/// Judges these operations:
+///
+/// * of candidates: `enqueue`, `await` (with a token when the candidate leads) and `release`
+/// * of leaders: `proclaim`, and `append` to a znode under the token
+/// * of observers: `observe`, answered with the leader's token `leads_with`, the text `said` of the
+///   leader's last proclamation, and the cursor `upto`, which ends in the zxid of that proclamation
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let holds = queue::check_guarded(operations, "leaders", &mut verdict);

@@ -16,7 +16,7 @@ const TICKET_LOSSES: [&str; 2] = ["ticket-gone", "lock-not-held"];
 pub(super) const TAKES: [&str; 4] = ["acquire", "enqueue", "upgrade", "downgrade"];
 /// Operations that may be answered with a granted lock.
 pub(super) const GRANTS: [&str; 5] = ["acquire", "enqueue", "await", "upgrade", "downgrade"];
-/// Operations that succeed only while their session lives, so that a success proves it.
+/// Operations that succeed only while their session lives. A success proves that the session lived.
 const DONE_IN_SESSION: [&str; 5] = ["acquire", "enqueue", "upgrade", "downgrade", "release"];
 
 /// Checks that a living session loses a lock only by an operation of its client that may have given

@@ -34,15 +34,15 @@ pub(super) struct Hold<'a> {
     pub(super) begin: u64,
     /// Last moment of the hold, in the same unit as `begin`.
     pub(super) until: u64,
-    /// Operations that prove the hold, for a finding.
+    /// Operations that prove the hold. The report shows them if the hold breaks a promise.
     pub(super) shown: Vec<&'a Operation>,
-    /// Operation that was answered with the grant; for a proven hold, the first operation that
-    /// proves it.
+    /// Operation that was answered with the grant. For a hold that [`proven`] returns, the first
+    /// operation that proves the hold.
     pub(super) grant: &'a Operation,
-    /// Index at which the lock was first asked for.
+    /// History index of the request for the lock.
     asked: u64,
-    /// First acknowledged release that left the owner no hold; `None` if there is none, and for
-    /// proven holds.
+    /// First acknowledged release after which the owner has no hold left; `None` without such a
+    /// release, and for a hold that [`proven`] returns.
     given_back: Option<&'a Operation>,
 }
 
@@ -100,8 +100,8 @@ pub(super) fn proven(operations: &[Operation], clock: Clock) -> Vec<Hold<'_>> {
     proven_by("token", operations, clock)
 }
 
-/// Returns the proven holds as [`proven`] does, with the number in the field `name` in place of the
-/// token.
+/// Returns the proven holds as [`proven`] does, but takes each hold's number from the operations'
+/// field `name`, such as a number of an upgrade, and not from the field `token`.
 pub(super) fn proven_by<'a>(name: &str, operations: &'a [Operation], clock: Clock) -> Vec<Hold<'a>> {
     let mut proofs: BTreeMap<(&str, u64, u64), Vec<&Operation>> = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.is_ok()) {

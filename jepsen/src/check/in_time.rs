@@ -51,7 +51,7 @@ pub(super) fn check(entries: &[Entry], operations: &[Operation], verdict: &mut V
 
 enum Judged<'a> {
     /// The lock had to be granted at `due` and was not granted in time. `in_the_way` has the last
-    /// request of each client before this one in the queue, for the finding.
+    /// request of each client that may have stood before the judged one in the queue.
     Lost { due: u64, in_the_way: Vec<&'a Operation> },
     /// The lock became free while the client waited, and the client was told of its grant after
     /// `took_ns`.
@@ -69,7 +69,7 @@ fn others<'p, 'a>(place: &Place<'a>, by_lock: &BTreeMap<&'a str, Vec<&'p Place<'
 }
 
 /// Judges a request whose client waited in a queue, at `place`. Returns `None` if the lock was not
-/// free for this client, or if the time was not calm.
+/// free for this client, or if a fault was too near (the time was not calm).
 fn judge<'a>(place: &Place<'a>, request: &'a Operation, others: &[&Place<'a>], calm: &Calm) -> Option<Judged<'a>> {
     let (call, end) = request.time;
     if request.error.as_deref().is_some_and(|error| OVER.contains(&error)) {
@@ -97,7 +97,8 @@ fn judge<'a>(place: &Place<'a>, request: &'a Operation, others: &[&Place<'a>], c
 }
 
 /// Returns the earliest time in `from..end` from which on, until `end`, none of the `others` in the
-/// queue could keep `place` from its grant. `None` if some other place could until `end`.
+/// queue could keep `place` from its grant. Returns `None` if one of them still could just before
+/// `end`.
 fn free_since(place: &Place<'_>, others: &[&Place<'_>], from: u64, end: u64) -> Option<u64> {
     let there: Vec<&Place<'_>> = others.iter().copied().filter(|other| other.from < end && other.gone > from).collect();
     let mut moments: Vec<u64> = there.iter().flat_map(|other| other.moments()).collect();

@@ -15,15 +15,15 @@ use crate::wgl::{self, Call};
 /// Largest number of configurations (sets of applied operations, with the model's state) that one
 /// search may visit.
 const CONFIGURATIONS_MAX: usize = 200_000;
-/// Number of operations that a finding shows before the one that no order explains.
+/// Number of operations that the report shows before an operation that no order explains.
 const SHOWN_BEFORE: usize = 8;
 
-/// Judges a lock that its owner takes once: alone, or together with other readers.
+/// Judges locks that are not reentrant: mutexes and read/write locks.
 pub(super) fn check_once(operations: &[Operation]) -> Verdict {
     check(operations, LockModel { reentrant: false })
 }
 
-/// Judges a lock that its owner may take again.
+/// Judges reentrant mutexes.
 pub(super) fn check_reentrant(operations: &[Operation]) -> Verdict {
     check(operations, LockModel { reentrant: true })
 }
@@ -106,15 +106,15 @@ fn last_of_use(operations: &[&Operation]) -> BTreeMap<u64, u64> {
 /// Returns the model's operation for an uncertain end of a session: the session was lost, or the
 /// outcome of its close is unknown.
 ///
-/// The search takes an uncertain end only when that frees the lock. For a client that holds the
-/// lock at most once, this is the same as a release of unknown outcome. It is returned as a
-/// release, because the search tries equal operations only once.
+/// For a lock that is not reentrant, this is a release without a known answer: it has the same
+/// effect as a close, because the owner has at most one hold. Equal operations make the search
+/// shorter, because the search tries them only once.
 fn unsure_end(model: LockModel, owner: u64) -> LockOp {
     if model.reentrant { LockOp::Close(owner) } else { LockOp::Release(owner, None) }
 }
 
-/// Doubles all times, so that an added call (the end of a lost session) can stand right behind the
-/// call at the same time.
+/// Doubles all times. If two calls have the same time, as an added end of a lost session and the
+/// operation beside it may have, the later one in the list is moved behind the other.
 fn spread(calls: Vec<Call<LockOp>>) -> Vec<Call<LockOp>> {
     let mut taken = BTreeSet::new();
     let spread = |call: Call<LockOp>| {

@@ -102,8 +102,9 @@ const fn row(
     Row { workload, name, check, by_zxid, needed }
 }
 
-/// Operations on queues of locks, and under their locks, that are judged by zxid. Workloads with
-/// locks that do not use this list are judged by the clients' clock and the content of answers.
+/// Operations on queues of locks, and writes that holders make under their locks, that are judged
+/// by zxid. Workloads with locks that do not use this list are judged by the clients' clock and the
+/// content of answers.
 const QUEUED: &[&str] = &[
     "acquire",
     "again",
@@ -168,7 +169,7 @@ impl Workload {
         !matches!(self, Register | Sequential | Ephemeral | Watch | Multi | Session | ExactlyOnce)
     }
 
-    /// Tells whether the checker measures how soon grants or events come in calm times.
+    /// Tells whether the checker measures how soon grants or events come while there is no fault.
     pub fn is_timed(self) -> bool {
         self.has_locks() || self == Workload::Watch
     }

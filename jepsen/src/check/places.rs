@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use crate::history::{Kind, Operation};
 
-/// Errors that say that the session has ended, and all its places with it.
+/// Errors that say that the session has ended, so that it has no place in any queue.
 const SESSION_OVER: [&str; 2] = ["session-expired", "auth-failed"];
 /// Errors that say that a ticket (a node in the queue) is gone. The session may still live.
 const TICKET_OVER: [&str; 3] = ["ticket-gone", "lock-not-held", "no-node"];
 
-/// One of the locks that a session waits for or holds with one place in their queues.
+/// One lock of a place. A place in the queue of a multi-lock has several.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Part<'a> {
     pub(super) lock: &'a str,
@@ -29,12 +29,13 @@ pub(super) struct Place<'a> {
     pub(super) owner: u64,
     pub(super) parts: Vec<Part<'a>>,
     mode: Option<&'a str>,
-    /// Time of the request for the place.
+    /// Time of the request by which the session asked for its place in the queue.
     pub(super) from: u64,
     /// Time of the answer that said that the place is in the queue; places requested later stand
     /// behind it. `u64::MAX` without such an answer.
     pub(super) told: u64,
-    /// Time from which on the place is certainly gone; `u64::MAX` if no answer shows that.
+    /// Time from which on the session is certainly out of the queue; `u64::MAX` if no answer shows
+    /// that.
     pub(super) gone: u64,
     /// Whether the place may overtake places that were requested earlier, as an upgrade or a
     /// downgrade may.
@@ -116,8 +117,8 @@ impl<'a> Place<'a> {
         meeting.all(|(own, part)| own.shared && part.shared || own.permits.is_some() && part.permits.is_some())
     }
 
-    /// Tells whether the permits of the semaphore suffice for this place and for all places that
-    /// are there at this time.
+    /// Tells whether the permits of the semaphore suffice for this place and for all other places
+    /// that are in the queue at this time, holding or waiting.
     fn has_room(&self, others: &[&Place<'_>], at: u64) -> bool {
         self.parts.iter().all(|own| {
             let Some((permits, limit)) = own.permits else { return true };

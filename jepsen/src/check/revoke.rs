@@ -17,9 +17,12 @@ const SLACK_NS: u64 = 2_000_000_000;
 /// write must have shown that the cluster works.
 const WORKS_NS: u64 = 500_000_000;
 
-/// Judges holders (`enqueue`, `await`, `append` under the token, `listen` with `asked` and the
-/// deadline `due_ms`, `release`), clients that `revoke` with or without `deadline_ms` and are
-/// answered with `tickets`, and `past`, which reads a lost ticket in the history of its lock.
+/// Judges these operations:
+///
+/// * of holders: `enqueue`, `await`, `append` under the token, `release`, and `listen`, answered
+///   with `asked` (whether a client has revoked the lock) and the deadline `due_ms`
+/// * of other clients: `revoke` with or without `deadline_ms`, answered with the holders' `tickets`
+/// * `past`, which reads in the lock's history how a lost ticket ended
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let holds = queue::check_guarded(operations, "grants", &mut verdict);
@@ -70,8 +73,8 @@ fn names(revoke: &Operation, ticket: &str) -> bool {
     tickets.into_iter().flatten().any(|name| name.as_str() == Some(ticket))
 }
 
-/// Checks that a revoke names the holder's ticket, and that each `listen` of this holder shows the
-/// revoke from its zxid on.
+/// Checks that a revoke names the holder's ticket, and that each `listen` of this holder tells of
+/// the revoke if its answer is at the revoke's zxid or later.
 fn check_asked(operations: &[Operation], revokes: &[&Operation], holds: &[Hold<'_>], verdict: &mut Verdict) {
     for revoke in revokes.iter().filter(|revoke| revoke.is_ok()) {
         let (Some(lock), Some(at)) = (revoke.text("lock"), revoke.zxid) else { continue };
@@ -93,8 +96,7 @@ fn check_asked(operations: &[Operation], revokes: &[&Operation], holds: &[Hold<'
     }
 }
 
-/// Checks that a ticket that ended otherwise than by a revoke was given back by its holder, or lost
-/// with its session.
+/// Checks each ticket that ended without a revoke: its holder released it, or its session ended.
 fn check_ends(operations: &[Operation], verdict: &mut Verdict) {
     let ends = Ends::new(operations);
     // The session of each ticket, and the index of the operation that asked for the ticket.

@@ -55,7 +55,8 @@ enum Judged<'a> {
 }
 
 /// Judges the polls of a watcher against a change that was acknowledged at time `at`. Returns
-/// `None` when the watcher already knew of the change, did not poll, or the time was not calm.
+/// `None` when the watcher already knew of the change, did not poll, or a fault was too near (the
+/// time was not calm).
 fn judge<'a>(at: u64, zxid: u64, polls: &[&'a Operation], calm: &Calm) -> Option<Judged<'a>> {
     let first = polls.partition_point(|poll| poll.time.1 <= at);
     let due = polls.get(first)?.time.0.max(at);

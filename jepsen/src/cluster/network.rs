@@ -20,8 +20,8 @@ pub enum NetworkKind {
 }
 
 impl NetworkKind {
-    /// Returns namespaces where they are available, else proxies. With `with_delay`, a fault needs
-    /// a feature that only proxies have, so proxies are returned.
+    /// Returns the best means on this machine: namespaces where they are available, else proxies.
+    /// With `with_delay` it always returns proxies, because only proxies can delay messages.
     pub fn best(with_delay: bool) -> NetworkKind {
         if !with_delay && namespaces::available().is_ok() { NetworkKind::Namespaces } else { NetworkKind::Proxies }
     }
@@ -32,7 +32,7 @@ impl NetworkKind {
     }
 }
 
-/// Addresses of one node, and the command that enters its namespace.
+/// Addresses of one node, and the command that enters its network namespace.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// Address (`host:port`) of the node for HTTP.

@@ -100,7 +100,7 @@ pub enum Breakage {
     LosesWrites,
 }
 
-/// Trust in a node's data, which says whether damage of it is excused.
+/// Whether a node's data may be damaged by a broken disk. Only then is damage no bug of zlock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Data {
     /// Sound data: if a process finds damage, that is a bug.

@@ -78,7 +78,8 @@ fn cells(all: &All) -> Vec<(Workload, Cell)> {
     cells
 }
 
-/// Returns the faults that are run without `--nemeses`: each alone, and three together.
+/// Returns the names of the runs that are made without `--nemeses`: `none`, each fault that is not
+/// in [`LEFT_OUT`] by itself, and one run with three faults.
 fn nemeses() -> Vec<String> {
     let alone = Fault::all().map(Fault::name).filter(|name| !LEFT_OUT.contains(name));
     let all = ["none", "partition"].into_iter().chain(alone).chain(["kill+pause-leader+partition"]);

@@ -69,7 +69,7 @@ pub(super) enum Whom {
     All,
 }
 
-/// Cluster that a fault acts on, with the state of the nemesis that it needs.
+/// Cluster that a fault acts on, with the parts of the nemesis's state that the fault needs.
 pub(super) struct Scene<'a> {
     pub(super) cluster: &'a mut Cluster,
     pub(super) rng: &'a mut fastrand::Rng,

@@ -66,7 +66,7 @@ pub enum Trouble {
     NotRecovered(String),
 }
 
-/// Lengths of faults and of the calm between them.
+/// Length of a fault, and of the time without faults after it.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     /// Time between the end of a fault and the beginning of the next.

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::kind::{Doing, Kind, Outcome, Scene, Whom};
 
-/// Bounds of the time of an fsync: from that of a good spinning disk to one above `disk.stall_max`.
+/// Shortest and longest time of a slow fsync: from that of a good spinning disk to one above
+/// `disk.stall_max`.
 const SHORTEST_MS: f64 = 50.0;
 const LONGEST_MS: f64 = 3_000.0;
 

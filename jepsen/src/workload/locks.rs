@@ -21,9 +21,9 @@ const HOLDS_MAX: u64 = 3;
 /// Kind of the locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
-    /// Exclusive, and held once.
+    /// Exclusive lock that its owner cannot take again.
     Plain,
-    /// Exclusive, and held several times by its owner.
+    /// Exclusive lock that its owner may take again.
     Reentrant,
     /// Shared by readers, exclusive for writers.
     ReadWrite,

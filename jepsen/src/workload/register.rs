@@ -22,7 +22,7 @@ pub struct Registers {
     /// Last known value of each key, which a compare-and-set uses as the old value.
     last: Mutex<BTreeMap<String, i64>>,
     stretches: Stretches,
-    /// Lock of the one worker that creates the next keys.
+    /// Lock that one worker at a time holds, to create the keys of the next period.
     making: tokio::sync::Mutex<()>,
 }
 

@@ -1,5 +1,6 @@
-//! Tests of promises that all exclusive locks share, and all znodes that an exclusive lock guards.
-//! The checker of each such workload must find a history that breaks them.
+//! Tests of promises that workloads with exclusive locks share, about the locks and about the
+//! znodes that the locks guard. The checker of each workload must find a history that breaks a
+//! promise.
 
 use crate::written::{bad, doubtful, good};
 use jepsen::check::Workload;
@@ -11,7 +12,7 @@ const GUARDED: [Workload; 3] = [Workload::Election, Workload::Mixed, Workload::R
 /// Workloads of [`ALONE`] in which no waiter is overtaken, so that a token belongs to one session.
 const IN_ORDER: [Workload; 2] = [Workload::Election, Workload::Revoke];
 
-/// Last line of a history: the lock is granted once more in the calm at the end.
+/// Last line of a history: the lock is granted once more at the end, when there is no fault.
 const AGAIN: &str = r#"9 again {"lock":"l","owner":9} -> ok +"token":20 zxid=20"#;
 
 /// Returns a history in which session 1 holds the lock, and then session 2. `token` and `at` are

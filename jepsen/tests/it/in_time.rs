@@ -77,6 +77,7 @@ fn good(workload: Workload, granted: u64, history: &str) {
 }
 
 /// Returns a history in which a client releases the lock at 1000 ms while another waits for 6 s.
+/// `answer` has the end of the wait in ms, and the waiter's request with its outcome.
 fn handed_over(answer: &str) -> String {
     format!(
         r#"
@@ -182,7 +183,7 @@ fn a_grant_proves_that_the_holder_before_it_is_gone() {
 }
 
 /// Returns a history with a holder and two waiters that keep their tickets. The holder releases the
-/// lock at 1000 ms, and then the first waiter polls.
+/// lock at 1000 ms, and then the first waiter polls twice; `second_poll` is the second poll.
 fn kept(second_poll: &str) -> String {
     format!(
         r#"
@@ -295,7 +296,7 @@ fn a_run_in_which_no_grant_was_judged_is_unknown() {
     assert!(none.doubts.iter().any(|doubt| doubt == "nothing was judged: granted-in-time 0"), "{none:#?}");
 }
 
-/// Judges these polls against a change that is acknowledged at 110 ms.
+/// Judges a watcher's polls against a change that is acknowledged at 110 ms.
 fn watched(polls: &str) -> Verdict {
     let change = r#"100..110 1 write {"path":"/w/a"} -> ok zxid=5"#;
     judge(Workload::Watch, &format!("{change}\n{polls}\n9000..9010 1 write {{\"path\":\"/w/b\"}} -> fail"))

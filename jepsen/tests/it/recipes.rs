@@ -113,8 +113,8 @@ fn a_lock_that_nobody_gets_any_more_is_found() {
     }
 }
 
-/// Returns a history of two multi-locks, one after the other. `second` is the value and answer of
-/// the second one, `until` the zxid of the first release.
+/// Returns a history of two multi-locks, one after the other. `second` is the request for the
+/// second multi-lock with its answer, `until` the zxid at which the first is released.
 fn two_multi_locks(second: &str, until: u64) -> String {
     format!(
         r#"

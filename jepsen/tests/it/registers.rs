@@ -1,5 +1,5 @@
-//! Tests with random histories of registers: two checkers agree, planted faults are found, and long
-//! histories are decided fast.
+//! Tests with random histories of registers: two checkers agree, wrong answers that a test writes
+//! into a history are found, and long histories are decided fast.
 
 use std::time::{Duration, Instant};
 

@@ -7,7 +7,8 @@ use zlock_client::api::{Ticket, ZnodeInfo};
 
 use crate::harness::{Call, Client, Cluster, until};
 
-/// Creates znodes until the nodes are killed, and notes each acknowledged one.
+/// Creates znodes until the nodes are killed, and adds the path of each created znode to
+/// `acknowledged` when its answer has come.
 async fn write(endpoint: String, writer: u64, stop: Arc<AtomicBool>, acknowledged: Arc<Mutex<Vec<String>>>) {
     let mut client = Client::new(&endpoint);
     for n in 0..u64::MAX {

@@ -63,7 +63,8 @@ impl Locked {
         Locked::start_as(zlock(cluster, &lock), script).await
     }
 
-    /// Starts `zlock`, a command line without the command to run, with `script` as that command.
+    /// Starts the command line `zlock`, to which it appends a shell that runs `script` as the
+    /// command under the lock.
     pub(crate) async fn start_as(mut zlock: Command, script: &str) -> Locked {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("pids");

@@ -15,8 +15,8 @@ async fn one_node() -> Cluster {
     Cluster::start_with(Options { nodes: 1, ..Options::default() }).await
 }
 
-/// Starts `zlock lock` with a command that ends with 7, and waits until that command has ended. The
-/// option `--hold-at-least` makes `zlock` hold the lock for longer.
+/// Starts `zlock lock` with a command that exits with code 7, and waits until that command has
+/// ended. Because of the option `--hold-at-least`, `zlock` still holds the lock then.
 async fn kept(cluster: &Cluster) -> Child {
     let dir = tempfile::tempdir().unwrap();
     let ran = dir.path().join("ran");

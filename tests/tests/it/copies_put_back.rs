@@ -41,8 +41,8 @@ async fn ends_with_a_contradiction(cluster: &mut Cluster, id: u64, words: &str) 
     assert!(log.contains(words) && log.contains("docs/storage-trouble.md"), "{log}");
 }
 
-/// Two nodes that have both forgotten committed entries elect each other; the third has these
-/// entries.
+/// Two nodes have forgotten committed entries: one restarts with an old copy of its data, the other
+/// was down. They elect each other. The third node, which has the entries, must stop.
 #[tokio::test]
 async fn a_node_that_knows_more_than_its_leader_stops() {
     let mut cluster = Cluster::start().await;
@@ -69,7 +69,8 @@ async fn a_node_that_knows_more_than_its_leader_stops() {
     write(&cluster, cut_off, 7..9).await;
 }
 
-/// The leader remembers the entries that a follower has reported as on its disk.
+/// A follower restarts with an old copy of its data. The leader remembers which entries the
+/// follower has reported as on its disk, so the follower must stop.
 #[tokio::test]
 async fn a_follower_with_an_old_copy_of_its_data_stops() {
     let mut cluster = Cluster::start().await;

@@ -1,4 +1,4 @@
-//! A lock that goes from one client to the next by long-poll, each of them at another node.
+//! A lock that goes from one client to the next by long-poll. Each client waits at another node.
 
 use zlock_client::api::{LockQueue, Release, Ticket};
 

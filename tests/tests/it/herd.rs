@@ -8,7 +8,7 @@ use zlock_client::api::Ticket;
 use crate::harness::{Call, Cluster, until};
 
 const WAITERS: u64 = 1_000;
-/// Number of watches of a waiter, which is the one on its own ticket.
+/// Number of watches that each waiter has: one, on its own ticket.
 const WATCHES: u64 = 1;
 
 async fn watches(cluster: &Cluster) -> u64 {

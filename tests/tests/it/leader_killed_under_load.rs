@@ -11,7 +11,8 @@ use crate::harness::{Answer, Call, Client, Cluster, Pace, Session, until};
 const CLIENTS: usize = 50;
 const LOCKS: usize = 5;
 
-/// A resource that a lock protects. It notices two clients inside, and a token that does not rise.
+/// A resource that a lock protects. It panics when two clients use it at once, or when a client's
+/// fencing token is not higher than the token before.
 #[derive(Default)]
 struct Resource {
     inside: Option<usize>,

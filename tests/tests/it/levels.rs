@@ -31,7 +31,8 @@ fn refusal() -> Vec<u8> {
     frame
 }
 
-/// The peer's cluster is at level 4, which this program does not know.
+/// A peer refuses the connection of a starting node, because the peer's cluster is at format level
+/// 4. The node's program does not know that level.
 #[tokio::test]
 async fn a_node_that_hears_of_a_level_that_it_does_not_know_ends_and_says_what_to_start() {
     assert_eq!(crc32(b"123456789"), 0xcbf4_3926);

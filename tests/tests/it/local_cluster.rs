@@ -1,4 +1,4 @@
-//! `cluster/local.sh`: its output about serving nodes, and about one that ended at once.
+//! `cluster/local.sh`: its output about nodes that serve, and about a node that ended at once.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

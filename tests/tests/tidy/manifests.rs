@@ -48,7 +48,8 @@ const OWNED: &[(&str, &[&str])] = &[
 /// Dependencies of the pure core: they do no IO, read no clock and draw no random numbers.
 const PURE: &[&str] = &["bincode", "imbl", "siphasher", "thiserror"];
 
-/// The dependencies of every crate by its name; with those of tests if asked for.
+/// The dependencies of every crate by its name. With `with_tests`, the dependencies of its tests
+/// are among them.
 fn dependencies(with_tests: bool) -> BTreeMap<String, Vec<String>> {
     let mut crates = BTreeMap::new();
     for manifest in texts("Cargo.toml") {

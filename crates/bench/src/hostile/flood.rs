@@ -11,7 +11,7 @@ use crate::error::Error;
 
 /// Number of locks that are held, which a listing shows.
 const LOCKS: usize = 1_200;
-/// Number of sessions that hold these locks.
+/// Number of sessions that hold the listed locks.
 const HOLDERS: usize = 4;
 /// Bytes of a large body.
 const LARGE: usize = 1_000_000;

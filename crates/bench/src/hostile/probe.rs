@@ -16,7 +16,7 @@ const PACE: Duration = Duration::from_millis(200);
 /// Time limit of one probe. A probe without an answer counts with this time.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Worst values that were seen while the traffic ran.
+/// Worst measurements of all nodes while hostile clients sent requests.
 #[derive(Default)]
 pub(super) struct Seen {
     /// Longest time until a probe was answered.
@@ -29,7 +29,8 @@ pub(super) struct Seen {
     pub(super) step_s: f64,
 }
 
-/// Probes the nodes in turn until `until`. Returns the worst values.
+/// Probes the nodes in turn until `until`. Returns the longest answer time, the largest memory and
+/// the longest busy time of a thread.
 pub(super) async fn look(cluster: &Cluster, until: Instant) -> Seen {
     let addrs = cluster.addrs(Door::Rest);
     let mut seen = Seen::default();

@@ -17,8 +17,8 @@ use crate::workload::DATA;
 const TRY_EVERY: Duration = Duration::from_millis(10);
 /// Longest time that a new client waits for its answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Largest number of new clients that wait at once. Fewer clients (200) connect within
-/// [`PATIENCE`], so the bound never keeps out a client that comes after the new leader's election.
+/// Largest number of new clients that wait at once. It is above the 200 clients that connect within
+/// [`PATIENCE`], so a client that comes after the new leader's election can always connect.
 const WAITING_MAX: usize = 256;
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
 const SESSIONS: usize = 30;

@@ -20,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Shortest time of writes before the snapshot, for comparison.
 const BEFORE: Duration = Duration::from_secs(1);
 
-/// Time from the begin of the first node's snapshot to the end of the last one's.
+/// Time from the begin of the first node's snapshot to the end of the last node's snapshot.
 struct Span {
     began: Instant,
     ended: Instant,

@@ -64,7 +64,7 @@ struct Place {
     owner: usize,
 }
 
-/// Measurements with one number of waiters.
+/// Latencies of hand-offs of the lock and of joins of its queue, with one number of waiters.
 struct HandOffs {
     hand_offs: Ranks,
     joins: Ranks,

@@ -27,8 +27,8 @@ struct Done {
     at: Zxid,
     /// Attempts of an acquire that have queued a ticket; empty for another request.
     attempts: Vec<Attempt>,
-    /// Whether another attempt of the acquire may queue a ticket, because the previous ticket was
-    /// withdrawn.
+    /// Whether another attempt of the acquire may queue a ticket, because an entry has withdrawn
+    /// the previous ticket from the queue.
     withdrawn: bool,
 }
 

@@ -74,7 +74,8 @@ pub trait Invariant {
         Ok(())
     }
 
-    /// Checks the end of a step. A [`Standing`] is a running node's own view of its role and state.
+    /// Checks the roles and states of running nodes after a step of the simulated time. A
+    /// [`Standing`] is the role and state of one node by its own view.
     ///
     /// # Errors
     /// A description of the violation.
@@ -156,7 +157,7 @@ impl Invariants {
         }
     }
 
-    /// Number of acknowledged writes that were seen.
+    /// Number of acknowledged writes that clients have reported to the invariants.
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged
     }
@@ -180,7 +181,8 @@ impl Invariants {
         self.ask(|invariant| invariant.committed(&commit, history))
     }
 
-    /// Shows the end of a step to all invariants.
+    /// Shows the roles and states of running nodes after a step of the simulated time to all
+    /// invariants.
     ///
     /// # Errors
     /// The first violation.

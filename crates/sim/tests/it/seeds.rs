@@ -48,7 +48,7 @@ fn seeds_of_the_third_part_hold() {
     listed_seeds_hold(2);
 }
 
-/// Members change in all of these seeds but the last.
+/// Plays three seeds twice. In the first two, an operator changes the members of the cluster.
 #[test]
 fn the_same_seed_has_the_same_trace() {
     for seed in [3, 11, 12] {

@@ -2,8 +2,8 @@
 //!
 //! Over ZooKeeper's protocol a lock is the lock recipe of ZooKeeper's documentation, with the names
 //! and the order of kazoo for some locks and of Curator for the others. A client creates an
-//! ephemeral sequential child of the lock, and holds the lock when no counted child is before its
-//! own. Until then it watches the last child before its own.
+//! ephemeral sequential child of the lock. It holds the lock when no other child with a name of its
+//! library is before its own. Until then it watches the last such child before its own.
 
 use std::time::Duration;
 
@@ -223,8 +223,8 @@ async fn wait(zk: &mut Zk, lock: &str, created: &PathStat, time: Duration) -> Re
     }
 }
 
-/// Deletes the client's own node, which the client does not see among the lock's children, to find
-/// out why. Returns that failure.
+/// Finds out why the client's own node is not among the lock's children, and returns the reason. It
+/// tries to delete the node: a success shows that the list of children was wrong.
 async fn still_there(zk: &Zk, node: &str) -> Failure {
     match zk.ask(Request::Delete(any_version(node))).await {
         Ok(_) => Failure::Wrong("a client does not see its own lock node".into()),

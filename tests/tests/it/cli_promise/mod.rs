@@ -15,8 +15,8 @@ use self::running::{Place, Running, can_contain};
 use crate::cli::{LONG, SHORT, done};
 use crate::harness::{Cluster, Options, kill, until};
 
-/// Events while the command runs, each with the exit code of `zlock`; `None` if any exit code is
-/// right.
+/// Events that happen while the command runs, each with the exit code that `zlock` must end with;
+/// `None` if any exit code is right.
 const EVENTS: [(Event, Option<i32>); 7] = [
     (Event::ZlockKilled, None),
     (Event::WatchdogKilled, Some(121)),

@@ -98,7 +98,8 @@ impl Running {
         self.command.iter().any(|pid| parent(*pid).is_some())
     }
 
-    /// Waits for the exit code; `None` when a signal ended the program.
+    /// Waits until the started program has ended, and returns its exit code; `None` when a signal
+    /// ended it.
     pub(super) async fn exit(&mut self) -> Option<i32> {
         until("zlock has ended", async || self.root.try_wait().unwrap()).await.code()
     }

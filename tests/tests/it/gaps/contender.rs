@@ -39,7 +39,7 @@ impl Marks {
     }
 }
 
-/// A client with its own order of the nodes.
+/// A client that takes and releases a lock once. It tries the nodes in an order of its own.
 pub(super) struct Contender {
     /// Addresses of the nodes for this client's protocol, in the order in which the client tries
     /// them.

@@ -91,7 +91,7 @@ impl Session {
     }
 }
 
-/// Keep-alives of a session. Dropping it ends them.
+/// Background task that keeps a session alive until this value is dropped.
 pub(crate) struct KeepAliveTask(JoinHandle<()>);
 
 impl Drop for KeepAliveTask {

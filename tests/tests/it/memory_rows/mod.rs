@@ -185,7 +185,7 @@ impl Kind {
     }
 }
 
-/// Leaves events unread by 100 clients of ZooKeeper's protocol.
+/// Makes 100 ZooKeeper clients watch a znode and leave the events of 1,200 changes unread.
 async fn events(zookeeper: &str) -> Vec<TcpStream> {
     let path = format!("/{}/{}/{}", "a".repeat(250), "b".repeat(250), "c".repeat(250));
     let watch = Request::AddWatch(AddWatchRequest { path: path.clone(), mode: watcher::MODE_PERSISTENT_RECURSIVE });
@@ -243,7 +243,8 @@ async fn long_polls(cluster: &Cluster, header: &str) -> Vec<TcpStream> {
     all
 }
 
-/// Writes data again and again, and each time asks for it without reading the answer.
+/// Writes 1 MB into one znode again and again. Each time a new connection requests the data and
+/// does not read the answer.
 async fn unread(cluster: &Cluster, count: usize, header: &str) -> Vec<TcpStream> {
     let mut writer = cluster.client(1);
     let mut all = Vec::new();
@@ -261,8 +262,8 @@ async fn unread(cluster: &Cluster, count: usize, header: &str) -> Vec<TcpStream>
     all
 }
 
-/// Sets this many watches, on paths with this beginning, over four connections. Two more
-/// connections that want as many are refused.
+/// Sets `count` watches in all, on paths that begin with `begin`, over four connections. Two more
+/// connections, which each want as many watches as one of the four, are refused.
 async fn watches(addr: &str, count: usize, begin: &str) -> Vec<TcpStream> {
     const BATCH: usize = 500;
     let mut full = Vec::new();

@@ -17,8 +17,8 @@ use crate::harness::{Proxy, Rule};
 /// The longest time that a node waits before it stands for election (`raft.election_timeout_max`).
 const ELECTION: Duration = Duration::from_millis(800);
 
-/// Kills the client's node by SIGKILL. Returns when another one has answered the client, and its
-/// watches are set.
+/// Kills the client's node by SIGKILL. Returns when another node has answered the client, and the
+/// client's watches are set at that node.
 async fn kill_node_of(scene: &mut Scene, client: &Client) -> u64 {
     let node = scene.node_of(client.session_id()).await;
     scene.http.kill(node);

@@ -1,4 +1,4 @@
-//! Three nodes that take ZooKeeper clients, and such clients.
+//! Three nodes that serve ZooKeeper clients, and clients of these nodes.
 
 use std::time::Duration;
 

@@ -30,8 +30,8 @@ async fn a_body_has_a_bound() {
     node.post("/v1/txn", &" ".repeat(101)).await.expect_problem(413, "body-too-large");
 }
 
-/// Memory for answers that clients have not read yet: JSON text made for one answer, and raw data
-/// that a later write has replaced in the state.
+/// An unread answer takes memory: its JSON text, or raw data that a later write has replaced in the
+/// state. While one client leaves a long answer unread, further long answers to reads become 503.
 #[tokio::test]
 async fn long_answers_that_are_not_read_yet_have_a_bound() {
     // Half of the memory is for answers.

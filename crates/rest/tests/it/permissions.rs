@@ -16,8 +16,8 @@ const BOBS_ACL: &str = "digest:bob:ttt4KD2l%2FLR0Mpj5c6jU0hrwVdE%3D:cdrwa";
 const KEY: &str = "5ec2e700-0000-4000-8000-00000000000";
 const SECRETS: [&str; 3] = ["5ec2e700", "hidden", "secret"];
 
-/// Answer of a route to a reader without permission, and to the owner: the session that owns the
-/// ticket, and has no permission either.
+/// Answers of a route to two clients that the ACL gives no permission: a reader without a session,
+/// and the owner, which is the session of the ticket.
 #[derive(Clone, Copy, PartialEq)]
 enum Disclosure {
     /// The reader gets 403; the owner sees its own ticket.

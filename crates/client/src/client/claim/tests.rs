@@ -61,8 +61,8 @@ async fn the_key_of_a_release_is_remembered_until_its_answer_has_come() {
     assert!(!is_forgotten(&session), "it goes on in the background");
 }
 
-/// Tells whether the client asks the node to close its session after the session was lost by the
-/// clock and the acquired lock with it.
+/// Acquires a lock, lets the session's deadline pass on the client's clock, and closes the client.
+/// Tells whether the client asked the node to close the lost session.
 async fn closes_after_the_loss_of<G>(acquire: impl AsyncFnOnce(&Client) -> Result<G, Error>) -> bool {
     let (addr, mut requests) = fake_node(async |request: String| match request.contains("keepalive") {
         true => std::future::pending().await,

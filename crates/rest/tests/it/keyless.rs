@@ -24,7 +24,7 @@ async fn a_retry_without_a_key_is_not_queued_behind_its_own_ghost() {
         );
         assert_eq!(number(&node.get("/v1/locks/l").await.expect(200), "contenders"), 2);
     }
-    // The refusal is the same when the ghost holds the lock.
+    // The refusal is the same when the ticket of the lost request holds the lock.
     node.release(&holder, text(&held, "ticket")).await.expect(200);
     node.acquire_keyless(&session, "/l?wait=20s").await.expect_problem(409, "blocked-by-own-session");
 

@@ -122,7 +122,8 @@ async fn a_grant_of_which_a_lost_session_hears_is_no_guard() {
     assert_eq!(acquired.unwrap_err().code(), Some(ProblemType::SessionExpired));
 }
 
-// Without a short poll, a hung node would hide the grant while heartbeats keep the session alive.
+// A node that hangs during a long-poll would hide the grant, while heartbeats keep the session
+// alive. So one long-poll takes at most a third of the session's timeout: here 2 s of 6 s.
 #[tokio::test]
 async fn a_wait_for_a_grant_is_asked_again_within_the_timeout_of_its_session() {
     const WAITING: &str = r#"{"state":"waiting","ticket":"/l/_c_x-lock-0000000001","path":"/l","position":1,"predecessor":"/l/_c_y-lock-0000000000"}"#;

@@ -63,7 +63,8 @@ pub struct Saved {
     pub local: bool,
 }
 
-/// Decisions that `zlock restore prepare` writes into a seed.
+/// Decisions that `zlock restore prepare` writes into a seed, the file from which the nodes of the
+/// restored cluster start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decided {
     /// The members of the new cluster.
@@ -87,7 +88,7 @@ pub struct Member {
     pub http_addr: String,
 }
 
-/// The cluster from which a seed was made.
+/// The cluster of the backup from which a restored cluster starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// The name of the cluster.

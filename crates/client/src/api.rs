@@ -16,8 +16,8 @@
 //! | `unseen.rs` | invisible characters, which labels must not have |
 //! | `history.rs` | past tickets and ended sessions |
 //! | `client_info.rs` | descriptions of clients, for people |
-//! | `session.rs`, `znode.rs`, `txn.rs`, `lock.rs` | requests and answers of these routes |
-//! | `multilock.rs`, `election.rs`, `group.rs`, `cluster.rs` | requests and answers, too |
+//! | `session.rs`, `znode.rs`, `txn.rs`, `lock.rs` | requests and answers |
+//! | `multilock.rs`, `election.rs`, `group.rs`, `cluster.rs` | requests and answers |
 
 mod client_info;
 mod cluster;

@@ -213,18 +213,18 @@ impl Client {
         Ok(session)
     }
 
-    /// Reads a JSON document outside of any session.
+    /// Sends a read without a session, and parses the JSON document of the answer.
     pub(crate) async fn read<T: DeserializeOwned>(&self, target: Target) -> Result<(T, Answer), Error> {
         let answer = self.ask(target).await?;
         Ok((answer.json()?, answer))
     }
 
-    /// Reads outside of any session. The answer may have no body.
+    /// Sends a read without a session. The answer may have no body.
     pub(crate) async fn ask(&self, target: Target) -> Result<Answer, Error> {
         self.inner.transport.send(&Call::get(target.finish()), self.deadline()).await
     }
 
-    /// Reads by a long-poll, which the node answers after `wait` at the latest.
+    /// Sends a long-poll without a session, which the node answers after `wait` at the latest.
     pub(crate) async fn poll<T: DeserializeOwned>(&self, target: Target, wait: Duration) -> Result<T, Error> {
         let call = Call::get(target.with("wait", Millis::from(wait)).finish()).waiting(wait);
         self.inner.transport.send(&call, self.deadline().after(wait)).await?.json()

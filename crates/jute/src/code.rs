@@ -47,7 +47,7 @@ numbers! {
 }
 
 numbers! {
-    /// Kinds of watches to check or remove, and modes to add.
+    /// Kinds of watches in checkWatches and removeWatches, and modes of watches in addWatch.
     watcher {
         CHILDREN = 1, "Child watches.";
         DATA = 2, "Data and exists watches.";

@@ -30,8 +30,8 @@ fn rows() -> impl Iterator<Item = &'static Route> {
     api::ROUTES.iter().copied().flatten().chain(ROUTES)
 }
 
-/// Returns the router with all routes, for a caller that runs its own server. Connections are not
-/// bounded then, as [`crate::serve`] does.
+/// Returns the router with all routes, for a caller that runs its own server. Unlike
+/// [`crate::serve`], the router does not bound the number of connections.
 pub fn router(replica: Replica, config: RestConfig) -> Router {
     routes(Door::new(replica, config, CancellationToken::new()))
 }

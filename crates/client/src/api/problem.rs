@@ -97,9 +97,9 @@ macro_rules! problem_types {
                 match self { $(ProblemType::$variant => $status,)* }
             }
 
-            /// Returns the effect that requests with this kind of problem usually have. A single
-            /// problem may state another effect: the state machine uses `TooMany` for refusals,
-            /// too.
+            /// Returns the effect that requests with this kind of problem usually have. The
+            /// `outcome` of a [`Problem`] may differ: `TooMany` is `Refused` when the state machine
+            /// reports it.
             pub fn outcome(self) -> Outcome {
                 match self { $(ProblemType::$variant => Outcome::$outcome,)* }
             }
@@ -245,8 +245,8 @@ problem_types! {
     LockNotManaged = "lock-not-managed", 409 Refused, "The lock is not managed";
     /// The lock cannot be handed over to the named waiter.
     HandOverRefused = "hand-over-refused", 409 Refused, "The lock cannot be handed over to the named ticket";
-    /// The owner already has a ticket of a lock in the requested multi-lock, but not tickets of
-    /// exactly its locks.
+    /// The owner already has a ticket of one of the requested locks, and that ticket is not part of
+    /// a multi-lock of exactly the requested locks.
     Overlap = "overlap", 409 Refused, "The owner already has a ticket of some of these locks";
     /// A bug in the node ended the request.
     Internal = "internal", 500 Unknown, "A bug in the node ended the request";

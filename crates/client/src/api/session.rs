@@ -77,8 +77,7 @@ pub struct SessionInfo {
     /// The number of ephemeral znodes that the session owns.
     pub ephemeral_count: u64,
     /// Client that opened the session. Shown to the session itself, to the super user, and to
-    /// requests that may read a znode of the session, because the lock of that znode shows the
-    /// client, too.
+    /// requests that may read a znode of the session: a lock's queue shows them the client anyway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientInfo>,
     /// Paths of the session's ephemeral znodes, sorted, at most `page_size` of them; only in the

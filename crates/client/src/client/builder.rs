@@ -21,9 +21,9 @@ const POLL_MIN: Duration = Duration::from_millis(1);
 const POLL_MAX: Duration = Duration::from_mins(9);
 
 impl Client {
-    /// Returns a builder for a client of these nodes, each `host:port`. One node is enough to work.
-    /// With all of them, the client survives the failure of any. `unix:/path` is the admin socket
-    /// of a node on this machine, which makes the client an operator.
+    /// Returns a builder for a client of these nodes, each `host:port`. One node is enough, but a
+    /// client of all nodes goes on when one of them fails. `unix:/path` is the admin socket of a
+    /// node on this machine, which makes the client an operator.
     pub fn builder<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> ClientBuilder {
         ClientBuilder::new(endpoints.into_iter().map(Into::into).collect())
     }
@@ -110,8 +110,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the time that a call may take with all its tries; 15 s by default. Waits for a lock or
-    /// an event have their own time.
+    /// Sets the time that a call may take with all its tries; 15 s by default. Does not limit the
+    /// wait for a lock or an event.
     pub fn operation_timeout(mut self, timeout: Duration) -> ClientBuilder {
         self.timeouts.operation = timeout;
         self
@@ -188,7 +188,7 @@ impl ClientBuilder {
     ///
     /// # Errors
     /// `Refused` when there is no endpoint, an endpoint is not `host:port`, or the settings for
-    /// TLS, the user or the time of a poll are invalid.
+    /// TLS, the user or [`ClientBuilder::poll_time`] are invalid.
     ///
     /// # Panics
     /// Outside of a tokio runtime.

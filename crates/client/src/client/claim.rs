@@ -35,7 +35,7 @@ pub(crate) trait ClaimAnswer: DeserializeOwned {
     /// Data of a grant: fencing tokens and the number of holds.
     type Grant;
 
-    /// Route of the requests that read the state again.
+    /// Route of the requests that read the ticket's state after the acquire.
     const ROUTE: &'static str;
 
     /// Returns the path of the ticket. If the lock is held, also returns the grant, and the
@@ -348,7 +348,7 @@ impl Claim {
     }
 
     /// Hands the lock over to the waiting ticket `to`. After `Refused` this claim still holds the
-    /// lock; after another error either of them may hold it.
+    /// lock; after another error either this claim's ticket or `to` may hold the lock.
     pub(crate) async fn hand_over(&mut self, to: &str) -> Result<(), Error> {
         let call = self.claim_ticket().release(self.kind, Some(to))?.key(uuid::Uuid::new_v4());
         self.client.write_in(&self.session, call).await?;

@@ -296,7 +296,8 @@ impl Connection {
         })
     }
 
-    /// Converts an error of the connection to the result of the try.
+    /// Converts an error of the connection to the result of the try. `ending` makes the result if
+    /// the node has not refused the client's certificate.
     fn failed(&self, error: &hyper::Error, ending: fn(String) -> Ending) -> Ending {
         match refusal(error) {
             // A node that refuses the certificate has read no request, so this counts as no

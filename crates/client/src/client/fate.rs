@@ -85,8 +85,8 @@ impl Fate {
         self.0.send_if_modified(|facts| !std::mem::replace(&mut facts.gone, true));
     }
 
-    /// Notes that the lock was lost, with the reason. An earlier noted reason stays. Returns the
-    /// reason that is in force.
+    /// Notes that the lock was lost, and the reason unless one was noted earlier. Returns the noted
+    /// reason.
     pub(crate) fn tell(&self, loss: Loss) -> Loss {
         self.0.send_if_modified(|facts| {
             let news = facts.loss.is_none();

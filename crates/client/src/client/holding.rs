@@ -97,8 +97,8 @@ impl Holding<'_> {
         past.into_iter().find(|past| past.ticket.as_deref() == Some(self.node))
     }
 
-    /// Returns the client that asked the holder to release the lock, with its session alone; `None`
-    /// when unknown.
+    /// Returns the client that asked the holder to release the lock, as an [`Actor`] with only the
+    /// session set; `None` when that session is unknown.
     fn asker(&self) -> Option<Box<Actor>> {
         let session = self.claim.fate.asked_by()?;
         Some(Box::new(Actor { session: Some(session), ..Actor::default() }))

@@ -151,9 +151,9 @@ mod tests {
         format!(r#"{{"type":"{kind}","title":"{title}","status":{status},"detail":"d","outcome":"refused","zxid":9}}"#)
     }
 
-    /// Waits for a lock that another client holds, and returns the error that ends the wait. `look`
-    /// is the node's answer to all requests after the acquire; with `None` the node does not answer
-    /// them.
+    /// Waits for a lock that another client holds, and returns the error that ends the wait. The
+    /// session is safe from expiry for `safe_ms` ms. `look` is the node's answer to all requests
+    /// after the acquire; with `None` the node does not answer them.
     async fn ended(safe_ms: u32, look: Option<String>) -> Error {
         let (addr, _requests) = fake_node(move |request: String| {
             let look = look.clone();

@@ -40,10 +40,10 @@ const SETTINGS: &str = "/v1/settings";
 /// First character of an encrypted cursor of a list. Only the node that returned such a cursor can
 /// decrypt it.
 const SEALED: char = '~';
-/// Number of times that the reading of one list goes on at another node, because the node of an
-/// encrypted cursor fails or has lost its key. The next failure is an error.
+/// Number of encrypted cursors that may be lost during the reading of one list, because their node
+/// fails or has lost its key. The reading then goes on at another node. One more loss is an error.
 const CURSORS_LOST_MAX: u32 = 3;
-/// Longest time to wait for answers when one request to every endpoint looks for the leader.
+/// Timeout of the search for the leader, which sends one request to every endpoint.
 const LEADER_MET_MAX: Duration = Duration::from_secs(1);
 
 impl Client {
@@ -217,11 +217,11 @@ impl Client {
         Ok(self.read(Target::route("/v1/admin/upgrade")).await?.0)
     }
 
-    /// Raises the cluster's level (version number) of the log's format for good: to `level`, or to
-    /// the highest level that any member's program knows. For operators.
+    /// Raises the cluster's level (version number) of the log's format for good: to `level`, or for
+    /// `None` to the highest level that any member's program knows. For operators.
     ///
     /// # Errors
-    /// As any write; `Refused` with `MembersNotReady` when a member does not know the level.
+    /// As any write; `Refused` with `MembersNotReady` when a member does not know that level.
     pub async fn finalize_upgrade(&self, level: Option<u16>) -> Result<Upgrade, Error> {
         let target = Target::route("/v1/admin/upgrade").with_some("level", level);
         self.write(Call::write(Method::PUT, target.finish())).await

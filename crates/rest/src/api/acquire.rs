@@ -79,8 +79,9 @@ pub(crate) enum WaitOutcome {
     Ended(Problem),
 }
 
-/// Fencing token and holds of a ticket that holds its lock in the state at `zxid`. Also the request
-/// to give the ticket up, if a client has made one. The lock may have been taken away since.
+/// A ticket that holds its lock in the state at `zxid`: its fencing token, its number of unreleased
+/// acquires, and a client's request to give the ticket up, if there is one. The lock may have been
+/// taken away since.
 pub(crate) struct Grant {
     pub(crate) token: FencingToken,
     pub(crate) holds: u32,

@@ -55,8 +55,8 @@ fn first_failure(conditions: &[Condition], excluded: &[String]) -> &'static str 
     failures.next().map_or(Readiness::Ready.as_str(), |(word, _)| word)
 }
 
-/// Tells whether clients should be sent to this node. It is not ready without a quorum, behind the
-/// leader, short of disk or drained.
+/// Tells whether clients should be sent to this node. It is not ready if it has no quorum, lags
+/// behind the leader, is short of disk space, or is drained.
 #[utoipa::path(get, path = "/readyz", operation_id = "nodeReady", tag = "node",
     params(
         ("verbose" = Option<bool>, Query,

@@ -103,7 +103,8 @@ pub(crate) fn explained_all(
     problem.because(&format!("{words}; {ends}")).held_by(first)
 }
 
-/// Tells whether a lock-delay blocks the lock: a time after its holder's session has expired.
+/// Tells whether a lock-delay blocks the lock: for this time after the session of a holder expired,
+/// the lock is not granted.
 fn lingers(state: &State, lock: &ZPath) -> bool {
     let page = lock::queue(state, lock, 0, 1);
     page.is_ok_and(|queue| queue.entries.iter().any(|entry| entry.lingers_until_ms.is_some()))

@@ -111,8 +111,8 @@ fn owner_or_key(call: &Call, named: Option<String>) -> Result<String, Problem> {
     Ok(id)
 }
 
-/// Waits until the lock's znode, which made the state machine refuse the acquire at the zxid
-/// `refused`, is deleted; `None` when the wait ends first.
+/// Waits until the lock's znode is deleted; `None` when the wait ends first. `refused` is the zxid
+/// at which the state machine refused the acquire because the znode existed.
 async fn gone(call: &Call, path: &ZPath, refused: Zxid, deadline: Instant) -> Result<Option<()>, Problem> {
     let step = |state: &State| match state.node(path) {
         None => Step::Ready(()),

@@ -1,5 +1,5 @@
-//! `/v1/admin/upgrade`: the cluster's level (version of the formats that all members use), the
-//! programs of the members, and the command to raise the level.
+//! `/v1/admin/upgrade`: the cluster's format level (version of the formats that all members use),
+//! the versions of the members' programs, and the command to raise the format level.
 
 use axum::http::StatusCode;
 use replica::{FinalizeOutcome, MemberProgram, UpgradeStatus};
@@ -14,7 +14,8 @@ use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[route!(look), Route { problems: &[&[MembersNotReady]], ..route!(finalize) }];
 
-/// Shows the cluster's level and the versions of its members, as the leader knows them.
+/// Shows the cluster's format level and the versions of the members' programs, as the leader knows
+/// them.
 #[utoipa::path(get, path = "/v1/admin/upgrade", operation_id = "adminUpgradeLook", tag = "admin",
     responses((status = 200,
         description = "The cluster's level, and the levels that each member knows",
@@ -26,7 +27,7 @@ pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
     Ok(told(&call, &status))
 }
 
-/// Raises the cluster's level for good, if every member's program knows the new level.
+/// Raises the cluster's format level for good, if every member's program knows the new level.
 #[utoipa::path(put, path = "/v1/admin/upgrade", operation_id = "adminUpgradeFinalize", tag = "admin",
     params(("level" = Option<u16>, Query, maximum = 65535, example = 2,
         description = "the new level; absent: the highest level that any member knows")),
@@ -52,7 +53,7 @@ pub(crate) async fn finalize(operator: Operator, mut call: Call) -> Answer {
     }
 }
 
-/// Describes the members whose programs do not support the cluster level `level`, and the remedy.
+/// Describes the members whose programs do not support the format level `level`, and the remedy.
 fn not_ready(level: u16, status: &UpgradeStatus) -> String {
     let hindering = status.members.iter().filter(|member| !member.is_ready_for(level));
     let why: Vec<String> = hindering.map(why_not).collect();

@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::problem::Problem;
 
-/// Largest number of requests at work; addresses without one may exceed it by [`LAST_PLACES`].
+/// Largest number of requests that the node works on at once; waiting long polls do not count.
+/// [`LAST_PLACES`] more are admitted from addresses that have no other request at work.
 const AT_WORK_MAX: usize = 4_096;
-/// Divisor of [`AT_WORK_MAX`] for the requests of one address. It applies while requests of other
-/// addresses are at work, too.
+/// One address may have at most `AT_WORK_MAX / SHARED_PART` requests at work while other addresses
+/// have requests at work, too.
 const SHARED_PART: usize = 4;
 /// Number of requests beyond [`AT_WORK_MAX`] that are admitted from addresses without another
 /// request at work.

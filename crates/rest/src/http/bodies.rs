@@ -10,13 +10,13 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use tokio::sync::Notify;
 
-/// Divisor of the node's bound on bytes for all answers together, so that slow readers of answers
-/// leave memory for request bodies.
+/// All answers together may take the node's bound on bytes divided by this number, so that slow
+/// readers of answers leave memory for request bodies.
 const ANSWERS_PART: usize = 2;
-/// Divisor for one address while no other address has bytes counted. It applies to the node's bound
-/// on bytes, and to the bound on the bytes of answers.
+/// One address may take the node's bound on bytes divided by this number, while no other address
+/// has bytes counted. The bound on the bytes of answers is divided in the same way.
 const ALONE_PART: usize = 2;
-/// Divisor of these two bounds for one address while other addresses have bytes counted, too.
+/// Divisor in place of [`ALONE_PART`] while other addresses have bytes counted, too.
 const SHARED_PART: usize = 4;
 
 /// Account of the bytes of request bodies and long answers. A body counts with the bytes received

@@ -32,7 +32,8 @@ use crate::RestConfig;
 use crate::http::delivery::{Delivering, Delivery, Stage};
 use crate::http::peer::Peer;
 
-/// Time after which an idle connection is parked; a [`TICK`] may be added.
+/// Idle time after which a connection is parked: taken back from hyper to free hyper's buffers.
+/// Parking may be late by one [`TICK`].
 const PARK_AFTER: Duration = Duration::from_millis(250);
 /// Unit of the timers, which all fire at multiples of it, so that one wakeup serves many
 /// connections.

@@ -21,8 +21,8 @@ use crate::http::waiter::Waiter;
 /// hyper (see [`Progress`]).
 const HELD_AHEAD: usize = 256;
 
-/// Progress of one connection: the stage of its request, and the waiters of the answers that are
-/// being written to it. There is more than one waiter only if requests are pipelined.
+/// Progress of one connection: the stage of its request, and a [`Waiter`] for each answer with a
+/// granted lock that is being written. There is more than one only if requests are pipelined.
 #[derive(Clone, Default)]
 pub(crate) struct Delivery {
     progress: Arc<Mutex<Progress>>,
@@ -123,8 +123,8 @@ impl Delivery {
         }
     }
 
-    /// Notes that all written bytes were flushed. Disarms the waiters, because their answers are
-    /// delivered.
+    /// Notes that all written answers were flushed, and so delivered. Disarms the waiters of these
+    /// answers, so that the client keeps the granted locks.
     fn arrived(&self) {
         let mut progress = self.progress();
         let is_answered = matches!(progress.stage, Stage::Answered);

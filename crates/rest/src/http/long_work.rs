@@ -2,8 +2,8 @@
 //! long bodies.
 //!
 //! A list of 1,000 entries takes milliseconds, which would block the thread of Raft and of the
-//! connections. Jobs wait in one queue for each address, and the queues take turns. A request for a
-//! list holds no state while it waits: the list shows the state at the moment when it is made.
+//! connections. Jobs wait in one queue for each address, and the queues take turns. A waiting job
+//! has no reference to a state: a list shows the state at the moment when the list is made.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;

@@ -217,9 +217,9 @@ async fn outcome(task: &mut JoinHandle<Result<TxnOutcome, replica::Error>>) -> R
 /// States in which a ticket is withdrawn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WithdrawIf {
-    /// Only while it waits: the client is still connected, and gets the lock if it was granted.
+    /// Only a waiting ticket. The client is still connected, and keeps a ticket that was granted.
     Waiting,
-    /// While it waits or holds the lock: the client has hung up.
+    /// A ticket that waits or holds the lock. The client has hung up.
     Either,
 }
 

@@ -161,7 +161,8 @@ fn add_responses(route: &Route, method: &str, operation: &mut Value) {
     }
 }
 
-/// Returns the ways to authenticate at a route. Each entry is one way, and needs all its parts.
+/// Returns the ways to authenticate at a route. Each entry is one way; a request needs all
+/// credentials that the entry names.
 fn security(route: &Route) -> Value {
     if route.in_session {
         return json!([{"session_key": []}, {"session_key": [], "digest": []}, {"session_key": [], "certificate": []}]);

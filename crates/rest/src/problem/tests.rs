@@ -83,8 +83,8 @@ fn every_problem_is_in_the_page_and_in_the_document_with_its_status() {
 }
 
 /// Returns the golden file's rows of a problem type: one for each error of the state machine that
-/// the type reports. One more row, without an error, follows if there is none or if the node itself
-/// reports the type.
+/// the type reports. A row without an error follows if there is no such error, or if the type's own
+/// outcome is not `Refused`.
 fn golden_rows(kind: ProblemType) -> String {
     let row = |name: &str, code: &str, outcome: Outcome| {
         let (slug, status, title) = (kind.slug(), kind.status(), kind.title());

@@ -188,9 +188,9 @@ impl Call {
         Ok(self.door.replica.read(consistency, self.door.read_deadline()).await?)
     }
 
-    /// Makes a long list on the thread for long work. It shows the state of the moment when it is
-    /// made. All parameters must have been taken before; others are refused. The caller must hold
-    /// no state meanwhile, because writes copy what they change in a held state.
+    /// Makes a long list on the thread for long work. The list shows the state of the moment at
+    /// which it is made. Parameters that the caller has not taken are refused. Meanwhile the caller
+    /// must keep no `Arc` of a state, as a write would have to copy the data that it changes.
     pub(crate) async fn page(mut self, make: impl FnOnce(&Call, &State) -> Answer + Send + 'static) -> Answer {
         std::mem::take(&mut self.query).finish()?;
         let door = self.door.clone();

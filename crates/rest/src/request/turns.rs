@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::Semaphore;
 use zlock_client::api::StateDigest;
 
-/// Semaphore with one permit, for the request that makes a result; and the last result.
+/// Last result of a costly kind, and a semaphore whose one permit belongs to the request that makes
+/// the next result.
 pub(crate) struct Turns<T> {
     pub(crate) turn: Arc<Semaphore>,
     pub(crate) last: Arc<Mutex<T>>,

@@ -30,8 +30,8 @@ async fn a_body_has_a_bound() {
     node.post("/v1/txn", &" ".repeat(101)).await.expect_problem(413, "body-too-large");
 }
 
-/// Memory for answers that clients have not read yet: JSON text made for one answer, and raw data
-/// that a later write has replaced in the state.
+/// An unread answer takes memory: its JSON text, or raw data that a later write has replaced in the
+/// state. While one client leaves a long answer unread, further long answers to reads become 503.
 #[tokio::test]
 async fn long_answers_that_are_not_read_yet_have_a_bound() {
     // Half of the memory is for answers.
@@ -151,7 +151,7 @@ async fn waiting_requests_have_a_bound() {
         answer = node.acquire(&second, "/l?wait=20s") => panic!("{}", answer.body),
         () = bounded => {}
     }
-    // The place is free again when the waiter has left.
+    // Another request may wait once the waiting acquire has left the queue.
     while node.get("/v1/znodes/a?watch=data&wait=1ms").await.status == 429 {}
     assert_eq!(node.get("/v1/locks/l").await.expect(200).body["contenders"], 1);
 }
@@ -231,8 +231,8 @@ async fn a_page_of_a_queue_has_no_more_data_than_labels() {
     node.post("/v1/znodes/l/n-lock-?mode=persistent-sequential", "123456789").await.expect(201);
     let queue = node.get("/v1/locks/l").await.expect(200);
     assert_eq!(queue.body["holders"][0]["label"], "12345678");
-    // Data of a foreign lock node may be a thousand times longer than a label, and a page has a
-    // thousand entries, so it is left out.
+    // A lock node that a client created as a znode may have much longer data than a label. Such
+    // data is left out, as a page has up to a thousand entries.
     assert_eq!(queue.body["waiters"][0].get("label"), None, "{}", queue.body);
 }
 

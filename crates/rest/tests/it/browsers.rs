@@ -11,8 +11,8 @@ use crate::node::{Node, PATIENCE, text};
 const EVIL: (&str, &str) = ("origin", "https://evil.example");
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 
-/// Requests that any web page open on the machine could send to `zlock dev` without the check of
-/// `Origin`.
+/// Without the check of `Origin`, any web page open on the machine could send these requests to
+/// `zlock dev`. Each is refused, and writes nothing.
 #[tokio::test]
 async fn a_page_of_elsewhere_neither_writes_nor_reads() {
     let node = Node::start().await;

@@ -212,7 +212,7 @@ async fn operators_come_in_by_their_socket_also_when_the_door_is_full_and_are_as
     let entrances = Entrances { listeners: tcp.into(), admin: Some(admin) };
     let config = RestConfig { connections_max: 1, ..RestConfig::default() };
     tokio::spawn(rest::serve(entrances, node.replica.clone(), config, std::future::pending()));
-    // A waiting client has the only place.
+    // A waiting client has the only connection that `connections_max` allows.
     let mut waiting = TcpStream::connect(addr).await.unwrap();
     let wait = "GET /v1/znodes?watch=data&since=0&wait=10m HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let since = wait.replace("since=0", &format!("since={}", node.replica.state().last_zxid()));

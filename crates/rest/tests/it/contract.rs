@@ -102,8 +102,8 @@ fn every_operation_has_an_id_of_its_own() {
     }
 }
 
-/// A null in the document would come from code that changes a missing member: indexing a JSON value
-/// creates the member as null.
+/// A null in the document shows a bug in the code that completes the document: writing to a missing
+/// member with `value["name"]` creates the member as null.
 #[test]
 fn nothing_in_the_document_is_null() {
     fn check(at: &str, value: &Value) {
@@ -382,8 +382,8 @@ async fn a_timeout_that_was_moved_into_its_bounds_says_so() {
     assert_eq!(opened.body.get("timeout_asked_ms"), None);
 }
 
-/// The first reply to an idempotency key is stored with the whole stat. The retry's ETag is the
-/// version in that stat.
+/// A client sets a znode's data, another client sets it again, and the first client retries its set
+/// with the same idempotency key. The retry gets the stored first answer, with the version of then.
 #[tokio::test]
 async fn a_set_that_is_tried_again_behind_another_has_its_first_etag() {
     let node = Node::start().await;

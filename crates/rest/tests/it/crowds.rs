@@ -107,7 +107,8 @@ const RAW: &str = "GET /v1/znodes/a HTTP/1.1\r\nhost: localhost\r\naccept: appli
 /// bound, 1,200 answers of 1 MB would take 1.2 GB.
 #[tokio::test]
 async fn raw_data_that_is_not_read_has_a_bound_and_an_address_its_share() {
-    // Half of the memory is for answers, and half of that for an address that is alone.
+    // Half of the memory is for answers. An address may take half of that while no other address
+    // has bytes counted.
     let config = RestConfig { bodies_bytes_max: 16 << 20, ..RestConfig::default() };
     let (node, addr) = serve(config).await;
     let mut unread = Vec::new();

@@ -50,7 +50,7 @@ async fn only_the_leader_proclaims() {
     proclaim(&node, &first, "tcp://a:1").await.expect(200);
     let leader = node.get("/v1/elections/e").await.expect(200);
     assert_eq!(leader.body["leader"]["data"], "tcp://a:1");
-    // A guard that the client sends itself is checked, too.
+    // An `If-Lock` that the client itself sends is checked, too.
     let stale = [("zlock-session-key", &*first), ("if-lock", "/e;1")];
     node.call(Method::PUT, "/v1/elections/e", &stale, b"x").await.expect_problem(412, "lock-not-held");
 }
@@ -162,7 +162,7 @@ async fn nobody_proclaims_for_a_leader_but_itself() {
     proclaim(&other, &ticket, &[]).await.expect_problem(412, "lock-not-held");
     proclaim(&other, &waits, &[]).await.expect_problem(412, "lock-not-held");
     proclaim(&leader, &waits, &[]).await.expect_problem(412, "lock-not-held");
-    // A guard on another lock does not prove leadership.
+    // An `If-Lock` about another lock does not prove leadership.
     let lock = node.acquire(&other, "/l").await.expect(200);
     let held = format!("/l;{}", number(&lock, "fencing_token"));
     proclaim(&leader, &ticket, &[("if-lock", &held)]).await.expect_problem(400, "bad-request");

@@ -6,8 +6,8 @@ use serde_json::json;
 
 use crate::node::{Node, number, text};
 
-/// The ghost of a request whose node died. It is made here with `keep`, because a test's request
-/// has no connection that could break.
+/// A session has a waiting ticket of a request whose answer was lost. The test makes this ticket
+/// with `keep`, because its requests have no connection that could break. Every retry is refused.
 #[tokio::test]
 async fn a_retry_without_a_key_is_not_queued_behind_its_own_ghost() {
     let node = Node::start().await;
@@ -24,7 +24,7 @@ async fn a_retry_without_a_key_is_not_queued_behind_its_own_ghost() {
         );
         assert_eq!(number(&node.get("/v1/locks/l").await.expect(200), "contenders"), 2);
     }
-    // The refusal is the same when the ghost holds the lock.
+    // The refusal is the same when the ticket of the lost request holds the lock.
     node.release(&holder, text(&held, "ticket")).await.expect(200);
     node.acquire_keyless(&session, "/l?wait=20s").await.expect_problem(409, "blocked-by-own-session");
 
@@ -34,7 +34,8 @@ async fn a_retry_without_a_key_is_not_queued_behind_its_own_ghost() {
     node.get(&format!("/v1/tickets{}", text(&ghost, "ticket"))).await.expect_problem(410, "ticket-gone");
 }
 
-/// The client retries as docs/http-api.md advises after a broken connection.
+/// A client hangs up while it waits, and retries at once. While its first ticket still exists, the
+/// retry is refused with that ticket's path. The client waits for the ticket's end, then queues.
 #[tokio::test]
 async fn a_retry_behind_a_broken_connection_goes_on_when_the_first_try_is_gone() {
     let node = Node::start().await;

@@ -9,7 +9,7 @@ use crate::node::Node;
 
 const ROUTE: &str = "/v1/admin/upgrade";
 
-/// Starts a node that pretends to run a newer program, which supports the cluster levels 1 and 2.
+/// Starts a node that pretends to run a newer program, which supports the format levels 1 and 2.
 async fn newer() -> Node {
     let program = Program { version: "0.9.0".into(), levels: Levels { min: 1, max: 2 } };
     Node::start_with(rest::RestConfig::default(), |config| config.program = program).await

@@ -179,8 +179,8 @@ impl Node {
         self.call(Method::POST, &format!("/v1/locks{lock_and_query}"), &headers, b"").await
     }
 
-    /// Acquires a lock without an idempotency key. Such an acquire is refused if the session
-    /// already has a ticket of the lock from another one.
+    /// Acquires a lock without an idempotency key. Such an acquire is refused if the session has a
+    /// ticket of the lock from an earlier acquire without a key.
     pub(crate) async fn acquire_keyless(&self, session: &str, lock_and_query: &str) -> Answer {
         self.in_session(session, Method::POST, &format!("/v1/locks{lock_and_query}")).await
     }

@@ -16,8 +16,8 @@ const BOBS_ACL: &str = "digest:bob:ttt4KD2l%2FLR0Mpj5c6jU0hrwVdE%3D:cdrwa";
 const KEY: &str = "5ec2e700-0000-4000-8000-00000000000";
 const SECRETS: [&str; 3] = ["5ec2e700", "hidden", "secret"];
 
-/// Answer of a route to a reader without permission, and to the owner: the session that owns the
-/// ticket, and has no permission either.
+/// Answers of a route to two clients that the ACL gives no permission: a reader without a session,
+/// and the owner, which is the session of the ticket.
 #[derive(Clone, Copy, PartialEq)]
 enum Disclosure {
     /// The reader gets 403; the owner sees its own ticket.
@@ -251,7 +251,7 @@ async fn nobody_breaks_a_lock_in_a_directory_that_is_anothers() {
     for uri in ["/v1/locks/vault/lock", "/v1/elections/vault/election", "/v1/simple-locks/vault/hidden-simple/x"] {
         vault.node.in_session(&eves, Method::POST, uri).await.expect_problem(403, "no-auth");
     }
-    // A guard on an unreadable lock reveals something only to the lock's holder.
+    // `If-Lock` about an unreadable lock reveals only to the lock's holder that the lock is held.
     let guard = format!("/vault/lock;{}", vault.token);
     let guarded = |session: String| {
         let (vault, guard) = (&vault, &guard);
@@ -309,7 +309,8 @@ async fn who_loses_read_during_a_wait_is_told_nothing_of_the_lock() {
     };
     let held = async |lock: &str, session: &str| node.acquire(session, lock).await.expect(200);
     let waiting = async |lock: &str| node.acquire(&second, &format!("{lock}?keep=true")).await.expect(202);
-    // After the ACL is set, the lock is granted, or the ticket is asked back, or the ticket ends.
+    // While a request waits for its ticket, the ACL takes its read permission. Then the lock is
+    // granted, or the ticket is asked back, or the ticket ends.
     for (lock, until) in [("/granted", "held"), ("/asked", "revoked"), ("/gone", "held")] {
         let (before, ticket) = (held(lock, &first).await, waiting(lock).await);
         let watches = node.replica.status().watches;

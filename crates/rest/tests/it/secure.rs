@@ -212,7 +212,7 @@ impl SecureDoor {
         let own = name.map(|name| self.files.put("client", &self.authority.client(name, 30)));
         let connector = Connector::load(&ConnectorConfig { ca: self.files.path("ca.pem"), own }).unwrap();
         let asked = async {
-            // The server has one place, which the connection before may still have.
+            // The server admits one connection, and may not have noticed the end of the last one.
             loop {
                 let stream = TcpStream::connect(self.addr).await?;
                 let Ok(mut stream) = connector.connect("localhost", stream).await else { continue };

@@ -199,8 +199,8 @@ async fn many_waiters_get_the_lock_one_after_another() {
     node.until_contenders("/l", 0).await;
 }
 
-/// A request that waits, perhaps for hours, must not hold a state: writes would have to copy what
-/// they change in it.
+/// A request that waits, perhaps for hours, must keep no `Arc` of a state: each write would have to
+/// copy the data that it changes.
 #[tokio::test]
 async fn who_waits_does_not_keep_the_state() {
     let node = Node::start().await;

@@ -61,8 +61,8 @@ async fn the_key_of_a_release_is_remembered_until_its_answer_has_come() {
     assert!(!is_forgotten(&session), "it goes on in the background");
 }
 
-/// Tells whether the client asks the node to close its session after the session was lost by the
-/// clock and the acquired lock with it.
+/// Acquires a lock, lets the session's deadline pass on the client's clock, and closes the client.
+/// Tells whether the client asked the node to close the lost session.
 async fn closes_after_the_loss_of<G>(acquire: impl AsyncFnOnce(&Client) -> Result<G, Error>) -> bool {
     let (addr, mut requests) = fake_node(async |request: String| match request.contains("keepalive") {
         true => std::future::pending().await,
@@ -122,7 +122,8 @@ async fn a_grant_of_which_a_lost_session_hears_is_no_guard() {
     assert_eq!(acquired.unwrap_err().code(), Some(ProblemType::SessionExpired));
 }
 
-// Without a short poll, a hung node would hide the grant while heartbeats keep the session alive.
+// A node that hangs during a long-poll would hide the grant, while heartbeats keep the session
+// alive. So one long-poll takes at most a third of the session's timeout: here 2 s of 6 s.
 #[tokio::test]
 async fn a_wait_for_a_grant_is_asked_again_within_the_timeout_of_its_session() {
     const WAITING: &str = r#"{"state":"waiting","ticket":"/l/_c_x-lock-0000000001","path":"/l","position":1,"predecessor":"/l/_c_y-lock-0000000000"}"#;

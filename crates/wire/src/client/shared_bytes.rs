@@ -44,12 +44,12 @@ pub(crate) struct SharedBytes {
 struct Ledger {
     bytes: usize,
     peak: usize,
-    /// Queue of clients that wait for the bound on all connections. They have passed the bound of
-    /// their address, whose share already has their bytes.
+    /// Queue of clients that wait for the bound on all connections. Their bytes already count in
+    /// the share of their address.
     queue: WaitQueue,
     shares: HashMap<IpAddr, AddressShare>,
-    /// True if the share of an address was full and has room again. Waiting clients have not been
-    /// woken for it yet.
+    /// True if a full share of an address has room again, and the waiting clients have not been
+    /// woken yet.
     has_eased: bool,
 }
 
@@ -231,7 +231,7 @@ impl Account {
         self.queue_up(bytes).place().await
     }
 
-    /// Joins the queue for as many bytes as are reserved for an answer of unknown length.
+    /// Joins the queue for the number of bytes that is reserved for an answer of unknown length.
     pub(crate) fn turn(&self) -> PlaceWait {
         self.queue_up(self.all.bytes_max / TURN_PART)
     }

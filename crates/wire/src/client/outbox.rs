@@ -40,7 +40,8 @@ struct Queue {
     writer: Option<Writer>,
     /// True if the connection's own writer has been woken to send the bytes of this queue.
     is_called: bool,
-    /// True if the client is in the hub's list of clients with unsent events.
+    /// True if the client is in the list of clients with unsent events, which the hub (all
+    /// connections of this node) keeps.
     is_listed: bool,
     direct: Option<Direct>,
     end: Option<OutboxEnd>,

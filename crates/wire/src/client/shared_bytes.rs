@@ -39,7 +39,7 @@ pub(crate) struct SharedBytes {
     eased: Notify,
 }
 
-/// Bytes and waiters of all connections, and of each address.
+/// Counted bytes and waiting clients, of all connections and of each address.
 #[derive(Default)]
 struct Ledger {
     bytes: usize,
@@ -79,12 +79,12 @@ struct AddressShare {
 /// One connection's access to [`SharedBytes`].
 pub(crate) struct Account {
     all: Arc<SharedBytes>,
-    /// The client's address; `None` for an exempt address, which has no share.
+    /// The client's address; `None` for an exempt address, which has no bound of its own.
     source: Option<IpAddr>,
     is_full: Arc<AtomicBool>,
 }
 
-/// Number of bytes of one connection. They are counted until this is dropped.
+/// Bytes of one connection, which count against the bounds until this is dropped.
 pub(crate) struct Charge {
     account: Account,
     bytes: usize,
@@ -129,7 +129,8 @@ impl SharedBytes {
         ledger.peak = ledger.bytes;
     }
 
-    /// Makes an account for a connection from `source`; `None` for an exempt address.
+    /// Makes an account for a connection from `source`; `None` for an address without its own
+    /// bound.
     pub(crate) fn account(self: &Arc<SharedBytes>, source: Option<IpAddr>) -> Account {
         let is_full = source.map_or_else(Arc::default, |source| {
             let mut ledger = self.lock();

@@ -48,8 +48,8 @@ pub(crate) struct WatchTable {
     by_source: HashMap<IpAddr, WatchTotals>,
 }
 
-/// Watches of one connection, and the address for which they are counted; `None` for an exempt
-/// address.
+/// Watches of one connection, and the address whose bound they count against; `None` for an exempt
+/// address, which has no bound of its own.
 #[derive(Debug)]
 struct ConnectionWatches {
     source: Option<IpAddr>,

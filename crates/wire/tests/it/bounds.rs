@@ -145,7 +145,7 @@ async fn requests_of_all_connections_have_a_bound_and_long_ones_wait() {
     let exempt = "127.0.0.0/8".parse().unwrap();
     let wire = WireConfig { requests_bytes_max: 100_000, exempt, words: "*".into(), ..WireConfig::default() };
     let wire = WireConfig { propose_timeout_ms: 60_000, ..wire };
-    // Long writes are never proposed here.
+    // The writes of 60,000 bytes are never proposed, so they stay unanswered.
     let node = Node::start_with(wire, |config| config.proposal_bytes_max = 20_000).await;
     let long = set("/", &"x".repeat(60_000));
     let (mut first, mut second, mut small) = (node.client().await, node.client().await, node.client().await);

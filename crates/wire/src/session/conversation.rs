@@ -39,7 +39,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 const FREED_BYTES_MIN: usize = 64 << 10;
 
 /// Registration of a client in the hub, which has all connections and their watches. Dropping it
-/// removes the client. It is dropped when the connection ends, or with the connection's task when
+/// removes the client's. It is dropped when the connection ends, or with the connection's task when
 /// the connection is closed to admit another one.
 struct HubMembership<'a>(&'a Connection);
 

@@ -127,8 +127,9 @@ fn how_much_is_on_disk_is_said_once_after_the_last_flush() {
     });
 }
 
-/// The log ends with zeros, as after a power cut, and an owner record follows them. The zeros are
-/// cut off, unless the owner record counts them as on disk: then the log is damaged and refused.
+/// Zeros follow the log's last record, as after a power cut, and an owner record follows the zeros.
+/// All is cut from the zeros on, unless the owner record counts zeros as bytes that were on disk:
+/// then the log is refused as damaged.
 #[test]
 fn a_hole_is_cut_unless_a_record_behind_it_says_that_it_was_on_disk() {
     let dir = memory();

@@ -95,8 +95,8 @@ struct Open {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Leaver {
     stage: Stage,
-    /// Sequence number of the connection's last change of stage. The connection that is longest in
-    /// its stage comes first.
+    /// Sequence number of the connection's last change of stage (silent, idle, waiting or busy).
+    /// The connection that is longest in its stage comes first.
     since: u64,
     number: u64,
 }
@@ -239,22 +239,24 @@ fn is_this_machine(addr: IpAddr) -> bool {
 }
 
 impl Inner {
-    /// Returns the silent or idle connection that is closed first for a new one, of all addresses.
+    /// Returns, of all addresses, the silent or idle connection that is closed first for a new one.
     fn resting(&self) -> Option<Leaver> {
         self.leavers.first().copied().filter(|leaver| leaver.stage <= Stage::Idle)
     }
 
-    /// Returns the silent or idle connection that is closed first for a new one, of one `source`:
-    /// an IPv4 address or a /64 network of IPv6. Returns `None` for an exempt address (`None`).
+    /// Returns, of one `source` (an IPv4 address or a /64 network of IPv6), the silent or idle
+    /// connection that is closed first for a new one. Returns `None` for an exempt address
+    /// (`None`).
     fn resting_of(&self, source: Option<IpAddr>) -> Option<Leaver> {
         let first = self.sources.get(&source?)?.first().copied();
         first.filter(|leaver| leaver.stage <= Stage::Idle)
     }
 
     /// Returns the connection to close for a new connection from the source `comes`: one of the
-    /// source with the most connections, if its site has at least two connections more than the
-    /// site of `comes`. Within one site, sources are compared. With a difference of one, the two
-    /// sources would only swap their numbers. `own` is the number of connections of `comes`.
+    /// source with the most connections in the largest site. `None` unless that site has at least
+    /// two connections more than the site of `comes`. If both are in the same site, that source
+    /// must have at least two connections more than `comes`, which has `own`: with a difference of
+    /// one, the two sources would only swap their numbers.
     fn of_the_largest(&self, comes: Option<IpAddr>, own: usize) -> Option<Leaver> {
         let (of_site, site) = self.largest.last()?;
         let own_site = comes.and_then(|source| self.sites.get(&site_of_source(source))).map_or(0, |site| site.open);
@@ -273,7 +275,8 @@ impl Inner {
         self.resting_of(source).or_else(|| self.resting()).or_else(waiting)
     }
 
-    /// Adds a new connection, in the stage silent. Returns the connection's number.
+    /// Adds a new connection as silent: its client has not sent a complete request yet. Returns the
+    /// connection's number.
     fn come(&mut self, source: Option<IpAddr>) -> u64 {
         self.numbers += 1;
         let number = self.numbers;
@@ -306,8 +309,8 @@ impl Inner {
         Some(open)
     }
 
-    /// Moves a connection to another stage. Returns false when the connection was closed for a new
-    /// one.
+    /// Moves a connection to another stage (silent, idle, waiting or busy). Returns false when the
+    /// connection was closed for a new one.
     fn change(&mut self, number: u64, stage: Stage) -> bool {
         self.numbers += 1;
         let since = self.numbers;

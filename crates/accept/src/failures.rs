@@ -111,7 +111,8 @@ impl Told {
         Some(Line { times, others: mem::take(&mut self.others), resets: mem::take(&mut self.resets) })
     }
 
-    /// Tells whether the limits allow one more log line about an address of this site.
+    /// Tells whether the limits allow one more log line about an address of this `site` (a /24
+    /// network of IPv4 or a /48 network of IPv6).
     fn has_room(&mut self, site: IpAddr, now: Instant) -> bool {
         while self.lines.front().is_some_and(|(at, _)| now >= *at + PAUSE) {
             self.lines.pop_front();

@@ -18,15 +18,17 @@ use tracing::warn;
 use crate::incoming::Incoming;
 use crate::networks::Networks;
 
-/// Timeout for reading a header.
+/// Timeout for reading a PROXY header.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Largest number of headers that are read at once. Further connections of balancers are closed.
+/// Largest number of PROXY headers that are read at once. Further connections of balancers are
+/// closed.
 const READING_MAX: usize = 32;
-/// Length in bytes of the header's fixed part, which contains the length of the variable part.
+/// Length in bytes of the PROXY header's fixed part, which contains the length of the variable
+/// part.
 const PREFIX_BYTES: usize = 16;
-/// Largest length in bytes of the header's variable part.
+/// Largest length in bytes of the PROXY header's variable part.
 const REST_BYTES_MAX: usize = 2_048;
-/// Shortest time between two log lines about connections without a valid header.
+/// Shortest time between two log lines about connections without a valid PROXY header.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// Addresses of load balancers, and the balancers' connections until their headers are read.

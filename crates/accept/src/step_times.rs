@@ -4,15 +4,16 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Lower bounds of the classes of long steps. A step belongs to the class with the longest bound
-/// that it exceeds.
+/// Lower bounds of the classes of long steps (a step is the time for which a connection's task runs
+/// without yielding). A step belongs to the class with the longest bound that it exceeds.
 pub const LONG_STEPS: [Duration; 4] =
     [Duration::from_micros(200), Duration::from_millis(1), Duration::from_millis(5), Duration::from_millis(20)];
 
 /// Counts of long steps for all servers of this process.
 static TIMES: StepTimes = StepTimes::new();
 
-/// Counts and times of long steps.
+/// Number and durations of long steps, in which a connection's task ran without yielding its thread
+/// for longer than the first bound in [`LONG_STEPS`].
 #[derive(Debug)]
 pub struct StepTimes {
     /// Number of steps in each class of duration, with the lower bounds in [`LONG_STEPS`].

@@ -44,7 +44,8 @@ pub(crate) enum Group {
     Session(u64),
 }
 
-/// The group that one connection's task belongs to. The group can change.
+/// Group (set of connections with a common queue) that one connection's task belongs to. The group
+/// can change.
 #[derive(Debug)]
 pub(crate) struct Seat(Mutex<Group>);
 

@@ -45,8 +45,8 @@ pub struct WriteWindows {
 /// window for all long writes. A drop frees them.
 #[derive(Debug)]
 pub struct WritePass {
-    /// Dropped first, so that the write's own address still counts when the drop counts the
-    /// addresses with writes.
+    /// Dropped before `_of_address`: this drop counts the addresses with writes under way, and the
+    /// write's own address must be among them.
     _long: Option<LongPass>,
     _of_address: Pass,
 }
@@ -68,7 +68,7 @@ pub struct Windows {
 }
 
 /// Permission for one request: its units in a window, which the drop frees. Empty for an exempt
-/// address.
+/// address, which has no window.
 #[derive(Debug)]
 pub struct Pass {
     _taken: Option<Taken>,
@@ -233,7 +233,8 @@ mod tests {
         third.await;
     }
 
-    /// Two concurrent drops must not each count the other: the window would stay in the map for
+    /// Two requests of one address end at the same time. The address's window must then be removed.
+    /// If each drop took the other request for one under way, the window would stay in the map for
     /// ever.
     #[test]
     fn places_that_are_given_back_together_leave_nothing() {

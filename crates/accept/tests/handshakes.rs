@@ -116,7 +116,8 @@ async fn a_certificate_says_who_a_client_is() {
     }
 }
 
-/// Log lines must be few, as a load balancer may check the port every second.
+/// Clients whose certificate has no usable subject are accepted without an identity. A log line
+/// says so, but not for each connection: a load balancer may check the port every second.
 #[tokio::test]
 async fn a_client_that_is_nobody_by_its_certificate_has_a_line_now_and_then() {
     let lines = Lines::of("accept", Level::INFO);
@@ -176,8 +177,8 @@ async fn who_does_not_speak_tls_is_sent_away() {
 async fn a_handshake_ends_in_time_and_only_so_many_go_on_at_once() {
     let short = |config: &mut AcceptorConfig| (config.handshakes_max, config.handshake_timeout_ms) = (1, 300);
     let server = Server::start_with(None, short).await;
-    // The first client sends one byte and takes the only place, so the second cannot begin its
-    // handshake.
+    // Only one handshake is permitted. The first client sends one byte and begins it, so the second
+    // client cannot begin a handshake.
     let (mut first, second) = (server.dial().await, server.dial().await);
     first.write_all(&[22]).await.unwrap();
     let connector = server.connector(None);

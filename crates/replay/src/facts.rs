@@ -56,8 +56,7 @@ pub enum Fact {
         session: u64,
         /// The fencing token of the grant.
         token: u64,
-        /// The reason for the end; `None` if the lock's stored history of tickets no longer
-        /// contains it.
+        /// The reason for the end; `None` if the ticket is no longer in the lock's stored history.
         #[serde(skip_serializing_if = "Option::is_none")]
         end: Option<&'static str>,
     },

@@ -8,8 +8,8 @@ use znode::{Error, SessionId, State, ZPath};
 use crate::Fact;
 use crate::facts::{Mode, word};
 
-/// Number of tickets (lock nodes) that are read from a queue at a time. Holders stand before
-/// waiters.
+/// Number of tickets (contenders' znodes in a lock's queue) that are read at a time. The tickets of
+/// holders precede those of waiters.
 const PAGE: usize = 64;
 /// Number of ended tickets in a lock's history that are searched for the reason of an end.
 const PAST: usize = 256;

@@ -36,7 +36,8 @@ pub enum Error {
     /// The log or the snapshot cannot be read.
     #[error("the log or the snapshot cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// An entry of the log or a record of the snapshot cannot be decoded.
+    /// For this lock, the holders that follow from the facts differ from the holders in the final
+    /// state.
     #[error("{0} cannot be decoded: {1}")]
     Decode(String, znode::DecodeError),
     /// The holders by the facts differ from the holders in the final state, for this lock.
@@ -48,7 +49,8 @@ pub enum Error {
 /// knows to be committed.
 ///
 /// # Errors
-/// When the data cannot be read, or the holders by the facts are not those of the final state.
+/// When the data cannot be read, or the holders that follow from the facts differ from those in the
+/// final state.
 pub async fn replay(node: Node, mut tell: impl FnMut(Fact)) -> Result<(), Error> {
     let Node { data_dir, cluster_id, node_id } = node;
     // Without this check, the storage would create a new data directory here.
@@ -127,8 +129,8 @@ fn apply(state: &mut State, holders: &mut Holders, entry: Entry, tell: &mut impl
     }
     let changed = applied.events.iter().filter(|event| event.kind != EventKind::ChildrenChanged);
     let touched = changed.filter_map(|event| event.path.parent());
-    // A lock node of an expired session may stay for its lock-delay, which causes no event. So
-    // after an expiry all held locks are compared.
+    // A ticket of an expired session may stay for its lock-delay, which causes no event. So after
+    // an expiry all held locks are compared.
     let lingering = if expires { holders.known() } else { Vec::new() };
     holders.look(state, touched.chain(lingering), zxid).into_iter().for_each(tell);
     Ok(())

@@ -1,5 +1,5 @@
-//! Named places at which a crash test can stop, fail or kill the process. Without the feature
-//! `failpoints` they do nothing.
+//! Named points of the code at which a crash test can delay, fail or kill the process. Without the
+//! feature `failpoints` they do nothing.
 
 /// Names of all failpoints. A crash test kills the process at each of them.
 #[cfg(feature = "failpoints")]

@@ -121,7 +121,8 @@ fn apply(trees: &mut Trees, write: Write) {
     }
 }
 
-/// Access of one simulated process to a [`MemoryDisk`]; a crash or wipe makes it return errors.
+/// Access of one simulated process to a [`MemoryDisk`]. After a crash or wipe, all its calls return
+/// errors.
 #[derive(Clone, Debug)]
 struct MemoryDatabase {
     disk: MemoryDisk,
@@ -185,7 +186,7 @@ impl Engine for MemoryDatabase {
     }
 }
 
-/// One tree of a [`MemoryDatabase`].
+/// One named map of keys to values on a [`MemoryDisk`], such as a snapshot's database.
 #[derive(Clone, Debug)]
 struct MemoryTree {
     database: MemoryDatabase,
@@ -212,7 +213,7 @@ impl Tree for MemoryTree {
     }
 }
 
-/// The node's small records, as keys of one tree.
+/// The node's small records, as keys of one map on the disk.
 #[derive(Debug)]
 struct MemoryPlace {
     tree: MemoryTree,

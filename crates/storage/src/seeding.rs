@@ -10,14 +10,15 @@ use crate::error::{Doing, Error};
 use crate::raft::types::{SnapshotMeta, Vote};
 use crate::storage::{Storage, StorageConfig};
 
-/// Directory that a new file system contains from the start.
+/// Directory that a new file system contains from the start. A data directory with only this entry
+/// counts as empty.
 const OF_THE_FILE_SYSTEM: &str = "lost+found";
 
 /// Content of a new data directory, apart from the records of its snapshot.
 #[derive(Clone, Debug)]
 pub struct Seed {
     /// Uuid of the cluster, zxid base (the number that is added to a log index to form a zxid), and
-    /// number of the node group, which is always 0.
+    /// number of the cluster's Raft group, which is always 0.
     pub founding: ([u8; 16], u64, u32),
     /// Position of the snapshot's last entry, and the membership.
     pub meta: SnapshotMeta,

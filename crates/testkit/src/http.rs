@@ -167,9 +167,9 @@ impl Answer {
 /// Time limits of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// Time for a connection.
+    /// Longest time for opening a connection.
     pub connect: Duration,
-    /// Time for one request, its connection included, unless the call sets another limit.
+    /// Longest time for one request, including its connection, unless the call sets another limit.
     pub answer: Duration,
     /// Idle time after which a connection is not used again.
     pub idle: Duration,
@@ -255,8 +255,8 @@ impl Client {
         self.send(Call::get("/readyz").within(SOON)).await.is_ok_and(|answer| answer.status == 200)
     }
 
-    /// Returns the node's view of the cluster; `None` without a successful answer in the time
-    /// `within`.
+    /// Returns the state of the cluster as this node reports it; `None` without a successful answer
+    /// in the time `within`.
     pub async fn cluster(&mut self, within: Duration) -> Option<Cluster> {
         let answer = self.send(Call::get("/v1/cluster").within(within)).await.ok()?;
         (answer.status == 200).then(|| answer.json())

@@ -15,7 +15,8 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Begins a wait. `what` completes "waited in vain until ...".
+    /// Begins to wait for the condition `what`, as in "waited in vain until `what`", the panic's
+    /// message.
     pub fn new(what: &str) -> Pace {
         let mut ticks = interval(Duration::from_millis(20));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -30,7 +31,8 @@ impl Pace {
     }
 }
 
-/// Repeats `look` until it returns a value. `what` completes "waited in vain until ...".
+/// Repeats `look` until it returns a value. `what` describes the condition for the panic's message,
+/// "waited in vain until `what`".
 pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let mut pace = Pace::new(what);
     loop {

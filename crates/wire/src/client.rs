@@ -1,5 +1,5 @@
-//! [`Client`]: the data of a connection that other tasks share, such as its session, identities and
-//! outbox (queue of bytes to send).
+//! [`Client`]: the data of one connection that several tasks use, such as its session, identities
+//! and outbox (queue of bytes to send).
 
 pub(crate) mod auth;
 pub(crate) mod codes;
@@ -35,8 +35,9 @@ pub(crate) struct Client {
     pub(crate) number: u64,
     pub(crate) addr: SocketAddr,
     pub(crate) credential: Credential,
-    /// Random number of the connection, which the replicated session also has. The log refuses
-    /// writes of any other connection. 0 for the connection that opened the session.
+    /// Random number of the connection. The replicated session stores the number of its current
+    /// connection, and the state machine refuses writes with another number. 0 for the connection
+    /// that opened the session.
     pub(crate) connection: u64,
     pub(crate) timeout: Duration,
     pub(crate) outbox: Outbox,

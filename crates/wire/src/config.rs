@@ -21,38 +21,39 @@ pub struct WireConfig {
     /// length in front: ZooKeeper's `jute.maxbuffer`. A client that sends a longer packet is
     /// disconnected; a longer multiRead is refused.
     pub packet_bytes_max: usize,
-    /// Most bytes of incomplete packets, in all connections. At the bound, the connection with the
-    /// oldest incomplete packet is closed.
+    /// Largest number of bytes of incomplete packets in all connections. At the bound, the
+    /// connection with the oldest incomplete packet is closed.
     pub incomplete_packets_bytes_max: usize,
-    /// Most unanswered requests of one connection. At the bound, further requests wait in the
-    /// socket, and so do pings after them.
+    /// Largest number of unanswered requests of one connection. At the bound, further requests wait
+    /// in the socket, and so do pings after them.
     pub outstanding_max: usize,
-    /// Most bytes of unanswered requests of one connection. An incomplete packet counts, too, if it
-    /// follows a write that is held back until earlier requests are answered.
+    /// Largest number of bytes of one connection's unanswered requests. An incomplete packet
+    /// counts, too, if it follows a write that is held back until earlier requests are answered.
     pub outstanding_bytes_max: usize,
-    /// Most bytes of unanswered requests in all connections; the first 16 KiB of each connection
-    /// are not counted. One address may have a quarter of these bytes. At the bound, long requests
-    /// wait.
+    /// Largest number of bytes of unanswered requests in all connections; the first 16 KiB of each
+    /// connection are not counted. One address may have a quarter of these bytes. At the bound,
+    /// long requests wait.
     pub requests_bytes_max: usize,
-    /// Most writes in progress, in all connections. Further writes wait.
+    /// Largest number of writes in progress in all connections. Further writes wait.
     pub writes_max: usize,
-    /// Most watches of all connections; one address may have a quarter of them. At the bound, a new
-    /// watch is refused with `SystemError`, and a client that sets its watches again after a
-    /// reconnect is disconnected.
+    /// Largest number of watches of all connections; one address may have a quarter of them. At the
+    /// bound, a new watch is refused with `SystemError`, and a client that sets its watches again
+    /// after a reconnect is disconnected.
     pub watches_max: usize,
-    /// Most bytes of all watches with their paths; one address may have a quarter of them. At the
-    /// bound, the same happens as at `watches_max`.
+    /// Largest number of bytes of all watches with their paths; one address may have a quarter of
+    /// them. At the bound, the same happens as at `watches_max`.
     pub watch_bytes_max: usize,
-    /// Most watches of one connection. At the bound, the same happens as at `watches_max`.
+    /// Largest number of watches of one connection. At the bound, the same happens as at
+    /// `watches_max`.
     pub connection_watches_max: usize,
-    /// Most bytes of answers and events that one client has not read. Above half of this bound, no
-    /// request of the client is taken; above the bound, the connection is closed. A single answer
-    /// longer than half of the bound is not counted, so that it can be sent.
+    /// Largest number of bytes of answers and events that one client has not read. Above half of
+    /// this bound, no request of the client is taken; above the bound, the connection is closed. A
+    /// single answer longer than half of the bound is not counted, so that it can be sent.
     pub unread_bytes_max: usize,
-    /// Most bytes of answers in preparation, and of answers and events that clients have not read,
-    /// in all connections. One address may have a quarter of these bytes, or one longer answer. At
-    /// the bound, reads wait, and clients that do not read are closed. One answer may have half of
-    /// these bytes; a longer answer is refused with `BadArguments`.
+    /// Largest number of bytes of answers in preparation, and of answers and events that clients
+    /// have not read, in all connections. One address may have a quarter of these bytes, or one
+    /// longer answer. At the bound, reads wait, and clients that do not read are closed. One answer
+    /// may have half of these bytes; a longer answer is refused with `BadArguments`.
     pub answers_bytes_max: usize,
     /// Longest time from accepting a connection to its first complete packet. Then the connection
     /// is closed.
@@ -74,7 +75,7 @@ pub struct WireConfig {
 }
 
 impl WireConfig {
-    /// Most connections of an address that is not exempt.
+    /// Returns the largest number of connections of an address that is not exempt.
     pub(crate) fn address_connections_max(&self) -> usize {
         match self.connections_per_address_max {
             0 => (self.connections_max / 4).max(1),

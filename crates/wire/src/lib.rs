@@ -17,14 +17,14 @@
 //!   change is missed.
 //! - A client that gets answers has a session that is open according to a leader with a quorum; the
 //!   leader's knowledge is older by at most a fraction of the session's timeout.
-//! - Every queue has a bound, from [`WireConfig`] or a constant beside it. Bytes of clients without
-//!   a session can do no harm.
+//! - Every queue has a bound, from [`WireConfig`] or a constant beside it. Bytes of a client that
+//!   has no session are bounded, too.
 //!
 //! Folders are layers: each uses only itself and the folders above it in this list.
 //!
 //! ```text
 //! config.rs  bounds
-//! client/    Client: the part of a connection that other tasks share
+//! client/    Client: data of a connection that several tasks use
 //!            inbox.rs packets that a client has sent · outbox.rs bytes to send to it
 //!            liveness.rs its signs of life · end.rs how a connection ends
 //!            incomplete_packets.rs a bound on incomplete packets
@@ -38,9 +38,9 @@
 //!            departures.rs closes clients of a node that cannot serve
 //! request/   operations.rs a row for each operation · writes.rs writes and their answers
 //!            reads.rs reads · watches.rs requests about watches
-//!            write_order.rs writes that came too early · pending.rs requests that wait
-//!            outcome.rs results of those requests
-//!            slices.rs long reads, in slices · reading_thread.rs their thread
+//!            write_order.rs refused writes, to propose again · pending.rs requests that wait
+//!            outcome.rs results of waiting requests
+//!            slices.rs long reads, in slices · reading_thread.rs the thread for them
 //! session/   door.rs state that connections share · connection.rs sends the answers
 //!            requests.rs writes and syncs in progress · long_reads.rs answers of long reads
 //!            conversation.rs requests and answers of one connection

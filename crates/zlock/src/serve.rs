@@ -281,7 +281,7 @@ async fn told(mut stop: watch::Receiver<bool>) {
 
 /// Waits until the ZooKeeper server must stop: `drains_ms` milliseconds after the HTTP server
 /// begins to drain. In this time a balancer learns from `/readyz` to send ZooKeeper clients to
-/// other nodes. A connection closed earlier could be made again to this node.
+/// other nodes. A client that is disconnected earlier could be sent to this node again.
 async fn drained(stop: watch::Receiver<bool>, drains_ms: u64) {
     told(stop).await;
     if drains_ms > 0 {

@@ -84,7 +84,7 @@ impl Closers {
         self.shared.numbers().get_mut(&number).map(|remove| *remove = true).is_some()
     }
 
-    /// Waits until all databases are closed. Blocking.
+    /// Waits until no database is being closed. Blocking.
     pub(crate) fn rest(&self) {
         let numbers = self.shared.numbers();
         let closing = |numbers: &mut BTreeMap<u64, bool>| !numbers.is_empty();

@@ -1,4 +1,4 @@
-//! The data directory: its lock, its entries, and the replacement of its log as a whole.
+//! The data directory: its lock, the names of its files, and the replacement of its log as a whole.
 //!
 //! ```text
 //! LOCK       held while a process has the directory open

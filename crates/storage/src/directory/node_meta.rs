@@ -28,7 +28,7 @@ pub struct Identity {
 }
 
 /// Values fixed when the cluster was founded: its uuid, its zxid base (added to a log index to form
-/// a zxid), and the number of its node group, which is always 0.
+/// a zxid), and the number of its Raft group, which is always 0.
 type FoundingRecord = ([u8; 16], u64, u32);
 
 /// Content of the record `node`.
@@ -116,8 +116,9 @@ impl NodeMeta {
         &self.identity
     }
 
-    /// Uuid, zxid base and node group of the cluster; `None` before the first
-    /// [`NodeMeta::set_founding`] on this data directory.
+    /// Cluster's uuid, zxid base (the number added to a log index to form a zxid), and number of
+    /// its Raft group, always 0. `None` before the first [`NodeMeta::set_founding`] on this data
+    /// directory.
     pub fn founding(&self) -> Option<([u8; 16], u64, u32)> {
         self.record().founding
     }

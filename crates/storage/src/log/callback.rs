@@ -25,7 +25,7 @@ pub(crate) struct Reach {
     pub(crate) asked: AtomicU64,
     /// Bytes that are known to be on disk.
     pub(crate) durable: AtomicU64,
-    /// Bytes on disk according to the log's last owner record.
+    /// Bytes on disk according to the log's last owner record, which states this number.
     pub(crate) marked: AtomicU64,
 }
 

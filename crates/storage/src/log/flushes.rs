@@ -193,8 +193,8 @@ impl Flushes {
         WalCallback { fatal: self.fatal.clone(), reach, done }
     }
 
-    /// Writes an owner record with the number of the log's bytes on disk, unless the last owner
-    /// record already states this number. Does not wait for the disk.
+    /// Writes an owner record (the log's node, and the number of the log's bytes on disk), unless
+    /// the last owner record already states the present number. Does not wait for the disk.
     pub(crate) fn mark(&self, log: &mut RaftLog<WalTypes>) -> io::Result<()> {
         let durable = self.reach.durable.load(Ordering::Acquire);
         if durable <= self.reach.marked.load(Ordering::Acquire) {

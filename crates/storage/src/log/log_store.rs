@@ -97,20 +97,20 @@ impl LogStore {
         self.read().log_state().vote().map(|vote| vote.0.into())
     }
 
-    /// The last entry; when all entries were purged, the last purged entry. `None` for an empty
-    /// log.
+    /// Position of the last entry; when all entries were purged, of the last purged entry. `None`
+    /// for an empty log.
     pub fn last(&self) -> Option<LogId> {
         self.read().log_state().last().map(position)
     }
 
-    /// The last entry known to be committed, according to this process or to the log of earlier
-    /// processes.
+    /// Position of the last entry known to be committed, according to this process or to the log of
+    /// earlier processes.
     pub fn committed(&self) -> Option<LogId> {
         let written = self.read().log_state().committed().copied();
         written.max(*self.log.flushes.committed()).as_ref().map(position)
     }
 
-    /// The last entry that was purged; `None` before the first purge.
+    /// Position of the last entry that was purged; `None` before the first purge.
     pub fn purged(&self) -> Option<LogId> {
         self.read().log_state().purged().map(position)
     }

@@ -5,7 +5,7 @@ use storage::FAILPOINTS;
 use crate::harness::data_dir_in_memory;
 use crate::workload::{Run, Told};
 
-/// Failpoints that only a node that has lost its snapshot passes; `lost_state.rs` tests them.
+/// Failpoints in the code for a node that has lost its snapshot; `lost_state.rs` tests them.
 const GIVING_UP: [&str; 3] = ["meta.rejoining", "log.given-up", "log.replaced"];
 
 #[test]

@@ -34,8 +34,8 @@ fn with_fault(name: &str, value: String) -> Vec<(&str, String)> {
     vec![("LD_PRELOAD", library().to_str().unwrap().to_string()), (name, value)]
 }
 
-/// Makes a data directory in which a child process has written for one cycle. Adds the facts that
-/// the child printed to `told`.
+/// Makes a data directory in which a child process has written one cycle (each kind of write once).
+/// Adds the facts that the child printed to `told`.
 fn begun(told: &mut Told) -> (TempDir, PathBuf) {
     let (parent, dir) = data_dir_in_memory();
     assert!(Run { cycles: 1, ..Run::default() }.spawn(&dir).watch(told, usize::MAX).ok);

@@ -77,7 +77,8 @@ fn a_node_that_has_lost_its_state_keeps_its_vote_and_has_no_say_until_a_leader_h
     assert!(!dir.join("log.lost").exists());
 }
 
-/// Simulates power cuts in the middle of the replacement of the log.
+/// A node without its snapshot replaces its log by a new one. After a power cut in the middle of
+/// this replacement, the next start completes it.
 #[test]
 fn giving_up_goes_on_where_it_stopped() {
     let (parent, dir) = data_dir();

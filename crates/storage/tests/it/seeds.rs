@@ -31,7 +31,7 @@ use tempfile::TempDir;
 
 /// Time after which a process counts as hanging; a process needs far less.
 const HANGS_AFTER: Duration = Duration::from_secs(60);
-/// Seeds of a run without `STORAGE_SEEDS`; they take a few seconds.
+/// Seeds that the test uses without `STORAGE_SEEDS`; they take a few seconds.
 const SEEDS: Range<u64> = 0..12;
 
 /// A mounted simulated disk, and a directory outside it for the facts: the writes that processes
@@ -55,7 +55,7 @@ enum End {
     Done,
 }
 
-/// Numbers of events in the runs of several seeds.
+/// Totals over several seeds: simulated failures, and facts that were compared.
 #[derive(Debug, Default)]
 struct Tally {
     seeds: u64,

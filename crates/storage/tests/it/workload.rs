@@ -206,7 +206,8 @@ impl Told {
 }
 
 const RECORDS: usize = 40;
-/// Values of [`storage::Seed::founding`]: the cluster's uuid, zxid base and node group.
+/// Values of [`storage::Seed::founding`]: the cluster's uuid, zxid base and number of its Raft
+/// group.
 const FOUNDING: ([u8; 16], u64, u32) = ([7; 16], 1 << 50, 3);
 
 fn content(term: u64, index: u64) -> Vec<u8> {

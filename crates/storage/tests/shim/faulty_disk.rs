@@ -87,7 +87,7 @@ fn record(shadow: &Path, fd: i32) -> i32 {
 }
 
 /// Counts `bytes` bytes as written to the simulated disk. Returns how many of them the disk has
-/// space for; `None` for none.
+/// space for; `None` if the disk is full.
 fn room(fd: i32, bytes: usize) -> Option<usize> {
     let Some(disk_bytes) = faults().disk_bytes else { return Some(bytes) };
     if bytes == 0 || !is_ours(fd) {

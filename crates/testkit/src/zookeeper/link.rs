@@ -50,7 +50,7 @@ enum Greeting {
 
 pub(super) struct Link {
     doors: Vec<String>,
-    /// The index in `doors` of the node that the task is connected to.
+    /// Index in `doors` (addresses of the nodes' ZooKeeper servers) of the present node.
     at: usize,
     timeout_ms: i32,
     session: i64,

@@ -1,5 +1,5 @@
-//! Tests of links: a cut drops bytes in one direction and breaks the connection when it ends; a
-//! delay loses no bytes.
+//! Tests of the TCP proxies between nodes: a cut drops bytes in one direction and breaks the
+//! connection when it ends; a delay loses no bytes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -8,7 +8,7 @@ use jute::{Acl as WireAcl, AuthRequest, ClientInfo};
 use sha1::{Digest, Sha1};
 use znode::{Acl, IDENTITY_BYTES_MAX, Identity, super_user, user};
 
-/// Most identities of one connection. Further auth packets are refused.
+/// Largest number of identities of one connection. Further auth packets are refused.
 const IDENTITIES_MAX: usize = 64;
 
 /// Returns the identities of a client that has sent no auth packet: its address, and the subject of

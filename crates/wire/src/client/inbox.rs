@@ -14,8 +14,8 @@ use crate::client::outbox::Room;
 /// is put aside, in order.
 pub(crate) struct Inbox {
     frames: Frames,
-    /// Complete packets that come before those in `frames`: the write that waits, and packets after
-    /// it.
+    /// Complete packets that come before those in `frames`: the write that is held back, and
+    /// packets after it.
     aside: VecDeque<Box<[u8]>>,
     aside_bytes: usize,
 }
@@ -51,7 +51,7 @@ pub(crate) enum WaitCause {
     Pings,
     /// Room in the outbox for the answer to the next packet.
     Room(Room),
-    /// Bytes within the bound on the requests of all clients, for the next packet.
+    /// Room for the next packet within the bound on the request bytes of all clients.
     Bytes,
     /// The answer to a request in progress, because this connection's bounds on unanswered requests
     /// are reached.

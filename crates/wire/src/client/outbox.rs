@@ -40,15 +40,16 @@ struct Queue {
     writer: Option<Writer>,
     /// True if the connection's own writer has been woken to send the bytes of this queue.
     is_called: bool,
-    /// True if the client is in the hub's list of clients with unsent events.
+    /// True if the client is in the list of clients with unsent events, which the hub (all
+    /// connections of this node) keeps.
     is_listed: bool,
     direct: Option<Direct>,
     end: Option<OutboxEnd>,
     /// Number of bytes that the socket has accepted since the connection began.
     taken: u64,
-    /// Last answer that is longer than half of `bytes_max` and does not count against it: the value
-    /// of `taken` at which its last byte is sent, and its length with unsent bytes of an earlier
-    /// long answer.
+    /// Last long answer (longer than half of `bytes_max`): the value of `taken` at which its last
+    /// byte is sent, and its length plus the unsent bytes of an earlier long answer. These bytes do
+    /// not count against `bytes_max`.
     long: Option<(u64, usize)>,
     /// Bytes of this queue that are counted in the bound of all connections.
     counted: usize,
@@ -99,8 +100,8 @@ impl Outbox {
         Outbox { queue: Mutex::default(), bytes_max, account, closed, filled, drained }
     }
 
-    /// Returns the client's address, in whose share of the bytes this outbox is counted; `None` for
-    /// an exempt address.
+    /// Returns the client's address, against whose bound the unread bytes count; `None` for an
+    /// exempt address.
     pub(crate) fn source(&self) -> Option<IpAddr> {
         self.account.source()
     }
@@ -322,8 +323,9 @@ impl Outbox {
         matches!(self.lock().end, Some(OutboxEnd::Aborted))
     }
 
-    /// Waits for room for one of two answers. A client without room for a read's answer joins a
-    /// queue for memory; `claim` keeps its position between two calls.
+    /// Waits until the outbox has room for an answer of one of the `wanted` kinds. A client without
+    /// room for a read's answer joins a queue for memory; `claim` keeps its position between two
+    /// calls.
     pub(crate) async fn room(&self, wanted: [Option<Room>; 2], claim: &mut PlaceClaim) {
         loop {
             let eased = self.account.eased();
@@ -344,12 +346,13 @@ impl Outbox {
         }
     }
 
-    /// Returns the bytes that the client has not read, with events that are held back.
+    /// Returns the number of bytes that the client has not read, including events that are held
+    /// back.
     pub(crate) fn unread(&self) -> usize {
         self.lock().unread()
     }
 
-    /// Returns the bytes that the client has not read, without events that are held back.
+    /// Returns the number of bytes that the client has not read, without events that are held back.
     pub(crate) fn offered(&self) -> usize {
         self.lock().offered()
     }

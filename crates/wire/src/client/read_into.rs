@@ -9,7 +9,7 @@ use std::task::{Poll, ready};
 use jute::Frames;
 use tokio::io::{AsyncRead, ReadBuf};
 
-/// Most bytes of one read.
+/// Largest number of bytes of one read.
 const READ_BYTES: usize = 16 << 10;
 
 thread_local! {

@@ -39,17 +39,17 @@ pub(crate) struct SharedBytes {
     eased: Notify,
 }
 
-/// Bytes and waiters of all connections, and of each address.
+/// Counted bytes and waiting clients, of all connections and of each address.
 #[derive(Default)]
 struct Ledger {
     bytes: usize,
     peak: usize,
-    /// Queue of clients that wait for the bound on all connections. They have passed the bound of
-    /// their address, whose share already has their bytes.
+    /// Queue of clients that wait for the bound on all connections. Their bytes already count in
+    /// the share of their address.
     queue: WaitQueue,
     shares: HashMap<IpAddr, AddressShare>,
-    /// True if the share of an address was full and has room again. Waiting clients have not been
-    /// woken for it yet.
+    /// True if a full share of an address has room again, and the waiting clients have not been
+    /// woken yet.
     has_eased: bool,
 }
 
@@ -79,12 +79,12 @@ struct AddressShare {
 /// One connection's access to [`SharedBytes`].
 pub(crate) struct Account {
     all: Arc<SharedBytes>,
-    /// The client's address; `None` for an exempt address, which has no share.
+    /// The client's address; `None` for an exempt address, which has no bound of its own.
     source: Option<IpAddr>,
     is_full: Arc<AtomicBool>,
 }
 
-/// Number of bytes of one connection. They are counted until this is dropped.
+/// Bytes of one connection, which count against the bounds until this is dropped.
 pub(crate) struct Charge {
     account: Account,
     bytes: usize,
@@ -129,7 +129,8 @@ impl SharedBytes {
         ledger.peak = ledger.bytes;
     }
 
-    /// Makes an account for a connection from `source`; `None` for an exempt address.
+    /// Makes an account for a connection from `source`; `None` for an address without its own
+    /// bound.
     pub(crate) fn account(self: &Arc<SharedBytes>, source: Option<IpAddr>) -> Account {
         let is_full = source.map_or_else(Arc::default, |source| {
             let mut ledger = self.lock();
@@ -231,7 +232,7 @@ impl Account {
         self.queue_up(bytes).place().await
     }
 
-    /// Joins the queue for as many bytes as are reserved for an answer of unknown length.
+    /// Joins the queue for the number of bytes that is reserved for an answer of unknown length.
     pub(crate) fn turn(&self) -> PlaceWait {
         self.queue_up(self.all.bytes_max / TURN_PART)
     }

@@ -29,9 +29,9 @@ const FULL_MAX: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(20);
 /// Longest time for telling a connecting client that its session has ended.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// Label of all sessions of ZooKeeper clients, for lists of sessions.
+/// Label that all sessions of ZooKeeper clients get. Lists of sessions show it.
 const LABEL: &str = "zookeeper";
-/// Program name of all ZooKeeper clients, for lists of sessions.
+/// Program name that all sessions of ZooKeeper clients get. Lists of sessions show it.
 const PROGRAM: &str = "zookeeper client";
 
 /// A connecting client: its address, and its entry in the count of connections.

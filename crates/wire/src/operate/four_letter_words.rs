@@ -26,7 +26,7 @@ const WORDS: [&[u8; 4]; 18] = [
 
 /// Answer to most words while the node does not serve.
 const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
-/// Most lines of a list of connections, sessions, znodes or watches.
+/// Largest number of lines in a list of connections, sessions, znodes or watches.
 const LINES_MAX: usize = 10_000;
 
 /// Tells whether the first four bytes of a connection are a known four-letter word, and not the

@@ -162,7 +162,8 @@ mod tests {
         );
     }
 
-    /// A member's address may have no port.
+    /// Peer addresses without a port, with the highest port, and with port 0. Each must give a line
+    /// for `/zookeeper/config`, without a panic.
     #[test]
     fn a_member_without_a_port_ends_no_node() {
         let members = [member(1, "10.0.0.1"), member(2, "10.0.0.2:65535"), member(3, "10.0.0.3:0")];

@@ -12,11 +12,11 @@ use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use crate::client::end::End;
 use crate::request::slices::{LongRead, Sink};
 
-/// Most long reads that are executed at the same time, because each keeps a state in memory.
-/// Further reads wait, and hold no state meanwhile. Only reads that must be answered from an older
-/// state hold it.
+/// Largest number of long reads that are executed at the same time. Each of them keeps a state in
+/// memory. Further reads wait without a state, except reads that must be answered from an older
+/// state.
 const READS_MAX: usize = 64;
-/// Most long reads of one address at the same time.
+/// Largest number of long reads of one address that are executed at the same time.
 const READS_OF_ADDRESS_MAX: u32 = 16;
 
 /// Thread for long reads, and the bounds on their number. Every connection has at most one long

@@ -23,7 +23,7 @@ impl<'a> Reader<'a> {
         self.permitted(path, READ).map(|(_, node)| node)
     }
 
-    /// Returns a znode and its path, if the client has one of the permissions.
+    /// Returns a znode and its path, if the client has one of the permissions `perms` on the znode.
     fn permitted(self, path: &str, perms: u32) -> Result<(ZPath, &'a Znode), i32> {
         let path = ZPath::parse(path).map_err(|_| error::NO_NODE)?;
         let node = self.state.node(&path).ok_or(error::NO_NODE)?;

@@ -91,7 +91,7 @@ struct PartialList {
 
 /// Destination of an answer.
 pub(crate) enum Sink {
-    /// None: the answer is only measured. The number is its length in bytes so far.
+    /// No destination: the answer is only measured. The number is its length in bytes so far.
     Measure(usize),
     /// Buffer to which the answer is appended.
     Write(Vec<u8>),

@@ -169,7 +169,7 @@ pub(crate) fn bring_back(hub: &Hub, client: &Client, former: FormerWatches<'_>) 
     }
 }
 
-/// List of the setWatches request that names a watch.
+/// One of the five lists of paths in a setWatches2 request. The list determines the kind of watch.
 #[derive(Clone, Copy)]
 enum WatchList {
     Data,

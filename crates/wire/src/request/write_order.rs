@@ -1,5 +1,6 @@
-//! Order of the writes of one connection. A write whose log entry came before that of an earlier
-//! write is refused. It waits here until the earlier writes are done, and is then proposed again.
+//! Order of the writes of one connection. A write is refused if its log entry precedes that of a
+//! write that the client sent earlier. The refused write waits here until the earlier writes are
+//! done, and is then proposed again.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};

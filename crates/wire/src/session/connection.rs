@@ -107,8 +107,8 @@ impl Connection {
         self.count(is_ok);
     }
 
-    /// Returns the zxid for an answer's header: `zxid`, or the highest one in an earlier answer.
-    /// First puts all events of the client that are due into its outbox.
+    /// Returns the zxid for an answer's header: the higher one of `zxid` and the highest zxid in
+    /// earlier answers. First puts all events of the client that are due into its outbox.
     pub(crate) fn told(&self, zxid: Zxid) -> i64 {
         self.door.hub.catch_up(&self.client);
         let zxid = wire_zxid(zxid);
@@ -120,7 +120,7 @@ impl Connection {
     }
 }
 
-/// Returns a function that appends the body.
+/// Returns a function that appends `body` to the bytes of a frame.
 fn bytes(body: Vec<u8>) -> impl FnOnce(&mut Vec<u8>) {
     move |out| out.extend_from_slice(&body)
 }

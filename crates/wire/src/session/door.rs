@@ -28,8 +28,7 @@ pub(crate) struct Door {
     pub(crate) hub: Arc<Hub>,
     /// Permits for writes in progress, given in the order of the requests for them.
     pub(crate) writes: Semaphore,
-    /// Bounds on the bytes of writes in progress: one for each address, and one for the long writes
-    /// of all addresses.
+    /// Permits for writes in progress. Waiting writes get them in the order in which they came.
     pub(crate) windows: WriteWindows,
     pub(crate) incomplete_packets: IncompletePackets,
     pub(crate) session_rates: Rates,

@@ -16,8 +16,9 @@ use crate::watch::hub::Hub;
 /// Time without progress in a queue of clients that wait for memory. After it, clients that have
 /// read no byte in that time are closed.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Number of times [`PATIENCE`] without progress after which the client that has read the least is
-/// closed. Otherwise a client that reads a byte now and then could block the waiting clients.
+/// Number of periods of [`PATIENCE`] without progress after which the client that has read the
+/// least is closed. Otherwise a client that reads a byte now and then could block the waiting
+/// clients.
 const ROUNDS_MAX: usize = 10;
 
 /// Closes clients with unread answers while clients that wait for memory make no progress. Runs

@@ -32,7 +32,7 @@ pub(crate) struct Hub {
     inner: Mutex<HubState>,
     /// True while the task that applies entries waits for the mutex.
     is_awaited: AtomicBool,
-    /// True while there are events that some of their clients have not been given.
+    /// True while an event has not been given to all clients whose watches it fires.
     is_behind: AtomicBool,
     /// Wakes one of the tasks that give events to clients and send them.
     told: Notify,
@@ -50,7 +50,8 @@ struct HubState {
     clients: HashMap<u64, Arc<Client>>,
     by_session: HashMap<SessionId, u64>,
     read_points: ReadPoints,
-    /// Events that some of their clients have not been given yet, the oldest event first.
+    /// Events that have not been given to all clients whose watches they fire, the oldest event
+    /// first.
     untold: VecDeque<FanOut>,
     /// Clients with unsent events in their outboxes, each once.
     told: VecDeque<Arc<Client>>,
@@ -63,10 +64,11 @@ struct FanOut {
     audience: Audience,
 }
 
-/// Most clients to which a task gives events, and most clients to which it sends them, before it
-/// yields.
+/// Largest number of clients to which a task gives events, and of clients to which it sends them,
+/// before it yields.
 const SENT_TOGETHER: usize = 32;
-/// Most events in `untold`. Beyond that, the oldest one is given to all its clients at once.
+/// Largest number of events in `untold`. Beyond it, the oldest event is given to all its clients at
+/// once.
 const UNTOLD_MAX: usize = 100;
 
 /// Access of one client to the state and the watches while the hub is locked.
@@ -494,7 +496,9 @@ mod tests {
         assert_eq!(one.outbox.next().await.unwrap(), once);
     }
 
-    /// All clients may read the ticket, but only bob may list its directory.
+    /// All clients may read the znode `/vault/ticket`, but only bob may list the children of
+    /// `/vault`. A recursive watch at the root gets no event of the znode; a watch at the znode
+    /// itself gets it.
     #[tokio::test]
     async fn a_recursive_watch_tells_no_names_that_may_not_be_listed() {
         let hub = Hub::new(LIMITS);
@@ -522,8 +526,7 @@ mod tests {
         client.outbox.next().await.unwrap()
     }
 
-    /// Makes clients that watch all znodes. They are four times as many as the hub gives an event
-    /// at once.
+    /// Makes clients that watch all znodes: four times as many as [`SENT_TOGETHER`].
     fn crowd(hub: &Hub) -> Vec<Arc<Client>> {
         let clients: Vec<_> = (1..=4 * SENT_TOGETHER as u64).map(|number| client(hub, number)).collect();
         for client in &clients {

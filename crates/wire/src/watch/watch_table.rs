@@ -15,11 +15,11 @@ type WatchKey = (WatchKind, ZPath);
 /// Bounds on the watches of a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WatchLimits {
-    /// Most watches of all connections.
+    /// Largest number of watches of all connections.
     pub(crate) all_max: usize,
-    /// Most watches of one connection.
+    /// Largest number of watches of one connection.
     pub(crate) connection_max: usize,
-    /// Most bytes of the watches of all connections.
+    /// Largest number of bytes of the watches of all connections.
     pub(crate) bytes_max: usize,
 }
 
@@ -48,8 +48,8 @@ pub(crate) struct WatchTable {
     by_source: HashMap<IpAddr, WatchTotals>,
 }
 
-/// Watches of one connection, and the address for which they are counted; `None` for an exempt
-/// address.
+/// Watches of one connection, and the address whose bound they count against; `None` for an exempt
+/// address, which has no bound of its own.
 #[derive(Debug)]
 struct ConnectionWatches {
     source: Option<IpAddr>,
@@ -238,8 +238,8 @@ fn bytes_of(path: &ZPath) -> usize {
     path.as_str().len() + WATCH_BYTES
 }
 
-/// Most watches that are set again, or removed, while the hub stays locked. All watches of one
-/// packet at once would keep the node from applying entries for 100 ms or more.
+/// Largest number of watches that are set again, or removed, while the hub stays locked. All
+/// watches of one packet at once would keep the node from applying entries for 100 ms or more.
 pub(crate) const TOGETHER: usize = 100;
 
 #[cfg(test)]
@@ -361,7 +361,8 @@ mod tests {
         assert_eq!(table.set(3, ONE, WatchKind::Data, &path("/a")), Ok(()));
     }
 
-    /// Without a bound on bytes, a million watches with paths of 1 KB took 1.2 GB.
+    /// The memory of watches is bounded for all clients, and for each address. Without this bound,
+    /// a million watches with paths of 1 KB took 1.2 GB.
     #[test]
     fn what_watches_take_has_a_bound_and_an_address_its_share() {
         let long = |at: usize| path(&format!("/{at:0783}"));

@@ -61,8 +61,8 @@ async fn watches_have_a_bound() {
     while other.exists("/b", true).await == Err(-1) {}
 }
 
-/// Without this bound, ten connections with 100,000 paths of 1 KB each would take 1.2 GB, and use
-/// up the number of watches.
+/// The memory of watches is bounded for all clients, and for each address. Without this bound, ten
+/// connections with 100,000 paths of 1 KB each would take 1.2 GB, and use up the number of watches.
 #[tokio::test]
 async fn what_watches_take_has_a_bound_and_an_address_its_share() {
     let config = WireConfig { watch_bytes_max: 400_000, ..WireConfig::default() };
@@ -145,7 +145,7 @@ async fn requests_of_all_connections_have_a_bound_and_long_ones_wait() {
     let exempt = "127.0.0.0/8".parse().unwrap();
     let wire = WireConfig { requests_bytes_max: 100_000, exempt, words: "*".into(), ..WireConfig::default() };
     let wire = WireConfig { propose_timeout_ms: 60_000, ..wire };
-    // Long writes are never proposed here.
+    // The writes of 60,000 bytes are never proposed, so they stay unanswered.
     let node = Node::start_with(wire, |config| config.proposal_bytes_max = 20_000).await;
     let long = set("/", &"x".repeat(60_000));
     let (mut first, mut second, mut small) = (node.client().await, node.client().await, node.client().await);
@@ -417,8 +417,9 @@ async fn a_multi_that_costs_too_much_is_answered_with_its_results_and_those_behi
     client.close().await;
 }
 
-/// All reads that were sent after a write can be answered at the same time: when the write is
-/// applied.
+/// A client sends a write and 100 long reads before it reads an answer. All reads can be answered
+/// when the write is applied, but their answers together exceed the bound on unread bytes. The
+/// connection must stay open, and all answers must come.
 #[tokio::test]
 async fn answers_wait_until_the_client_has_taken_those_before_them() {
     let config = WireConfig { unread_bytes_max: 400_000, ..WireConfig::default() };

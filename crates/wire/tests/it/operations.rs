@@ -321,7 +321,7 @@ async fn both_doors_queue_for_the_same_lock() {
     (request.key, request.attempt) = (Some(znode::RequestKey([9; 16])), znode::Attempt(1));
     let acquired = node.replica.propose(request, deadline).await.unwrap();
     let Ok(znode::Reply::Acquired { ticket, held: None }) = acquired.reply else { panic!("{acquired:?}") };
-    // The later contender sees the earlier one, and is next when that one goes.
+    // The later contender sees the earlier one, and is next when the earlier one leaves.
     let mut queue = client.children("/lock", false).await.unwrap();
     queue.sort_by_key(|name| name[name.len() - 10..].to_owned());
     assert_eq!([format!("/lock/{}", queue[0]), format!("/lock/{}", queue[1])], [mine.clone(), ticket.to_string()]);

@@ -86,7 +86,7 @@ async fn a_revoker_asks_where_it_may_and_forges_nothing() {
     assert_eq!(bob.set(&ticket, "forged").await.map(drop), Err(-102));
     bob.set(&ticket, "__REVOKE__").await.unwrap();
     bob.delete(&ticket).await.unwrap();
-    // A lock node that a ZooKeeper client has created has its own ACL.
+    // A ticket that a ZooKeeper client has created has its own ACL.
     anyone.create("/open/x-0000000009", 1).await.unwrap();
     bob.set("/open/x-0000000009", "else").await.unwrap();
 }

@@ -65,7 +65,8 @@ async fn no_bytes_behind_a_handshake_hurt() {
     }
 }
 
-/// Makes a valid packet, and then changes up to two places in it. Its length field may be wrong.
+/// Makes a valid packet, and then changes or cuts it in up to two places. Its length field may
+/// become wrong, too.
 fn changed_packet(rng: &mut Rng) -> Vec<u8> {
     let good =
         [create("/a/b", 3), set("/a", "data"), create("/a", 0), Request::Multi(Vec::new()), Request::CloseSession];

@@ -39,7 +39,7 @@ pub(crate) fn with_options(command: Command) -> Command {
         .arg(option("down-since", "TIME", since).value_parser(calendar::parse))
 }
 
-/// Result of writing a seed file.
+/// Result of writing a seed file (the data with which all members of a new cluster start).
 pub(crate) struct Sown {
     pub(crate) path: PathBuf,
     pub(crate) manifest: Manifest,

@@ -14,7 +14,7 @@ pub(crate) fn command() -> Command {
     Command::new("status").about("Shows every node and whether the cluster can serve; ends with 3 if it cannot")
 }
 
-/// Answer of one endpoint, or its error.
+/// State of one endpoint's node, or the error of the request for it.
 #[derive(Serialize)]
 pub(crate) struct Line {
     pub(crate) endpoint: String,

@@ -168,7 +168,7 @@ impl Settings {
     }
 
     /// Checks that the limits of the ZooKeeper server allow packets of the largest permitted size.
-    /// Each element is true for a fault, with its message.
+    /// Returns each possible fault: whether the settings have it, and its message.
     fn packets(&self) -> Vec<(bool, String)> {
         let (wire, limits) = (&self.wire, &self.replica.limits);
         vec![
@@ -198,8 +198,8 @@ impl Settings {
         ]
     }
 
-    /// Checks for incomplete or contradictory TLS settings. Each element is true for a fault, with
-    /// its message.
+    /// Checks for incomplete or contradictory TLS settings. Returns each possible fault: whether
+    /// the settings have it, and its message.
     fn half_tls(&self) -> Vec<(bool, String)> {
         let (tls, clients, digest) = (&self.tls, &*self.tls_clients, &self.rest.super_digest);
         let listens = self.http_tls_listen.is_some() || self.zookeeper_tls_listen.is_some();
@@ -235,8 +235,8 @@ impl Settings {
         ]
     }
 
-    /// Checks limits against their fixed bounds. Each element is true for a fault, with its
-    /// message.
+    /// Checks limits against their fixed bounds. Returns each possible fault: whether the settings
+    /// have it, and its message.
     fn excesses(&self) -> Vec<(bool, String)> {
         let (replica, limits) = (&self.replica, &self.replica.limits);
         vec![

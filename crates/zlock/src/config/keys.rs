@@ -4,7 +4,7 @@ use super::{Settings, value};
 
 /// One configuration key: table, name, help, and functions that set and show its value.
 pub struct Key {
-    /// The table of the file that has the key.
+    /// Name of the table that contains the key in the TOML file.
     pub table: &'static str,
     /// The key's name in its table.
     pub name: &'static str,

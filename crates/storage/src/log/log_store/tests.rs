@@ -105,8 +105,8 @@ fn a_torn_tail_costs_no_more_than_the_torn_record() {
     assert_eq!(reopened(&[&bytes[..], &[0; 4_096], &bytes[..]].concat(), name).unwrap().1.len(), 6);
 }
 
-/// Checks that one owner record is written after the last flush, and then nothing more: a node
-/// without requests must not write.
+/// After the last flush, the log writes one owner record with the number of its bytes on disk, and
+/// then nothing more: a node without requests must not write.
 #[test]
 fn how_much_is_on_disk_is_said_once_after_the_last_flush() {
     let dir = memory();
@@ -127,8 +127,9 @@ fn how_much_is_on_disk_is_said_once_after_the_last_flush() {
     });
 }
 
-/// A hole of zeros looks the same in unflushed and in flushed bytes. An owner record behind the
-/// hole tells the cases apart.
+/// Zeros follow the log's last record, as after a power cut, and an owner record follows the zeros.
+/// All is cut from the zeros on, unless the owner record counts zeros as bytes that were on disk:
+/// then the log is refused as damaged.
 #[test]
 fn a_hole_is_cut_unless_a_record_behind_it_says_that_it_was_on_disk() {
     let dir = memory();

@@ -10,7 +10,8 @@ use storage::Storage;
 use crate::harness::{bytes_of, meta, read_snapshot, records};
 
 pub(super) const RECORDS: usize = 6;
-/// Values of [`storage::Seed::founding`]: the cluster's uuid, zxid base and node group.
+/// Values of [`storage::Seed::founding`]: the cluster's uuid, zxid base and number of its Raft
+/// group.
 pub(super) const FOUNDING: ([u8; 16], u64, u32) = ([9; 16], 1 << 40, 2);
 
 /// Pseudorandom content of the log entry; one in eight is up to 12,000 bytes long, to span several

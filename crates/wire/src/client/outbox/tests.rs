@@ -110,7 +110,8 @@ fn what_is_not_taken_counts_for_all_until_it_is_or_the_connection_ends() {
     assert_eq!(all.look(), (0, 1_500));
 }
 
-/// Pipelining clients send the second request while the first long answer is being sent.
+/// A client asks for a second long answer before it has read the first one to its end. Both answers
+/// are exempt from the bound, so the connection stays open.
 #[tokio::test]
 async fn a_second_long_answer_behind_what_is_left_of_the_first_ends_nothing() {
     let outbox = outbox(10, &all());

@@ -18,7 +18,7 @@ pub(crate) enum Held<'a> {
 }
 
 impl Held<'_> {
-    /// Time for which the lock or session cannot be lost by expiry.
+    /// Returns the time from now for which the lock or session cannot be lost by expiry.
     pub(super) fn safe_for(&self) -> Duration {
         match self {
             Held::Lock(guard) => guard.safe_for(),

@@ -42,7 +42,8 @@ pub(super) struct Task {
     /// Name of the lock or session, for messages.
     pub(super) what: String,
     pub(super) plan: Plan,
-    /// The first time up to which the lock cannot be lost, as a time since the machine was started.
+    /// Time up to which the lock cannot be lost, as known at the watchdog's start. A time since the
+    /// machine was started.
     pub(super) until: Duration,
     /// The process group for the command; 0 for a new group.
     pub(super) group: i32,

@@ -57,10 +57,10 @@ fn let_open(process: Pid, below: u64) {
     prlimit(Some(process), Resource::Nofile, limit).unwrap();
 }
 
-/// The number after the highest descriptor that the process holds in reserve (open on `/dev/null`).
+/// The number after the highest descriptor that the process holds in reserve (open on `/`).
 fn behind_the_spare_ones(process: Pid) -> u64 {
     let open = std::fs::read_dir(format!("/proc/{}/fd", process.as_raw_nonzero())).unwrap().map(Result::unwrap);
-    let spare = open.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|file| file.as_os_str() == "/dev/null"));
+    let spare = open.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|file| file.as_os_str() == "/"));
     let highest = spare.filter_map(|fd| fd.file_name().to_str().unwrap().parse::<u64>().ok()).max();
     highest.unwrap_or(2) + 1
 }

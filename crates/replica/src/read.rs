@@ -68,8 +68,7 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// Makes the reads' part of the node, and the queue from which [`forward`] takes waiting
-    /// readers.
+    /// Makes a `Reads`, and the queue from which [`forward`] takes its waiting readers.
     pub(crate) fn new(
         proposer: &Proposer,
         gate: Arc<VoteGate>,

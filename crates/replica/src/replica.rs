@@ -151,9 +151,9 @@ impl Replica {
         self.node.heartbeats.touch_soon(credential);
     }
 
-    /// Calls `step` on the state until it returns [`Step::Ready`]: now, and each time that the part
-    /// of the state changes that `step` last asked to watch. The state is read and the watch is set
-    /// under one lock, so no change is missed. `step` must be short.
+    /// Calls `step` on the state now, and again after each change of the part of the state that its
+    /// last result [`Step::Watch`] names, until it returns [`Step::Ready`]. The state is read and
+    /// the watch is set under one lock, so no change is missed. `step` must be short.
     ///
     /// # Errors
     /// See [`WaitEnd`].

@@ -53,8 +53,7 @@ pub(crate) struct SessionHeartbeats {
 }
 
 impl SessionHeartbeats {
-    /// Makes the heartbeats' part of the node, and the queue from which [`forward`] takes
-    /// heartbeats.
+    /// Makes a `SessionHeartbeats`, and the queue from which [`forward`] takes its heartbeats.
     pub(crate) fn new(
         proposer: &Proposer,
         leadership: Arc<Leadership>,

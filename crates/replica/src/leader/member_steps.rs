@@ -1,8 +1,8 @@
 //! Choice of the leader's next step in a change of the members. A step follows from the membership
 //! and the state alone, so that a later leader can go on.
 //!
-//! An operator's order adds a learner or leaves a mark at a member. The later steps are the
-//! leader's duty:
+//! An operator's order adds a learner, or sets a mark: a property that the membership stores for a
+//! member. The leader takes the later steps by itself:
 //!
 //! ```text
 //! add        learner ── in step ──> Promote ──> voter
@@ -48,10 +48,11 @@ pub(crate) enum Step {
     LeaveJoint,
     /// Makes a learner a voter.
     Promote { id: u64 },
-    /// Makes a learner a voter and its predecessor a learner, in one joint change.
+    /// Makes learner `new` a voter and the voter `old`, which it replaces, a learner, in one joint
+    /// change.
     Replace { old: u64, new: u64 },
-    /// Marks the replaced member for removal, and ends the replacement: the new voter loses its
-    /// mark.
+    /// Marks the replaced member `old` for removal, and removes the mark [`mark::REPLACES`] from
+    /// the new voter.
     MarkReplaced { old: u64, new: u64 },
     /// Hands leadership over, because this leader has no vote or is to lose it.
     PassLeadership,

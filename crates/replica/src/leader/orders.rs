@@ -118,8 +118,8 @@ pub struct MemberReport {
     pub replaces: Option<u64>,
     /// Number of entries that the member lacks; `None` if the reporting node does not know.
     pub lag_entries: Option<u64>,
-    /// Milliseconds since the member accepted a frame of the leader; 0 for the leader itself,
-    /// `None` if the reporting node does not know.
+    /// Milliseconds since the leader sent the newest append or heartbeat that the member has
+    /// accepted; 0 for the leader itself, `None` if the reporting node does not know.
     pub last_contact_ms: Option<u64>,
 }
 

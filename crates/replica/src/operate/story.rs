@@ -30,7 +30,7 @@ use crate::stop::Stop;
 use crate::view::View;
 use crate::{Config, Readiness};
 
-/// Time between two checks.
+/// Time between two checks of the facts whose changes are logged.
 const LOOK: Duration = Duration::from_millis(100);
 /// Time between two pings to one peer.
 const PROBE: Duration = Duration::from_secs(2);
@@ -229,7 +229,7 @@ impl Teller {
     }
 }
 
-/// Logs the first line of a node.
+/// Logs that the node has started, and what it found on its disk.
 pub(crate) fn start(config: &Config, progress: &StoredProgress) {
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -244,7 +244,7 @@ pub(crate) fn start(config: &Config, progress: &StoredProgress) {
     );
 }
 
-/// Logs changes until the node stops.
+/// Logs changes of leader, quorum, readiness and peers until the node stops.
 pub(crate) async fn tell(teller: Teller, stopped: Stop) {
     let mut changes = teller.consensus.role_changes();
     let mut tick = interval(LOOK);

@@ -101,8 +101,8 @@ impl Accounts {
         }
     }
 
-    /// Tells whether this node's log ends before an entry that it acknowledged, as far as Raft has
-    /// last published its log's end. The log may be longer by now.
+    /// Tells whether this node's log seems to end before an entry that it acknowledged. Only seems,
+    /// because the log may have grown since Raft last published its end.
     fn seems_lost(&self, acknowledged: Option<LogIdRecord>) -> bool {
         let last = self.consensus.last_log_index();
         acknowledged.is_some_and(|id| last.is_none_or(|last| id.index > last))

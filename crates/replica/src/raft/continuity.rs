@@ -64,7 +64,8 @@ pub(crate) struct Look {
     pub(crate) vote: VoteRecord,
     pub(crate) committed: Option<LogIdRecord>,
     pub(crate) last: Option<LogIdRecord>,
-    /// True if all entries that the leader named agree with the committed entries of this node.
+    /// True if all entries of the leader's log that were compared agree with the committed entries
+    /// of this node. Also true if none were compared.
     pub(crate) agrees: bool,
 }
 

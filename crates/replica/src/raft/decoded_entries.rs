@@ -45,8 +45,8 @@ impl DecodedEntries {
     }
 
     /// Decodes an entry's command. Refuses a command of a format level that this program does not
-    /// know. Also refuses a command that raises the cluster's level beyond it, because later
-    /// entries may then mean something else.
+    /// know. Also refuses a command that raises the cluster's format level to one that this program
+    /// does not know, because later entries may then mean something else.
     fn decode(&self, command: &Bytes) -> Result<Box<Txn>, DecodeError> {
         let txn = Box::new(decode_txn(command)?);
         let level = match txn.request.op {

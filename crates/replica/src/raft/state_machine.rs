@@ -185,8 +185,9 @@ impl StateMachine {
         Ok(of_cluster)
     }
 
-    /// Applies the first entries of a batch and publishes the state: all of them, or up to an entry
-    /// after which an observer wants the state published by itself, or that made many events.
+    /// Applies the first entries of a batch and publishes the state. Stops at an entry after which
+    /// an observer wants the state to be published, or after [`EVENTS_ENOUGH`] events; otherwise
+    /// applies the whole batch.
     fn apply_first(&mut self, batch: &mut VecDeque<CommittedEntry>) {
         let view = Arc::clone(&self.view);
         let mut proposed = Vec::with_capacity(batch.len());

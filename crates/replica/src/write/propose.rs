@@ -99,8 +99,8 @@ impl Proposer {
     }
 
     /// Waits until a committed entry is applied here. Returns false when the deadline comes first,
-    /// or when the node stops or fails. It goes on while this node cannot serve, when other waits
-    /// end, because the write is done and its answer would be lost.
+    /// or when the node stops or fails. Unlike other waits, this wait does not end while the node
+    /// cannot serve, because the write is done and its answer would be lost.
     pub(crate) async fn is_applied_here(&self, at: Zxid, deadline: Instant) -> bool {
         while !self.view.applied_at_least(at, deadline).await {
             if Instant::now() >= deadline || self.life.end().is_some() {
@@ -279,9 +279,9 @@ impl Proposer {
         sleep(self.consensus.peer_timeout).await;
     }
 
-    /// Refuses a request that might grant a lock while a restored cluster grants none. A znode
-    /// exists during that time. It is in every node's first state, and no node applies its deletion
-    /// before the leader proposes it.
+    /// Refuses a request that might grant a lock while a restored cluster grants none. A certain
+    /// znode marks that time: it is in the restored state of every node, and the leader proposes
+    /// its deletion when the time is over.
     fn check_grace(&self, request: &Request) -> Result<(), Error> {
         if request.op.may_grant() && self.view.state().is_restoring() {
             return Err(Error::Restoring { retry_after_ms: RESTORING_RETRY_MS });
@@ -289,10 +289,10 @@ impl Proposer {
         Ok(())
     }
 
-    /// Refuses a request that does too much for one entry, unless its entry must keep the refusal:
-    /// it has an idempotency key, or a number among its connection's writes. Also refuses an
-    /// operation of a format level above the cluster's, because a member whose program does not
-    /// know the operation would fail at the entry.
+    /// Refuses a request that does too much for one entry. A request with an idempotency key, or
+    /// with a number among its connection's writes, passes: the state must record its refusal. Also
+    /// refuses an operation of a format level above the cluster's, because a member whose program
+    /// does not know the operation would fail at the entry.
     fn check(&self, request: &Request) -> Result<(), Error> {
         match &request.op {
             op if op.row().level > self.view.state().level() => Err(Error::Refused(znode::Error::LevelTooLow)),

@@ -148,8 +148,8 @@ where
         Ok(())
     }
 
-    /// Queues a request, in several frames if it is long. Each frame gets a separate answer, which
-    /// Raft takes as that to a request.
+    /// Queues a request, in several frames if it is long. Each frame gets a separate answer, and
+    /// Raft takes each of these answers as the answer to a whole request.
     fn queue(&mut self, line: &mut AppendLine, request: AppendEntriesRequest<TypeConfig>) -> io::Result<()> {
         let term = request.vote.leader_id.term;
         let mut prev = request.prev_log_id;

@@ -10,7 +10,7 @@
 //! [`INDEXES_AHEAD_MAX`] in 89 years.
 //!
 //! These rules need no look at the log. `continuity` checks whether a frame agrees with what this
-//! node has committed, and `decoded` whether an entry can be decoded.
+//! node has committed, and `decoded_entries` whether an entry can be decoded.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

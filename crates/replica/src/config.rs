@@ -60,7 +60,8 @@ pub struct Config {
     /// Preference for this node as leader, 0 to 100. Of voters that are equally far in the log, the
     /// one with the highest preference leads. A node with 0 leads only as long as no other can.
     pub leader_priority: u8,
-    /// Time for which a learner must be nearly up to date before the leader makes it a voter.
+    /// Time for which a learner must be nearly up to date (lack few entries) before the leader
+    /// makes it a voter.
     pub promote_after_ms: u64,
     /// Number that is added to an entry's index to make its zxid, for a cluster that is founded
     /// now; at most [`znode::ZXID_BASE_MAX`]. `None` stands for the time in milliseconds since

@@ -44,7 +44,7 @@ const ROUNDS_MAX: usize = 4;
 /// Largest number of readers that share one question for a read index.
 const READERS_MAX: usize = 4_096;
 
-/// A read that counts as under way until this is dropped.
+/// Guard of a read, which counts as under way until the guard is dropped.
 struct ActiveRead<'a>(&'a Reads);
 
 impl Drop for ActiveRead<'_> {

@@ -204,8 +204,8 @@ impl Replica {
         self.node.view.suspended().await;
     }
 
-    /// Registers an observer, which gets the present state now and every later change. Dropping the
-    /// observer ends this.
+    /// Registers an observer, which gets the present state now and every later change, until the
+    /// last `Arc` of the observer is dropped.
     pub fn observe(&self, observer: &Arc<impl Observer + 'static>) {
         let observer: Arc<dyn Observer> = Arc::clone(observer) as _;
         self.node.view.observe(Arc::downgrade(&observer));

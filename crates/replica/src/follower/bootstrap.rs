@@ -366,7 +366,8 @@ mod tests {
     }
 
     /// The configuration of node 3 names nodes 1, 2 and 3, but the members are now 3, 4 and 5. Node
-    /// 3 is wiped; nodes 1 and 2 still run with their old logs.
+    /// 3 is wiped; nodes 1 and 2 still run with their old logs. Node 3 joins once nodes 4 and 5
+    /// have answered.
     #[test]
     fn the_newest_membership_counts_and_not_the_file() {
         const LATER: &[&[u64]] = &[&[3, 4, 5]];

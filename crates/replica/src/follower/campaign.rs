@@ -1,11 +1,11 @@
 //! Time at which a follower stands for election.
 //!
 //! A follower waits for a silent leader for the whole election timeout, part of which is random,
-//! because the leader may be a busy machine. A leader whose connection has ended is most likely
-//! dead. Then a follower waits only until the end of the lease, in which all nodes that heard the
-//! leader vote for no other. The end of a connection is only a hint, because a firewall may have
-//! cut it. So it moves only the time of the pre-vote: a node that still hears the leader refuses,
-//! and no term changes. The lease on which leaders rely stays whole.
+//! because the leader's machine may only be busy. A leader whose connection has ended is most
+//! likely dead. Then a follower waits only until the end of the lease, in which all nodes that
+//! heard the leader vote for no other. The end of a connection is only a hint, because a firewall
+//! may have cut it. So it moves only the time of the pre-vote: a node that still hears the leader
+//! refuses, and no term changes. The lease on which leaders rely stays whole.
 //!
 //! ```text
 //! heard last      connection ends         lease over, asks, and again ...   leader silent: asks

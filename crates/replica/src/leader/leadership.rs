@@ -217,8 +217,8 @@ impl Leadership {
         duties
     }
 
-    /// Time for the search for znodes to delete: a znode is found if it is due at this time. The
-    /// entry that deletes znodes carries this time or a later one.
+    /// Present time on the clock of entries. The leader searches for znodes that are due at this
+    /// time; the entry that deletes them carries this time or a later one.
     fn reap_time(&self, state: &State) -> u64 {
         self.proposer.entry_clock.now_ms(state.time_ms())
     }

@@ -73,7 +73,7 @@ pub(crate) struct LeaderSight<'a> {
     pub(crate) removed: &'a dyn Fn(u64) -> bool,
     /// Tells whether a member follows this leader now.
     pub(crate) in_contact: &'a dyn Fn(u64) -> bool,
-    /// Tells whether a learner has been nearly up to date for `promote_after_ms`.
+    /// Tells whether a learner has been nearly up to date (in step) for `promote_after_ms`.
     pub(crate) in_step: &'a dyn Fn(u64) -> bool,
 }
 

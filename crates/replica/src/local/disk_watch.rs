@@ -41,8 +41,8 @@ pub(crate) const STALLED: &str = "the disk of this node does not answer";
 /// Multiple of `disk_stall_max_ms` for which a disk must have answered in time before its node is
 /// asked to take over.
 const STEADY: u32 = 10;
-/// Number of checks of the disk within `disk_stall_max_ms`; fewer if they would come more often
-/// than each millisecond.
+/// Number of checks of the disk within `disk_stall_max_ms`. The time between two checks is at least
+/// 1 ms, so there are fewer checks within a very short `disk_stall_max_ms`.
 const LOOKS: u64 = 20;
 
 /// Measures how long writes wait for the disk, and detects a disk that stalls.
@@ -158,8 +158,8 @@ impl DiskWatch {
         !self.stalls() && waiting.stalled.is_none_or(|at| waiting.clock - at >= self.max * STEADY)
     }
 
-    /// Notes the leader of a term of which Raft cannot be told because the disk stalls. Returns
-    /// false if a leader of a later term is noted.
+    /// Notes that `leader` leads in `term`, because Raft cannot be told while the disk stalls.
+    /// Returns false if a leader of a later term is noted already.
     pub(crate) fn follow(&self, term: u64, leader: u64) -> bool {
         let mut noted = self.noted();
         let known = noted.term;

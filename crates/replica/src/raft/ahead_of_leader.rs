@@ -45,8 +45,8 @@ pub(crate) enum AppendVerdict {
     Contradiction(String),
 }
 
-/// Comparison of this node's log with a leader's. It also gives followers an account of this node's
-/// log: the entries by which they compare theirs.
+/// Comparison of this node's log with a leader's log. At the leader, it gives followers the
+/// [`Account`] (facts about the leader's log) with which they compare their own logs.
 pub(crate) struct Accounts {
     consensus: Arc<Consensus>,
     gate: Arc<VoteGate>,

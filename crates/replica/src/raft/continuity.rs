@@ -5,8 +5,8 @@
 //! log would end the process, or it could commit entries that no leader had. A correct leader has
 //! every committed entry, so a frame that contradicts a committed entry is refused.
 //!
-//! A check waits in Raft's queue. Most frames on a connection need no check: if a frame agrees, so
-//! does the next frame that begins where it ended.
+//! A check takes time, because it waits in Raft's queue. Most frames on a connection need no check:
+//! if a frame agrees, so does the next frame, as long as that begins where the first ended.
 
 use std::cmp::Ordering;
 

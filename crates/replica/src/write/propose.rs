@@ -182,8 +182,8 @@ impl Proposer {
         }
     }
 
-    /// Takes the permits that a proposal to end a large session needs. Returns all that Raft must
-    /// keep in use with the proposal: its share of the budget, and these permits.
+    /// Takes the permits that a proposal to end a large session needs. Returns what stays in use
+    /// until Raft drops the proposal: its share of the budget, and these permits.
     async fn held_with(
         &self,
         request: &Request,
@@ -344,8 +344,8 @@ fn tried(result: ClientWriteResult<TypeConfig>) -> Try {
     }
 }
 
-/// Tells whether bytes that were just encoded can be decoded again. A decoder limits the memory
-/// that they take.
+/// Tells whether bytes that were just encoded can be decoded again. A decoder refuses bytes whose
+/// decoded form would take too much memory.
 fn is_readable<T>(bytes: &[u8], decode: fn(&[u8]) -> Result<T, DecodeError>) -> bool {
     bytes.len() <= SURELY_READABLE_BYTES || (bytes.len() <= BYTES_MAX && decode(bytes).is_ok())
 }

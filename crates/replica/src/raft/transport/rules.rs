@@ -35,7 +35,8 @@ pub(crate) const INDEXES_AHEAD_MAX: u64 = 1 << 48;
 const NUMBER_MAX: u64 = 1 << 62;
 /// First number that is too large to be a zxid of this cluster.
 const ZXID_END: u64 = 1 << 53;
-/// Largest number of heartbeats, or of ages, of sessions in one message.
+/// Largest number of sessions' heartbeats, or of sessions' ages (times without a heartbeat), in one
+/// message.
 pub(crate) const TOUCHES_MAX: usize = 4_096;
 /// Largest number of members that a leader may report.
 const MEMBERS_TOLD_MAX: usize = 4_096;

@@ -34,8 +34,8 @@ const DUTY_MAX: Duration = Duration::from_secs(10);
 const SWEEP_TICKS: u64 = 50;
 /// Largest number of entries that one tick may propose to expire sessions.
 const EXPIRIES_AT_ONCE: usize = 8;
-/// Largest number of entries, one after the other, that one duty proposes to delete znodes that are
-/// due.
+/// Largest number of entries that the leader proposes in one run of [`Duty::Reap`], one after the
+/// other, to delete znodes that are due.
 const REAPS_AT_ONCE: usize = 32;
 
 /// A change that a leader proposes by itself, without a client's request.

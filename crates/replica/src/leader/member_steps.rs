@@ -32,8 +32,8 @@ pub(crate) mod mark {
     pub(crate) const REPLACES: &str = "replaces";
     /// Name of the mark for a member that is being removed. Its value is [`SAFE`] or [`FORCED`].
     pub(crate) const REMOVING: &str = "removing";
-    /// Value of [`REMOVING`] for a removal that waits until a quorum of the remaining voters is in
-    /// contact.
+    /// Value of [`REMOVING`] for a removal that waits until a quorum of the remaining voters
+    /// follows the leader.
     pub(crate) const SAFE: &[u8] = b"safe";
     /// Value of [`REMOVING`] for a removal that waits for no quorum of the remaining voters.
     pub(crate) const FORCED: &[u8] = b"forced";
@@ -92,7 +92,7 @@ fn promotes_itself(member: &Member) -> bool {
     !is_observer(member) && !manual && !member.extra.contains_key(mark::REMOVING)
 }
 
-/// Tells whether a majority of these voters is in contact. This leader counts as in contact.
+/// Tells whether a majority of these voters follows this leader now. The leader itself counts.
 pub(crate) fn has_quorum(voters: &BTreeSet<u64>, sight: &LeaderSight<'_>) -> bool {
     let there = voters.iter().filter(|id| **id == sight.own || (sight.in_contact)(**id)).count();
     there > voters.len() / 2

@@ -187,7 +187,7 @@ impl Members {
         Ok(())
     }
 
-    /// Makes a learner a voter, if it is in contact and lacks few entries. `standing` is the
+    /// Makes a learner a voter, if it follows this leader and lacks few entries. `standing` is the
     /// progress that the learner reported; `None` if it did not answer.
     pub(crate) async fn promote(&self, id: u64, standing: Option<Standing>, term: u64) -> Result<(), OrderError> {
         let membership = self.consensus.membership();

@@ -19,7 +19,7 @@ pub enum Order {
     Remove {
         /// Id of the member.
         id: u64,
-        /// True to remove the member even if the voters left have no quorum in contact.
+        /// True to remove the member even if no quorum of the remaining voters follows the leader.
         force: bool,
     },
     /// Moves a member to other addresses, or to another zone.
@@ -146,7 +146,7 @@ pub enum RefusedOrder {
     LearnerLagging,
     /// The learner does not follow the leader now.
     LearnerSilent,
-    /// The voters left would have no quorum in contact.
+    /// No quorum of the voters that would remain follows the leader now.
     WouldLoseQuorum,
     /// The member is the last voter.
     LastVoter,

@@ -1,6 +1,6 @@
-//! Reasons why offline work is refused.
+//! Errors of work on the data of stopped nodes.
 
-/// Reason why offline work is not done. Operators read the message.
+/// Reason why work on the data of a stopped node is not done. Operators read the message.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The directory has no data of a node.

@@ -116,8 +116,8 @@ pub struct NodeStatus {
     pub node_id: u64,
     /// The cluster's name.
     pub cluster_id: String,
-    /// The cluster's founding, format level and removed members, from the state; `None` before the
-    /// cluster is founded.
+    /// The cluster's uuid, zxid base, format level and removed members, from the state; `None`
+    /// before the cluster is founded.
     pub cluster: Option<Cluster>,
     /// Role of the node.
     pub role: Role,

@@ -69,7 +69,8 @@ enum StoryLine {
     Lost { peer: u64, obstacle: Obstacle },
 }
 
-/// The facts that were logged last, which decide what to log next.
+/// The facts about leader, quorum, readiness and peers that were logged last. A change of them is
+/// logged next.
 struct Story {
     leading: ChangeReporter<Leading>,
     quorum: ChangeReporter<bool>,
@@ -90,7 +91,7 @@ impl Story {
         }
     }
 
-    /// Takes the present facts. Returns the log lines to write now.
+    /// Compares the present facts with those that were logged. Returns the log lines to write now.
     fn look(&mut self, sight: &NodeSight, now: Instant) -> Vec<StoryLine> {
         let mut lines = Vec::new();
         // Members come and go.
@@ -139,7 +140,7 @@ impl Story {
     }
 }
 
-/// Reads the present facts, and logs their changes.
+/// Reads facts about leader, quorum, readiness and peers, and logs their changes.
 pub(crate) struct Teller {
     pub(crate) consensus: Arc<Consensus>,
     pub(crate) view: Arc<View>,

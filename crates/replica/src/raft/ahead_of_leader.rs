@@ -10,9 +10,9 @@
 //! Raft itself would not notice, because it takes a follower's committed entries to be equal to the
 //! leader's.
 //!
-//! A frame proves nothing, because a stranger can write one. So this node asks the leader that the
-//! frame names, at that leader's own address, and only the leader's account of its log ends this
-//! node.
+//! An append proves nothing, because a sender that is no member can forge it. So this node asks the
+//! leader that the append names, at that leader's own address, and stops only if the leader's
+//! answer about its log shows the contradiction.
 
 use std::sync::Arc;
 

@@ -25,8 +25,8 @@ pub(crate) struct PeerFacts {
     pub(crate) leader_priority: Option<u8>,
 }
 
-/// Facts of the cluster: its founding, its format level, its members, and the members that were
-/// removed from it.
+/// Facts of the cluster: its founding (uuid and zxid base), its format level, its members, and the
+/// members that were removed from it.
 #[derive(Debug, Default)]
 pub(crate) struct KnownCluster {
     /// The program that this node runs.
@@ -194,8 +194,8 @@ impl KnownCluster {
     }
 
     /// Notes that a message in this member's name tells of a format level that this program does
-    /// not know. A stranger may have sent the message, so this node must ask the member at its own
-    /// address.
+    /// not know. Another sender may have forged the message, so this node must ask the member at
+    /// the member's address.
     pub(crate) fn doubt_level(&self, member: u64) {
         self.doubts.send_replace(member);
     }

@@ -405,9 +405,9 @@ pub(crate) mod tests {
         node
     }
 
-    /// Neither a deadline nor a client that hangs up ends a proposal's share of the budget, because
-    /// Raft still holds the proposal. Other nodes of this process stop at the failpoint as well,
-    /// and only wait.
+    /// The disk stalls. A proposal whose deadline passes or whose client hangs up still counts for
+    /// the limit on proposals, because Raft still holds it. Nodes of other tests in this process
+    /// stop at the failpoint as well, and only wait.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_write_keeps_its_place_until_raft_lets_go_of_it() {
         let data_dir = tempfile::TempDir::new().unwrap();

@@ -61,7 +61,8 @@ pub(crate) enum Step {
     /// Writes into the state that the member with this id was removed, so that no new member gets
     /// the id.
     NoteRemoved { id: u64 },
-    /// Removes a learner from the membership, once the state has its id as removed.
+    /// Removes a learner from the membership, once the state has the learner's id as that of a
+    /// removed member.
     Drop { id: u64 },
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct Callers {
 #[derive(Debug, Default)]
 struct CallerTable {
     next: u64,
-    /// Callers by the number of their connection, which rises in the order in which they came.
+    /// Callers by the number of their connection. Connections are numbered in order of arrival.
     callers: BTreeMap<u64, Caller>,
     begun_bytes: usize,
 }

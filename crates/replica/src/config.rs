@@ -60,7 +60,8 @@ pub struct Config {
     /// Preference for this node as leader, 0 to 100. Of voters that are equally far in the log, the
     /// one with the highest preference leads. A node with 0 leads only as long as no other can.
     pub leader_priority: u8,
-    /// Time for which a learner must be nearly up to date before the leader makes it a voter.
+    /// Time for which a learner must be nearly up to date (lack few entries) before the leader
+    /// makes it a voter.
     pub promote_after_ms: u64,
     /// Number that is added to an entry's index to make its zxid, for a cluster that is founded
     /// now; at most [`znode::ZXID_BASE_MAX`]. `None` stands for the time in milliseconds since
@@ -95,7 +96,8 @@ pub struct Config {
     /// Largest number of proposals of this node under way at once. Proposals that peers forward are
     /// counted apart. A proposal beyond the bound is `Unavailable`.
     pub proposals_max: usize,
-    /// Largest size in bytes of all proposals of this node that are under way, as entries.
+    /// Largest total size in bytes of the proposals of this node that are under way. Each counts
+    /// with the size of its request.
     pub proposal_bytes_max: usize,
     /// Bound on the reads and heartbeats of this node that are under way at once. A call beyond it
     /// is `Unavailable`.
@@ -115,11 +117,11 @@ pub struct Config {
     /// Time between two scans by the leader for sessions without heartbeats and for znodes that are
     /// due for deletion.
     pub tick_ms: u64,
-    /// Largest number of znodes that one entry of the leader may delete, and of sessions that it
-    /// may expire.
+    /// Largest number of znodes that the leader deletes with one entry because they are due, and
+    /// largest number of sessions that it expires with one entry.
     pub reap_batch_max: usize,
-    /// Largest number of entries by which the applied entry may lag behind the committed one while
-    /// the node is ready.
+    /// Largest number of committed entries that a ready node may not have applied yet. A node that
+    /// lacks more is not ready.
     pub ready_lag_max: u64,
     /// The program that this node runs. Only a simulation sets another one, so that the node plays
     /// an older program.

@@ -78,7 +78,7 @@ pub enum EventsError {
         /// The smallest `since` that this node can answer.
         oldest: Zxid,
     },
-    /// The wait for events ended.
+    /// The wait ended before there was an event.
     #[error(transparent)]
     Wait(#[from] WaitEnd),
 }

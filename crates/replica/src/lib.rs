@@ -35,7 +35,7 @@
 //!              vote_gate.rs       whether the node has a vote
 //!              leader_watch.rs    signs that the leader lives or has failed
 //!              session_tracker.rs times of the sessions' last heartbeats
-//!              leader_term.rs     heartbeats in one term, and before it at the previous leader
+//!              leader_term.rs     heartbeats in one term, and ages from the previous leader
 //!              counters.rs        counters for monitoring
 //!              seldom.rs          limit on log lines that non-members can cause
 //! view/        View: the applied state, and callers that wait for changes
@@ -75,7 +75,7 @@
 //!              transfer.rs        transfer of leadership
 //! follower/    bootstrap.rs       Bootstrap: founding and joining
 //!              campaign.rs        when a follower asks for votes
-//!              follow_members.rs  makes the members the peers, and ends a removed node
+//!              follow_members.rs  keeps peers equal to the members, and ends a removed node
 //!              session_heartbeats.rs heartbeats of sessions on their way to the leader
 //! operate/     status.rs          Status: facts that a node reports of itself
 //!              health.rs          whether the cluster is healthy

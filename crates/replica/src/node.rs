@@ -380,9 +380,8 @@ async fn open_storage(config: &Config) -> Result<Storage, StartError> {
     opened.map_err(|error| StartError::Storage(error.to_string()))
 }
 
-/// Milliseconds after the start in which this node votes for no other node, because it may have
-/// heard a leader just before its restart, which relies on the lease. 0 if the node has never
-/// voted.
+/// Milliseconds after the start in which this node does not vote: the length of a lease, because it
+/// may have heard a leader just before a restart. 0 if the node has never voted.
 fn bound_ms(config: &Config, progress: &StoredProgress) -> u64 {
     if progress.vote.is_some() { config.lease_ms() } else { 0 }
 }

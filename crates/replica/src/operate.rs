@@ -1,5 +1,5 @@
-//! Reports for operators, and a node's work for its own machine and the cluster's order: disk,
-//! drain, upgrade, log lines.
+//! Reports for operators, and the work of a node that keeps it and the cluster operable: its disk,
+//! drains, upgrades, log lines.
 
 pub(crate) mod change_reporter;
 pub(crate) mod disk_stall;

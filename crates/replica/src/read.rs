@@ -44,7 +44,7 @@ const ROUNDS_MAX: usize = 4;
 /// Largest number of readers that share one question for a read index.
 const READERS_MAX: usize = 4_096;
 
-/// A read that counts as under way until this is dropped.
+/// Guard of a read, which counts as under way until the guard is dropped.
 struct ActiveRead<'a>(&'a Reads);
 
 impl Drop for ActiveRead<'_> {
@@ -68,8 +68,7 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// Makes the reads' part of the node, and the queue from which [`forward`] takes waiting
-    /// readers.
+    /// Makes a `Reads`, and the queue from which [`forward`] takes its waiting readers.
     pub(crate) fn new(
         proposer: &Proposer,
         gate: Arc<VoteGate>,

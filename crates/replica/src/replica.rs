@@ -151,9 +151,9 @@ impl Replica {
         self.node.heartbeats.touch_soon(credential);
     }
 
-    /// Calls `step` on the state until it returns [`Step::Ready`]: now, and each time that the part
-    /// of the state changes that `step` last asked to watch. The state is read and the watch is set
-    /// under one lock, so no change is missed. `step` must be short.
+    /// Calls `step` on the state now, and again after each change of the part of the state that its
+    /// last result [`Step::Watch`] names, until it returns [`Step::Ready`]. The state is read and
+    /// the watch is set under one lock, so no change is missed. `step` must be short.
     ///
     /// # Errors
     /// See [`WaitEnd`].
@@ -204,8 +204,8 @@ impl Replica {
         self.node.view.suspended().await;
     }
 
-    /// Registers an observer, which gets the present state now and every later change. Dropping the
-    /// observer ends this.
+    /// Registers an observer, which gets the present state now and every later change, until the
+    /// last `Arc` of the observer is dropped.
     pub fn observe(&self, observer: &Arc<impl Observer + 'static>) {
         let observer: Arc<dyn Observer> = Arc::clone(observer) as _;
         self.node.view.observe(Arc::downgrade(&observer));

@@ -12,11 +12,11 @@
 //! - Otherwise there is a cluster, and its members are in its log; the configuration only names the
 //!   nodes to ask first. The node takes the newest membership that a node with a vote reports, and
 //!   also asks the members in it. It asks until a majority of each set of voters, not counting
-//!   itself, has answered with its term. Whatever the node promised before, one of these voters
-//!   knows the term, and one knows any newer membership in which this node had a part. The node
-//!   takes entries only from leaders of the highest of these terms or later. It has no vote and
-//!   stands for no election until it has applied what the log of such a leader held when that
-//!   leader answered.
+//!   itself, has answered with its term. If the node voted or acknowledged entries before it lost
+//!   its disk, one of these voters knows the term in which it did so, and one knows any newer
+//!   membership in which this node had a part. The node takes entries only from leaders of the
+//!   highest of these terms or later. It has no vote and stands for no election until it has
+//!   applied all entries that such a leader's log had when that leader answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -47,8 +47,8 @@ enum Conclusion {
     Ask,
     /// There is no cluster yet: found it.
     Found,
-    /// There is a cluster to join. This node has voted or acknowledged entries in no term later
-    /// than `floor`, so it may follow leaders of that term or later.
+    /// There is a cluster to join. The node may follow leaders of term `floor` or later, because it
+    /// cannot have voted or acknowledged entries in a later term than `floor`.
     Join { floor: u64 },
     /// The answers come from several clusters of this name.
     Several,
@@ -70,8 +70,8 @@ impl PeerAnswers {
         self.members.as_ref().map(|known| &known.membership).filter(|stored| !stored.membership.nodes.is_empty())
     }
 
-    /// Tells whether the other node knows the cluster: it has a vote and was not removed. Answers
-    /// of other nodes are left out.
+    /// Tells whether these answers count, because the node that gave them knows the cluster: it has
+    /// a vote and was not removed.
     fn counts(&self) -> bool {
         self.standing.joined && self.members.as_ref().is_none_or(|known| !known.removed)
     }
@@ -88,7 +88,8 @@ struct Asker {
     founders: Option<usize>,
 }
 
-/// The membership latest in the log, of those that nodes with a vote report.
+/// The newest membership in the answers, by its position in the log. Only answers of nodes that
+/// have a vote and were not removed count.
 fn newest(answers: &[PeerAnswers]) -> Option<&StoredMembershipRecord> {
     let position = |stored: &StoredMembershipRecord| stored.log_id.map(|id| (id.term, id.index));
     answers
@@ -124,7 +125,7 @@ fn judge(asker: Asker, answers: &[PeerAnswers]) -> Conclusion {
 }
 
 /// Founds or joins the cluster. Returns when this node has a vote and its log has a membership, or
-/// when it stops.
+/// when this node stops.
 pub(crate) async fn form(bootstrap: Arc<Bootstrap>, stopped: Stop) {
     tokio::select! {
         biased;
@@ -205,8 +206,8 @@ impl Bootstrap {
         standings.into_iter().map(heard).collect()
     }
 
-    /// Accepts connections from all members that the answers name, and asks these members, too,
-    /// next time.
+    /// Makes the members of the newest membership in the answers peers of this node: their
+    /// connections are accepted, and the next questions go to them, too.
     fn meet_those_named(&self, answers: &[PeerAnswers]) {
         let Some(newest) = newest(answers) else { return };
         let nodes = &newest.membership.nodes;
@@ -365,7 +366,8 @@ mod tests {
     }
 
     /// The configuration of node 3 names nodes 1, 2 and 3, but the members are now 3, 4 and 5. Node
-    /// 3 is wiped; nodes 1 and 2 still run with their old logs.
+    /// 3 is wiped; nodes 1 and 2 still run with their old logs. Node 3 joins once nodes 4 and 5
+    /// have answered.
     #[test]
     fn the_newest_membership_counts_and_not_the_file() {
         const LATER: &[&[u64]] = &[&[3, 4, 5]];

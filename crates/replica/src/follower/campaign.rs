@@ -1,11 +1,11 @@
 //! Time at which a follower stands for election.
 //!
 //! A follower waits for a silent leader for the whole election timeout, part of which is random,
-//! because the leader may be a busy machine. A leader whose connection has ended is most likely
-//! dead. Then a follower waits only until the end of the lease, in which all nodes that heard the
-//! leader vote for no other. The end of a connection is only a hint, because a firewall may have
-//! cut it. So it moves only the time of the pre-vote: a node that still hears the leader refuses,
-//! and no term changes. The lease on which leaders rely stays whole.
+//! because the leader's machine may only be busy. A leader whose connection has ended is most
+//! likely dead. Then a follower waits only until the end of the lease, in which all nodes that
+//! heard the leader vote for no other. The end of a connection is only a hint, because a firewall
+//! may have cut it. So it moves only the time of the pre-vote: a node that still hears the leader
+//! refuses, and no term changes. The lease on which leaders rely stays whole.
 //!
 //! ```text
 //! heard last      connection ends         lease over, asks, and again ...   leader silent: asks
@@ -30,8 +30,8 @@ use crate::stop::Stop;
 /// Time for which a follower waits after the end of its own lease. The other followers heard the
 /// leader a little later, so their leases end later.
 const MARGIN: Duration = Duration::from_millis(5);
-/// Time between the pre-votes for which two followers ask. They ask one after the other, so that
-/// they do not split the votes. About the duration of one election.
+/// Time between the pre-vote requests of two followers, which ask one after the other so that they
+/// do not split the votes. About the duration of one election.
 const TURN: Duration = Duration::from_millis(12);
 /// Time after a vote for another candidate in which this node asks for no pre-votes, so that the
 /// candidate can be elected.
@@ -96,7 +96,8 @@ pub(crate) async fn stand(config: Arc<Config>, consensus: Arc<Consensus>, gate: 
 
 #[derive(Default)]
 struct State {
-    /// Time at which the leader was heard last, and the election timeout drawn then.
+    /// Time at which the leader was heard last, and the random election timeout that counts from
+    /// this time.
     patience: Option<(Instant, Duration)>,
     /// Time at which this node last asked for pre-votes because the leader's connection had ended.
     asked: Option<Instant>,
@@ -104,7 +105,8 @@ struct State {
 
 impl State {
     /// Allows or forbids Raft to stand for election, and asks for pre-votes if it is time. Returns
-    /// the time at which to call this again, unless a sign of the leader comes sooner.
+    /// the time of the next call, unless the end of the leader's connection, or a new role or
+    /// leader of Raft, requires a call sooner.
     async fn look(&mut self, config: &Config, consensus: &Consensus, gate: &VoteGate) -> Instant {
         let now = Instant::now();
         let seldom = now + consensus.election_timeout_max;
@@ -187,7 +189,9 @@ mod tests {
     const FIRST: Timing = Timing { leader: 1, lease: LEASE, patience: PATIENCE, before: 0, followers: 2 };
     const SECOND: Timing = Timing { before: 1, ..FIRST };
 
-    /// Signs of the leader that a follower heard at `heard`; times in milliseconds from `start`.
+    /// Signs of a leader that was heard last at `heard`. `ended` is the leader's id and the end of
+    /// its connection, `granted` the follower's last vote for another node. Times are in
+    /// milliseconds after `start`.
     fn signs(start: Instant, heard: u32, ended: Option<(u64, u32)>, granted: Option<u32>) -> LeaderSigns {
         let at = |ms: u32| start + MS * ms;
         LeaderSigns {

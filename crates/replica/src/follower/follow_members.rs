@@ -1,4 +1,5 @@
-//! Keeps this node's peers equal to the members, and ends the node when it was removed from them.
+//! Keeps this node's peers (the nodes that it connects to) equal to the other members, and ends the
+//! node when it was removed from the membership.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +14,15 @@ use crate::raft::consensus::Consensus;
 use crate::raft::transport::{Answer, Ask, Lane};
 use crate::view::life::Life;
 
-/// Pause after a member was asked for its level. A stranger's message may have caused the question,
-/// and strangers must not cause one connection after another.
+/// Pause after a member was asked for its format level. The question may have been caused by a
+/// message of a stranger (a sender that is no member), and a stranger must not make this node open
+/// one connection after another.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Time between two checks whether this node has a vote. No event tells of that.
+/// Time between two checks whether this node has a vote, because no event announces that.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Makes the members this node's peers, each time that the membership changes, until the node
-/// stops.
+/// Updates this node's peers to the members each time that the membership changes, and fails the
+/// node when it was removed. Runs until the node stops.
 pub(crate) async fn follow_members(consensus: Arc<Consensus>, gate: Arc<VoteGate>, life: Arc<Life>) {
     let stopped = life.stopped();
     let mut changes = consensus.role_changes();

@@ -33,8 +33,8 @@ const BATCH_MAX: usize = TOUCHES_MAX;
 /// Time for which heartbeats are gathered for one message to the leader, as long as no caller waits
 /// for one of them. Far below any session timeout.
 const LINGER: Duration = Duration::from_millis(50);
-/// Divisor: a heartbeat fails after this part of the session's timeout without an answer. Then the
-/// client still has time to try other nodes before its session ends.
+/// Divisor of a session's timeout: a heartbeat without an answer fails after a third of the
+/// timeout. Then the client still has time to try other nodes before its session ends.
 const SHARE_OF_TIMEOUT: u32 = 3;
 
 /// A heartbeat on its way to the leader. `waiter` is `None` if no caller waits for the answer.
@@ -53,8 +53,7 @@ pub(crate) struct SessionHeartbeats {
 }
 
 impl SessionHeartbeats {
-    /// Makes the heartbeats' part of the node, and the queue from which [`forward`] takes
-    /// heartbeats.
+    /// Makes a `SessionHeartbeats`, and the queue from which [`forward`] takes its heartbeats.
     pub(crate) fn new(
         proposer: &Proposer,
         leadership: Arc<Leadership>,

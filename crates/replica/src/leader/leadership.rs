@@ -27,15 +27,15 @@ use crate::stop::Stop;
 use crate::write::closings::ENDING_PART;
 use crate::write::propose::Proposer;
 
-/// Time after which a duty's proposal is no longer waited for, although it may still be applied.
-/// The next tick proposes it again. Expiries are waited for without a bound.
+/// Longest wait for the outcome of a duty's proposal. The proposal may still be applied later; the
+/// next tick proposes the change again. The wait for an expiry of sessions has no bound.
 const DUTY_MAX: Duration = Duration::from_secs(10);
 /// Number of ticks (`tick_ms`) between two removals of closed sessions from the session tracker.
 const SWEEP_TICKS: u64 = 50;
 /// Largest number of entries that one tick may propose to expire sessions.
 const EXPIRIES_AT_ONCE: usize = 8;
-/// Largest number of entries, one after the other, that one duty proposes to delete znodes that are
-/// due.
+/// Largest number of entries that the leader proposes in one run of [`Duty::Reap`], one after the
+/// other, to delete znodes that are due.
 const REAPS_AT_ONCE: usize = 32;
 
 /// A change that a leader proposes by itself, without a client's request.
@@ -56,8 +56,9 @@ enum Duty {
     EndGrace,
 }
 
-/// Cost (in znodes to remove) of further sessions that may be expired beside the expiries under
-/// way. A session that costs more than the whole bound is expired alone.
+/// Bound on the total cost (in znodes to remove) of the sessions whose expiries are under way.
+/// `left` is the cost of further sessions that may be expired now. A session that costs more than
+/// the whole bound is expired while no other expiry is under way (`alone`).
 struct Room {
     left: u64,
     alone: bool,
@@ -84,10 +85,11 @@ impl Room {
     }
 }
 
-/// The work on one duty; its output is the duty that is done.
+/// Future that does one duty, and returns that duty when it is done.
 type DutyFuture = Pin<Box<dyn Future<Output = Duty> + Send>>;
 
-/// The leader's duties, and its record of sessions' heartbeats.
+/// The duties of a leader (changes that it proposes by itself), and the times of the sessions'
+/// heartbeats.
 pub(crate) struct Leadership {
     consensus: Arc<Consensus>,
     proposer: Arc<Proposer>,
@@ -150,8 +152,8 @@ impl Leadership {
         Ok(credentials.iter().map(|credential| touch(&state, &mut current.tracker, credential, now)).collect())
     }
 
-    /// Advances the time by which sessions expire. Returns the duties to begin now; `busy` has
-    /// those under way.
+    /// Advances the clock by which sessions expire. Returns the duties to begin now; `busy` has the
+    /// duties that are under way already. Returns none if this node does not lead.
     fn tick_as_leader(&self, state: &State, busy: &HashSet<Duty>) -> Vec<Duty> {
         let current = self.consensus.leading_term().map(|(term, followed)| (Term(term), followed));
         let now = Instant::now();
@@ -215,8 +217,8 @@ impl Leadership {
         duties
     }
 
-    /// Time for the search for znodes to delete: a znode is found if it is due at this time. The
-    /// entry that deletes znodes carries this time or a later one.
+    /// Present time on the clock of entries. The leader searches for znodes that are due at this
+    /// time; the entry that deletes them carries this time or a later one.
     fn reap_time(&self, state: &State) -> u64 {
         self.proposer.entry_clock.now_ms(state.time_ms())
     }
@@ -317,7 +319,7 @@ fn end_of_grace() -> Request {
     Request { identities: keeper.into(), ..Request::new(delete) }
 }
 
-/// Tells whether Raft applied a proposal of the leader itself.
+/// Returns true if a proposal of the leader itself was applied, and otherwise logs Raft's error.
 fn note<T, E: std::fmt::Display>(written: &Result<T, E>) -> bool {
     if let Err(error) = written {
         tracing::debug!(%error, "a leader's own proposal was not taken");
@@ -429,7 +431,8 @@ mod tests {
         assert_eq!([0, 1 << 50, u64::MAX].map(zxid_base_at), [0, ZXID_BASE_MAX, ZXID_BASE_MAX]);
     }
 
-    /// Time in which the heartbeat's thread surely comes to wait for the guard that the test holds.
+    /// Time in which the thread with the heartbeat surely reaches the mutex of the sessions, which
+    /// the test has locked.
     const MEANWHILE: Duration = Duration::from_millis(300);
 
     #[test]

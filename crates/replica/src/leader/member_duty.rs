@@ -1,4 +1,4 @@
-//! The leader's duty to complete changes of the members, one step after the other.
+//! Work of a leader that completes changes of the membership, one step after the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,7 +31,8 @@ pub(crate) struct MemberDuty {
 /// Facts that the leader keeps from one check of the members to the next.
 struct Watch {
     term: u64,
-    /// Times since which each learner has been nearly up to date.
+    /// Learners that are nearly up to date (lack at most [`LAG_ENTRIES_MAX`] entries), each with
+    /// the time since which that is so.
     in_step: BTreeMap<u64, Instant>,
     /// Time since which a voter has a higher preference as leader than this leader; `None` if none
     /// has.

@@ -1,8 +1,8 @@
 //! Choice of the leader's next step in a change of the members. A step follows from the membership
 //! and the state alone, so that a later leader can go on.
 //!
-//! An operator's order adds a learner or leaves a mark at a member. The later steps are the
-//! leader's duty:
+//! An operator's order adds a learner, or sets a mark: a property that the membership stores for a
+//! member. The leader takes the later steps by itself:
 //!
 //! ```text
 //! add        learner ── in step ──> Promote ──> voter
@@ -32,8 +32,8 @@ pub(crate) mod mark {
     pub(crate) const REPLACES: &str = "replaces";
     /// Name of the mark for a member that is being removed. Its value is [`SAFE`] or [`FORCED`].
     pub(crate) const REMOVING: &str = "removing";
-    /// Value of [`REMOVING`] for a removal that waits until a quorum of the remaining voters is in
-    /// contact.
+    /// Value of [`REMOVING`] for a removal that waits until a quorum of the remaining voters
+    /// follows the leader.
     pub(crate) const SAFE: &[u8] = b"safe";
     /// Value of [`REMOVING`] for a removal that waits for no quorum of the remaining voters.
     pub(crate) const FORCED: &[u8] = b"forced";
@@ -48,10 +48,11 @@ pub(crate) enum Step {
     LeaveJoint,
     /// Makes a learner a voter.
     Promote { id: u64 },
-    /// Makes a learner a voter and its predecessor a learner, in one joint change.
+    /// Makes learner `new` a voter and the voter `old`, which it replaces, a learner, in one joint
+    /// change.
     Replace { old: u64, new: u64 },
-    /// Marks the replaced member for removal, and ends the replacement: the new voter loses its
-    /// mark.
+    /// Marks the replaced member `old` for removal, and removes the mark [`mark::REPLACES`] from
+    /// the new voter.
     MarkReplaced { old: u64, new: u64 },
     /// Hands leadership over, because this leader has no vote or is to lose it.
     PassLeadership,
@@ -60,7 +61,8 @@ pub(crate) enum Step {
     /// Writes into the state that the member with this id was removed, so that no new member gets
     /// the id.
     NoteRemoved { id: u64 },
-    /// Removes a learner from the membership, once the state has its id as removed.
+    /// Removes a learner from the membership, once the state has the learner's id as that of a
+    /// removed member.
     Drop { id: u64 },
 }
 
@@ -72,7 +74,7 @@ pub(crate) struct LeaderSight<'a> {
     pub(crate) removed: &'a dyn Fn(u64) -> bool,
     /// Tells whether a member follows this leader now.
     pub(crate) in_contact: &'a dyn Fn(u64) -> bool,
-    /// Tells whether a learner has been nearly up to date for `promote_after_ms`.
+    /// Tells whether a learner has been nearly up to date (in step) for `promote_after_ms`.
     pub(crate) in_step: &'a dyn Fn(u64) -> bool,
 }
 
@@ -91,7 +93,7 @@ fn promotes_itself(member: &Member) -> bool {
     !is_observer(member) && !manual && !member.extra.contains_key(mark::REMOVING)
 }
 
-/// Tells whether a majority of these voters is in contact. This leader counts as in contact.
+/// Tells whether a majority of these voters follows this leader now. The leader itself counts.
 pub(crate) fn has_quorum(voters: &BTreeSet<u64>, sight: &LeaderSight<'_>) -> bool {
     let there = voters.iter().filter(|id| **id == sight.own || (sight.in_contact)(**id)).count();
     there > voters.len() / 2

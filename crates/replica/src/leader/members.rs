@@ -87,8 +87,8 @@ impl Members {
         if id == self.consensus.node_id { Some(0) } else { self.consensus.lag(id) }
     }
 
-    /// Milliseconds since the member accepted a frame of this leader of `term`; `None` if it never
-    /// has.
+    /// Milliseconds since this leader of `term` sent the newest append or heartbeat that the member
+    /// has accepted; `None` if it has accepted none.
     fn last_contact(&self, id: u64, term: u64) -> Option<u64> {
         if id == self.consensus.node_id {
             return Some(0);
@@ -116,7 +116,7 @@ impl Members {
         look(&LeaderSight { own: self.consensus.node_id, removed: &removed, in_contact: &in_contact, in_step })
     }
 
-    /// Adds a new member to the membership. `standing` is the progress that it has answered.
+    /// Adds a new member to the membership. `standing` is the progress that the new node reported.
     pub(crate) async fn add(&self, new: NewMember, standing: Standing) -> Result<(), OrderError> {
         let membership = self.consensus.membership();
         self.may_add(&new, &membership)?;
@@ -187,8 +187,8 @@ impl Members {
         Ok(())
     }
 
-    /// Makes a learner a voter, if it is in contact and lacks few entries. `standing` is the
-    /// progress that it has answered; `None` if it has not.
+    /// Makes a learner a voter, if it follows this leader and lacks few entries. `standing` is the
+    /// progress that the learner reported; `None` if it did not answer.
     pub(crate) async fn promote(&self, id: u64, standing: Option<Standing>, term: u64) -> Result<(), OrderError> {
         let membership = self.consensus.membership();
         let refused = |kind, why: String| Err(OrderError::refused(kind, why));

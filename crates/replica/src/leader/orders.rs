@@ -19,7 +19,7 @@ pub enum Order {
     Remove {
         /// Id of the member.
         id: u64,
-        /// True to remove the member even if the voters left have no quorum in contact.
+        /// True to remove the member even if no quorum of the remaining voters follows the leader.
         force: bool,
     },
     /// Moves a member to other addresses, or to another zone.
@@ -118,8 +118,8 @@ pub struct MemberReport {
     pub replaces: Option<u64>,
     /// Number of entries that the member lacks; `None` if the reporting node does not know.
     pub lag_entries: Option<u64>,
-    /// Milliseconds since the member accepted a frame of the leader; 0 for the leader itself,
-    /// `None` if the reporting node does not know.
+    /// Milliseconds since the leader sent the newest append or heartbeat that the member has
+    /// accepted; 0 for the leader itself, `None` if the reporting node does not know.
     pub last_contact_ms: Option<u64>,
 }
 
@@ -146,7 +146,7 @@ pub enum RefusedOrder {
     LearnerLagging,
     /// The learner does not follow the leader now.
     LearnerSilent,
-    /// The voters left would have no quorum in contact.
+    /// No quorum of the voters that would remain follows the leader now.
     WouldLoseQuorum,
     /// The member is the last voter.
     LastVoter,

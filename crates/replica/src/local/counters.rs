@@ -138,8 +138,8 @@ pub struct Counts {
     pub snapshots_built: u64,
     /// Snapshots from leaders that have replaced the state of this node.
     pub snapshots_installed: u64,
-    /// Largest count of numbers for sequential znodes that are used under one parent, of the
-    /// parents under which one was used since this process started.
+    /// Largest number of used sequence numbers under one parent, of the parents under which a
+    /// sequential znode was created since this process started.
     pub sequence_used: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Watch over the free space of the disk.
+//! Check whether the disk has enough free space for writes.
 
 use std::io;
 use std::sync::Mutex;

@@ -7,9 +7,10 @@
 //!
 //! * the node is not ready, and refuses writes and linearizable reads as unavailable. A leader
 //!   serves on while the other nodes commit what it proposes,
-//! * the node does not stand for election. It passes no vote, no leader's vote and no entry to
-//!   Raft, because Raft would wait for the disk with each of them, and do nothing else. It notes
-//!   who leads, so that heartbeats of sessions reach the leader,
+//! * the node does not stand for election. It passes no vote request, no append of a leader that
+//!   Raft does not know yet and no entry to Raft, because Raft would have to wait for the disk, and
+//!   would do nothing else meanwhile. It notes who leads, so that heartbeats of sessions reach the
+//!   leader,
 //! * a leader hands over, if there is a quorum without it. A transfer needs nothing of the old
 //!   leader's disk.
 //!
@@ -40,18 +41,19 @@ pub(crate) const STALLED: &str = "the disk of this node does not answer";
 /// Multiple of `disk_stall_max_ms` for which a disk must have answered in time before its node is
 /// asked to take over.
 const STEADY: u32 = 10;
-/// Number of checks of the disk within `disk_stall_max_ms`; fewer if they would come more often
-/// than each millisecond.
+/// Number of checks of the disk within `disk_stall_max_ms`. The time between two checks is at least
+/// 1 ms, so there are fewer checks within a very short `disk_stall_max_ms`.
 const LOOKS: u64 = 20;
 
-/// Watch over the writes that wait for the disk.
+/// Measures how long writes wait for the disk, and detects a disk that stalls.
 pub(crate) struct DiskWatch {
     writes: LogWrites,
     max: Duration,
     pub(crate) every: Duration,
     stalls: AtomicBool,
     waiting: Mutex<PendingWrites>,
-    /// This leader's entries that wait to be committed, counted as `waiting` counts writes.
+    /// This leader's entries that wait to be committed. An entry begins when it is in the log, and
+    /// is done when it is committed.
     uncommitted: Mutex<PendingWrites>,
     /// True if this node leads and its entries are committed within `disk_stall_max_ms`.
     commits: AtomicBool,
@@ -66,7 +68,8 @@ struct UntoldLeader {
     leader: u64,
 }
 
-/// Writes that have begun and are not on disk, by the time at which a regular check first saw them.
+/// Writes that have begun and are not done, each with the time at which a periodic check first
+/// found it begun.
 struct PendingWrites {
     /// Time by which waiting is measured: the sum of the times between checks. Each counts as at
     /// most two regular intervals, because a pause of the whole process is not the disk's fault.
@@ -155,8 +158,8 @@ impl DiskWatch {
         !self.stalls() && waiting.stalled.is_none_or(|at| waiting.clock - at >= self.max * STEADY)
     }
 
-    /// Notes the leader of a term of which Raft cannot be told because the disk stalls. Returns
-    /// false if a leader of a later term is noted.
+    /// Notes that `leader` leads in `term`, because Raft cannot be told while the disk stalls.
+    /// Returns false if a leader of a later term is noted already.
     pub(crate) fn follow(&self, term: u64, leader: u64) -> bool {
         let mut noted = self.noted();
         let known = noted.term;
@@ -267,8 +270,8 @@ mod tests {
         assert!(look(10, Some((9, 7))), "another term counts anew");
     }
 
-    /// Leader and term must be read together: a question to a leader in the term of another leader
-    /// could not be answered.
+    /// One thread notes ever newer leaders, and another reads the noted leader. It must never read
+    /// one leader's id with another leader's term, because no node could answer a question to them.
     #[test]
     fn a_leader_that_was_noted_is_told_with_its_own_term() {
         let watch = DiskWatch::new(LogWrites::default(), &Config::default());

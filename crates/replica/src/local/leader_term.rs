@@ -1,12 +1,13 @@
-//! Sessions as a leader knows them in one term, and the times for which they were silent (their
-//! ages), as the previous leader tells them.
+//! Heartbeats of sessions as a leader notes them in one term, and the sessions' ages (times without
+//! a heartbeat) that it gets from the previous leader.
 //!
-//! A leader that hands over tells its successor how long each session has been silent: its age.
-//! From then on the old leader acknowledges no heartbeat in its term, so the ages miss nothing that
-//! a client was told. The successor counts on from the ages when it begins to listen; sessions get
-//! back the time in between, in which no leader listened. Ages count only in the term right after
-//! their own, because a leader in between might have heard a session. After a crash of the leader
-//! there are no ages.
+//! A leader that hands over tells its successor the age of each session. From then on the old
+//! leader acknowledges no heartbeat in its term, so no acknowledged heartbeat is missing in the
+//! ages.
+//! A session's age goes on when the successor begins to note heartbeats. The time in between, in
+//! which no leader noted heartbeats, does not count. Ages are used only in the term right after
+//! the term in which they were sent, because a leader of a term in between may have noted newer
+//! heartbeats. After a crash of the leader there are no ages.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Limit on log lines that a stranger can cause: at most one line in [`PAUSE`], which has the
-//! number of occurrences since the line before.
+//! Limit on log lines that could come often, for example because of a caller that is no member: at
+//! most one line in [`PAUSE`], which has the number of occurrences since the line before.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

@@ -10,8 +10,8 @@ pub(crate) struct VoteGate {
     joined: AtomicBool,
     /// Earliest term whose leaders this node follows before it has a vote; `u64::MAX` for no term.
     floor: AtomicU64,
-    /// Time before which this node neither votes nor stands for election: before the restart it may
-    /// have heard a leader that relies on the lease.
+    /// Time until which this node neither votes nor stands for election after its start: just
+    /// before a restart it may have heard a leader, which relies on this node's lease.
     bound_until: Instant,
 }
 
@@ -20,9 +20,9 @@ impl VoteGate {
         VoteGate { joined: AtomicBool::new(joined), floor: AtomicU64::new(u64::MAX), bound_until }
     }
 
-    /// Tells whether the lease is over in which this node must not vote, because it may have heard
-    /// a leader just before its restart. Raft keeps leases in memory only, so it would vote too
-    /// early.
+    /// Tells whether this node may vote as far as its restart is concerned: the lease of a leader
+    /// that it may have heard just before the restart is over. Raft itself would vote too early,
+    /// because it keeps leases in memory only.
     pub(crate) fn is_unbound(&self) -> bool {
         Instant::now() >= self.bound_until
     }

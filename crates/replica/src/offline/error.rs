@@ -1,6 +1,6 @@
-//! Reasons why offline work is refused.
+//! Errors of work on the data of stopped nodes.
 
-/// Reason why offline work is not done. Operators read the message.
+/// Reason why work on the data of a stopped node is not done. Operators read the message.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The directory has no data of a node.
@@ -26,10 +26,10 @@ pub enum Error {
         /// Error of the operating system.
         source: std::io::Error,
     },
-    /// An entry or a record cannot be read by this program.
+    /// This program cannot decode a log entry or a record of a snapshot.
     #[error("{what} cannot be read: {error}")]
     Decode {
-        /// Description of the entry or the record.
+        /// Description of the log entry or the record, for people.
         what: String,
         /// Reason why the entry or the record cannot be read.
         error: znode::DecodeError,

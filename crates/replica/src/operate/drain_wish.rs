@@ -1,4 +1,5 @@
-//! Keeps a node that an operator has drained from leading.
+//! Gives leadership away at a drained node. An operator drains a node to take it out of service
+//! while it keeps running.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,13 +10,13 @@ use tokio::time::timeout;
 use crate::raft::consensus::Consensus;
 use crate::stop::Stop;
 
-/// Time after which a drained node checks whether it leads. The time doubles each time that the
-/// node leads, so that leadership does not go from node to node without end when all nodes are
-/// drained.
+/// Time between two checks of a drained node whether it leads. The time doubles with each check
+/// that finds that the node leads, so that leadership does not go from node to node all the time
+/// when all nodes are drained.
 const PAUSE: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// Whether an operator has drained the node.
+/// Tells whether an operator has drained the node (taken it out of service while it keeps running).
 pub(crate) struct DrainWish {
     consensus: Arc<Consensus>,
     wished: watch::Sender<bool>,

@@ -54,8 +54,8 @@ pub struct Health {
     pub leader: Option<u64>,
     /// True if there is a leader with a quorum, and nothing wrong is known of any member.
     pub healthy: bool,
-    /// Number of voters that may fail from now on while the others are a quorum. `None` if this
-    /// node does not lead.
+    /// Number of voters that may fail from now on while the other voters are still a quorum. `None`
+    /// if this node does not lead.
     pub failure_tolerance: Option<u64>,
     /// Number of members with a vote.
     pub voters: u64,

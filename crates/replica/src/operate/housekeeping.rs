@@ -1,5 +1,5 @@
 //! Periodic work of a node: it measures free space, requests a snapshot when the log has grown by
-//! many bytes, and tells the rules for peers' messages this node's term and last index.
+//! many bytes, and updates the term and the last index with which peers' messages are checked.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,8 +23,8 @@ pub(crate) struct Housekeeping {
 }
 
 impl Housekeeping {
-    /// Tells the rules for peers' messages the present term and last index of this node. Messages
-    /// that are far ahead of them are refused.
+    /// Updates the horizon: this node's present term and last index. Peers' messages whose term or
+    /// index is far beyond the horizon are refused.
     pub(crate) fn widen_horizon(&self) {
         let metrics = self.consensus.metrics();
         self.identity.horizon.reach(metrics.current_term, metrics.last_log_index.unwrap_or(0));

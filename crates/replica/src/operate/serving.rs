@@ -14,7 +14,7 @@ use crate::raft::consensus::Consensus;
 use crate::stop::Stop;
 use crate::view::View;
 
-/// Time between two checks.
+/// Time between two checks whether the node can serve.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Ends the waits at this node while it cannot serve.

@@ -92,7 +92,7 @@ impl Readiness {
 /// One condition that a ready node must meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// Name of the condition. Callers use it to ignore the condition.
+    /// Name of the condition, by which a health request can exclude the condition.
     pub name: &'static str,
     /// `None` if the condition is met. Otherwise the readiness of a node that fails it, and the
     /// reason.
@@ -116,8 +116,8 @@ pub struct NodeStatus {
     pub node_id: u64,
     /// The cluster's name.
     pub cluster_id: String,
-    /// The cluster's founding, format level and removed members, from the state; `None` before the
-    /// cluster is founded.
+    /// The cluster's uuid, zxid base, format level and removed members, from the state; `None`
+    /// before the cluster is founded.
     pub cluster: Option<Cluster>,
     /// Role of the node.
     pub role: Role,
@@ -162,7 +162,8 @@ pub struct NodeStatus {
     /// Number of other members that accepted a message of this leader lately; 0 if this node does
     /// not lead.
     pub followers: u64,
-    /// Number of `followers` that lack no more committed entries than a ready node may.
+    /// Number of `followers` that are nearly up to date: they lack at most
+    /// [`Config::ready_lag_max`](crate::Config::ready_lag_max) committed entries.
     pub synced_followers: u64,
     /// Number of times, since this node started, that a member turned out to have lost entries that
     /// it had acknowledged to this leader.
@@ -251,8 +252,8 @@ impl Status {
         }
     }
 
-    /// Number of members that follow this leader, and how many of them lack no more committed
-    /// entries than a ready node may.
+    /// Number of members that follow this leader, and number of those members that lack at most
+    /// `ready_lag_max` committed entries.
     fn followers(&self, metrics: &RaftMetrics<TypeConfig>, committed: Zxid) -> (u64, u64) {
         let Some(term) = self.consensus.leader_term(metrics) else { return (0, 0) };
         let disconnected_after = self.consensus.disconnected_after();

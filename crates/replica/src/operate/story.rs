@@ -30,7 +30,7 @@ use crate::stop::Stop;
 use crate::view::View;
 use crate::{Config, Readiness};
 
-/// Time between two checks.
+/// Time between two checks of the facts whose changes are logged.
 const LOOK: Duration = Duration::from_millis(100);
 /// Time between two pings to one peer.
 const PROBE: Duration = Duration::from_secs(2);
@@ -69,7 +69,8 @@ enum StoryLine {
     Lost { peer: u64, obstacle: Obstacle },
 }
 
-/// The facts that were logged last, which decide what to log next.
+/// The facts about leader, quorum, readiness and peers that were logged last. A change of them is
+/// logged next.
 struct Story {
     leading: ChangeReporter<Leading>,
     quorum: ChangeReporter<bool>,
@@ -90,7 +91,7 @@ impl Story {
         }
     }
 
-    /// Takes the present facts. Returns the log lines to write now.
+    /// Compares the present facts with those that were logged. Returns the log lines to write now.
     fn look(&mut self, sight: &NodeSight, now: Instant) -> Vec<StoryLine> {
         let mut lines = Vec::new();
         // Members come and go.
@@ -139,7 +140,7 @@ impl Story {
     }
 }
 
-/// Reads the present facts, and logs their changes.
+/// Reads facts about leader, quorum, readiness and peers, and logs their changes.
 pub(crate) struct Teller {
     pub(crate) consensus: Arc<Consensus>,
     pub(crate) view: Arc<View>,
@@ -229,7 +230,7 @@ impl Teller {
     }
 }
 
-/// Logs the first line of a node.
+/// Logs that the node has started, and what it found on its disk.
 pub(crate) fn start(config: &Config, progress: &StoredProgress) {
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -244,7 +245,7 @@ pub(crate) fn start(config: &Config, progress: &StoredProgress) {
     );
 }
 
-/// Logs changes until the node stops.
+/// Logs changes of leader, quorum, readiness and peers until the node stops.
 pub(crate) async fn tell(teller: Teller, stopped: Stop) {
     let mut changes = teller.consensus.role_changes();
     let mut tick = interval(LOOK);

@@ -27,7 +27,7 @@ pub struct MemberProgram {
 }
 
 impl MemberProgram {
-    /// Tells whether the member is reachable and its program knows this level.
+    /// Tells whether the member is reachable and its program knows this format level.
     pub fn is_ready_for(&self, level: u16) -> bool {
         self.reachable && self.program.as_ref().is_some_and(|program| program.levels.contains(level))
     }
@@ -60,11 +60,11 @@ impl UpgradeStatus {
 /// Result of raising the cluster's format level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FinalizeOutcome {
-    /// The cluster is at the level that was asked for.
+    /// The cluster is at the format level that was asked for.
     Done(UpgradeStatus),
-    /// The level was not raised, because not all members are ready for it.
+    /// The format level was not raised, because not all members are reachable and know it.
     NotReady {
-        /// The level that was asked for.
+        /// Format level that was asked for.
         level: u16,
         /// Programs of the members.
         status: UpgradeStatus,

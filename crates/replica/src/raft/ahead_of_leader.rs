@@ -10,9 +10,9 @@
 //! Raft itself would not notice, because it takes a follower's committed entries to be equal to the
 //! leader's.
 //!
-//! A frame proves nothing, because a stranger can write one. So this node asks the leader that the
-//! frame names, at that leader's own address, and only the leader's account of its log ends this
-//! node.
+//! An append proves nothing, because a sender that is no member can forge it. So this node asks the
+//! leader that the append names, at that leader's own address, and stops only if the leader's
+//! answer about its log shows the contradiction.
 
 use std::sync::Arc;
 
@@ -45,8 +45,8 @@ pub(crate) enum AppendVerdict {
     Contradiction(String),
 }
 
-/// Comparison of this node's log with a leader's. It also gives followers an account of this node's
-/// log: the entries by which they compare theirs.
+/// Comparison of this node's log with a leader's log. At the leader, it gives followers the
+/// [`Account`] (facts about the leader's log) with which they compare their own logs.
 pub(crate) struct Accounts {
     consensus: Arc<Consensus>,
     gate: Arc<VoteGate>,
@@ -101,8 +101,8 @@ impl Accounts {
         }
     }
 
-    /// Tells whether this node's log ends before an entry that it acknowledged, as far as Raft has
-    /// last published its log's end. The log may be longer by now.
+    /// Tells whether this node's log seems to end before an entry that it acknowledged. Only seems,
+    /// because the log may have grown since Raft last published its end.
     fn seems_lost(&self, acknowledged: Option<LogIdRecord>) -> bool {
         let last = self.consensus.last_log_index();
         acknowledged.is_some_and(|id| last.is_none_or(|last| id.index > last))

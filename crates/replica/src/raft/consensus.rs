@@ -1,4 +1,5 @@
-//! Raft as the rest of the node sees it: who leads, in which term, and whether that is sure.
+//! Raft as the rest of the node sees it: who leads, in which term, and whether another node may
+//! have been elected already.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;

@@ -5,8 +5,8 @@
 //! log would end the process, or it could commit entries that no leader had. A correct leader has
 //! every committed entry, so a frame that contradicts a committed entry is refused.
 //!
-//! A check waits in Raft's queue. Most frames on a connection need no check: if a frame agrees, so
-//! does the next frame that begins where it ended.
+//! A check takes time, because it waits in Raft's queue. Most frames on a connection need no check:
+//! if a frame agrees, so does the next frame, as long as that begins where the first ended.
 
 use std::cmp::Ordering;
 
@@ -64,7 +64,8 @@ pub(crate) struct Look {
     pub(crate) vote: VoteRecord,
     pub(crate) committed: Option<LogIdRecord>,
     pub(crate) last: Option<LogIdRecord>,
-    /// True if all entries that the leader named agree with the committed entries of this node.
+    /// True if all entries of the leader's log that were compared agree with the committed entries
+    /// of this node. Also true if none were compared.
     pub(crate) agrees: bool,
 }
 

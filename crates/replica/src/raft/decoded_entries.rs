@@ -1,10 +1,10 @@
 //! Entries from a leader, decoded at their arrival and kept until they are applied.
 //!
-//! An entry that no replica can decode would end all replicas, and again at each start. So a
-//! follower decodes each entry before it passes it to Raft, and refuses an entry that it cannot
-//! decode. The decoded entry is kept for the state machine, which would otherwise decode it once
-//! more. It is used only if the committed bytes are in the same place in memory, because Raft alone
-//! decides which entry is committed at a position.
+//! A committed entry that no replica can decode would make all replicas fail, and again at each
+//! start. So a follower decodes each entry before it passes the entry to Raft, and refuses an entry
+//! that it cannot decode. The decoded form is kept for the state machine, which would otherwise
+//! decode the entry once more. It is used only if the bytes of the committed entry are at the same
+//! memory address as those that were decoded, because Raft may commit another entry at the index.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,8 +13,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use znode::{DecodeError, Levels, Op, OtherLevel, Txn, decode_txn};
 
-/// Largest number of decoded entries that are kept. The state machine itself decodes entries beyond
-/// it.
+/// Largest number of decoded entries that are kept. Further entries are not kept, and the state
+/// machine decodes them itself.
 const ENTRIES_MAX: usize = 2_048;
 /// Largest size in bytes of the kept entries, as they are in the log. Decoded, they take several
 /// times as much.
@@ -45,8 +45,8 @@ impl DecodedEntries {
     }
 
     /// Decodes an entry's command. Refuses a command of a format level that this program does not
-    /// know. Also refuses a command that raises the cluster's level beyond it, because later
-    /// entries may then mean something else.
+    /// know. Also refuses a command that raises the cluster's format level to one that this program
+    /// does not know, because later entries may then mean something else.
     fn decode(&self, command: &Bytes) -> Result<Box<Txn>, DecodeError> {
         let txn = Box::new(decode_txn(command)?);
         let level = match txn.request.op {

@@ -25,8 +25,8 @@ pub(crate) struct PeerFacts {
     pub(crate) leader_priority: Option<u8>,
 }
 
-/// Facts of the cluster: its founding, its format level, its members, and the members that were
-/// removed from it.
+/// Facts of the cluster: its founding (uuid and zxid base), its format level, its members, and the
+/// members that were removed from it.
 #[derive(Debug, Default)]
 pub(crate) struct KnownCluster {
     /// The program that this node runs.
@@ -43,8 +43,8 @@ pub(crate) struct KnownCluster {
     /// The cluster's format level, if it is known to be above the levels of this node's program;
     /// otherwise `None`. The node then fails.
     outgrown: watch::Sender<Option<OtherLevel>>,
-    /// Id of the member that is to be asked for its format level: the last in whose name a message
-    /// told of a level beyond this node's program.
+    /// Id of the member that is to be asked for its format level: the latest member that, by a
+    /// message in its name, has a level that this node's program does not know.
     doubts: watch::Sender<u64>,
     /// Zxid at which this node was removed, as a peer has told; `None` if no peer has.
     own_removal: watch::Sender<Option<Zxid>>,
@@ -194,8 +194,8 @@ impl KnownCluster {
     }
 
     /// Notes that a message in this member's name tells of a format level that this program does
-    /// not know. A stranger may have sent the message, so this node must ask the member at its own
-    /// address.
+    /// not know. Another sender may have forged the message, so this node must ask the member at
+    /// the member's address.
     pub(crate) fn doubt_level(&self, member: u64) {
         self.doubts.send_replace(member);
     }

@@ -24,7 +24,8 @@ pub(crate) struct Peer {
     id: u64,
     addrs: Arc<Addresses>,
     peer_timeout: Duration,
-    /// Times at which the peer last accepted a frame of this node as its leader.
+    /// Newest append or heartbeat of this leader that the peer has accepted, and the last entry
+    /// that the peer has acknowledged.
     pub(crate) following: Arc<Following>,
     /// Outcome of the last try to connect to the peer.
     pub(crate) reach: Arc<Reach>,
@@ -86,7 +87,7 @@ pub(crate) struct Peers {
     parts: Arc<PeerParts>,
     pub(crate) purge_index: PurgeIndex,
     pub(crate) peer_timeout: Duration,
-    /// Wakes its waiters each time that a peer has accepted a frame of this node as its leader.
+    /// Wakes its waiters each time that a peer has accepted an append or heartbeat of this leader.
     noted: Arc<Notify>,
 }
 
@@ -278,7 +279,7 @@ impl Peers {
         quorum_contact::quorum(membership.get_joint_config(), own, since)
     }
 
-    /// Waits until a peer accepts a frame of this node as its leader.
+    /// Waits until a peer accepts an append or heartbeat of this leader.
     pub(crate) fn noted(&self) -> tokio::sync::futures::Notified<'_> {
         self.noted.notified()
     }

@@ -1,4 +1,5 @@
-//! Times at which a peer last accepted a frame of this node as its leader.
+//! Times at which this node, as the leader, sent the last frame (append or heartbeat) that a peer
+//! has accepted.
 //!
 //! An answer carries the number of its frame, and counts from the time at which this node sent that
 //! frame. Raft's own time of the last contact with a quorum is no substitute. Raft may take an
@@ -27,7 +28,7 @@ pub(crate) struct Following {
     acknowledged: Mutex<Option<(u64, LogId)>>,
     /// Number of times that the peer turned out to have fewer entries than it had acknowledged.
     losses: AtomicU64,
-    /// Wakes its waiters each time that any peer accepts a frame of this node as its leader.
+    /// Wakes its waiters each time that any peer accepts an append or heartbeat of this leader.
     noted: Arc<Notify>,
 }
 

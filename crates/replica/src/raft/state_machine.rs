@@ -1,5 +1,5 @@
-//! State machine of Raft around [`znode::State`]: it takes entries, publishes states and answers
-//! proposers; it makes and installs snapshots.
+//! State machine of Raft around [`znode::State`]. It applies entries, publishes the new state
+//! (makes it visible to readers) and answers proposers; it makes and installs snapshots.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,11 +24,11 @@ use crate::raft::known_cluster::KnownCluster;
 use crate::view::View;
 use crate::view::forced::{ForcedLog, ForcedRelease};
 
-/// Largest number of entries that are applied before the state is published and their proposers are
-/// answered.
+/// Largest number of entries that are applied before readers see the new state and the proposers of
+/// these entries are answered.
 const BATCH_MAX: usize = 512;
-/// Largest size in bytes of the entries that are applied before the state is published, as in the
-/// log and not counting the last entry.
+/// Largest size in bytes (in the log) of the entries that are applied before readers see the new
+/// state. The last of these entries is not counted.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Number of events after which the state is published before the next entry is applied. Readers
 /// wait meanwhile, and even a small entry can make many events, for example by expiring sessions.
@@ -77,7 +77,8 @@ pub(crate) struct OwnCluster {
 }
 
 impl OwnCluster {
-    /// Makes the founding of the cluster durable, before it is applied.
+    /// Makes the founding of the cluster (its uuid and zxid base) durable, before the founding
+    /// entry is applied.
     async fn join(&self, founding: Founding) -> io::Result<()> {
         let (cluster, meta) = (Arc::clone(&self.cluster), self.meta.clone());
         self.host.blocking(move || cluster.join(&meta, founding)).await
@@ -185,8 +186,9 @@ impl StateMachine {
         Ok(of_cluster)
     }
 
-    /// Applies the first entries of a batch and publishes the state: all of them, or up to an entry
-    /// after which an observer wants the state published by itself, or that made many events.
+    /// Applies the first entries of a batch and publishes the state. Stops at an entry after which
+    /// an observer wants the state to be published, or after [`EVENTS_ENOUGH`] events; otherwise
+    /// applies the whole batch.
     fn apply_first(&mut self, batch: &mut VecDeque<CommittedEntry>) {
         let view = Arc::clone(&self.view);
         let mut proposed = Vec::with_capacity(batch.len());

@@ -1,8 +1,8 @@
 //! Check that a membership in a leader's append may follow the memberships before it.
 //!
 //! A membership is in force as soon as it is in the log. So a frame with a membership that no
-//! leader can have written is refused before Raft gets it. Otherwise a stranger could make a node
-//! the only voter of a new cluster.
+//! leader can have written is refused before Raft gets it. Otherwise a sender that is no member
+//! could make a node the only voter of a new cluster.
 
 use std::collections::BTreeSet;
 

@@ -267,8 +267,8 @@ mod tests {
     use super::*;
     use crate::write::propose::tests::leader;
 
-    /// Raft may fail to answer because it waits for the disk itself, for example while its log
-    /// takes no more entries.
+    /// While the disk stalls, Raft may not answer at all, for example because its log takes no more
+    /// entries. A leader that sends frames must count as heard all the same.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_leader_is_heard_while_the_disk_stalls_and_raft_does_not_answer() {
         let data_dir = tempfile::TempDir::new().unwrap();

@@ -6,7 +6,8 @@ use znode::{Event, EventRecord, Identity, Zxid};
 
 use crate::{EventBatch, EventKinds, EventsError, WatchKey};
 
-/// Number of events after which a batch ends. It still gets all events of its last zxid.
+/// Number of events in an answer ([`EventBatch`]) after which it ends. An answer still gets all
+/// matching events of its last zxid.
 const BATCH_EVENTS_MAX: usize = 1_000;
 /// Number of events after which a scan ends, so that other tasks get the lock.
 const SCAN_MAX: usize = 4_096;
@@ -75,7 +76,7 @@ impl EventRing {
     }
 
     /// The first events after `since` that match `key` and `kinds`, and of which the reader may be
-    /// told. `None` as the reader stands for one that may read everything.
+    /// told. `reader` is `None` for a reader that may read everything.
     ///
     /// # Errors
     /// `Gone` when events after `since` are lost.

@@ -30,7 +30,8 @@ pub trait Observer: Send + Sync {
 /// Handle of an [`Observer`] during one change of the state.
 pub trait Observing {
     /// Tells whether the observer wants the state to be published right after this write, before
-    /// later writes are applied. `_turn` has the write's connection and its number there.
+    /// later writes are applied. `_turn` has the write's connection, and its number among the
+    /// writes of that connection.
     fn wants(&self, _session: SessionId, _turn: &WriteTurn) -> bool {
         false
     }

@@ -10,7 +10,7 @@ pub(crate) struct Budget {
     bytes: AtomicUsize,
 }
 
-/// A proposal that counts in a [`Budget`] until this is dropped.
+/// Guard of a proposal, which counts in a [`Budget`] until the guard is dropped.
 pub(crate) struct BudgetShare {
     budget: Arc<Budget>,
     bytes: usize,

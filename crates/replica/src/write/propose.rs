@@ -99,8 +99,8 @@ impl Proposer {
     }
 
     /// Waits until a committed entry is applied here. Returns false when the deadline comes first,
-    /// or when the node stops or fails. It goes on while this node cannot serve, when other waits
-    /// end, because the write is done and its answer would be lost.
+    /// or when the node stops or fails. Unlike other waits, this wait does not end while the node
+    /// cannot serve, because the write is done and its answer would be lost.
     pub(crate) async fn is_applied_here(&self, at: Zxid, deadline: Instant) -> bool {
         while !self.view.applied_at_least(at, deadline).await {
             if Instant::now() >= deadline || self.life.end().is_some() {
@@ -182,8 +182,8 @@ impl Proposer {
         }
     }
 
-    /// Takes the permits that a proposal to end a large session needs. Returns all that Raft must
-    /// keep in use with the proposal: its share of the budget, and these permits.
+    /// Takes the permits that a proposal to end a large session needs. Returns what stays in use
+    /// until Raft drops the proposal: its share of the budget, and these permits.
     async fn held_with(
         &self,
         request: &Request,
@@ -279,9 +279,9 @@ impl Proposer {
         sleep(self.consensus.peer_timeout).await;
     }
 
-    /// Refuses a request that might grant a lock while a restored cluster grants none. A znode
-    /// exists during that time. It is in every node's first state, and no node applies its deletion
-    /// before the leader proposes it.
+    /// Refuses a request that might grant a lock while a restored cluster grants none. A certain
+    /// znode marks that time: it is in the restored state of every node, and the leader proposes
+    /// its deletion when the time is over.
     fn check_grace(&self, request: &Request) -> Result<(), Error> {
         if request.op.may_grant() && self.view.state().is_restoring() {
             return Err(Error::Restoring { retry_after_ms: RESTORING_RETRY_MS });
@@ -289,10 +289,10 @@ impl Proposer {
         Ok(())
     }
 
-    /// Refuses a request that does too much for one entry, unless its entry must keep the refusal:
-    /// it has an idempotency key, or a number among its connection's writes. Also refuses an
-    /// operation of a format level above the cluster's, because a member whose program does not
-    /// know the operation would fail at the entry.
+    /// Refuses a request that does too much for one entry. A request with an idempotency key, or
+    /// with a number among its connection's writes, passes: the state must record its refusal. Also
+    /// refuses an operation of a format level above the cluster's, because a member whose program
+    /// does not know the operation would fail at the entry.
     fn check(&self, request: &Request) -> Result<(), Error> {
         match &request.op {
             op if op.row().level > self.view.state().level() => Err(Error::Refused(znode::Error::LevelTooLow)),
@@ -344,8 +344,8 @@ fn tried(result: ClientWriteResult<TypeConfig>) -> Try {
     }
 }
 
-/// Tells whether bytes that were just encoded can be decoded again. A decoder limits the memory
-/// that they take.
+/// Tells whether bytes that were just encoded can be decoded again. A decoder refuses bytes whose
+/// decoded form would take too much memory.
 fn is_readable<T>(bytes: &[u8], decode: fn(&[u8]) -> Result<T, DecodeError>) -> bool {
     bytes.len() <= SURELY_READABLE_BYTES || (bytes.len() <= BYTES_MAX && decode(bytes).is_ok())
 }
@@ -405,9 +405,9 @@ pub(crate) mod tests {
         node
     }
 
-    /// Neither a deadline nor a client that hangs up ends a proposal's share of the budget, because
-    /// Raft still holds the proposal. Other nodes of this process stop at the failpoint as well,
-    /// and only wait.
+    /// The disk stalls. A proposal whose deadline passes or whose client hangs up still counts for
+    /// the limit on proposals, because Raft still holds it. Nodes of other tests in this process
+    /// stop at the failpoint as well, and only wait.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_write_keeps_its_place_until_raft_lets_go_of_it() {
         let data_dir = tempfile::TempDir::new().unwrap();

@@ -45,8 +45,8 @@ async fn finalize(ensemble: &Ensemble, at: usize, level: Option<u16>) -> Result<
     }
 }
 
-/// Takes a refusal to raise the level. Returns the level, and the ids of the members that are not
-/// ready for it.
+/// Takes a refusal to raise the format level. Returns the level that was asked for, and the ids of
+/// the members that are not ready for it.
 fn hindered(finalized: FinalizeOutcome) -> (u16, Vec<u64>) {
     let FinalizeOutcome::NotReady { level, status } = finalized else { panic!("{finalized:?}") };
     let hindering = status.members.iter().filter(|member| !member.is_ready_for(level));
@@ -64,8 +64,8 @@ async fn met(ensemble: &Ensemble) {
     }
 }
 
-/// Starts a node whose program does not know the cluster's level, and waits until it fails: at its
-/// start, or soon after.
+/// Starts a node whose program does not know the cluster's format level, and waits until the node
+/// fails: at its start, or soon after.
 async fn end_of(ensemble: &Ensemble, at: usize) -> OtherLevel {
     let listener = std::net::TcpListener::bind(ensemble.addr(at)).unwrap();
     match replica::Replica::start_on(ensemble.config(at), listener).await {
@@ -170,7 +170,8 @@ async fn a_program_that_does_not_know_the_level_does_not_run_on_any_directory() 
     ensemble.stop_all().await;
 }
 
-/// An operator may put a node back to its old program just as the level is raised.
+/// An operator may put a node back to its old program just as the format level is raised. The node
+/// runs until the entry that raises the level comes, and then fails.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_runs_ends_at_the_entry_that_raises_the_level_beyond_its_program() {
     let mut ensemble = Ensemble::started(3, new).await;

@@ -88,9 +88,9 @@ async fn a_dead_voter_is_replaced_by_one_order_and_may_not_come_back() {
     ensemble.stop_all().await;
 }
 
-/// If the order ended halfway, the leader would have told its successor the sessions' times without
-/// a heartbeat, and would not have asked it to lead. Then the leader would acknowledge no heartbeat
-/// any more.
+/// A client orders a transfer of leadership and hangs up at once; the leader must still complete
+/// the transfer. If the leader stopped halfway, after it told its successor the sessions' times
+/// without a heartbeat, it would still lead, but acknowledge no heartbeat any more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_that_nobody_waits_for_is_done_to_its_end() {
     let mut ensemble = Ensemble::started(3, |_| {}).await;

@@ -115,7 +115,8 @@ async fn a_follower_that_is_started_again_elects_nobody_while_its_leader_counts_
     ensemble.stop_all().await;
 }
 
-/// A follower's answer to an old frame does not show that the follower still follows the leader.
+/// The followers' answers to a write are held back until another leader is elected. When they reach
+/// the old leader, they do not show that a quorum follows it now, so its linearizable read fails.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deposed_leader_takes_no_old_answer_for_one_to_a_read() {
     // The held answers come late, but the connection does not count as lost.

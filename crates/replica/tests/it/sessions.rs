@@ -116,8 +116,8 @@ async fn a_stranger_without_the_secret_silences_nobody() {
     ensemble.stop_all().await;
 }
 
-/// Returns how long a session without heartbeats lives on after its leader was stopped, or was cut
-/// off (`crash`). The session has a timeout of 4 s, of which 2.5 s have passed by then.
+/// Returns how long a session without heartbeats lives on after the leader was stopped or, with
+/// `crash`, cut off. The session has a timeout of 4 s, of which 2.5 s have passed at that time.
 async fn outlives(ensemble: &mut Ensemble, crash: bool) -> Duration {
     limits_in_force(ensemble).await;
     let session = open_session(ensemble.node(0), 4_000).await;

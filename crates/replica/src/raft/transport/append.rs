@@ -24,7 +24,8 @@ use crate::raft::network::lost;
 use crate::raft::purge_index::PurgeIndex;
 use crate::raft::quorum_contact::Following;
 
-/// Largest number of frames without an answer. The peer takes as many before it answers the first.
+/// Largest number of frames without an answer on a connection. A peer reads as many before it has
+/// answered the first of them.
 const INFLIGHT_MAX: usize = 64;
 /// Largest size in bytes of commands in one frame, unless a single entry is longer.
 const FRAME_COMMANDS_BYTES: usize = 4 << 20;
@@ -148,8 +149,8 @@ where
         Ok(())
     }
 
-    /// Queues a request, in several frames if it is long. Each frame gets a separate answer, which
-    /// Raft takes as that to a request.
+    /// Queues a request, in several frames if it is long. Each frame gets a separate answer, and
+    /// Raft takes each of these answers as the answer to a whole request.
     fn queue(&mut self, line: &mut AppendLine, request: AppendEntriesRequest<TypeConfig>) -> io::Result<()> {
         let term = request.vote.leader_id.term;
         let mut prev = request.prev_log_id;

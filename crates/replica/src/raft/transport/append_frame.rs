@@ -7,8 +7,9 @@
 //! parts (1 byte) | sequence | vote | more | prev | commit | acknowledged | count | entries
 //! ```
 //!
-//! `more` has fields of later programs in the head of a frame. Each has a number, and a field with
-//! an unknown number is ignored.
+//! `parts` has flags: which of the optional fields are present, and which numbers are left out.
+//! `more` has fields of later programs. Each has a number, and a field with an unknown number is
+//! ignored.
 
 use bincode::de::Decoder;
 use bincode::enc::Encoder;
@@ -34,7 +35,7 @@ pub(crate) struct AppendFrame {
     pub(crate) entries: Vec<EntryRecord>,
 }
 
-// Flags: which fields are present, and which can be left out because they follow from others.
+// Flags: which fields are present, and which numbers are left out because they follow from others.
 const PREV: u8 = 1;
 const COMMIT: u8 = 1 << 1;
 const ACKNOWLEDGED: u8 = 1 << 2;

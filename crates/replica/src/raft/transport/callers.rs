@@ -34,7 +34,7 @@ pub(crate) struct Callers {
 #[derive(Debug, Default)]
 struct CallerTable {
     next: u64,
-    /// Callers by the number of their connection, which rises in the order in which they came.
+    /// Callers by the number of their connection. Connections are numbered in order of arrival.
     callers: BTreeMap<u64, Caller>,
     begun_bytes: usize,
 }
@@ -61,8 +61,8 @@ pub(crate) struct CallerPlace {
 pub(crate) type ReplacementNotice = oneshot::Receiver<()>;
 
 impl Lane {
-    /// Largest number of connections of one member on this lane. A leader has two for appends, and
-    /// a member that has lost its connections may connect again before this node notices the loss.
+    /// Largest number of connections of one member for this purpose. A leader has two for appends,
+    /// and a member that has lost its connections may connect again before this node notices that.
     fn places(self) -> usize {
         match self {
             Lane::Append => 4,
@@ -72,8 +72,8 @@ impl Lane {
 }
 
 impl Callers {
-    /// Adds a connection as that of a stranger. Replaces another stranger's connection if there are
-    /// too many.
+    /// Adds a connection as that of a stranger (a caller without a hello). Replaces the connection
+    /// of another stranger if there are too many.
     pub(crate) fn enter(self: &Arc<Self>, addr: Option<IpAddr>) -> (CallerPlace, ReplacementNotice) {
         let (end, replaced) = oneshot::channel();
         let mut table = self.table();
@@ -104,14 +104,14 @@ impl CallerTable {
         self.callers.iter().filter(|(_, caller)| caller.member.is_none()).map(|(number, caller)| (*number, caller.addr))
     }
 
-    /// Address with the most strangers.
+    /// Address from which the most strangers (callers without a hello) have connections.
     fn most_frequent_address(&self) -> Option<IpAddr> {
         let mut counts = BTreeMap::<Option<IpAddr>, usize>::new();
         self.strangers().for_each(|(_, addr)| *counts.entry(addr).or_default() += 1);
         counts.into_iter().max_by_key(|(_, count)| *count).and_then(|(addr, _)| addr)
     }
 
-    /// Ends the connection of the oldest stranger from this address.
+    /// Ends the oldest connection of a stranger (caller without a hello) from this address.
     fn remove_one_of(&mut self, addr: Option<IpAddr>) {
         let oldest = self.strangers().find(|(_, other)| *other == addr).map(|(number, _)| number);
         if let Some(number) = oldest {
@@ -139,8 +139,8 @@ impl CallerTable {
 }
 
 impl CallerPlace {
-    /// Turns the connection of a stranger into that of a member. Replaces the member's oldest
-    /// connection on this lane if there are too many.
+    /// Turns the connection of a stranger into that of a member, after its hello. Replaces the
+    /// member's oldest connection on this lane (for this purpose) if there are too many.
     pub(crate) fn admit(&self, member: u64, lane: Lane) {
         let mut table = self.callers.table();
         let of_lane = |caller: &Caller| caller.member == Some((member, lane));

@@ -46,8 +46,8 @@ pub(crate) enum ChannelError {
 struct Question {
     ask: Ask,
     reply: oneshot::Sender<Result<Answer, ChannelError>>,
-    /// Resource that the question keeps in use until it has left the queue, even if its caller no
-    /// longer waits.
+    /// Resource that stays in use until the question has left the queue, even if the question's
+    /// caller no longer waits.
     _held: Option<DropGuard>,
 }
 

@@ -478,7 +478,8 @@ mod tests {
         assert_eq!(refusal(Hello { group: 1, ..hello }), Some(Refusal::OtherCluster));
     }
 
-    /// Node 1 was stopped while the cluster went on and raised its format level.
+    /// Node 1 was stopped while the cluster went on and raised its format level. If its program
+    /// knows the new level, the nodes connect; an older program is refused, and its node fails.
     #[test]
     fn a_member_that_is_behind_meets_one_that_has_applied_a_higher_level() {
         let meta = |id| {

@@ -33,8 +33,8 @@ const PREFIX_BYTES: usize = 2 * size_of::<u32>();
 /// Bytes of a frame for which its sender gets one millisecond, in addition to `peer_timeout`: 128
 /// KB a second.
 const FRAME_BYTES_PER_MS: usize = 128;
-/// Size in bytes from which on an incomplete frame counts for the limit on those of all
-/// connections.
+/// Smallest size in bytes of an incomplete frame that counts for the limit on the incomplete frames
+/// of all connections together.
 const COUNTED_BYTES_MIN: usize = 64 << 10;
 
 /// The outcome of [`FramedStream::exchange`].
@@ -56,7 +56,7 @@ pub(crate) struct FramedStream {
     output: BytesMut,
     /// True if all messages in `output` may wait until a more urgent message is queued.
     idle: bool,
-    /// Terms for frames from the other end; `None` until the handshake is over.
+    /// Conditions on frames from the other end; `None` until the handshake is over.
     terms: Option<Terms>,
     /// Incarnation (random number) of the data directory at the other end; 0 before it is known.
     incarnation: u64,
@@ -69,12 +69,12 @@ pub(crate) struct FramedStream {
     /// True if the bytes in `input` count for the limit on incomplete frames, through
     /// `terms.place`.
     counted: bool,
-    /// Bytes of the last record that was read.
+    /// Size in bytes of the last record that was read.
     record_bytes: usize,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// Terms on which this end accepts frames from the other end, after the handshake.
+/// Conditions on which this end accepts frames from the other end, after the handshake.
 pub(crate) struct Terms {
     /// The version of the messages on this connection.
     pub(crate) version: u16,
@@ -120,7 +120,7 @@ impl FramedStream {
         self.incarnation
     }
 
-    /// Sets the terms for frames from the other end, after the handshake.
+    /// Sets the conditions on frames from the other end, after the handshake.
     pub(crate) fn set_terms(&mut self, terms: Terms) {
         self.terms = Some(terms);
     }
@@ -173,7 +173,7 @@ impl FramedStream {
         self.output.len()
     }
 
-    /// Bytes of the message that was read last.
+    /// Size in bytes of the message that was read last.
     pub(crate) fn record_bytes(&self) -> usize {
         self.record_bytes
     }
@@ -253,7 +253,7 @@ impl FramedStream {
         place.map_or(Ok(()), |place| place.keep(if self.counted { bytes } else { 0 }))
     }
 
-    /// Stops the time of an incomplete frame until this end reads again, because this end does
+    /// Stops the timeout of an incomplete frame until this end reads again, because this end does
     /// something else meanwhile.
     pub(crate) fn pause(&mut self) {
         self.waited += self.waits_since.take().map_or(Duration::ZERO, |since| since.elapsed());
@@ -338,8 +338,8 @@ impl FramedStream {
     }
 }
 
-/// Guard for a time in which this end waits for its peer. Its drop stops the time of an incomplete
-/// frame.
+/// Guard for a time in which this end waits for its peer. Its drop stops the timeout of an
+/// incomplete frame.
 struct PeerWait<'f>(&'f mut FramedStream);
 
 impl Drop for PeerWait<'_> {

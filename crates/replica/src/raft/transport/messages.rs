@@ -229,7 +229,7 @@ pub(crate) enum Ask {
     ReadIndex,
     /// Asks for facts about the peer's log, and the last entry that the asker acknowledged to it.
     Account {
-        /// Index of the entry.
+        /// Index of an entry, whose position the peer is to answer.
         index: u64,
     },
     /// Asks the leader for the members' programs, or to raise the cluster's format level.

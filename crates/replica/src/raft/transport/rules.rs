@@ -10,7 +10,7 @@
 //! [`INDEXES_AHEAD_MAX`] in 89 years.
 //!
 //! These rules need no look at the log. `continuity` checks whether a frame agrees with what this
-//! node has committed, and `decoded` whether an entry can be decoded.
+//! node has committed, and `decoded_entries` whether an entry can be decoded.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +35,8 @@ pub(crate) const INDEXES_AHEAD_MAX: u64 = 1 << 48;
 const NUMBER_MAX: u64 = 1 << 62;
 /// First number that is too large to be a zxid of this cluster.
 const ZXID_END: u64 = 1 << 53;
-/// Largest number of heartbeats, or of ages, of sessions in one message.
+/// Largest number of sessions' heartbeats, or of sessions' ages (times without a heartbeat), in one
+/// message.
 pub(crate) const TOUCHES_MAX: usize = 4_096;
 /// Largest number of members that a leader may report.
 const MEMBERS_TOLD_MAX: usize = 4_096;

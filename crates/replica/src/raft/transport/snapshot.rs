@@ -193,8 +193,8 @@ mod tests {
         framed
     }
 
-    /// Sender's and receiver's end of a link that takes 64 KiB at once and passes on 4 KiB each
-    /// half second, `passes` times. Answers pass at once.
+    /// Sender's and receiver's end of a slow link. It takes up to 64 KiB from the sender at once,
+    /// passes on 4 KiB each half second, and stops after `passes` times. Answers pass at once.
     fn link(passes: usize) -> (FramedStream, FramedStream) {
         let (sender, from) = duplex(64 << 10);
         let (to, receiver) = duplex(CHUNK_BYTES);

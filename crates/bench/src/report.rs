@@ -16,15 +16,15 @@ const LINE_HEAD: &str = "\
 |---|---|---|---|---|---|---|---|---|---|
 ";
 const RATIO_HEAD: &str = "\
-| workload | clients | zlock's door | peer | ops/s, times | p50, times lower | p99, times lower | server CPU per operation, part of the peer's |
+| workload | clients | zlock over HTTP (rest) or ZooKeeper's protocol (zk) | other system | operations a second: zlock / other, median (min-max) | p50: other / zlock | p99: other / zlock | server CPU per operation: zlock / other |
 |---|---|---|---|---|---|---|---|
 ";
 const SCENARIO_HEAD: &str = "\
-| scenario | size | what | unit | zlock-rest | zlock-zk | zookeeper | etcd |
+| scenario | size | figure, median (min-max) of the rounds | unit | zlock-rest | zlock-zk | zookeeper | etcd |
 |---|---|---|---|---|---|---|---|
 ";
 const SHARE_HEAD: &str = "\
-| workload | clients | limit, entries a second | zlock-rest | zlock-zk | zookeeper | etcd |
+| workload | clients | limit of the machine, entries a second | zlock-rest, share of the limit | zlock-zk, share of the limit | zookeeper, share of the limit | etcd, share of the limit |
 |---|---|---|---|---|---|---|
 ";
 /// Systems that are replicated, which Redis is not.

@@ -59,8 +59,8 @@ pub(super) async fn run(cluster: &Cluster, kind: Kind, scale: Scale, figures: &m
     }
     let median = |times: Vec<f64>| Spread::of(times.into_iter()).median;
     figures.extend([
-        Figure::new(format!("half of {count} watchers told"), "ms", median(middle)),
-        Figure::new(format!("last of {count} watchers told"), "ms", median(last)),
+        Figure::new(format!("half of {count} watchers have their event"), "ms", median(middle)),
+        Figure::new(format!("last of {count} watchers has its event"), "ms", median(last)),
     ]);
     Ok(())
 }

@@ -40,8 +40,8 @@ pub(super) async fn run(cluster: &Cluster, kind: Kind, scale: Scale, figures: &m
     let each = memory.saturating_sub(empty) as f64 / sessions as f64;
     let rate = sessions as f64 / opened.as_secs_f64();
     figures.extend([
-        Figure::new(format!("{sessions} sessions opened, 64 at a time"), "1/s", rate),
-        Figure::new("memory of all nodes for each of them", "bytes", each),
+        Figure::new(format!("rate of opening {sessions} sessions, 64 at a time"), "1/s", rate),
+        Figure::new("memory of all nodes for each session", "bytes", each),
         Figure::new("memory of all nodes", "MB", memory as f64 / 1e6),
         Figure::new("CPU of all nodes", "% of a core", share * 100.0),
     ]);

@@ -34,7 +34,7 @@ pub(super) async fn run(
     load_all(cluster, kind, 0..znodes).await?;
     let rate = znodes as f64 / started.elapsed().as_secs_f64();
     figures.push(Figure::new(
-        format!("{znodes} znodes loaded, {BATCH} in a transaction, {CLIENTS} clients"),
+        format!("rate of loading {znodes} znodes, {BATCH} in a transaction, by {CLIENTS} clients"),
         "1/s",
         rate,
     ));
@@ -42,7 +42,7 @@ pub(super) async fn run(
     let back = cluster.restart().await?;
     let mut again = Client::open(kind.door(), &cluster.addrs(kind.door())[0]).await?;
     again.get_linearizable(&name(znodes - 1)).await?;
-    figures.push(Figure::new("all nodes serve after a restart", "s", back.as_secs_f64()));
+    figures.push(Figure::new("time of a restart until all nodes serve", "s", back.as_secs_f64()));
     figures.push(Figure::new("memory of a node after the restart", "MB", memory_of_a_node(cluster)?));
     snapshot::run(cluster, kind, figures).await
 }

@@ -47,8 +47,8 @@ pub(super) async fn run(cluster: &Cluster, kind: Kind, figures: &mut Vec<Figure>
     let whole = round.figures();
     figures.extend([
         Figure::new("writes of 64 clients, snapshots included", "1/s", whole.per_second),
-        Figure::new("their p99", "us", whole.p99_us),
-        Figure::new("their max", "us", whole.max_us),
+        Figure::new("p99 of these writes of 64 clients", "us", whole.p99_us),
+        Figure::new("max of these writes of 64 clients", "us", whole.max_us),
     ]);
     let Some(Span { began: snapshot, ended, longest }) = span? else { return Ok(()) };
     if snapshot < began + BEFORE {
@@ -58,11 +58,11 @@ pub(super) async fn run(cluster: &Cluster, kind: Kind, figures: &mut Vec<Figure>
     // Writes that were under way at any time of the snapshot.
     let during = ranks(&round, |began, until| until >= snapshot && began < ended);
     figures.extend([
-        Figure::new("snapshot, the slowest node's", "s", longest.as_secs_f64()),
+        Figure::new("duration of the slowest node's snapshot", "s", longest.as_secs_f64()),
         Figure::new("p99 of writes before the snapshot", "us", before.at_us(0.99)),
-        Figure::new("p99 of writes during it", "us", during.at_us(0.99)),
+        Figure::new("p99 of writes during the snapshot", "us", during.at_us(0.99)),
         Figure::new("max of writes before the snapshot", "us", before.at_us(1.0)),
-        Figure::new("max of writes during it", "us", during.at_us(1.0)),
+        Figure::new("max of writes during the snapshot", "us", during.at_us(1.0)),
     ]);
     Ok(())
 }

@@ -36,7 +36,7 @@ pub enum Error {
     /// The log or the snapshot cannot be read.
     #[error("the log or the snapshot cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// This part of the data cannot be decoded, for example a record of the snapshot.
+    /// This part of the data (a record of the snapshot, or a log entry) cannot be decoded.
     #[error("{0} cannot be decoded: {1}")]
     Decode(String, znode::DecodeError),
     /// For this lock, the holders that follow from the facts differ from the holders in the final

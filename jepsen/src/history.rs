@@ -46,14 +46,15 @@ pub struct Entry {
     pub index: u64,
     /// Nanoseconds since the run began, on the harness's monotonic clock.
     pub time: u64,
-    /// Author of the operation.
+    /// Process that performs the operation: a client or the nemesis.
     pub process: Process,
     /// Type of the entry: an invocation, or a completion with its outcome.
     #[serde(rename = "type")]
     pub kind: Kind,
     /// Name of the operation: `read`, `write`, `acquire`, ...
     pub f: String,
-    /// Argument at the invocation, result at the completion. The workload says its shape.
+    /// Argument of the operation at the invocation, its result at the completion. The shape depends
+    /// on the workload.
     pub value: Value,
     /// Reason why the operation failed, or why its outcome is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -38,7 +38,7 @@ impl Http {
         judge(effect, self.client(node).send(call).await, node)
     }
 
-    /// Sends a request and closes the connection the time `after` later, without reading the
+    /// Sends a request and closes the connection after the time `after`, without reading the
     /// answer.
     pub async fn send_and_hang_up(&mut self, node: u64, call: Call, after: Duration) -> Answer {
         let effect = if call.only_looks() { Effect::Read } else { Effect::Write };

@@ -7,8 +7,8 @@ use crate::history::{Entry, Process};
 use crate::http::{Call, Http};
 use crate::verdict::Verdict;
 
-/// Settings for small snapshots: one snapshot every 200 log entries, and only 20 entries before it
-/// kept in the log.
+/// Settings for small snapshots: one snapshot every 200 log entries, and only 20 entries before
+/// each snapshot are kept in the log.
 pub const SMALL: [(&str, &str); 2] = [("disk.snapshot_log_entries", "200"), ("disk.kept_log_entries", "20")];
 
 /// Number of log entries that a node must miss to need a snapshot: meanwhile the other nodes have

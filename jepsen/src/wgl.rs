@@ -25,8 +25,8 @@ use std::hash::Hash;
 pub trait Model {
     /// State between two operations.
     type State: Clone + Eq + Hash;
-    /// An operation with its answer. An unknown answer is part of the operation. Equal operations
-    /// have equal effects.
+    /// An operation together with its answer, or with the fact that its answer is unknown. Equal
+    /// operations have equal effects.
     type Op: PartialEq;
 
     /// The state before the first operation.

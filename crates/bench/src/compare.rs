@@ -256,8 +256,8 @@ impl Comparison {
     }
 }
 
-/// Returns the systems in the order of a round. Each round begins with another system, so that none
-/// always runs behind the same one.
+/// Returns the systems in the order in which a round measures them. Each round begins with another
+/// system, so that no system always comes first.
 fn in_turn(systems: &[Kind], round: usize) -> Vec<Kind> {
     let mut turn = systems.to_vec();
     turn.rotate_left(round % systems.len().max(1));

@@ -47,8 +47,8 @@ const COLUMNS: [&str; 16] = [
 /// Highest ratio that zlock may reach between honest clients' 99th percentiles with and without
 /// hostile traffic.
 const RATIO_MAX: f64 = 5.0;
-/// Value in milliseconds of the 99th percentile with hostile traffic up to which the ratio is not
-/// checked.
+/// Bound in milliseconds on the 99th percentile with hostile traffic. The ratio is not checked
+/// while the percentile is within this bound.
 const P99_MAX_MS: f64 = 100.0;
 /// Longest time that a probe (a request to `/livez` during the traffic) may take.
 const PROBE_MAX: Duration = Duration::from_secs(1);

@@ -148,8 +148,8 @@ impl Results {
         }
     }
 
-    /// Notes the failure of a part, so that other parts can go on. Returns the failure's line in
-    /// the list.
+    /// Notes the failure of a part of the run, so that other parts can go on. Returns the failure
+    /// as a line for the report.
     pub(crate) fn fail(&mut self, part: Part, system: Kind, reason: String) -> String {
         let failure = Failure { part, system, reason };
         let row = failure.row();

@@ -18,7 +18,8 @@ use crate::system::{Cluster, Kind, name_of, own_cpu_time};
 
 /// Data of every znode or value that is written.
 pub(crate) const DATA: [u8; 100] = [b'x'; 100];
-/// Time at the begin of a round whose operations are not counted, because connections settle.
+/// Length of the first part of a round, in which operations are not counted because the connections
+/// are new.
 const SETTLE: Duration = Duration::from_millis(300);
 /// Number of clients of a round that connect at once.
 const CONNECTING: usize = 32;

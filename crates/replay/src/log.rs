@@ -36,11 +36,11 @@ pub enum Error {
     /// The log or the snapshot cannot be read.
     #[error("the log or the snapshot cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// For this lock, the holders that follow from the facts differ from the holders in the final
-    /// state.
+    /// This part of the data (a record of the snapshot, or a log entry) cannot be decoded.
     #[error("{0} cannot be decoded: {1}")]
     Decode(String, znode::DecodeError),
-    /// The holders by the facts differ from the holders in the final state, for this lock.
+    /// For this lock, the holders that follow from the facts differ from the holders in the final
+    /// state.
     #[error("the holders of {0} differ from those in the recorded facts")]
     Disagree(ZPath),
 }

@@ -96,8 +96,8 @@ pub enum Reply {
     },
 }
 
-/// Interval at which the simulation checks the condition of a wait. The node itself ends the wait
-/// when the state changes.
+/// Interval at which the simulation checks the condition of a wait, to find a node that ends the
+/// wait too late. These checks do not end the wait.
 const LOOK_MS: u64 = 20;
 /// Shortest delay, by the node's own clock, with which the end of a wait counts as late. A node
 /// must wake a waiter at once. Two checks are allowed, because the deadline of a wait may coincide

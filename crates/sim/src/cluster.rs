@@ -24,7 +24,7 @@ use crate::switchboard::Switchboard;
 use crate::trace::Detail;
 use crate::{panics, workload};
 
-/// Simulated time in which faults happen.
+/// Length in simulated milliseconds of the first part of a run, in which faults happen.
 const ACTIVE_MS: u64 = 15_000;
 /// Simulated time for which clients go on after the last fault.
 const CALM_MS: u64 = 2_500;

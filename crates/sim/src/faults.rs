@@ -51,8 +51,8 @@ enum Election {
 struct DecisiveFlush {
     leader: MachineId,
     follower: MachineId,
-    /// Number of the follower's starts, before this fault was planned, after which a flush had
-    /// failed.
+    /// Value of [`crate::log_disk::LogDisk::failures`] of the follower when this fault was planned.
+    /// A higher value shows that the planned flush has failed.
     failures: u64,
     /// Simulated time at which leader and follower are to be killed; `None` until the flush has
     /// failed.

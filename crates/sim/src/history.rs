@@ -10,14 +10,14 @@ use crate::counts::Counts;
 use crate::log_disk::LogDisk;
 use crate::observation::Commit;
 
-/// One committed entry.
+/// One committed log entry.
 pub struct Entry {
     zxid: Zxid,
     /// The Raft term of the entry.
     pub term: Term,
     /// The transaction; `None` for another kind of entry.
     pub txn: Option<Txn>,
-    /// The membership that the entry brings; `None` for another kind of entry.
+    /// The cluster's membership from this entry on; `None` for another kind of entry.
     pub membership: Option<Membership>,
     /// The result of the transaction; `None` for another kind of entry.
     pub applied: Option<TxnOutcome>,
@@ -30,12 +30,12 @@ pub struct Entry {
     digest: Option<[u8; 32]>,
 }
 
-/// All committed entries, from index 1 on.
+/// All log entries that are known to be committed, from log index 1 on.
 #[derive(Default)]
 pub struct History {
     entries: Vec<Entry>,
     start: State,
-    /// The index of the last entry with a membership; `None` before the first.
+    /// The index of the last entry with a membership; `None` before the first such entry.
     members: Option<u64>,
     /// All present and former members; at first the founders.
     ever_members: BTreeSet<u64>,

@@ -109,7 +109,7 @@ pub struct Shared {
 pub struct Hub(Arc<Mutex<Shared>>);
 
 impl Hub {
-    /// Returns a hub at the beginning of time.
+    /// Returns a hub at the beginning of the simulated time, with no events.
     pub fn new(seed: u64, detail: Detail) -> Hub {
         let mut random = fastrand::Rng::with_seed(seed);
         let step_ms = [1, 2, 2, 3, 5][random.usize(..5)];

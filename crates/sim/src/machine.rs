@@ -39,7 +39,7 @@ pub struct Door {
 /// Clock of a node.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// Seconds of this clock in ten thousand true ones; a larger number is a fast clock.
+    /// Seconds by which this clock advances in 10,000 true seconds; above 10,000 the clock is fast.
     pub rate: u64,
     /// Time by which the node's wall clock is ahead of the true time.
     pub ahead_ms: i64,

@@ -35,7 +35,7 @@ pub(crate) struct Connection {
     pub(crate) flows: [Flow; 2],
 }
 
-/// Bytes in one direction.
+/// One direction of a connection, with its bytes that are under way or not read yet.
 #[derive(Default)]
 pub(crate) struct Flow {
     under_way: VecDeque<(u64, Vec<u8>)>,
@@ -158,7 +158,7 @@ impl Shared {
         [0, 1].map(|side| SimStream::new(hub.clone(), Pipe { connection, side }))
     }
 
-    /// Sends bytes.
+    /// Sends bytes in one direction of a connection.
     pub(crate) fn send(&mut self, pipe: Pipe, bytes: &[u8]) {
         let Some([from, to]) = self.machines(pipe) else { return };
         let delay_ms = self.latency_ms(from, to);

@@ -157,7 +157,7 @@ impl Observation {
     }
 }
 
-/// A committed entry.
+/// A committed log entry, as invariants see it.
 pub struct Commit<'a> {
     /// The zxid of the entry.
     pub zxid: Zxid,

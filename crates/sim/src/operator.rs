@@ -1,5 +1,5 @@
-//! An operator that raises the cluster's format level when the members allow it. After that it
-//! writes a note, an operation that came with the new level.
+//! An operator that raises the cluster's format level, which is refused until all members know the
+//! new level. Then the operator writes a note, an operation that came with the new level.
 
 use znode::{LEVEL_MAX, Op, Request};
 

@@ -44,7 +44,8 @@ pub(crate) struct File {
     forgotten: BTreeSet<u64>,
 }
 
-/// Numbers of unsynced changes that a loss of power kept and lost.
+/// Counts of the unsynced changes at a loss of power: those that survived it and those that were
+/// lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
     /// Number of unsynced pages that survived.

@@ -23,7 +23,7 @@ use crate::disk::{CAPACITY_BYTES, Disk, reply_empty};
 use crate::file::{File, PAGE_BYTES};
 use crate::tree::{Body, Directory};
 
-/// Time for which the kernel may keep names and attributes.
+/// Time for which the kernel may cache names and attributes.
 const NOT_AT_ALL: Duration = Duration::ZERO;
 
 fn reply_entry(reply: ReplyEntry, result: Result<FileAttr, Errno>) {

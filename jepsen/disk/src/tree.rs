@@ -269,7 +269,7 @@ impl Tree {
         cut
     }
 
-    /// Removes inodes that no name can reach (present, durable or pending) and no handle has open.
+    /// Removes inodes that have neither a name (present, durable or pending) nor an open handle.
     fn collect(&mut self) {
         let mut reached = BTreeSet::from([ROOT]);
         reached.extend(self.pending.iter().flatten().filter_map(|slot| slot.inode));
@@ -322,7 +322,8 @@ mod tests {
         told.join(" ")
     }
 
-    /// Returns the different listings of the root after a loss of power, over many seeds.
+    /// Returns all different listings of the root directory after a loss of power, found by trying
+    /// many seeds.
     fn outcomes(build: impl Fn(&mut Tree)) -> Vec<String> {
         let left = (0..200).map(|seed| {
             let mut tree = Tree::default();

@@ -1,11 +1,11 @@
-//! Check of the operations `again`: at the end of a run, when no fault is under way, each used lock
-//! must be granted once more.
+//! Check of the operation `again`, an acquire at the end of a run, when no fault is under way: each
+//! lock that the run has used must be granted once more.
 
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
 /// Reports each lock that could not be acquired at the end of the run. Makes a valid verdict
-/// unknown when the history has no attempt to acquire a lock then (operation `again`).
+/// unknown when the history has no operation `again`, so that no lock was tried at the end.
 pub(super) fn check(operations: &[Operation], verdict: &mut Verdict) {
     let asked: Vec<&Operation> = operations.iter().filter(|operation| operation.f == "again").collect();
     for operation in asked.iter().filter(|operation| !operation.is_ok()) {

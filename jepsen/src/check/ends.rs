@@ -50,8 +50,8 @@ pub(super) struct Ends<'a> {
     /// Lost sessions, with the first operation that reported the loss. A session that its client
     /// closed is not lost.
     pub(super) lost: BTreeMap<u64, &'a Operation>,
-    /// History index of the last invocation in each session that succeeded. The session lived at
-    /// that index.
+    /// For each session, the history index at which its last successful operation was invoked. The
+    /// session lived at that index.
     lived: BTreeMap<u64, u64>,
 }
 
@@ -80,8 +80,9 @@ impl<'a> Ends<'a> {
         ends
     }
 
-    /// Returns the history index from which on a lost session may have been over: that of the last
-    /// invocation in it that succeeded. `None` if no invocation succeeded.
+    /// Returns the history index from which on a lost session may have been over: the index at
+    /// which its last successful operation was invoked. `None` if no operation of the session
+    /// succeeded.
     pub(super) fn over_from(&self, owner: u64) -> Option<u64> {
         self.lived.get(&owner).copied()
     }
@@ -119,8 +120,8 @@ impl<'a> Ends<'a> {
     }
 }
 
-/// Returns the operations of `ends` that were invoked after `after`, except releases of another
-/// mode.
+/// Returns the operations of `ends` that were invoked after the history index `after`, except
+/// releases that name another mode than `mode`.
 fn later<'a>(ends: Option<&Vec<&'a Operation>>, mode: Option<&str>, after: u64) -> impl Iterator<Item = &'a Operation> {
     let ends = ends.map(Vec::as_slice).unwrap_or_default();
     let other = move |end: &Operation| mode.is_some() && end.text("mode").is_some_and(|its| Some(its) != mode);

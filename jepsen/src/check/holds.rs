@@ -47,13 +47,14 @@ pub(super) struct Hold<'a> {
 }
 
 impl Hold<'_> {
-    /// Tells whether two holds may exist at once: both are of readers, or both are of permits. The
-    /// number of permits is not checked.
+    /// Tells whether two holds of one lock may exist at once: both holders are readers, or both
+    /// have permits of a semaphore. The number of permits is not checked.
     fn fits_beside(&self, other: &Hold<'_>) -> bool {
         self.shared && other.shared || self.permits.is_some() && other.permits.is_some()
     }
 
-    /// Tells whether the hold is of a reader or of permits, and not exclusive.
+    /// Tells whether the hold is not exclusive: the holder is a reader, or has permits of a
+    /// semaphore.
     fn is_together(&self) -> bool {
         self.shared || self.permits.is_some()
     }
@@ -100,8 +101,8 @@ pub(super) fn proven(operations: &[Operation], clock: Clock) -> Vec<Hold<'_>> {
     proven_by("token", operations, clock)
 }
 
-/// Returns the proven holds as [`proven`] does, but takes each hold's number from the operations'
-/// field `name`, such as a number of an upgrade, and not from the field `token`.
+/// Returns the proven holds as [`proven`] does, but identifies each hold by the number in the
+/// operations' field `name` (such as `upgrade`) in place of the fencing token.
 pub(super) fn proven_by<'a>(name: &str, operations: &'a [Operation], clock: Clock) -> Vec<Hold<'a>> {
     let mut proofs: BTreeMap<(&str, u64, u64), Vec<&Operation>> = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.is_ok()) {

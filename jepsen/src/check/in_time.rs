@@ -13,10 +13,10 @@ use super::places::{Place, places};
 use crate::history::{Entry, Kind, Operation};
 use crate::verdict::Verdict;
 
-/// Time within which a free lock must be granted, and a wait must end after its time is over.
-/// Without a fault this takes a commit, an event and an answer, some milliseconds: no session has
-/// to expire first, and no leader is elected. Three seconds allow for three elections (0.8 s each),
-/// because several clusters may run on one machine.
+/// Time within which a free lock must be granted, and within which a node must end a wait whose
+/// time limit has passed. Without a fault both take some milliseconds, for a commit, an event and
+/// an answer: no session has to expire first, and no leader is elected. Three seconds allow for
+/// three elections (0.8 s each), because several clusters may run on one machine.
 pub const GRANT_MAX_NS: u64 = 3_000_000_000;
 
 /// Errors after which a client no longer waits, because its ticket or its session is gone.

@@ -17,7 +17,8 @@ pub(super) struct Numbered<'a> {
 }
 
 impl Numbered<'_> {
-    /// Returns an operation with its number, which was asked for at its invocation.
+    /// Returns an operation with the number in its answer. The number counts as asked for at the
+    /// operation's invocation.
     pub(super) fn of(operation: &Operation, number: u64, may_repeat: bool) -> Numbered<'_> {
         Numbered { operation, call: operation.call, number, may_repeat }
     }

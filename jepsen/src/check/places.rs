@@ -12,7 +12,8 @@ const SESSION_OVER: [&str; 2] = ["session-expired", "auth-failed"];
 /// Errors that say that a ticket (a node in the queue) is gone. The session may still live.
 const TICKET_OVER: [&str; 3] = ["ticket-gone", "lock-not-held", "no-node"];
 
-/// One lock of a place. A place in the queue of a multi-lock has several.
+/// One lock that a place (the stay of a session in a queue) is for. The place of a multi-lock has
+/// several parts, one for each lock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Part<'a> {
     pub(super) lock: &'a str,
@@ -242,7 +243,8 @@ fn ask_again<'a>(operation: &'a Operation, open: &[usize], places: &mut [Place<'
     }
 }
 
-/// Tells whether the end of an operation shows that this place of its session is gone.
+/// Tells whether the completion of an operation shows that its session no longer has this place in
+/// the queue.
 fn ends(operation: &Operation, place: &Place<'_>) -> bool {
     let error = operation.error.as_deref().unwrap_or_default();
     if SESSION_OVER.contains(&error) || operation.f == "close" && operation.is_ok() {

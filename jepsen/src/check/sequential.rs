@@ -30,7 +30,8 @@ pub(super) fn check_exactly_once(operations: &[Operation]) -> Verdict {
     verdict
 }
 
-/// Returns the element and the number of a child named `e<element>-<ten digits>`.
+/// Returns the element (a unique number that the client chose) and the sequence number of a child
+/// named `e<element>-<ten digits>`.
 fn parse_name(name: &str) -> Option<(u64, u64)> {
     let (element, number) = name.strip_prefix('e')?.split_once('-')?;
     Some((element.parse().ok()?, number.parse().ok()?))

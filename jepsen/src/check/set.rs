@@ -13,8 +13,8 @@ pub(super) fn elements(operation: &Operation) -> Vec<u64> {
     items.into_iter().flatten().filter_map(Value::as_u64).collect()
 }
 
-/// Compares additions with the elements that the final read `last` shows. Returns the number of
-/// acknowledged additions that it shows.
+/// Compares additions with the elements in the final read `last`. Returns the number of
+/// acknowledged additions whose element is in the read.
 pub(super) fn check(what: &str, additions: &[&Operation], last: &Operation, verdict: &mut Verdict) -> usize {
     let mut kept = 0;
     let mut there: BTreeMap<u64, usize> = BTreeMap::new();

@@ -11,7 +11,8 @@ use super::in_time::GRANT_MAX_NS;
 use crate::history::{Entry, Operation};
 use crate::verdict::Verdict;
 
-/// Longest time for a watcher to wait for an event: the same as for a grant, for the same reasons.
+/// Time within which a watcher must be told of a change. It equals the time limit of a grant, for
+/// the reasons given at [`GRANT_MAX_NS`].
 const TOLD_MAX_NS: u64 = GRANT_MAX_NS;
 
 /// Judges the polls of each watcher against the acknowledged changes (`write`, `create`, `delete`).
@@ -49,8 +50,8 @@ pub(super) fn check(entries: &[Entry], operations: &[Operation], verdict: &mut V
 enum Judged<'a> {
     /// A poll told the watcher of the change after `took_ns`.
     InTime { took_ns: u64 },
-    /// The poll that should have told the watcher of the change ended too late after `due`: the
-    /// time at which the change was acknowledged and the watcher was polling.
+    /// The poll that should have told the watcher of the change ended too late. `due` is the first
+    /// time at which the change had been acknowledged and the watcher was polling.
     Late { due: u64, poll: &'a Operation },
 }
 

@@ -190,8 +190,8 @@ impl Group {
         fs::write(&path, text).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
     }
 
-    /// Returns the number after `word` in the first line of the file that begins with it; 0 without
-    /// such a line.
+    /// Returns the number behind `word` in the first line that begins with `word`, in the control
+    /// group's file `name`; 0 without such a line.
     fn count(&self, (name, word): (&str, &str)) -> io::Result<u64> {
         Ok(number(&self.read(name)?, word))
     }

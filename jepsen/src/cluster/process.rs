@@ -81,7 +81,7 @@ pub enum Which {
     Next,
 }
 
-/// Result of a process that was started to see it end by itself, such as an old program on newer
+/// Result of a start that must fail: the process ends by itself, such as an old program on newer
 /// data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
@@ -100,7 +100,7 @@ pub enum Breakage {
     LosesWrites,
 }
 
-/// Whether a node's data may be damaged by a broken disk. Only then is damage no bug of zlock.
+/// Whether a broken disk may have damaged a node's data. Otherwise, damaged data is a bug of zlock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Data {
     /// Sound data: if a process finds damage, that is a bug.

@@ -1,4 +1,5 @@
-//! Model of a lock that one client holds, once or several times, or several readers hold together.
+//! Model of a lock. One client holds it exclusively, perhaps several times (reentrant), or several
+//! readers hold it together.
 
 use crate::wgl::Model;
 
@@ -21,14 +22,15 @@ pub enum LockOp {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Holders {
     readers: Vec<u64>,
-    /// The exclusive holder, and the number of its holds.
+    /// Number of the client that holds the lock exclusively, and how many times it has acquired and
+    /// not yet released the lock. `None` without an exclusive holder.
     alone: Option<(u64, u64)>,
 }
 
 /// A lock that is free at first.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LockModel {
-    /// Whether the owner may take the lock again.
+    /// Whether a client that holds the lock may acquire it again.
     pub reentrant: bool,
 }
 

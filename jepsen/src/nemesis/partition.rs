@@ -40,7 +40,7 @@ pub(super) fn isolate_leader(scene: &mut Scene<'_>, leader: u64) -> Links {
     (links(scene, |a, b| a == leader || b == leader), json!({"leader": leader}))
 }
 
-/// Lets every node see a majority, but no two nodes the same majority.
+/// Cuts links so that every node is connected to a majority, but no two nodes to the same majority.
 pub(super) fn ring(scene: &mut Scene<'_>, _leader: u64) -> Links {
     let mut ring = scene.all();
     scene.rng.shuffle(&mut ring);

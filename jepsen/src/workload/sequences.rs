@@ -21,7 +21,8 @@ pub struct Sequences {
     next_element: AtomicU64,
 }
 
-/// A child that the worker created: path of the parent, element, and path of the child.
+/// A child that the worker created: path of the parent, element (the unique number in the child's
+/// name before the sequence number), and path of the child.
 type Child = (String, u64, String);
 
 /// Returns the ten digits at the end of a sequential child's path as a number.

@@ -63,8 +63,8 @@ fn znode() -> String {
     json!({"path": "/x", "data": "100", "stat": stat}).to_string()
 }
 
-/// Prepares a workload, makes no operations of its workers, and returns the reads that it makes at
-/// the end of a run.
+/// Prepares a workload, runs no worker, and returns the reads that the workload makes at the end of
+/// a run.
 async fn reads(work: impl Work, refusals: Refusals) -> Vec<Operation> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = listener.local_addr().unwrap().to_string();

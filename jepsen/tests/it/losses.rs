@@ -8,7 +8,8 @@ use jepsen::check::Workload;
 /// Workloads whose clients take locks by the operation `acquire`.
 const ACQUIRED: [Workload; 2] = [Workload::Lock, Workload::RwLock];
 
-/// Returns a history in which session 1 holds, session 2 is granted the lock, and `then` follows.
+/// Returns a history in which session 1 and then session 2 are granted one lock, each by the
+/// operation named `grant`. The operations in `then` follow.
 fn two_grants(grant: &str, then: &str) -> String {
     format!(
         r#"

@@ -117,7 +117,8 @@ async fn a_double_barrier_holds_all_back_until_the_last_comes_and_the_last_leave
     assert!(children(&client).await.is_empty());
 }
 
-/// A quick client may enter again under its name before a slow client has seen it leave.
+/// Three members enter and leave a double barrier ten times. A quick member may enter the next
+/// round before a slow one has seen it leave; even so, all rounds must complete.
 #[tokio::test]
 async fn the_same_members_meet_at_a_double_barrier_again_and_again() {
     let cluster = Cluster::start().await;
@@ -135,7 +136,8 @@ async fn the_same_members_meet_at_a_double_barrier_again_and_again() {
     assert!(children(&clients[0]).await.is_empty());
 }
 
-/// A leaving client sees later arrivals as well, and does not wait for them.
+/// Two members have entered, and one waits to leave. The other leaves and enters again in one
+/// transaction: the first must not wait for this new arrival.
 #[tokio::test]
 async fn who_leaves_a_double_barrier_waits_for_those_of_its_own_round_only() {
     let cluster = Cluster::start().await;
@@ -181,8 +183,8 @@ async fn a_member_that_is_removed_or_whose_session_ends_is_told() {
     assert!(children(&two).await.is_empty());
 }
 
-/// The znodes are those of Curator's DistributedBarrier and DistributedDoubleBarrier: a client that
-/// makes them by hand takes part.
+/// A barrier uses the znodes of Curator's DistributedBarrier and DistributedDoubleBarrier. So a
+/// client that creates and deletes these znodes itself can take part.
 #[tokio::test]
 async fn a_client_with_nothing_but_znodes_takes_part() {
     let cluster = Cluster::start().await;
@@ -216,8 +218,8 @@ async fn a_client_with_nothing_but_znodes_takes_part() {
     member.leave().await.unwrap();
 }
 
-/// Every step has its own idempotency key, so a step that is sent again is answered as the first
-/// time and not done again.
+/// Answers to a client's steps are lost, so the client sends them again. Each step has its own
+/// idempotency key, so the step must be done once and answered as the first time.
 #[tokio::test]
 async fn a_step_of_a_barrier_whose_answers_are_lost_is_done_once() {
     let cluster = Cluster::start().await;

@@ -188,8 +188,8 @@ async fn jq_takes_the_same_out_of_an_answer_where_it_is_installed() {
     }
 }
 
-/// Runs lines of the page that take a lock, while another session holds it and their node is
-/// killed.
+/// Runs lines of the page that acquire a lock, while another session holds it. Kills the node at
+/// which the lines wait, and releases the lock: the lines must then get it.
 async fn wait_outlives_its_node(lines: String, lock: &str, cluster: &mut Cluster) {
     let holder = cluster.client(2).open_session(60_000).await;
     let acquire = Call::post(format!("/v1/locks{lock}")).session(&holder).once();

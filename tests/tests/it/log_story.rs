@@ -43,7 +43,8 @@ fn says(format: Format, line: &str, message: &str, fields: Fields<'_>) -> bool {
 /// Reader of a cluster's logs.
 struct Reader {
     format: Format,
-    /// Length of each node's log that was read before.
+    /// For each node, the number of bytes at the beginning of its log that are skipped, because
+    /// earlier checks have read them.
     read: BTreeMap<u64, usize>,
 }
 

@@ -99,7 +99,7 @@ pub(crate) async fn load_names(target: &Target) -> Result<(), Error> {
     create(target, NAMES, |number| format!("{WIDE}/{number:0>NAME_BYTES$}")).await
 }
 
-/// Sends transactions that each make the nodes count the subtree 64 times.
+/// Sends transactions that each make the nodes count the znodes of the large subtree 64 times.
 pub(crate) async fn recount(target: &Target, until: Instant, tally: &Tally) {
     let path = format!("/zookeeper/quota{BIG}/zookeeper_limits");
     let set = ZooKeeper::creation(&path, b"count=-1,bytes=-1", create_flags::PERSISTENT);

@@ -41,8 +41,8 @@ pub(super) async fn killed(cluster: &mut Cluster, kind: Kind, figures: &mut Vec<
     cluster.wait_until_recovered().await
 }
 
-/// Measures the time from the leader's SIGSTOP until a new client is served, and the sessions lost
-/// until after its SIGCONT.
+/// Measures the time from the leader's SIGSTOP until a new client is served. Also counts the
+/// sessions that are lost until the leader, continued by SIGCONT, has recovered.
 pub(super) async fn hung(cluster: &mut Cluster, kind: Kind, figures: &mut Vec<Figure>) -> Result<(), Error> {
     let (leader, survivors) = prepare(cluster, kind).await?;
     let addrs = cluster.addrs(kind.door());

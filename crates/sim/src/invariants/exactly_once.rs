@@ -16,10 +16,10 @@ use crate::observation::{Commit, Observation};
 
 #[derive(Default)]
 pub(super) struct ExactlyOnce {
-    /// The entry that applied a request, by session and key.
+    /// The log entry that applied a request, by session and idempotency key.
     done: BTreeMap<(SessionId, RequestKey), Done>,
-    /// Zxid of the entry that applied a request, by key alone: in this workload no two sessions
-    /// share a key.
+    /// Zxid of the log entry that applied a request, by idempotency key alone: in this workload no
+    /// two sessions share a key.
     by_key: BTreeMap<RequestKey, Zxid>,
 }
 
@@ -27,8 +27,8 @@ struct Done {
     at: Zxid,
     /// Attempts of an acquire that have queued a ticket; empty for another request.
     attempts: Vec<Attempt>,
-    /// Whether another attempt of the acquire may queue a ticket, because an entry has withdrawn
-    /// the previous ticket from the queue.
+    /// Whether another attempt of the acquire may queue a ticket, because a log entry has removed
+    /// the ticket of the previous attempt from the queue.
     withdrawn: bool,
 }
 

@@ -61,7 +61,8 @@ pub struct Calm {
     pub grants: u64,
 }
 
-/// A condition that must always be true. Each hook can report a violation.
+/// A condition that must always be true. The simulation calls the methods during a run, and each
+/// call can report a violation.
 pub trait Invariant {
     /// The name for the report.
     fn name(&self) -> &'static str;

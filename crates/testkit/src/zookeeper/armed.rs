@@ -15,7 +15,8 @@ pub(super) struct Armed {
 }
 
 impl Armed {
-    /// Adds or removes the watch of a request that was answered with the error code `code`.
+    /// Adds the watch that a request has set, or removes the watches that it has removed. `code` is
+    /// the error code in the answer to the request.
     pub(super) fn answered(&mut self, request: &Request, code: i32) {
         let ok = code == error::OK;
         let (set, path) = match request {

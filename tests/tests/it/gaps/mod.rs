@@ -15,11 +15,11 @@ use zlock_client::api::LockQueue;
 use crate::harness::{Call, Cluster, Options, kill, until};
 use contender::{Contender, Marks, TIMEOUT, longest_write};
 
-/// Allowed length of a gap beyond the waiter's session timeout, on a machine that is fast enough
+/// Time by which a gap may exceed the waiter's session timeout, on a machine that is fast enough
 /// for an election in this time.
 const BOUND: Duration = Duration::from_secs(2);
-/// Allowed length of a gap beyond the waiter's session timeout plus the longest time of a write,
-/// for slower machines. The larger one of this allowance and [`BOUND`] applies.
+/// Allowance for slower machines: a gap may exceed the waiter's session timeout by this time plus
+/// the longest time of a write, if the sum is larger than [`BOUND`].
 const SLACK: Duration = Duration::from_secs(1);
 /// Number of clusters that are tested at the same time.
 const AT_ONCE: usize = 2;

@@ -5,7 +5,8 @@ use zookeeper_client::{CheckWriteError, Client, Error, MultiReadResult, MultiWri
 use super::scene::{CONTAINER, LONG, PERSISTENT, Scene, answered, create, set, stat};
 use crate::harness::until;
 
-/// Commits a multi that is refused whenever it is done.
+/// Commits a multi that must be refused, and repeats it while the connection is lost. Returns the
+/// error of the refusal.
 async fn refused(mut commit: impl AsyncFnMut() -> Result<Vec<MultiWriteResult>, MultiWriteError>) -> MultiWriteError {
     until("the multi is answered", async || match commit().await.expect_err("it must be refused") {
         MultiWriteError::RequestFailed { source: Error::ConnectionLoss } => None,

@@ -7,7 +7,7 @@ use zookeeper_client::{Client, Error};
 use super::scene::{EPHEMERAL, Scene, connect, connector, create, stat, sync};
 use crate::harness::until;
 
-/// Waits until a znode is gone for this client.
+/// Waits until a read of this client shows that the znode does not exist.
 async fn gone(client: &Client, path: &str) {
     until("the znode is gone", async || stat(client, path).await.is_none().then_some(())).await;
 }

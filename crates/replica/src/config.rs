@@ -138,7 +138,7 @@ impl Config {
 
     /// Shortest pause of a candidate between two elections, and longest wait for votes. The lease
     /// and this pause together end before the shortest election timeout, so that Raft does not
-    /// delay an election that `campaign` allows.
+    /// delay an election that `follower/campaign.rs` allows.
     pub(crate) fn pause_ms(&self) -> u64 {
         self.lease_ms() / 2
     }

@@ -1,16 +1,17 @@
-//! Errors of calls. Refused, unavailable and unknown are three kinds and never merged.
+//! Errors of calls. A refused call, an unavailable service and an unknown outcome are separate
+//! errors.
 
 use znode::{OtherLevel, Zxid};
 
-/// Text of the error with which a wait ends at a node that hears no leader, or whose disk does not
-/// answer.
+/// Text of the error with which a client's wait for a change ends at a node that hears no leader,
+/// or whose disk does not answer.
 const CANNOT_SERVE: &str = "this node hears no leader, or its disk does not answer: go to another node";
 
 /// The reason why a call has no answer from the state machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The request was refused before it became an entry, for example because it is too long, or
-    /// the leader refused a heartbeat. The refusal of a proposal that became an entry is no
+    /// The request was refused before it became a log entry, for example because it is too long, or
+    /// the leader refused a heartbeat. The refusal of a proposal that became a log entry is no
     /// `Error`: it is in the entry's `TxnOutcome`.
     #[error("{0}")]
     Refused(znode::Error),
@@ -89,7 +90,7 @@ pub enum Failure {
     /// The disk, or Raft, has failed.
     #[error("{0}")]
     Broken(String),
-    /// The node and its leader have histories that exclude each other; see docs/storage-trouble.md.
+    /// The logs of the node and of its leader contradict each other; see docs/storage-trouble.md.
     #[error("{0}")]
     Contradiction(String),
     /// The node was removed from the cluster.

@@ -113,7 +113,7 @@ mod write;
 
 #[cfg(fuzzing)]
 pub mod fuzzing {
-    //! The entry of the fuzz target, in no other build.
+    //! Function that the fuzz target calls. Only builds for fuzzing have this module.
     pub use crate::raft::transport::peer_message;
 }
 

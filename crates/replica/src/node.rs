@@ -1,5 +1,5 @@
-//! One node with all its parts. It lives as long as a [`crate::Replica`], which is the handle on
-//! it, or the task that watches for failures.
+//! One node with all its parts. It lives as long as a [`crate::Replica`] (a handle on it) or the
+//! task that watches for failures refers to it.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;

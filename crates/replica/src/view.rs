@@ -130,8 +130,8 @@ impl View {
         self.lock().watches.wake_some()
     }
 
-    /// Publishes the state of a snapshot. Its events since the old state are not known, so all
-    /// waiters look at the state again.
+    /// Publishes the state of a snapshot in place of the old state. The events between the two are
+    /// not known, so all waiters look at the state again.
     pub(crate) fn replace(&self, state: Arc<State>) {
         let applied = state.last_zxid();
         let mut subscriptions = self.lock();

@@ -1,4 +1,4 @@
-//! Way of a node with a new data directory to a vote.
+//! Steps by which a node with a new data directory gets a vote.
 //!
 //! A new directory means that the cluster is new, or that this node's disk was lost. The node
 //! cannot tell these cases apart by itself. If its disk was lost, it may have voted in the current
@@ -54,7 +54,7 @@ enum Conclusion {
     Several,
 }
 
-/// Answers of another node to the questions for its progress and for the cluster's members.
+/// Answers of another node, which was asked for its progress and for the cluster's members.
 #[derive(Clone, Debug)]
 struct PeerAnswers {
     id: u64,
@@ -289,7 +289,8 @@ mod tests {
     const FRESH: Standing = Standing { fresh: true, joined: false, term: 0, leads: false, last_log: 0, steady: true };
     const FORMED: Standing = Standing { fresh: false, joined: true, term: 1, leads: false, last_log: 10, steady: true };
 
-    /// Answer of node `id`, which knows these sets of voters from the entry at `index`.
+    /// Answers of node `id`. The last membership in its log is the entry at `index`, with these
+    /// sets of voters.
     fn formed(id: u64, term: u64, sets: &[&[u64]], index: u64) -> PeerAnswers {
         let configs: Vec<BTreeSet<u64>> = sets.iter().map(|set| set.iter().copied().collect()).collect();
         let nodes = configs.iter().flatten().map(|id| (*id, storage::Member::default())).collect();

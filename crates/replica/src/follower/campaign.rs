@@ -2,10 +2,11 @@
 //!
 //! A follower waits for a silent leader for the whole election timeout, part of which is random,
 //! because the leader's machine may only be busy. A leader whose connection has ended is most
-//! likely dead. Then a follower waits only until the end of the lease, in which all nodes that
-//! heard the leader vote for no other. The end of a connection is only a hint, because a firewall
-//! may have cut it. So it moves only the time of the pre-vote: a node that still hears the leader
-//! refuses, and no term changes. The lease on which leaders rely stays whole.
+//! likely dead. Then a follower waits only until the end of the lease. During the lease, a node
+//! that heard the leader does not vote for another node. The end of a connection is only a hint,
+//! because a firewall may have cut it. So it only makes the follower ask for pre-votes sooner: a
+//! node that still hears the leader refuses, and no term changes. The lease on which leaders rely
+//! stays whole.
 //!
 //! ```text
 //! heard last      connection ends         lease over, asks, and again ...   leader silent: asks
@@ -105,8 +106,8 @@ struct State {
 
 impl State {
     /// Allows or forbids Raft to stand for election, and asks for pre-votes if it is time. Returns
-    /// the time of the next call, unless the end of the leader's connection, or a new role or
-    /// leader of Raft, requires a call sooner.
+    /// the time at which to call this again. The caller calls it sooner when the leader's
+    /// connection ends, or when Raft has a new role or leader.
     async fn look(&mut self, config: &Config, consensus: &Consensus, gate: &VoteGate) -> Instant {
         let now = Instant::now();
         let seldom = now + consensus.election_timeout_max;

@@ -50,7 +50,7 @@ enum Duty {
     Reap,
     SetLimits,
     Found,
-    /// A note in the state that the cluster's format level was raised.
+    /// Sets the text `note` in the state once the cluster's format level is 2; tests upgrades.
     #[cfg(feature = "next-level")]
     Note,
     EndGrace,
@@ -217,8 +217,9 @@ impl Leadership {
         duties
     }
 
-    /// Present time on the clock of entries. The leader searches for znodes that are due at this
-    /// time; the entry that deletes them carries this time or a later one.
+    /// Present time of the clock that gives log entries their times. The leader searches for znodes
+    /// that are due for deletion at this time; the entry that deletes them has this time or a later
+    /// one.
     fn reap_time(&self, state: &State) -> u64 {
         self.proposer.entry_clock.now_ms(state.time_ms())
     }
@@ -303,9 +304,9 @@ impl Leadership {
     }
 }
 
-/// Zxid base (the number added to an index to make a zxid) of a cluster that is founded at this
-/// time. Its bound is reached only by a clock that is a century ahead; the cluster is founded even
-/// then.
+/// Zxid base (the number added to an index to make a zxid) of a cluster that is founded at
+/// `now_ms`. It is at most `ZXID_BASE_MAX`, which only a clock that is a century ahead reaches; the
+/// cluster is founded with that base then.
 fn zxid_base_at(now_ms: u64) -> u64 {
     now_ms.saturating_mul(1 << 10).min(ZXID_BASE_MAX)
 }
@@ -431,8 +432,8 @@ mod tests {
         assert_eq!([0, 1 << 50, u64::MAX].map(zxid_base_at), [0, ZXID_BASE_MAX, ZXID_BASE_MAX]);
     }
 
-    /// Time in which the thread with the heartbeat surely reaches the mutex of the sessions, which
-    /// the test has locked.
+    /// Time that the test waits after it has started a thread that notes a heartbeat. The thread
+    /// then surely waits for the mutex of the sessions, which the test has locked.
     const MEANWHILE: Duration = Duration::from_millis(300);
 
     #[test]

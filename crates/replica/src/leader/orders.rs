@@ -2,8 +2,8 @@
 
 use bincode::{Decode, Encode};
 
-/// An operator's order to the leader. The sequence of variants and fields is the format: append
-/// only.
+/// An operator's order to the leader. Variants and fields are encoded by their position, so new
+/// ones go to the end.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Order {
     /// Reports what the leader knows of the members.

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::leader::orders::{OrderError, OrderOutcome, RefusedOrder};
 use crate::raft::consensus::Consensus;
 
-/// Longest time for the successor to get every entry. New proposals wait meanwhile.
+/// Longest time in which the successor must get every log entry. New proposals wait meanwhile.
 const HOLD_MAX: Duration = Duration::from_millis(50);
 /// Time between two checks whether the successor has every entry.
 const LOOK: Duration = Duration::from_millis(2);

@@ -6,7 +6,7 @@
 //! `disk_stall_max_ms`
 //!
 //! * the node is not ready, and refuses writes and linearizable reads as unavailable. A leader
-//!   serves on while the other nodes commit what it proposes,
+//!   goes on serving while the other nodes commit what it proposes,
 //! * the node does not stand for election. It passes no vote request, no append of a leader that
 //!   Raft does not know yet and no entry to Raft, because Raft would have to wait for the disk, and
 //!   would do nothing else meanwhile. It notes who leads, so that heartbeats of sessions reach the
@@ -21,9 +21,9 @@
 //! ```
 //!
 //! Leadership must not pass from node to node without end in a cluster whose disks are all slow. So
-//! a leader gives it up only when the other nodes have committed entries that its own disk lacks,
-//! and when a quorum of other members say that they are steady: their disks have answered in time
-//! for [`STEADY`] times the bound.
+//! a leader gives up leadership only when the other nodes have committed entries that its own disk
+//! lacks, and when a quorum of other members say that they are steady: their disks have answered in
+//! time for [`STEADY`] times the bound.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

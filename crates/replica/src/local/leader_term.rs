@@ -3,11 +3,10 @@
 //!
 //! A leader that hands over tells its successor the age of each session. From then on the old
 //! leader acknowledges no heartbeat in its term, so no acknowledged heartbeat is missing in the
-//! ages.
-//! A session's age goes on when the successor begins to note heartbeats. The time in between, in
-//! which no leader noted heartbeats, does not count. Ages are used only in the term right after
-//! the term in which they were sent, because a leader of a term in between may have noted newer
-//! heartbeats. After a crash of the leader there are no ages.
+//! ages. The successor goes on counting from each age when it begins to note heartbeats. The time
+//! in between, in which no leader noted heartbeats, does not count. Ages are used only in the term
+//! right after the term in which they were sent, because a leader of a term in between may have
+//! noted newer heartbeats. After a crash of the leader there are no ages.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -39,8 +38,8 @@ struct Ages {
     of: HashMap<SessionId, u32>,
 }
 
-/// Heartbeats of sessions in one term of this node as leader. The term begins here when all entries
-/// of earlier terms are applied.
+/// Heartbeats of sessions in one term of this node as leader. This node begins to note heartbeats
+/// in a term once it has applied all entries of earlier terms.
 pub(crate) struct LeaderTerm {
     pub(crate) term: Term,
     /// Time at which this node began to note heartbeats in the term.

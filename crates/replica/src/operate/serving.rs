@@ -1,9 +1,9 @@
 //! Ends waits at a node that cannot serve.
 //!
 //! A node that hears no leader, or whose disk does not answer, learns of no grant and no event. A
-//! client that waits there could get a lock, or lose its place in a queue, without knowing. So its
-//! wait ends when this has lasted for the longest election timeout, and the client goes to another
-//! node.
+//! client that waits there could get a lock, or lose its place in a queue, without knowing. So the
+//! client's wait ends when the node has been in this condition for the longest election timeout,
+//! and the client goes to another node.
 
 use std::sync::Arc;
 use std::time::Duration;

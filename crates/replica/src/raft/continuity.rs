@@ -1,9 +1,10 @@
 //! Check that a leader's append agrees with the entries that this node has committed.
 //!
 //! Raft does not compare entries at or below its commit index with what a leader sends. So a sender
-//! that is no leader could append entries of an earlier term behind entries of a later one, and the
-//! log would end the process, or it could commit entries that no leader had. A correct leader has
-//! every committed entry, so a frame that contradicts a committed entry is refused.
+//! that is no leader could append entries of an earlier term behind entries of a later term, which
+//! makes the log end the process. Such a sender could also make this node commit entries that no
+//! leader had. A correct leader has every committed entry, so a frame that contradicts a committed
+//! entry is refused.
 //!
 //! A check takes time, because it waits in Raft's queue. Most frames on a connection need no check:
 //! if a frame agrees, so does the next frame, as long as that begins where the first ended.

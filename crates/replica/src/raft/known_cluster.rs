@@ -43,8 +43,9 @@ pub(crate) struct KnownCluster {
     /// The cluster's format level, if it is known to be above the levels of this node's program;
     /// otherwise `None`. The node then fails.
     outgrown: watch::Sender<Option<OtherLevel>>,
-    /// Id of the member that is to be asked for its format level: the latest member that, by a
-    /// message in its name, has a level that this node's program does not know.
+    /// Id of the member that is to be asked for its format level, because a message in its name
+    /// tells of a level that this node's program does not know. A later such message replaces the
+    /// id.
     doubts: watch::Sender<u64>,
     /// Zxid at which this node was removed, as a peer has told; `None` if no peer has.
     own_removal: watch::Sender<Option<Zxid>>,

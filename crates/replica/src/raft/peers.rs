@@ -102,11 +102,12 @@ struct PeerParts {
 #[derive(Default)]
 struct PeerTable {
     by_id: BTreeMap<u64, Arc<Peer>>,
-    /// Sums of the counts of peers that are no members any more.
+    /// Counts of sent snapshots and of lost entries, summed over the peers that are no members any
+    /// more.
     gone: Tally,
 }
 
-/// Sums of counts over all peers.
+/// Counts of sent snapshots and of lost entries, each summed over all peers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     /// Number of snapshots that peers have received.
@@ -284,7 +285,8 @@ impl Peers {
         self.noted.notified()
     }
 
-    /// Sums of counts over all peers since this node started.
+    /// Counts of sent snapshots and of lost entries since this node started, each summed over all
+    /// peers.
     pub(crate) fn tally(&self) -> Tally {
         let table = self.table();
         table.by_id.values().fold(table.gone, |tally, peer| tally.with(peer))

@@ -7,13 +7,13 @@ use openraft::async_runtime::watch::WatchReceiver;
 use openraft::type_config::alias::WatchReceiverOf;
 use storage::{LogId, TypeConfig};
 
-/// Index of the last purged entry of this node's log, as Raft publishes it. There is none before
-/// Raft runs.
+/// Index of the last purged entry of this node's log, read from Raft's metrics. The metrics are
+/// missing before Raft runs.
 #[derive(Clone, Default)]
 pub(crate) struct PurgeIndex(Arc<OnceLock<WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>>>);
 
 impl PurgeIndex {
-    /// Sets the source of the index, once Raft runs.
+    /// Sets Raft's metrics, from which the index is read, once Raft runs.
     pub(crate) fn told_by(&self, metrics: WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>) {
         let _ = self.0.set(metrics);
     }

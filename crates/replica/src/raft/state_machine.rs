@@ -30,11 +30,12 @@ const BATCH_MAX: usize = 512;
 /// Largest size in bytes (in the log) of the entries that are applied before readers see the new
 /// state. The last of these entries is not counted.
 const BATCH_BYTES_MAX: usize = 1 << 20;
-/// Number of events after which the state is published before the next entry is applied. Readers
-/// wait meanwhile, and even a small entry can make many events, for example by expiring sessions.
+/// Number of events (changes of znodes and grants of locks) after which the state is published
+/// before the next entry is applied. Readers wait until the state is published, and even a small
+/// entry can make many events, for example by expiring sessions.
 const EVENTS_ENOUGH: usize = 1_000;
-/// Number of used numbers for sequential znodes under one parent from which on a warning is logged:
-/// 90 % of all.
+/// Number of sequence numbers at which a warning is logged, if sequential znodes under one parent
+/// have used as many: 90 % of all.
 const SEQUENCE_TOLD: u64 = SEQUENCE_MAX / 10 * 9;
 
 /// A snapshot with its metadata, in the form in which Raft passes it.
@@ -187,8 +188,8 @@ impl StateMachine {
     }
 
     /// Applies the first entries of a batch and publishes the state. Stops at an entry after which
-    /// an observer wants the state to be published, or after [`EVENTS_ENOUGH`] events; otherwise
-    /// applies the whole batch.
+    /// an observer (the ZooKeeper server) wants the state to be published, or after
+    /// [`EVENTS_ENOUGH`] events; otherwise applies the whole batch.
     fn apply_first(&mut self, batch: &mut VecDeque<CommittedEntry>) {
         let view = Arc::clone(&self.view);
         let mut proposed = Vec::with_capacity(batch.len());

@@ -20,7 +20,8 @@ pub(crate) struct Transitions {
 impl Transitions {
     /// Tells whether each membership in a frame may follow one of three: the last on this
     /// connection; `ruling`, which is in force at this node; or `committed`, to which a new leader
-    /// may go back. Entries up to the committed membership are agreed on and may be sent again.
+    /// may go back. A membership at or before the committed one in the log passes without this
+    /// test, because the leader may send old entries again.
     pub(crate) fn are_possible(
         &mut self,
         frame: &AppendFrame,

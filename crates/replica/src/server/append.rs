@@ -39,7 +39,7 @@ const IDLE_WAIT: Duration = Duration::from_millis(5);
 type Appends<'a> = FuturesOrdered<BoxFuture<'a, io::Result<FrameOutcome>>>;
 
 /// Receives appends from node `from`, which leads or believes that it leads. Notes the end of the
-/// connection if the node leads.
+/// connection if `from` leads as far as this node knows.
 pub(super) async fn take(server: &Arc<Server>, framed: FramedStream, from: u64) -> io::Result<()> {
     let mut under_way = Appends::new();
     let ended = take_appends(server, framed, &mut under_way).await;

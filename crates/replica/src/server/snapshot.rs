@@ -67,8 +67,8 @@ pub(super) async fn receive(server: &Arc<Server>, mut framed: FramedStream) -> i
 }
 
 /// Refuses a snapshot whose last entry contradicts the committed entries of this node, because Raft
-/// would end if it installed the snapshot. Returns this node's vote if it is newer, so that the
-/// sender no longer leads.
+/// would end if it installed the snapshot. Returns this node's vote if it is newer than the
+/// sender's, because the sender no longer leads then.
 async fn agree(server: &Server, vote: VoteRecord, last: Option<LogIdRecord>) -> io::Result<Option<VoteRecord>> {
     match continuity::look(&server.consensus.raft, last.into_iter().collect()).await {
         Some(looked) if looked.deposes(vote) => Ok(Some(looked.vote)),

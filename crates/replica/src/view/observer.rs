@@ -13,7 +13,8 @@ use znode::{EventRecord, SessionId, State, WriteTurn};
 pub trait Observer: Send + Sync {
     /// Called when the state is about to change. An observer that holds the state drops it here;
     /// otherwise the parts that change would be copied first. The returned handle is told of the
-    /// change. As long as the handle lives, no reader may see what the observer keeps.
+    /// change. Until the handle is dropped, the observer must let no client read the facts that it
+    /// keeps about the state.
     fn before_change(&self) -> Box<dyn Observing + '_>;
 
     /// Called with a new state whose changes are not known: after a snapshot from the leader, and

@@ -67,7 +67,8 @@ pub struct EventBatch {
 
 /// Table of all watches that are set. It is kept under the lock of [`crate::view::View`].
 ///
-/// A watch fires once and is then removed. A waiter that must wait on sets another watch.
+/// A watch fires once and is then removed. A waiter whose condition is still not met sets another
+/// watch.
 pub(crate) struct WatchTable {
     max: usize,
     count: usize,

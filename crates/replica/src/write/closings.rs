@@ -78,7 +78,7 @@ mod tests {
         of(session, Op::CloseSession { session })
     }
 
-    /// Opens a session that owns `multis` times 128 ephemerals, which it creates in as many multis.
+    /// Opens a session and creates its ephemerals with `multis` multis of 128 creates each.
     async fn session(node: &Node, multis: usize) -> SessionId {
         let open = Op::OpenSession {
             secret_hash: SECRET,

@@ -1,4 +1,4 @@
-//! Time that this node puts on entries while it leads.
+//! Clock for the times that this node writes into log entries while it leads.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use crate::local::host::Host;
 
-/// Divisor: while the wall clock is ahead, this clock runs faster than the monotonic clock by this
-/// part.
+/// Divisor: while the wall clock is ahead, this clock runs faster than the monotonic clock by one
+/// part in this number.
 const CATCH_UP_PART: u128 = 10;
 /// Difference in milliseconds between this clock and the wall clock from which on the difference is
 /// logged.
@@ -17,12 +17,12 @@ const TOLD_MS: u64 = 1_000;
 /// that a later one is logged again.
 const FORGOTTEN_MS: u64 = TOLD_MS / 2;
 
-/// Clock for the times on entries. It never goes back and never stands still.
+/// Clock for the times on log entries. It never goes back and never stands still.
 ///
-/// Lock-delays and TTLs are counted in the time of entries. So this clock runs at the rate of the
-/// monotonic clock, even if the wall clock is set. While the wall clock is ahead, this clock runs a
-/// tenth faster. It jumps forward in one case only: to the latest time in the state, because an
-/// earlier leader's clock may have been far ahead.
+/// Lock-delays and TTLs are measured by the times on log entries. So this clock runs at the rate of
+/// the monotonic clock, even if the wall clock is set. While the wall clock is ahead, this clock
+/// runs a tenth faster. It jumps forward in one case only: to the latest time in the state, because
+/// an earlier leader's clock may have been far ahead.
 #[derive(Default)]
 pub(crate) struct EntryClock {
     host: Host,

@@ -268,7 +268,8 @@ impl Proposer {
     }
 
     /// Waits until, as far as this node knows, another node than `leader` has led for
-    /// `peer_timeout`. In that time a leader that handed over in good order has answered.
+    /// `peer_timeout`. In that time, a former leader that handed over in good order has answered
+    /// the proposals that it took.
     async fn deposed(&self, leader: u64) {
         let mut changes = self.consensus.role_changes();
         while self.consensus.leader().is_none_or(|other| other == leader) {

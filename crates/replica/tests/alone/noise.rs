@@ -31,8 +31,9 @@ const STRANGERS: u64 = 6;
 /// Largest number of frames that a stranger sends on one connection. A node stops reading at the
 /// first frame that it refuses.
 const FRAMES_MAX: usize = 4;
-/// Divisor: only one in so many of the frames that raise a term is sent. Each such frame causes an
-/// election, and the ensemble must also have time for its work.
+/// Divisor for frames that raise a term: one in this number of them is sent, and the others are
+/// dropped. Each one that is sent causes an election, and the ensemble must also have time for its
+/// work.
 const RAISE_ONE_IN: u32 = 400;
 
 /// Addresses of the taps: proxies through which the members reach each other.

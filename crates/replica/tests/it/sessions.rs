@@ -97,8 +97,9 @@ async fn heartbeats_that_nobody_waits_for_count_too() {
     ensemble.stop_all().await;
 }
 
-/// The ids of sessions are no secret, so a stranger can send heartbeats with a wrong secret. They
-/// go to the leader in the same messages as the session's own heartbeats.
+/// The ids of sessions are no secret, so a stranger can send heartbeats for a session with a wrong
+/// secret. These heartbeats go to the leader in the same messages as those of the session's client.
+/// The session must stay open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stranger_without_the_secret_silences_nobody() {
     let mut ensemble = Ensemble::started(3, short_sessions).await;

@@ -1,5 +1,5 @@
 //! A tap: a proxy before a node's peer port. It keeps copies of the members' frames, and now and
-//! then damages a byte.
+//! then flips one bit.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// Largest number of frames that are kept for each lane (purpose of a connection).
 const KEPT_MAX: usize = 400;
-/// Divisor: in one of so many pieces of data, one bit is changed.
+/// Divisor: of this number of reads from a connection, one gets a bit flipped, on average.
 const DAMAGED_ONE_IN: u32 = 2_000;
 /// Bytes of a frame before its record: the length and the checksum.
 const PREFIX: usize = 8;
@@ -21,12 +21,13 @@ const PREFIX: usize = 8;
 #[derive(Default)]
 pub(crate) struct MemberRecords {
     lanes: Mutex<[VecDeque<Vec<u8>>; 4]>,
-    /// Number of pieces of data in which one bit was changed.
+    /// Number of flipped bits.
     pub(crate) damaged: AtomicU64,
 }
 
 impl MemberRecords {
-    /// Picks a kept record of this lane from the older half; `None` if there is none.
+    /// Picks a random record of this lane from the older half of the kept records; `None` if none
+    /// is kept.
     pub(crate) fn any(&self, random: &mut fastrand::Rng, lane: u32) -> Option<Vec<u8>> {
         let lanes = self.lanes.lock().unwrap();
         let kept = &lanes[lane as usize];

@@ -100,7 +100,8 @@ impl Counts {
         let _ = self.outstanding.fetch_update(Relaxed, Relaxed, |count| Some(count.saturating_sub(1)));
     }
 
-    /// Subtracts the unanswered requests of a connection that has ended.
+    /// Subtracts the unanswered requests of a connection that has ended from the requests in
+    /// progress.
     pub(crate) fn given_up(&self, count: u64) {
         let _ = self.outstanding.fetch_update(Relaxed, Relaxed, |all| Some(all.saturating_sub(count)));
     }

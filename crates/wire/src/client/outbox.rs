@@ -362,8 +362,9 @@ impl Outbox {
         self.lock().taken
     }
 
-    /// Aborts if the unread bytes after a long answer exceed the bound of this outbox, or if all
-    /// connections together have too many unread bytes. The long answer itself may always be sent.
+    /// Ends the connection if the unread bytes after a long answer exceed the bound of this outbox,
+    /// or if all connections together have too many unread bytes. The long answer itself may always
+    /// be sent.
     fn check(&self, queue: &mut Queue) {
         self.recount(queue);
         let behind = queue.unread() - queue.long().unwrap_or(0);

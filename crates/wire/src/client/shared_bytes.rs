@@ -26,13 +26,13 @@ const TURN_PART: usize = 64;
 /// unanswered requests.
 ///
 /// At a bound, reads wait for memory in the order in which they came; pings, writes and other
-/// requests with short answers go on. Clients that wait for the bound of their address do not delay
+/// requests with short answers go on. Clients that wait at the bound of their address do not delay
 /// other addresses. Events cannot wait. At twice the bound on all connections, or three quarters of
 /// that bound for one address, a client with unread bytes is closed when it gets an event.
 pub(crate) struct SharedBytes {
     bytes_max: usize,
-    /// True if the bound on all connections is reached or clients wait for it. It can be read
-    /// without locking `ledger`.
+    /// True if the bound on all connections is reached, or clients wait for room under it. The flag
+    /// can be read without locking `ledger`.
     is_full: AtomicBool,
     ledger: Mutex<Ledger>,
     pressed: Notify,
@@ -44,8 +44,8 @@ pub(crate) struct SharedBytes {
 struct Ledger {
     bytes: usize,
     peak: usize,
-    /// Queue of clients that wait for the bound on all connections. Their bytes already count in
-    /// the share of their address.
+    /// Queue of clients that wait for room under the bound on all connections. Their bytes already
+    /// count in the share of their address.
     queue: WaitQueue,
     shares: HashMap<IpAddr, AddressShare>,
     /// True if a full share of an address has room again, and the waiting clients have not been
@@ -53,7 +53,7 @@ struct Ledger {
     has_eased: bool,
 }
 
-/// Queue of clients that wait for one bound.
+/// Queue of clients that wait for room under one bound.
 #[derive(Default)]
 struct WaitQueue {
     waiting: VecDeque<Waiter>,

@@ -128,9 +128,9 @@ async fn first_packet(door: &Arc<Door>, stream: &mut Stream, frames: &mut Frames
     }
 }
 
-/// Opens a session, or attaches the client to the session that it names. The node answers after it
-/// has applied a log entry for this. So the client sees at least the state that it has seen on
-/// other nodes.
+/// Opens a session, or attaches the client to the session that it names. Either needs a log entry,
+/// and the node answers only after it has applied this entry. So the client sees at least the state
+/// that it has seen on other nodes.
 async fn session(door: &Door, guest: Guest<'_>, request: &ConnectRequest) -> Result<(Arrival, Vec<u8>), NoSession> {
     // As in ZooKeeper, a node that does not serve closes the connection, so that the client tries
     // the next node at once.

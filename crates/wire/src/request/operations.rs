@@ -1,5 +1,5 @@
-//! The table of the protocol's operations. A row has an operation's numbers, its name, and how it
-//! is answered.
+//! The table of the protocol's operations. A row has the protocol's codes of an operation, its
+//! name, and how it is answered.
 //!
 //! `jute/src/request.rs` has a row for the bytes of each request. The functions that the rows here
 //! name are in `writes.rs`, `reads.rs` or `watches.rs`.

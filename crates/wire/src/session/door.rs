@@ -26,9 +26,11 @@ pub(crate) struct Door {
     pub(crate) replica: Replica,
     pub(crate) config: WireConfig,
     pub(crate) hub: Arc<Hub>,
-    /// Permits for writes in progress, given in the order of the requests for them.
+    /// Permits for the writes in progress of all connections, `writes_max` in total. Waiting writes
+    /// get them in the order in which they came.
     pub(crate) writes: Semaphore,
-    /// Permits for writes in progress. Waiting writes get them in the order in which they came.
+    /// Bounds on the concurrent writes of one address, and on the concurrent long writes of all
+    /// addresses. Waiting writes pass in the order in which they came.
     pub(crate) windows: WriteWindows,
     pub(crate) incomplete_packets: IncompletePackets,
     pub(crate) session_rates: Rates,

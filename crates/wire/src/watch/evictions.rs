@@ -22,8 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const ROUNDS_MAX: usize = 10;
 
 /// Closes clients with unread answers while clients that wait for memory make no progress. Runs
-/// until the future is dropped. If clients wait for the bound on all connections, any client may be
-/// closed. If they wait for the share of their address, only clients of that address may be closed.
+/// until the future is dropped. If clients wait for room under the bound on all connections, any
+/// client may be closed. If they wait for room under the bound of their address, only clients of
+/// that address may be closed.
 pub(crate) async fn evict(unread: &SharedBytes, hub: &Hub) {
     let mut stuck: HashMap<Option<IpAddr>, usize> = HashMap::new();
     loop {

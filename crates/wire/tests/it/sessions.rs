@@ -110,8 +110,9 @@ async fn a_closed_session_is_gone_with_its_znodes_after_what_came_before_was_ans
     assert_eq!(greet(node.addr, &resumption).await.2.unwrap().timeout_ms, 0);
 }
 
-/// A node tells the leader at a limited rate that a session is alive, and once more when the
-/// connection ends.
+/// A node tells the leader at a limited rate that a session is alive, so the leader may not know of
+/// the last requests. When the connection breaks, the node tells it once more, and the timeout must
+/// count from the last request.
 #[tokio::test]
 async fn a_session_lives_its_timeout_from_the_last_request_of_a_connection_that_broke() {
     const TIMEOUT: Duration = Duration::from_secs(6);

@@ -1,4 +1,4 @@
-//! Messages between nodes. The sequence of variants and fields is the format: append only.
+//! Messages between nodes. Variants and fields are encoded by position: new ones go to the end.
 
 use std::fmt;
 

@@ -3,10 +3,10 @@
 //! [`super::FramedStream`] refuses a message that breaks a rule.
 //!
 //! Raft does not check messages: a term near `u64::MAX` is stored and overflows at the next
-//! election, and entries with a gap end the process at the log. So a frame that no correct member
-//! sends is refused before any other code sees it, and the connection ends. The bounds are far
-//! beyond the numbers of a real cluster: with an election every 100 ms a term rises by
-//! [`TERMS_AHEAD_MAX`] in 13 years, and with 100,000 entries a second an index rises by
+//! election, and entries whose indexes have a gap make the log end the process. So a frame that no
+//! correct member sends is refused before any other code sees it, and the connection ends. The
+//! bounds are far beyond the numbers of a real cluster: with an election every 100 ms a term rises
+//! by [`TERMS_AHEAD_MAX`] in 13 years, and with 100,000 entries a second an index rises by
 //! [`INDEXES_AHEAD_MAX`] in 89 years.
 //!
 //! These rules need no look at the log. `continuity` checks whether a frame agrees with what this

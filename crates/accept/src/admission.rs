@@ -37,8 +37,8 @@ use tokio::sync::Notify;
 use crate::networks::{Networks, site_of_source, source};
 use crate::turns::{Group, Seat, Turns};
 
-/// Number of extra connections that a full server accepts from addresses without a connection.
-/// Programs on this machine may take this number once more.
+/// Number of connections beyond the bound that a full server accepts from addresses without a
+/// connection. From programs on this machine, it accepts twice this number beyond the bound.
 const LAST_PLACES: usize = 16;
 
 /// Bounds on the connections of one server (HTTP or ZooKeeper).
@@ -245,18 +245,18 @@ impl Inner {
     }
 
     /// Returns, of one `source` (an IPv4 address or a /64 network of IPv6), the silent or idle
-    /// connection that is closed first for a new one. Returns `None` for an exempt address
-    /// (`None`).
+    /// connection that is closed first for a new one. Returns `None` if `source` is `None`, which
+    /// stands for an exempt address.
     fn resting_of(&self, source: Option<IpAddr>) -> Option<Leaver> {
         let first = self.sources.get(&source?)?.first().copied();
         first.filter(|leaver| leaver.stage <= Stage::Idle)
     }
 
-    /// Returns the connection to close for a new connection from the source `comes`: one of the
-    /// source with the most connections in the largest site. `None` unless that site has at least
-    /// two connections more than the site of `comes`. If both are in the same site, that source
-    /// must have at least two connections more than `comes`, which has `own`: with a difference of
-    /// one, the two sources would only swap their numbers.
+    /// Returns the connection to close for a new connection from the source `comes`, which has
+    /// `own` connections: one of the largest source in the largest site. `None` unless that site
+    /// has at least two connections more than the site of `comes`. If both are one site, their
+    /// sources are compared instead: the largest source must have at least two connections more
+    /// than `comes`. With a difference of one, the two would only swap their numbers.
     fn of_the_largest(&self, comes: Option<IpAddr>, own: usize) -> Option<Leaver> {
         let (of_site, site) = self.largest.last()?;
         let own_site = comes.and_then(|source| self.sites.get(&site_of_source(source))).map_or(0, |site| site.open);
@@ -389,8 +389,8 @@ impl Place {
     }
 
     /// Sets the session of the connection: a number that no other client knows. If the client's
-    /// address is exempt, all connections of the session share one share of the runtime's time from
-    /// now on. Must be called by the connection's own task.
+    /// address is exempt, all connections of the session together get one share of the runtime's
+    /// time from now on. Must be called by the connection's own task.
     pub fn is_of(&self, session: u64) {
         if self.source.is_none() {
             self.admission.turns.sit(&self.seat, Group::Session(session));

@@ -17,8 +17,8 @@ use crate::networks::{site, source};
 /// Shortest time between two log lines about one address, and the period for which the other limits
 /// count log lines.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Largest number of log lines in one [`PAUSE`] about addresses of one site. A site has 65,536
-/// networks of IPv6, each of which counts as an address.
+/// Largest number of log lines in one [`PAUSE`] about addresses of one site. An IPv6 site (a /48
+/// network) has 65,536 /64 networks, each of which counts as an address.
 const SITE_LINES_MAX: usize = 5;
 /// Largest number of log lines in one [`PAUSE`] about all addresses.
 const LINES_MAX: usize = 20;

@@ -71,9 +71,9 @@ struct Inner {
     lines: HashMap<Group, Line>,
     /// Groups with a ready task, sorted by the running time that each group has used.
     wanting: BTreeSet<(Duration, Group)>,
-    /// Used running time of the group whose task was polled last, without that poll. A new group,
-    /// or one that had no ready task, starts with this value, so that it gets no extra time for the
-    /// past.
+    /// Running time that the group whose task was polled last had used before that poll. A new
+    /// group, or one that had no ready task, starts with this value, so that it gets no extra time
+    /// for the past.
     least: Duration,
     /// Wakers of the runners, by the runner's number; set while a runner waits for a ready task.
     sleeping: Vec<Option<Waker>>,

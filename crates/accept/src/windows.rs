@@ -45,8 +45,8 @@ pub struct WriteWindows {
 /// window for all long writes. A drop frees them.
 #[derive(Debug)]
 pub struct WritePass {
-    /// Dropped before `_of_address`: this drop counts the addresses with writes under way, and the
-    /// write's own address must be among them.
+    /// Declared before `_of_address`, so that it is dropped first: its drop counts the addresses
+    /// with writes under way, and the write's own address must still be among them.
     _long: Option<LongPass>,
     _of_address: Pass,
 }
@@ -234,8 +234,8 @@ mod tests {
     }
 
     /// Two requests of one address end at the same time. The address's window must then be removed.
-    /// If each drop took the other request for one under way, the window would stay in the map for
-    /// ever.
+    /// If the drop of each request counted the other request as still under way, the window would
+    /// stay in the map for ever.
     #[test]
     fn places_that_are_given_back_together_leave_nothing() {
         let windows = Windows::new(WRITE_WINDOW);

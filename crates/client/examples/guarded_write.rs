@@ -1,5 +1,5 @@
-//! Writes that the state machine applies only while a lock is held (`if_lock`), even if this
-//! program was paused in between.
+//! Writes that the state machine applies only while a lock is held (`if_lock`). So a write is
+//! refused if this program was paused before the write and lost the lock meanwhile.
 //!
 //! Start `zlock dev` in one terminal, and in another: `cargo run -p zlock-client --example
 //! guarded_write localhost:7001`

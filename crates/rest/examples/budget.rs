@@ -51,8 +51,8 @@ async fn measured(door: &Door, workload: &str, count: u32) {
     }
 }
 
-/// Returns a node configuration with few periodic tasks. The number of such tasks in one
-/// measurement depends on the machine's speed, and would change the count of instructions.
+/// Returns a node configuration with few periodic tasks. The number of times that such tasks run in
+/// one measurement depends on the machine's speed, and would change the count of instructions.
 fn nearly_timeless() -> Config {
     let hour = 3_600_000;
     Config {

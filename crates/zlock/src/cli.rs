@@ -9,7 +9,7 @@
 //! | `new_file.rs`, `calendar.rs` | atomic creation of files; text form of times |
 //! | `session.rs` | `zlock session exec`: runs a command with a session, with the same watchdog |
 //! | `break_lock.rs` | `zlock break`; `break` is a keyword of Rust |
-//! | the others | the command of that name |
+//! | each other file | the command with the name of the file |
 
 mod acl;
 mod backup;

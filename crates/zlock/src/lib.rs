@@ -8,8 +8,8 @@
 //! | `cli.rs` | the commands of a client |
 //! | `config.rs` | the table of keys; flags, variables and file become [`config::Settings`] |
 //! | `serve.rs` | one node, from its settings to its exit code |
-//! | `admin_socket.rs` | the socket of its operators |
-//! | `logging.rs`, `reload.rs` | its log, and SIGHUP |
+//! | `admin_socket.rs` | the Unix socket of a node for its operators |
+//! | `logging.rs`, `reload.rs` | the log of a node, and the reload on SIGHUP |
 //! | `own_program.rs` | the program itself, started again: watchdogs, and the nodes of `dev` |
 //! | `usage.rs` | messages about a wrong command line |
 //! | `dev.rs` | an ensemble of child processes that run `serve` |

@@ -20,7 +20,7 @@ pub(crate) struct Logs {
     set_filter: SetFilter,
 }
 
-/// Destination of the log lines: a file, or stderr for `None`. Clones share it.
+/// Destination of the log lines: a file, or stderr for `None`. Clones share the destination.
 #[derive(Clone, Default)]
 struct Out(Arc<Mutex<Option<File>>>);
 

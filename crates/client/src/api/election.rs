@@ -31,8 +31,8 @@ pub struct Leader {
     /// for no owner.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub owner: String,
-    /// The value that the leader proclaimed last, if it is UTF-8; the label of the leader before it
-    /// proclaimed a value.
+    /// The value that the leader proclaimed last, if it is UTF-8. Until the leader has proclaimed a
+    /// value, this is the leader's label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
     /// The proclaimed value in base64, when it is not UTF-8.

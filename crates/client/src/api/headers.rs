@@ -15,13 +15,14 @@ pub const MIN_ZXID: &str = "zlock-min-zxid";
 pub const IF_LOCK: &str = "if-lock";
 /// Header of a fence check, the request to `/v1/fence/...` by which a reverse proxy asks whether to
 /// pass on its client's request: the path of the lock. The proxy must set this header in every
-/// fence check, in place of one that its client sent.
+/// fence check, and replace one that its client sent.
 pub const FENCE_LOCK: &str = "zlock-lock";
 /// Header of a fence check (see [`FENCE_LOCK`]): the fencing token that the proxy's client sent.
 pub const FENCING_TOKEN: &str = "zlock-fencing-token";
-/// Header of a fence check (see [`FENCE_LOCK`]): the proxy's own credentials in the form of
-/// `Authorization`, a header that in a fence check has the credentials of the proxy's client. The
-/// proxy must set this header in every fence check, in place of one that its client sent.
+/// Header of a fence check (see [`FENCE_LOCK`]): the proxy's own credentials, in the form of
+/// `Authorization`. (In a fence check, `Authorization` itself has the credentials of the proxy's
+/// client.) The proxy must set this header in every fence check, and replace one that its client
+/// sent.
 pub const FENCE_AUTHORIZATION: &str = "zlock-authorization";
 /// Answer header: the zxid of the write, or of the state that was read.
 pub const ZXID: &str = "zlock-zxid";

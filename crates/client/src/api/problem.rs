@@ -166,7 +166,7 @@ problem_types! {
     AlreadyMember = "already-member", 409 Refused, "The node is a member already";
     /// The id belonged to a member that was removed.
     IdUsedBefore = "id-used-before", 409 Refused, "A former member had this id";
-    /// No node that waits to join this cluster under this id answers at the new member's address.
+    /// The new member's address has no running node that waits to join this cluster with this id.
     MemberUnreachable = "member-unreachable", 409 Refused, "No node that waits to join answers at the address";
     /// The node that is to become a member has data of another cluster or node.
     MemberHasOtherData = "member-has-other-data", 409 Refused, "The node has data of another cluster or node";

@@ -77,7 +77,8 @@ pub struct SessionInfo {
     /// The number of ephemeral znodes that the session owns.
     pub ephemeral_count: u64,
     /// Client that opened the session. Shown to the session itself, to the super user, and to
-    /// requests that may read a znode of the session: a lock's queue shows them the client anyway.
+    /// requests that may read a znode of the session, because a lock's queue shows such requests
+    /// the client, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientInfo>,
     /// Paths of the session's ephemeral znodes, sorted, at most `page_size` of them; only in the

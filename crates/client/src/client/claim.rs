@@ -32,7 +32,7 @@ const POLL_PART: u32 = 3;
 
 /// Answer of the HTTP API with the state of a ticket or multi-lock.
 pub(crate) trait ClaimAnswer: DeserializeOwned {
-    /// Data of a grant: fencing tokens and the number of holds.
+    /// Data of a grant: fencing tokens, and the owner's number of holds (unreleased acquires).
     type Grant;
 
     /// Route of the requests that read the ticket's state after the acquire.
@@ -74,7 +74,7 @@ pub(crate) enum Kind {
     Simple,
 }
 
-/// Fencing token and number of holds of a granted claim.
+/// Fencing token of a granted claim, and the owner's number of holds (unreleased acquires).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
     pub(crate) token: u64,

@@ -182,9 +182,9 @@ impl Guard {
     }
 
     /// Gives the lock to the waiter `to` ahead of all other waiters, in one log entry. Ends all
-    /// holds of the guard's owner. `to` is a ticket in the lock's queue ([`crate::Lock::queue`]).
-    /// Only for locks with the setting `managed` ([`crate::Client::set_settings`]). Afterwards the
-    /// guard holds nothing.
+    /// holds (unreleased acquires) of the guard's owner. `to` is a ticket in the lock's queue
+    /// ([`crate::Lock::queue`]). Only for locks with the setting `managed`
+    /// ([`crate::Client::set_settings`]). Afterwards the guard holds nothing.
     ///
     /// # Errors
     /// `Refused` with `HandOverRefused` when that ticket does not wait, or with `LockNotManaged`;

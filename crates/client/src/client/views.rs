@@ -184,7 +184,8 @@ impl Client {
         self.write(Call::write(Method::POST, target.finish())).await
     }
 
-    /// Releases one hold of a lock in the session with this key, which another program keeps alive.
+    /// Releases one hold (one unreleased acquire) of a lock in the session with this key, which
+    /// another program keeps alive.
     ///
     /// # Errors
     /// `Refused` with `NotHolder` when the session does not hold the lock, with `SeveralHeld` when
@@ -193,7 +194,8 @@ impl Client {
         self.release_in(key, Target::path("/v1/locks", lock)?).await
     }
 
-    /// Releases one hold of a ticket, or withdraws a waiting ticket, in the session with this key.
+    /// Releases one hold (one unreleased acquire) of a ticket, or withdraws a waiting ticket, in
+    /// the session with this key.
     ///
     /// # Errors
     /// `Refused` with `TicketGone`, or with `NotOwner` when the ticket is another session's.

@@ -31,8 +31,8 @@ fn bytes(rng: &mut Rng) -> Vec<u8> {
     bytes
 }
 
-/// Returns requests that real clients send, in the form of [`rules::decode`]: the operation plus
-/// 12, then the body.
+/// Returns requests that real clients send, in the form of [`rules::decode`]: one byte with the
+/// operation's number plus 12 (some numbers are negative), then the body.
 fn requests() -> Vec<Vec<u8>> {
     let acl = vec![Acl { perms: 31, scheme: "world".into(), id: "anyone".into() }];
     let create = CreateRequest { path: "/a/b".into(), data: b"data".as_slice().into(), acl, flags: 3 };

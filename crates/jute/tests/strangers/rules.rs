@@ -4,8 +4,8 @@
 use jute::{ConnectRequest, ConnectResponse, Frames, Input, Record, Request};
 
 /// Decodes the bytes as every type. Checks that every decoded value encodes and decodes to an equal
-/// value. The first byte is the number of the operation plus 12. Returns whether the other bytes
-/// are a valid request body.
+/// value. The first byte is the operation's number plus 12, as some numbers are negative. Returns
+/// whether the other bytes are a valid body of a request for this operation.
 pub(crate) fn decode(bytes: &[u8]) -> bool {
     let Some((op, body)) = bytes.split_first() else { return false };
     let op = i32::from(*op) - 12;

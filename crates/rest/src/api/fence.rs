@@ -49,9 +49,10 @@ pub(crate) async fn check(WithBody(mut call): WithBody) -> Answer {
 /// Checks a token for a proxy, such as Envoy, that sends the method and path of its client's
 /// request behind `/v1/fence`: 200 if the token belongs to a present holder, else 403.
 ///
-/// Headers of their own have the lock, the token and the proxy's credentials. The path, the query,
-/// the body and all other headers, including `Authorization` and `Origin`, belong to the client's
-/// request, and are meant for the service behind the proxy.
+/// The lock, the token and the proxy's credentials are in headers that only fence checks have:
+/// `Zlock-Lock`, `Zlock-Fencing-Token` and `Zlock-Authorization`. The path, the query, the body and
+/// all other headers, including `Authorization` and `Origin`, belong to the client's request, and
+/// are meant for the service behind the proxy.
 pub(crate) async fn check_behind(State(door): State<Arc<Door>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     // Two values are refused: one may be the proxy's, and one its client's.

@@ -40,7 +40,7 @@ struct Ledger {
     bytes: usize,
     answers_bytes: usize,
     begun: u64,
-    /// Incomplete bodies by their numbers, which are in the order of their begin.
+    /// Incomplete bodies by their numbers, which are in the order in which the bodies began.
     halves: BTreeMap<u64, IncompleteBody>,
     /// Bytes of each address, except of exempt addresses, which stand for many clients.
     shares: HashMap<IpAddr, Share>,

@@ -2,7 +2,7 @@
 //! it.
 //!
 //! A browser sends requests on behalf of every page that is open in it, so a foreign page could use
-//! a user's access to the node. Two headers reveal that:
+//! a user's access to the node. Two headers reveal requests of foreign pages:
 //!
 //! - `Origin` is on every request of a page that writes or comes from another origin, and
 //!   `Sec-Fetch-Site` on a page's other requests. A foreign origin is refused. Programs send

@@ -20,7 +20,7 @@ const ANY: &[ProblemType] = &[
     Unavailable,
 ];
 
-/// Problems that any GET may have: it waits, or reads data under an ACL.
+/// Problems that any GET may have, because a GET may wait, or read data under an ACL.
 const READ: &[ProblemType] = &[NoAuth, TooMany];
 
 /// Problems that any write may have.

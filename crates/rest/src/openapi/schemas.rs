@@ -20,7 +20,8 @@ macro_rules! words {
 }
 pub(crate) use words;
 
-/// Adds patterns to the fields of all bodies' schemas, and titles to the variants of choices.
+/// Adds patterns to the fields of all bodies' schemas, and titles to the variants of choices
+/// (`oneOf`).
 pub(super) fn complete(schemas: &mut Map<String, Value>) {
     for (name, schema) in schemas.iter_mut() {
         complete_schema(name, schema);

@@ -383,7 +383,8 @@ async fn a_timeout_that_was_moved_into_its_bounds_says_so() {
 }
 
 /// A client sets a znode's data, another client sets it again, and the first client retries its set
-/// with the same idempotency key. The retry gets the stored first answer, with the version of then.
+/// with the same idempotency key. The retry gets the stored first answer, with the version after
+/// the first set.
 #[tokio::test]
 async fn a_set_that_is_tried_again_behind_another_has_its_first_etag() {
     let node = Node::start().await;

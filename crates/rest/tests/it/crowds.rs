@@ -45,8 +45,9 @@ const WRITE: &str = "POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\ncontent-le
 const WATCH: &str = "GET /v1/znodes/watched?watch=data&wait=60s HTTP/1.1\r\nhost: localhost\r\n\r\n";
 const LOOK: &str = "HEAD /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
-/// 64 bodies are announced with 4 MiB each, and one byte of each is sent. Memory is counted by the
-/// bytes that were sent.
+/// 64 clients announce bodies of 4 MiB, 210 more send bodies in chunks, and each sends one byte of
+/// its body. Memory is counted by the bytes that were sent, so writes of other clients must
+/// succeed.
 #[tokio::test]
 async fn bodies_that_are_announced_and_do_not_come_delay_no_write() {
     let (_node, addr) = serve(RestConfig::default()).await;
@@ -265,7 +266,8 @@ async fn sessions_of_one_address_leave_room_for_others() {
     assert_eq!(node.get(&uri).await.expect(200).body.get("client"), None);
 }
 
-/// A digest walks over the whole state, which keeps a core busy.
+/// A digest walks over the whole state, which keeps a core busy. So a node computes one only for
+/// the super user, and for programs on its machine.
 #[tokio::test]
 async fn a_digest_of_the_state_is_for_operators() {
     let super_digest = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=".to_owned();

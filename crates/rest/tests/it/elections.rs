@@ -1,4 +1,4 @@
-//! Elections.
+//! Elections over HTTP: candidates, the leader's value, and observers.
 
 use axum::http::Method;
 use serde_json::{Value, json};

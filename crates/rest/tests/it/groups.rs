@@ -1,4 +1,4 @@
-//! Groups.
+//! Groups over HTTP: members join, leave, and end with their sessions.
 
 use axum::http::Method;
 use rest::RestConfig;

@@ -1,4 +1,4 @@
-//! `/v1/locks` and `/v1/tickets`: acquire, release, look.
+//! `/v1/locks` and `/v1/tickets`: locks are acquired, released and shown.
 
 use axum::http::Method;
 use serde_json::json;

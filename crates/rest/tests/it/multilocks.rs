@@ -1,4 +1,4 @@
-//! Multi-locks.
+//! Multi-locks over HTTP: several locks that are acquired together or not at all.
 
 use axum::body::Body;
 use axum::http::{Method, Request};

@@ -195,7 +195,8 @@ impl Node {
     }
 
     /// Returns the answer to a request that writes, on a node that admits no reads after the write.
-    /// The node's setting `reads_max` must be 1: an unfinished read takes it up.
+    /// The node's setting `reads_max` must be 1: an unfinished read of this function uses up the
+    /// limit.
     pub(crate) async fn without_reads_behind_a_write(&self, request: impl Future<Output = Answer>) -> Answer {
         let mut request = std::pin::pin!(request);
         let mut look = std::pin::pin!(self.replica.read(Consistency::Linearizable, Instant::now() + PATIENCE));

@@ -1,4 +1,4 @@
-//! Semaphores.
+//! Semaphores over HTTP: permits, their order, and their total number.
 
 use serde_json::json;
 

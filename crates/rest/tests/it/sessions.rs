@@ -1,4 +1,4 @@
-//! `/v1/sessions`.
+//! `/v1/sessions`: sessions are opened, kept alive, listed and closed.
 
 use axum::http::Method;
 use serde_json::json;
@@ -121,7 +121,7 @@ async fn closing_a_session_takes_its_ephemerals_and_wakes_who_waits_for_its_lock
 }
 
 /// Characters that are invisible or change the direction of the text could deceive an operator who
-/// reads it.
+/// reads a label or owner. So requests with such characters are refused.
 #[tokio::test]
 async fn labels_and_owners_have_no_characters_that_hide_or_turn_a_text() {
     let node = Node::start().await;

@@ -1,4 +1,4 @@
-//! Simple locks.
+//! Simple locks over HTTP, each an ephemeral znode without a queue.
 
 use axum::http::Method;
 use rest::RestConfig;

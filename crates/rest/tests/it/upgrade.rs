@@ -1,4 +1,5 @@
-//! Upgrades of readers to writers, downgrades, and acquires that would wait for themselves.
+//! Upgrades of read locks to write locks, downgrades, and acquires that would wait for a ticket of
+//! their own session or close a cycle of waits.
 
 use axum::http::Method;
 use serde_json::json;

@@ -257,7 +257,8 @@ async fn a_half_request_keeps_no_session_alive_and_a_whole_one_does() {
     node.get(&at(&whole)).await.expect(200);
 }
 
-/// Some clients send every body in chunks, even an empty body.
+/// Some clients send every body in chunks, even an empty body. A request with such an empty body
+/// must count as complete, and so as a heartbeat of its session.
 #[tokio::test]
 async fn a_request_whose_empty_body_has_no_length_is_a_whole_one() {
     let node = Node::start().await;

@@ -287,8 +287,7 @@ async fn run_held(
 }
 
 /// Returns the exit code for a command that has ended by itself, and whether its lock or session
-/// was lost before it was released. `what` names the lock or session. `given_back` is the result of
-/// the release.
+/// (`what`) was lost before the release. `given_back` is the result of the release.
 fn ended(what: &str, plan: deadline::Plan, outcome: Outcome, given_back: Result<(), Error>) -> (u8, bool) {
     match given_back {
         Ok(()) => (outcome.code, false),

@@ -49,8 +49,9 @@ pub(crate) async fn run(context: &Context) -> Result<u8, Failure> {
     Err(Failure::refused(why_not(&context.connection.endpoints.join(","), &status.nodes)).with_code(3))
 }
 
-/// Returns the message that no node serves clients. If a node answers, a majority is missing; if
-/// none answers, the message has the connection errors, as the fault may be the client's.
+/// Returns the message that no node serves clients. If at least one node has answered, the message
+/// says that a majority is missing. Otherwise it has the connection errors, as the fault may be the
+/// client's.
 fn why_not(asked: &str, nodes: &[Line]) -> String {
     if nodes.iter().any(|line| line.node.is_some()) {
         return format!("no node of {asked} can serve; a majority must run and reach each other");

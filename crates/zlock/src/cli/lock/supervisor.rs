@@ -200,8 +200,9 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Prints that a suspended command still holds its lock or session. If Ctrl-Z has suspended the
-    /// command together with this process, both run again by now, and no message is printed.
+    /// Prints that a suspended command still holds its lock or session; nothing if the command runs
+    /// again by now. After Ctrl-Z it does, because Ctrl-Z suspends this process, too, and both are
+    /// resumed together.
     fn tell_of_a_stop(&self, pid: u32) {
         if !self.is_quiet && is_stopped(pid) {
             let held = self.held;

@@ -15,8 +15,8 @@ use super::{GOODBYE, path_of, say};
 
 /// Exit code when the lock was not free in time.
 const NOT_ACQUIRED: u8 = 124;
-/// Time after which a waiting command prints the lock's holder, and between two requests for the
-/// holder while it is unknown.
+/// Time before the first request for the lock's holder, whom a waiting command prints, and between
+/// two such requests while the holder is unknown.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Waits until the lock is acquired.

@@ -269,7 +269,7 @@ impl Queue {
         if own > self.top_token { own } else { FencingToken::from(now) }
     }
 
-    /// Sets the largest granted token to at least `token`, because a client may have one up to it.
+    /// Raises the largest granted token to at least `token`: a client may hold a token up to this.
     pub(crate) fn raise_top_token(&mut self, token: FencingToken) {
         self.top_token = self.top_token.max(token);
     }

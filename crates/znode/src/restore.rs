@@ -93,8 +93,8 @@ impl State {
         Ok(())
     }
 
-    /// Ends all sessions without lock-delays, and removes the lock nodes that were kept for a
-    /// lock-delay in the old cluster.
+    /// Ends all sessions at once, without the lock-delays of their tickets. Removes also the lock
+    /// nodes of sessions that ended in the old cluster, which were kept for a lock-delay.
     fn end_all_sessions(&mut self, context: &Context, effects: &mut Effects) {
         effects.end = Some(TicketEnd::Expired);
         let sessions: Vec<SessionId> = self.sessions_from(SessionId(0)).map(|session| session.id).collect();

@@ -6,8 +6,9 @@
 //! each step that opens a file, and opened again afterwards. When none are left, the servers for
 //! clients are asked to close connections, and the storage waits.
 //!
-//! The limit bounds the numbers of new descriptors and not their count. If an operator lowers it,
-//! only files that were opened early have numbers below it, so only their close makes room.
+//! The limit of open files is in fact a bound on each descriptor's number, not on how many are
+//! open. After an operator has lowered the limit, a new file needs a free number below it. Only
+//! files that were opened early have such numbers, so only the close of such a file makes room.
 
 use std::fs::File;
 use std::io;

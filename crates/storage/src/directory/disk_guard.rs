@@ -28,7 +28,7 @@ impl DiskGuard {
         DiskGuard { dir: dir.into(), free_min_bytes, ballast_bytes }
     }
 
-    /// Bytes that this process may still write to the filesystem. One system call.
+    /// Number of bytes that this process may still write to the filesystem. Costs one system call.
     ///
     /// # Errors
     /// The error of the operating system.

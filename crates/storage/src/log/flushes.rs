@@ -7,9 +7,9 @@
 //!
 //! The flush thread requests the next flush itself, from the callback of the previous flush, and
 //! locks the log for that. Therefore no thread that holds the log's lock may wait for the flush
-//! thread. The thread's queue has room for 1,024 requests, and a send to a full queue blocks. At
-//! any time the queue has at most one flush of this file, besides a few calls of
-//! [`crate::LogStore`].
+//! thread. The thread's queue has room for 1,024 requests, and a send to a full queue blocks. The
+//! queue does not become full, because this file has at most one request in it at any time; the few
+//! others come from calls of [`crate::LogStore`].
 //!
 //! A leader can commit entries with the disks of other nodes, so a slow disk of its own does not
 //! slow its appends down. [`Flushes::room`] bounds the bytes that wait for this disk.
@@ -315,9 +315,10 @@ impl Flushes {
         });
     }
 
-    /// Records the committed position and the number of bytes on disk, and requests a flush of all
-    /// unwritten records without waiting for it. During a flush, the records wait for the next one.
-    /// Returns true if a later call will have more to record.
+    /// Writes two records to the log, unless it has them already: the position of the last
+    /// committed entry, and the number of the log's bytes on disk. Requests a flush of all
+    /// unwritten records without waiting for it; if a flush is under way, the records wait for the
+    /// next flush. Returns true if a later call must write another owner record.
     pub(crate) fn write_out(self: &Arc<Self>) -> bool {
         if self.owes_file.load(Ordering::Acquire) && try_lend().is_none() {
             return true;

@@ -37,8 +37,8 @@ const FLUSH_WAIT: Duration = Duration::ZERO;
 /// Bytes in the flush thread's queue from which raft-log would make an append wait. Practically
 /// unlimited, as [`crate::log::flushes`] bounds the bytes.
 const FLUSH_QUEUE_BYTES_MAX: usize = usize::MAX / 2;
-/// Delay before a new committed position and the number of bytes on disk are written to the log.
-/// With the delay, one record serves many entries.
+/// Delay before two records are written to the log: the position of the last committed entry, and
+/// the number of the log's bytes on disk. With the delay, one record serves many entries.
 const WRITE_WAIT: Duration = Duration::from_millis(20);
 /// Largest size in bytes of the entries in one append request to a follower; a larger first entry
 /// is sent alone.
@@ -51,7 +51,7 @@ const READ_BYTES_MAX: u64 = 4 << 20;
 #[derive(Clone, Debug)]
 pub struct LogStore {
     log: SharedLog,
-    /// Set while a task waits to record the committed position and the number of bytes on disk.
+    /// True while a task waits for [`WRITE_WAIT`] before it calls `Flushes::write_out`.
     writes_soon: Arc<AtomicBool>,
     fatal: Fatal,
 }
@@ -208,8 +208,9 @@ impl LogStore {
         self.log.write().map_err(|_| io::Error::other("a thread panicked while it wrote the Raft log"))
     }
 
-    /// Starts a task that records the committed position and the number of bytes on disk after
-    /// [`WRITE_WAIT`], unless such a task already waits.
+    /// Starts a task that waits for [`WRITE_WAIT`] and then writes two records to the log: the
+    /// position of the last committed entry, and the number of the log's bytes on disk. Starts no
+    /// second task while one waits.
     fn write_soon(&self) {
         if self.writes_soon.swap(true, Ordering::AcqRel) {
             return;

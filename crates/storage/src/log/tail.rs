@@ -6,8 +6,8 @@
 //! the newest chunk at the first unreadable record.
 //!
 //! A flushed record that is damaged must not be cut. Owner records tell the two cases apart, as
-//! they state how many bytes of the log were on disk. If an owner record behind the unreadable
-//! record counts the latter as on disk, the log is refused.
+//! they state how many bytes of the log were on disk. The log is refused if an owner record behind
+//! the unreadable record states that the unreadable bytes were on disk.
 
 use std::fs::{self, OpenOptions};
 use std::io;

@@ -55,7 +55,8 @@ impl Effects {
         self.events.push(EventRecord { event, acl, parent_acl });
     }
 
-    /// Drops events, changed queues and steps, because the operation was refused and undone.
+    /// Empties the events and the set of changed queues, and sets the count of steps to 0, because
+    /// the operation was refused and undone.
     pub(crate) fn clear(&mut self) {
         self.events.clear();
         self.parents.clear();

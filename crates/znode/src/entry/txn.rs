@@ -127,9 +127,9 @@ pub enum Op {
         timeout_ms: u32,
         /// Free text for people.
         label: String,
-        /// Address of the client, for the limit of sessions per address. `None` if the server does
-        /// not know it, or if the operator has said that it stands for many clients: such a session
-        /// counts for no address.
+        /// Address of the client, for the limit of sessions per address. `None` if the session does
+        /// not count for that limit: the server does not know the address, or the operator has
+        /// configured it as one that many clients share.
         address: Option<IpAddr>,
         /// The client's description of itself, for people.
         client: ClientInfo,
@@ -430,7 +430,7 @@ pub struct HeldTicket {
     pub mode: Option<LockMode>,
     /// The token of the ticket; `None` for any.
     pub token: Option<FencingToken>,
-    /// The owner of the ticket; `None` for any, empty for a ticket without owner.
+    /// The ticket's owner (a user of the lock within the session); `None` for any, empty for none.
     pub owner: Option<String>,
 }
 
@@ -464,7 +464,7 @@ pub struct AcquireAll {
     pub policy: Policy,
     /// The owner (a user of the locks within the session), as in [`Acquire`].
     pub owner: String,
-    /// Free text for people, kept as the data of all its lock nodes.
+    /// Free text for people, kept as the data of each of the lock nodes that are made.
     pub label: String,
     /// The lock-delay, as in [`Acquire`], for each of the locks.
     pub lock_delay_ms: u32,

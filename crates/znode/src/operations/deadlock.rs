@@ -31,9 +31,9 @@ use crate::{LockMode, LockSettings, Reply, SessionId, State, ZPath};
 
 type Owner = (SessionId, Arc<str>);
 
-/// A waiter in the search: an owner, and `None` or one of its tickets. With `None`, the owner waits
-/// with all its tickets. With `Some`, only this ticket was reached: the ticket behind it in the
-/// queue waits only until this one is granted the lock.
+/// A waiter in the search: an owner, and `None` or one of the owner's tickets. `None` stands for
+/// all waits of the owner. `Some` stands for the wait of this ticket alone, because the waiter
+/// behind the ticket is blocked only until the ticket is granted the lock.
 type Waiter = (Owner, Option<ZPath>);
 
 /// A ticket that is about to enter a queue.

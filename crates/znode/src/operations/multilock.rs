@@ -5,10 +5,12 @@
 //! other in a cycle. No part holds before all parts can. When one part is removed, all others are
 //! removed, too.
 //!
-//! A multi-lock with an owner takes part in the search for cycles (`deadlock.rs`): its owner waits
-//! for every ticket that blocks a part, and each part may block others. If the owner requests the
-//! same set again, the first part gets one more hold. Another set that overlaps with tickets of the
-//! owner is refused. So no owner waits for itself here, and all parts are removed together.
+//! A multi-lock may have an owner, a user of locks within the session. Then it takes part in the
+//! search for cycles of waits (`deadlock.rs`): the owner waits for every ticket that blocks a part,
+//! and each part may block other tickets. If the owner requests the same locks and modes again, the
+//! first part gets one more hold (record of an acquire). A request for another set of locks is
+//! refused if the owner has a ticket of one of them. So no owner waits for itself here, and all
+//! parts are removed together.
 
 use crate::edits::context::Context;
 use crate::edits::effects::Effects;
@@ -98,8 +100,8 @@ impl State {
         self.refuse_deadlock(&newcomer, &wish.label, cycle, context, effects)
     }
 
-    /// The first ticket of the owner's multi-lock with exactly these locks and modes, in any order.
-    /// `None` if the owner has no ticket of these locks.
+    /// The first ticket of the multi-lock that the request's owner has with exactly the requested
+    /// locks and modes, in any order. `None` if the owner has no ticket of these locks.
     ///
     /// # Errors
     /// `Overlap` if the owner has a ticket of one of these locks, but not exactly this set;

@@ -157,7 +157,7 @@ pub fn parts<'a>(state: &'a State, ticket: &ZPath) -> Option<&'a [ZPath]> {
 }
 
 /// The ticket that is shown to people as the one that `ticket` waits for. If `ticket` is first in
-/// its queue and part of a multi-lock, the shown one blocks the multi-lock in another queue.
+/// its queue and part of a multi-lock, the shown ticket comes from the queue of another part.
 fn predecessor(state: &State, ticket: &ZPath, node: &Znode, queue: &Queue, position: &Position) -> ZPath {
     let at = |ticket: &ZPath, before: Option<&Position>| ticket.parent()?.child(&before?.name).ok();
     if let Some(before) = at(ticket, queue.predecessor(position)) {

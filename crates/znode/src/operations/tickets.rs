@@ -56,8 +56,8 @@ impl State {
         Ok(Reply::Acquired { ticket: ticket.clone(), held })
     }
 
-    /// The ticket of a lock that an owner has in this mode; `None` if there is no such ticket, and
-    /// for the empty owner.
+    /// The ticket that an owner (a user of locks within the session) has in a lock in this mode;
+    /// `None` if there is no such ticket, and for the empty owner.
     pub(crate) fn ticket_of(&self, id: SessionId, lock: &ZPath, mode: LockMode, owner: &str) -> Option<ZPath> {
         if owner.is_empty() {
             return None;
@@ -65,7 +65,8 @@ impl State {
         self.sessions[&id].tickets.get(&(lock.clone(), mode.of_any_limit(), owner.into())).cloned()
     }
 
-    /// Tells whether an owner has a ticket of a lock, in any mode.
+    /// Tells whether an owner (a user of locks within the session) has a ticket of a lock, in any
+    /// mode.
     pub(crate) fn has_ticket_of(&self, id: SessionId, lock: &ZPath, owner: &str) -> bool {
         let from = (lock.clone(), LockMode::Exclusive, "".into());
         let tickets = self.sessions[&id].tickets.range((Bound::Included(from), Bound::Unbounded));
@@ -73,8 +74,9 @@ impl State {
         !owner.is_empty() && own.any(|((_, _, other), _)| **other == *owner)
     }
 
-    /// Tells whether an owner has any ticket. Examines at most as many tickets as a search for a
-    /// deadlock may.
+    /// Tells whether an owner (a user of locks within the session) has any ticket. Examines at most
+    /// as many tickets of the session as a search for a deadlock may; false if none of these
+    /// belongs to the owner.
     pub(crate) fn has_ticket(&self, id: SessionId, owner: &str) -> bool {
         let looks = self.limits.deadlock_looks();
         let mut tickets = self.sessions[&id].tickets.keys().take(looks as usize);

@@ -1,9 +1,10 @@
 //! Upgrades from reading to writing without a release in between, and downgrades back.
 //!
-//! An upgrade adds a write ticket to the queue, ahead of all waiters. Its own read ticket does not
-//! block it, so it holds once all other readers have gone. A downgrade is a read ticket of the
-//! session that holds the write ticket. It has the number of that ticket, as Curator makes it,
-//! holds at once, and keeps holding after the write ticket is released.
+//! An upgrade adds a write ticket to the queue, ahead of all waiters. The read ticket of the same
+//! upgrade does not block the write ticket, which is granted the lock once all other readers have
+//! gone. A downgrade is a new read ticket of the session that holds the lock with a write ticket.
+//! The read ticket has the write ticket's sequence number, as in Curator's downgrade. It is granted
+//! the lock at once, and keeps the lock after the write ticket is released.
 
 use std::sync::Arc;
 
@@ -122,8 +123,8 @@ impl State {
     }
 
     /// The write ticket that has a hold with this idempotency key, so that the upgrade is a retry.
-    /// It is found by the owner of the read ticket, or by the key in its name if the read ticket is
-    /// gone or has no owner.
+    /// The write ticket is found by the owner of the read ticket, or by the key in the write
+    /// ticket's name if the read ticket is gone or has no owner.
     pub(crate) fn upgraded_with(&self, id: SessionId, upgrade: &Upgrade, key: RequestKey) -> Option<ZPath> {
         let lock = upgrade.ticket.parent()?;
         let reader = self.node(&upgrade.ticket).and_then(Znode::contender);

@@ -137,9 +137,9 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Adds an ended ticket, and the ACL `readers` that guards the history from now on. Returns the
-    /// estimated memory of all that this displaces: the oldest tickets, or all former ones with the
-    /// former ACL if the ACL has changed.
+    /// Adds an ended ticket, and the ACL `readers` that guards the history from now on. Drops the
+    /// oldest tickets beyond `max`; if the ACL has changed, drops the former ACL and all tickets
+    /// before this one. Returns the estimated memory of what was dropped, in bytes.
     fn add(&mut self, ticket: EndedTicket, readers: Option<Arc<[Acl]>>, max: usize) -> u64 {
         let mut forgotten = 0;
         if self.readers != readers {

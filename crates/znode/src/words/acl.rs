@@ -143,8 +143,9 @@ pub struct Identity {
 pub const SUPER: &str = "super";
 
 /// Identities of a client that has proven the digest of the super user: [`SUPER`], and the user
-/// name without the digest. Identities of a request are stored in the log, and by `auth` in ACLs,
-/// so the digest is left out. No password proves an identity without a digest.
+/// name without the digest. The digest is left out, because the log stores the identities of each
+/// request, and an ACL with the scheme `auth` stores them, too. No password proves an identity
+/// without a digest.
 pub fn super_user(digest: &str) -> [Identity; 2] {
     let name = Identity { scheme: "digest".into(), id: format!("{}:", user(digest)) };
     [Identity { scheme: SUPER.into(), id: String::new() }, name]

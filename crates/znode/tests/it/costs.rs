@@ -294,8 +294,8 @@ fn a_reader_is_upgraded_while_others_are_still_to_be_granted() {
     world.check();
 }
 
-/// Makes waiting readers in a lock in which an upgrade got a token above their czxids. The last
-/// entry grants them the lock, with its zxid as token. Returns all readers and its result.
+/// Makes waiting readers in a lock that granted an upgrade a token above their czxids. The last
+/// entry grants them the lock with its zxid as token. Returns the readers and that entry's result.
 fn readers_behind_an_upgrade(world: &mut World, session: SessionId, count: usize) -> (Vec<ZPath>, TxnOutcome) {
     let reader = world.acquire(session, "/l", LockMode::Read);
     let writer = world.acquire(session, "/l", LockMode::Write);
@@ -446,8 +446,8 @@ fn a_retry_and_a_request_that_is_not_permitted_are_answered_as_such_whatever_the
     assert_eq!(world.apply_request(all).reply.unwrap_err().error, Error::NoAuth);
 }
 
-/// Later writes of the connection wait until this one is counted, so its entry must count it even
-/// if it is refused.
+/// A connection's write exceeds the budget of its entry and is refused. The entry must count the
+/// write nevertheless, because the connection's later writes wait until it is counted.
 #[test]
 fn a_write_in_its_turn_that_costs_too_much_is_refused_by_its_entry() {
     let mut world = World::new();

@@ -238,8 +238,8 @@ const KINDS: &[(&str, More)] = &[
 ];
 
 impl World {
-    /// Sends an acquire with a new idempotency key. Its answer takes little memory, because the
-    /// session keeps a bounded number of answers.
+    /// Sends an acquire with a new idempotency key. The answers of such acquires take little
+    /// memory, because each session keeps a bounded number of answers.
     fn write_as(&mut self, session: SessionId, op: Op) -> Result<Reply, Refusal> {
         self.send(Some(session), op).reply
     }

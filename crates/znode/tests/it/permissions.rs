@@ -11,8 +11,9 @@ use znode::{
     WriteTurn, ZPath, ZnodeOp, Zxid,
 };
 
-/// The columns of the table: the name of a client, and its identity as scheme and id. The owner has
-/// no identity, only its session; each of the other clients has a session of its own.
+/// The columns of the table: the name of a client, and its identity as scheme and id. The client
+/// `owner` has no identity, only the session that owns the ticket; each of the others has a session
+/// of its own.
 const WHO: [(&str, Option<(&str, &str)>); 4] = [
     ("owner", None),
     ("other", Some(("digest", "bob"))),

@@ -154,8 +154,9 @@ fn a_hole_is_cut_unless_a_record_behind_it_says_that_it_was_on_disk() {
     assert_eq!(with(state(7, end + 1)).unwrap().1.len(), 6);
 }
 
-/// The committed position can advance during a flush, as other nodes commit entries that are not on
-/// this disk yet.
+/// A slow flush is under way, and many requests to write the committed position arrive: other nodes
+/// commit entries that are not on this disk yet. No request may wait for the flush, and the log
+/// must go on after it.
 #[test]
 fn what_is_written_out_during_a_flush_that_takes_long_does_not_stop_the_log() {
     let dir = memory();

@@ -59,8 +59,8 @@ fn snapshots_keep_their_bytes() {
     assert_eq!(written, RECORDS.lines().collect::<Vec<_>>());
 }
 
-/// The test's session has been attached to another connection, and has written over that
-/// connection.
+/// A session was attached to another connection and sent a write through it. The session's snapshot
+/// record must equal the golden file, and must be read back.
 #[test]
 fn an_attached_session_keeps_its_bytes() {
     let mut state = State::new(limits());

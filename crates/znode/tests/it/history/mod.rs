@@ -44,7 +44,7 @@ pub(crate) struct History {
     sessions: Vec<SessionId>,
     /// The requests that had an idempotency key, for retries.
     keyed: Vec<Request>,
-    /// True for a history mostly of requests about locks, as clients use them.
+    /// True if most of the history's requests are operations on locks, such as acquires.
     busy: bool,
 }
 

@@ -59,8 +59,8 @@ impl History {
         Create { mode, acl: Vec::new(), ..Create::new(self.lock_in_use(model), name) }
     }
 
-    /// Makes a create one with `Ensure`: mostly of an ephemeral znode, often of a znode that
-    /// exists.
+    /// Turns a create into one that makes sure that the session has the znode (`Ensure::Own` or
+    /// `Ensure::OwnWithData`). The znode is mostly ephemeral, and often one that exists.
     pub(super) fn ensured(&mut self, model: &Model, new: Create) -> Create {
         let ensure = if self.rng.bool() { Ensure::Own } else { Ensure::OwnWithData };
         let mode = if self.rng.u8(..8) > 0 { CreateMode::Ephemeral } else { new.mode };
@@ -116,7 +116,8 @@ impl History {
         }
     }
 
-    /// Acquires permits, as of a semaphore, in a lock that has contenders of any mode.
+    /// Acquires permits, as if the lock were a semaphore, in a lock that mostly has contenders of
+    /// other modes.
     fn lease_beside_others(&mut self, model: &Model) -> Op {
         let mode = LockMode::Lease { permits: self.rng.u32(1..3), limit: 3 };
         Op::Acquire(Acquire { lock: self.lock_in_use(model), mode, ..self.acquire() })

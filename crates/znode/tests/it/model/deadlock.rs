@@ -6,14 +6,14 @@ use znode::{Acquire, LockMode, READ, Reply, SessionId};
 use super::queue::{Demand, QueueTurn};
 use super::{Model, Stay, number, parent_of, zpath};
 
-/// A waiter in the search: an owner, and `None` or one of its tickets. With `None`, the owner waits
-/// with all its tickets. With `Some`, only this ticket was reached: a ticket behind it waits only
-/// until this one holds.
+/// A waiter in the search: an owner, and `None` or one of the owner's tickets. `None` stands for
+/// all waits of the owner. `Some` stands for the wait of this ticket alone, because the waiter
+/// behind the ticket is blocked only until the ticket is granted the lock.
 type Waiter = ((SessionId, String), Option<String>);
 
 /// A present or possible wait: the waiter, the lock, and the tickets that block the waiter, in the
-/// order of the queue. The flag of a blocking ticket is true if it blocks only until it holds the
-/// lock.
+/// order of the queue. Each has a flag: true if the ticket blocks the waiter until the ticket is
+/// granted the lock, false if until the ticket is removed.
 struct Waiting {
     by: Waiter,
     lock: String,
@@ -56,9 +56,9 @@ impl Model {
     }
 
     /// The tickets that block a waiting ticket with this demand; `in_front` are the waiters before
-    /// it. A holder blocks until it is gone, if the demand would not fit beside that holder alone.
-    /// An earlier waiter blocks until it is gone or, if both fit together, until it holds (flag
-    /// true).
+    /// it. A holder blocks until it is removed (flag false), if the demand would not fit beside
+    /// that holder alone. An earlier waiter blocks until it is removed (false) or, if both tickets
+    /// fit together, only until it is granted the lock (true).
     fn in_the_way(&self, lock: &str, demand: Demand, in_front: &[String]) -> Vec<(String, bool)> {
         let room = |other: &String| self.room_beside(lock, demand, std::slice::from_ref(other));
         let mut blockers = Vec::new();

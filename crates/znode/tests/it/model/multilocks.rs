@@ -76,7 +76,8 @@ impl Model {
         self.acquired(&first)
     }
 
-    /// The first ticket of the owner's multi-lock with exactly these locks and modes.
+    /// The first ticket of the multi-lock that the request's owner has with exactly the requested
+    /// locks and modes.
     fn same_set(&self, id: SessionId, wish: &AcquireAll) -> Option<String> {
         let owner = &*wish.owner;
         let own = |ticket: &String| self.nodes[ticket].stay == Stay::Session(id) && self.owner_on(ticket) == owner;

@@ -78,8 +78,8 @@ impl Model {
     }
 
     /// The sequence number for the write ticket of an upgrade. Without waiters it is the parent's
-    /// next number. Otherwise it is that of the last holder or of the read ticket, so that the
-    /// write ticket comes before the waiters.
+    /// next number. Otherwise it is the number of the last holder or of the read ticket, so that
+    /// the write ticket comes before the waiters.
     fn digits_for_writer(&self, lock: &str, reader: &str) -> Option<u64> {
         let (holders, waiters) = (self.holders(lock), self.waiters(lock));
         let Some(first) = waiters.first() else {
@@ -91,7 +91,8 @@ impl Model {
     }
 
     /// The write ticket that has a hold with this idempotency key, so that the upgrade is a retry.
-    /// It is found by the owner of the read ticket, or by the key in its name.
+    /// The write ticket is found by the owner of the read ticket. If the read ticket is gone or has
+    /// no owner, it is found by the key in its own name.
     pub(super) fn upgraded_with(&self, id: SessionId, upgrade: &Upgrade, key: RequestKey) -> Option<String> {
         let reader = self.nodes.get(upgrade.ticket.as_str()).and_then(|node| node.lock.as_ref());
         let owner = reader.map(|reader| &reader.owner).filter(|owner| !owner.is_empty());

@@ -35,7 +35,7 @@ struct SeenContender {
     place: (bool, Reverse<u32>, String, u64),
 }
 
-/// A lock, as its clients see it: number of permits and contenders.
+/// A lock, as its clients see it: its contenders and, for a semaphore, its number of permits.
 #[derive(Clone, Debug, Default)]
 struct Sight {
     permits: Option<u32>,

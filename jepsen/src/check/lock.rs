@@ -113,8 +113,8 @@ fn unsure_end(model: LockModel, owner: u64) -> LockOp {
     if model.reentrant { LockOp::Close(owner) } else { LockOp::Release(owner, None) }
 }
 
-/// Doubles all times. If two calls have the same time, as an added end of a lost session and the
-/// operation beside it may have, the later one in the list is moved behind the other.
+/// Doubles all times. If two calls have the same time, as an added end of a lost session and
+/// another operation may have, the later call in the list is moved behind the other.
 fn spread(calls: Vec<Call<LockOp>>) -> Vec<Call<LockOp>> {
     let mut taken = BTreeSet::new();
     let spread = |call: Call<LockOp>| {

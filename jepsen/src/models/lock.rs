@@ -21,7 +21,8 @@ pub enum LockOp {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Holders {
     readers: Vec<u64>,
-    /// The exclusive holder, and the number of its holds.
+    /// The client that holds the lock exclusively, by its number, and how many of its acquires are
+    /// not released yet (more than one only if the lock is re-entrant).
     alone: Option<(u64, u64)>,
 }
 

@@ -105,7 +105,7 @@ fn entries(workload: Workload) -> Option<f64> {
 }
 
 /// Returns the table of shares: the rate of each system as a part of the rate at which the machine
-/// can replicate batches of as many entries as there are clients.
+/// can replicate batches with one entry for each client.
 fn shares(results: &Results) -> String {
     let row = |line: &Line| {
         let entries = entries(line.workload)?;

@@ -1,4 +1,4 @@
-//! Framing: cuts a stream into packets. A packet is a length in four bytes, then as many bytes.
+//! Framing: cuts a stream into packets. A packet is its length in four bytes, then its bytes.
 
 /// Error for a packet with this length, which is negative or too large. The rest of the stream
 /// cannot be read.

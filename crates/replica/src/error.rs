@@ -57,7 +57,7 @@ pub enum WaitEnd {
     /// The deadline passed first.
     #[error("the wait is over")]
     Deadline,
-    /// The node has as many waits as it may have at once.
+    /// The number of waits at the node is at its limit.
     #[error("too many watches on this node")]
     TooMany,
     /// The node hears no leader, or its disk does not answer, so it would not learn of the awaited

@@ -14,7 +14,7 @@
 //!                          (caller.rs), query (query.rs), path (paths.rs), body
 //!                          access.rs read access · operator.rs operators
 //!             -> api/      one file for each resource; convert.rs converts the state's types to
-//!                          the API's; each handler has a row (route.rs) beside it
+//!                          the API's; next to each handler is its row (route.rs)
 //!             -> problem.rs    errors as answers
 //!  routes.rs     the router and the document (openapi.rs), both made of these rows
 //! ```

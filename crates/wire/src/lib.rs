@@ -17,8 +17,8 @@
 //!   change is missed.
 //! - A client that gets answers has a session that is open according to a leader with a quorum; the
 //!   leader's knowledge is older by at most a fraction of the session's timeout.
-//! - Every queue has a bound, from [`WireConfig`] or a constant beside it. Bytes of a client that
-//!   has no session are bounded, too.
+//! - Every queue has a bound, from [`WireConfig`] or a constant in the queue's file. Bytes of a
+//!   client that has no session are bounded, too.
 //!
 //! Folders are layers: each uses only itself and the folders above it in this list.
 //!

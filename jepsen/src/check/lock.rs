@@ -113,9 +113,8 @@ fn unsure_end(model: LockModel, owner: u64) -> LockOp {
     if model.reentrant { LockOp::Close(owner) } else { LockOp::Release(owner, None) }
 }
 
-/// Makes the times of all calls different: doubles each time, and adds one to the second of two
-/// equal times. Equal times occur because the added end of a lost session gets the time of another
-/// call.
+/// Doubles all times. If two calls have the same time, as an added end of a lost session and
+/// another operation may have, the later call in the list is moved behind the other.
 fn spread(calls: Vec<Call<LockOp>>) -> Vec<Call<LockOp>> {
     let mut taken = BTreeSet::new();
     let spread = |call: Call<LockOp>| {

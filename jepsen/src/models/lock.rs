@@ -22,8 +22,8 @@ pub enum LockOp {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Holders {
     readers: Vec<u64>,
-    /// Number of the client that holds the lock exclusively, and how many times it has acquired and
-    /// not yet released the lock. `None` without an exclusive holder.
+    /// The client that holds the lock exclusively, by its number, and how many of its acquires are
+    /// not released yet (more than one only if the lock is re-entrant).
     alone: Option<(u64, u64)>,
 }
 

@@ -23,7 +23,7 @@ const WIDE: &str = "/wide";
 const NAMES: usize = 20_000;
 /// Length of the children's names in bytes.
 const NAME_BYTES: usize = 100;
-/// Number of operations in one transaction, as many as servers allow.
+/// Number of operations in one transaction: the largest number that the servers allow.
 const BATCH: usize = 128;
 /// Number of tries of one batch, because a busy machine may fail some of them.
 const TRIES: usize = 20;

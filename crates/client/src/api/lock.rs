@@ -38,8 +38,8 @@ pub enum Ticket {
         /// Token to show to resources. It is larger than the token of every earlier grant of the
         /// lock.
         fencing_token: u64,
-        /// Number of acquires of the owner that share this ticket. The lock is free after as many
-        /// releases.
+        /// Number of acquires of the owner that share this ticket. The lock is free after the same
+        /// number of releases.
         holds: u32,
         /// Time in milliseconds, counted from the sending of the request, for which the session,
         /// and so the lock, cannot expire. 0 for a request without the session's key, and when the

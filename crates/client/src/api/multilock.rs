@@ -88,8 +88,8 @@ pub enum MultiTicket {
         ticket: String,
         /// The locks, in the order of the request that created the multi-lock.
         locks: Vec<HeldPart>,
-        /// Number of acquires of the owner that share the ticket. The locks are free after as many
-        /// releases.
+        /// Number of acquires of the owner that share the ticket. The locks are free after the same
+        /// number of releases.
         holds: u32,
         /// Time in milliseconds, counted from the sending of the request, for which the session,
         /// and so the locks, cannot expire. 0 for a request without the session's key, and when the

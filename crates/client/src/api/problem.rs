@@ -172,7 +172,7 @@ problem_types! {
     MemberHasOtherData = "member-has-other-data", 409 Refused, "The node has data of another cluster or node";
     /// Another change of members or of the leader is under way.
     ChangeInProgress = "change-in-progress", 409 Refused, "Another change of members or of the leader is under way";
-    /// The cluster already has as many members without a vote as it may have.
+    /// The cluster already has the largest allowed number of members without a vote.
     TooManyLearners = "too-many-learners", 409 Refused, "There are too many members without a vote";
     /// The learner lacks too many log entries to become a voter.
     LearnerLagging = "learner-lagging", 409 Refused, "The learner lacks too many log entries";

@@ -217,9 +217,9 @@ impl Leadership {
         duties
     }
 
-    /// Present time of the clock that gives log entries their times. The leader searches for znodes
-    /// that are due for deletion at this time; the entry that deletes them has this time or a later
-    /// one.
+    /// Present time of the clock that stamps log entries (`EntryClock`), in milliseconds since
+    /// 1970. The leader searches for the znodes that must be deleted by this time, such as expired
+    /// TTL znodes. The entry that deletes them carries this time or a later one.
     fn reap_time(&self, state: &State) -> u64 {
         self.proposer.entry_clock.now_ms(state.time_ms())
     }
@@ -380,8 +380,8 @@ mod tests {
     use super::*;
     use crate::write::propose::tests::{leader, soon};
 
-    /// State with one session for each number in `counts`, which owns as many ephemerals.
-    /// `entry_cost_max` bounds the znodes that one entry may change.
+    /// State with one session for each number in `counts`, which is the number of ephemerals of
+    /// that session. `entry_cost_max` bounds the znodes that one entry may change.
     fn with_ephemerals<const N: usize>(counts: [u32; N], entry_cost_max: u32) -> (State, [SessionId; N]) {
         let mut state = State::new(Limits { entry_cost_max, ..Limits::default() });
         let mut apply = |request: Request| {

@@ -40,9 +40,9 @@ impl RequestEnd {
 /// Reasons for which a connection of a client is turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnedAway {
-    /// The HTTP or ZooKeeper server has as many connections as it may have.
+    /// The number of connections of the HTTP or ZooKeeper server is at its limit.
     DoorFull,
-    /// The client's address has as many connections as it may have.
+    /// The number of connections of the client's address is at its limit.
     AddressFull,
     /// The connection was closed to make room for one from another address, because its own address
     /// had the most connections.

@@ -52,8 +52,8 @@ pub(crate) struct LeaderTerm {
 
 impl Sessions {
     /// Begins to note heartbeats in `term`. Returns for how many sessions the previous leader sent
-    /// an age (time without a heartbeat), from which their silence goes on. Every other session has
-    /// its whole timeout ahead, because its last heartbeat is not known.
+    /// an age (time since the last heartbeat), from which this leader continues to count. Every
+    /// other session has its whole timeout ahead, because its last heartbeat is not known.
     pub(crate) fn begin(&mut self, term: Term, state: &State, now: Instant, tick: Duration) -> usize {
         self.begun = term.0;
         let ages = self.taken_over.take().filter(|ages| ages.term + 1 == term.0).map(|ages| ages.of);

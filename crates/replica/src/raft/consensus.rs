@@ -266,8 +266,8 @@ impl Consensus {
     /// Asks a member to take over from this leader of `term`. Returns true if Raft has begun the
     /// transfer.
     pub(crate) async fn hand_over_to(&self, successor: u64, term: u64) -> bool {
-        // Set before the successor can lead. From then on the successor counts the silences of
-        // sessions, and this node must acknowledge no heartbeat.
+        // Set before the successor can lead. Once it leads, it counts the time since each session's
+        // last heartbeat, and this node must acknowledge no heartbeat.
         self.hands_over.store(term, Ordering::Release);
         self.tell_ages(successor, term).await;
         self.raft.trigger().transfer_leader(successor).await.is_ok()

@@ -78,7 +78,8 @@ mod tests {
         of(session, Op::CloseSession { session })
     }
 
-    /// Opens a session and creates its ephemerals with `multis` multis of 128 creates each.
+    /// Opens a session, and creates `multis` times 128 ephemeral znodes in it, with one transaction
+    /// (multi) for each 128.
     async fn session(node: &Node, multis: usize) -> SessionId {
         let open = Op::OpenSession {
             secret_hash: SECRET,

@@ -121,7 +121,8 @@ impl Proposer {
             return Answer::Refused(STALLED.into());
         }
         let bytes = request.len();
-        // Every other member may have as many proposals under way here as this node itself.
+        // The proposals of the other members together may use the limit for this node's own
+        // proposals once for each member.
         let others = self.consensus.members().len().max(2) - 1;
         let (count_max, bytes_max) = (self.config.proposals_max * others, self.config.proposal_bytes_max * others);
         let refused = match self.peer_proposals.take(bytes, count_max, bytes_max) {

@@ -312,9 +312,9 @@ pub(crate) async fn wait_or_leave(
     Err(end.unwrap_or(problem))
 }
 
-/// Converts the log's reply to a withdrawal. The inner result is the grant if the ticket already
-/// holds the lock, else the error answer for the client. The outer error means a reply of the wrong
-/// type, which is a bug.
+/// Converts the log's reply to the withdrawal of a waiting ticket. The inner result is the grant if
+/// the ticket already holds the lock, else the error answer for the client. The outer error means a
+/// reply of the wrong type, which is a bug.
 fn withdrawn(door: &Door, applied: TxnOutcome, ticket: &ZPath) -> Result<Result<Grant, Problem>, Problem> {
     let TxnOutcome { zxid, reply, .. } = applied;
     Ok(match reply {

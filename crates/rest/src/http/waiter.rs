@@ -29,14 +29,15 @@ pub(crate) struct Waiter {
     /// True if the client sent an idempotency key, by which it can find its ticket at any node.
     is_keyed: bool,
     armed: bool,
-    /// Permit of a waiting request, of which a node has a bounded number. It is kept until the
-    /// withdrawal is done, so that withdrawals are bounded, too.
+    /// Permit of a waiting request; a node has a bounded number of permits. The permit is kept
+    /// until a needed withdrawal (removal of the ticket from the queue) is done, so that
+    /// withdrawals are bounded, too.
     permit: Option<OwnedSemaphorePermit>,
 }
 
 enum Stage {
-    /// The proposal is in progress, in a task of its own, because a withdrawal needs its outcome
-    /// even when the client has hung up.
+    /// The proposal of the acquire is in progress, in a task of its own. If the client hangs up,
+    /// the waiter still needs the outcome, to take the ticket out of the queue.
     Proposed(JoinHandle<Result<TxnOutcome, replica::Error>>),
     /// The attempt has a ticket.
     Queued(ZPath),
@@ -46,9 +47,10 @@ enum Stage {
     Nothing,
 }
 
-/// Timeout of one proposal of a withdrawal in the background. It is longer than an election.
+/// Timeout of one proposal to withdraw the ticket (to take it out of the queue) in the background.
+/// It is longer than an election.
 const TRY: Duration = Duration::from_secs(5);
-/// Pause between two proposals of a withdrawal.
+/// Pause between two proposals to withdraw the ticket.
 const RETRY: Duration = Duration::from_millis(250);
 
 impl Waiter {

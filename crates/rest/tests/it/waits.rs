@@ -36,7 +36,8 @@ async fn a_client_that_hangs_up_at_once_leaves_no_ghost() {
         // lost.
         assert!(node.acquire(&session, "/l?wait=20s").now_or_never().is_none());
     }
-    // The log has this acquire after twenty proposals, and before or after their withdrawals.
+    // The log has this acquire after the twenty proposed acquires, and before or after the
+    // withdrawals of their tickets.
     let other = node.session().await;
     let held = node.acquire(&other, "/l?wait=20s").await.expect(200);
     node.until_contenders("/l", 1).await;

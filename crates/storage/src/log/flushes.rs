@@ -315,10 +315,9 @@ impl Flushes {
         });
     }
 
-    /// Writes two records to the log, unless it has them already: the position of the last
-    /// committed entry, and the number of the log's bytes on disk. Requests a flush of all
-    /// unwritten records without waiting for it; if a flush is under way, the records wait for the
-    /// next flush. Returns true if a later call must write another owner record.
+    /// Writes the id of the last committed entry and the number of the log's bytes on disk to the
+    /// log. Requests a flush of all unwritten records without waiting for it; if a flush is under
+    /// way, the next one has the records. Returns true if a later call will have more to write.
     pub(crate) fn write_out(self: &Arc<Self>) -> bool {
         if self.owes_file.load(Ordering::Acquire) && try_lend().is_none() {
             return true;

@@ -37,8 +37,8 @@ const FLUSH_WAIT: Duration = Duration::ZERO;
 /// Bytes in the flush thread's queue from which raft-log would make an append wait. Practically
 /// unlimited, as [`crate::log::flushes`] bounds the bytes.
 const FLUSH_QUEUE_BYTES_MAX: usize = usize::MAX / 2;
-/// Delay before two records are written to the log: the position of the last committed entry, and
-/// the number of the log's bytes on disk. With the delay, one record serves many entries.
+/// Delay before the id of the last committed entry, and the number of the log's bytes on disk, are
+/// written to the log. With the delay, one record serves many entries.
 const WRITE_WAIT: Duration = Duration::from_millis(20);
 /// Largest size in bytes of the entries in one append request to a follower; a larger first entry
 /// is sent alone.
@@ -208,9 +208,9 @@ impl LogStore {
         self.log.write().map_err(|_| io::Error::other("a thread panicked while it wrote the Raft log"))
     }
 
-    /// Starts a task that waits for [`WRITE_WAIT`] and then writes two records to the log: the
-    /// position of the last committed entry, and the number of the log's bytes on disk. Starts no
-    /// second task while one waits.
+    /// Starts a task that writes two values to the log after [`WRITE_WAIT`]: the id of the last
+    /// committed entry, and how many bytes of the log are on disk. Does nothing if such a task
+    /// already waits.
     fn write_soon(&self) {
         if self.writes_soon.swap(true, Ordering::AcqRel) {
             return;

@@ -526,7 +526,7 @@ mod tests {
         client.outbox.next().await.unwrap()
     }
 
-    /// Makes clients that watch all znodes: four times as many as [`SENT_TOGETHER`].
+    /// Makes clients that watch all znodes. Their number is four times [`SENT_TOGETHER`].
     fn crowd(hub: &Hub) -> Vec<Arc<Client>> {
         let clients: Vec<_> = (1..=4 * SENT_TOGETHER as u64).map(|number| client(hub, number)).collect();
         for client in &clients {

@@ -51,8 +51,8 @@ impl State {
         if over { Err(Error::TooManyOps.into()) } else { Ok(()) }
     }
 
-    /// The first of the sessions, and as many of the following ones as one entry can end within its
-    /// budget.
+    /// Returns the longest beginning of the list `sessions` that one entry can end within its
+    /// budget, but at least the first session.
     pub(crate) fn ending_together<'a>(&self, sessions: &'a [SessionId]) -> &'a [SessionId] {
         let mut cost = 0;
         let fits = |id: &&SessionId| {

@@ -184,8 +184,8 @@ pub enum Op {
         /// The ticket: its path, or the lock that the session holds with it.
         ticket: TicketRef,
     },
-    /// Releases a ticket of a managed lock (only acquires enter its queue) with all its holds, and
-    /// grants the lock to a waiter that the request names.
+    /// Releases a ticket of a managed lock (only acquires enter its queue) with all holds (acquires
+    /// that share the ticket), and grants the lock to a waiter that the request names.
     HandOver {
         /// The lock node that holds the lock.
         ticket: ZPath,

@@ -6,8 +6,9 @@
 //! waits for each earlier waiter that it may not overtake: until that waiter's ticket is removed
 //! or, if both tickets fit into the lock together, only until that waiter is granted the lock. In a
 //! managed lock no ticket waits for waiters, because a holder may hand the lock over to any of
-//! them. A semaphore's holder blocks no ticket that fits beside it alone, since another holder may
-//! release first. So every edge is certain, and every cycle found is a deadlock.
+//! them. A semaphore's holder blocks no ticket that could be granted if this holder were the only
+//! one, since another holder may release first. So every edge is certain, and every cycle found is
+//! a deadlock.
 //!
 //! New edges come with new tickets, so the last acquire of a cycle always closes it, and the search
 //! finds it then. The search stops after [`crate::Limits::deadlock_looks_max`] tickets. A grant

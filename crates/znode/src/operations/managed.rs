@@ -73,8 +73,8 @@ impl State {
         Ok(Reply::Done)
     }
 
-    /// Releases a ticket of a managed lock with all its holds, and grants the lock to the ticket
-    /// `to`, ahead of all other waiters.
+    /// Releases a ticket of a managed lock with all holds (acquires that share the ticket), and
+    /// grants the lock to the ticket `to`, ahead of all other waiters.
     pub(crate) fn hand_over(
         &mut self,
         ticket: &ZPath,

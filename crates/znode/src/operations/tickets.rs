@@ -74,9 +74,8 @@ impl State {
         !owner.is_empty() && own.any(|((_, _, other), _)| **other == *owner)
     }
 
-    /// Tells whether an owner (a user of locks within the session) has any ticket. Examines at most
-    /// as many tickets of the session as a search for a deadlock may; false if none of these
-    /// belongs to the owner.
+    /// Tells whether an owner has any ticket. Examines no more tickets than a search for a deadlock
+    /// may examine.
     pub(crate) fn has_ticket(&self, id: SessionId, owner: &str) -> bool {
         let looks = self.limits.deadlock_looks();
         let mut tickets = self.sessions[&id].tickets.keys().take(looks as usize);

@@ -1,4 +1,4 @@
-//! Usage of the znodes below each znode: their number, and the length of their data.
+//! Usage of each subtree: the number of its znodes, and the sum of the lengths of their data.
 //!
 //! A create, a delete and a change of data update every ancestor, so that reading a usage costs
 //! O(log n). Neither setting a quota nor ZooKeeper's `getAllChildrenNumber` walks a subtree. The
@@ -8,12 +8,12 @@
 
 use std::fmt;
 
-/// Number of znodes, and the length of their data.
+/// Number of znodes, and the sum of the lengths of their data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Number of znodes.
     pub count: u64,
-    /// The length of their data, in bytes.
+    /// Sum of the lengths of the znodes' data, in bytes.
     pub bytes: u64,
 }
 

@@ -84,15 +84,16 @@ errors! {
     RequestKeyEvicted "RequestKeyEvicted": -1004, None, "idempotency-key-evicted", "the idempotency key was used and its outcome is no longer known";
     /// The parent's create counter has reached 2^31-1: ten-digit suffixes have run out.
     SequenceExhausted "SequenceExhausted": -1005, Some(-1), "sequence-exhausted", "sequence numbers have run out under this parent";
-    /// The parent has as many children as it may.
+    /// The number of the parent's children is at its limit.
     TooManyChildren "TooManyChildren": -1006, Some(-1), "limit-reached", "too many children";
     /// The lock's queue is full.
     TooManyWaiters "TooManyWaiters": -1007, Some(-1), "too-many", "too many waiters";
     /// The number of open sessions is at its limit, in total or for the client's address.
     TooManySessions "TooManySessions": -1008, Some(-1), "too-many", "too many sessions";
-    /// The session owns as many ephemeral znodes as it may.
+    /// The number of the session's ephemeral znodes is at its limit.
     TooManyEphemerals "TooManyEphemerals": -1009, Some(-1), "limit-reached", "too many ephemeral znodes in one session";
-    /// The owner has as many holds (acquires that share its ticket) of the lock as it may.
+    /// The number of the owner's holds of the lock (acquires that share its ticket) is at its
+    /// limit.
     TooManyHolds "TooManyHolds": -1010, Some(-1), "limit-reached", "too many holds of one lock by one owner";
     /// The transaction has more operations than `ops_max`, or would change more znodes than
     /// `entry_cost_max`.

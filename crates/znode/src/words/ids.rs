@@ -119,9 +119,9 @@ pub struct LogPosition {
     pub zxid: Zxid,
 }
 
-/// A number in a short form: one byte below 248; else a byte for the length, and as many bytes as
-/// the number needs. Times since 1970 in ms take 6 bytes after the length byte. Zxids and session
-/// ids, which lie above the cluster's zxid base, usually take 7.
+/// A number in a short form: one byte if it is below 248; otherwise a byte for the length, and then
+/// the number in the fewest bytes. Times since 1970 in ms take 6 bytes after the length byte. Zxids
+/// and session ids, which lie above the cluster's zxid base, usually take 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Compact(pub(crate) u64);
 

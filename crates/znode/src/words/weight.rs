@@ -26,8 +26,8 @@ pub(crate) const QUEUE: u64 = 2_600;
 /// Estimated bytes of a ticket, added to the weight of its znode: its entries in the queue's
 /// indexes.
 pub(crate) const CONTENDER: u64 = 420;
-/// Estimated bytes of a hold (one acquire that shares a ticket), with as many attempts as it may
-/// keep.
+/// Estimated bytes of a hold (one acquire that shares a ticket), with the largest number of
+/// attempts that a hold keeps.
 pub(crate) const HOLD: u64 = 200;
 /// Estimated bytes of a multi-lock, without its lock nodes.
 pub(crate) const MULTI: u64 = 160;

@@ -1,4 +1,4 @@
-//! A client of one node, and sessions that are kept alive beside it.
+//! A client of one node, and sessions that are kept alive in the background.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;

@@ -263,7 +263,7 @@ async fn unread(cluster: &Cluster, count: usize, header: &str) -> Vec<TcpStream>
 }
 
 /// Sets `count` watches in all, on paths that begin with `begin`, over four connections. Two more
-/// connections, which each want as many watches as one of the four, are refused.
+/// connections, which try to set a quarter of `count` each, are refused.
 async fn watches(addr: &str, count: usize, begin: &str) -> Vec<TcpStream> {
     const BATCH: usize = 500;
     let mut full = Vec::new();

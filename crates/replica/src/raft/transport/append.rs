@@ -24,8 +24,8 @@ use crate::raft::network::lost;
 use crate::raft::purge_index::PurgeIndex;
 use crate::raft::quorum_contact::Following;
 
-/// Largest number of frames without an answer on a connection. A peer reads as many before it has
-/// answered the first of them.
+/// Largest number of frames without an answer on a connection. A peer reads up to this number of
+/// frames before it has answered the first.
 const INFLIGHT_MAX: usize = 64;
 /// Largest size in bytes of commands in one frame, unless a single entry is longer.
 const FRAME_COMMANDS_BYTES: usize = 4 << 20;

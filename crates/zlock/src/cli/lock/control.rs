@@ -1,5 +1,6 @@
-//! Messages between the supervisor and the watchdog. Each is a line of JSON, over a socket that is
-//! the watchdog's stdin.
+//! Messages between the supervisor (the `zlock lock` process that holds the session) and the
+//! watchdog (the process that starts and ends the command). Each message is a line of JSON, over a
+//! socket that is the watchdog's stdin.
 //!
 //! The first message carries a file descriptor, which becomes the command's stdin.
 
@@ -18,7 +19,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Message from the supervisor to the watchdog.
+/// Message from the supervisor (the `zlock lock` process that holds the session) to the watchdog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Order {
     /// The time before which the lock cannot be lost, as a time since the machine was started.
@@ -29,7 +30,7 @@ pub(super) enum Order {
     Lost,
 }
 
-/// Message from the watchdog to the supervisor.
+/// Message from the watchdog to the supervisor (the `zlock lock` process that holds the session).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Report {
     /// The command was suspended, as by SIGSTOP or Ctrl-Z. The value is its process id.
@@ -95,8 +96,8 @@ pub(super) fn receive_stdin() -> std::io::Result<OwnedFd> {
     Err(std::io::Error::other("the first message has no file descriptor"))
 }
 
-/// Sends a message to the supervisor, through the socket that is the watchdog's stdin. If the
-/// supervisor has ended, the message is dropped.
+/// Sends a message to the supervisor (the `zlock lock` process that holds the session), through the
+/// socket that is the watchdog's stdin. If the supervisor has ended, the message is dropped.
 pub(super) fn report(report: Report) {
     if let Ok(socket) = std::io::stdin().as_fd().try_clone_to_owned() {
         let _ = UnixStream::from(socket).write_all(line(&report).as_bytes());

@@ -90,8 +90,8 @@ impl Deadline {
         self.until = self.until.max(until);
     }
 
-    /// Notes that the lock is lost, or that the supervisor has ended and so cannot extend the
-    /// deadline.
+    /// Notes that the lock is lost, or that the supervisor (the `zlock lock` process that holds the
+    /// session) has ended and so cannot extend the deadline.
     pub(super) fn lose(&mut self, now: Duration) {
         self.lost_at.get_or_insert(now);
     }

@@ -36,7 +36,7 @@ pub(super) struct Outcome {
     pub(super) code: u8,
     /// Whether the command was ended because the lock or session was lost, or was about to be.
     pub(super) lost: bool,
-    /// Whether the supervisor received a signal that asks a program to end.
+    /// Whether `zlock lock` received a signal that asks a program to end.
     pub(super) interrupted: bool,
     /// Reason of the loss; `None` without a reported loss, even if the command was ended at its
     /// deadline.

@@ -36,7 +36,8 @@ const REAP: Duration = Duration::from_secs(1);
 /// Exit code when the command cannot be started.
 const CANNOT_RUN: u8 = 126;
 
-/// Parameters that the supervisor passes to the watchdog.
+/// Parameters that the supervisor (the `zlock lock` process that holds the session) passes to the
+/// watchdog.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Task {
     /// Name of the lock or session, for messages.
@@ -110,11 +111,12 @@ struct Watchdog {
     what: String,
     plan: Plan,
     deadline: Deadline,
-    /// The process group that the command shares with the supervisor; 0 when it has its own group.
+    /// The process group that the command shares with the supervisor (the `zlock lock` process that
+    /// holds the session); 0 when the command has its own group.
     group: i32,
     /// The most severe action that was taken against the command so far.
     done: Step,
-    /// Whether the socket to the supervisor is still open.
+    /// Whether the socket to the supervisor (the process that started the watchdog) is still open.
     supervised: bool,
 }
 
@@ -140,8 +142,9 @@ impl Watchdog {
         }
     }
 
-    /// Waits for a message of the supervisor, for the command's end, or for the next check of the
-    /// clock. Returns true if the socket to the supervisor is readable.
+    /// Waits for a message of the supervisor (the `zlock lock` process that holds the session), for
+    /// the command's end, or for the next check of the clock. Returns true if the socket to the
+    /// supervisor is readable.
     fn pause(&self) -> bool {
         let stdin = std::io::stdin();
         // Without a pidfd, the command's end is noticed at the next check of the clock.
@@ -159,8 +162,9 @@ impl Watchdog {
         self.supervised && !waits[0].revents().is_empty()
     }
 
-    /// Reads messages of the supervisor and carries them out. The end of the stream means that the
-    /// supervisor has ended, which counts as a loss.
+    /// Reads messages of the supervisor (the `zlock lock` process that holds the session) and
+    /// carries them out. The end of the stream means that the supervisor has ended, which counts as
+    /// a loss.
     fn listen(&mut self, line: &mut Vec<u8>) {
         let mut bytes = [0; 512];
         // Unbuffered, because `poll` does not see bytes in the buffer of the standard library.
@@ -199,7 +203,8 @@ impl Watchdog {
         }
     }
 
-    /// Reports to the supervisor, once for each suspension, that the command was suspended.
+    /// Reports to the supervisor (the `zlock lock` process that holds the session), once for each
+    /// suspension, that the command was suspended.
     fn tell_of_a_stop(&self) {
         let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
         if let Some(child) = pid(self.child.id())

@@ -11,9 +11,10 @@ use super::{Model, Stay, number, parent_of, zpath};
 /// behind the ticket is blocked only until the ticket is granted the lock.
 type Waiter = ((SessionId, String), Option<String>);
 
-/// A present or possible wait: the waiter, the lock, and the tickets that block the waiter, in the
-/// order of the queue. Each has a flag: true if the ticket blocks the waiter until the ticket is
-/// granted the lock, false if until the ticket is removed.
+/// A wait that exists, or that the examined request would begin: the waiter, the lock, and the
+/// tickets that block the waiter (holders first, then waiters in the order of the queue). The flag
+/// of a blocking ticket is true if it waits, too, and blocks only until it is granted the lock. It
+/// is false if the ticket blocks until it is removed.
 struct Waiting {
     by: Waiter,
     lock: String,

@@ -39,8 +39,8 @@ pub(crate) enum Group {
     Address(IpAddr),
     /// A single connection of an exempt address (one that stands for many clients), by its number.
     Connection(u64),
-    /// Connections of one session from an exempt address, by a number that only the session's
-    /// client knows.
+    /// Connections of one session from an address that is exempt from the bounds for one address.
+    /// The number identifies the session; only its client knows it.
     Session(u64),
 }
 

@@ -40,7 +40,9 @@ pub(crate) fn measure(data: &Path) -> Result<Vec<Limit>, Error> {
     limits.push(limit(name, None, round_trips()?));
     for entries in BATCHES {
         let batches = replicate(dir.path(), entries)?;
-        let name = format!("entries, batches of {entries} synced on two of three: one sends, two answer");
+        let name = format!(
+            "entries in batches of {entries}: a thread writes each to its log and sends it to two others; two of the three have synced it"
+        );
         limits.push(limit(name, Some(entries), batches * entries as f64));
     }
     Ok(limits)

@@ -76,7 +76,11 @@ pub(super) async fn hung(cluster: &mut Cluster, kind: Kind, figures: &mut Vec<Fi
     }
     figures.extend([
         Figure::new("first client served after the leader hung", "ms", served? * 1e3),
-        Figure::new(format!("lost sessions of {SESSIONS} with a timeout of {SESSION_TIMEOUT_S} s"), "sessions", lost as f64),
+        Figure::new(
+            format!("lost sessions of {SESSIONS} with a timeout of {SESSION_TIMEOUT_S} s"),
+            "sessions",
+            lost as f64,
+        ),
     ]);
     Ok(())
 }

@@ -75,8 +75,8 @@ const RULES: &[&str] = &[
     "is invisible or turns the text around",
 ];
 
-/// Excerpt from the text of the 400 answer to `2.0` as an integer in a body. JSON Schema counts
-/// `2.0` as an integer, and the parser of bodies refuses it.
+/// Excerpt from the 400 answer when a body has `2.0` where an integer is required. JSON Schema
+/// counts `2.0` as an integer, and the parser of bodies refuses it.
 pub(crate) const NO_FRACTION: &str = "invalid type: floating point";
 
 /// Describes the error answers of an operation, by status.

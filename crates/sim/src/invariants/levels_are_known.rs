@@ -1,8 +1,8 @@
-//! A node's program knows the format level of the state that the node shows, and no log entry needs
-//! a higher level than the cluster's.
+//! A node's program knows the format level of the node's applied state, and no log entry needs a
+//! higher format level than the one that the cluster had when the entry was applied.
 //!
-//! Source: docs/dev/formats.md. A node ends if it runs an older program after the level was raised,
-//! and its message names the program to start.
+//! Source: docs/dev/formats.md. A node ends if its program is older than the raised level, and the
+//! last line of its log says that a newer release must be started.
 
 use super::Invariant;
 use crate::history::History;

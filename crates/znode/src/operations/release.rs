@@ -51,7 +51,8 @@ impl State {
         }
     }
 
-    /// The tickets with which a session holds a lock and that match `wanted`; at most two.
+    /// The first two tickets that match `wanted` and with which the session holds the lock. Two are
+    /// enough to know that `wanted` is ambiguous.
     fn held_by(&self, id: SessionId, wanted: &HeldTicket) -> Vec<ZPath> {
         let Some(session) = self.session(id) else { return Vec::new() };
         let below = format!("{}/", wanted.lock);

@@ -11,7 +11,7 @@ use jepsen::history::{Entry, Kind, Process};
 use jepsen::verdict::{Validity, Verdict};
 use serde_json::Value;
 
-/// Time of an operation, and pause before the next one: 10 ms.
+/// Duration of each operation, and of the pause after it, in nanoseconds: 10 ms each.
 const STEP_NS: u64 = 10_000_000;
 
 /// Returns the invocation and the completion of the operation in a line.

@@ -117,12 +117,24 @@ impl Faults {
 
     /// Ends all faults: heals links and disks, ends pauses, and schedules the start of nodes that
     /// do not run.
+    ///
+    /// A node whose directory is new needs each entry of the leader, also one that raises the
+    /// format level and that old programs refuse. Then only an operator can help, who starts the
+    /// newest program everywhere.
     pub fn end(&mut self, nodes: &mut [Node]) {
         self.hub.lock().heal();
         self.election = Election::Undisturbed;
         self.flush = None;
         self.lease.end();
         self.programs.settle();
+        let recovering =
+            |node: &Node| node.status.as_ref().is_some_and(|it| it.ready == replica::Readiness::Recovering);
+        if nodes.iter().any(recovering) {
+            nodes
+                .iter_mut()
+                .filter(|node| node.levels().max < znode::LEVEL_MAX)
+                .for_each(|node| self.kill(node, false));
+        }
         for node in nodes {
             node.log.slow_down(0);
             node.paused_until_ms = node.paused_until_ms.min(self.hub.now_ms());

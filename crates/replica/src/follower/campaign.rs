@@ -199,6 +199,7 @@ mod tests {
             heard: Some(at(heard)),
             ended: ended.map(|(leader, ms)| (leader, at(ms))),
             granted: granted.map(at),
+            outgrown: None,
         }
     }
 

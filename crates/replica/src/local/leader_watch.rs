@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
 /// Latest signs that the leader lives or has failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,6 +15,9 @@ pub(crate) struct LeaderSigns {
     pub(crate) ended: Option<(u64, Instant)>,
     /// Time at which this node last granted another node a vote or a pre-vote.
     pub(crate) granted: Option<Instant>,
+    /// Term of the leader from which this node last refused an entry of a format level that its
+    /// program does not know, and the time of that refusal.
+    pub(crate) outgrown: Option<(u64, Instant)>,
 }
 
 /// Latest signs that the leader lives or has failed, noted by the tasks that see them.
@@ -50,6 +53,19 @@ impl LeaderWatch {
     /// Notes that this node granted another node a vote or a pre-vote.
     pub(crate) fn grant_vote(&self, at: Instant) {
         self.signs.lock().unwrap_or_else(PoisonError::into_inner).granted = Some(at);
+    }
+
+    /// Notes that this node refused an entry of the leader of `term`, because its program does not
+    /// know the entry's format level.
+    pub(crate) fn note_outgrown(&self, term: u64, at: Instant) {
+        self.signs.lock().unwrap_or_else(PoisonError::into_inner).outgrown = Some((term, at));
+    }
+
+    /// Tells whether this node has refused an entry of the leader of `term` for its format level
+    /// within the last `recent`. The leader sends a refused entry again, which renews the time.
+    pub(crate) fn is_outgrown(&self, term: u64, at: Instant, recent: Duration) -> bool {
+        let outgrown = self.signs().outgrown;
+        outgrown.is_some_and(|(then, since)| then == term && at.saturating_duration_since(since) < recent)
     }
 
     /// Wakes the task that waits in [`LeaderWatch::changed`], because this node has got its vote,

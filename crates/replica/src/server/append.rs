@@ -194,6 +194,12 @@ async fn append_one(server: &Server, frame: AppendFrame, came: Arrival) -> io::R
             "this node's data directory is new; it first asks a majority of the other members what it may take",
         );
     }
+    // A leader that this node cannot follow must not count as heard. If other voters cannot follow
+    // it either, they elect a leader whose log ends before the entry, which was never committed.
+    let recent = 2 * server.consensus.election_timeout_max;
+    if frame.entries.is_empty() && server.consensus.leader_watch.is_outgrown(frame.vote.term, at, recent) {
+        return refused("this node's program does not know the format level of the leader's entries");
+    }
     let FrameLook::Yes(looked) = asked else { return refused(STALLED) };
     match server.accounts.judge(&frame, looked).await {
         AppendVerdict::Sound => {}
@@ -218,6 +224,7 @@ async fn append_one(server: &Server, frame: AppendFrame, came: Arrival) -> io::R
             && let Err(error) = server.decoded.read(entry.log_id.index, &command.0)
         {
             if let DecodeError::Level(other) = error {
+                server.consensus.leader_watch.note_outgrown(frame.vote.term, at);
                 server.consensus.cluster.doubt_level(frame.vote.node_id);
                 return refused(&other.to_string());
             }

@@ -3,7 +3,7 @@
 //!
 //! A node plays an older or a newer program: its configuration says which levels it knows.
 
-use crate::ensemble::{Ensemble, LONG, create, eventually, soon, write};
+use crate::ensemble::{Ensemble, LONG, create, eventually, set, soon, write};
 use replica::{Config, Error, Failure, FinalizeOutcome, Program, StartError};
 use tokio::time::timeout;
 use znode::{Levels, Op, OtherLevel, Request};
@@ -189,6 +189,39 @@ async fn a_node_that_runs_ends_at_the_entry_that_raises_the_level_beyond_its_pro
     ensemble.change = new;
     ensemble.start(at).await;
     write(ensemble.node(at), create("/", "c", b"")).await;
+    ensemble.assert_equal_states().await;
+    ensemble.stop_all().await;
+}
+
+/// A leader may append the entry that raises the format level just as the other nodes go back to
+/// the old program. They can never take the entry, so they elect another leader, which removes it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_raise_that_old_programs_refuse_does_not_stop_the_cluster() {
+    let mut ensemble = Ensemble::linked(3, new).await;
+    met(&ensemble).await;
+    write(ensemble.node(0), create("/", "a", b"")).await;
+    let leader = ensemble.leader().await;
+    let others: Vec<usize> = (0..3).filter(|at| *at != leader).collect();
+    ensemble.isolate(leader, true);
+    {
+        let node = ensemble.node(leader);
+        let raised = node.propose(Request::new(Op::SetLevel { level: 2 }), soon());
+        let appended = eventually("the entry is appended", || node.status().last_log > node.status().committed);
+        tokio::select! {
+            outcome = raised => panic!("{outcome:?}"),
+            () = appended => {}
+        }
+    }
+    for at in &others {
+        ensemble.stop(*at).await;
+    }
+    ensemble.change = old;
+    for at in &others {
+        ensemble.start(*at).await;
+    }
+    ensemble.isolate(leader, false);
+    write(ensemble.node(others[0]), set("/a", b"b")).await;
+    assert!(ensemble.running().all(|node| node.state().level() == 1));
     ensemble.assert_equal_states().await;
     ensemble.stop_all().await;
 }

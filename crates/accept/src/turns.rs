@@ -16,7 +16,7 @@
 //! runtime's line: [ Raft, log, peers, timers .. | runner: up to 200 us ] ── and again
 //! ```
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -68,8 +68,9 @@ struct Lines(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    lines: HashMap<Group, Line>,
-    /// Groups with a ready task, sorted by the running time that each group has used.
+    lines: BTreeMap<Group, Line>,
+    /// Groups with a ready task, sorted by the running time that each group had used when it was
+    /// put here. The time grows while the group runs: [`Inner::next`] sorts the group in again.
     wanting: BTreeSet<(Duration, Group)>,
     /// Running time that the group whose task was polled last had used before that poll. A new
     /// group, or one that had no ready task, starts with this value, so that it gets no extra time
@@ -209,25 +210,28 @@ impl Inner {
     /// Takes the first ready task of the group that has used the least time; `None` when no task is
     /// ready.
     fn next(&mut self) -> Option<(Group, Runnable)> {
-        let (had, group) = self.wanting.pop_first()?;
-        self.least = had;
-        let line = self.lines.get_mut(&group)?;
-        let runnable = line.ready.pop_front()?;
-        if !line.ready.is_empty() {
-            self.wanting.insert((had, group));
+        loop {
+            let (sorted_by, group) = *self.wanting.first()?;
+            let is_alone = self.wanting.len() == 1;
+            let line = self.lines.get_mut(&group)?;
+            if line.had > sorted_by && !is_alone {
+                self.wanting.pop_first();
+                self.wanting.insert((line.had, group));
+                continue;
+            }
+            self.least = line.had;
+            let runnable = line.ready.pop_front()?;
+            if line.ready.is_empty() {
+                self.wanting.pop_first();
+            }
+            return Some((group, runnable));
         }
-        Some((group, runnable))
     }
 
     /// Adds the time of a task's poll to the running time that its group has used.
     fn charge(&mut self, group: Group, time: Duration) {
         let Some(line) = self.lines.get_mut(&group) else { return };
-        let had = line.had;
         line.had += time;
-        let now = line.had;
-        if self.wanting.remove(&(had, group)) {
-            self.wanting.insert((now, group));
-        }
         if line.tasks == 0 && line.ready.is_empty() {
             self.lines.remove(&group);
         }

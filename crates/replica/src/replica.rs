@@ -19,9 +19,9 @@ use crate::operate::health::health;
 use crate::read::Consistency;
 use crate::simulation::Machine;
 use crate::{
-    Check, Config, Entrance, Error, EventBatch, EventKinds, EventsError, Failure, FinalizeOutcome, Health, Leader,
-    MembersReport, NodeStatus, Observer, Order, OrderError, OrderOutcome, RequestEnd, StartError, Step, TurnedAway,
-    UpgradeStatus, WaitEnd, WatchKey,
+    Check, Config, Durations, Entrance, Error, EventBatch, EventKinds, EventsError, Failure, FinalizeOutcome, Health,
+    Leader, MembersReport, NodeStatus, Observer, Order, OrderError, OrderOutcome, PeerMeasures, RequestEnd, StartError,
+    Step, Times, TurnedAway, UpgradeStatus, WaitEnd, WatchKey,
 };
 
 /// Handle on one node of the ensemble. All clones are handles on the same node, which runs until
@@ -235,6 +235,26 @@ impl Replica {
     /// Status of this node, and of the ensemble as this node sees it.
     pub fn status(&self) -> NodeStatus {
         self.node.status.status()
+    }
+
+    /// Durations that this node has measured since it started.
+    pub fn times(&self) -> &Times {
+        &self.node.view.times
+    }
+
+    /// Durations of the syncs of this node's log since it was opened.
+    pub fn log_syncs(&self) -> &Durations {
+        self.node.consensus.disk_watch.syncs()
+    }
+
+    /// Facts about the connections to the other members, by id.
+    pub fn peer_measures(&self) -> Vec<PeerMeasures> {
+        self.node.consensus.peer_measures()
+    }
+
+    /// Bytes that are free on the disk of the data directory; `None` if the system cannot tell.
+    pub fn free_disk_bytes(&self) -> Option<u64> {
+        self.node.proposer.space.guard()?.free_bytes().ok()
     }
 
     /// The cluster's format level, and the programs that its members run, as the leader knows them.

@@ -19,6 +19,7 @@ use tokio::time::{Instant, timeout_at};
 use znode::{EventRecord, Identity, Request, State, Zxid};
 
 use crate::local::counters::Counters;
+use crate::local::times::Times;
 use crate::view::event_ring::{EventRing, RingScan};
 use crate::view::observer::Observer;
 use crate::view::watches::{Registration, Wake, WatchTable};
@@ -39,6 +40,7 @@ pub(crate) struct View {
     /// the lock of `subscriptions`.
     ends: watch::Sender<Option<WaitEnd>>,
     pub(crate) counters: Counters,
+    pub(crate) times: Times,
 }
 
 /// Watches, waiting callers and observers that are told of changes, under one lock.
@@ -79,6 +81,7 @@ impl View {
             applied: AtomicU64::new(state.last_zxid().0),
             state: RwLock::new(Arc::new(state)),
             counters: Counters::default(),
+            times: Times::default(),
             subscriptions: Mutex::new(Subscriptions { watches, ring, gates: BTreeMap::new(), observers: Vec::new() }),
             ends: watch::Sender::new(None),
         }

@@ -20,6 +20,7 @@ pub(crate) mod metrics;
 pub(crate) mod mixed_clients;
 pub(crate) mod multilocks;
 pub(crate) mod node;
+pub(crate) mod process;
 pub(crate) mod release;
 pub(crate) mod revoke;
 pub(crate) mod sessions;

@@ -36,6 +36,8 @@ pub struct RestConfig {
     /// Addresses that stand for many clients, such as proxies. They are exempt from the bounds for
     /// one address.
     pub exempt: Networks,
+    /// Bounds of the configuration that `/metrics` shows as `zlock_limit`, by the key's name.
+    pub limits_shown: Vec<(&'static str, u64)>,
     /// Largest number of long-polls and waiting acquires. Beyond: 429 with `Retry-After`.
     pub waits_max: usize,
     /// Longest `wait` of a request. Beyond: 400.
@@ -99,6 +101,7 @@ impl Default for RestConfig {
             connections_per_address_max: 0,
             session_rate_max: 500,
             exempt: Networks::default(),
+            limits_shown: Vec::new(),
             waits_max: 16_384,
             wait_max_ms: 600_000,
             body_bytes_max: 4 << 20,

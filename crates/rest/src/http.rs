@@ -10,5 +10,6 @@ pub(crate) mod long_answers;
 pub(crate) mod long_work;
 pub(crate) mod origin;
 pub(crate) mod peer;
+pub(crate) mod route_times;
 pub(crate) mod serve;
 pub(crate) mod waiter;

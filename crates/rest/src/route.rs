@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use axum::Router;
+use axum::http::Method;
 use serde_json::Value;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa_axum::router::UtoipaMethodRouter;
@@ -56,6 +57,27 @@ impl Route {
         let (_, paths, handler) = (self.parts)();
         let paths = paths.paths.keys().map(String::as_str).chain(self.spellings.iter().copied());
         paths.fold(router, |router, path| router.route(path, handler.clone()))
+    }
+
+    /// Returns the path, the method and the operation id of each path at which the operation is.
+    pub(crate) fn operations(&self) -> Vec<(String, Method, String)> {
+        let (_, paths, _) = (self.parts)();
+        let mut operations = Vec::new();
+        for (path, item) in paths.paths {
+            let methods = [
+                (Method::GET, item.get),
+                (Method::PUT, item.put),
+                (Method::POST, item.post),
+                (Method::PATCH, item.patch),
+                (Method::DELETE, item.delete),
+            ];
+            for (method, operation) in methods {
+                let Some(id) = operation.and_then(|operation| operation.operation_id) else { continue };
+                let paths = self.spellings.iter().map(|path| (*path).to_owned()).chain([path.clone()]);
+                operations.extend(paths.map(|path| (path, method.clone(), id.clone())));
+            }
+        }
+        operations
     }
 
     /// Returns the operation's OpenAPI description, by path and method, and the schemas to which it

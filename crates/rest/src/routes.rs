@@ -15,6 +15,7 @@ use zlock_client::api::ProblemType;
 use crate::api::{self, fence, health};
 use crate::http::layer::at_the_door;
 use crate::http::long_answers::OfTheProgram;
+use crate::http::route_times::RouteTimes;
 use crate::problem::Problem;
 use crate::request::call::{self, Answer, Call};
 use crate::request::door::Door;
@@ -67,6 +68,7 @@ fn admin(door: &Arc<Door>) -> Router<Arc<Door>> {
 }
 
 pub(crate) fn routes(door: Arc<Door>) -> Router {
+    let times = Arc::new(RouteTimes::new(&door.replica, rows()));
     let for_all = rows().filter(|row| !row.is_for_operators()).fold(Router::new(), |router, row| row.add_to(router));
     // Routes that the OpenAPI document leaves out: the requests of proxies about other requests,
     // with any method, and health probes with OPTIONS, a method that no client uses.
@@ -79,7 +81,7 @@ pub(crate) fn routes(door: Arc<Door>) -> Router {
         .merge(admin(&door))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
-        .layer(from_fn_with_state(door.clone(), at_the_door))
+        .layer(from_fn_with_state((door.clone(), times), at_the_door))
         .with_state(door)
 }
 

@@ -60,6 +60,7 @@
 pub mod codec;
 mod databases;
 mod directory;
+mod durations;
 mod error;
 mod failpoint;
 mod fatal;
@@ -73,6 +74,7 @@ mod storage;
 pub use directory::descriptors::{descriptors_wanted, want_descriptors};
 pub use directory::disk_guard::DiskGuard;
 pub use directory::node_meta::{FORMAT, Identity, NodeMeta};
+pub use durations::{Durations, TENURE, WORK};
 pub use error::Error;
 #[cfg(feature = "failpoints")]
 pub use failpoint::FAILPOINTS;

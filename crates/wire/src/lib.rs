@@ -38,6 +38,7 @@
 //!            departures.rs closes clients of a node that cannot serve
 //! request/   operations.rs a row for each operation · writes.rs writes and their answers
 //!            reads.rs reads · watches.rs requests about watches
+//!            operation_times.rs durations, by operation
 //!            write_order.rs refused writes, to propose again · pending.rs requests that wait
 //!            outcome.rs results of waiting requests
 //!            slices.rs long reads, in slices · reading_thread.rs the thread for them

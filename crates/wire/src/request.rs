@@ -1,5 +1,6 @@
 //! Requests of clients: how each is parsed, executed and answered.
 
+pub(crate) mod operation_times;
 pub(crate) mod operations;
 pub(crate) mod outcome;
 pub(crate) mod pending;

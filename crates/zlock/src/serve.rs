@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use replica::{Failure, Replica};
+use rest::RestConfig;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 use tracing::{error, info, warn};
@@ -194,7 +195,7 @@ async fn serve(mut settings: Settings, reload: Reload, until_stdin_ends: bool) -
     };
     let mut failed = std::pin::pin!(replica.failed());
     let (stop_doors, doors_stop) = watch::channel(false);
-    let http = tokio::spawn(rest::serve(doors.http, replica.clone(), settings.rest.clone(), told(doors_stop.clone())));
+    let http = tokio::spawn(rest::serve(doors.http, replica.clone(), rest_config(&settings), told(doors_stop.clone())));
     let zookeeper = match doors.zookeeper {
         Some(listeners) => {
             let drained = drained(doors_stop, settings.rest.drain_delay_ms.saturating_add(settings.rest.drain_time_ms));
@@ -313,4 +314,20 @@ fn listen(key: &str, addr: SocketAddr) -> Result<TcpListener, String> {
         Ok(listener)
     });
     listener.map_err(|error| format!("{key}: cannot listen on {addr}: {error}"))
+}
+
+/// Configuration of the HTTP server, with the bounds of this node that `/metrics` shows. Bounds of
+/// the cluster's state are not among them, because the state has them.
+fn rest_config(settings: &Settings) -> RestConfig {
+    let Settings { replica, rest, wire, .. } = settings;
+    let bounds = [
+        ("node.watches_max", replica.watches_max),
+        ("node.proposals_max", replica.proposals_max),
+        ("http.connections_max", rest.connections_max),
+        ("http.waits_max", rest.waits_max),
+        ("zookeeper.connections_max", wire.connections_max),
+        ("zookeeper.watches_max", wire.watches_max),
+    ];
+    let limits_shown = bounds.map(|(key, bound)| (key, bound as u64)).to_vec();
+    RestConfig { limits_shown, ..rest.clone() }
 }

@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use storage::LogWrites;
+use storage::{Durations, LogWrites};
 use tokio::time::Instant;
 
 use crate::Config;
@@ -117,6 +117,11 @@ impl DiskWatch {
             commits: AtomicBool::new(false),
             noted: Mutex::default(),
         }
+    }
+
+    /// Durations of the log's syncs.
+    pub(crate) fn syncs(&self) -> &Durations {
+        self.writes.syncs()
     }
 
     fn waiting(&self) -> MutexGuard<'_, PendingWrites> {

@@ -189,6 +189,10 @@ impl Teller {
         let (now, zxid) = (self.consensus.voted_term(), self.view.applied().0);
         let role = if matches!(story.leading.told(), Leading::ThisNode { .. }) { "leader" } else { "follower" };
         match line {
+            StoryLine::Leads { .. } | StoryLine::Follows { .. } => self.view.times.leader_changed(),
+            _ => {}
+        }
+        match line {
             StoryLine::Leads { term } => tracing::info!(term, zxid, "this node leads"),
             StoryLine::LeadsNoMore { term } => tracing::warn!(term, term_now = now, zxid, "this node leads no more"),
             StoryLine::Follows { leader, term } => tracing::info!(leader, term, zxid, "following a leader"),
@@ -222,7 +226,9 @@ impl Teller {
         // Longer than a connection may be silent, so that the connection notices a failure first.
         let deadline = Instant::now() + self.consensus.peer_timeout * 3;
         let asks = self.consensus.peers.all().into_iter().map(|(_, peer)| async move {
+            let asked = Instant::now();
             if let Ok(Answer::Pong) = peer.control.ask(Ask::Ping, deadline).await {
+                peer.round_trips.note(asked.elapsed());
                 peer.reach.reached();
             }
         });

@@ -23,10 +23,10 @@ use crate::local::host::Host;
 use crate::local::leader_term::Sessions;
 use crate::local::leader_watch::LeaderWatch;
 use crate::raft::known_cluster::KnownCluster;
-use crate::raft::peers::Peers;
+use crate::raft::peers::{Peer, Peers};
 use crate::raft::state_machine::StateMachine;
 use crate::raft::transport::{Answer, Ask, ChannelError, Standing, TOUCHES_MAX};
-use crate::{Config, Error};
+use crate::{Config, Error, PeerMeasures};
 
 /// Time that a leader waits for the election of its successor.
 const HAND_OVER_MAX: Duration = Duration::from_millis(1_000);
@@ -211,6 +211,16 @@ impl Consensus {
         let metrics = self.raft_metrics.borrow_watched();
         let matched = metrics.replication.as_ref()?.get(&id)?.as_ref()?.index;
         Some(metrics.last_log_index.unwrap_or(0).saturating_sub(matched))
+    }
+
+    /// Facts about the connections to the other members, by id.
+    pub(crate) fn peer_measures(&self) -> Vec<PeerMeasures> {
+        let measures = |(id, peer): (u64, Arc<Peer>)| PeerMeasures {
+            id,
+            round_trips: Arc::clone(&peer.round_trips),
+            lag: self.lag(id),
+        };
+        self.peers.all().into_iter().map(measures).collect()
     }
 
     /// Tells whether a peer follows this node as the leader of `term` now.

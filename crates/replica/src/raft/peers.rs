@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use storage::StoredMembership;
+use storage::{Durations, StoredMembership, WORK};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -27,6 +27,8 @@ pub(crate) struct Peer {
     /// Newest append or heartbeat of this leader that the peer has accepted, and the last entry
     /// that the peer has acknowledged.
     pub(crate) following: Arc<Following>,
+    /// Round trips of this node's pings to the peer.
+    pub(crate) round_trips: Arc<Durations>,
     /// Outcome of the last try to connect to the peer.
     pub(crate) reach: Arc<Reach>,
     /// Number of snapshots that the peer has received.
@@ -188,12 +190,14 @@ impl Peers {
             || (Arc::new(Following::new(Arc::clone(&self.noted))), Arc::default(), Arc::default()),
             |peer| (Arc::clone(&peer.following), Arc::clone(&peer.sent), Arc::clone(&peer.send_failures)),
         );
+        let round_trips = before.map_or_else(|| Arc::new(Durations::new(WORK)), |peer| Arc::clone(&peer.round_trips));
         Peer {
             identity: identity.clone(),
             id,
             addrs,
             peer_timeout,
             following,
+            round_trips,
             reach,
             sent,
             send_failures,

@@ -203,7 +203,13 @@ impl StateMachine {
                 let (applied, wanted) = match what {
                     EntryContent::Txn(txn) => {
                         let wanted = is_wanted(&txn.request);
-                        (self.apply_txn(state, at, *txn, &mut events), wanted)
+                        let before = events.len();
+                        let applied = self.apply_txn(state, at, *txn, &mut events);
+                        // Only the leader, whose proposal waits for this entry, counts the times.
+                        if responder.is_some() {
+                            view.times.note_locks(state, at.zxid, &applied, &events[before..]);
+                        }
+                        (applied, wanted)
                     }
                     EntryContent::Membership(membership) => {
                         self.membership = membership;
@@ -364,6 +370,7 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
     async fn build_snapshot(&mut self) -> io::Result<RaftSnapshot> {
         let state = self.state.take().ok_or_else(|| io::Error::other("a builder builds one snapshot"))?;
         let (meta, snapshots) = (self.meta.clone(), self.snapshots.clone());
+        let began = Instant::now();
         let snapshot = self.host.in_background("zlock-snapshot", move || {
             let mut writer = snapshots.writer()?;
             for record in state.records() {
@@ -375,6 +382,7 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
         });
         let snapshot = snapshot.await?;
         self.view.counters.snapshot_built();
+        self.view.times.snapshot.note(began.elapsed());
         tracing::info!(id = snapshot.id(), bytes = snapshot.bytes(), "snapshot built");
         // Returns the snapshot that was built, even if a newer one was received meanwhile and is
         // current: Raft must still install the newer one.

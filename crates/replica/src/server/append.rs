@@ -194,10 +194,7 @@ async fn append_one(server: &Server, frame: AppendFrame, came: Arrival) -> io::R
             "this node's data directory is new; it first asks a majority of the other members what it may take",
         );
     }
-    // A leader that this node cannot follow must not count as heard. If other voters cannot follow
-    // it either, they elect a leader whose log ends before the entry, which was never committed.
-    let recent = 2 * server.consensus.election_timeout_max;
-    if frame.entries.is_empty() && server.consensus.leader_watch.is_outgrown(frame.vote.term, at, recent) {
+    if frame.entries.is_empty() && is_outgrown(server, &frame, at) {
         return refused("this node's program does not know the format level of the leader's entries");
     }
     let FrameLook::Yes(looked) = asked else { return refused(STALLED) };
@@ -252,6 +249,14 @@ async fn append_one(server: &Server, frame: AppendFrame, came: Arrival) -> io::R
     };
     let idle = idle && matches!(result, AppendResult::Success);
     Ok(FrameOutcome { answer: AppendAnswer { sequence, result }, bytes, idle })
+}
+
+/// Tells whether this node refuses entries of the frame's leader, because its program does not know
+/// their format level. Such a leader must not count as heard. If other voters cannot follow it
+/// either, they elect a leader whose log ends before the entry, which was never committed.
+fn is_outgrown(server: &Server, frame: &AppendFrame, at: Instant) -> bool {
+    let recent = 2 * server.consensus.election_timeout_max;
+    server.consensus.leader_watch.is_outgrown(frame.vote.term, at, recent)
 }
 
 fn note_refused(server: &Server, error: &str) {

@@ -71,7 +71,7 @@ impl Proposer {
         let place = Arc::new(place);
         self.writable()?;
         self.check_grace(&request)?;
-        let mut tries = Retry::new(&self.consensus, deadline);
+        let (began, mut tries) = (Instant::now(), Retry::new(&self.consensus, deadline));
         loop {
             let tried = match self.consensus.heard_leader() {
                 Some(leader) if leader == self.consensus.node_id => {
@@ -88,6 +88,7 @@ impl Proposer {
             match tried {
                 Try::Applied { at, applied } => {
                     if self.is_applied_here(at, deadline).await {
+                        self.view.times.commit.note(began.elapsed());
                         return Ok(applied);
                     }
                     return Err(Error::unknown("the write is done, but this node has not caught up with it in time"));

@@ -8,9 +8,12 @@ use std::sync::PoisonError;
 
 use accept::{LONG_STEPS, StepTimes};
 use axum::http::StatusCode;
-use replica::{Entrance, NodeStatus, Readiness, RequestEnd, Role, TurnedAway};
+use replica::{Durations, Entrance, NodeStatus, PeerMeasures, Readiness, RequestEnd, Role, Times, TurnedAway};
+use znode::{LEVEL_MAX, Limits};
 
+use crate::api::process;
 use crate::request::call::{Answer, Call, answer};
+use crate::request::door::Door;
 use crate::request::turns::LastBackup;
 use crate::route::{Route, route};
 
@@ -32,12 +35,22 @@ pub(crate) async fn metrics(mut call: Call) -> Answer {
     if let Some(tolerance) = call.door.replica.health().failure_tolerance {
         text.gauge("failure_tolerance", TOLERANCE, tolerance);
     }
+    let help = "Times that the node has found another leader than before.";
+    text.counter("leader_changes_total", help, call.door.replica.times().leader_changes());
     log(&mut text, &status);
+    disk(&mut text, &call.door);
+    peers(&mut text, &call.door.replica.peer_measures());
     state(&mut text, &status);
+    locks(&mut text, call.door.replica.times());
+    requests(&mut text, call.door.replica.times());
+    limits(&mut text, call.door.replica.state().limits(), &call.door.config.limits_shown);
     traffic(&mut text, &status, call.door.waits());
     connections(&mut text, &status);
     steps(&mut text);
     backups(&mut text, *call.door.backups.last.lock().unwrap_or_else(PoisonError::into_inner));
+    for (name, kind, help, value) in process::measures() {
+        let _ = writeln!(text.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
+    }
     Ok(answer(StatusCode::OK, status.applied, FORMAT, text.0))
 }
 
@@ -68,6 +81,26 @@ impl Text {
         self.value(name, value);
     }
 
+    /// Writes the samples of a histogram in seconds. Its help and type are written before.
+    fn histogram(&mut self, name: &str, labels: &[(&str, &str)], durations: &Durations) {
+        let (bucket, mut all) = (format!("{name}_bucket"), 0);
+        for (bound, count) in durations.buckets() {
+            let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| bound.as_secs_f64().to_string());
+            let le = [("le", bound.as_str())];
+            self.labelled(&bucket, &[labels, &le].concat(), count);
+            all = count;
+        }
+        for (end, value) in [("sum", durations.sum().as_secs_f64()), ("count", all as f64)] {
+            let name = format!("{name}_{end}");
+            if labels.is_empty() { self.value(&name, value) } else { self.labelled(&name, labels, value) }
+        }
+    }
+
+    fn durations(&mut self, name: &str, help: &str, durations: &Durations) {
+        self.begin(name, "histogram", help);
+        self.histogram(name, &[], durations);
+    }
+
     fn counter(&mut self, name: &str, help: &str, value: impl Display) {
         self.begin(name, "counter", help);
         self.value(name, value);
@@ -93,6 +126,11 @@ fn node(text: &mut Text, status: &NodeStatus, draining: bool) {
     let leader = status.leader.unwrap_or(0);
     text.gauge("leader_id", "Id of the leader that the node knows; 0 when it knows none.", leader);
     text.gauge("members", "Members of the ensemble, running or not.", status.members.len());
+    if let Some(cluster) = &status.cluster {
+        text.gauge("level", "Format level of the cluster.", cluster.level());
+    }
+    let help = "Highest format level that the node's program knows.";
+    text.gauge("level_max", help, LEVEL_MAX);
 }
 
 fn log(text: &mut Text, status: &NodeStatus) {
@@ -122,6 +160,62 @@ fn log(text: &mut Text, status: &NodeStatus) {
     text.counter("snapshots_installed_total", help, status.counts.snapshots_installed);
     let help = "Writes of the node's clients that are proposed and not answered yet.";
     text.gauge("proposals_in_flight", help, status.proposals);
+}
+
+fn disk(text: &mut Text, door: &Door) {
+    let (replica, times) = (&door.replica, door.replica.times());
+    text.durations("log_sync_seconds", "Durations of the syncs of the node's log.", replica.log_syncs());
+    let help = "Durations of clients' writes at this node, from the proposal until the node has applied the entry.";
+    text.durations("commit_seconds", help, &times.commit);
+    text.durations("snapshot_seconds", "Durations of building a snapshot of the node's own state.", &times.snapshot);
+    if let Some(free) = replica.free_disk_bytes() {
+        text.gauge("disk_free_bytes", "Free bytes on the disk of the data directory.", free);
+    }
+}
+
+fn peers(text: &mut Text, peers: &[PeerMeasures]) {
+    let ids: Vec<String> = peers.iter().map(|peer| peer.id.to_string()).collect();
+    let help = "Durations of the round trips of the node's pings to another member.";
+    text.begin("peer_round_trip_seconds", "histogram", help);
+    for (peer, id) in peers.iter().zip(&ids) {
+        text.histogram("peer_round_trip_seconds", &[("peer", id)], &peer.round_trips);
+    }
+    let help = "Entries that another member lacks; only the leader has this metric.";
+    text.begin("peer_lag_entries", "gauge", help);
+    for (lag, id) in peers.iter().zip(&ids).filter_map(|(peer, id)| Some((peer.lag?, id))) {
+        text.labelled("peer_lag_entries", &[("peer", id)], lag);
+    }
+}
+
+fn locks(text: &mut Text, times: &Times) {
+    let help = "Times from the entry into a lock's queue to the grant, counted by the leader at the grant.";
+    text.durations("lock_wait_seconds", help, &times.lock_wait);
+    let help = "Times from the grant of a lock to the end of the hold, counted by the leader at the end.";
+    text.durations("lock_hold_seconds", help, &times.lock_hold);
+}
+
+fn requests(text: &mut Text, times: &Times) {
+    let help = "Durations of answered requests, by protocol (door) and operation; long-polls include their wait.";
+    text.begin("request_seconds", "histogram", help);
+    for ((entrance, operation), durations) in times.requests() {
+        if durations.buckets().last().is_some_and(|(_, all)| *all > 0) {
+            let labels = [("door", door(entrance)), ("operation", operation.as_str())];
+            text.histogram("request_seconds", &labels, &durations);
+        }
+    }
+}
+
+fn limits(text: &mut Text, limits: &Limits, shown: &[(&str, u64)]) {
+    text.begin("limit", "gauge", "Configured bounds; the label is the name of the key.");
+    let of_state = [
+        ("limits.sessions_max", u64::from(limits.sessions_max)),
+        ("limits.znodes_max", limits.znodes_max),
+        ("limits.state_bytes_max", limits.state_bytes_max),
+        ("limits.subtree_bytes_max", limits.subtree_bytes_max),
+    ];
+    for (key, bound) in of_state.iter().chain(shown) {
+        text.labelled("limit", &[("limit", key)], bound);
+    }
 }
 
 fn state(text: &mut Text, status: &NodeStatus) {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use axum::body::HttpBody;
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::Method;
 use axum::http::header::{self, CACHE_CONTROL, CONNECTION, HeaderMap, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use axum::middleware::Next;
@@ -18,6 +18,7 @@ use znode::Zxid;
 use crate::RestConfig;
 use crate::api::znodes;
 use crate::http::peer::Peer;
+use crate::http::route_times::RouteTimes;
 use crate::http::{long_answers, origin};
 use crate::problem::Problem;
 use crate::request::caller::{Arrival, Proven, credential};
@@ -30,7 +31,11 @@ use crate::request::paths::{BEHIND_FENCE, FENCE};
 const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
 /// Outermost layer: checks the head of a request, and adds the headers that every answer has.
-pub(crate) async fn at_the_door(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn at_the_door(
+    State((door, times)): State<(Arc<Door>, Arc<RouteTimes>)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let arrival = Arrival(Instant::now());
     if let Some(problem) = head_problem(&door.config, &request) {
         return door.finish(problem.into_response());
@@ -61,6 +66,7 @@ pub(crate) async fn at_the_door(State(door): State<Arc<Door>>, mut request: Requ
     // The path is copied only when it is logged, because a request may wait for hours.
     let path = tracing::enabled!(Level::DEBUG).then(|| request.uri().path().to_owned());
     let method = request.method().clone();
+    let route = request.extensions().get::<MatchedPath>().cloned();
     request.extensions_mut().insert(arrival);
     if let (Ok(Some(credential)), Some(peer)) = (&proven, request.extensions().get::<Peer>()) {
         peer.asks_for(credential);
@@ -71,7 +77,9 @@ pub(crate) async fn at_the_door(State(door): State<Arc<Door>>, mut request: Requ
     }
     let response = long_answers::with_place(&door, &method, source, next.run(request).await);
     let response = door.finish(response);
-    let elapsed_ms = arrival.0.elapsed().as_millis();
+    let elapsed = arrival.0.elapsed();
+    times.note(route.as_ref(), &method, elapsed);
+    let elapsed_ms = elapsed.as_millis();
     debug!(%method, path, status = response.status().as_u16(), elapsed_ms, "request");
     response
 }

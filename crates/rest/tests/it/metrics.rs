@@ -65,7 +65,8 @@ fn parse(text: &str) -> (BTreeMap<String, Metric>, Samples) {
     while let Some(line) = lines.next() {
         if let Some(help) = line.strip_prefix("# HELP ") {
             let (name, help) = help.split_once(' ').unwrap();
-            assert!(is_name(name) && name.starts_with("zlock_") && !help.is_empty(), "{line}");
+            let is_ours = name.starts_with("zlock_") || name.starts_with("process_");
+            assert!(is_name(name) && is_ours && !help.is_empty(), "{line}");
             let kind = lines.next().unwrap().strip_prefix(&format!("# TYPE {name} ")).expect("TYPE follows HELP");
             assert!(matches!(kind, "gauge" | "counter" | "histogram"), "{kind}");
             assert_eq!(kind == "counter", name.ends_with("_total"), "{name}");
@@ -140,7 +141,10 @@ async fn a_page_tells_of_each_metric_and_of_no_other() {
     let words = page.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let told: BTreeSet<String> = words.filter(|word| word.starts_with("zlock_")).map(str::to_owned).collect();
     let (metrics, _) = read(&Node::start().await).await;
-    assert_eq!(told, metrics.into_keys().collect());
+    let (ours, of_all_programs): (BTreeSet<_>, BTreeSet<_>) =
+        metrics.into_keys().partition(|name| name.starts_with("zlock_"));
+    assert_eq!(told, ours);
+    assert_eq!(of_all_programs.iter().find(|name| !page.contains(&format!("`{name}`"))), None);
 }
 
 #[tokio::test]
@@ -208,6 +212,33 @@ async fn requests_are_counted_by_what_came_of_them_and_waits_while_they_wait() {
     assert_eq!(requests(&after, "refused") - requests(&before, "refused"), 1);
     assert_eq!((requests(&after, "unavailable"), requests(&after, "unknown")), (0, 0));
     check(&after, &[("requests_total{door=\"zookeeper\",outcome=\"done\"}", 0)]);
+}
+
+#[tokio::test]
+async fn durations_are_counted_where_they_are_measured() {
+    let node = Node::start().await;
+    let (first, second) = (node.session().await, node.session().await);
+    let held = node.acquire(&first, "/l").await.expect(200);
+    node.acquire(&second, "/l?mode=write&keep").await.expect(202);
+    let waits = async |locks: u64, holds: u64| {
+        let samples = scrape(&node).await;
+        check(&samples, &[("lock_wait_seconds_count", locks), ("lock_hold_seconds_count", holds)]);
+        samples
+    };
+    // The second ticket still waits: a wait counts at its grant, and a hold at its end.
+    waits(1, 0).await;
+    node.release(&first, text(&held, "ticket")).await.expect(200);
+    let samples = waits(2, 1).await;
+    check(&samples, &[("lock_wait_seconds_bucket{le=\"+Inf\"}", 2), ("lock_hold_seconds_bucket{le=\"3600\"}", 1)]);
+    let requests = |operation: &str| format!("request_seconds_count{{door=\"http\",operation=\"{operation}\"}}");
+    check(&samples, &[(&requests("locksAcquire"), 2), (&requests("sessionsOpen"), 2)]);
+    // Two sessions, two acquires and a release.
+    check(&samples, &[("commit_seconds_count", 5)]);
+    for measured in ["log_sync_seconds_count", "commit_seconds_sum", "disk_free_bytes", "level_max"] {
+        assert!(samples[&format!("zlock_{measured}")] > 0.0, "{measured}: {samples:#?}");
+    }
+    assert!(samples["process_resident_memory_bytes"] > 1e6 && samples["process_open_fds"] >= 3.0, "{samples:#?}");
+    check(&samples, &[("limit{limit=\"limits.sessions_max\"}", 200_000)]);
 }
 
 #[tokio::test]

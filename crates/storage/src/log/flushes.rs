@@ -21,6 +21,7 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::time::Instant;
 
 use openraft::storage::IOFlushed;
 use raft_log::api::raft_log_writer::RaftLogWriter;
@@ -179,7 +180,7 @@ impl Flushes {
         gathered.owed = false;
         let (waiting, bytes) = (std::mem::take(&mut gathered.waiting), std::mem::take(&mut gathered.bytes));
         let sync = !waiting.is_empty();
-        let together = Together { flushes: Arc::clone(self), waiting: Some(waiting), bytes };
+        let together = Together { flushes: Arc::clone(self), waiting: Some(waiting), bytes, began: Instant::now() };
         log.flush(sync, Some(self.callback(sync, Done::Gathered(Box::new(together)))))
     }
 
@@ -370,6 +371,8 @@ struct Together {
     /// `None` once the appends have the result of the flush.
     waiting: Option<Vec<IOFlushed<TypeConfig>>>,
     bytes: u64,
+    /// Time at which the flush was requested.
+    began: Instant,
 }
 
 impl Appends for Together {
@@ -385,6 +388,9 @@ impl Appends for Together {
 impl Together {
     fn tell(&mut self, result: &io::Result<()>) {
         let waiting = self.waiting.take().unwrap_or_default();
+        if !waiting.is_empty() {
+            self.flushes.writes.synced(self.began.elapsed());
+        }
         self.flushes.writes.end(waiting.len());
         for flushed in waiting {
             flushed.io_completed(match result {
@@ -418,7 +424,7 @@ mod tests {
         let (fatal, runtime) = (Fatal::new(), tokio::runtime::Builder::new_current_thread().build().unwrap());
         let (done, told) = <TypeConfig as openraft::type_config::TypeConfigExt>::oneshot();
         let flushes = Arc::new(Flushes::new(Weak::new(), fatal.clone()));
-        drop(Together { flushes, waiting: Some(vec![IOFlushed::signal(done)]), bytes: 0 });
+        drop(Together { flushes, waiting: Some(vec![IOFlushed::signal(done)]), bytes: 0, began: Instant::now() });
         assert!(runtime.block_on(told).unwrap().is_err());
         assert!(fatal.reason().unwrap().contains("the flush thread is gone"));
     }

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::durations::{Durations, WORK};
 
 /// Counts of the writes to one log (appends, votes, cuts) that were begun and that have ended.
 /// Clones share the counts.
@@ -12,10 +15,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Debug, Default)]
 pub struct LogWrites(Arc<Counts>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Counts {
     begun: AtomicU64,
     done: AtomicU64,
+    /// Durations of the log's syncs. One sync makes all writes durable that waited for it.
+    syncs: Durations,
+}
+
+impl Default for Counts {
+    fn default() -> Counts {
+        Counts { begun: AtomicU64::new(0), done: AtomicU64::new(0), syncs: Durations::new(WORK) }
+    }
 }
 
 impl LogWrites {
@@ -27,6 +38,16 @@ impl LogWrites {
     /// Counts the `count` oldest waiting writes as ended: on disk or failed.
     pub fn end(&self, count: usize) {
         self.0.done.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    /// Counts a sync of the log that took `time`.
+    pub fn synced(&self, time: Duration) {
+        self.0.syncs.note(time);
+    }
+
+    /// Durations of the log's syncs since the log was opened.
+    pub fn syncs(&self) -> &Durations {
+        &self.0.syncs
     }
 
     /// Returns the number of writes begun and the number of writes ended since the log was opened.

@@ -146,11 +146,19 @@ impl<'a> PendingRequests<'a> {
     }
 }
 
+/// Arrival of a request.
+#[derive(Clone, Copy)]
+pub(crate) struct Arrival {
+    pub(crate) at: Instant,
+    /// The protocol's code of the operation.
+    pub(crate) op: i32,
+}
+
 /// A request that can be answered once the requests before it are answered.
 pub(crate) struct DueRequest {
     pub(crate) xid: i32,
     pub(crate) bytes: usize,
-    pub(crate) since: Instant,
+    pub(crate) arrival: Arrival,
     pub(crate) is_barrier: bool,
     pub(crate) resolution: Resolution,
 }

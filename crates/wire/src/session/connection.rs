@@ -12,6 +12,7 @@ use crate::client::codes::wire_zxid;
 use crate::client::end::End;
 use crate::client::outbox::Room;
 use crate::client::shared_bytes::AnswerPlace;
+use crate::request::pending::Arrival;
 use crate::request::watches::ComebackOutcome;
 use crate::request::write_order::WriteOrder;
 use crate::session::door::Door;
@@ -50,11 +51,12 @@ impl Connection {
     }
 
     /// Counts a request that was answered, or that ended the connection.
-    pub(crate) fn answered(&self, since: Instant, end: Option<End>) {
+    pub(crate) fn answered(&self, arrival: Arrival, end: Option<End>) {
         let now = Instant::now();
         for counts in [&self.client.counts, &self.door.counts] {
-            counts.answered(since, now);
+            counts.answered(arrival.at, now);
         }
+        self.door.times.note(arrival.op, now - arrival.at);
         if let Some(End::Cut(_) | End::Bound(_)) = end {
             self.door.replica.count(Entrance::ZooKeeper, RequestEnd::Unknown);
         }

@@ -22,7 +22,7 @@ use crate::client::select_lazy::beside;
 use crate::client::shared_bytes::{AnswerPlace, Charge, UNCOUNTED_BYTES_MAX};
 use crate::request::operations::{answer, is_write, needs, prepare};
 use crate::request::outcome::Outcome;
-use crate::request::pending::{DueRequest, PendingRequests, Resolution};
+use crate::request::pending::{Arrival, DueRequest, PendingRequests, Resolution};
 use crate::request::reads::Reader;
 use crate::request::slices::is_long;
 use crate::request::watches::{self, FormerWatches, WatchRequest};
@@ -261,8 +261,8 @@ impl Connection {
         }
         self.client.counts.begun(xid, op);
         self.door.counts.begun(xid, op);
-        let bytes = packet.len();
-        let due = move |resolution| DueRequest { xid, bytes, since, is_barrier: false, resolution };
+        let (bytes, arrival) = (packet.len(), Arrival { at: since, op });
+        let due = move |resolution| DueRequest { xid, bytes, arrival, is_barrier: false, resolution };
         let Ok(request) = Request::read(op, body) else {
             let refused = Outcome::Answer(None, Err(error::MARSHALLING));
             return self.in_order(due(Resolution::Done(refused)), pending);
@@ -376,7 +376,7 @@ impl Connection {
         pending: &mut PendingRequests<'a>,
         place: Option<AnswerPlace>,
     ) -> Option<End> {
-        let DueRequest { xid, since, resolution, .. } = due;
+        let DueRequest { xid, arrival, resolution, .. } = due;
         let session = self.client.session();
         let end = match resolution {
             Resolution::Done(Outcome::Answer(at, body)) => {
@@ -389,14 +389,14 @@ impl Connection {
             }
             Resolution::Done(Outcome::Cut(why)) => Some(End::Cut(why)),
             Resolution::Now(request) if is_long(&self.door.replica.state(), session, needs(&request).walk) => {
-                pending.read(Box::pin(self.read_long(xid, since, *request, None)));
+                pending.read(Box::pin(self.read_long(xid, arrival, *request, None)));
                 return None;
             }
             Resolution::Then(request, state, turn) if is_long(&state, session, needs(&request).walk) => {
                 // If the client has sent writes after this read, the given state is used, because a
                 // later one may show them.
                 let state = (turn != self.client.last_turn()).then_some(state);
-                pending.read(Box::pin(self.read_long(xid, since, *request, state)));
+                pending.read(Box::pin(self.read_long(xid, arrival, *request, state)));
                 return None;
             }
             Resolution::Now(request) => self.read(xid, &request, pending, place),
@@ -407,7 +407,7 @@ impl Connection {
                 None
             }
         };
-        self.answered(since, end);
+        self.answered(arrival, end);
         end
     }
 

@@ -17,6 +17,7 @@ use crate::WireConfig;
 use crate::client::counters::Counts;
 use crate::client::incomplete_packets::IncompletePackets;
 use crate::client::shared_bytes::SharedBytes;
+use crate::request::operation_times::OperationTimes;
 use crate::request::reading_thread::LongReads;
 use crate::watch::hub::Hub;
 use crate::watch::watch_table::WatchLimits;
@@ -57,6 +58,7 @@ pub(crate) struct Door {
     pub(crate) long_multis: Seldom,
     pub(crate) stopping: CancellationToken,
     pub(crate) counts: Counts,
+    pub(crate) times: OperationTimes,
     pub(crate) since: Instant,
     pub(crate) listens_on: ListensOn,
     numbers: AtomicU64,
@@ -82,6 +84,7 @@ impl Door {
         };
         let hub = Arc::new(Hub::new(limits));
         replica.observe(&hub);
+        let times = OperationTimes::new(&replica);
         let writes = Semaphore::new(config.writes_max.min(Semaphore::MAX_PERMITS));
         let incomplete_packets = IncompletePackets::new(config.incomplete_packets_bytes_max);
         let session_rates = Rates::new(config.session_rate_max);
@@ -107,6 +110,7 @@ impl Door {
             long_multis: Seldom::default(),
             stopping,
             counts: Counts::default(),
+            times,
             since: Instant::now(),
             listens_on,
             numbers: AtomicU64::new(0),

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use jute::{Record, ReplyHeader, Request};
 use tokio::task::yield_now;
-use tokio::time::Instant;
 use znode::{State, Zxid};
 
 use crate::client::end::End;
 use crate::request::operations::needs;
+use crate::request::pending::Arrival;
 use crate::request::reading_thread::NoReadingThread;
 use crate::request::slices::{LongRead, Sink, Walk};
 use crate::request::watches::{self, Comeback, FormerWatches, WatchRequest};
@@ -39,7 +39,7 @@ impl Connection {
     pub(crate) async fn read_long(
         &self,
         xid: i32,
-        since: Instant,
+        arrival: Arrival,
         request: Request,
         state: Option<Arc<State>>,
     ) -> Option<End> {
@@ -47,7 +47,7 @@ impl Connection {
             Some(WatchRequest::Back(former)) => self.bring_back_slowly(xid, former).await,
             _ => self.read_in_slices(xid, &request, state).await.err().map(End::from),
         };
-        self.answered(since, end);
+        self.answered(arrival, end);
         end
     }
 

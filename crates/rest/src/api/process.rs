@@ -1,0 +1,68 @@
+//! Metrics of the process, under the names that all Prometheus clients give them, from Linux's
+//! `/proc/self`.
+
+use std::fs;
+
+use rustix::param::{clock_ticks_per_second, page_size};
+
+/// Numbers of this process. A number that the system does not tell is absent.
+pub(crate) fn measures() -> Vec<(&'static str, &'static str, &'static str, f64)> {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let files = fs::read_dir("/proc/self/fd").ok().map(|files| files.count() as f64);
+    let ticks = clock_ticks_per_second() as f64;
+    let cpu = field(&stat, 14).zip(field(&stat, 15)).map(|(user, system)| (user + system) / ticks);
+    let start = boot_time().zip(field(&stat, 22)).map(|(boot, since)| boot + since / ticks);
+    let resident = field(&stat, 24).map(|pages| pages * page_size() as f64);
+    let rows = [
+        ("process_cpu_seconds_total", "counter", "CPU time of the process in seconds, user and system.", cpu),
+        ("process_resident_memory_bytes", "gauge", "Bytes of the process in physical memory.", resident),
+        ("process_virtual_memory_bytes", "gauge", "Bytes of the process's address space.", field(&stat, 23)),
+        ("process_start_time_seconds", "gauge", "Start of the process, in seconds since 1970.", start),
+        ("process_open_fds", "gauge", "Open file descriptors of the process.", files),
+        ("process_max_fds", "gauge", "Largest number of open file descriptors.", open_files_max(&limits)),
+    ];
+    rows.into_iter().filter_map(|(name, kind, help, value)| Some((name, kind, help, value?))).collect()
+}
+
+/// Field of `/proc/self/stat` by its number in proc(5), from the third field on. The second one is
+/// the program's name in parentheses, which may contain spaces.
+fn field(stat: &str, number: usize) -> Option<f64> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.split_whitespace().nth(number - 3)?.parse().ok()
+}
+
+/// Soft limit of open files in `/proc/self/limits`; `None` for no limit.
+fn open_files_max(limits: &str) -> Option<f64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Time at which the machine was started, in seconds since 1970.
+fn boot_time() -> Option<f64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_name_with_spaces_does_not_shift_the_fields() {
+        let stat = "7 (a (b) c) S 1 7 7 0 -1 4194304 10 0 0 0 150 50 0 0 20 0 3 0 500 4096 3 18446744073709551615";
+        assert_eq!(
+            [14, 15, 22, 23, 24].map(|number| field(stat, number)),
+            [150, 50, 500, 4096, 3].map(|it| Some(f64::from(it)))
+        );
+        assert_eq!(field("", 14), None);
+    }
+
+    #[test]
+    fn an_unlimited_number_of_files_has_no_limit() {
+        let limits =
+            |soft: &str| format!("Limit   Soft   Hard   Units\nMax open files            {soft}     4096    files\n");
+        assert_eq!(open_files_max(&limits("1024")), Some(1_024.0));
+        assert_eq!(open_files_max(&limits("unlimited")), None);
+    }
+}

@@ -1,0 +1,34 @@
+//! Durations of requests, by operation of the API.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::MatchedPath;
+use axum::http::Method;
+use replica::{Durations, Entrance, Replica};
+
+use crate::route::Route;
+
+/// Durations of answered requests, by the path of the route and the method.
+pub(crate) struct RouteTimes(HashMap<String, Vec<(Method, Arc<Durations>)>>);
+
+impl RouteTimes {
+    pub(crate) fn new(replica: &Replica, routes: impl Iterator<Item = &'static Route>) -> RouteTimes {
+        let mut times: HashMap<String, Vec<(Method, Arc<Durations>)>> = HashMap::new();
+        for (path, method, operation) in routes.flat_map(Route::operations) {
+            let durations = replica.times().of_requests(Entrance::Http, &operation);
+            times.entry(path).or_default().push((method, durations));
+        }
+        RouteTimes(times)
+    }
+
+    /// Counts an answered request. A request for which the API has no operation is not counted.
+    pub(crate) fn note(&self, path: Option<&MatchedPath>, method: &Method, time: Duration) {
+        let method = if method == Method::HEAD { &Method::GET } else { method };
+        let operations = path.and_then(|path| self.0.get(path.as_str()));
+        if let Some((_, durations)) = operations.and_then(|all| all.iter().find(|(of, _)| of == method)) {
+            durations.note(time);
+        }
+    }
+}

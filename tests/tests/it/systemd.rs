@@ -1,11 +1,15 @@
-//! Messages of a node to systemd, received by a socket of the test.
+//! Messages of a node to systemd and lines to journald, received by sockets of the test.
 
+use std::io::{BufRead as _, BufReader};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
 use std::time::Duration;
 
 use tokio::net::UnixDatagram;
 use tokio::time::timeout;
 
-use crate::harness::{Call, Cluster, Options};
+use crate::harness::{Call, Cluster, Options, PROGRAM};
 
 /// Time within which the next message must come; a node sends one each second.
 const NEXT_MAX: Duration = Duration::from_secs(10);
@@ -75,4 +79,30 @@ async fn the_watchdog_does_not_wait_for_a_disk_that_stands_still() {
     }
     assert!(cluster.ended(1).is_none());
     write.abort();
+}
+
+#[tokio::test]
+async fn lines_to_journald_have_a_priority_and_no_time() {
+    let cluster = Cluster::prepare(Options { nodes: 1, ..Options::default() }).await;
+    let (ours, its) = UnixStream::pair().unwrap();
+    let stat = rustix::fs::fstat(&its).unwrap();
+    let first_line = |stream: &str, format: &str| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["serve", "--log-format", format, "--config"]).arg(cluster.config(1));
+        command.env("JOURNAL_STREAM", stream).stderr(OwnedFd::from(its.try_clone().unwrap()));
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(&ours).read_line(&mut line).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        line
+    };
+    let stream = format!("{}:{}", stat.st_dev, stat.st_ino);
+    let line = first_line(&stream, "text");
+    assert!(line.starts_with("<6>INFO replica::operate::story: started "), "{line}");
+    let line = first_line(&stream, "json");
+    assert!(line.starts_with("<6>{\"timestamp\":\"2"), "{line}");
+    // Stderr is another stream, such as a pipe of a wrapper.
+    let line = first_line("1:1", "text");
+    assert!(line.starts_with('2') && line.contains(" started "), "{line}");
 }

@@ -63,6 +63,18 @@ async fn a_node_without_a_quorum_has_started() {
 }
 
 #[tokio::test]
+async fn a_start_that_waits_for_its_disk_gets_more_time() {
+    let mut cluster =
+        Cluster::prepare(Options { nodes: 1, notifies: true, disk_may_hang: true, ..Options::default() }).await;
+    let socket = UnixDatagram::bind(cluster.config(1).with_extension("notify")).unwrap();
+    cluster.hang_disk(1);
+    cluster.restart(1);
+    for _ in 0..2 {
+        assert_eq!(next(&socket).await, "EXTEND_TIMEOUT_USEC=30000000");
+    }
+}
+
+#[tokio::test]
 async fn the_watchdog_does_not_wait_for_a_disk_that_stands_still() {
     let settings = "disk.stall_max = \"100ms\"";
     let options = Options { nodes: 1, settings, disk_may_hang: true, ..Options::default() };

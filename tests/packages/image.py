@@ -20,7 +20,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "clients"))
 
 import json
 import os
-import shutil
 import subprocess
 import tempfile
 import threading
@@ -28,9 +27,9 @@ import time
 import urllib.error
 import urllib.request
 
+from podman import installed, podman, run, stored_in
 from scene import ROOT, arguments, not_run, say, wait_until
 
-PACKAGES = ["podman", "buildah", "runc", "netavark", "aardvark-dns", "iptables", "iproute2"]
 COMPOSE = "podman-compose==1.6.0"
 # Set in the process that runs within the network namespace.
 WITHIN = "ZLOCK_IMAGE_TEST_WITHIN"
@@ -42,33 +41,6 @@ READY_S, WRITE_S = 60, 15
 WRITERS = 4
 # Services of Kubernetes have names such as this one, which clients shorten by a search domain.
 DOMAIN = "shop.svc.cluster.local"
-
-CONTAINERS_CONF = """
-[containers]
-# A machine without CAP_SYS_RESOURCE cannot give containers more than these.
-default_ulimits = ["nofile=1024:4096", "nproc=1000:2000"]
-[engine]
-runtime = "runc"
-[network]
-network_backend = "netavark"
-network_config_dir = "%(scratch)s/networks"
-"""
-STORAGE_CONF = """
-[storage]
-driver = "vfs"
-graphroot = "%(scratch)s/images"
-runroot = "%(scratch)s/run"
-"""
-
-
-def run(*command, check=True):
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
-    assert not check or done.returncode == 0, "%s: %d\n%s%s" % (" ".join(map(str, command)), done.returncode, done.stdout, done.stderr)
-    return done
-
-
-def podman(*command, check=True):
-    return run("podman", *command, check=check)
 
 
 class Site:
@@ -269,11 +241,7 @@ def within(args):
     """Runs in the network namespace, which ends with the process."""
     run("ip", "link", "set", "lo", "up")
     with tempfile.TemporaryDirectory() as scratch:
-        for name, text in (("containers", CONTAINERS_CONF), ("storage", STORAGE_CONF)):
-            (Path(scratch) / (name + ".conf")).write_text(text % {"scratch": scratch})
-        (Path(scratch) / "networks").mkdir()
-        os.environ["CONTAINERS_CONF"] = scratch + "/containers.conf"
-        os.environ["CONTAINERS_STORAGE_CONF"] = scratch + "/storage.conf"
+        stored_in(scratch)
         os.environ["ENGINE"] = "podman"
         os.environ["ZLOCK"] = str(args.zlock)
         for image in (IMAGE, NEXT_IMAGE):
@@ -289,8 +257,7 @@ def main():
     if os.environ.get(WITHIN):
         return within(args)
     try:
-        if not all(map(shutil.which, ("podman", "runc", "iptables", "ip"))):
-            run("apt-get", "install", "--yes", "--quiet", "--no-install-recommends", *PACKAGES)
+        installed()
         venv = args.cache.resolve() / "venv"
         if not (venv / "bin/podman-compose").exists():
             run(sys.executable, "-m", "venv", venv)

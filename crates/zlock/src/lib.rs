@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `cli.rs` | the commands of a client |
 //! | `config.rs` | the table of keys; flags, variables and file become [`config::Settings`] |
-//! | `serve.rs` | one node, from its settings to its exit code |
+//! | `serve.rs` | one node, from its settings to its exit code; its messages to systemd |
 //! | `admin_socket.rs` | the Unix socket of a node for its operators |
 //! | `logging.rs`, `reload.rs` | the log of a node, and the reload on SIGHUP |
 //! | `own_program.rs` | the program itself, started again: watchdogs, and the nodes of `dev` |

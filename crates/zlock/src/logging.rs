@@ -1,13 +1,18 @@
-//! Logging: lines of text or JSON, to stderr or to a file that can be reopened.
+//! Logging: lines of text or JSON, to stderr, which may be a stream to journald, or to a file that
+//! can be reopened.
 
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal as _, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tracing::{Level, Metadata};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 use crate::config::{LogFormat, Settings};
 
@@ -20,13 +25,20 @@ pub(crate) struct Logs {
     set_filter: SetFilter,
 }
 
-/// Destination of the log lines: a file, or stderr for `None`. Clones share the destination.
+/// Destination of the log lines. Clones share the file.
 #[derive(Clone, Default)]
-struct Out(Arc<Mutex<Option<File>>>);
+struct Out {
+    /// The file; `None` for stderr.
+    file: Arc<Mutex<Option<File>>>,
+    /// Whether stderr is a stream to journald, which keeps a priority and a time for each line.
+    to_journal: bool,
+    /// Level of the line to be written, if it is known.
+    level: Option<Level>,
+}
 
 impl Out {
     fn lock(&self) -> MutexGuard<'_, Option<File>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Opens `file` for further lines; an empty path stands for stderr. The same path is opened
@@ -48,16 +60,14 @@ impl Out {
 
 impl Write for Out {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &mut *self.lock() {
-            Some(file) => file.write(bytes),
-            None => io::stderr().write(bytes),
-        }
+        self.write_all(bytes).map(|()| bytes.len())
     }
 
     // The lock is held for the whole line, so that lines do not mix.
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match &mut *self.lock() {
             Some(file) => file.write_all(bytes),
+            None if self.to_journal => io::stderr().write_all(&journal_line(self.level, bytes)),
             None => io::stderr().write_all(bytes),
         }
     }
@@ -73,6 +83,36 @@ impl MakeWriter<'_> for Out {
     fn make_writer(&self) -> Out {
         self.clone()
     }
+
+    fn make_writer_for(&self, meta: &Metadata<'_>) -> Out {
+        Out { level: Some(*meta.level()), ..self.clone() }
+    }
+}
+
+/// Time at the beginning of a line of text, which a line to journald does not have.
+impl FormatTime for Out {
+    fn format_time(&self, writer: &mut Writer<'_>) -> fmt::Result {
+        if self.to_journal && self.lock().is_none() { Ok(()) } else { SystemTime.format_time(writer) }
+    }
+}
+
+/// Returns a line with its priority in front, as sd-daemon(3) defines it, and without the space
+/// that follows the absent time.
+fn journal_line(level: Option<Level>, line: &[u8]) -> Vec<u8> {
+    let priority = match level {
+        Some(Level::ERROR) => "<3>",
+        Some(Level::WARN) => "<4>",
+        Some(Level::INFO) | None => "<6>",
+        Some(_) => "<7>",
+    };
+    [priority.as_bytes(), line.trim_ascii_start()].concat()
+}
+
+/// Tells whether stderr is the stream that `JOURNAL_STREAM` describes: device and inode of
+/// journald's socket.
+fn stderr_is_journal() -> bool {
+    let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
+    rustix::fs::fstat(io::stderr()).is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
 impl Logs {
@@ -88,7 +128,7 @@ impl Logs {
 /// on.
 pub(crate) fn start(settings: &Settings) -> Result<Logs, String> {
     let filter = filter(settings)?;
-    let out = Out::default();
+    let out = Out { to_journal: stderr_is_journal(), ..Out::default() };
     out.open(&settings.log_file)?;
     let for_people = settings.log_file.as_os_str().is_empty() && io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt()
@@ -99,7 +139,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Logs, String> {
         .log_internal_errors(false);
     let set_filter: SetFilter = match settings.log_format {
         LogFormat::Text => {
-            let builder = builder.with_filter_reloading();
+            let builder = builder.with_timer(out.clone()).with_filter_reloading();
             let handle = builder.reload_handle();
             builder.init();
             Box::new(move |filter| handle.reload(filter).map_err(|error| error.to_string()))

@@ -1,5 +1,7 @@
 //! `zlock serve`: runs one node from its settings to its exit code.
 
+mod systemd;
+
 use std::io::IsTerminal as _;
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
@@ -8,12 +10,15 @@ use replica::{Failure, Replica};
 use rest::RestConfig;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
 use crate::admin_socket::AdminSocket;
 use crate::config::{Settings, unknown_variables};
 use crate::reload::{ReadSettings, Reload};
 use crate::{Exit, descriptors, logging, refuse, say};
+
+use self::systemd::Systemd;
 
 /// Largest number of connections of one listener that wait to be accepted; the kernel limits it to
 /// `net.core.somaxconn`. The kernel drops further connection attempts, and their clients retry
@@ -179,6 +184,7 @@ fn addresses(settings: &Settings) -> String {
 /// did not start.
 async fn serve(mut settings: Settings, reload: Reload, until_stdin_ends: bool) -> Result<Exit, String> {
     let mut stop = StopSignals::listen(until_stdin_ends, reload)?;
+    let systemd = Systemd::from_environment()?;
     descriptors::share(&mut settings)?;
     let doors = Doors::listen(&settings)?;
     // Kept until this function returns, as the drop removes the socket's file.
@@ -186,6 +192,7 @@ async fn serve(mut settings: Settings, reload: Reload, until_stdin_ends: bool) -
     let peers = listen("peers.listen", settings.replica.peer_listen)?;
     let (addresses, replica_config) = (addresses(&settings), settings.replica.clone());
     let (node_id, cluster_id) = (replica_config.node_id, replica_config.cluster_id.clone());
+    let starting = systemd.extend_start();
     let replica = tokio::select! {
         started = Replica::start_on(replica_config, peers) => started.map_err(|error| error.to_string())?,
         reason = stop.next() => {
@@ -193,22 +200,13 @@ async fn serve(mut settings: Settings, reload: Reload, until_stdin_ends: bool) -
             return Ok(Exit::Clean);
         }
     };
+    drop(starting);
     let mut failed = std::pin::pin!(replica.failed());
     let (stop_doors, doors_stop) = watch::channel(false);
     let http = tokio::spawn(rest::serve(doors.http, replica.clone(), rest_config(&settings), told(doors_stop.clone())));
-    let zookeeper = match doors.zookeeper {
-        Some(listeners) => {
-            let drained = drained(doors_stop, settings.rest.drain_delay_ms.saturating_add(settings.rest.drain_time_ms));
-            let served = wire::serve(listeners, replica.clone(), settings.wire.clone(), drained);
-            Some(tokio::spawn(served))
-        }
-        None => {
-            let replica = replica.clone();
-            tokio::spawn(async move { wire::announce_no_door(&replica).await });
-            None
-        }
-    };
+    let zookeeper = serve_zookeeper(doors.zookeeper, replica.clone(), &settings, doors_stop);
     say(&format!("zlock node {node_id} of cluster {cluster_id} serves on {addresses}"));
+    tokio::spawn(systemd.clone().report(replica.clone()));
 
     tokio::select! {
         // Without a clean stop: a node that cannot trust its disk must not write, and other nodes
@@ -218,6 +216,7 @@ async fn serve(mut settings: Settings, reload: Reload, until_stdin_ends: bool) -
     }
     let began = Instant::now();
     let stopped = async {
+        systemd.report_stop(settings.stop_time_max()).await;
         // The servers for clients stop first. The HTTP server removes waiting clients from the
         // queues of locks, for which the replica must still accept writes.
         let _ = stop_doors.send(true);
@@ -246,6 +245,21 @@ async fn serve(mut settings: Settings, reload: Reload, until_stdin_ends: bool) -
     let (_, term, zxid) = standing(&replica);
     info!(took_ms, term, zxid, "stopped");
     Ok(Exit::Clean)
+}
+
+/// Starts the ZooKeeper server, if it has listeners. Returns its task.
+fn serve_zookeeper(
+    listeners: Option<accept::Listeners>,
+    replica: Replica,
+    settings: &Settings,
+    doors_stop: watch::Receiver<bool>,
+) -> Option<JoinHandle<std::io::Result<()>>> {
+    let Some(listeners) = listeners else {
+        tokio::spawn(async move { wire::announce_no_door(&replica).await });
+        return None;
+    };
+    let drained = drained(doors_stop, settings.rest.drain_delay_ms.saturating_add(settings.rest.drain_time_ms));
+    Some(tokio::spawn(wire::serve(listeners, replica, settings.wire.clone(), drained)))
 }
 
 fn tell_that_it_stops(reason: &str, replica: &Replica, settings: &Settings) {

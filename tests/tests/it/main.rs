@@ -55,6 +55,7 @@ mod sick_node;
 mod start_refused;
 mod started_one_by_one;
 mod stopping;
+mod systemd;
 mod tls_failures;
 mod wiped_node_returns_by_snapshot;
 mod zookeeper;

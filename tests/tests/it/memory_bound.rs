@@ -31,6 +31,7 @@ const OPTIONS: Options = Options {
     zookeeper: false,
     open_files_max: None,
     disk_may_hang: false,
+    notifies: false,
     memory_is_measured: true,
 };
 

@@ -40,6 +40,22 @@ fn a_file_with_the_members_is_enough() {
 }
 
 #[test]
+fn the_packages_file_shows_the_keys_to_know() {
+    let text = include_str!("../../../../deploy/packages/zlock.toml");
+    refused(text, "node.id is missing");
+    // A line of TOML in a comment has `=`, or ends a list.
+    let is_toml = |line: &str| line.contains(" = ") || line == "]";
+    let uncomment = |line: &str| line.strip_prefix("# ").filter(|text| is_toml(text)).unwrap_or(line).to_owned();
+    let shown = text.lines().map(uncomment).collect::<Vec<_>>().join("\n");
+    let table: toml::Table = shown.parse().unwrap();
+    for key in KEYS.iter().filter(|key| key.is_basic) {
+        let found = table.get(key.table).and_then(|keys| keys.get(key.name));
+        assert!(found.is_some(), "{} is missing", key.path);
+    }
+    load_text(&shown, &[]).unwrap();
+}
+
+#[test]
 fn a_member_with_a_name_listens_on_every_interface() {
     let settings = load_text(THREE, &[("node.id", "3")]).unwrap();
     assert_eq!(settings.http_listen, Some("0.0.0.0:7001".parse().unwrap()));

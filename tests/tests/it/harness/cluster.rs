@@ -41,6 +41,9 @@ pub(crate) struct Options {
     pub(crate) open_files_max: Option<u64>,
     /// Whether the test can make the disk of a node hang.
     pub(crate) disk_may_hang: bool,
+    /// Whether a node sends messages for systemd to the socket beside its configuration, with the
+    /// extension `notify`.
+    pub(crate) notifies: bool,
     /// Whether the nodes' allocator returns freed memory to the system at once, for tests that
     /// measure memory.
     pub(crate) memory_is_measured: bool,
@@ -56,6 +59,7 @@ impl Default for Options {
             zookeeper: false,
             open_files_max: None,
             disk_may_hang: false,
+            notifies: false,
             memory_is_measured: false,
         }
     }
@@ -114,6 +118,7 @@ impl Cluster {
                 log: dir.path().join(format!("node{id}.log")),
                 open_files_max: options.open_files_max,
                 disk_hangs: options.disk_may_hang.then(|| dir.path().join(format!("hangs{id}"))),
+                notifies: options.notifies,
                 memory_is_measured: options.memory_is_measured,
                 process: None,
             };

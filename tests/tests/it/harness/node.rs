@@ -24,6 +24,8 @@ pub(crate) struct Node {
     pub(crate) open_files_max: Option<u64>,
     /// File whose existence makes the syncs of the disk hang; `None` for a disk that cannot hang.
     pub(crate) disk_hangs: Option<PathBuf>,
+    /// Whether the node sends messages for systemd.
+    pub(crate) notifies: bool,
     /// Whether the node's allocator returns freed memory to the system at once, for tests that
     /// measure memory.
     pub(crate) memory_is_measured: bool,
@@ -42,6 +44,9 @@ impl Node {
         }
         if let Some(sign) = &self.disk_hangs {
             command.env("LD_PRELOAD", hanging_disk()).env("HANGING_DISK", sign);
+        }
+        if self.notifies {
+            command.env("NOTIFY_SOCKET", self.config.with_extension("notify"));
         }
         if self.memory_is_measured {
             command.env("MIMALLOC_PURGE_DELAY", "0");

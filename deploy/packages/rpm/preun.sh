@@ -1,0 +1,3 @@
+if [ "$1" -eq 0 ] && [ -d /run/systemd/system ]; then
+    systemctl --quiet disable --now zlock.service
+fi

@@ -1,6 +1,7 @@
 """podman in namespaces of its own: its containers, networks, images and processes end with the script.
 
-Needs root. podman and what it needs are installed with apt-get where they are missing, other tools from PyPI below the cache.
+Needs root. podman and what it needs are installed with apt-get where they are missing, other tools
+from PyPI below the cache.
 """
 
 import os
@@ -37,7 +38,8 @@ runroot = "%(scratch)s/run"
 
 def run(*command, check=True):
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
-    assert not check or done.returncode == 0, "%s: %d\n%s%s" % (" ".join(map(str, command)), done.returncode, done.stdout, done.stderr)
+    told = "%s: %d\n%s%s" % (" ".join(map(str, command)), done.returncode, done.stdout, done.stderr)
+    assert not check or done.returncode == 0, told
     return done
 
 
@@ -48,7 +50,8 @@ def podman(*command, check=True):
 def within(args, images, play):
     """Runs in the namespaces, which end with the process."""
     run("ip", "link", "set", "lo", "up")
-    # podman notes here which addresses are taken, and which process answers for names: of another network namespace, if it is shared.
+    # podman notes here which addresses are taken, and which process answers for names. If other scripts
+    # shared the directories, that process could be in another network namespace.
     for directory in ("/run/containers", "/run/libpod"):
         Path(directory).mkdir(exist_ok=True)
         run("mount", "-t", "tmpfs", "tmpfs", directory)
@@ -71,8 +74,8 @@ def within(args, images, play):
 
 
 def script(about, tools, images, play):
-    """Runs `play(directory of the tools, scratch directory)`, and returns the exit code of the script. `tools` has the name of each
-    tool of PyPI with the requirement that installs it."""
+    """Runs `play(directory of the tools, scratch directory)`, and returns the exit code of the script. `tools`
+    has the name of each tool of PyPI with the requirement that installs it."""
     args = arguments(about, "../packages").parse_args()
     if os.environ.get(WITHIN):
         return within(args, images, play)

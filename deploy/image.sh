@@ -9,7 +9,11 @@ set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 
 tag="${1:-localhost/zlock}"
-engine="${ENGINE:-$(command -v docker || command -v podman)}"
+engine="${ENGINE:-$(command -v docker || command -v podman || true)}"
+if [[ -z $engine ]]; then
+    printf 'neither docker nor podman is installed: install one of them, or name another program in ENGINE\n' >&2
+    exit 1
+fi
 program="${ZLOCK:-$("$here/binary.sh")}"
 context="$(mktemp -d)"
 trap 'rm -rf "$context"' EXIT

@@ -21,19 +21,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "clients"))
 import json
 import os
 import subprocess
-import tempfile
 import threading
 import time
 import urllib.error
 import urllib.request
 
-from podman import installed, podman, run, stored_in
-from scene import ROOT, arguments, not_run, say, wait_until
+from containers import IMAGE, podman, script
+from scene import ROOT, say, wait_until
 
 COMPOSE = "podman-compose==1.6.0"
-# Set in the process that runs within the network namespace.
-WITHIN = "ZLOCK_IMAGE_TEST_WITHIN"
-IMAGE, NEXT_IMAGE = "localhost/zlock", "localhost/zlock:next"
+NEXT_IMAGE = "localhost/zlock:next"
 NODES = ["zlock-1", "zlock-2", "zlock-3"]
 ENDPOINTS = ["127.0.0.1:7001", "127.0.0.1:7002", "127.0.0.1:7003"]
 # Time until a node that was started again is ready, and longest time of one write, in seconds.
@@ -46,8 +43,8 @@ DOMAIN = "shop.svc.cluster.local"
 class Site:
     """The three containers."""
 
-    def __init__(self, compose, scratch):
-        self.compose, self.scratch = compose, scratch
+    def __init__(self, compose):
+        self.compose = compose
 
     def up(self, *services, image=IMAGE):
         env = dict(os.environ, ZLOCK_IMAGE=image)
@@ -217,8 +214,8 @@ def check_search_domain(site):
     say("%s was resolved by the search domain %s" % (name, DOMAIN))
 
 
-def play(compose, scratch):
-    site = Site(compose, scratch)
+def play(tools, _):
+    site = Site(tools / "podman-compose")
     try:
         begun = time.monotonic()
         site.up()
@@ -233,44 +230,8 @@ def play(compose, scratch):
     except BaseException:
         site.logs()
         raise
-    finally:
-        podman("rm", "--force", "--all", check=False)
-
-
-def within(args):
-    """Runs in the network namespace, which ends with the process."""
-    run("ip", "link", "set", "lo", "up")
-    with tempfile.TemporaryDirectory() as scratch:
-        stored_in(scratch)
-        os.environ["ENGINE"] = "podman"
-        os.environ["ZLOCK"] = str(args.zlock)
-        for image in (IMAGE, NEXT_IMAGE):
-            run(ROOT / "deploy/image.sh", image)
-        say("the image has %s" % podman("images", "--format", "{{.Size}}", IMAGE).stdout.split("\n")[0])
-        play(args.cache.resolve() / "venv/bin/podman-compose", scratch)
     say("the image does what deploy/compose.yaml and the pages say")
-    return 0
-
-
-def main():
-    args = arguments(__doc__, "../packages").parse_args()
-    if os.environ.get(WITHIN):
-        return within(args)
-    try:
-        installed()
-        venv = args.cache.resolve() / "venv"
-        if not (venv / "bin/podman-compose").exists():
-            run(sys.executable, "-m", "venv", venv)
-            run(venv / "bin/pip", "install", "--quiet", COMPOSE)
-    except (AssertionError, OSError) as error:
-        return not_run("podman or podman-compose cannot be had: " + str(error).strip().splitlines()[-1])
-    program = args.zlock
-    if program is None:
-        built = subprocess.run([ROOT / "deploy/binary.sh"], check=True, stdout=subprocess.PIPE, text=True)
-        program = built.stdout.strip()
-    command = ["unshare", "--net", "--mount", sys.executable, __file__, "--cache", args.cache.resolve(), "--zlock", program]
-    return subprocess.run(list(map(str, command)), env=dict(os.environ, **{WITHIN: "1"})).returncode
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(script(__doc__, {"podman-compose": COMPOSE}, [IMAGE, NEXT_IMAGE], play))

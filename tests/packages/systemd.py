@@ -28,7 +28,7 @@ import subprocess
 import tempfile
 import time
 
-from podman import installed, podman, run, stored_in
+from containers import installed, podman, run, stored_in
 from scene import ROOT, not_run, say, wait_until
 
 TOOLS = {"cargo-deb": "3.8.0", "cargo-generate-rpm": "0.21.1"}

@@ -129,6 +129,7 @@ pub use local::times::{PeerMeasures, Times};
 pub use operate::health::{Health, MemberHealth, Part};
 pub use operate::status::{Check, Leader, NodeStatus, Readiness, Role, SnapshotStatus};
 pub use operate::upgrade::{FinalizeOutcome, MemberProgram, UpgradeStatus};
+pub use raft::transport::MEMBERS_MAX;
 pub use read::Consistency;
 pub use replica::Replica;
 pub use storage::{Durations, WORK, descriptors_wanted, random_uuid, want_descriptors};

@@ -106,7 +106,9 @@ impl Settings {
             }
         }
         let own = members.iter().find(|member| member.id == self.replica.node_id);
-        own.map_or_else(|| refused(format!("node.id {} is not among the members", self.replica.node_id)), Ok)
+        let listed: Vec<String> = ids.iter().map(u64::to_string).collect();
+        let wrong = || format!("node.id {} is not among the members {}", self.replica.node_id, listed.join(", "));
+        own.map_or_else(|| refused(wrong()), Ok)
     }
 
     fn contradictions(&self) -> Vec<(bool, String)> {

@@ -95,7 +95,7 @@ macro_rules! keys {
 
 keys! {
     node, "This node" {
-        id: count, basic = replica.node_id, "Id of this node, 1 or more; one of the ids in node.members.";
+        id: node_id, basic = replica.node_id, "Id of this node, 1 or more; one of the ids in node.members. `hostname` is 1 plus the number that the hostname ends with: 1 for `zlock-0`.";
         cluster_id: text, basic = replica.cluster_id, "Name of the cluster. Peers and data directories of another cluster are refused.";
         members: members, basic = replica.members, "Members that found the cluster, this node included; the same list on every node. After the founding, the members are those recorded in the Raft log, and this list only names the nodes to contact first.";
         joining: flag, basic = replica.join, "`true` for a node that joins an existing cluster and never founds one. node.members then lists some of that cluster's members and this node.";

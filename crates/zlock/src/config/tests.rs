@@ -172,6 +172,68 @@ fn contradictions_are_refused() {
 }
 
 #[test]
+fn the_id_of_a_pod_is_its_ordinal_plus_one() {
+    let table = [("zlock-0", 1), ("zlock-2", 3), ("my-zlock-10", 11), ("zlock-1.zlock-peers.shop.svc", 2), ("a-07", 8)];
+    for (hostname, id) in table {
+        assert_eq!(value::node_id::of_hostname(hostname), Ok(id), "{hostname}");
+    }
+    for hostname in ["", "zlock", "zlock0", "zlock-", "zlock-x", "zlock-+1", "zlock-99999999999", "zlock.a-1"] {
+        let refused = value::node_id::of_hostname(hostname).unwrap_err();
+        assert!(
+            refused.contains(&format!("the hostname `{hostname}` does not end with `-` and a number")),
+            "{refused}"
+        );
+    }
+    refused(
+        &THREE.replace("node.id = 2", "node.id = \"host\""),
+        "`host` is not a whole number, 0 or more, nor `hostname`",
+    );
+}
+
+#[test]
+fn the_ids_of_a_pattern_are_its_numbers_plus_one() {
+    let read = |text: &str| value::members::parse(text).map(|members| value::members::show(&members));
+    let table = [
+        ("n-{0..1}.p:71/n-{0..1}.p:70", "1=n-0.p:71/n-0.p:70,2=n-1.p:71/n-1.p:70"),
+        ("{3..4}:71/h{3..4}:70", "4=3:71/h3:70,5=4:71/h4:70"),
+        ("n-{9..9}:71/n-{9..9}:70, 1=x:71/x:70", "10=n-9:71/n-9:70,1=x:71/x:70"),
+    ];
+    for (text, members) in table {
+        assert_eq!(read(text).as_deref(), Ok(members), "{text}");
+    }
+    assert_eq!(value::members::parse("n-{0..31}:71/n-{0..31}:70").unwrap().len(), 32);
+    let no_range = "with one range of numbers, such as `n-{0..2}:7101`";
+    let table = [
+        ("n:71/n:70", no_range),
+        ("n-{0..2}:71/n:70", "`n:70` is not `HOST:PORT`"),
+        ("n-{0..2}:71", "is neither `ID=PEER_HOST:PORT/HTTP_HOST:PORT` nor a pattern such as `n-{0..2}:PORT/"),
+        ("n-{0..2:71/n-{0..2}:70", no_range),
+        ("n-0..2}:71/n-{0..2}:70", no_range),
+        ("n-{0-2}:71/n-{0-2}:70", no_range),
+        ("n-{..2}:71/n-{..2}:70", no_range),
+        ("n-{0..}:71/n-{0..}:70", no_range),
+        ("n-{a..b}:71/n-{a..b}:70", no_range),
+        ("n-{-1..2}:71/n-{-1..2}:70", no_range),
+        ("n-{0..9999999999}:71/n-{0..9999999999}:70", no_range),
+        ("n-{0..2}-{0..2}:71/n-{0..2}-{0..2}:70", no_range),
+        ("n-{0..2}/n-{0..2}", no_range),
+        ("n-{0..2}:0/n-{0..2}:70", no_range),
+        ("n-{0..2}:71/n-{0..3}:70", "have different ranges"),
+        ("n-{2..1}:71/n-{2..1}:70", "the range `{2..1}` is empty"),
+        ("n-{0..32}:71/n-{0..32}:70", "the range `{0..32}` is too long: a cluster has at most 32 members"),
+        ("n-{0..31}:71/n-{0..31}:70,40=x:71/x:70", "a cluster has at most 32 members"),
+        ("1=n-{0..2}:71/n-{0..2}:70", "has an id and a range"),
+    ];
+    for (text, part) in table {
+        let refused = read(text).unwrap_err();
+        assert!(refused.contains(part), "{text}: {refused}");
+    }
+    let pattern = "node.id = 3\nnode.members = \"n-{0..2}:7101/n-{0..2}:7001\"\n";
+    assert_eq!(load_text(pattern, &[]).unwrap().rest.own_host, "n-2");
+    refused(&pattern.replace("id = 3", "id = 4"), "node.id 4 is not among the members 1, 2, 3");
+}
+
+#[test]
 fn hosts_and_origins_are_kept_in_one_form_and_refused_in_no_form() {
     let hosts = r#"http.hosts = ["Zlock.Example.", "[2001:DB8:0::1]", "10.0.0.7"]"#;
     let origins = r#"http.origins = ["HTTPS://UI.Example:443/", "http://ui.example:81"]"#;

@@ -2,10 +2,11 @@
 //! flag, a variable or the file to a value. `show` converts a value to text that `parse` converts
 //! back.
 
+pub mod members;
+pub mod node_id;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
-
-use replica::Member;
 
 /// A whole number.
 pub mod count {
@@ -355,45 +356,6 @@ pub mod listen {
     /// Returns the value as text that `parse` reads back; empty for an absent address.
     pub fn show(value: &Option<SocketAddr>) -> String {
         value.map(|addr| addr.to_string()).unwrap_or_default()
-    }
-}
-
-/// The members of the cluster, separated by commas.
-pub mod members {
-    use super::Member;
-
-    /// Name of this kind of value in the help.
-    pub const NAME: &str = "ID=PEER/HTTP,...";
-
-    /// Reads `1=host:peer_port/host:http_port,2=...`.
-    ///
-    /// # Errors
-    /// A message when a part of a member is missing or invalid.
-    pub fn parse(text: &str) -> Result<Vec<Member>, String> {
-        text.split(',').map(str::trim).filter(|one| !one.is_empty()).map(member).collect()
-    }
-
-    fn member(text: &str) -> Result<Member, String> {
-        let wrong = || format!("`{text}` is not `ID=PEER_HOST:PORT/HTTP_HOST:PORT`");
-        let (id, addrs) = text.split_once('=').ok_or_else(wrong)?;
-        let (peer_addr, http_addr) = addrs.split_once('/').ok_or_else(wrong)?;
-        let id = id.trim().parse().map_err(|_| wrong())?;
-        for addr in [peer_addr, http_addr] {
-            port(addr).ok_or_else(|| format!("`{addr}` of member {id} is not `HOST:PORT`"))?;
-        }
-        Ok(Member { id, peer_addr: peer_addr.to_owned(), http_addr: http_addr.to_owned() })
-    }
-
-    /// Returns the port of `host:port`; `None` for an empty host or an invalid port.
-    pub(in crate::config) fn port(addr: &str) -> Option<u16> {
-        let (host, port) = addr.rsplit_once(':')?;
-        if host.is_empty() { None } else { port.parse().ok().filter(|port| *port != 0) }
-    }
-
-    /// Returns the value as text that `parse` reads back.
-    pub fn show(value: &[Member]) -> String {
-        let one = |member: &Member| format!("{}={}/{}", member.id, member.peer_addr, member.http_addr);
-        value.iter().map(one).collect::<Vec<_>>().join(",")
     }
 }
 

@@ -37,6 +37,7 @@ pub(crate) use messages::{
     NumberedMessage, ProposeAnswer, Refusal, SnapshotAnswer, SnapshotFrame, Standing, TouchAnswer, TransferFrame,
     TransferRefusal, UpgradeAsk, UpgradeRecord, VoteAnswer, VoteFrame,
 };
-pub(crate) use rules::{MEMBERS_MAX, TOUCHES_MAX};
+pub use rules::MEMBERS_MAX;
+pub(crate) use rules::TOUCHES_MAX;
 pub(crate) use snapshot::{receive_snapshot, send_snapshot, while_working};
 pub(crate) use stream::{Listener, Stream};

@@ -45,7 +45,7 @@ const WITHIN_MAX: Duration = Duration::from_secs(24 * 3_600);
 /// Largest size in bytes of a member's address, which is a host name and a port.
 const ADDR_BYTES_MAX: usize = 1 << 10;
 /// Largest number of members of a cluster, learners and observers included.
-pub(crate) const MEMBERS_MAX: usize = 32;
+pub const MEMBERS_MAX: usize = 32;
 /// Largest number of additional properties (name and value) that a membership stores for a member.
 const EXTRAS_MAX: usize = 16;
 /// Largest size in bytes of a snapshot's chunk, a little above what the storage writes.

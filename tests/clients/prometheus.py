@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Every Prometheus expression of docs/operating.md, asked of Debian's Prometheus that scrapes three nodes.
+"""Test of the rules in deploy/prometheus and of the dashboard in deploy/grafana, with Debian's Prometheus and three nodes.
 
     tests/clients/prometheus.py [--cache target/clients/prometheus] [--zlock PATH]
 
-Lines of the blocks marked `promql` are alerts: each must be understood, be empty while the cluster is well, and have a row before its
-comparison. Expressions in the text (`changes(zlock_term[10m])`) must be understood and have a row. Exit code: 0 when all passed, 1 when
-something failed, 75 when Prometheus cannot be had here; the last line says why: "NOT RUN: ...".
+promtool checks the rules, runs their tests, and checks the metrics of a node. Then Prometheus scrapes three nodes with the
+rules loaded. Each expression of a rule is empty while the cluster is well, and has a row without its comparison. Each
+expression of the dashboard has a row. Exit code: 0 when all passed, 1 when something failed, 75 when Prometheus cannot be
+had here; the last line says why: "NOT RUN: ...".
 """
 
 import sys
@@ -14,6 +15,7 @@ sys.dont_write_bytecode = True
 
 import json
 import re
+import subprocess
 import tempfile
 import time
 import urllib.parse
@@ -22,78 +24,146 @@ from pathlib import Path
 from scene import ROOT, Cluster, Debian, Missing, arguments, built, free_port, get, not_run, say, started, wait_until
 
 PAGE = ROOT / "docs/operating.md"
-# The last comparison of an alert, outside of brackets.
-COMPARISON = re.compile(r"\s(==|!=|>=|<=|>|<)\s[^()\[\]{}]*$")
+RULES = ROOT / "deploy/prometheus/zlock.rules.yml"
+RULES_TEST = ROOT / "deploy/prometheus/zlock.test.yml"
+DASHBOARD = ROOT / "deploy/grafana/zlock.json"
+# Values of the dashboard's variables.
+VARIABLES = {"$job": "zlock", "$__rate_interval": "1m"}
+# Alerts whose expressions have no row without the comparison while a cluster is well, with the reason.
+WITHOUT_ROW = {"ZlockBackupOld": "no backup was made"}
+# Metrics without samples in this test. Expressions of the dashboard with one of them need no row.
+WITHOUT_SAMPLES = ["zlock_snapshot_seconds_bucket"]
+COMPARISON = re.compile(r" (?:==|!=|>=|<=|>|<|unless) ")
 
 
-def alerts(page):
-    """The lines of blocks marked promql, without comments."""
-    blocks = re.findall(r"^```promql\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    lines = [line.strip() for block in blocks for line in block.splitlines()]
-    return [line for line in lines if line and not line.startswith("#")]
+def without_comparison(expression):
+    """The part of an expression before its first comparison, or `unless`, that is in no brackets."""
+    for found in COMPARISON.finditer(expression):
+        before = expression[: found.start()]
+        if all(before.count(opening) == before.count(closing) for opening, closing in ("()", "[]", "{}")):
+            return before
+    raise AssertionError("%s compares nothing" % expression)
 
 
 def inline(page):
-    """Code in the text that is more than the name of a metric with its labels."""
+    """Code in the text of a page that is more than the name of a metric with its labels."""
     text = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
     spans = re.findall(r"`([^`\n]+)`", text)
     return [span for span in spans if "zlock_" in span and re.search(r"[(\[]|\s[-+*/<>=!]", span)]
 
 
+def drawn(dashboard):
+    """The expressions of a dashboard's panels, with values for its variables."""
+    expressions = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
+    for variable, value in VARIABLES.items():
+        expressions = [expression.replace(variable, value) for expression in expressions]
+    assert not any("$" in expression for expression in expressions), "a variable of the dashboard has no value here"
+    return expressions
+
+
+def api(prometheus, path):
+    """The data of an answer of Prometheus."""
+    status, body = get(prometheus, "/api/v1/" + path)
+    answer = json.loads(body)
+    assert status == 200 and answer["status"] == "success", "%s: %s" % (path, answer.get("error", body))
+    return answer["data"]
+
+
 def ask(prometheus, expression):
     """The rows of an instant query."""
-    status, body = get(prometheus, "/api/v1/query?" + urllib.parse.urlencode({"query": expression}))
-    answer = json.loads(body)
-    assert status == 200 and answer["status"] == "success", "%s: %s" % (expression, answer.get("error", body))
-    assert answer["data"]["resultType"] == "vector", "%s is no vector" % expression
-    return answer["data"]["result"]
+    data = api(prometheus, "query?" + urllib.parse.urlencode({"query": expression}))
+    assert data["resultType"] == "vector", "%s is no vector" % expression
+    return data["result"]
 
 
-def check(prometheus, page):
-    told, found = alerts(page), inline(page)
-    assert len(told) > 10 and found, "the page has lost its expressions: %s %s" % (told, found)
-    for expression in told:
-        comparison = COMPARISON.search(expression)
-        assert comparison, "%s compares nothing" % expression
-        before = expression[: comparison.start()]
-        assert ask(prometheus, before), "%s has no row, so the alert never fires" % before
+def loaded(prometheus):
+    """The alerting rules that Prometheus has loaded."""
+    return [rule for group in api(prometheus, "rules")["groups"] for rule in group["rules"]]
+
+
+def state(prometheus, name):
+    """The state of an alert, and the texts of its rows."""
+    (rule,) = [rule for rule in loaded(prometheus) if rule["name"] == name]
+    return rule["state"], [alert["annotations"] for alert in rule["alerts"]]
+
+
+def with_rows(prometheus, expressions):
+    """Waits until each expression has a row, and names all that never have one."""
+    missing = list(expressions)
+
+    def look():
+        missing[:] = [expression for expression in missing if not ask(prometheus, expression)]
+        return not missing
+
+    try:
+        wait_until("each expression has a row", look)
+    except AssertionError as error:
+        raise AssertionError("%s; without a row:\n%s" % (error, "\n".join(missing))) from None
+
+
+def check(prometheus):
+    rules, panels, written = loaded(prometheus), drawn(json.loads(DASHBOARD.read_text())), inline(PAGE.read_text())
+    assert len(rules) > 20 and len(panels) > 20 and written, "expressions are lost: %s %s %s" % (rules, panels, written)
+    rowless = [rule["name"] for rule in rules if rule["name"] in WITHOUT_ROW]
+    assert sorted(rowless) == sorted(WITHOUT_ROW), "WITHOUT_ROW names alerts that do not exist"
+    fired = [without_comparison(rule["query"]) for rule in rules if rule["name"] not in WITHOUT_ROW]
+    shown = [panel for panel in panels if not any(metric in panel for metric in WITHOUT_SAMPLES)]
+    # A query that Prometheus does not understand fails at once, also one that may have no row.
+    for expression in panels:
+        ask(prometheus, expression)
+    with_rows(prometheus, fired + shown + written)
+    for rule in rules:
         # Elections and starts of a moment ago may still count.
-        wait_until("%s is empty" % expression, lambda: not ask(prometheus, expression))
-        say("empty in health, and it could fire:", expression)
-    for expression in found:
-        assert ask(prometheus, expression), "%s has no row" % expression
-        say("has a row:", expression)
-    return len(told) + len(found)
+        wait_until("%s is quiet" % rule["name"], lambda: not ask(prometheus, rule["query"]))
+    say("%d rules are quiet in health, and %d expressions have rows" % (len(rules), len(fired + shown + written)))
 
 
 def fires(prometheus, cluster):
-    """Not only in theory: a node that is gone is told, and so is the lag of one that is frozen."""
+    """Real failures raise alerts: the loss of one node, and that of the quorum."""
     cluster.kill(2)
-    wait_until("the lost node is told", lambda: ask(prometheus, 'up{job="zlock"} == 0'))
+    wait_until("the lost node raises an alert", lambda: state(prometheus, "ZlockTargetMissing")[0] != "inactive")
+    cluster.kill(1)
+    wait_until("the lost quorum raises an alert", lambda: state(prometheus, "ZlockNoLeader")[0] == "firing")
+    for name in ("ZlockTargetMissing", "ZlockNoLeader"):
+        texts = state(prometheus, name)[1]
+        assert texts and not any("error" in text for row in texts for text in row.values()), "%s: %s" % (name, texts)
+        say("%s:" % name, texts[0]["description"])
+    cluster.start(1)
     cluster.start(2)
     cluster.wait_ready()
-    wait_until("it is told no more", lambda: not ask(prometheus, 'up{job="zlock"} == 0'))
+    for name in ("ZlockTargetMissing", "ZlockNoLeader"):
+        wait_until("%s is quiet again" % name, lambda: state(prometheus, name)[0] == "inactive")
 
 
-def run(program, prometheus, env):
+def use(program, cluster):
+    """Gives the histograms of requests and locks an observation each."""
+    endpoints = ",".join(cluster.http)
+    command = [program, "lock", "trial", "--endpoints", endpoints, "--", "true"]
+    subprocess.run(command, check=True, timeout=30, stdin=subprocess.DEVNULL)
+
+
+def run(program, prometheus, promtool, env):
+    for words in (["check", "rules", RULES], ["test", "rules", RULES_TEST]):
+        subprocess.run([promtool, *words], check=True, env=env)
     with tempfile.TemporaryDirectory() as data:
         data = Path(data)
         with Cluster(program, data) as cluster:
             cluster.wait_ready()
-            targets = json.dumps(cluster.http)
-            jobs = '[{"job_name": "zlock", "static_configs": [{"targets": %s}]}]' % targets
-            (data / "prometheus.yml").write_text('{"global": {"scrape_interval": "1s"}, "scrape_configs": %s}' % jobs)
+            metrics = get(cluster.http[0], "/metrics")[1]
+            subprocess.run([promtool, "check", "metrics"], input=metrics, check=True, env=env)
+            jobs = [{"job_name": "zlock", "static_configs": [{"targets": cluster.http}]}]
+            config = {"global": {"scrape_interval": "1s", "evaluation_interval": "1s"}, "rule_files": [str(RULES)]}
+            (data / "prometheus.yml").write_text(json.dumps({**config, "scrape_configs": jobs}))
             addr = "127.0.0.1:%d" % free_port()
             flags = ["--config.file=%s" % (data / "prometheus.yml"), "--storage.tsdb.path=%s" % (data / "tsdb")]
             command = [prometheus, *flags, "--web.listen-address=" + addr]
             with started(command, data / "prometheus.log", env=env) as server:
                 wait_until("prometheus is ready", lambda: (get(addr, "/-/ready") or (0,))[0] == 200, server)
                 wait_until("all nodes are scraped", lambda: len(ask(addr, 'up{job="zlock"} == 1')) == 3)
-                # Rates need two samples.
-                wait_until("there are rates", lambda: len(ask(addr, "rate(zlock_sessions_expired_total[5m])")) == 3)
-                count = check(addr, PAGE.read_text())
+                # Rates need a sample from before the use.
+                use(program, cluster)
+                check(addr)
                 fires(addr, cluster)
-    say("%d expressions of docs/operating.md passed" % count)
 
 
 def main():
@@ -102,9 +172,10 @@ def main():
     try:
         debian = Debian(words.cache.resolve(), ["prometheus"])
         prometheus = debian.program("usr/bin/prometheus", "--version")
+        promtool = debian.program("usr/bin/promtool", "--version")
     except Missing as missing:
         return not_run(missing)
-    run(built(words.zlock), prometheus, debian.env)
+    run(built(words.zlock), prometheus, promtool, debian.env)
     say("took %.0f s" % (time.monotonic() - began))
     return 0
 

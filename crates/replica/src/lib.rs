@@ -131,7 +131,7 @@ pub use operate::status::{Check, Leader, NodeStatus, Readiness, Role, SnapshotSt
 pub use operate::upgrade::{FinalizeOutcome, MemberProgram, UpgradeStatus};
 pub use raft::transport::MEMBERS_MAX;
 pub use read::Consistency;
-pub use replica::Replica;
+pub use replica::{OpenConnection, Replica};
 pub use storage::{Durations, WORK, descriptors_wanted, random_uuid, want_descriptors};
 pub use view::observer::{Observer, Observing};
 pub use view::watches::{EventBatch, EventKinds, Step, WatchKey};

@@ -31,6 +31,19 @@ pub struct Replica {
     node: Arc<Node>,
 }
 
+/// Guard that counts an open connection of a client. The drop ends the count.
+#[derive(Debug)]
+pub struct OpenConnection {
+    replica: Replica,
+    entrance: Entrance,
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.replica.node.view.counters.disconnected(self.entrance);
+    }
+}
+
 impl std::fmt::Debug for Replica {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Replica({})", self.node.consensus.node_id)
@@ -311,6 +324,12 @@ impl Replica {
     /// Time without contact, in milliseconds, after which another member counts as disconnected.
     pub fn disconnected_after_ms(&self) -> u64 {
         self.node.consensus.disconnected_after().as_millis() as u64
+    }
+
+    /// Counts an open connection of a client until the guard is dropped.
+    pub fn connected(&self, entrance: Entrance) -> OpenConnection {
+        self.node.view.counters.connected(entrance);
+        OpenConnection { replica: self.clone(), entrance }
     }
 
     /// Counts a request of a client, with its outcome.

@@ -335,13 +335,14 @@ fn listen(key: &str, addr: SocketAddr) -> Result<TcpListener, String> {
 fn rest_config(settings: &Settings) -> RestConfig {
     let Settings { replica, rest, wire, .. } = settings;
     let bounds = [
-        ("node.watches_max", replica.watches_max),
-        ("node.proposals_max", replica.proposals_max),
-        ("http.connections_max", rest.connections_max),
-        ("http.waits_max", rest.waits_max),
-        ("zookeeper.connections_max", wire.connections_max),
-        ("zookeeper.watches_max", wire.watches_max),
+        ("disk.free_bytes_min", replica.free_disk_min_bytes),
+        ("node.watches_max", replica.watches_max as u64),
+        ("node.proposals_max", replica.proposals_max as u64),
+        ("http.connections_max", rest.connections_max as u64),
+        ("http.waits_max", rest.waits_max as u64),
+        ("zookeeper.connections_max", wire.connections_max as u64),
+        ("zookeeper.watches_max", wire.watches_max as u64),
     ];
-    let limits_shown = bounds.map(|(key, bound)| (key, bound as u64)).to_vec();
+    let limits_shown = bounds.to_vec();
     RestConfig { limits_shown, ..rest.clone() }
 }

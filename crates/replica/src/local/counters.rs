@@ -59,6 +59,7 @@ impl TurnedAway {
 pub(crate) struct Counters {
     requests: [[AtomicU64; RequestEnd::ALL.len()]; Entrance::ALL.len()],
     turned_away: [[AtomicU64; TurnedAway::ALL.len()]; Entrance::ALL.len()],
+    connections: [AtomicU64; Entrance::ALL.len()],
     sessions_expired: AtomicU64,
     snapshots_built: AtomicU64,
     snapshots_installed: AtomicU64,
@@ -75,6 +76,14 @@ impl Counters {
 
     pub(crate) fn turned_away(&self, entrance: Entrance, cause: TurnedAway) {
         self.turned_away[entrance as usize][cause as usize].fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn connected(&self, entrance: Entrance) {
+        self.connections[entrance as usize].fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn disconnected(&self, entrance: Entrance) {
+        self.connections[entrance as usize].fetch_sub(1, Relaxed);
     }
 
     /// Sets the zxid up to which expired sessions are not counted, because an earlier process may
@@ -118,6 +127,7 @@ impl Counters {
         Counts {
             requests: self.requests.each_ref().map(row),
             turned_away: self.turned_away.each_ref().map(row),
+            connections: row(&self.connections),
             sessions_expired: self.sessions_expired.load(Relaxed),
             snapshots_built: self.snapshots_built.load(Relaxed),
             snapshots_installed: self.snapshots_installed.load(Relaxed),
@@ -131,6 +141,7 @@ impl Counters {
 pub struct Counts {
     requests: [[u64; RequestEnd::ALL.len()]; Entrance::ALL.len()],
     turned_away: [[u64; TurnedAway::ALL.len()]; Entrance::ALL.len()],
+    connections: [u64; Entrance::ALL.len()],
     /// Number of sessions that expired in entries that came after this process started. Sessions
     /// that were missing in a snapshot from the leader are not counted.
     pub sessions_expired: u64,
@@ -147,6 +158,11 @@ impl Counts {
     /// Number of requests from `entrance` that ended with `end`.
     pub fn requests(&self, entrance: Entrance, end: RequestEnd) -> u64 {
         self.requests[entrance as usize][end as usize]
+    }
+
+    /// Number of open connections of clients.
+    pub fn connections(&self, entrance: Entrance) -> u64 {
+        self.connections[entrance as usize]
     }
 
     /// Number of clients' connections that were turned away for `cause`.

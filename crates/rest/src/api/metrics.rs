@@ -261,6 +261,10 @@ fn traffic(text: &mut Text, status: &NodeStatus, waits: usize) {
 }
 
 fn connections(text: &mut Text, status: &NodeStatus) {
+    text.begin("connections", "gauge", "Open client connections, by protocol (door).");
+    for entrance in Entrance::ALL {
+        text.labelled("connections", &[("door", door(entrance))], status.counts.connections(entrance));
+    }
     let help = "Client connections refused or closed for a bound since the node started, by protocol (door) and cause.";
     text.begin("connections_turned_away_total", "counter", help);
     for entrance in Entrance::ALL {

@@ -240,7 +240,11 @@ impl Server {
         let full = match self.places.enter(addr) {
             Ok(place) => {
                 self.tell_ousted(&place);
-                place.serve(|place| async move { self.connection(incoming, addr, place).await });
+                let connected = self.door.replica.connected(Entrance::Http);
+                place.serve(|place| async move {
+                    self.connection(incoming, addr, place).await;
+                    drop(connected);
+                });
                 return;
             }
             Err(full) => full,

@@ -79,7 +79,11 @@ pub async fn serve(
                 };
                 tell_ousted(&door, &ousted, &place);
                 let door = Arc::clone(&door);
-                place.serve(|place| async move { connection(door, incoming, addr, &place).await });
+                let connected = door.replica.connected(Entrance::ZooKeeper);
+                place.serve(|place| async move {
+                    connection(door, incoming, addr, &place).await;
+                    drop(connected);
+                });
             }
             Err(error) => {
                 want_descriptors(&error);

@@ -124,7 +124,8 @@ impl Turns {
 
 impl Turns {
     /// Moves the task of `seat` to another group, from its next poll on. Must be called by the task
-    /// itself, because a running task is in no queue.
+    /// itself: a task that is running is in no group's queue of ready tasks, so that none has to be
+    /// searched for it.
     pub(crate) fn sit(&self, seat: &Seat, group: Group) {
         let mut inner = self.0.lock();
         let before = std::mem::replace(&mut *seat.0.lock().expect("nothing panics under this guard"), group);

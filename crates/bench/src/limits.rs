@@ -41,7 +41,7 @@ pub(crate) fn measure(data: &Path) -> Result<Vec<Limit>, Error> {
     for entries in BATCHES {
         let batches = replicate(dir.path(), entries)?;
         let name = format!(
-            "entries in batches of {entries}: a thread writes each to its log and sends it to two others; two of the three have synced it"
+            "entries in batches of {entries}: a thread writes each batch to its log and sends it to two other threads; a batch counts when two of the three have synced it"
         );
         limits.push(limit(name, Some(entries), batches * entries as f64));
     }

@@ -42,7 +42,8 @@ impl Stretches {
         self.there().insert(stretch);
     }
 
-    /// Returns a random key of the newest period for which all keys exist.
+    /// Returns a random key of the newest stretch (period of the run with its own keys) whose keys
+    /// have all been created.
     pub(super) fn any_key(&self, client: &mut Client) -> String {
         key(self.newest(), client.rng.u64(..KEYS))
     }

@@ -13,7 +13,7 @@ use crate::harness::{Cluster, PROGRAM, kill, until};
 /// Session timeout for tests that wait for the session's expiry. Long enough for a machine that is
 /// busy with other tests.
 pub(crate) const SHORT: &str = "5s";
-/// Session timeout for the other tests.
+/// Session timeout for tests in which no session may expire.
 pub(crate) const LONG: &str = "60s";
 
 /// Returns a `zlock` command line with these arguments, and the addresses of the cluster in its

@@ -19,7 +19,8 @@ use crate::local::seldom::Seldom;
 pub(crate) struct PeerFacts {
     /// Incarnation of the peer's data directory: a random number that a new directory draws.
     pub(crate) incarnation: u64,
-    /// Program that the peer runs; `None` if it did not tell.
+    /// Version of zlock that the peer runs, with its format levels; `None` if the peer's handshake
+    /// did not have it.
     pub(crate) program: Option<Program>,
     /// Preference for the peer as leader, 0 to 100; `None` if it did not tell.
     pub(crate) leader_priority: Option<u8>,

@@ -24,7 +24,7 @@ use crate::config::value::members;
 /// founded later.
 const ZXIDS_A_MS: u64 = 1 << 10;
 
-/// Adds the options for the operator's decisions, such as the new members.
+/// Adds the options of a restore or a recovery, such as the members of the new cluster.
 pub(crate) fn with_options(command: Command) -> Command {
     let members_help = "All members of the new cluster, as in the key node.members of their configuration";
     let floor = "Fencing tokens also exceed this one; for a cluster whose clock may have been ahead";

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Builds what a release has for the architecture of this machine, and puts it into a new directory: the program with its licences, the
+# .deb, the .rpm, the container image, the OpenAPI document, the list of dependencies (SBOM, in CycloneDX), and the SHA-256 of each file.
+#
+#   deploy/artefacts.sh DIRECTORY
+#
+# Needs docker or podman, curl, readelf, and `cargo install --locked cargo-auditable@0.7.7 cargo-cyclonedx@0.5.9 cargo-deb@3.8.0
+# cargo-generate-rpm@0.21.1`.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+if [[ $# != 1 || -e $1 ]]; then
+    printf 'usage: deploy/artefacts.sh DIRECTORY, which must not exist\n' >&2
+    exit 2
+fi
+mkdir -p "$1"
+out="$(realpath "$1")"
+scratch="$(mktemp -d)"
+node=""
+# The file of dependencies is written beside the manifest of every crate.
+sbom="sbom-$$"
+cleanup() {
+    if [[ -n $node ]]; then
+        kill "$node"
+        wait "$node" || true
+    fi
+    find . -path ./target -prune -o -name "$sbom.json" -exec rm {} +
+    rm -rf "$scratch"
+}
+trap cleanup EXIT
+
+export AUDITABLE=1
+program="$(deploy/binary.sh)"
+readelf --wide --sections "$program" | grep -q '\.dep-v0' || {
+    printf '%s has no list of its dependencies\n' "$program" >&2
+    exit 1
+}
+read -r _ version _ < <("$program" --version)
+name="zlock-$version-$(uname -m)"
+
+mkdir "$scratch/$name"
+cp "$program" LICENSE NOTICE "$scratch/$name"
+tar --create --gzip --file "$out/$name.tar.gz" --directory "$scratch" --sort=name --owner=0 --group=0 --numeric-owner "$name"
+
+deploy/packages.sh | while read -r package; do
+    cp "$package" "$out"
+done
+
+image="$(ZLOCK="$program" deploy/image.sh "localhost/zlock:$version-$(uname -m)")"
+"${ENGINE:-$(command -v docker || command -v podman)}" save "$image" | gzip --no-name >"$out/$name-image.tar.gz"
+
+target="$(basename "$(dirname "$(dirname "$program")")")"
+cargo cyclonedx --quiet --format json --spec-version 1.5 --target "$target" --no-build-deps --override-filename "$sbom"
+mv "crates/zlock/$sbom.json" "$out/$name.cdx.json"
+
+"$program" dev --nodes 1 --base-port 0 --data "$scratch/data" -- --admin-socket "$scratch/admin.sock" >"$scratch/log" 2>&1 &
+node=$!
+curl --silent --show-error --fail --retry 20 --retry-delay 1 --retry-all-errors --unix-socket "$scratch/admin.sock" \
+    --output "$out/openapi.json" http://localhost/openapi.json
+
+(cd "$out" && sha256sum -- *) >"$scratch/sums"
+mv "$scratch/sums" "$out/SHA256SUMS-$(uname -m)"
+ls -l "$out"

@@ -205,7 +205,9 @@ impl Histories {
     /// Locks in which the last end of a ticket was in the entry `zxid` or a later one, oldest
     /// first.
     pub(crate) fn since(&self, zxid: Zxid) -> impl Iterator<Item = &ZPath> {
-        self.by_age.range((zxid, ZPath::root())..).map(|(_, lock)| lock)
+        // Most entries end no ticket. To make a range costs more than to look at the newest end.
+        let newest = self.by_age.get_max().filter(|(at, _)| *at >= zxid);
+        newest.into_iter().flat_map(move |_| self.by_age.range((zxid, ZPath::root())..)).map(|(_, lock)| lock)
     }
 
     /// Locks in which the last end of a ticket was in an entry from `from` to before `to`, newest

@@ -15,6 +15,7 @@ sys.dont_write_bytecode = True
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -111,7 +112,7 @@ IN_PYTHON = "Keep one leader, in Python"
 
 
 def leader_in_python(job, scratch):
-    """Two candidates: the second leads only after the leadership was taken from the first, which stops."""
+    """Two candidates: the second leads when the leadership was taken from the first, which stops, and leads on while a node hangs."""
     command, shown = job.only()
     logs = [scratch / "first.log", scratch / "second.log"]
     with started(command, logs[0]) as first:
@@ -122,8 +123,16 @@ def leader_in_python(job, scratch):
             assert run("zlock", "break", "jobs/python", "--yes").returncode == 0
             assert first.wait(PATIENCE_S) == 1
             wait_until("the second leads", logs[1].read_text, second)
+            node = int(run("pgrep", "--full", "zlock-data/node1.toml").stdout)
+            os.kill(node, signal.SIGSTOP)
+            try:
+                steps = len(logs[1].read_text().splitlines())
+                wait_until("a step begins without node 1", lambda: len(logs[1].read_text().splitlines()) > steps + 1, second)
+            finally:
+                os.kill(node, signal.SIGCONT)
     tokens = [int(re.search(r"\d+", log.read_text())[0]) for log in logs]
     assert tokens[0] < tokens[1], tokens
+    assert len(set(logs[1].read_text().splitlines())) == 1, logs[1].read_text()
     assert set(masked(logs[0].read_text())) == set(masked(shown)), logs[0].read_text()
 
 

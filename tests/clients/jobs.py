@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""The blocks of docs/jobs.md and docs/tutorial.md, taken from the pages as they stand and run against `zlock dev`.
+
+    tests/clients/jobs.py [--zlock PATH]
+
+Each job is checked for what its heading says, and each output is compared with the output on the page. Needs root, ip, curl and pgrep:
+the ports of `zlock dev` are free in a network namespace. Exit code: 0 when all passed, 1 when something failed, 75 when the namespace
+or a program cannot be had; the last line then says why: "NOT RUN: ...".
+"""
+
+import sys
+
+sys.dont_write_bytecode = True
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+from scene import PATIENCE_S, ROOT, arguments, built, not_run, say, started, wait_until
+
+# Set in the process that runs within the namespaces.
+WITHIN = "ZLOCK_JOBS_WITHIN"
+NAMESPACES = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+LINES_MAX = 15
+MARK = "~~~ end of block ~~~"
+
+
+class Job:
+    """A section of a page: its heading, the blocks that run, and the output behind each of them."""
+
+    BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```\n(?:```text\n(.*?)^```$)?", re.M | re.S)
+
+    def __init__(self, section):
+        self.heading = section.split("\n", 1)[0]
+        self.blocks = self.BLOCK.findall(section)
+
+    @staticmethod
+    def all(page):
+        found = [Job(section) for section in (ROOT / page).read_text().split("\n## ")[1:]]
+        return [job for job in found if job.blocks]
+
+    def only(self):
+        ((kind, code, shown),) = self.blocks
+        assert len(code.splitlines()) <= LINES_MAX, "%s: %d lines" % (self.heading, len(code.splitlines()))
+        return ["bash", "-euc", code] if kind == "sh" else [sys.executable, "-c", code], shown
+
+
+def run(*command):
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE_S)
+
+
+def masked(text):
+    """Lines in which numbers, durations and the machine are masked."""
+    text = re.sub(r"\S+, pid \d+", "HOST, pid N", text)
+    text = re.sub(r"(\b\d+(ms|s)\b|-)( ago)?(?=\s)", "TIME", text)
+    return [re.sub(r"[0-9a-f]*\d[0-9a-f]*", "N", " ".join(line.split())) for line in text.splitlines()]
+
+
+def most_at_once(printed):
+    """Largest number of names that have begun and not ended, in lines such as `web-1 begins`."""
+    inside, most = set(), 0
+    for name, word in (line.split()[:2] for line in printed.splitlines()):
+        (inside.discard if word == "ends" else inside.add)(name)
+        most = max(most, len(inside))
+    assert not inside, printed
+    return most
+
+
+def cron(printed):
+    assert printed == "report\n", "two jobs at once, and the command ran %d times" % printed.count("report")
+
+
+def alone(printed):
+    assert most_at_once(printed) == 1, printed
+
+
+def at_most_two(printed):
+    assert most_at_once(printed) == 2, printed
+
+
+def readers_and_writer(printed):
+    assert most_at_once(printed) == 2, printed
+    others = printed.replace("writer begins\nwriter ends\n", "")
+    assert others != printed and most_at_once(others) == 2, printed
+
+
+def stuck(printed):
+    holder, waiter, last, first = [line for line in printed.splitlines() if re.search(r"import|export", line)]
+    assert "import" in holder and holder.endswith("holds"), printed
+    assert "export" in waiter and waiter.endswith("waits, 1 before it"), printed
+    assert "export" in last and "import" in first and first.endswith("released"), printed
+
+
+def stale_is_refused(printed):
+    assert "new holder: True" in printed and "old holder: False" in printed, printed
+
+
+CHECKS = {
+    "Run a cron job on one machine": cron,
+    "Keep one leader, in a shell": alone,
+    "Run at most N at once": at_most_two,
+    "Let many read and one write": readers_and_writer,
+    "Refuse a stale holder in SQL": stale_is_refused,
+    "Refuse a stale holder in an object store": stale_is_refused,
+    "Find out why a job is stuck": stuck,
+}
+IN_PYTHON = "Keep one leader, in Python"
+
+
+def leader_in_python(job, scratch):
+    """Two candidates: the second leads when the leadership was taken from the first, which stops, and leads on while a node hangs."""
+    command, shown = job.only()
+    logs = [scratch / "first.log", scratch / "second.log"]
+    with started(command, logs[0]) as first:
+        wait_until("the first leads", logs[0].read_text, first)
+        with started(command, logs[1]) as second:
+            queue = lambda: "waits" in run("zlock", "locks", "jobs/python").stdout
+            wait_until("the second waits", queue, second)
+            assert run("zlock", "break", "jobs/python", "--yes").returncode == 0
+            assert first.wait(PATIENCE_S) == 1
+            wait_until("the second leads", logs[1].read_text, second)
+            node = int(run("pgrep", "--full", "zlock-data/node1.toml").stdout)
+            os.kill(node, signal.SIGSTOP)
+            try:
+                steps = len(logs[1].read_text().splitlines())
+                wait_until("a step begins without node 1", lambda: len(logs[1].read_text().splitlines()) > steps + 1, second)
+            finally:
+                os.kill(node, signal.SIGCONT)
+    tokens = [int(re.search(r"\d+", log.read_text())[0]) for log in logs]
+    assert tokens[0] < tokens[1], tokens
+    assert len(set(logs[1].read_text().splitlines())) == 1, logs[1].read_text()
+    assert set(masked(logs[0].read_text())) == set(masked(shown)), logs[0].read_text()
+
+
+def jobs(scratch):
+    found = {job.heading: job for job in Job.all("docs/jobs.md")}
+    assert set(found) == {*CHECKS, IN_PYTHON}, found.keys()
+    leader_in_python(found[IN_PYTHON], scratch)
+    for heading, check in CHECKS.items():
+        command, shown = found[heading].only()
+        done = run(*command)
+        assert done.returncode == 0, (heading, done)
+        check(done.stdout)
+        check(shown)
+        assert sorted(masked(done.stdout)) == sorted(masked(shown)), "%s: the page shows another output than\n%s" % (heading, done.stdout)
+        say(heading)
+
+
+def tutorial():
+    """One shell runs all blocks, as a reader pastes them."""
+    blocks = [block for job in Job.all("docs/tutorial.md") for block in job.blocks]
+    code = "".join("%secho '%s'\n" % (code, MARK) for _, code, _ in blocks)
+    done = run("bash", "-euc", code)
+    assert done.returncode == 0, done
+    printed = done.stdout.split(MARK + "\n")[:-1]
+    for (_, code, shown), real in zip(blocks, printed, strict=True):
+        assert sorted(masked(real)) == sorted(masked(shown)), "the page shows another output of\n%sthan\n%s" % (code, real)
+    queues = [re.findall(r"^/tutorial .* (?:holds|waits, 1 before it)$", real, re.M) for real in printed]
+    before, after = [[line.split()[2:4] for line in queue] for queue in queues if queue]
+    assert before == after and len(before) == 2, "the leader's end changes the queue: %s" % queues
+    say("the tutorial")
+
+
+def within(program):
+    run("ip", "link", "set", "lo", "up").check_returncode()
+    with tempfile.TemporaryDirectory() as scratch:
+        scratch = Path(scratch)
+        (scratch / "zlock").symlink_to(program)
+        os.environ.update(PATH="%s:%s" % (scratch, os.environ["PATH"]), HOME=str(scratch))
+        os.chdir(scratch)
+        with started(["zlock", "dev"], scratch / "dev.log") as dev:
+            wait_until("zlock dev serves", lambda: "Ctrl-C stops" in (scratch / "dev.log").read_text(), dev)
+            jobs(scratch)
+            tutorial()
+    say("every job passed")
+    return 0
+
+
+def main():
+    words = arguments(__doc__).parse_args()
+    if os.environ.get(WITHIN):
+        return within(words.zlock)
+    absent = [name for name in ("ip", "curl", "pgrep", "unshare") if shutil.which(name) is None]
+    if absent:
+        return not_run(*["%s is not installed" % name for name in absent])
+    probe = run(*NAMESPACES, "true")
+    if probe.returncode != 0:
+        return not_run("no namespace: " + probe.stderr.strip())
+    inner = [sys.executable, __file__, "--zlock", built(words.zlock)]
+    return subprocess.run(list(map(str, [*NAMESPACES, *inner])), env=dict(os.environ, **{WITHIN: "1"})).returncode
+
+
+sys.exit(main())

@@ -202,8 +202,8 @@ impl View {
         self.lock().watches.len()
     }
 
-    /// Number of watches that the observers of the state (the ZooKeeper server is one) keep for their
-    /// clients.
+    /// Number of watches that the observers of the state (the ZooKeeper server is one) keep for
+    /// their clients.
     pub(crate) fn observed(&self) -> usize {
         let observers: Vec<_> = self.lock().observers().collect();
         observers.iter().map(|observer| observer.watches()).sum()

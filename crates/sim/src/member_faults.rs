@@ -389,8 +389,8 @@ pub(crate) fn unsettled(nodes: &[Node], faults: &Faults, history: &History) -> O
             return (!ready(node) || has != Some(index))
                 .then(|| format!("member {id} is not ready, or has membership {has:?}"));
         }
-        // A node hears of its removal from a member that it knows. A node that was wiped knows none,
-        // nor does a node that comes back after all members of its log have been replaced.
+        // A node hears of its removal from a member that it knows. A node that was wiped knows
+        // none, nor does a node that comes back after all members of its log have been replaced.
         let known = node.replica().map(|replica| replica.voters().1).unwrap_or_default();
         let knows_a_member = known.iter().flatten().any(|known| membership.get_node(known).is_some());
         let can_hear = faults.is_whole(id) && knows_a_member;

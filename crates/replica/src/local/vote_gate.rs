@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep_until};
 #[derive(Debug)]
 pub(crate) struct VoteGate {
     joined: AtomicBool,
-    /// Earliest term whose leaders this node follows while it may not vote yet. `u64::MAX` as long as
-    /// it follows no leader at all.
+    /// Earliest term whose leaders this node follows while it may not vote yet. `u64::MAX` as long
+    /// as it follows no leader at all.
     floor: AtomicU64,
     /// Time until which this node neither votes nor stands for election after its start: just
     /// before a restart it may have heard a leader, which relies on this node's lease.

@@ -265,9 +265,10 @@ impl Replica {
         self.node.consensus.peer_measures()
     }
 
-    /// Bytes that are free on the disk of the data directory; `None` if the system cannot tell.
+    /// Bytes that were free on the disk of the data directory when the node last looked; `None` if
+    /// the system cannot tell.
     pub fn free_disk_bytes(&self) -> Option<u64> {
-        self.node.proposer.space.guard()?.free_bytes().ok()
+        self.node.proposer.space.guard()?.last_free_bytes()
     }
 
     /// The cluster's format level, and the programs that its members run, as the leader knows them.

@@ -1,7 +1,8 @@
 //! `/metrics`: the node's metrics in Prometheus's text format 0.0.4.
 //!
 //! The values come from [`replica::Replica::status`], as for `/v1/cluster` and ZooKeeper's `mntr`.
-//! All are kept up to date, so that a scrape computes nothing.
+//! All are kept up to date, so that a scrape computes nothing. Only the numbers of the process are
+//! measured for a scrape (`process.rs`).
 
 use std::fmt::{Display, Write as _};
 use std::sync::PoisonError;
@@ -48,7 +49,7 @@ pub(crate) async fn metrics(mut call: Call) -> Answer {
     connections(&mut text, &status);
     steps(&mut text);
     backups(&mut text, *call.door.backups.last.lock().unwrap_or_else(PoisonError::into_inner));
-    for (name, kind, help, value) in process::measures() {
+    for (name, kind, help, value) in process::measures().await {
         let _ = writeln!(text.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
     }
     Ok(answer(StatusCode::OK, status.applied, FORMAT, text.0))

@@ -2,11 +2,37 @@
 //! `/proc/self`.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use rustix::param::{clock_ticks_per_second, page_size};
+use tokio::sync::Mutex;
+use tokio::task::spawn_blocking;
 
-/// Numbers of this process. A number that the system does not tell is absent.
-pub(crate) fn measures() -> Vec<(&'static str, &'static str, &'static str, f64)> {
+/// Time for which measured numbers are answered again.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Name of a metric, its type, its help and its value.
+type Measure = (&'static str, &'static str, &'static str, f64);
+
+/// The numbers that were measured last, and when.
+static LAST: Mutex<Option<(Instant, Vec<Measure>)>> = Mutex::const_new(None);
+
+/// Numbers of this process. They are measured at most once a second, one measurement at a time, on
+/// a thread that does not serve clients: to count many open files takes milliseconds.
+pub(crate) async fn measures() -> Vec<Measure> {
+    let mut last = LAST.lock().await;
+    if let Some((at, measures)) = &*last
+        && at.elapsed() < PERIOD
+    {
+        return measures.clone();
+    }
+    let measures = spawn_blocking(measure).await.unwrap_or_default();
+    *last = Some((Instant::now(), measures.clone()));
+    measures
+}
+
+/// Measures the numbers. A number that the system does not tell is absent.
+fn measure() -> Vec<Measure> {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let files = fs::read_dir("/proc/self/fd").ok().map(|files| files.count() as f64);

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use rustix::io::Errno;
@@ -18,6 +19,8 @@ pub struct DiskGuard {
     dir: Arc<Path>,
     free_min_bytes: u64,
     ballast_bytes: u64,
+    /// Result of the last [`DiskGuard::free_bytes`]; `u64::MAX` before the first.
+    last_free_bytes: Arc<AtomicU64>,
 }
 
 impl DiskGuard {
@@ -25,7 +28,8 @@ impl DiskGuard {
     /// free space below which clients' writes are refused. `ballast_bytes` is the size of the
     /// ballast, 0 for none.
     pub fn new(dir: &Path, free_min_bytes: u64, ballast_bytes: u64) -> DiskGuard {
-        DiskGuard { dir: dir.into(), free_min_bytes, ballast_bytes }
+        let last_free_bytes = Arc::new(AtomicU64::new(u64::MAX));
+        DiskGuard { dir: dir.into(), free_min_bytes, ballast_bytes, last_free_bytes }
     }
 
     /// Number of bytes that this process may still write to the filesystem. Costs one system call.
@@ -34,7 +38,15 @@ impl DiskGuard {
     /// The error of the operating system.
     pub fn free_bytes(&self) -> io::Result<u64> {
         let space = statvfs(&*self.dir)?;
-        Ok(space.f_bavail.saturating_mul(space.f_frsize))
+        let free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
+        self.last_free_bytes.store(free_bytes, Ordering::Relaxed);
+        Ok(free_bytes)
+    }
+
+    /// Result of the last measurement, without a system call, which a sick disk may hold up. `None`
+    /// before the first.
+    pub fn last_free_bytes(&self) -> Option<u64> {
+        Some(self.last_free_bytes.load(Ordering::Relaxed)).filter(|bytes| *bytes != u64::MAX)
     }
 
     /// Tells whether less space is free than the low-water mark: clients' writes should then be

@@ -45,7 +45,7 @@ impl Key {
 
     /// Returns the heading under which the help lists the key.
     pub fn heading(&self) -> &'static str {
-        if self.is_basic { "Keys to know" } else { self.heading }
+        if self.is_basic { "Keys that every operator should know" } else { self.heading }
     }
 
     /// Returns the default value as text for the help; empty when there is none.
@@ -94,38 +94,38 @@ macro_rules! keys {
 }
 
 keys! {
-    node, "This node" {
+    node, "Settings of this node" {
         id: node_id, basic = replica.node_id, "Id of this node, 1 or more; one of the ids in node.members. `hostname` is 1 plus the number that the hostname ends with: 1 for `zlock-0`.";
         cluster_id: text, basic = replica.cluster_id, "Name of the cluster. Peers and data directories of another cluster are refused.";
-        members: members, basic = replica.members, "Members that found the cluster, this node included; the same list on every node. After the founding, the members are those recorded in the Raft log, and this list only names the nodes to contact first.";
-        joining: flag, basic = replica.join, "`true` for a node that joins an existing cluster and never founds one. node.members then lists some of that cluster's members and this node.";
-        zxid_base: zxid_base = replica.zxid_base, "Number added to log indexes to make the zxids and fencing tokens of a new cluster, used only at its founding. `time` is 1,024 times the milliseconds since 1970, so that new zxids exceed those of an earlier cluster.";
+        members: members, basic = replica.members, "Members of a new cluster, this node included; the same list on every node. Once the cluster exists, its Raft log records the members, and this list only names the nodes to contact first.";
+        joining: flag, basic = replica.join, "`true` for a node that joins an existing cluster and never starts a new one. node.members then lists some of that cluster's members and this node.";
+        zxid_base: zxid_base = replica.zxid_base, "Number added to log indexes to make the zxids and fencing tokens of a new cluster, used only when the cluster first starts. `time` is 1,024 times the milliseconds since 1970, so that new zxids exceed those of an earlier cluster.";
         data_dir: directory, basic = replica.data_dir, "Directory of the log, the snapshots and the node's metadata; created if missing.";
         threads: count = threads, "Number of threads that serve clients and peers; the disk has threads of its own. 0 means one thread for every two cores.";
         stop_timeout: duration = stop_timeout_ms, "Longest time of a clean stop before it is cut short. It is counted from the end of node.drain_delay and node.drain_time.";
         drain_delay: duration = rest.drain_delay_ms, "Time at the beginning of a clean stop in which `/readyz` answers 503 and the node otherwise works as before. node.drain_time comes next.";
         drain_time: duration = rest.drain_time_ms, "Time of a clean stop, after node.drain_delay, in which the node still serves and `/readyz` answers 503. Each HTTP connection ends with its next answer, so that balancers turn to other nodes.";
         proxies: networks = proxy_protocol_from, "Balancers, by IP address or network, whose HTTP and ZooKeeper connections begin with a header of the PROXY protocol, version 2. The node takes the client's address from the header.";
-        exempt_addresses: networks, basic = rest.exempt, "IP addresses and networks of proxies and NATs, which stand for many clients, such as `10.0.0.0/8,192.0.2.7`. Bounds for one address do not apply to them.";
-        session_rate_max: count = rest.session_rate_max, "Largest number of new sessions per second from one client address, counted apart for HTTP and ZooKeeper. A burst may have ten times as many; 0 is no bound.";
-        proposals_max: count = replica.proposals_max, "Largest number of clients' writes in progress at this node at once. Further writes are refused as unavailable.";
-        proposals_bytes_max: size = replica.proposal_bytes_max, "Largest size of all clients' writes in progress at this node together. Further writes are refused as unavailable.";
-        reads_max: count = replica.reads_max, "Largest number of linearizable reads in progress at this node at once, and, counted apart, of session heartbeats that wait to be sent to the leader.";
+        exempt_addresses: networks, basic = rest.exempt, "IP addresses and networks of proxies and NATs, which stand for many clients, such as `10.0.0.0/8,192.0.2.7`. The bounds on the clients of one address do not apply to them.";
+        session_rate_max: count = rest.session_rate_max, "Largest number of new sessions per second from one client address, counted separately for HTTP and for ZooKeeper. A burst may have ten times as many; 0 means no bound.";
+        proposals_max: count = replica.proposals_max, "Largest number of clients' writes in progress at this node at once. Further writes are not executed; over HTTP they get 503.";
+        proposals_bytes_max: size = replica.proposal_bytes_max, "Largest size of all clients' writes in progress at this node together. Further writes are not executed; over HTTP they get 503.";
+        reads_max: count = replica.reads_max, "Largest number of linearizable reads in progress at this node at once, and, counted separately, of session heartbeats that wait to be sent to the leader.";
         watches_max: count = replica.watches_max, "Largest number of watches at this node for HTTP long-polls and waiting acquires; zookeeper.watches_max bounds the watches of ZooKeeper clients.";
         kept_events_max: count = replica.event_ring_max, "Number of the newest znode events that the node keeps in memory, so that HTTP watches can resume after a pause.";
         kept_events_bytes_max: size = replica.event_ring_bytes_max, "Largest size of all paths in the znode events that node.kept_events_max counts.";
     }
-    http, "Clients that speak HTTP" {
+    http, "Settings for HTTP clients" {
         listen: listen, basic = http_listen, "IP address and port for HTTP clients. Unset: http_addr of this node in node.members; if the host in http_addr is a name, the port of http_addr on every interface.";
         tls_listen: listen, basic = http_tls_listen, "IP address and port for HTTP clients with TLS (https). Unset: none.";
         hosts: hosts = rest.http_hosts, "Host names, such as `node1,zlock.example`, that requests may have in `Host`, besides IP addresses, `localhost` and the host of http_addr. Unset: any. A listener on a loopback address accepts only these names, `localhost` and loopback addresses.";
         origins: origins = rest.http_origins, "Web origins, such as `https://ui.example`, whose pages may send requests from a browser. The node's own origin always may.";
-        connections_max: count = rest.connections_max, "Largest number of HTTP connections at once. Beyond it a connection that has sent no request or is idle is closed for the new one; if there is none, the new one gets 503.";
+        connections_max: count = rest.connections_max, "Largest number of HTTP connections at once. At the bound a new connection takes the place of one that is idle or has sent no request; if there is none, the new connection gets 503.";
         connections_per_address_max: count = rest.connections_per_address_max, "Largest number of HTTP connections from one IPv4 address or one /64 network of IPv6; 0 is a quarter of http.connections_max.";
         waits_max: count = rest.waits_max, "Largest number of HTTP long-polls and waiting acquires at once. Further ones get 429.";
         wait_max: duration = rest.wait_max_ms, "Longest `wait` that an HTTP request may ask for; a longer one gets 400.";
         body_bytes_max: size = rest.body_bytes_max, "Largest size of one HTTP request's body; a larger one gets 413.";
-        bodies_bytes_max: size = rest.bodies_bytes_max, "Largest size of all request bodies received so far and all long answers that HTTP clients have not read; the answers may take half. One address may take half of each bound, or a quarter while other addresses take some, too.";
+        bodies_bytes_max: size = rest.bodies_bytes_max, "Largest size of all received request bodies and all long answers that HTTP clients have not read, together; the answers alone may take half of this bound. One address may take half of each of these two bounds, or a quarter while other addresses use some of it.";
         body_read_timeout: duration = rest.body_read_timeout_ms, "Longest time from the first byte of an HTTP request's body to its last; then the request gets 408.";
         uri_bytes_max: size = rest.uri_bytes_max, "Largest size of an HTTP request's URI; a longer one gets 414.";
         headers_bytes_max: size = rest.header_bytes_max, "Largest size of all header names and values of one HTTP request together; a larger one gets 431.";
@@ -140,11 +140,11 @@ keys! {
         shutdown_timeout: duration = rest.shutdown_timeout_ms, "Longest time that the node waits at a clean stop for open HTTP requests to end.";
         session_timeout_default: duration = rest.session_timeout_default_ms, "Timeout of a new session if the HTTP client sets none.";
     }
-    zookeeper, "Clients that speak ZooKeeper's protocol" {
+    zookeeper, "Settings for clients that speak ZooKeeper's protocol" {
         listen: listen, basic = zookeeper_listen, "IP address and port for ZooKeeper clients, such as `127.0.0.1:2181`. Unset: none.";
         tls_listen: listen = zookeeper_tls_listen, "IP address and port for ZooKeeper clients with TLS, like ZooKeeper's `secureClientPort`. Unset: none.";
-        advertised_addr: text = wire.addr, "Address `host:port` of this node for ZooKeeper clients in `/zookeeper/config`; `none` shows no address. Unset: zookeeper.listen, else zookeeper.tls_listen; the host of http_addr replaces a wildcard address.";
-        connections_max: count = wire.connections_max, "Largest number of ZooKeeper connections at once. Beyond it the oldest connection that has not sent its first packet is closed; if there is none, the new one is closed.";
+        advertised_addr: text = wire.addr, "Address `host:port` of this node for ZooKeeper clients in the znode `/zookeeper/config`; `none` shows no address. Unset: zookeeper.listen, else zookeeper.tls_listen; the host of http_addr replaces a wildcard address.";
+        connections_max: count = wire.connections_max, "Largest number of ZooKeeper connections at once. At the bound a new connection takes the place of the oldest one that has not sent its first packet; if there is none, the new connection is closed.";
         connections_per_address_max: count = wire.connections_per_address_max, "Largest number of ZooKeeper connections from one IPv4 address or one /64 network of IPv6; 0 is a quarter of zookeeper.connections_max.";
         packet_bytes_max: size = wire.packet_bytes_max, "Largest size of a ZooKeeper client's packet, like ZooKeeper's `jute.maxbuffer`; a longer one closes the connection.";
         incomplete_packets_bytes_max: size = wire.incomplete_packets_bytes_max, "Largest size of all incomplete packets of ZooKeeper clients together. Beyond it the connection with the oldest incomplete packet is closed.";
@@ -155,35 +155,35 @@ keys! {
         watches_max: count = wire.watches_max, "Largest number of ZooKeeper clients' watches at this node; one address may take a quarter. Further watches are refused.";
         watches_bytes_max: size = wire.watch_bytes_max, "Largest memory of ZooKeeper clients' watches at this node: their paths, and 240 bytes for each watch. One address may take a quarter.";
         connection_watches_max: count = wire.connection_watches_max, "Largest number of watches of one ZooKeeper connection. Further watches are refused.";
-        connection_answers_bytes_max: size = wire.unread_bytes_max, "Largest size of answers and events that one ZooKeeper client has not read yet. Above half of it the node reads no further request of the client; above it the connection is closed.";
-        answers_bytes_max: size = wire.answers_bytes_max, "Largest size of answers to all ZooKeeper clients that are being made or not read yet. One answer may take half of it; one address may take a quarter, or one longer answer.";
+        connection_answers_bytes_max: size = wire.unread_bytes_max, "Largest size of answers and events that one ZooKeeper client has not read yet. Above half of this bound the node reads no further request of the client; above the bound it closes the connection.";
+        answers_bytes_max: size = wire.answers_bytes_max, "Largest size of answers to all ZooKeeper clients that are being made or not read yet. One answer may take half of this bound. One address may take a quarter of the bound, or one answer that is longer than a quarter.";
         handshake_timeout: duration = wire.handshake_timeout_ms, "Longest time from the start of a ZooKeeper connection to its first whole packet; then the connection is closed.";
         write_timeout: duration = wire.write_timeout_ms, "Longest time for which a ZooKeeper client may read nothing of its answers and events; then its connection is closed.";
         proposal_timeout: duration = wire.propose_timeout_ms, "Longest time of a ZooKeeper client's write or sync; then its connection is closed, and the outcome is unknown.";
         four_letter_words: text = wire.words, "ZooKeeper's four-letter words that the node answers, such as `srvr,mntr`; `*` means all.";
     }
-    peers, "Other members" {
+    peers, "Settings for connections between members" {
         listen: listen, basic = peer_listen, "IP address and port for the other members. Unset: peer_addr of this node in node.members; if the host in peer_addr is a name, the port of peer_addr on every interface.";
         timeout: duration = replica.peer_timeout_ms, "Longest time of one round trip between two members, connecting included.";
     }
-    raft, "Elections, replication and tasks of the leader" {
+    raft, "Settings of elections, replication and the leader's tasks" {
         heartbeat_interval: duration = replica.heartbeat_ms, "Time between two heartbeats of an idle leader to its followers; at most an eighth of raft.election_timeout_min.";
-        election_timeout_min: duration = replica.election_timeout_min_ms, "Shortest time without a message from the leader after which a follower stands for election. Half of it is enough when the leader's connection has ended.";
+        election_timeout_min: duration = replica.election_timeout_min_ms, "Shortest time without a message from the leader after which a follower stands for election. Half of this time is enough when the follower's connection to the leader has ended.";
         election_timeout_max: duration = replica.election_timeout_max_ms, "Longest time without a message from the leader before a follower stands for election. Each follower's timeout is random between raft.election_timeout_min and raft.election_timeout_max.";
         leader_priority: count = replica.leader_priority, "Preference for this node as leader, from 0 to 100; the voter with the highest is preferred. A node with 0 leads only while no other node can.";
-        promotion_delay: duration = replica.promote_after_ms, "Time for which a new member must be nearly up to date before the leader makes it a voter. It also applies to a voter of higher raft.leader_priority before leadership is transferred to it.";
+        promotion_delay: duration = replica.promote_after_ms, "Time for which a new member must be nearly up to date before the leader makes it a voter. A voter of higher raft.leader_priority must be so for the same time before the leader transfers leadership to it.";
         reap_interval: duration = replica.tick_ms, "Time between two searches of the leader for sessions to expire and for znodes to delete: expired TTL znodes and empty containers.";
         reap_batch_max: count = replica.reap_batch_max, "Largest number of sessions that the leader expires, or of expired TTL znodes and empty containers that it deletes, in one log entry.";
         ready_lag_entries_max: count = replica.ready_lag_max, "Largest number of committed log entries that a ready node may still have to apply. With more, `/readyz` answers 503.";
     }
-    disk, "Log, snapshots and free space" {
+    disk, "Settings of the Raft log, snapshots and free disk space" {
         snapshot_log_entries: count = replica.snapshot_log_entries, "Number of log entries applied since the last snapshot at which the node builds the next one, unless disk.snapshot_log_bytes is reached first.";
         snapshot_log_bytes: size = replica.snapshot_log_bytes, "Size of the log entries applied since the last snapshot at which the node builds the next one, unless disk.snapshot_log_entries is reached first.";
         kept_log_entries: count = replica.log_entries_kept, "Number of entries that stay in the log although a snapshot has them, so that followers that are a little late need no snapshot.";
         free_bytes_min: size = replica.free_disk_min_bytes, "Smallest free space on the disk of node.data_dir. Below it the node refuses clients' writes.";
         stall_max: duration = replica.disk_stall_max_ms, "Longest time that the log may wait for the disk. Beyond it the node is not ready, and a leader hands over leadership.";
     }
-    limits, "Bounds of the cluster, equal on every node; the leader's values apply" {
+    limits, "Bounds of the cluster: set them equal on every node, as the leader's values apply" {
         data_bytes_max: size = replica.limits.data_bytes_max, "Largest size of one znode's data.";
         path_bytes_max: size = replica.limits.path_bytes_max, "Largest size of a znode's whole path.";
         path_depth_max: count = replica.limits.path_depth_max, "Largest number of names in a znode's path.";
@@ -192,13 +192,13 @@ keys! {
         children_max: count = replica.limits.children_max, "Largest number of children of one znode, holders and waiters of a lock included.";
         waiters_max: count = replica.limits.waiters_max, "Largest number of contenders in one lock's queue: holders and waiters together.";
         znodes_max: count = replica.limits.znodes_max, "Largest number of znodes in the cluster.";
-        state_bytes_max: size, basic = replica.limits.state_bytes_max, "Largest memory of the replicated state, by estimate: znodes, ACLs, sessions, locks, kept answers and all else. The last fifth is reserved for sessions and locks.";
+        state_bytes_max: size, basic = replica.limits.state_bytes_max, "Largest memory of the replicated state, by estimate: znodes, ACLs, sessions, locks, answers kept for repeated requests and all else. The last fifth is reserved for sessions and locks.";
         subtree_bytes_max: size = replica.limits.subtree_bytes_max, "Largest memory, by estimate, of one child of the root with all znodes below it; ephemeral znodes do not count. 0 means a fifth of limits.state_bytes_max.";
         sessions_max: count = replica.limits.sessions_max, "Largest number of open sessions in the cluster.";
         sessions_per_address_max: count = replica.limits.sessions_per_address_max, "Largest number of open sessions from one IPv4 address or one /64 network of IPv6; 0 is a quarter of limits.sessions_max.";
         ephemerals_max: count = replica.limits.ephemerals_max, "Largest number of ephemeral znodes of one session.";
         ops_max: count = replica.limits.ops_max, "Largest number of operations in one transaction (ZooKeeper's multi).";
-        entry_cost_max: count = replica.limits.entry_cost_max, "Largest number of znodes that one log entry may create, delete and grant a lock to, in sum; deep znodes count several times. The end of one session may take more.";
+        entry_cost_max: count = replica.limits.entry_cost_max, "Largest number of znodes that one log entry may create, delete and grant a lock to, in sum; a znode deep in the tree counts several times. The entry that ends one session may exceed this bound.";
         acl_entries_max: count = replica.limits.acl_entries_max, "Largest number of entries in one ACL.";
         holds_max: count = replica.limits.holds_max, "Largest number of times that one owner may hold the same lock at once (reentrant acquires).";
         replies_max: count = replica.limits.replies_max, "Number of answers that each session keeps, so that a request with a repeated idempotency key gets the first answer again. The oldest answer is dropped first.";
@@ -206,26 +206,26 @@ keys! {
         session_timeout_min: duration = replica.limits.session_timeout_min_ms, "Shortest timeout of a session; a client that asks for less gets this.";
         session_timeout_max: duration = replica.limits.session_timeout_max_ms, "Longest timeout of a session; a client that asks for more gets this.";
         lock_delay_max: duration = replica.limits.lock_delay_max_ms, "Longest lock-delay, the time for which a lock stays taken after its holder's session has expired. A longer one is refused.";
-        history_max: count = replica.limits.history_max, "Number of past grants that each lock remembers, and number of past waits. A value above 512 counts as 512.";
+        history_max: count = replica.limits.history_max, "Number of past grants, and also of past waits, that each lock remembers. A value above 512 counts as 512.";
         histories_max: count = replica.limits.histories_max, "Largest number of locks that remember past grants and waits. The lock whose last hold or wait ended longest ago is forgotten first.";
         ended_sessions_max: count = replica.limits.ended_sessions_max, "Largest number of ended sessions that the cluster remembers. The oldest is forgotten first.";
         ended_sessions_age_max: duration = replica.limits.ended_sessions_ms, "Longest time for which the cluster remembers an ended session.";
         deadlock_looks_max: count = replica.limits.deadlock_looks_max, "Largest number of tickets (lock nodes) that one acquire looks at to find a deadlock; more than 1,024 counts as 1,024. If there are more tickets to look at, the acquire enters the queue without this check.";
     }
-    log, "The log" {
+    log, "Settings of the node's own log" {
         level: filter, basic = log, "Filter of the node's log: error, warn, info, debug, trace or off, or a list by module such as `info,rest=debug`. SIGHUP reloads it.";
         format: log_format = log_format, "Format of the lines in the node's log: `text` for people, or `json` for one JSON object per line.";
         file: file = log_file, "File of the node's log; unset: stderr. SIGHUP opens the file anew, for example after logrotate has renamed it.";
     }
-    tls, "TLS for HTTP and ZooKeeper clients" {
+    tls, "Settings of TLS for HTTP and ZooKeeper clients" {
         certificate: file, basic = tls.certificate, "PEM file with the certificate that the node shows to clients, and the certificates of the intermediate authorities.";
         key: file, basic = tls.key, "PEM file with the private key of the certificate in tls.certificate.";
-        client_ca: file = tls_client_ca, "PEM file with the certificates of the authorities that sign clients' certificates. A client's certificate subject is its id of the scheme `x509` in ACLs. Unset: the node asks no client for a certificate.";
+        client_ca: file = tls_client_ca, "PEM file with the certificates of the authorities that sign clients' certificates. In ACLs, the id of the scheme `x509` is the subject of the client's certificate. Unset: the node asks no client for a certificate.";
         client_certificates: text = tls_clients, "Requirement for clients to show a certificate that an authority in tls.client_ca has signed: `optional` or `required`.";
         handshakes_max: count = tls.handshakes_max, "Largest number of TLS handshakes in progress at once, for HTTP and for ZooKeeper each; one address may take an eighth. Further handshakes wait, and tls.handshake_timeout includes the wait.";
         handshake_timeout: duration = tls.handshake_timeout_ms, "Longest time from the start of a connection to the end of its TLS handshake; then the connection is closed.";
     }
-    admin, "Operators" {
+    admin, "Settings for operators" {
         socket: file, basic = admin_socket, "Path of a Unix socket for operators, such as `/run/zlock/admin.sock`, made with mode 0600: all users who can connect to it are operators. Unset: no socket.";
         operators: subjects = rest.operators, "Certificate subjects whose clients are operators: a list such as `[\"CN=ops,O=Example\"]`, or one text with `;` between. Unset: no certificate makes an operator.";
         super_digest: secret = rest.super_digest, "Digest of the super user, who may do everything: `user:base64(sha1(user:password))`, as in ZooKeeper's `superDigest`. Unset: no super user.";

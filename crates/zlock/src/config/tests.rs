@@ -363,7 +363,8 @@ fn the_table_of_keys_in_the_documentation_is_current() {
     for key in basic.into_iter().chain(others) {
         if key.heading() != heading {
             heading = key.heading();
-            table.push_str(&format!("\n**{heading}**\n\n| key | takes | default | |\n|---|---|---|---|\n"));
+            let head = "| key | kind of value | default | meaning |\n|---|---|---|---|\n";
+            table.push_str(&format!("\n**{heading}**\n\n{head}"));
         }
         let default = key.default(&defaults);
         let default = if default.is_empty() { default } else { format!("`{default}`") };

@@ -125,7 +125,7 @@ keys! {
         waits_max: count = rest.waits_max, "Largest number of HTTP long-polls and waiting acquires at once. Further ones get 429.";
         wait_max: duration = rest.wait_max_ms, "Longest `wait` that an HTTP request may ask for; a longer one gets 400.";
         body_bytes_max: size = rest.body_bytes_max, "Largest size of one HTTP request's body; a larger one gets 413.";
-        bodies_bytes_max: size = rest.bodies_bytes_max, "Largest size of all received request bodies and all long answers that HTTP clients have not read, together; the answers alone may take half of this bound. One address may take half of each of these two bounds, or a quarter while other addresses use some of it.";
+        bodies_bytes_max: size = rest.bodies_bytes_max, "Largest size of all received request bodies and all long answers that HTTP clients have not read, together; the answers alone may take half of this bound. One address may take half of either bound, or a quarter while other addresses also take some.";
         body_read_timeout: duration = rest.body_read_timeout_ms, "Longest time from the first byte of an HTTP request's body to its last; then the request gets 408.";
         uri_bytes_max: size = rest.uri_bytes_max, "Largest size of an HTTP request's URI; a longer one gets 414.";
         headers_bytes_max: size = rest.header_bytes_max, "Largest size of all header names and values of one HTTP request together; a larger one gets 431.";
@@ -171,7 +171,7 @@ keys! {
         election_timeout_min: duration = replica.election_timeout_min_ms, "Shortest time without a message from the leader after which a follower stands for election. Half of this time is enough when the follower's connection to the leader has ended.";
         election_timeout_max: duration = replica.election_timeout_max_ms, "Longest time without a message from the leader before a follower stands for election. Each follower's timeout is random between raft.election_timeout_min and raft.election_timeout_max.";
         leader_priority: count = replica.leader_priority, "Preference for this node as leader, from 0 to 100; the voter with the highest is preferred. A node with 0 leads only while no other node can.";
-        promotion_delay: duration = replica.promote_after_ms, "Time for which a new member must be nearly up to date before the leader makes it a voter. A voter of higher raft.leader_priority must be so for the same time before the leader transfers leadership to it.";
+        promotion_delay: duration = replica.promote_after_ms, "Time for which a new member must be nearly up to date before the leader makes it a voter. A voter of higher raft.leader_priority must also be nearly up to date for this time before the leader transfers leadership to it.";
         reap_interval: duration = replica.tick_ms, "Time between two searches of the leader for sessions to expire and for znodes to delete: expired TTL znodes and empty containers.";
         reap_batch_max: count = replica.reap_batch_max, "Largest number of sessions that the leader expires, or of expired TTL znodes and empty containers that it deletes, in one log entry.";
         ready_lag_entries_max: count = replica.ready_lag_max, "Largest number of committed log entries that a ready node may still have to apply. With more, `/readyz` answers 503.";

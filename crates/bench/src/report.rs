@@ -12,7 +12,7 @@ use crate::system::Kind;
 use crate::workload::Workload;
 
 const LINE_HEAD: &str = "\
-| workload | clients | system | ops/s median (min-max) | p50 us | p99 us | max us | server CPU us/op | client CPU us/op | errors |
+| workload | clients | system | operations a second, median (min-max) | p50, us | p99, us | max, us | server CPU of an operation, us | client CPU of an operation, us | failed clients |
 |---|---|---|---|---|---|---|---|---|---|
 ";
 const RATIO_HEAD: &str = "\

@@ -96,7 +96,7 @@ pub(crate) fn with_command(command: Command) -> Command {
         .arg(name.help("Path; the first slash is optional"))
         .arg(time("wait", "Longest time to wait for the lock; 0: no wait [default: without end]"))
         .arg(busy_exit.value_parser(clap::value_parser!(u8)).requires("wait"))
-        .arg(time("lock-delay", "Time for which the lock stays taken after the session has expired"));
+        .arg(time("lock-delay", "Time for which no other client gets the lock after its holder's session has expired"));
     with_run(command)
         .mut_arg("session-timeout", |arg| {
             arg.help("Time after which the lock is lost if this process is killed or gets no answer from a node")

@@ -95,36 +95,36 @@ limits! {
     /// Maximum number of holds (acquires that share a ticket) of one lock by one owner.
     holds_max: u32 = 1024, Count, "TooManyHolds";
     /// Replies that each session keeps, to answer repeated idempotency keys.
-    replies_max: u32 = 64, Count, "the oldest goes";
+    replies_max: u32 = 64, Count, "the session forgets its oldest answer or key";
     /// Idempotency keys that each session remembers as used after their reply is gone.
-    used_keys_max: u32 = 1024, Count, "the oldest goes";
+    used_keys_max: u32 = 1024, Count, "the session forgets its oldest answer or key";
     /// The shortest session timeout, in milliseconds. A client that asks for a shorter one gets
     /// this.
-    session_timeout_min_ms: u32 = 2_000, Millis, "the wish is brought into bounds";
+    session_timeout_min_ms: u32 = 2_000, Millis, "the session gets the nearest allowed timeout";
     /// The longest session timeout, in milliseconds. A client that asks for a longer one gets this.
-    session_timeout_max_ms: u32 = 300_000, Millis, "the wish is brought into bounds";
+    session_timeout_max_ms: u32 = 300_000, Millis, "the session gets the nearest allowed timeout";
     /// The longest lock-delay, in milliseconds. The HTTP server refuses a longer one, and the state
     /// machine shortens it.
-    lock_delay_max_ms: u32 = 60_000, Millis, "the wish is cut; the door refuses it";
+    lock_delay_max_ms: u32 = 60_000, Millis, "the HTTP server refuses a longer lock-delay";
     /// Time for which a container stays after its last child was deleted, in milliseconds. So a
     /// busy lock keeps its directory, and its sequence numbers go on.
-    container_idle_ms: u32 = 60_000, Millis, "it is collected";
+    container_idle_ms: u32 = 60_000, Millis, "the container is deleted";
     /// Maximum number of ended tickets in the history of a lock, separately for tickets that held
     /// the lock and for tickets that only waited. A value above [`Limits::HISTORY_MOST`] counts as
     /// `HISTORY_MOST`.
-    history_max: u32 = 16, Count, "the oldest goes";
+    history_max: u32 = 16, Count, "the oldest record or history is forgotten";
     /// Maximum number of locks that have a history. The history of the lock in which no ticket has
     /// ended for the longest time is forgotten first.
-    histories_max: u32 = 10_000, Count, "the oldest goes";
+    histories_max: u32 = 10_000, Count, "the oldest record or history is forgotten";
     /// Maximum number of ended sessions that are remembered.
-    ended_sessions_max: u32 = 10_000, Count, "the oldest goes";
+    ended_sessions_max: u32 = 10_000, Count, "the oldest ended session is forgotten";
     /// Time for which ended sessions are remembered, in milliseconds, measured by the time of the
     /// leader in each log entry.
-    ended_sessions_ms: u32 = 3_600_000, Millis, "the oldest goes";
+    ended_sessions_ms: u32 = 3_600_000, Millis, "the oldest ended session is forgotten";
     /// Maximum number of tickets that one acquire examines to find a deadlock. If these tickets
     /// show none, the acquire enters the queue. A value above [`Limits::LOOKS_MOST`] counts as
     /// `LOOKS_MOST`.
-    deadlock_looks_max: u32 = 256, Count, "it is let in";
+    deadlock_looks_max: u32 = 256, Count, "the acquire enters the queue";
     /// Maximum estimated memory of one child of the root with all znodes below it, in bytes;
     /// ephemeral znodes do not count. The default is a quarter of the part of `state_bytes_max`
     /// that is for znodes without a session.

@@ -14,8 +14,9 @@ use crate::{
 };
 
 impl State {
-    /// Applies one transaction. A refused transaction changes only the last zxid, the time, the
-    /// answer kept under its idempotency key, and the number of its connection's last write.
+    /// Applies one transaction, and makes grants that earlier entries have left over. A refusal changes
+    /// nothing else but the last zxid and term, the time, the stored answer, and the number of the
+    /// session's last ordered write.
     ///
     /// # Panics
     /// If zxids do not rise: entries are applied once and in order.
@@ -42,9 +43,9 @@ impl State {
     /// Checks that a request would not exceed the budget of its log entry (`entry_cost_max`) if it
     /// were applied now. The leader calls this before it proposes the request.
     ///
-    /// A request with an idempotency key always passes, because its entry must record the refusal,
-    /// and because an earlier copy of the request may be in the log. A request with a write number
-    /// ([`WriteTurn`]) always passes, because its entry must count the write.
+    /// A request with an idempotency key always passes: its entry must record the refusal, and an
+    /// earlier copy of the request may be in the log. A request with a write number ([`WriteTurn`])
+    /// always passes, because later writes of its connection wait until an entry has counted it.
     ///
     /// # Errors
     /// `TooManyOps`, as when the request is applied.
@@ -66,8 +67,8 @@ impl State {
         }
     }
 
-    /// Passes over an entry of the log without a transaction, such as a membership change: the
-    /// state takes over only the zxid and the term.
+    /// Advances the state past a log entry that contains no transaction, such as a membership change.
+    /// Only the last zxid and the last term change.
     ///
     /// # Panics
     /// If zxids do not rise.
@@ -83,7 +84,7 @@ impl State {
     }
 
     /// Checks the request's credential, and answers the request. Returns also the zxid of the entry
-    /// that the answer comes from: an earlier one if the answer was kept under an idempotency key.
+    /// that gave the answer: an earlier entry if the answer was stored under the idempotency key.
     fn ask(
         &mut self,
         at: LogPosition,
@@ -162,7 +163,8 @@ impl State {
         });
     }
 
-    /// Answers a request whose idempotency key the session has used before for an equal request.
+    /// Answers a retry, whose idempotency key the session has used before for an equal request: with
+    /// the stored answer or, for an acquire, with the present state of its ticket.
     fn answer_again(
         &mut self,
         op: &Op,
@@ -189,8 +191,8 @@ impl State {
         }
     }
 
-    /// For an acquire or upgrade: the ticket that has a hold (record of one acquire) with this
-    /// idempotency key; `Some(None)` if there is no such ticket. `None` for all other operations.
+    /// The ticket of an earlier acquire or upgrade with this idempotency key; `Some(None)` if there is
+    /// no such ticket. `None` if `op` is neither an acquire nor an upgrade.
     fn counted_under(&self, op: &Op, id: SessionId, key: RequestKey) -> Option<Option<ZPath>> {
         Some(match op {
             Op::Acquire(acquire) => self.ticket_with(id, acquire, key),

@@ -8,7 +8,7 @@ use crate::queue::{Origin, Position, Queue};
 use crate::{SessionId, State, ZPath, Znode};
 
 impl State {
-    /// Checks the whole state, for tests. Costs O(n log n).
+    /// Checks the invariants of the whole state, for tests. Costs O(n log n).
     ///
     /// # Errors
     /// A sentence about the first violation.

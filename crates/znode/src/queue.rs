@@ -107,7 +107,7 @@ pub(crate) struct Holder {
 }
 
 /// The two tickets of an upgrade from reading to writing, waiting or granted. A queue has at most
-/// one pair, until the write ticket is removed.
+/// one pair: another upgrade is refused until the write ticket is removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UpgradePair {
     pub(crate) writer: Position,
@@ -116,7 +116,8 @@ pub(crate) struct UpgradePair {
     pub(crate) reader: Option<Position>,
 }
 
-/// The queue of a lock, with the rules at the head of this file.
+/// The queue of a lock: its holders with their tokens, its waiters in the order of grants, and its
+/// settings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue {
     settings: LockSettings,
@@ -138,7 +139,7 @@ pub(crate) struct Queue {
     reading_parts: OrdMap<QueueTurn, Ticket>,
 }
 
-/// Changes: entering, leaving, granting.
+/// Changes of the queue: tickets enter, leave and are granted the lock.
 impl Queue {
     /// A queue without tickets, as a snapshot describes it; the caller adds its tickets afterwards.
     pub(crate) fn restored(settings: LockSettings, top_token: FencingToken, upgrade: Option<UpgradePair>) -> Queue {
@@ -221,8 +222,8 @@ impl Queue {
         if demand == Demand::Shared { &mut self.readers } else { &mut self.others }
     }
 
-    /// Sets the settings. A semaphore with tickets must stay one. If its new number of permits is
-    /// below the permits taken, no waiter is granted any until enough are given back.
+    /// Replaces the settings. A semaphore with tickets must stay a semaphore. If it gets fewer permits
+    /// than are taken, no waiter is granted permits until enough are given back.
     pub(crate) fn set(&mut self, settings: LockSettings) {
         let before = self.settings.limit;
         self.settings = settings;
@@ -237,8 +238,8 @@ impl Queue {
 
 /// Order of the waiters, room beside the holders, and fencing tokens.
 impl Queue {
-    /// Tells whether a demand (share of the lock that a ticket wants) fits beside the holders. The
-    /// read ticket of an upgrade does not count for its own write ticket.
+    /// Tells whether a demand (share of the lock that a ticket wants) fits beside the holders. For the
+    /// write ticket of an upgrade, the upgrade's read ticket does not count as a holder.
     pub(crate) fn fits(&self, position: &Position, demand: Demand) -> bool {
         let upgrade = self.upgrade.as_ref().filter(|upgrade| upgrade.writer == *position);
         self.fits_without(upgrade.and_then(|upgrade| upgrade.reader.as_ref()), position, demand)
@@ -269,7 +270,8 @@ impl Queue {
         if own > self.top_token { own } else { FencingToken::from(now) }
     }
 
-    /// Raises the largest granted token to at least `token`: a client may hold a token up to this.
+    /// Raises the largest granted token to at least `token`, because clients may already have tokens up
+    /// to `token`.
     pub(crate) fn raise_top_token(&mut self, token: FencingToken) {
         self.top_token = self.top_token.max(token);
     }
@@ -314,7 +316,7 @@ impl Queue {
     }
 
     /// The waiters before a sort key that can block a reader. Readers of single locks are left out,
-    /// because a waiter that blocks such a reader blocks this reader, too.
+    /// because the waiters that block them come before the key, too.
     pub(crate) fn blockers_of_reader<'a>(
         &'a self,
         turn: Option<&QueueTurn>,
@@ -439,7 +441,8 @@ impl Queue {
         self.upgrade.as_ref()
     }
 
-    /// Tells whether both tickets of the queue's upgrade are in the queue; true without an upgrade.
+    /// Tells whether each ticket that the queue's upgrade names holds or waits in the queue; true
+    /// without an upgrade.
     pub(crate) fn has_all_of_upgrade(&self) -> bool {
         let stands = |position: &Position| self.holders.contains_key(position) || self.waits(position);
         let tickets = self.upgrade.iter().flat_map(|upgrade| [Some(&upgrade.writer), upgrade.reader.as_ref()]);

@@ -23,9 +23,9 @@ use crate::{
 
 /// Path of a znode that stops grants after a restore: while it exists, the leader grants no lock.
 pub const RESTORING: &str = "/zookeeper/restoring";
-/// Index of the entry that the restore acts as: the first of the new log.
+/// Log index of a restore, which counts as the first entry of the new cluster's log.
 pub const RESTORED_INDEX: u64 = 1;
-/// Raft term of the entry that the restore acts as.
+/// Raft term of a restore, which counts as the first entry of the new cluster's log.
 pub const RESTORED_TERM: Term = Term(1);
 
 /// Beginning of the JSON text in the znode [`RESTORING`]; the number of milliseconds for which

@@ -66,7 +66,7 @@ enum Record {
         policy: Policy,
         tickets: Vec<ZPath>,
     },
-    /// A lock whose next grants were left to a later entry.
+    /// A lock with grants that are left over for later entries ([`State::is_unsettled`]).
     Unsettled {
         lock: ZPath,
     },

@@ -325,7 +325,8 @@ impl Tree {
         self.check_below()
     }
 
-    /// Compares the usage that each znode keeps with the tree, for tests.
+    /// Compares the usage by descendants, which each znode keeps, with a count over the tree, for
+    /// tests.
     pub(crate) fn check_below(&self) -> Result<(), String> {
         let mut counted: BTreeMap<&str, Usage> = BTreeMap::new();
         for (path, node) in self.iter() {

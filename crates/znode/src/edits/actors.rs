@@ -36,8 +36,8 @@ fn shown(identities: &[Identity]) -> String {
     short(&format!("{scheme}:{id}"))
 }
 
-/// The label and the client description of a session, as the histories keep them: a long label is
-/// cut. Both are empty for `None`.
+/// The label and the client description of a session, as records of ended tickets store them: the
+/// label is cut to `TEXT_MAX` bytes. Both are empty for `None`.
 pub(crate) fn remembered(session: Option<&Session>) -> (Arc<str>, Arc<ClientInfo>) {
     let label = |session: &Session| match session.label.len() > TEXT_MAX {
         true => short(&session.label).into(),

@@ -20,24 +20,24 @@
 use crate::edits::effects::Effects;
 use crate::{Error, Limits, Refusal, SessionId, State, ZPath};
 
-/// Maximum number of locks that one entry examines because earlier entries have left grants in
-/// these locks to later entries.
+/// Maximum number of locks with left-over grants ([`State::is_unsettled`]) that one entry examines.
 const TAKEN_UP_MAX: usize = 1_024;
 
 impl State {
-    /// Tells whether grants of locks were left to later entries, because an entry's budget was used
-    /// up, or a grant would have repeated a fencing token. Any later entry makes these grants.
+    /// Tells whether some grants of locks are left over for later entries, because an entry's budget
+    /// was used up, or a grant would have repeated a fencing token. Every later entry makes such grants
+    /// within its budget.
     pub fn is_unsettled(&self) -> bool {
         !self.locks.unsettled().is_empty()
     }
 
-    /// Cost of ending a session, in steps of an entry's budget. The computation takes O(n) in the
-    /// session's ephemeral znodes.
+    /// Cost of ending a session, in steps of [`Limits::entry_cost_max`]: one for the session, and one
+    /// or more for each ephemeral znode. The computation takes O(n) in these znodes.
     pub fn cost_of_ending(&self, session: SessionId) -> u64 {
         self.session(session).map_or(0, |session| session.ephemerals().map(steps_to).sum::<u64>() + 1)
     }
 
-    /// Steps of the entry's budget that are not used yet.
+    /// Steps of [`Limits::entry_cost_max`] that the entry being applied has not used yet.
     pub(crate) fn steps_left(&self, effects: &Effects) -> u64 {
         u64::from(self.limits.entry_cost_max).saturating_sub(effects.steps)
     }
@@ -51,8 +51,8 @@ impl State {
         if over { Err(Error::TooManyOps.into()) } else { Ok(()) }
     }
 
-    /// Returns the longest beginning of the list `sessions` that one entry can end within its
-    /// budget, but at least the first session.
+    /// Returns the longest prefix of the list `sessions` that one entry can end within its budget, but
+    /// at least the first session.
     pub(crate) fn ending_together<'a>(&self, sessions: &'a [SessionId]) -> &'a [SessionId] {
         let mut cost = 0;
         let fits = |id: &&SessionId| {
@@ -63,7 +63,8 @@ impl State {
         &sessions[..sessions.iter().take_while(fits).count()]
     }
 
-    /// Makes this entry examine also the locks whose grants earlier entries have left to it.
+    /// Makes the entry being applied examine also the locks with grants that earlier entries have left
+    /// over.
     pub(crate) fn take_up_unsettled(&mut self, effects: &mut Effects) {
         for lock in self.locks.take_unsettled(TAKEN_UP_MAX) {
             effects.queue_changed(&lock);
@@ -71,7 +72,8 @@ impl State {
     }
 }
 
-/// Steps of an entry's budget that a znode takes when it is made or removed.
+/// Steps of an entry's budget for making or removing a znode: one, and one more for every
+/// [`ANCESTORS_A_STEP`] names in its path.
 pub(crate) fn steps_to(path: &ZPath) -> u64 {
     steps_at(path.depth())
 }

@@ -10,7 +10,8 @@ use crate::{Attempt, Error, Hold, Identity, LogPosition, RequestKey, SessionId, 
 pub(crate) struct Context {
     pub(crate) zxid: Zxid,
     pub(crate) term: Term,
-    /// The time of the state when the entry is applied, in milliseconds since 1970.
+    /// The time of the state when the entry is applied: the latest time in any entry so far, in
+    /// milliseconds since 1970.
     pub(crate) time_ms: u64,
     /// The session of the request; `None` for a request without a session.
     pub(crate) session: Option<SessionId>,

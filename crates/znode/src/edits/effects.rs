@@ -15,7 +15,7 @@ pub(crate) struct Effects {
     /// Parents for which [`EventKind::ChildrenChanged`] is recorded: a transaction has at most one
     /// such event for each parent.
     parents: BTreeSet<ZPath>,
-    /// Locks whose queues have changed and whose waiters are not examined yet.
+    /// Locks whose queues have changed and in which grants to waiters are still to be made.
     queues: BTreeSet<ZPath>,
     /// Steps of the entry's budget taken so far; see `budget.rs`.
     pub(crate) steps: u64,

@@ -7,7 +7,7 @@ use crate::edits::effects::Effects;
 use crate::{Acl, EventKind, State, ZPath};
 
 impl State {
-    /// Records a change of an existing znode.
+    /// Adds an event about an existing znode to `effects`.
     pub(crate) fn tell(&self, kind: EventKind, path: &ZPath, context: &Context, effects: &mut Effects) {
         effects.push(context.zxid, kind, path, self.readers(path, &self.tree[path]), self.name_readers(path));
     }

@@ -24,7 +24,8 @@ pub fn history(state: &State, lock: &ZPath, max: usize) -> Vec<Arc<EndedTicket>>
     tickets
 }
 
-/// Remembered tickets that ended in the entry `zxid` or later, with their locks.
+/// Ended tickets in the histories of all locks, each with its lock; only tickets that ended in the
+/// entry `zxid` or later.
 pub fn ended_in(state: &State, zxid: Zxid) -> impl Iterator<Item = (&ZPath, &EndedTicket)> {
     let histories = &state.locks.histories;
     let of = move |lock| histories.of(lock).map(|history| (lock, history));

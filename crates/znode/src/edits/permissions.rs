@@ -82,9 +82,9 @@ impl State {
         }
     }
 
-    /// Checks that a client may replace a znode's data. Only its own session may freely write the
-    /// data of a ticket that an acquire made. Other clients, such as Curator's Revoker, may only
-    /// write data that asks for the ticket's release, and need a permission of [`REVOKE`].
+    /// Checks that a client may replace a znode's data. If an acquire made the znode, only the session
+    /// of this ticket may write any data. Other clients, such as Curator's Revoker, may only write data
+    /// that asks for the ticket's release, and need a permission of [`REVOKE`] on the lock.
     pub(crate) fn permit_data(&self, path: &ZPath, data: &[u8], context: &Context) -> Result<(), Refusal> {
         let refuse = |error| Refusal::at(error, path);
         let Some(node) = self.node(path) else {
@@ -115,8 +115,8 @@ impl State {
     }
 }
 
-/// Compares an ACL with the requesting client. Every operation of a client calls this before it
-/// changes or reveals anything.
+/// Checks that an ACL grants the requesting client at least one of the permissions `perms`. Every
+/// operation of a client calls this function before it changes or reveals anything.
 ///
 /// # Errors
 /// `NoAuth` when the ACL grants the client none of the permissions.

@@ -16,7 +16,8 @@ use siphasher::sip::SipHasher13;
 use crate::words::ids::Compact;
 use crate::{Attempt, Credential, LockGuard, Op, OtherLevel, Request, SecretHash, Txn};
 
-/// The longest transaction or record, in bytes. Bounds the memory that a decoder may allocate.
+/// Maximum length of an encoded transaction, request or snapshot record, in bytes. Bounds the
+/// memory that a decoder may allocate.
 pub const BYTES_MAX: usize = 16 << 20;
 
 const VERSION: u8 = 1;
@@ -138,8 +139,8 @@ const IDENTITIES: u8 = 1 << 3;
 const ADDRESS: u8 = 1 << 4;
 const TURN: u8 = 1 << 5;
 const ATTEMPT: u8 = 1 << 6;
-/// Flag: the request has the session's id without the secret's hash, because the leader has
-/// compared the secret.
+/// Flag: the request has the session's id without the secret's hash, because the leader has already
+/// verified the secret.
 const SESSION: u8 = 1 << 7;
 
 fn encode_parts<E: Encoder>(request: &Request, proven: bool, encoder: &mut E) -> Result<(), EncodeError> {
@@ -168,7 +169,8 @@ fn encode_parts<E: Encoder>(request: &Request, proven: bool, encoder: &mut E) ->
     request.op.encode(encoder)
 }
 
-/// Reads a request. The returned flag is true if the leader has compared the session's secret.
+/// Reads a request. The returned flag is true if the leader has already verified the session's
+/// secret; then the bytes contain no hash of the secret.
 fn decode_parts<C, D: Decoder<Context = C>>(decoder: &mut D) -> Result<(Request, bool), bincode::error::DecodeError> {
     let parts = u8::decode(decoder)?;
     if parts & CREDENTIAL != 0 && parts & SESSION != 0 {

@@ -38,8 +38,8 @@ impl Kind {
         }
     }
 
-    /// The sequence number of a child that queues for its parent (rule 2 of docs/znode-model.md),
-    /// read from its name. `None` for any other child.
+    /// The sequence number of a child that is a ticket in its parent's queue (rule 2 of
+    /// docs/znode-model.md), read from the child's name. `None` for any other child.
     pub(crate) fn number(self, name: &str) -> Option<u64> {
         let contends = match self {
             Kind::Ephemeral { .. } => true,

@@ -4,10 +4,10 @@
 use crate::words::ticket_name::ends_as_recipe;
 use crate::{Acl, Create, CreateMode, Identity, Kind, Op, Request, SessionId, TicketRef, ZPath, ZnodeOp};
 
-/// A row of the table of operations.
+/// Properties of one operation, as [`Op::row`] lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpRow {
-    /// The name of the operation on pages and in logs.
+    /// The name of the operation on web pages and in logs.
     pub name: &'static str,
     /// The kind of requester that the operation is allowed for.
     pub asker: Asker,
@@ -28,8 +28,8 @@ pub enum Asker {
 }
 
 impl Op {
-    /// The row of this operation. The match has no wildcard, so that a new operation must get a
-    /// row.
+    /// The properties of this operation. The match has no wildcard, so the compiler demands a line for
+    /// each new operation.
     pub fn row(&self) -> OpRow {
         use Asker::{Client, Leader, Session};
         let (name, asker, level) = match self {
@@ -59,10 +59,10 @@ impl Op {
         OpRow { name, asker, level }
     }
 
-    /// Tells whether the operation may make a client the holder of a lock, or make a znode that
-    /// clients take for a lock. After a cluster is restored from a backup, such an operation is
-    /// refused for some time (`Restore::grace_ms`). The match has no wildcard, so that a new
-    /// operation must decide this.
+    /// Tells whether the operation may make a client the holder of a lock, or make a znode that clients
+    /// take for a lock. After a cluster is restored from a backup, such an operation is refused for
+    /// some time (`Restore::grace_ms`). The match has no wildcard, so the compiler demands a decision
+    /// for each new operation.
     pub fn may_grant(&self) -> bool {
         match self {
             Op::Acquire(_) | Op::AcquireAll(_) | Op::Upgrade(_) | Op::HandOver { .. } | Op::SetLock { .. } => true,
@@ -154,7 +154,7 @@ fn identity_bytes(identities: &[Identity]) -> usize {
 mod tests {
     use super::*;
 
-    /// The bytes of paths and data count, because requests are bounded by their bytes.
+    /// The estimated size of a request includes its paths and data, which clients can make long.
     #[test]
     fn the_bytes_of_a_request_count() {
         let (path, data) = (ZPath::root(), vec![0; 1 << 20]);

@@ -39,7 +39,8 @@ pub struct Request {
     /// The address that the request came from, to be remembered when the request ends tickets of
     /// other clients. `None` for other requests.
     pub address: Option<IpAddr>,
-    /// The write's number on its connection; `None` if the connection's writes are not ordered.
+    /// The position of the write among the ordered writes of its connection; `None` if the connection's
+    /// writes are not ordered.
     pub turn: Option<WriteTurn>,
     /// The attempt number of an acquire: each retry has a new one. 0 for other requests.
     pub attempt: Attempt,
@@ -172,7 +173,8 @@ pub enum Op {
         /// The expected `aversion`; -1 accepts any.
         version: i32,
     },
-    /// Puts a ticket into a lock's queue, or adds this acquire to the ticket of the same owner.
+    /// Puts a ticket into a lock's queue, or adds this acquire to the ticket that the owner (a user of
+    /// the lock within the session) already has in this mode.
     Acquire(Acquire),
     /// Puts tickets into the queues of several locks at once.
     AcquireAll(AcquireAll),
@@ -291,9 +293,9 @@ pub struct Create {
     pub data: Vec<u8>,
     /// The create mode: how long the znode stays, and whether it is sequential.
     pub mode: CreateMode,
-    /// The ACL; [`Acl::open`] if the client named none. An empty list stands for the parent's ACL.
-    /// Only the server itself sends an empty list, for a missing directory or the member of a
-    /// group; it refuses an empty list of a client.
+    /// The ACL; [`Acl::open`] if the client named none. An empty list stands for the parent's ACL. Only
+    /// zlock's servers make an empty list, for a missing directory or for the znode of a group's
+    /// member. An empty list from a client is refused.
     pub acl: Vec<Acl>,
     /// Treatment of missing parents, and of a znode that exists already.
     pub ensure: Ensure,
@@ -314,9 +316,9 @@ impl Create {
     }
 }
 
-/// The treatment of missing parents and of an existing znode in a create: as in ZooKeeper, or
-/// making sure that the session has the znode. Making sure is for ephemeral znodes that are not
-/// sequential, outside a multi.
+/// The treatment of missing parents and of an existing znode in a create. The variants after
+/// [`Ensure::New`] make sure that the session has the znode. They are for ephemeral znodes that are
+/// not sequential, outside a multi.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub enum Ensure {
     /// As in ZooKeeper: refused if the parent is missing, or if the znode exists.
@@ -407,7 +409,7 @@ impl Acquire {
 pub enum TicketRef {
     /// The ticket at a path, whether it holds or waits.
     Path(ZPath),
-    /// The only ticket with which the session holds a lock.
+    /// The ticket with which the session holds a lock; refused if several tickets match.
     Held(HeldTicket),
 }
 
@@ -417,10 +419,10 @@ impl From<ZPath> for TicketRef {
     }
 }
 
-/// Names a ticket by its lock, for a release: the only ticket with which the session holds the lock
-/// and that matches the given fields. If an owner is given, a simple lock matches, too: an
-/// ephemeral znode at the lock's path with the owner as data. Refused with `NotHolder` if no ticket
-/// matches, and with `SeveralHeld` if several do.
+/// Names a ticket by its lock, for a release: the session must hold the lock with exactly one
+/// ticket that matches the given fields. If an owner and no mode is given, a simple lock matches,
+/// too: an ephemeral znode at the lock's path with the owner as data. Refused with `NotHolder` if
+/// no ticket matches, and with `SeveralHeld` if several do.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct HeldTicket {
     /// The lock directory.
@@ -483,7 +485,7 @@ pub enum Policy {
     /// Later tickets wait behind the multi-lock, at each of its locks.
     #[default]
     Strict,
-    /// Later tickets may overtake the multi-lock while it waits for another of its locks.
+    /// Later tickets may overtake the multi-lock while it cannot be granted all its locks.
     Backfill,
 }
 

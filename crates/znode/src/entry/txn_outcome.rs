@@ -55,7 +55,7 @@ pub enum Reply {
         /// The ticket's fencing token and its number of holds; `None` while the ticket waits.
         held: Option<TicketHolds>,
     },
-    /// One hold of a ticket was given back.
+    /// One hold of a ticket (one of the acquires that share it) was given back.
     Released {
         /// Number of holds that are left on the ticket; 0 when the lock node was deleted.
         holds: u32,
@@ -71,7 +71,7 @@ pub enum Reply {
         /// Number of znodes or sessions that were removed.
         count: u32,
     },
-    /// Tickets were asked to give the lock up, or deleted if the deadline was 0.
+    /// Holders were asked to release their tickets, or the tickets were deleted if the deadline was 0.
     Revoking {
         /// Paths of the lock nodes.
         tickets: Vec<ZPath>,
@@ -84,8 +84,8 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// Reads a reply. The derived code would follow a multi in a multi, which damaged bytes can
-    /// contain, until the stack overflows.
+    /// Reads a reply, and refuses a multi in a multi. The derived code would follow nested multis in
+    /// damaged bytes until the stack overflows.
     fn read<D: Decoder>(decoder: &mut D, in_multi: bool) -> Result<Reply, DecodeError>
     where
         Stat: Decode<D::Context>,
@@ -253,7 +253,7 @@ pub struct WaitsFor {
 }
 
 impl Reply {
-    /// Estimated memory that the reply points to, in bytes.
+    /// Estimated memory of the reply's paths, texts and lists on the heap, in bytes.
     pub(crate) fn weight(&self) -> u64 {
         match self {
             Reply::Created { path, .. } => text(path.as_str()),

@@ -32,9 +32,9 @@ use crate::{LockMode, LockSettings, Reply, SessionId, State, ZPath};
 
 type Owner = (SessionId, Arc<str>);
 
-/// A waiter in the search: an owner, and `None` or one of the owner's tickets. `None` stands for
-/// all waits of the owner. `Some` stands for the wait of this ticket alone, because the waiter
-/// behind the ticket is blocked only until the ticket is granted the lock.
+/// A node of the search: an owner with all its waits (`None`), or one ticket of the owner (`Some`).
+/// A single ticket is searched if it blocks another ticket only until it is granted the lock
+/// itself.
 type Waiter = (Owner, Option<ZPath>);
 
 /// A ticket that is about to enter a queue.
@@ -60,7 +60,7 @@ struct Wait {
     reader: Option<Position>,
 }
 
-/// How long a holder or an earlier waiter blocks a waiting ticket.
+/// Time for which a holder or an earlier waiter blocks a waiting ticket.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum InTheWay {
     No,
@@ -268,8 +268,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Adds the waits of tickets to the search. A ticket with the flag false is examined, and
-    /// counts towards the limit of the search, but its wait is not added.
+    /// Adds the waits of tickets to the search. The flag of a ticket is false if another owner has the
+    /// ticket: then it counts towards the limit of the search, but its wait is not added.
     fn look_at<'b>(&mut self, waiter: &Waiter, tickets: impl Iterator<Item = (&'b ZPath, bool)>) {
         for (ticket, counts) in tickets {
             let Some(looks) = self.looks.checked_sub(1) else {
@@ -280,7 +280,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The edges of the cycle, from the requesting owner to the edge `last`.
+    /// The edges of the cycle, from the requesting owner to the edge `last`, which begins at the waiter
+    /// `by`.
     fn cycle(&self, last: WaitsFor, by: &Waiter) -> Vec<WaitsFor> {
         let mut cycle = vec![last];
         let mut at = by;

@@ -17,8 +17,8 @@ use crate::{Policy, State, ZPath, Zxid};
 /// blocks the queue. This limits the work of a grant.
 const OVERTAKEN_MAX: usize = 16;
 /// Maximum number of tickets that the overtaken multi-locks of one queue have in all their locks.
-/// This limits the work of a grant. The limit depends on this queue only: a limit on the work in
-/// other queues would change with those queues, and this queue would not be examined again then.
+/// This limits the work of a grant. The limit must depend on this queue only, because changes of
+/// other queues do not make an entry examine this queue again.
 const OVERTAKEN_PARTS_MAX: usize = 128;
 
 /// A ticket that may be granted its lock next. Sorted by czxid, so that the oldest ticket of all
@@ -35,8 +35,8 @@ enum Look {
     /// The ticket that is granted the lock next.
     Next(Next),
     Nobody,
-    /// The first waiter fits, but its fencing token would be the zxid of this entry, which is
-    /// another ticket's token already. A later entry grants the lock to the waiter.
+    /// The first waiter fits, but a grant by this entry would repeat the fencing token of another
+    /// ticket. A later entry grants the lock to the waiter.
     NextEntry,
 }
 
@@ -187,8 +187,8 @@ impl State {
             && ticket().and_then(|ticket| ticket.session).is_some_and(|id| self.sessions.is_ending(id))
     }
 
-    /// Leaves the grant of a ticket to the next entry, in its lock and in all locks of its
-    /// multi-lock. The ticket may have been removed since it was found.
+    /// Marks the lock of a ticket, and all locks of its multi-lock, so that a later entry makes the
+    /// grant. The ticket may have been removed since it was found.
     fn leave_to_next_entry(&mut self, next: Next) {
         for lock in self.locks_of(&next).into_iter().chain([next.lock]) {
             self.locks.leave_unsettled(lock);

@@ -124,7 +124,7 @@ impl State {
         }
     }
 
-    /// The first ticket of the multi-lock that has a hold with this idempotency key, so that the
+    /// The first ticket of the multi-lock of an earlier acquire with this idempotency key, so that this
     /// acquire is a retry; `None` if there is no such multi-lock.
     pub(crate) fn all_with(&self, id: SessionId, wish: &AcquireAll, key: RequestKey) -> Option<ZPath> {
         let (lock, mode) = wish.parts.first()?;

@@ -200,7 +200,7 @@ pub fn queue(state: &State, lock: &ZPath, from: usize, max: usize) -> Result<Que
 /// The first holder of a lock whose session is open; `None` if there is no such holder.
 ///
 /// # Errors
-/// Only in an inconsistent state, so that the function need not panic.
+/// Returned only for an inconsistent state, instead of a panic.
 pub fn holder(state: &State, lock: &ZPath) -> Result<Option<QueueEntry>, Error> {
     let Some(queue) = state.queue(lock) else { return Ok(None) };
     for (at, (position, _)) in queue.holders().enumerate() {
@@ -216,7 +216,7 @@ pub fn holder(state: &State, lock: &ZPath) -> Result<Option<QueueEntry>, Error> 
 /// the path `after`.
 ///
 /// # Errors
-/// Only in an inconsistent state, so that the function need not panic.
+/// Returned only for an inconsistent state, instead of a panic.
 pub fn list(state: &State, prefix: &ZPath, after: Option<&ZPath>, max: usize) -> Result<Vec<LockSummary>, Error> {
     paths(state, prefix, after).take(max).map(|lock| summary(state, lock)).collect()
 }

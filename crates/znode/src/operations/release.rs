@@ -37,8 +37,8 @@ impl State {
         Ok(Reply::Released { holds })
     }
 
-    /// The only ticket with which the session holds a lock and that matches `wanted`; or the lock's
-    /// own path, if the session owns it as a simple lock.
+    /// The single ticket that matches `wanted` and with which the session holds the lock; an error if
+    /// none or several match. For a simple lock of the session, the lock's own path.
     fn held_ticket(&self, wanted: &HeldTicket, context: &Context) -> Result<ZPath, Error> {
         let id = context.session.ok_or(Error::SessionRequired)?;
         if self.is_simple_of(id, wanted) {

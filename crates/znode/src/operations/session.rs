@@ -63,7 +63,7 @@ impl State {
         self.sessions.of_address(address)
     }
 
-    /// Attaches the session to another connection, on which the numbers of writes begin at 1.
+    /// Attaches the session to another connection, whose ordered writes are numbered from 1.
     pub(crate) fn attach_session(
         &mut self,
         connection: u64,
@@ -80,8 +80,8 @@ impl State {
         Ok(Reply::SessionOpened { session, timeout_ms })
     }
 
-    /// Checks the number of a write on its connection, and records it as the connection's last
-    /// number. Only the next number is accepted; the refusal of another number changes nothing.
+    /// Checks that an ordered write comes from the session's connection and has the next number, and
+    /// records this number. A refusal changes nothing.
     pub(crate) fn take_turn(&mut self, turn: WriteTurn, context: &Context) -> Result<(), Error> {
         let id = context.session.ok_or(Error::SessionRequired)?;
         let session = self.sessions.get_mut(id).expect("the credential was checked");

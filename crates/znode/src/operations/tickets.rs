@@ -82,8 +82,8 @@ impl State {
         !owner.is_empty() && tickets.any(|(_, _, other)| **other == *owner)
     }
 
-    /// The ticket that has a hold with this idempotency key, so that the acquire is a retry; `None`
-    /// if there is no such ticket.
+    /// The ticket of an earlier acquire with this idempotency key, so that this acquire is a retry;
+    /// `None` if there is no such ticket.
     pub(crate) fn ticket_with(&self, id: SessionId, acquire: &Acquire, key: RequestKey) -> Option<ZPath> {
         let Acquire { lock, mode, owner, .. } = acquire;
         let ticket = if owner.is_empty() {

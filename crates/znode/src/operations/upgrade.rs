@@ -81,8 +81,8 @@ impl State {
         self.acquired(&writer)
     }
 
-    /// The path of the write ticket. Its sequence number comes before the numbers of the waiters
-    /// where possible, for clients that compare the names of lock nodes.
+    /// The path for the new write ticket of an upgrade. Its sequence number comes before the numbers of
+    /// the waiters where possible, for clients that compare the names of lock nodes.
     fn writer_for(&self, reader: &ZPath, lock: &ZPath, key: RequestKey) -> Result<ZPath, Error> {
         let parent = &self.tree[lock];
         let queue = self.queue(lock).ok_or(Error::NoNode)?;
@@ -98,7 +98,7 @@ impl State {
         lock.child(&TicketName { shape: Shape::Alone, key, number }.text())
     }
 
-    /// Checks the new write ticket against the limits that apply to tickets of acquires.
+    /// Checks the new write ticket of an upgrade against the limits that apply to tickets of acquires.
     fn check_upgrade(
         &self,
         lock: &ZPath,
@@ -122,9 +122,9 @@ impl State {
         if full { Err(refuse(Error::TooManyWaiters)) } else { Ok(()) }
     }
 
-    /// The write ticket that has a hold with this idempotency key, so that the upgrade is a retry.
-    /// The write ticket is found by the owner of the read ticket, or by the key in the write
-    /// ticket's name if the read ticket is gone or has no owner.
+    /// The write ticket of an earlier upgrade with this idempotency key, so that this upgrade is a
+    /// retry. The write ticket is found by the owner of the read ticket, or by the key in its own name
+    /// if the read ticket is gone or has no owner.
     pub(crate) fn upgraded_with(&self, id: SessionId, upgrade: &Upgrade, key: RequestKey) -> Option<ZPath> {
         let lock = upgrade.ticket.parent()?;
         let reader = self.node(&upgrade.ticket).and_then(Znode::contender);

@@ -63,12 +63,12 @@ pub struct EndedTicket {
     pub by: Option<Arc<Actor>>,
 }
 
-/// An entry of the log, with the state's time.
+/// A log entry: its zxid and its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct Moment {
     /// The zxid of the entry.
     pub zxid: Zxid,
-    /// The time of the state at the entry, in milliseconds since 1970.
+    /// The latest time in any entry up to this one, in milliseconds since 1970.
     pub time_ms: u64,
 }
 
@@ -202,15 +202,14 @@ impl Histories {
         self.by_lock.get(lock).map(|history| &**history)
     }
 
-    /// Locks in which the last end of a ticket was in the entry `zxid` or a later one, oldest
-    /// first.
+    /// Locks whose latest ended ticket ended in the entry `zxid` or a later one, sorted by this end.
     pub(crate) fn since(&self, zxid: Zxid) -> impl Iterator<Item = &ZPath> {
         // Most entries end no ticket. To make a range costs more than to look at the newest end.
         let newest = self.by_age.get_max().filter(|(at, _)| *at >= zxid);
         newest.into_iter().flat_map(move |_| self.by_age.range((zxid, ZPath::root())..)).map(|(_, lock)| lock)
     }
 
-    /// Locks in which the last end of a ticket was in an entry from `from` to before `to`, newest
+    /// Locks whose latest ended ticket ended in an entry from `from` to before `to`, the latest end
     /// first.
     pub(crate) fn between(&self, from: Zxid, to: Zxid) -> impl Iterator<Item = &ZPath> {
         self.by_age.range((from, ZPath::root())..(to, ZPath::root())).rev().map(|(_, lock)| lock)

@@ -13,7 +13,7 @@ pub struct Revocation {
     /// The entry of the first request to release the ticket.
     pub at: Moment,
     /// The client that set the deadline; without a deadline, the client that first asked for the
-    /// release. Unknown if the client asked by writing the lock node's data.
+    /// release. Empty if the client asked by writing the lock node's data.
     pub by: Actor,
     /// Deadline at which the leader deletes the ticket, in milliseconds since 1970; `None` for no
     /// deadline.

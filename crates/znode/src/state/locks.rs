@@ -31,8 +31,8 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    /// Counts a znode that is about to be added to a directory. Returns whether the znode is a
-    /// ticket.
+    /// Updates the counts for a znode that is about to be added to a directory. Returns true if the
+    /// znode is a ticket.
     pub(crate) fn entered(&mut self, path: &ZPath, directory: &ZPath, node: &Znode) -> bool {
         self.mixed_clients.add(directory, path.name(), node);
         let is_ticket = node.number(path.name()).is_some();
@@ -45,7 +45,8 @@ impl Locks {
         self.directories.insert(directory.clone());
     }
 
-    /// Counts a znode that was removed from a directory, which has `tickets` tickets left.
+    /// Updates the counts for a znode that was removed from a directory, which has `tickets` tickets
+    /// left.
     pub(crate) fn left(&mut self, path: &ZPath, directory: &ZPath, node: &Znode, tickets: usize) {
         self.mixed_clients.remove(directory, path.name(), node);
         if node.number(path.name()).is_some() {
@@ -56,12 +57,12 @@ impl Locks {
         }
     }
 
-    /// Counts one more ticket that holds its lock and is owned by a session.
+    /// Raises the number of holders by one, for a ticket of a session that has got its lock.
     pub(crate) fn count_holder(&mut self) {
         self.holders += 1;
     }
 
-    /// Counts one ticket fewer that holds its lock and is owned by a session.
+    /// Lowers the number of holders by one, for a ticket of a session that no longer holds its lock.
     pub(crate) fn discount_holder(&mut self) {
         self.holders -= 1;
     }
@@ -122,8 +123,8 @@ impl Locks {
         &self.unsettled
     }
 
-    /// Marks a lock whose waiters a later entry must examine, because this entry left grants to it.
-    /// Returns false if the lock is marked already.
+    /// Marks a lock with grants left over, so that a later entry examines its waiters. Returns false if
+    /// the lock is marked already.
     pub(crate) fn leave_unsettled(&mut self, lock: ZPath) -> bool {
         self.unsettled.insert(lock).is_none()
     }

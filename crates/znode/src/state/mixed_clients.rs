@@ -179,11 +179,12 @@ impl Naming {
 /// Number of children of a directory for each naming.
 type Counts = [u32; ALL.len()];
 
-/// Counts of children by naming in each directory, and the directories with mixed clients.
+/// Counts of children by naming in each directory, and the directories with mixed clients (clients
+/// that do not see each other's lock nodes).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MixedClients {
     by_lock: OrdMap<ZPath, Counts>,
-    /// Directories with mixed clients.
+    /// Directories with clients that do not see each other's lock nodes.
     mixed: OrdSet<ZPath>,
 }
 
@@ -196,18 +197,19 @@ impl MixedClients {
         self.change(lock, name, node, |count| *count -= 1);
     }
 
-    /// The mixed clients of a directory; empty if all clients see each other.
+    /// The kinds of clients in a directory that do not see each other's lock nodes; empty if all
+    /// clients see each other.
     pub(crate) fn of(&self, lock: &ZPath) -> Vec<MixedPair> {
         let counts = self.mixed.get(lock).and_then(|lock| self.by_lock.get(lock));
         counts.map_or_else(Vec::new, |counts| pairs(counts).collect())
     }
 
-    /// The directories with mixed clients.
+    /// The directories with clients that do not see each other's lock nodes.
     pub(crate) fn mixed(&self) -> impl Iterator<Item = &ZPath> {
         self.mixed.iter()
     }
 
-    /// Number of directories with mixed clients.
+    /// Number of directories with clients that do not see each other's lock nodes.
     pub(crate) fn len(&self) -> usize {
         self.mixed.len()
     }

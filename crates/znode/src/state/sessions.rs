@@ -39,8 +39,8 @@ impl Sessions {
         self.open.get(&id).map(|session| &**session)
     }
 
-    /// An open session to change. Changes of its remembered requests must go through
-    /// [`Sessions::edit_requests`], which updates the memory estimate.
+    /// Mutable access to the open session with an id. Changes of its remembered requests must go
+    /// through [`Sessions::edit_requests`], which updates the memory estimate.
     pub(crate) fn get_mut(&mut self, id: SessionId) -> Option<&mut Session> {
         self.open.get_mut(&id).map(Arc::make_mut)
     }

@@ -70,7 +70,7 @@ pub struct Quota {
     pub usage: Usage,
 }
 
-/// All quotas.
+/// The quotas of all subtrees that have one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Quotas {
     by_path: OrdMap<ZPath, Quota>,

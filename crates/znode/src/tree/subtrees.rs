@@ -9,7 +9,8 @@ use crate::ZPath;
 use crate::tree::system_paths::is_system;
 use crate::words::weight::SUBTREE;
 
-/// The weight of each subtree below the root, with an index that is sorted by weight.
+/// The weight (estimated memory) of each subtree below the root, with an index that is sorted by
+/// weight.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Subtrees {
     by_path: OrdMap<ZPath, u64>,
@@ -22,7 +23,7 @@ impl Subtrees {
         top(path).and_then(|top| self.by_path.get(top)).copied().unwrap_or(0)
     }
 
-    /// The heaviest subtree and its weight.
+    /// The subtree with the largest estimated memory, and this memory in bytes.
     pub(crate) fn largest(&self) -> Option<(&ZPath, u64)> {
         self.by_bytes.get_max().map(|(bytes, path)| (path, *bytes))
     }
@@ -32,8 +33,8 @@ impl Subtrees {
         self.by_path.len() as u64 * SUBTREE
     }
 
-    /// Replaces the estimated memory of the znode at a path, `before`, by `now` in the sum of its
-    /// subtree, both in bytes.
+    /// Updates the sum of a subtree after the estimated memory of its znode at `path` has changed from
+    /// `before` to `now` bytes.
     pub(crate) fn change(&mut self, path: &ZPath, before: u64, now: u64) {
         let Some(top) = top(path).filter(|_| before != now) else { return };
         let known = self.by_path.get_key_value(top).map(|(path, bytes)| (path.clone(), *bytes));

@@ -144,8 +144,8 @@ pub const SUPER: &str = "super";
 
 /// Identities of a client that has proven the digest of the super user: [`SUPER`], and the user
 /// name without the digest. The digest is left out, because the log stores the identities of each
-/// request, and an ACL with the scheme `auth` stores them, too. No password proves an identity
-/// without a digest.
+/// request, and an ACL with the scheme `auth` stores them, too. No client can prove the shortened
+/// identity with a password.
 pub fn super_user(digest: &str) -> [Identity; 2] {
     let name = Identity { scheme: "digest".into(), id: format!("{}:", user(digest)) };
     [Identity { scheme: SUPER.into(), id: String::new() }, name]

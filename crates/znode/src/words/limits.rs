@@ -3,7 +3,7 @@
 
 use bincode::{Decode, Encode};
 
-/// A row of the table of limits.
+/// Properties of one limit, as [`Limits::ROWS`] lists them.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitRow {
     /// The name of the field of [`Limits`].
@@ -94,9 +94,10 @@ limits! {
     acl_entries_max: u32 = 64, Count, "InvalidAcl";
     /// Maximum number of holds (acquires that share a ticket) of one lock by one owner.
     holds_max: u32 = 1024, Count, "TooManyHolds";
-    /// Replies that each session keeps, to answer repeated idempotency keys.
+    /// Maximum number of replies that each session keeps, to answer repeated idempotency keys.
     replies_max: u32 = 64, Count, "the session forgets its oldest answer or key";
-    /// Idempotency keys that each session remembers as used after their reply is gone.
+    /// Maximum number of idempotency keys that each session remembers as used after their replies are
+    /// dropped.
     used_keys_max: u32 = 1024, Count, "the session forgets its oldest answer or key";
     /// The shortest session timeout, in milliseconds. A client that asks for a shorter one gets
     /// this.

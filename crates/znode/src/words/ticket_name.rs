@@ -21,7 +21,7 @@ const DIGITS: usize = 10;
 const HEX: usize = 32;
 const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// Length in bytes of the longest name, which is a reader's.
+/// Length in bytes of the longest name that an acquire gives a lock node: the name for a reader.
 pub const TICKET_NAME_BYTES_MAX: usize = 80;
 
 /// The parts of the name of a lock node that an acquire made.

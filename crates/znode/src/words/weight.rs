@@ -55,11 +55,11 @@ pub(crate) const ENDED: u64 = 280;
 /// Estimated bytes of a text with an allocation of its own, besides the text's bytes.
 pub(crate) const TEXT: u64 = 24;
 
-/// Counters behind the estimate, updated as znodes and sessions come and go; see
+/// Counters for the memory estimate of the tree, updated as znodes come and go; see
 /// [`crate::State::state_bytes`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Weight {
-    /// Bytes of texts, and of things that the other counters do not count.
+    /// Estimated bytes of the znodes' paths, and of the records of acquires.
     pub(crate) bytes: u64,
     /// Number of znodes with children.
     pub(crate) families: u64,

@@ -13,9 +13,10 @@ use znode::{
     ZnodeOp, Zxid,
 };
 
-/// Bound of the state, in bytes.
+/// The limit `state_bytes_max` in these tests, in bytes.
 const BOUND: u64 = 8 << 20;
-/// Environment variable that tells a started process which kind to fill a state with.
+/// Environment variable for a child process: the kind of item in [`KINDS`] with which it fills a
+/// state.
 const FILL: &str = "ZLOCK_TEST_FILL";
 
 struct World {

@@ -160,7 +160,8 @@ impl World {
     }
 }
 
-/// The mode after `mode` in the chain of all lock modes.
+/// The mode after `mode` in the order in which the tests go through all modes; `None` after the
+/// last.
 fn mode_after(mode: LockMode) -> Option<LockMode> {
     match mode {
         LockMode::Exclusive => Some(LockMode::Read),
@@ -183,12 +184,12 @@ fn create_mode_after(mode: CreateMode) -> Option<CreateMode> {
     }
 }
 
-/// Operations of one kind, each with its row of the table. There is one operation for each target
-/// that the kind may have.
+/// Operations of one kind, each with its row of the table. A kind has one operation for each target
+/// that it may have, such as a lock or a ticket.
 type Rows<T> = Vec<(T, Cells)>;
 
-/// The rows for the kind of znode operation that follows the kind of `op` in the chain of all
-/// kinds; for the first kind if `op` is `None`.
+/// The rows for the kind of znode operation after that of `op`, or for the first kind if `op` is
+/// `None`. The tests go through all kinds in this order.
 fn znode_rows_after(world: &World, op: Option<&ZnodeOp>) -> Rows<ZnodeOp> {
     let (ticket, version) = (&world.ticket, -1);
     let set = |at: &ZPath, data: &str| ZnodeOp::SetData { path: at.clone(), data: data.into(), version };
@@ -275,8 +276,8 @@ fn open(secret: u8, timeout_ms: u32) -> Op {
     Op::OpenSession { secret_hash: [secret; 16], timeout_ms, label, address: None, client }
 }
 
-/// The rows for the kind of operation that follows the kind of `op` in the chain of all kinds; for
-/// the first kind if `op` is `None`.
+/// The rows for the kind of operation after that of `op`, or for the first kind if `op` is `None`.
+/// The tests go through all kinds in this order.
 fn rows_after(world: &World, op: Option<&Op>) -> Rows<Op> {
     let (ticket, mode) = (world.ticket.clone(), world.mode);
     match op {

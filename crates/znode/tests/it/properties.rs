@@ -330,7 +330,7 @@ fn same(state: &State, model: &Model, what: &str) {
     }
 }
 
-/// Compares the histories of ended sessions and tickets, and the grants of holders.
+/// Compares the histories of ended sessions and tickets, and the grants of holders, with the model.
 #[track_caller]
 fn same_past(state: &State, model: &Model, what: &str) {
     for path in model.nodes.keys() {

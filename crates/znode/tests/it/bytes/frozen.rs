@@ -56,8 +56,8 @@ pub(crate) fn ticket(lock: &str, key: u8, mode: LockMode, number: u64) -> ZPath 
 }
 
 /// Operations, and the golden snapshot records (all but the first) of the state that they make.
-/// Each operation has its session, or 0 for none. The zxid of its entry is also its idempotency
-/// key.
+/// Each operation has its session's id, or 0 for no session. Its idempotency key is the zxid of its
+/// log entry.
 pub(crate) struct Beside {
     pub(crate) operations: Vec<(u64, Op)>,
     pub(crate) golden: &'static str,

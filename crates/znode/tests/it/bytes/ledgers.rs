@@ -9,8 +9,8 @@ const RECORDS: &str = include_str!("../../golden/level-1/ledger-records.hex");
 const OWNED_TXNS: &str = include_str!("../../golden/level-1/owned-multilock-txns.hex");
 const OWNED_RECORDS: &str = include_str!("../../golden/level-1/owned-multilock-records.hex");
 
-/// Operations that leave a snapshot record of every kind that this file tests. Each has its
-/// session, or 0 for none. The zxid of its entry is also its idempotency key.
+/// Operations that leave a snapshot record of every kind that this file tests. Each operation has
+/// its session's id, or 0 for no session. Its idempotency key is the zxid of its log entry.
 fn operations() -> Vec<(u64, Op)> {
     let open = Op::OpenSession {
         secret_hash: [1; 16],

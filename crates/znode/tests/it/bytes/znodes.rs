@@ -407,7 +407,8 @@ fn open(timeout_ms: u32, label: &str, address: Option<std::net::IpAddr>) -> Op {
 }
 
 /// Operations that leave a state in which the snapshot records of znodes and sessions have all
-/// their optional fields. Each operation has its session, or 0 for none, and its idempotency key.
+/// their optional fields. Each operation has its session's id, or 0 for no session, and its
+/// idempotency key.
 fn operations() -> Vec<(u64, u8, Op)> {
     vec![
         (0, 0, open(10_000, "one", None)),

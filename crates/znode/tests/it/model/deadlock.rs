@@ -6,9 +6,9 @@ use znode::{Acquire, LockMode, READ, Reply, SessionId};
 use super::queue::{Demand, QueueTurn};
 use super::{Model, Stay, number, parent_of, zpath};
 
-/// A waiter in the search: an owner, and `None` or one of the owner's tickets. `None` stands for
-/// all waits of the owner. `Some` stands for the wait of this ticket alone, because the waiter
-/// behind the ticket is blocked only until the ticket is granted the lock.
+/// A node of the search: an owner with all its waits (`None`), or one ticket of the owner (`Some`).
+/// A single ticket is searched if it blocks another ticket only until it is granted the lock
+/// itself.
 type Waiter = ((SessionId, String), Option<String>);
 
 /// A wait that exists, or that the examined request would begin: the waiter, the lock, and the
@@ -80,8 +80,8 @@ impl Model {
         blockers
     }
 
-    /// Tells whether the ticket `other` has the number of a reader and belongs to the reader's
-    /// session, so that the reader is a downgrade of it.
+    /// Tells whether the ticket `other` has a reader's sequence number and belongs to the reader's
+    /// session, so that the reader is a downgrade of `other`.
     fn is_twin(&self, other: &str, number_of_reader: Option<u64>, stay: Stay) -> bool {
         number(other) == number_of_reader && self.nodes[other].stay == stay
     }

@@ -175,8 +175,8 @@ impl Model {
         Ok(Ok(ticket))
     }
 
-    /// The sequence number of the write ticket with which the owner of this read acquire holds the
-    /// lock; `None` if there is no such ticket, and for other acquires.
+    /// The sequence number of the write ticket with which the owner already holds the lock, so that
+    /// this read acquire is a downgrade. `None` if there is no such ticket, and for other modes.
     fn downgrade_number(&self, acquire: &Acquire, id: SessionId) -> Option<u64> {
         if acquire.mode != LockMode::Read || acquire.owner.is_empty() {
             return None;
@@ -200,7 +200,7 @@ impl Model {
         self.nodes.keys().filter(fits).cloned().collect()
     }
 
-    /// The ticket that has a hold with this idempotency key, so that the acquire is a retry.
+    /// The ticket of an earlier acquire with this idempotency key, so that this acquire is a retry.
     pub(super) fn counted_on(&self, id: SessionId, acquire: &Acquire, key: RequestKey) -> Option<String> {
         let counts = |path: &String| {
             let lock = self.nodes[path].lock.as_ref().unwrap();
@@ -336,7 +336,7 @@ pub(crate) fn number(path: &str) -> Option<u64> {
     if digits.chars().all(|c| c.is_ascii_digit()) { digits.parse().ok() } else { None }
 }
 
-/// Tells whether a child queues for its parent, by its name and kind.
+/// Tells whether a child is a ticket in its parent's queue, by the child's name and kind.
 pub(crate) fn contends(path: &str, stay: Stay) -> bool {
     let recipes = ["__lock__", "__rlock__", "lock-", "latch-", "__READ__", "__WRIT__"];
     let named = || recipes.iter().any(|word| path[..path.len() - 10].ends_with(word));

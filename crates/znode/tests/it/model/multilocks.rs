@@ -105,7 +105,7 @@ impl Model {
         self.nodes[ticket].lock.as_ref().map_or("", |lock| &lock.owner)
     }
 
-    /// The first ticket of the multi-lock that has a hold with this idempotency key, so that the
+    /// The first ticket of the multi-lock of an earlier acquire with this idempotency key, so that this
     /// acquire is a retry.
     pub(super) fn counted_on_all(&self, id: SessionId, wish: &AcquireAll, key: RequestKey) -> Option<String> {
         let owner = &*wish.owner;

@@ -10,12 +10,12 @@ use znode::{LockMode, RequestKey};
 use super::request_key;
 use crate::model::{number, ticket_name};
 
-/// The word in an alias for each form of lock node names, and one of the lock modes whose lock
-/// nodes have such names.
+/// The word for each form of lock node names in an alias, such as `reader` in `k6 reader 0`; with a
+/// lock mode of that form.
 const KINDS: [(&str, LockMode); 3] =
     [("lock", LockMode::Exclusive), ("reader", LockMode::Read), ("lease", LockMode::Lease { permits: 1, limit: 1 })];
 
-/// Idempotency keys whose lock nodes are shown by an alias.
+/// Idempotency keys whose lock nodes are shown by an alias, such as `k6 reader 0`.
 #[derive(Default)]
 pub(crate) struct Aliases {
     keys: BTreeSet<u64>,

@@ -75,7 +75,8 @@ impl Sight {
     }
 }
 
-/// The specification, with the facts that it must remember from earlier steps.
+/// Checker of the rules that every step must keep, with the facts that it remembers from earlier
+/// steps.
 #[derive(Default)]
 pub(crate) struct Specification {
     /// Tickets of multi-locks with the policy `Backfill`, which later tickets may overtake. Their
@@ -224,8 +225,8 @@ impl Specification {
         self.backfill.contains(&(seen.path.clone(), seen.born)) && sight.permits.is_none()
     }
 
-    /// Checks that no grant is missing: a waiter that could hold the lock, and has no waiter before
-    /// it that must not be overtaken, is an error.
+    /// Checks that no grant is missing: reports a waiter that could hold the lock and is blocked by no
+    /// earlier waiter.
     fn nobody_waits_in_vain(&self, state: &State, lock: &ZPath, all: &BTreeMap<ZPath, Sight>) -> Result<(), String> {
         let mut passed = false;
         for next in all[lock].queue() {

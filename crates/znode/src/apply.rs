@@ -14,9 +14,9 @@ use crate::{
 };
 
 impl State {
-    /// Applies one transaction, and makes grants that earlier entries have left over. A refusal changes
-    /// nothing else but the last zxid and term, the time, the stored answer, and the number of the
-    /// session's last ordered write.
+    /// Applies one transaction, and makes grants that earlier entries have left over. A refusal
+    /// changes nothing else but the last zxid and term, the time, the stored answer, and the number
+    /// of the session's last ordered write.
     ///
     /// # Panics
     /// If zxids do not rise: entries are applied once and in order.
@@ -67,8 +67,8 @@ impl State {
         }
     }
 
-    /// Advances the state past a log entry that contains no transaction, such as a membership change.
-    /// Only the last zxid and the last term change.
+    /// Advances the state past a log entry that contains no transaction, such as a membership
+    /// change. Only the last zxid and the last term change.
     ///
     /// # Panics
     /// If zxids do not rise.
@@ -163,8 +163,8 @@ impl State {
         });
     }
 
-    /// Answers a retry, whose idempotency key the session has used before for an equal request: with
-    /// the stored answer or, for an acquire, with the present state of its ticket.
+    /// Answers a retry, whose idempotency key the session has used before for an equal request:
+    /// with the stored answer or, for an acquire, with the present state of its ticket.
     fn answer_again(
         &mut self,
         op: &Op,
@@ -191,8 +191,8 @@ impl State {
         }
     }
 
-    /// The ticket of an earlier acquire or upgrade with this idempotency key; `Some(None)` if there is
-    /// no such ticket. `None` if `op` is neither an acquire nor an upgrade.
+    /// The ticket of an earlier acquire or upgrade with this idempotency key; `Some(None)` if there
+    /// is no such ticket. `None` if `op` is neither an acquire nor an upgrade.
     fn counted_under(&self, op: &Op, id: SessionId, key: RequestKey) -> Option<Option<ZPath>> {
         Some(match op {
             Op::Acquire(acquire) => self.ticket_with(id, acquire, key),

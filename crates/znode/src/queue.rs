@@ -116,8 +116,7 @@ pub(crate) struct UpgradePair {
     pub(crate) reader: Option<Position>,
 }
 
-/// The queue of a lock: its holders with their tokens, its waiters in the order of grants, and its
-/// settings.
+/// The queue of a lock: holders with their tokens, waiters in the order of grants, and settings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue {
     settings: LockSettings,
@@ -222,8 +221,8 @@ impl Queue {
         if demand == Demand::Shared { &mut self.readers } else { &mut self.others }
     }
 
-    /// Replaces the settings. A semaphore with tickets must stay a semaphore. If it gets fewer permits
-    /// than are taken, no waiter is granted permits until enough are given back.
+    /// Replaces the settings. A semaphore with tickets must stay a semaphore. If it gets fewer
+    /// permits than are taken, no waiter is granted permits until enough are given back.
     pub(crate) fn set(&mut self, settings: LockSettings) {
         let before = self.settings.limit;
         self.settings = settings;
@@ -238,8 +237,8 @@ impl Queue {
 
 /// Order of the waiters, room beside the holders, and fencing tokens.
 impl Queue {
-    /// Tells whether a demand (share of the lock that a ticket wants) fits beside the holders. For the
-    /// write ticket of an upgrade, the upgrade's read ticket does not count as a holder.
+    /// Tells whether a demand (share of the lock that a ticket wants) fits beside the holders. For
+    /// the write ticket of an upgrade, the upgrade's read ticket does not count as a holder.
     pub(crate) fn fits(&self, position: &Position, demand: Demand) -> bool {
         let upgrade = self.upgrade.as_ref().filter(|upgrade| upgrade.writer == *position);
         self.fits_without(upgrade.and_then(|upgrade| upgrade.reader.as_ref()), position, demand)
@@ -270,8 +269,7 @@ impl Queue {
         if own > self.top_token { own } else { FencingToken::from(now) }
     }
 
-    /// Raises the largest granted token to at least `token`, because clients may already have tokens up
-    /// to `token`.
+    /// Raises the largest granted token to at least `token`, which a client may already have.
     pub(crate) fn raise_top_token(&mut self, token: FencingToken) {
         self.top_token = self.top_token.max(token);
     }
@@ -441,8 +439,7 @@ impl Queue {
         self.upgrade.as_ref()
     }
 
-    /// Tells whether each ticket that the queue's upgrade names holds or waits in the queue; true
-    /// without an upgrade.
+    /// Tells whether the upgrade's tickets all hold or wait in the queue; true without an upgrade.
     pub(crate) fn has_all_of_upgrade(&self) -> bool {
         let stands = |position: &Position| self.holders.contains_key(position) || self.waits(position);
         let tickets = self.upgrade.iter().flat_map(|upgrade| [Some(&upgrade.writer), upgrade.reader.as_ref()]);

@@ -24,15 +24,15 @@ use crate::{Error, Limits, Refusal, SessionId, State, ZPath};
 const TAKEN_UP_MAX: usize = 1_024;
 
 impl State {
-    /// Tells whether some grants of locks are left over for later entries, because an entry's budget
-    /// was used up, or a grant would have repeated a fencing token. Every later entry makes such grants
-    /// within its budget.
+    /// Tells whether some grants of locks are left over for later entries, because an entry's
+    /// budget was used up, or a grant would have repeated a fencing token. Every later entry makes
+    /// such grants within its budget.
     pub fn is_unsettled(&self) -> bool {
         !self.locks.unsettled().is_empty()
     }
 
-    /// Cost of ending a session, in steps of [`Limits::entry_cost_max`]: one for the session, and one
-    /// or more for each ephemeral znode. The computation takes O(n) in these znodes.
+    /// Cost of ending a session, in steps of [`Limits::entry_cost_max`]: one for the session, and
+    /// one or more for each ephemeral znode. The computation takes O(n) in these znodes.
     pub fn cost_of_ending(&self, session: SessionId) -> u64 {
         self.session(session).map_or(0, |session| session.ephemerals().map(steps_to).sum::<u64>() + 1)
     }
@@ -51,8 +51,8 @@ impl State {
         if over { Err(Error::TooManyOps.into()) } else { Ok(()) }
     }
 
-    /// Returns the longest prefix of the list `sessions` that one entry can end within its budget, but
-    /// at least the first session.
+    /// Returns the longest prefix of the list `sessions` that one entry can end within its budget,
+    /// but at least the first session.
     pub(crate) fn ending_together<'a>(&self, sessions: &'a [SessionId]) -> &'a [SessionId] {
         let mut cost = 0;
         let fits = |id: &&SessionId| {
@@ -63,8 +63,8 @@ impl State {
         &sessions[..sessions.iter().take_while(fits).count()]
     }
 
-    /// Makes the entry being applied examine also the locks with grants that earlier entries have left
-    /// over.
+    /// Makes the entry being applied examine also the locks with grants that earlier entries have
+    /// left over.
     pub(crate) fn take_up_unsettled(&mut self, effects: &mut Effects) {
         for lock in self.locks.take_unsettled(TAKEN_UP_MAX) {
             effects.queue_changed(&lock);

@@ -149,8 +149,9 @@ impl State {
         Ok(Reply::Set { stat: if told { self.tree[path].stat() } else { stat } })
     }
 
-    /// Checks a new znode at `path` against the limits for paths, data, children and znodes, but not
-    /// for memory. `parent` is its nearest existing ancestor; `count` includes its missing ancestors.
+    /// Checks a new znode at `path` against the limits for paths, data, children and znodes, but
+    /// not for memory. `parent` is its nearest existing ancestor; `count` includes its missing
+    /// ancestors.
     pub(crate) fn check_room(&self, parent: &Znode, path: &ZPath, data: usize, count: u64) -> Result<(), Error> {
         let limits = &*self.limits;
         if parent.owner().is_some() {
@@ -168,9 +169,9 @@ impl State {
         }
     }
 
-    /// Checks that the state has room for an ACL; an ACL that a znode has already needs no room. The
-    /// limit for znodes without a session applies also to ephemeral znodes, because each may have a
-    /// long ACL.
+    /// Checks that the state has room for an ACL; an ACL that a znode has already needs no room.
+    /// The limit for znodes without a session applies also to ephemeral znodes, because each may
+    /// have a long ACL.
     pub(crate) fn check_acl_room(&self, path: &ZPath, acl: &[Acl]) -> Result<(), Refusal> {
         self.check_plain_bytes(path, self.tree.acl_growth(acl))
     }

@@ -82,9 +82,10 @@ impl State {
         }
     }
 
-    /// Checks that a client may replace a znode's data. If an acquire made the znode, only the session
-    /// of this ticket may write any data. Other clients, such as Curator's Revoker, may only write data
-    /// that asks for the ticket's release, and need a permission of [`REVOKE`] on the lock.
+    /// Checks that a client may replace a znode's data. If an acquire made the znode, only the
+    /// session of this ticket may write any data. Other clients, such as Curator's Revoker, may
+    /// only write data that asks for the ticket's release, and need a permission of [`REVOKE`] on
+    /// the lock.
     pub(crate) fn permit_data(&self, path: &ZPath, data: &[u8], context: &Context) -> Result<(), Refusal> {
         let refuse = |error| Refusal::at(error, path);
         let Some(node) = self.node(path) else {

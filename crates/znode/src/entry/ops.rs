@@ -28,8 +28,8 @@ pub enum Asker {
 }
 
 impl Op {
-    /// The properties of this operation. The match has no wildcard, so the compiler demands a line for
-    /// each new operation.
+    /// The properties of this operation. The match has no wildcard, so the compiler demands a line
+    /// for each new operation.
     pub fn row(&self) -> OpRow {
         use Asker::{Client, Leader, Session};
         let (name, asker, level) = match self {
@@ -59,10 +59,10 @@ impl Op {
         OpRow { name, asker, level }
     }
 
-    /// Tells whether the operation may make a client the holder of a lock, or make a znode that clients
-    /// take for a lock. After a cluster is restored from a backup, such an operation is refused for
-    /// some time (`Restore::grace_ms`). The match has no wildcard, so the compiler demands a decision
-    /// for each new operation.
+    /// Tells whether the operation may make a client the holder of a lock, or make a znode that
+    /// clients take for a lock. After a cluster is restored from a backup, such an operation is
+    /// refused for some time (`Restore::grace_ms`). The match has no wildcard, so the compiler
+    /// demands a decision for each new operation.
     pub fn may_grant(&self) -> bool {
         match self {
             Op::Acquire(_) | Op::AcquireAll(_) | Op::Upgrade(_) | Op::HandOver { .. } | Op::SetLock { .. } => true,

@@ -39,8 +39,7 @@ pub struct Request {
     /// The address that the request came from, to be remembered when the request ends tickets of
     /// other clients. `None` for other requests.
     pub address: Option<IpAddr>,
-    /// The position of the write among the ordered writes of its connection; `None` if the connection's
-    /// writes are not ordered.
+    /// Position among the ordered writes of the connection; `None` if these are not ordered.
     pub turn: Option<WriteTurn>,
     /// The attempt number of an acquire: each retry has a new one. 0 for other requests.
     pub attempt: Attempt,
@@ -173,8 +172,8 @@ pub enum Op {
         /// The expected `aversion`; -1 accepts any.
         version: i32,
     },
-    /// Puts a ticket into a lock's queue, or adds this acquire to the ticket that the owner (a user of
-    /// the lock within the session) already has in this mode.
+    /// Puts a ticket into a lock's queue, or adds this acquire to the ticket that the owner (a user
+    /// of the lock within the session) already has in this mode.
     Acquire(Acquire),
     /// Puts tickets into the queues of several locks at once.
     AcquireAll(AcquireAll),
@@ -293,9 +292,8 @@ pub struct Create {
     pub data: Vec<u8>,
     /// The create mode: how long the znode stays, and whether it is sequential.
     pub mode: CreateMode,
-    /// The ACL; [`Acl::open`] if the client named none. An empty list stands for the parent's ACL. Only
-    /// zlock's servers make an empty list, for a missing directory or for the znode of a group's
-    /// member. An empty list from a client is refused.
+    /// The ACL; [`Acl::open`] if the client named none. An empty list stands for the parent's ACL,
+    /// and is made by the server alone: for a missing directory and for a group member's znode.
     pub acl: Vec<Acl>,
     /// Treatment of missing parents, and of a znode that exists already.
     pub ensure: Ensure,

@@ -71,7 +71,8 @@ pub enum Reply {
         /// Number of znodes or sessions that were removed.
         count: u32,
     },
-    /// Holders were asked to release their tickets, or the tickets were deleted if the deadline was 0.
+    /// Holders were asked to release their tickets, or the tickets were deleted if the deadline was
+    /// 0.
     Revoking {
         /// Paths of the lock nodes.
         tickets: Vec<ZPath>,
@@ -84,8 +85,8 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// Reads a reply, and refuses a multi in a multi. The derived code would follow nested multis in
-    /// damaged bytes until the stack overflows.
+    /// Reads a reply, and refuses a multi in a multi. The derived code would follow nested multis
+    /// in damaged bytes until the stack overflows.
     fn read<D: Decoder>(decoder: &mut D, in_multi: bool) -> Result<Reply, DecodeError>
     where
         Stat: Decode<D::Context>,

@@ -16,9 +16,9 @@ impl State {
         self.cluster().map_or(1, Cluster::level)
     }
 
-    /// The zxid of the entry at `index` in the log: the index plus the cluster's zxid base. Before the
-    /// founding the base is 0. An entry whose `request` founds the cluster uses the base in that
-    /// request.
+    /// The zxid of the entry at `index` in the log: the index plus the cluster's zxid base. Before
+    /// the founding the base is 0. An entry whose `request` founds the cluster uses the base in
+    /// that request.
     pub fn zxid_of(&self, index: u64, request: Option<&Request>) -> Zxid {
         let founding = match request.map(|request| &request.op) {
             Some(Op::Found(founding)) if founding.zxid_base <= ZXID_BASE_MAX => Some(founding),

@@ -268,8 +268,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Adds the waits of tickets to the search. The flag of a ticket is false if another owner has the
-    /// ticket: then it counts towards the limit of the search, but its wait is not added.
+    /// Adds the waits of tickets to the search. The flag of a ticket is false if another owner has
+    /// the ticket: then it counts towards the limit of the search, but its wait is not added.
     fn look_at<'b>(&mut self, waiter: &Waiter, tickets: impl Iterator<Item = (&'b ZPath, bool)>) {
         for (ticket, counts) in tickets {
             let Some(looks) = self.looks.checked_sub(1) else {
@@ -280,8 +280,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The edges of the cycle, from the requesting owner to the edge `last`, which begins at the waiter
-    /// `by`.
+    /// The edges of the cycle, from the requesting owner to the edge `last`, which begins at the
+    /// waiter `by`.
     fn cycle(&self, last: WaitsFor, by: &Waiter) -> Vec<WaitsFor> {
         let mut cycle = vec![last];
         let mut at = by;

@@ -124,8 +124,8 @@ impl State {
         }
     }
 
-    /// The first ticket of the multi-lock of an earlier acquire with this idempotency key, so that this
-    /// acquire is a retry; `None` if there is no such multi-lock.
+    /// The first ticket of the multi-lock of an earlier acquire with this idempotency key, so that
+    /// this acquire is a retry; `None` if there is no such multi-lock.
     pub(crate) fn all_with(&self, id: SessionId, wish: &AcquireAll, key: RequestKey) -> Option<ZPath> {
         let (lock, mode) = wish.parts.first()?;
         if wish.owner.is_empty() {

@@ -37,8 +37,8 @@ impl State {
         Ok(Reply::Released { holds })
     }
 
-    /// The single ticket that matches `wanted` and with which the session holds the lock; an error if
-    /// none or several match. For a simple lock of the session, the lock's own path.
+    /// The single ticket that matches `wanted` and with which the session holds the lock; an error
+    /// if none or several match. For a simple lock of the session, the lock's own path.
     fn held_ticket(&self, wanted: &HeldTicket, context: &Context) -> Result<ZPath, Error> {
         let id = context.session.ok_or(Error::SessionRequired)?;
         if self.is_simple_of(id, wanted) {

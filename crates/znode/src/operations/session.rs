@@ -80,8 +80,8 @@ impl State {
         Ok(Reply::SessionOpened { session, timeout_ms })
     }
 
-    /// Checks that an ordered write comes from the session's connection and has the next number, and
-    /// records this number. A refusal changes nothing.
+    /// Checks that an ordered write comes from the session's connection and has the next number,
+    /// and records this number. A refusal changes nothing.
     pub(crate) fn take_turn(&mut self, turn: WriteTurn, context: &Context) -> Result<(), Error> {
         let id = context.session.ok_or(Error::SessionRequired)?;
         let session = self.sessions.get_mut(id).expect("the credential was checked");

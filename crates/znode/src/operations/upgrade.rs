@@ -81,8 +81,8 @@ impl State {
         self.acquired(&writer)
     }
 
-    /// The path for the new write ticket of an upgrade. Its sequence number comes before the numbers of
-    /// the waiters where possible, for clients that compare the names of lock nodes.
+    /// The path for the new write ticket of an upgrade. Its sequence number comes before the
+    /// numbers of the waiters where possible, for clients that compare the names of lock nodes.
     fn writer_for(&self, reader: &ZPath, lock: &ZPath, key: RequestKey) -> Result<ZPath, Error> {
         let parent = &self.tree[lock];
         let queue = self.queue(lock).ok_or(Error::NoNode)?;
@@ -98,7 +98,8 @@ impl State {
         lock.child(&TicketName { shape: Shape::Alone, key, number }.text())
     }
 
-    /// Checks the new write ticket of an upgrade against the limits that apply to tickets of acquires.
+    /// Checks the new write ticket of an upgrade against the limits that apply to tickets of
+    /// acquires.
     fn check_upgrade(
         &self,
         lock: &ZPath,
@@ -123,8 +124,8 @@ impl State {
     }
 
     /// The write ticket of an earlier upgrade with this idempotency key, so that this upgrade is a
-    /// retry. The write ticket is found by the owner of the read ticket, or by the key in its own name
-    /// if the read ticket is gone or has no owner.
+    /// retry. The write ticket is found by the owner of the read ticket, or by the key in its own
+    /// name if the read ticket is gone or has no owner.
     pub(crate) fn upgraded_with(&self, id: SessionId, upgrade: &Upgrade, key: RequestKey) -> Option<ZPath> {
         let lock = upgrade.ticket.parent()?;
         let reader = self.node(&upgrade.ticket).and_then(Znode::contender);

@@ -202,7 +202,8 @@ impl Histories {
         self.by_lock.get(lock).map(|history| &**history)
     }
 
-    /// Locks whose latest ended ticket ended in the entry `zxid` or a later one, sorted by this end.
+    /// Locks whose latest ended ticket ended in the entry `zxid` or a later one, sorted by this
+    /// end.
     pub(crate) fn since(&self, zxid: Zxid) -> impl Iterator<Item = &ZPath> {
         // Most entries end no ticket. To make a range costs more than to look at the newest end.
         let newest = self.by_age.get_max().filter(|(at, _)| *at >= zxid);

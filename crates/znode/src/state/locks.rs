@@ -45,8 +45,8 @@ impl Locks {
         self.directories.insert(directory.clone());
     }
 
-    /// Updates the counts for a znode that was removed from a directory, which has `tickets` tickets
-    /// left.
+    /// Updates the counts for a znode that was removed from a directory, which has `tickets`
+    /// tickets left.
     pub(crate) fn left(&mut self, path: &ZPath, directory: &ZPath, node: &Znode, tickets: usize) {
         self.mixed_clients.remove(directory, path.name(), node);
         if node.number(path.name()).is_some() {
@@ -62,7 +62,8 @@ impl Locks {
         self.holders += 1;
     }
 
-    /// Lowers the number of holders by one, for a ticket of a session that no longer holds its lock.
+    /// Lowers the number of holders by one, for a ticket of a session that no longer holds its
+    /// lock.
     pub(crate) fn discount_holder(&mut self) {
         self.holders -= 1;
     }
@@ -123,8 +124,8 @@ impl Locks {
         &self.unsettled
     }
 
-    /// Marks a lock with grants left over, so that a later entry examines its waiters. Returns false if
-    /// the lock is marked already.
+    /// Marks a lock with grants left over, so that a later entry examines its waiters. Returns
+    /// false if the lock is marked already.
     pub(crate) fn leave_unsettled(&mut self, lock: ZPath) -> bool {
         self.unsettled.insert(lock).is_none()
     }

@@ -156,8 +156,8 @@ impl Requests {
         }
     }
 
-    /// Drops the two oldest answers to make room, but never the newest answer. Their idempotency keys
-    /// stay remembered as used.
+    /// Drops the two oldest answers to make room, but never the newest answer. Their idempotency
+    /// keys stay remembered as used.
     pub(crate) fn drop_answers(&mut self) {
         for _ in 0..2 {
             if self.kept.len() > 1 {

@@ -33,8 +33,8 @@ impl Subtrees {
         self.by_path.len() as u64 * SUBTREE
     }
 
-    /// Updates the sum of a subtree after the estimated memory of its znode at `path` has changed from
-    /// `before` to `now` bytes.
+    /// Updates the sum of a subtree after the estimated memory of its znode at `path` has changed
+    /// from `before` to `now` bytes.
     pub(crate) fn change(&mut self, path: &ZPath, before: u64, now: u64) {
         let Some(top) = top(path).filter(|_| before != now) else { return };
         let known = self.by_path.get_key_value(top).map(|(path, bytes)| (path.clone(), *bytes));

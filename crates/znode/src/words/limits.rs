@@ -96,8 +96,8 @@ limits! {
     holds_max: u32 = 1024, Count, "TooManyHolds";
     /// Maximum number of replies that each session keeps, to answer repeated idempotency keys.
     replies_max: u32 = 64, Count, "the session forgets its oldest answer or key";
-    /// Maximum number of idempotency keys that each session remembers as used after their replies are
-    /// dropped.
+    /// Maximum number of idempotency keys that each session remembers as used after their replies
+    /// are dropped.
     used_keys_max: u32 = 1024, Count, "the session forgets its oldest answer or key";
     /// The shortest session timeout, in milliseconds. A client that asks for a shorter one gets
     /// this.

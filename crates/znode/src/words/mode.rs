@@ -9,8 +9,8 @@ pub enum LockMode {
     Exclusive,
     /// The lock shared with other readers.
     Read,
-    /// The whole lock for one holder. Only a read ticket of the same session may hold beside it, in an
-    /// upgrade or a downgrade.
+    /// The whole lock for one holder. Only a read ticket of the same session may hold beside it, in
+    /// an upgrade or a downgrade.
     Write,
     /// The whole lock, for the leader of an election.
     Latch,

@@ -295,8 +295,7 @@ fn a_reader_is_upgraded_while_others_are_still_to_be_granted() {
 }
 
 /// Makes readers that wait behind an upgrade, whose token is above the readers' czxids. The last
-/// log entry grants them the lock with its zxid as token. Returns the readers and the result of
-/// this entry.
+/// log entry grants them the lock with its zxid as token. Returns the readers and its result.
 fn readers_behind_an_upgrade(world: &mut World, session: SessionId, count: usize) -> (Vec<ZPath>, TxnOutcome) {
     let reader = world.acquire(session, "/l", LockMode::Read);
     let writer = world.acquire(session, "/l", LockMode::Write);

@@ -105,8 +105,8 @@ impl Model {
         self.nodes[ticket].lock.as_ref().map_or("", |lock| &lock.owner)
     }
 
-    /// The first ticket of the multi-lock of an earlier acquire with this idempotency key, so that this
-    /// acquire is a retry.
+    /// The first ticket of the multi-lock of an earlier acquire with this idempotency key, so that
+    /// this acquire is a retry.
     pub(super) fn counted_on_all(&self, id: SessionId, wish: &AcquireAll, key: RequestKey) -> Option<String> {
         let owner = &*wish.owner;
         if wish.parts.is_empty() {

@@ -186,8 +186,8 @@ impl Model {
         }
     }
 
-    /// The holder of the whole lock that has a reader's sequence number and session, so that the reader
-    /// is its downgrade.
+    /// The holder of the whole lock that has a reader's sequence number and session, so that the
+    /// reader is its downgrade.
     pub(super) fn twin(&self, lock: &str, number_of_reader: u64, stay: Stay) -> Option<String> {
         let twin = |holder: &String| {
             let own = matches!(stay, Stay::Session(_)) && self.nodes[holder].stay == stay;

@@ -139,8 +139,8 @@ impl Model {
         }
     }
 
-    /// Tells whether the client of the present request may write data to a znode. Only the session of a
-    /// ticket may write the ticket's data, except for data that asks for the release.
+    /// Tells whether the client of the present request may write data to a znode. Only the session
+    /// of a ticket may write the ticket's data, except for data that asks for the release.
     fn may_write(&self, path: &str, data: &[u8]) -> bool {
         let over = parent_of(path).unwrap_or("/");
         match self.nodes[path].lock {

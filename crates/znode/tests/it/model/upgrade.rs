@@ -91,8 +91,8 @@ impl Model {
     }
 
     /// The write ticket of an earlier upgrade with this idempotency key, so that this upgrade is a
-    /// retry. The write ticket is found by the owner of the read ticket. If the read ticket is gone or
-    /// has no owner, the write ticket is found by the key in its own name.
+    /// retry. The write ticket is found by the owner of the read ticket. If the read ticket is gone
+    /// or has no owner, the write ticket is found by the key in its own name.
     pub(super) fn upgraded_with(&self, id: SessionId, upgrade: &Upgrade, key: RequestKey) -> Option<String> {
         let reader = self.nodes.get(upgrade.ticket.as_str()).and_then(|node| node.lock.as_ref());
         let owner = reader.map(|reader| &reader.owner).filter(|owner| !owner.is_empty());

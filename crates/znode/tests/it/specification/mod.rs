@@ -225,8 +225,8 @@ impl Specification {
         self.backfill.contains(&(seen.path.clone(), seen.born)) && sight.permits.is_none()
     }
 
-    /// Checks that no grant is missing: reports a waiter that could hold the lock and is blocked by no
-    /// earlier waiter.
+    /// Checks that no grant is missing: reports a waiter that could hold the lock and is blocked by
+    /// no earlier waiter.
     fn nobody_waits_in_vain(&self, state: &State, lock: &ZPath, all: &BTreeMap<ZPath, Sight>) -> Result<(), String> {
         let mut passed = false;
         for next in all[lock].queue() {

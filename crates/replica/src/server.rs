@@ -27,11 +27,12 @@ use crate::read::Reads;
 use crate::view::life::Life;
 use crate::write::propose::Proposer;
 
-/// Sender that each connection for questions holds while it may owe answers. It sends nothing: its
-/// channel closes when the last such connection ends, and then the server ends.
+/// Sender that a connection on [`Lane::Control`] or [`Lane::Forward`] holds while it may owe
+/// answers. It sends nothing: its channel closes when the last such connection ends, and then the
+/// server ends.
 type Answering = mpsc::Sender<Infallible>;
-/// Weak form of [`Answering`], which every connection gets. Only a connection for questions
-/// upgrades it.
+/// Weak form of [`Answering`], which every connection gets. Only a connection on [`Lane::Control`]
+/// or [`Lane::Forward`] upgrades it.
 type MayAnswer = mpsc::WeakSender<Infallible>;
 
 /// Server that answers peers.

@@ -47,8 +47,8 @@ pub(crate) struct View {
 struct Subscriptions {
     watches: WatchTable,
     ring: EventRing,
-    /// Callers that wait until a zxid is applied here, by that zxid. Their number is bounded,
-    /// because the numbers of proposals and of reads are.
+    /// Callers that wait until a zxid is applied here, by that zxid. The limits on proposals and on
+    /// reads also bound their number.
     gates: BTreeMap<Zxid, Vec<oneshot::Sender<()>>>,
     /// Observers, which are told of each change before the waiting callers. Dropped observers are
     /// removed when the next observer registers.
@@ -320,7 +320,7 @@ impl View {
     }
 }
 
-/// A caller's wait until a zxid is applied here. Its drop removes the caller from `gates`.
+/// A caller's wait until a zxid is applied here. Its drop removes the caller from the waiters.
 struct Gate<'a> {
     view: &'a View,
     zxid: Zxid,

@@ -50,7 +50,7 @@ enum Conclusion {
     /// There is a cluster to join. The node may follow leaders of term `floor` or later, because it
     /// cannot have voted or acknowledged entries in a later term than `floor`.
     Join { floor: u64 },
-    /// The answers come from several clusters of this name.
+    /// The answers come from several clusters, which have the configured name and different uuids.
     Several,
 }
 
@@ -77,7 +77,7 @@ impl PeerAnswers {
     }
 }
 
-/// Facts of this node that decide what it concludes from the others' answers.
+/// Facts of this node that, with the other nodes' answers, decide its [`Conclusion`].
 #[derive(Clone, Copy, Debug)]
 struct Asker {
     id: u64,
@@ -192,7 +192,7 @@ impl Bootstrap {
         Asker { id: config.node_id, fresh: self.standing().fresh, founders }
     }
 
-    /// Asks the other nodes, and returns the answers of those that answer.
+    /// Asks the other nodes for their progress and for the members. Returns the answers that come.
     async fn ask(&self) -> Vec<PeerAnswers> {
         let deadline = Instant::now() + self.consensus.peer_timeout;
         let known = |answer| match answer {
@@ -250,7 +250,7 @@ impl Bootstrap {
         true
     }
 
-    /// Facts that this node knows of the members, as the answer to node `asker`.
+    /// Makes the answer to node `asker`, which has asked for the members that this node knows.
     pub(crate) fn known_members(&self, asker: u64) -> KnownMembers {
         let cluster = &self.consensus.cluster;
         KnownMembers {
@@ -314,7 +314,7 @@ mod tests {
         }
     }
 
-    /// Checks what node 3, which is one of `founders` founders, concludes from the answers.
+    /// Checks the [`Conclusion`] of node 3, which is new and one of `founders` configured members.
     #[track_caller]
     fn check(founders: usize, answers: &[PeerAnswers], expected: Conclusion) {
         let asker = Asker { id: 3, fresh: true, founders: Some(founders) };

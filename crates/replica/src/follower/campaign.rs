@@ -38,7 +38,7 @@ const TURN: Duration = Duration::from_millis(12);
 /// candidate can be elected.
 const PRECEDENCE: Duration = Duration::from_millis(50);
 
-/// Times at which a follower of one leader asks for pre-votes.
+/// Values that decide when a follower of one leader asks for pre-votes.
 #[derive(Clone, Copy, Debug)]
 struct Timing {
     leader: u64,
@@ -170,7 +170,7 @@ fn timing(config: &Config, voters: &BTreeSet<u64>, leader: u64) -> Timing {
     }
 }
 
-/// A timeout between the shortest and the longest election timeout, by Raft's random numbers.
+/// A random timeout between the shortest and the longest election timeout, drawn by openraft.
 fn random_patience(config: &Config) -> Duration {
     let (min, max) = (config.election_timeout_min_ms, config.election_timeout_max_ms);
     let range =

@@ -60,7 +60,8 @@ pub(crate) async fn follow_members(consensus: Arc<Consensus>, gate: Arc<VoteGate
     }
 }
 
-/// Asks the peers whether this node was removed, because the leader does not tell a removed node.
+/// Asks the peers whether this node was removed, because the leader does not announce a removal to
+/// the removed node.
 async fn ask_whether_removed(consensus: &Consensus) {
     let known = |answer| match answer {
         Answer::Members(known) => Some(known),

@@ -27,8 +27,9 @@ use crate::stop::Stop;
 use crate::write::closings::ENDING_PART;
 use crate::write::propose::Proposer;
 
-/// Longest wait for the outcome of a duty's proposal. The proposal may still be applied later; the
-/// next tick proposes the change again. The wait for an expiry of sessions has no bound.
+/// Longest wait for the outcome of a duty (a change that the leader proposes by itself). The change
+/// may still be applied later; the next tick proposes it again. The wait for an expiry of sessions
+/// has no bound.
 const DUTY_MAX: Duration = Duration::from_secs(10);
 /// Number of ticks (`tick_ms`) between two removals of closed sessions from the session tracker.
 const SWEEP_TICKS: u64 = 50;
@@ -50,7 +51,8 @@ enum Duty {
     Reap,
     SetLimits,
     Found,
-    /// Sets the text `note` in the state once the cluster's format level is 2; tests upgrades.
+    /// Writes a text (the note) into the state once the cluster's format level is 2. Exists only in
+    /// builds that test upgrades.
     #[cfg(feature = "next-level")]
     Note,
     EndGrace,

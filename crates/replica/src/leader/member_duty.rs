@@ -21,7 +21,7 @@ use crate::stop::Stop;
 /// Shortest time between two transfers of leadership to voters with a higher preference.
 const REBALANCE: Duration = Duration::from_secs(60);
 
-/// Carries out the steps of changes of the members.
+/// Carries out changes of the membership, step by step, while this node leads.
 pub(crate) struct MemberDuty {
     pub(crate) config: Arc<Config>,
     pub(crate) members: Arc<Members>,
@@ -149,8 +149,8 @@ impl MemberDuty {
         }
     }
 
-    /// Hands over to the voter with the highest preference, if that is higher than this node's and
-    /// the voter has been nearly up to date for `promote_after_ms`.
+    /// Hands leadership over to the voter with the highest preference, once a voter that is nearly up
+    /// to date has had a higher preference than this leader for `promote_after_ms`.
     async fn rebalance(&self, membership: &StoredMembership, watch: &mut Watch, term: u64) {
         let consensus = self.consensus();
         let own = self.config.leader_priority;

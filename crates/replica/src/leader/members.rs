@@ -29,7 +29,7 @@ const OBSERVERS_MAX: usize = 8;
 /// Largest size in bytes of an address, and of the name of a zone.
 const TEXT_BYTES_MAX: usize = 255;
 
-/// Report on the members, and the changes of them that an operator orders.
+/// Access to the membership, for reports on the members and for changes that an operator orders.
 pub(crate) struct Members {
     pub(crate) consensus: Arc<Consensus>,
     pub(crate) proposer: Arc<Proposer>,
@@ -318,7 +318,7 @@ fn in_progress<T>() -> Result<T, OrderError> {
     Err(OrderError::refused(RefusedOrder::ChangeInProgress, why))
 }
 
-/// Converts Raft's result of a change; `None` stands for no result in time.
+/// Converts Raft's result of a change of the membership; `None` stands for no result in time.
 fn outcome(done: Option<Result<(), RaftError<TypeConfig, ClientWriteError<TypeConfig>>>>) -> Result<(), OrderError> {
     let Some(done) = done else {
         return Err(OrderError::Unknown("the change was not committed in time".into()));

@@ -10,10 +10,11 @@ use znode::{State, ZPath};
 
 /// Shortest time between two log lines about the same lock.
 const AGAIN: Duration = Duration::from_secs(60);
-/// Largest number of locks that are logged within [`AGAIN`].
+/// Largest number of locks with a log line within [`AGAIN`]. Further locks are not logged.
 const TOLD_MAX: usize = 100;
 
-/// Locks that a leader has logged, each with the time of its last line.
+/// Locks that a leader has logged because two clients may hold them at once, each with the time of
+/// its last log line.
 #[derive(Default)]
 pub(crate) struct MixedLog {
     told: BTreeMap<ZPath, Instant>,

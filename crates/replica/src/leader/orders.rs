@@ -82,7 +82,7 @@ pub enum OrderOutcome {
 pub struct MembersReport {
     /// Index of the entry with the membership in force.
     pub index: u64,
-    /// True if that entry is committed.
+    /// True if the entry with the membership in force is committed.
     pub committed: bool,
     /// True while a change of the voters is half done: a majority of the old set and a majority of
     /// the new set must agree to everything.
@@ -196,7 +196,7 @@ impl RefusedOrder {
     }
 }
 
-/// Reason why an order was not carried out, or may not have been.
+/// Reason why an order was not carried out, or why its outcome is not known.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, thiserror::Error)]
 pub enum OrderError {
     /// The order was not carried out. Another try is refused, too, until the cluster changes.

@@ -38,8 +38,8 @@ use crate::Config;
 /// Message of a node that refuses requests while its disk does not answer.
 pub(crate) const STALLED: &str = "the disk of this node does not answer";
 
-/// Multiple of `disk_stall_max_ms` for which a disk must have answered in time before its node is
-/// asked to take over.
+/// Multiple of `disk_stall_max_ms` for which a disk must not have stalled before its node is asked
+/// to take over leadership.
 const STEADY: u32 = 10;
 /// Number of checks of the disk within `disk_stall_max_ms`. The time between two checks is at least
 /// 1 ms, so there are fewer checks within a very short `disk_stall_max_ms`.
@@ -75,8 +75,8 @@ struct PendingWrites {
     /// most two regular intervals, because a pause of the whole process is not the disk's fault.
     clock: Duration,
     looked: Instant,
-    /// One item for each check with writes that are not all done: the number of writes that had
-    /// begun by then, and the check's time on `clock`.
+    /// One item for each check that found newly begun writes, until they are done: the number of all
+    /// writes begun by then, and the check's time on `clock`.
     begun: VecDeque<(u64, Duration)>,
     /// Time on `clock` at which the disk stalled last; `None` if it never did.
     stalled: Option<Duration>,
@@ -275,8 +275,8 @@ mod tests {
         assert!(look(10, Some((9, 7))), "another term counts anew");
     }
 
-    /// One thread notes ever newer leaders, and another reads the noted leader. It must never read
-    /// one leader's id with another leader's term, because no node could answer a question to them.
+    /// One thread notes ever newer leaders, and another reads the noted leader. A read must never give
+    /// one leader's id with another leader's term: no node would answer a question for that pair.
     #[test]
     fn a_leader_that_was_noted_is_told_with_its_own_term() {
         let watch = DiskWatch::new(LogWrites::default(), &Config::default());

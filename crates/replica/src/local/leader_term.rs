@@ -19,11 +19,12 @@ use crate::local::session_tracker::SessionTracker;
 /// A session, and the time in milliseconds for which it has sent no heartbeat.
 pub(crate) type Age = (SessionId, u32);
 
-/// Largest number of ages that a leader sends and a successor keeps; they take 16 MiB. Sessions
-/// beyond this number get their whole timeout again.
+/// Largest number of sessions' ages (times without a heartbeat) that a leader sends and a successor
+/// keeps; they take 16 MiB. Sessions beyond this number get their whole timeout again.
 const AGES_MAX: usize = 1 << 20;
 
-/// Heartbeats of sessions in the term in which this node leads, and ages from the previous leader.
+/// Heartbeats of sessions in the term in which this node leads, and sessions' times without a
+/// heartbeat as the previous leader sent them.
 #[derive(Default)]
 pub(crate) struct Sessions {
     pub(crate) current: Option<LeaderTerm>,
@@ -51,9 +52,9 @@ pub(crate) struct LeaderTerm {
 }
 
 impl Sessions {
-    /// Begins to note heartbeats in `term`. Returns for how many sessions the previous leader sent
-    /// an age (time since the last heartbeat), from which this leader continues to count. Every
-    /// other session has its whole timeout ahead, because its last heartbeat is not known.
+    /// Begins to note heartbeats in `term`. Returns the number of sessions for which the previous
+    /// leader sent the time since the last heartbeat; this leader continues from that time. Every other
+    /// session has its whole timeout ahead.
     pub(crate) fn begin(&mut self, term: Term, state: &State, now: Instant, tick: Duration) -> usize {
         self.begun = term.0;
         let ages = self.taken_over.take().filter(|ages| ages.term + 1 == term.0).map(|ages| ages.of);
@@ -76,7 +77,8 @@ impl Sessions {
         current.map_or_else(Vec::new, |current| current.tracker.ages(AGES_MAX))
     }
 
-    /// Keeps the ages that the leader of `term` sent, for this node's term as the next leader.
+    /// Keeps the sessions' ages that the leader of `term` sent, for this node's term as the next
+    /// leader. An age is a time without a heartbeat.
     pub(crate) fn take_over(&mut self, term: u64, ages: Vec<Age>) {
         if term < self.begun {
             return;
@@ -89,8 +91,8 @@ impl Sessions {
         }
     }
 
-    /// Drops ages that were sent too long before `term`: ages count only in the term right after
-    /// the term in which they were sent.
+    /// Drops sessions' ages (times without a heartbeat) that were sent too long before `term`. Ages
+    /// count only in the term right after the term in which they were sent.
     pub(crate) fn forget_ages_before(&mut self, term: u64) {
         self.taken_over.take_if(|ages| ages.term + 1 < term);
     }

@@ -10,22 +10,22 @@ use std::time::Duration;
 use tokio::time::Instant;
 use znode::SessionId;
 
-/// Value at which the listening clock begins. It is not 0, because the last heartbeat of a session
-/// may lie before the beginning, by up to the session's timeout of at most 2^32 ms.
+/// Start value of the session tracker's clock, which runs only while heartbeats can arrive. It is
+/// not 0: a session's last heartbeat may lie before the start, by the session's timeout of at most
+/// 2^32 ms.
 const BEFORE: Duration = Duration::from_millis(1 << 32);
 
 /// Times of the sessions' last heartbeats. The present time comes in as an argument of each call.
 pub(crate) struct SessionTracker {
-    /// Largest time between two ticks that counts. A longer time was a pause of the process.
+    /// Largest step of the listening clock between two ticks. A longer time was a pause of the process.
     step_max: Duration,
     ticked_at: Instant,
-    /// Value of the listening clock at `ticked_at`.
+    /// Value of the listening clock (which runs only while heartbeats can arrive) at `ticked_at`.
     listened: Duration,
     sessions: HashMap<SessionId, TrackedSession>,
-    /// Times at which to check a session next, by the listening clock: never after the session's
-    /// timeout ends. There is one item for each session, and none while the session is expiring. A
-    /// heartbeat moves the item only if it brings a shorter timeout. Otherwise the check finds that
-    /// the session sent a heartbeat, and moves the item to the new end of its timeout.
+    /// Times on the listening clock at which to check a session next, never after its timeout ends.
+    /// Each session has one item, and none while it is expiring. A heartbeat moves the item only if it
+    /// brings a shorter timeout; otherwise the check moves the item to the new end of the timeout.
     due: BTreeSet<(Duration, SessionId)>,
 }
 
@@ -34,15 +34,15 @@ pub(crate) struct SessionTracker {
 struct TrackedSession {
     at: Duration,
     timeout: Duration,
-    /// Time of the session's item in `due`; while the session is expiring, time of the item that
-    /// was removed.
+    /// Time at which the tracker checks the session next. While the session is expiring, time of the
+    /// check that began the expiry.
     look: Duration,
     expiring: bool,
 }
 
 impl TrackedSession {
-    /// Time on the listening clock at which the session's timeout ends, if it sends no more
-    /// heartbeats.
+    /// Time at which the session's timeout ends if it sends no more heartbeats, on the clock that runs
+    /// only while heartbeats can arrive.
     fn due(&self) -> Duration {
         self.at + self.timeout
     }
@@ -206,7 +206,7 @@ impl SessionTracker {
         });
     }
 
-    /// Value of the listening clock at `now`.
+    /// Value at `now` of the listening clock, which runs only while heartbeats can arrive.
     fn clock(&self, now: Instant) -> Duration {
         self.listened + now.saturating_duration_since(self.ticked_at).min(self.step_max)
     }

@@ -12,7 +12,8 @@ const FREE: u32 = 6;
 const CALM: Duration = Duration::from_secs(300);
 /// Longest settling time: time for which a change must last before it is logged.
 const LASTS_MAX: Duration = Duration::from_secs(10);
-/// Settling time with which the doubling begins, unless the reporter's own is longer.
+/// Settling time (time for which a change must last before it is logged) with which the doubling
+/// begins, unless the shortest settling time of the reporter is longer.
 const LASTS_STEP: Duration = Duration::from_millis(250);
 
 /// Decides when to log a change of a value that is read periodically.
@@ -21,7 +22,7 @@ pub(crate) struct ChangeReporter<T> {
     told: T,
     seen: T,
     since: Instant,
-    /// Time for which a change must last before it is logged, as long as there are few lines.
+    /// Time for which a change must last before it is logged, as long as `lines` is less than [`FREE`].
     lasts: Duration,
     /// Number of log lines since the last time of [`CALM`] without a line.
     lines: u32,

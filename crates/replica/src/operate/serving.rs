@@ -17,14 +17,14 @@ use crate::view::View;
 /// Time between two checks whether the node can serve.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Ends the waits at this node while it cannot serve.
+/// Task that ends callers' waits for changes while this node cannot serve.
 pub(crate) struct Serving {
     pub(crate) consensus: Arc<Consensus>,
     pub(crate) view: Arc<View>,
 }
 
 impl Serving {
-    /// Checks until the node stops whether it can serve, and ends waits while it cannot.
+    /// Checks until the node stops whether it can serve, and ends callers' waits while it cannot.
     pub(crate) async fn watch(self, stopped: Stop) {
         let mut tick = interval(LOOK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -285,7 +285,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Facts of node 1 of three while all is well, and a log that has no line yet.
+    /// Facts of node 1 of three while all is well, and a [`Story`] that has not logged them yet.
     fn node() -> (Story, NodeSight, Instant) {
         let member = |id| Member { id, peer_addr: String::new(), http_addr: String::new() };
         let config = Config { members: [1, 2, 3].map(member).into(), ..Config::default() };

@@ -41,7 +41,7 @@ pub(crate) enum AppendVerdict {
     /// The append may show a contradiction, and the leader could not be asked now. It is refused,
     /// and the leader sends it again.
     Unsure,
-    /// The two logs contradict each other, for this reason.
+    /// The logs of this node and of the leader contradict each other, for this reason.
     Contradiction(String),
 }
 
@@ -60,8 +60,8 @@ impl Accounts {
         Accounts { consensus, gate, turn: Semaphore::new(1) }
     }
 
-    /// Compares a frame with this node's log, before Raft gets the frame. `looked` is Raft's state
-    /// when it was asked about the frame; `None` if Raft was not asked.
+    /// Compares a frame with this node's log, before Raft gets the frame. `looked` is Raft's earlier
+    /// answer about the frame; `None` if Raft was not asked.
     pub(crate) async fn judge(&self, frame: &AppendFrame, looked: Option<Look>) -> AppendVerdict {
         if let Some(looked) = looked.filter(|looked| looked.deposes(frame.vote)) {
             return AppendVerdict::Deposed(looked.vote);
@@ -101,8 +101,8 @@ impl Accounts {
         }
     }
 
-    /// Tells whether this node's log seems to end before an entry that it acknowledged. Only seems,
-    /// because the log may have grown since Raft last published its end.
+    /// Tells whether this node's log, by the end that Raft published last, lacks an entry that this
+    /// node acknowledged. The log may have grown since.
     fn seems_lost(&self, acknowledged: Option<LogIdRecord>) -> bool {
         let last = self.consensus.last_log_index();
         acknowledged.is_some_and(|id| last.is_none_or(|last| id.index > last))

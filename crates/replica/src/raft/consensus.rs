@@ -298,8 +298,8 @@ impl Consensus {
         }
     }
 
-    /// Heartbeats of sessions in the term in which this node leads, and ages from the previous
-    /// leader.
+    /// Heartbeats of sessions in the term in which this node leads, and sessions' times without a
+    /// heartbeat as the previous leader sent them.
     pub(crate) fn sessions(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().expect("nothing panics under this guard")
     }

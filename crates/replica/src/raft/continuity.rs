@@ -104,8 +104,8 @@ impl Continuity {
     }
 }
 
-/// Asks Raft for its vote and log, and whether these entries of a leader's log agree with the
-/// committed ones. `None` when Raft has ended.
+/// Asks Raft for its vote and log, and whether the entries `told` of a leader's log agree with the
+/// committed entries of this node. `None` when Raft has ended.
 pub(crate) async fn look(raft: &Raft, told: Vec<LogIdRecord>) -> Option<Look> {
     let look = raft.with_raft_state(move |state| Look {
         vote: state.vote_ref().into(),

@@ -53,7 +53,7 @@ pub(crate) struct KnownCluster {
 }
 
 impl KnownCluster {
-    /// Reads the facts in the data directory of a node that runs `program`.
+    /// Reads the cluster's founding from the data directory of a node that runs `program`.
     pub(crate) fn of(meta: &NodeMeta, program: Program) -> KnownCluster {
         let known = KnownCluster { program, ..KnownCluster::default() };
         if let Some((uuid, zxid_base, group)) = meta.founding() {
@@ -66,7 +66,8 @@ impl KnownCluster {
         self.founding.get_or_init(|| founding)
     }
 
-    /// Learns the facts in a state that the node has applied, or is about to apply.
+    /// Learns the founding, the format level and the removed members from a state that the node has
+    /// applied, or is about to apply.
     pub(crate) fn learn(&self, cluster: &Cluster) {
         self.note(*cluster.founding());
         self.level.store(cluster.level(), Ordering::Release);

@@ -23,8 +23,8 @@ use crate::raft::transport::AppendResult;
 #[derive(Debug, Default)]
 pub(crate) struct Following {
     newest: Mutex<Option<(u64, Instant)>>,
-    /// Term in which this node led, and the last entry that the peer acknowledged in that term as
-    /// on its disk.
+    /// Term in which this node led, and the last entry that the peer reported in that term to be on its
+    /// disk.
     acknowledged: Mutex<Option<(u64, LogId)>>,
     /// Number of times that the peer turned out to have fewer entries than it had acknowledged.
     losses: AtomicU64,
@@ -46,7 +46,7 @@ impl Following {
         self.noted.notify_waiters();
     }
 
-    /// The last entry that the peer has acknowledged to the leader of `term` as on its disk.
+    /// The last entry that the peer reported to the leader of `term` to be on the peer's disk.
     pub(crate) fn acknowledged(&self, term: u64) -> Option<LogId> {
         self.acknowledgement().filter(|acknowledged| acknowledged.0 == term).map(|acknowledged| acknowledged.1)
     }

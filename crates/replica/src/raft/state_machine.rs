@@ -34,8 +34,7 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 /// before the next entry is applied. Readers wait until the state is published, and even a small
 /// entry can make many events, for example by expiring sessions.
 const EVENTS_ENOUGH: usize = 1_000;
-/// Number of sequence numbers at which a warning is logged, if sequential znodes under one parent
-/// have used as many: 90 % of all.
+/// Number of used sequence numbers under one parent from which on a warning is logged: 90 % of all.
 const SEQUENCE_TOLD: u64 = SEQUENCE_MAX / 10 * 9;
 
 /// A snapshot with its metadata, in the form in which Raft passes it.
@@ -93,7 +92,7 @@ impl OwnCluster {
         error
     }
 
-    /// Takes over the facts about the cluster that are in a state.
+    /// Takes over the cluster's founding, format level and removed members from a state.
     fn learn(&self, state: &State) {
         state.cluster().into_iter().for_each(|cluster| self.cluster.learn(cluster));
     }

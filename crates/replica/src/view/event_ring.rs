@@ -9,7 +9,7 @@ use crate::{EventBatch, EventKinds, EventsError, WatchKey};
 /// Number of events in an answer ([`EventBatch`]) after which it ends. An answer still gets all
 /// matching events of its last zxid.
 const BATCH_EVENTS_MAX: usize = 1_000;
-/// Number of events after which a scan ends, so that other tasks get the lock.
+/// Number of events after which a scan of the ring ends, so that other tasks get the view's lock.
 const SCAN_MAX: usize = 4_096;
 
 /// The last events, in order of zxid. They are kept under the lock of [`crate::view::View`].

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use znode::lock::{self, LockStatus, Naming, TicketEnd};
 use znode::{Actor, Op, Reply, SessionId, State, TxnOutcome, ZPath, ZnodeOp, Zxid};
 
-/// Largest number of log lines in [`PAUSE`]. Further tickets are only counted, and the next line
-/// has their number.
+/// Largest number of log lines about tickets (lock znodes) in [`PAUSE`]. Further tickets are only
+/// counted, and the next line has their number.
 const LINES_MAX: u32 = 20;
 /// Period to which the limit on log lines applies. It begins with its first line.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -93,16 +93,17 @@ impl ForcedRelease {
 }
 
 /// Tells whether a znode's name is that of a lock znode, as this server and the libraries of
-/// ZooKeeper make them. The name of another znode may end in ten digits, too, and would be taken
-/// for that of a holder.
+/// ZooKeeper make them. Returns false for another sequential znode, whose name also ends in ten
+/// digits.
 fn is_ticket(name: &str) -> bool {
     !matches!(Naming::of(name), Naming::Dash | Naming::Other)
 }
 
-/// Tickets to log, with a limit on the number of lines.
+/// Tickets (lock znodes) taken from their sessions, to be logged with a limit on the number of
+/// lines.
 #[derive(Debug, Default)]
 pub(crate) struct ForcedLog {
-    /// Tickets found and not logged yet, at most [`LINES_MAX`].
+    /// Tickets that were taken from their sessions and are not logged yet, at most [`LINES_MAX`].
     found: Vec<ForcedRelease>,
     began: Option<Instant>,
     lines: u32,

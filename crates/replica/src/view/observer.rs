@@ -8,8 +8,8 @@ use znode::{EventRecord, SessionId, State, WriteTurn};
 /// Observer of every change that this node applies, in order, before a reader can see the change.
 /// So a server can send a client an event before any answer that shows the change.
 ///
-/// Called under the lock that all waits share. So an observer must be quick, and must not call the
-/// replica.
+/// Called under the lock that all callers' waits share. So an observer must be quick, and must not
+/// call the replica.
 pub trait Observer: Send + Sync {
     /// Called when the state is about to change. An observer that holds the state drops it here;
     /// otherwise the parts that change would be copied first. The returned handle is told of the
@@ -21,8 +21,8 @@ pub trait Observer: Send + Sync {
     /// once when the observer registers.
     fn replaced(&self, state: &Arc<State>);
 
-    /// Number of watches that the observer keeps, for monitoring; 0 by default. Called without the
-    /// lock.
+    /// Number of watches that the observer keeps, for monitoring; 0 by default. Called without the lock
+    /// under which changes are announced.
     fn watches(&self) -> usize {
         0
     }

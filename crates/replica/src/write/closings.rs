@@ -13,13 +13,12 @@ use znode::{Credential, Op, Request};
 
 use crate::Error;
 
-/// Divisor: sessions that are closed at the same time own no more than this part of the znodes that
-/// one entry may remove. Several such entries in a row delay other writes as much as one long
-/// entry.
+/// Divisor of the znodes that one entry may remove: all sessions that are closed at the same time
+/// own at most this part. Their entries in a row delay other writes as much as one long entry.
 pub(crate) const ENDING_PART: u32 = 4;
 
-/// Divisor: a session that needs less than this part of the limit is closed without regard to the
-/// limit.
+/// Divisor of the limit on the sessions that are closed at the same time: a session that costs less
+/// than this part is closed without regard to the limit.
 const SMALL_PART: u64 = 16;
 
 /// Semaphore for the cost (in znodes to remove) of the sessions that are being closed.

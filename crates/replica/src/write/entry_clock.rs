@@ -7,14 +7,14 @@ use tokio::time::Instant;
 
 use crate::local::host::Host;
 
-/// Divisor: while the wall clock is ahead, this clock runs faster than the monotonic clock by one
-/// part in this number.
+/// Divisor: while the wall clock is ahead, the entry clock runs faster than the monotonic clock by
+/// one part in this number.
 const CATCH_UP_PART: u128 = 10;
-/// Difference in milliseconds between this clock and the wall clock from which on the difference is
+/// Difference in milliseconds between the entry clock and the wall clock from which on it is
 /// logged.
 const TOLD_MS: u64 = 1_000;
-/// Difference in milliseconds to the wall clock below which a logged difference counts as over, so
-/// that a later one is logged again.
+/// Difference in milliseconds between the entry clock and the wall clock below which a logged
+/// difference counts as over. A later one is then logged again.
 const FORGOTTEN_MS: u64 = TOLD_MS / 2;
 
 /// Clock for the times on log entries. It never goes back and never stands still.

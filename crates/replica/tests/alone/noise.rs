@@ -142,7 +142,7 @@ async fn run(time: Duration, seed: u64) {
     ensemble.stop_all().await;
 }
 
-/// Writes as a client until the noise is over, one write after another, through all nodes in turn.
+/// Writes as a client, one write at a time, through all nodes in turn, until `scene.over` is set.
 async fn load(scene: Arc<Scene>, nodes: Vec<Replica>, number: u64) {
     let mut at = number as usize;
     while !scene.over.load(Ordering::Relaxed) {

@@ -29,7 +29,7 @@ pub(crate) struct AppendFrame {
     pub(crate) prev_log_id: Option<LogIdRecord>,
     /// The last entry that the leader has committed.
     pub(crate) leader_commit: Option<LogIdRecord>,
-    /// The last entry that the receiver has acknowledged to this leader as on its disk.
+    /// The last entry that the receiver reported to this leader to be on the receiver's disk.
     pub(crate) acknowledged: Option<LogIdRecord>,
     /// The entries; empty in a heartbeat.
     pub(crate) entries: Vec<EntryRecord>,
@@ -51,7 +51,7 @@ const KNOWN: u8 = PREV | COMMIT | ACKNOWLEDGED | ONE_TERM | IN_ORDER | MORE;
 struct Scale {
     /// Term of all positions, which is not written; `None` if the terms differ and are written.
     term: Option<u64>,
-    /// Index whose distance to each other index is written.
+    /// Index that is subtracted from the index of each position before the encoding.
     base: u64,
 }
 

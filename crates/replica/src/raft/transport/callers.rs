@@ -42,7 +42,7 @@ struct CallerTable {
 #[derive(Debug)]
 struct Caller {
     addr: Option<IpAddr>,
-    /// The caller's id as a member, and the connection's lane; `None` before the caller's hello.
+    /// The caller's id as a member, and the connection's purpose; `None` before the caller's hello.
     member: Option<(u64, Lane)>,
     begun_bytes: usize,
     /// Sender that tells the connection to end.
@@ -61,8 +61,9 @@ pub(crate) struct CallerPlace {
 pub(crate) type ReplacementNotice = oneshot::Receiver<()>;
 
 impl Lane {
-    /// Largest number of connections of one member for this purpose. A leader has two for appends,
-    /// and a member that has lost its connections may connect again before this node notices that.
+    /// Largest number of connections of one member for the purpose `self`. A leader has two for
+    /// appends, and a member that has lost its connections may connect again before this node notices
+    /// that.
     fn places(self) -> usize {
         match self {
             Lane::Append => 4,

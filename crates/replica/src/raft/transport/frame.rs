@@ -30,8 +30,8 @@ const GREETING_BYTES_MAX: usize = 4 << 10;
 
 /// Bytes of a frame's length and checksum.
 const PREFIX_BYTES: usize = 2 * size_of::<u32>();
-/// Bytes of a frame for which its sender gets one millisecond, in addition to `peer_timeout`: 128
-/// KB a second.
+/// Number of bytes that extends a frame's time limit, which begins at `peer_timeout`, by one
+/// millisecond: 128 KB a second.
 const FRAME_BYTES_PER_MS: usize = 128;
 /// Smallest size in bytes of an incomplete frame that counts for the limit on the incomplete frames
 /// of all connections together.
@@ -63,11 +63,11 @@ pub(crate) struct FramedStream {
     peer_timeout: Duration,
     /// Time that this end has spent waiting for the remaining bytes of the incomplete frame.
     waited: Duration,
-    /// Time since which this end waits for the remaining bytes. `None` while this end does
-    /// something else, because the bytes may have reached the socket in time.
+    /// Time since which this end waits for the remaining bytes of the incomplete frame. `None` while
+    /// this end does something else: bytes may then have reached the socket in time.
     waits_since: Option<Instant>,
-    /// True if the bytes in `input` count for the limit on incomplete frames, through
-    /// `terms.place`.
+    /// True if `terms.place` counts the bytes in `input` for the limit on the incomplete frames of all
+    /// connections.
     counted: bool,
     /// Size in bytes of the last record that was read.
     record_bytes: usize,

@@ -12,7 +12,7 @@ const TERM: u64 = 5;
 const INDEX: u64 = 1_000;
 
 /// Decodes a record as the kind of message that its first byte selects, as node 1 of three does
-/// with a message of node 2. Asserts that an accepted message keeps the rules.
+/// with a message of node 2. Asserts bounds on the fields of a message that `Rules` accept.
 ///
 /// # Panics
 /// When a message is accepted that must be refused.

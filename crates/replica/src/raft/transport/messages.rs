@@ -214,7 +214,7 @@ pub(crate) enum Ask {
     Vote(VoteFrame),
     /// Asks whether the peer would vote for the asker.
     PreVote(VoteFrame),
-    /// Asks the peer to stand for election, because the leader hands over.
+    /// Asks the peer to stand for election, because the leader hands leadership over.
     TransferLeader(TransferFrame),
     /// Asks the leader to propose a request, within `within_ms` milliseconds.
     Propose {
@@ -227,9 +227,9 @@ pub(crate) enum Ask {
     Touch(Vec<Credential>),
     /// Asks the leader for the zxid up to which a linearizable read must wait.
     ReadIndex,
-    /// Asks for facts about the peer's log, and the last entry that the asker acknowledged to it.
+    /// Asks for facts about the peer's log: see [`Account`].
     Account {
-        /// Index of an entry, whose position the peer is to answer.
+        /// Index of the entry whose position (term and index) the peer reports.
         index: u64,
     },
     /// Asks the leader for the members' programs, or to raise the cluster's format level.
@@ -357,8 +357,8 @@ pub(crate) struct Account {
     pub(crate) entry: Option<LogIdRecord>,
     /// Position of the last entry of the node's log.
     pub(crate) last: Option<LogIdRecord>,
-    /// Position of the last entry that the asker acknowledged to this node, as the leader of the
-    /// term of `vote`.
+    /// Position of the last entry that the asker acknowledged to the answering node while the latter
+    /// led in the term of `vote`.
     pub(crate) acknowledged: Option<LogIdRecord>,
 }
 
@@ -415,7 +415,7 @@ pub(crate) struct TransferFrame {
 /// Reason why a member does not take over leadership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum TransferRefusal {
-    /// The member has voted for another node since.
+    /// The member's vote is no longer the vote of the leader that asked.
     VoteChanged {
         /// Vote of the leader that asked.
         expected: VoteRecord,

@@ -129,7 +129,7 @@ impl Rules {
         ids.into_iter().try_for_each(|id| self.id(id, term))
     }
 
-    /// Checks the position of a peer's entry that may have any accepted term.
+    /// Checks an entry's position in a peer's log. Its term may be any that this node accepts.
     fn any_id(&self, id: Option<&LogIdRecord>) -> RuleResult {
         self.ids(id, self.horizon.term_max())
     }

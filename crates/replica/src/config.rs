@@ -83,7 +83,8 @@ pub struct Config {
     pub election_timeout_max_ms: u64,
     /// Timeout of one round trip between peers, connecting included.
     pub peer_timeout_ms: u64,
-    /// Number of applied entries, counted from the last snapshot, after which the next one is built.
+    /// Number of applied entries, counted from the last snapshot, after which the next one is
+    /// built.
     pub snapshot_log_entries: u64,
     /// Bytes of applied entries, counted from the last snapshot, after which the next one is built.
     pub snapshot_log_bytes: u64,

@@ -149,8 +149,8 @@ impl MemberDuty {
         }
     }
 
-    /// Hands leadership over to the voter with the highest preference, once a voter that is nearly up
-    /// to date has had a higher preference than this leader for `promote_after_ms`.
+    /// Hands leadership over to the voter with the highest preference, once a voter that is nearly
+    /// up to date has had a higher preference than this leader for `promote_after_ms`.
     async fn rebalance(&self, membership: &StoredMembership, watch: &mut Watch, term: u64) {
         let consensus = self.consensus();
         let own = self.config.leader_priority;

@@ -90,9 +90,9 @@ impl Operators {
         Answer::Order(codec::encode(&done))
     }
 
-    /// Carries an order out, and waits for its end until the deadline. A client that hangs up does not
-    /// stop the order: a leader that stopped halfway through a transfer of leadership would accept no
-    /// heartbeats any more.
+    /// Carries an order out, and waits for its end until the deadline. A client that hangs up does
+    /// not stop the order: a leader that stopped halfway through a transfer of leadership would
+    /// accept no heartbeats any more.
     async fn carry_out(&self, order: Order, term: u64, deadline: Instant) -> Result<OrderOutcome, OrderError> {
         let (operators, stopped) = (self.clone(), self.life.stopped());
         let carried_out = tokio::spawn(async move {

@@ -75,8 +75,8 @@ struct PendingWrites {
     /// most two regular intervals, because a pause of the whole process is not the disk's fault.
     clock: Duration,
     looked: Instant,
-    /// One item for each check that found newly begun writes, until they are done: the number of all
-    /// writes begun by then, and the check's time on `clock`.
+    /// One item for each check that found newly begun writes, until they are done: the number of
+    /// all writes begun by then, and the check's time on `clock`.
     begun: VecDeque<(u64, Duration)>,
     /// Time on `clock` at which the disk stalled last; `None` if it never did.
     stalled: Option<Duration>,
@@ -275,8 +275,9 @@ mod tests {
         assert!(look(10, Some((9, 7))), "another term counts anew");
     }
 
-    /// One thread notes ever newer leaders, and another reads the noted leader. A read must never give
-    /// one leader's id with another leader's term: no node would answer a question for that pair.
+    /// One thread notes ever newer leaders, and another reads the noted leader. A read must never
+    /// give one leader's id with another leader's term: no node would answer a question for that
+    /// pair.
     #[test]
     fn a_leader_that_was_noted_is_told_with_its_own_term() {
         let watch = DiskWatch::new(LogWrites::default(), &Config::default());

@@ -53,8 +53,8 @@ pub(crate) struct LeaderTerm {
 
 impl Sessions {
     /// Begins to note heartbeats in `term`. Returns the number of sessions for which the previous
-    /// leader sent the time since the last heartbeat; this leader continues from that time. Every other
-    /// session has its whole timeout ahead.
+    /// leader sent the time since the last heartbeat; this leader continues from that time. Every
+    /// other session has its whole timeout ahead.
     pub(crate) fn begin(&mut self, term: Term, state: &State, now: Instant, tick: Duration) -> usize {
         self.begun = term.0;
         let ages = self.taken_over.take().filter(|ages| ages.term + 1 == term.0).map(|ages| ages.of);

@@ -61,9 +61,9 @@ impl LeaderWatch {
         self.signs.lock().unwrap_or_else(PoisonError::into_inner).outgrown = Some((term, at));
     }
 
-    /// Tells whether this node refused an entry of the leader of `term`, because of its format level,
-    /// within the time `recent` before `at`. The leader sends a refused entry again, which renews the
-    /// time.
+    /// Tells whether this node refused an entry of the leader of `term`, because of its format
+    /// level, within the time `recent` before `at`. The leader sends a refused entry again, which
+    /// renews the time.
     pub(crate) fn is_outgrown(&self, term: u64, at: Instant, recent: Duration) -> bool {
         let outgrown = self.signs().outgrown;
         outgrown.is_some_and(|(then, since)| then == term && at.saturating_duration_since(since) < recent)

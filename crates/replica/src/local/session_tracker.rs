@@ -17,15 +17,17 @@ const BEFORE: Duration = Duration::from_millis(1 << 32);
 
 /// Times of the sessions' last heartbeats. The present time comes in as an argument of each call.
 pub(crate) struct SessionTracker {
-    /// Largest step of the listening clock between two ticks. A longer time was a pause of the process.
+    /// Largest step of the listening clock between two ticks. A longer time was a pause of the
+    /// process.
     step_max: Duration,
     ticked_at: Instant,
     /// Value of the listening clock (which runs only while heartbeats can arrive) at `ticked_at`.
     listened: Duration,
     sessions: HashMap<SessionId, TrackedSession>,
     /// Times on the listening clock at which to check a session next, never after its timeout ends.
-    /// Each session has one item, and none while it is expiring. A heartbeat moves the item only if it
-    /// brings a shorter timeout; otherwise the check moves the item to the new end of the timeout.
+    /// Each session has one item, and none while it is expiring. A heartbeat moves the item only if
+    /// it brings a shorter timeout; otherwise the check moves the item to the new end of the
+    /// timeout.
     due: BTreeSet<(Duration, SessionId)>,
 }
 
@@ -34,15 +36,15 @@ pub(crate) struct SessionTracker {
 struct TrackedSession {
     at: Duration,
     timeout: Duration,
-    /// Time at which the tracker checks the session next. While the session is expiring, time of the
-    /// check that began the expiry.
+    /// Time at which the tracker checks the session next. While the session is expiring, time of
+    /// the check that began the expiry.
     look: Duration,
     expiring: bool,
 }
 
 impl TrackedSession {
-    /// Time at which the session's timeout ends if it sends no more heartbeats, on the clock that runs
-    /// only while heartbeats can arrive.
+    /// Time at which the session's timeout ends if it sends no more heartbeats, on the clock that
+    /// runs only while heartbeats can arrive.
     fn due(&self) -> Duration {
         self.at + self.timeout
     }

@@ -22,7 +22,8 @@ pub(crate) struct ChangeReporter<T> {
     told: T,
     seen: T,
     since: Instant,
-    /// Time for which a change must last before it is logged, as long as `lines` is less than [`FREE`].
+    /// Time for which a change must last before it is logged, as long as `lines` is less than
+    /// [`FREE`].
     lasts: Duration,
     /// Number of log lines since the last time of [`CALM`] without a line.
     lines: u32,

@@ -33,8 +33,8 @@ impl DiskStall {
         (behind && !self.consensus.hands_over_in(term)).then_some(term)
     }
 
-    /// Hands leadership over to a voter with a steady disk, the one with the most entries, if a quorum
-    /// has steady disks. A disk is steady if it has not stalled for a while.
+    /// Hands leadership over to a voter with a steady disk, the one with the most entries, if a
+    /// quorum has steady disks. A disk is steady if it has not stalled for a while.
     async fn hand_over_for_the_disk(&self, term: u64) {
         let mut steady = self.consensus.peers.standings(Instant::now() + self.consensus.peer_timeout).await;
         steady.retain(|(_, standing)| standing.steady && standing.joined);

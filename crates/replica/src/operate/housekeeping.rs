@@ -18,7 +18,8 @@ pub(crate) struct Housekeeping {
     pub(crate) identity: Identity,
     pub(crate) space: Arc<DiskSpace>,
     pub(crate) log_since_snapshot_bytes: Arc<AtomicU64>,
-    /// Bytes of applied entries, counted from the last snapshot, after which the next one is requested.
+    /// Bytes of applied entries, counted from the last snapshot, after which the next one is
+    /// requested.
     pub(crate) snapshot_log_bytes: u64,
 }
 
@@ -30,8 +31,8 @@ impl Housekeeping {
         self.identity.horizon.reach(metrics.current_term, metrics.last_log_index.unwrap_or(0));
     }
 
-    /// Periodically measures free space, requests snapshots and updates the bounds for peers' messages,
-    /// until the node stops.
+    /// Periodically measures free space, requests snapshots and updates the bounds for peers'
+    /// messages, until the node stops.
     pub(crate) async fn keep_house(self, stopped: Stop) {
         let mut tick = interval(INTERVAL);
         loop {

@@ -60,8 +60,8 @@ impl Accounts {
         Accounts { consensus, gate, turn: Semaphore::new(1) }
     }
 
-    /// Compares a frame with this node's log, before Raft gets the frame. `looked` is Raft's earlier
-    /// answer about the frame; `None` if Raft was not asked.
+    /// Compares a frame with this node's log, before Raft gets the frame. `looked` is Raft's
+    /// earlier answer about the frame; `None` if Raft was not asked.
     pub(crate) async fn judge(&self, frame: &AppendFrame, looked: Option<Look>) -> AppendVerdict {
         if let Some(looked) = looked.filter(|looked| looked.deposes(frame.vote)) {
             return AppendVerdict::Deposed(looked.vote);

@@ -240,8 +240,8 @@ impl Peers {
         self.ask_all(Ask::Standing, standing, deadline).await
     }
 
-    /// Asks all peers the question `ask`. Returns the answers that come before the deadline, by id, as
-    /// `of` converts them. Answers for which `of` returns `None` are left out.
+    /// Asks all peers the question `ask`. Returns the answers that come before the deadline, by id,
+    /// as `of` converts them. Answers for which `of` returns `None` are left out.
     pub(crate) async fn ask_all<T>(
         &self,
         ask: Ask,

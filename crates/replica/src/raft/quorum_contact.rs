@@ -23,8 +23,8 @@ use crate::raft::transport::AppendResult;
 #[derive(Debug, Default)]
 pub(crate) struct Following {
     newest: Mutex<Option<(u64, Instant)>>,
-    /// Term in which this node led, and the last entry that the peer reported in that term to be on its
-    /// disk.
+    /// Term in which this node led, and the last entry that the peer reported in that term to be on
+    /// its disk.
     acknowledged: Mutex<Option<(u64, LogId)>>,
     /// Number of times that the peer turned out to have fewer entries than it had acknowledged.
     losses: AtomicU64,

@@ -21,8 +21,8 @@ pub trait Observer: Send + Sync {
     /// once when the observer registers.
     fn replaced(&self, state: &Arc<State>);
 
-    /// Number of watches that the observer keeps, for monitoring; 0 by default. Called without the lock
-    /// under which changes are announced.
+    /// Number of watches that the observer keeps, for monitoring; 0 by default. Called without the
+    /// lock under which changes are announced.
     fn watches(&self) -> usize {
         0
     }

@@ -293,9 +293,9 @@ impl Proposer {
     }
 
     /// Refuses a request that does too much for one entry. A request with an idempotency key or a
-    /// [`znode::WriteTurn`] passes: the state must record its refusal. Also refuses an operation of a
-    /// format level above the cluster's, because a member whose program does not know it would fail at
-    /// the entry.
+    /// [`znode::WriteTurn`] passes: the state must record its refusal. Also refuses an operation of
+    /// a format level above the cluster's, because a member whose program does not know it would
+    /// fail at the entry.
     fn check(&self, request: &Request) -> Result<(), Error> {
         match &request.op {
             op if op.row().level > self.view.state().level() => Err(Error::Refused(znode::Error::LevelTooLow)),
@@ -408,9 +408,9 @@ pub(crate) mod tests {
         node
     }
 
-    /// The disk stalls at the failpoint `log.flushed`. A proposal whose deadline passes or whose client
-    /// hangs up still counts for the limit on proposals, because Raft still holds it. Nodes of other
-    /// tests in this process stop at the failpoint, too, and only wait.
+    /// The disk stalls at the failpoint `log.flushed`. A proposal whose deadline passes or whose
+    /// client hangs up still counts for the limit on proposals, because Raft still holds it. Nodes
+    /// of other tests in this process stop at the failpoint, too, and only wait.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_write_keeps_its_place_until_raft_lets_go_of_it() {
         let data_dir = tempfile::TempDir::new().unwrap();

@@ -62,8 +62,8 @@ pub(crate) type ReplacementNotice = oneshot::Receiver<()>;
 
 impl Lane {
     /// Largest number of connections of one member for the purpose `self`. A leader has two for
-    /// appends, and a member that has lost its connections may connect again before this node notices
-    /// that.
+    /// appends, and a member that has lost its connections may connect again before this node
+    /// notices that.
     fn places(self) -> usize {
         match self {
             Lane::Append => 4,

@@ -196,8 +196,8 @@ impl Task {
         }
     }
 
-    /// Puts questions that wait in the queue into the connection's output, so that one write sends them
-    /// together.
+    /// Puts questions that wait in the queue into the connection's output, so that one write sends
+    /// them together.
     fn put_waiting(&mut self, line: &mut OpenConnection) -> io::Result<()> {
         while line.pending.len() < PENDING_MAX && line.framed.queued_bytes() < OUTPUT_BYTES_MAX {
             match self.queue.try_recv() {

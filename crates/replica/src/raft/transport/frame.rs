@@ -63,11 +63,11 @@ pub(crate) struct FramedStream {
     peer_timeout: Duration,
     /// Time that this end has spent waiting for the remaining bytes of the incomplete frame.
     waited: Duration,
-    /// Time since which this end waits for the remaining bytes of the incomplete frame. `None` while
-    /// this end does something else: bytes may then have reached the socket in time.
+    /// Time since which this end waits for the remaining bytes of the incomplete frame. `None`
+    /// while this end does something else: bytes may then have reached the socket in time.
     waits_since: Option<Instant>,
-    /// True if `terms.place` counts the bytes in `input` for the limit on the incomplete frames of all
-    /// connections.
+    /// True if `terms.place` counts the bytes in `input` for the limit on the incomplete frames of
+    /// all connections.
     counted: bool,
     /// Size in bytes of the last record that was read.
     record_bytes: usize,

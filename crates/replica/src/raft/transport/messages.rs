@@ -357,8 +357,8 @@ pub(crate) struct Account {
     pub(crate) entry: Option<LogIdRecord>,
     /// Position of the last entry of the node's log.
     pub(crate) last: Option<LogIdRecord>,
-    /// Position of the last entry that the asker acknowledged to the answering node while the latter
-    /// led in the term of `vote`.
+    /// Position of the last entry that the asker acknowledged to the answering node while the
+    /// latter led in the term of `vote`.
     pub(crate) acknowledged: Option<LogIdRecord>,
 }
 

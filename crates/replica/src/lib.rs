@@ -37,6 +37,7 @@
 //!              session_tracker.rs times of the sessions' last heartbeats
 //!              leader_term.rs     heartbeats in one term, and ages from the previous leader
 //!              counters.rs        counters for monitoring
+//!              entry_clock.rs     the time on entries
 //!              seldom.rs          limit on log lines that non-members can cause
 //! view/        View: the applied state, and callers that wait for changes
 //!              watches.rs         watches by path
@@ -59,7 +60,6 @@
 //!              transitions.rs     which membership may follow another one
 //!              ahead_of_leader.rs Accounts: detects logs that contradict each other
 //! write/       propose.rs         Proposer: writes
-//!              entry_clock.rs     the time on entries
 //!              budget.rs          bounds on proposals under way
 //!              closings.rs        bound on large sessions that are being closed
 //!              retry.rs           retries with growing pauses

@@ -28,6 +28,7 @@ use crate::leader::operators::Operators;
 use crate::leader::transfer::Transfer;
 use crate::local::disk_space::DiskSpace;
 use crate::local::disk_watch::DiskWatch;
+use crate::local::entry_clock::EntryClock;
 use crate::local::host::Host;
 use crate::local::seldom::Seldom;
 use crate::local::vote_gate::VoteGate;
@@ -52,7 +53,6 @@ use crate::stop::Stop;
 use crate::view::life::Life;
 use crate::view::{View, ViewLimits};
 use crate::write::closings::Closings;
-use crate::write::entry_clock::EntryClock;
 use crate::write::propose::Proposer;
 use crate::{Config, Failure, StartError};
 
@@ -88,6 +88,7 @@ struct Parts {
     gate: Arc<VoteGate>,
     log_since_snapshot_bytes: Arc<AtomicU64>,
     decoded: Arc<DecodedEntries>,
+    entry_clock: Arc<EntryClock>,
     snapshots: SnapshotStore,
     meta: NodeMeta,
     /// Zxid of the last entry that this node knew to be committed when it started.
@@ -102,7 +103,7 @@ impl Parts {
             view: Arc::clone(&self.view),
             life: Arc::clone(&self.life),
             space: Arc::clone(&self.space),
-            entry_clock: EntryClock::new(self.consensus.host.clone()),
+            entry_clock: Arc::clone(&self.entry_clock),
             proposals: Arc::default(),
             peer_proposals: Arc::default(),
             closings: Closings::new(self.config.limits.entry_cost_max),
@@ -278,6 +279,7 @@ impl Node {
         let view = Arc::new(View::new(State::default(), ViewLimits::of(&config)));
         let log_since_snapshot_bytes = Arc::new(AtomicU64::new(0));
         let decoded = Arc::new(DecodedEntries::knowing(config.program.levels));
+        let entry_clock = Arc::new(EntryClock::new(host.clone()));
         let (alive, state_machine_gone) = mpsc::channel(1);
         let state_machine = StateMachine::new(
             Arc::clone(&view),
@@ -285,6 +287,7 @@ impl Node {
             OwnCluster { host: host.clone(), cluster: Arc::clone(&identity.cluster), meta: storage.meta.clone() },
             Arc::clone(&log_since_snapshot_bytes),
             Arc::clone(&decoded),
+            Arc::clone(&entry_clock),
             alive,
         );
         let progress =
@@ -315,6 +318,7 @@ impl Node {
             gate,
             log_since_snapshot_bytes,
             decoded,
+            entry_clock,
             snapshots: storage.snapshots,
             meta: storage.meta,
             recover_to: progress.committed,

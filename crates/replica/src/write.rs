@@ -2,6 +2,5 @@
 
 pub(crate) mod budget;
 pub(crate) mod closings;
-pub(crate) mod entry_clock;
 pub(crate) mod propose;
 pub(crate) mod retry;

@@ -25,6 +25,10 @@ pub struct Times {
     pub lock_wait: Durations,
     /// Holds of a lock, from the grant to the end of the ticket, counted by the leader at the end.
     pub lock_hold: Durations,
+    /// Hand-offs of a lock to a waiting ticket, counted by the leader at the grant: from the
+    /// proposal of the entry that frees the lock until the leader has applied it. Whole
+    /// milliseconds.
+    pub lock_handoff: Durations,
     requests: Mutex<RequestTimes>,
     leader_changes: AtomicU64,
 }
@@ -33,7 +37,8 @@ impl Default for Times {
     fn default() -> Times {
         let (commit, snapshot) = (Durations::new(WORK), Durations::new(WORK));
         let (lock_wait, lock_hold) = (Durations::new(TENURE), Durations::new(TENURE));
-        Times { commit, snapshot, lock_wait, lock_hold, requests: Mutex::default(), leader_changes: AtomicU64::new(0) }
+        let (lock_handoff, requests) = (Durations::new(WORK), Mutex::default());
+        Times { commit, snapshot, lock_wait, lock_hold, lock_handoff, requests, leader_changes: AtomicU64::new(0) }
     }
 }
 
@@ -60,8 +65,15 @@ impl Times {
     }
 
     /// Counts the grants and the ends of tickets in the entry just applied, whose zxid is `at`. The
-    /// times are those of the state's clock.
-    pub(crate) fn note_locks(&self, state: &State, at: Zxid, applied: &TxnOutcome, events: &[EventRecord]) {
+    /// waits and holds are measured by the state's clock. `since_proposed` is the entry's age.
+    pub(crate) fn note_locks(
+        &self,
+        state: &State,
+        at: Zxid,
+        applied: &TxnOutcome,
+        events: &[EventRecord],
+        since_proposed: impl Fn() -> Duration,
+    ) {
         let now_ms = state.time_ms();
         if let Ok(Reply::Acquired { held: Some(_), .. }) = applied.reply
             && applied.zxid == at
@@ -71,6 +83,7 @@ impl Times {
         let granted = events.iter().map(|record| &record.event).filter(|event| event.kind == EventKind::Granted);
         for ticket in granted.filter_map(|event| state.node(&event.path)) {
             self.lock_wait.note(Duration::from_millis(now_ms.saturating_sub(ticket.stat().ctime_ms)));
+            self.lock_handoff.note(since_proposed());
         }
         for grant in lock::ended_in(state, at).filter_map(|(_, ended)| ended.grant) {
             self.lock_hold.note(Duration::from_millis(now_ms.saturating_sub(grant.at.time_ms)));

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
 use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
@@ -17,6 +18,7 @@ use znode::{
     Term, Txn, TxnOutcome, Zxid,
 };
 
+use crate::local::entry_clock::EntryClock;
 use crate::local::host::Host;
 use crate::local::seldom::Seldom;
 use crate::raft::decoded_entries::DecodedEntries;
@@ -61,6 +63,8 @@ pub(crate) struct StateMachine {
     log_since_snapshot_bytes: Arc<AtomicU64>,
     /// Entries from a leader that were decoded at their arrival.
     decoded: Arc<DecodedEntries>,
+    /// Clock that stamps this node's proposals.
+    clock: Arc<EntryClock>,
     /// Log lines about tickets (lock znodes) that another client takes from their sessions.
     forced: ForcedLog,
     /// Limit on log lines about parents under which few numbers for sequential znodes are left.
@@ -119,6 +123,7 @@ impl StateMachine {
         own_cluster: OwnCluster,
         log_since_snapshot_bytes: Arc<AtomicU64>,
         decoded: Arc<DecodedEntries>,
+        clock: Arc<EntryClock>,
         alive: mpsc::Sender<()>,
     ) -> StateMachine {
         StateMachine {
@@ -129,6 +134,7 @@ impl StateMachine {
             snapshots,
             log_since_snapshot_bytes,
             decoded,
+            clock,
             forced: ForcedLog::default(),
             running_out: Seldom::default(),
             _alive: alive,
@@ -202,11 +208,14 @@ impl StateMachine {
                 let (applied, wanted) = match what {
                     EntryContent::Txn(txn) => {
                         let wanted = is_wanted(&txn.request);
+                        let proposed_ms = txn.time_ms;
                         let before = events.len();
                         let applied = self.apply_txn(state, at, *txn, &mut events);
                         // Only the leader, whose proposal waits for this entry, counts the times.
                         if responder.is_some() {
-                            view.times.note_locks(state, at.zxid, &applied, &events[before..]);
+                            let now_ms = || self.clock.now_ms(state.time_ms());
+                            let age = || Duration::from_millis(now_ms().saturating_sub(proposed_ms));
+                            view.times.note_locks(state, at.zxid, &applied, &events[before..], age);
                         }
                         (applied, wanted)
                     }
@@ -433,7 +442,18 @@ mod tests {
         let state = State::new(Limits { ops_max: 4_096, ..Limits::default() });
         let view = Arc::new(View::new(state, limits));
         let (alive, _gone) = mpsc::channel(1);
-        (StateMachine::new(view, snapshots.clone(), own_cluster, Arc::default(), Arc::default(), alive), snapshots)
+        (
+            StateMachine::new(
+                view,
+                snapshots.clone(),
+                own_cluster,
+                Arc::default(),
+                Arc::default(),
+                Arc::default(),
+                alive,
+            ),
+            snapshots,
+        )
     }
 
     #[test]

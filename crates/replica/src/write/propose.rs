@@ -14,6 +14,7 @@ use znode::{
 
 use crate::local::disk_space::DiskSpace;
 use crate::local::disk_watch::STALLED;
+use crate::local::entry_clock::EntryClock;
 use crate::raft::consensus::Consensus;
 use crate::raft::state_machine::ProposalResult;
 use crate::raft::transport::{Answer, Ask, ChannelError, DropGuard, ProposeAnswer};
@@ -21,7 +22,6 @@ use crate::view::View;
 use crate::view::life::Life;
 use crate::write::budget::{Budget, BudgetShare};
 use crate::write::closings::{Closings, closes};
-use crate::write::entry_clock::EntryClock;
 use crate::write::retry::Retry;
 use crate::{Config, Error};
 
@@ -50,7 +50,7 @@ pub(crate) struct Proposer {
     pub(crate) view: Arc<View>,
     pub(crate) life: Arc<Life>,
     pub(crate) space: Arc<DiskSpace>,
-    pub(crate) entry_clock: EntryClock,
+    pub(crate) entry_clock: Arc<EntryClock>,
     /// Proposals of this node's clients that are under way. A proposal for which no client waits
     /// any more counts until Raft has dropped it.
     pub(crate) proposals: Arc<Budget>,

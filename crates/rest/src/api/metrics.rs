@@ -193,6 +193,8 @@ fn locks(text: &mut Text, times: &Times) {
     text.durations("lock_wait_seconds", help, &times.lock_wait);
     let help = "Times from the grant of a lock to the end of the hold, counted by the leader at the end.";
     text.durations("lock_hold_seconds", help, &times.lock_hold);
+    let help = "Times from the proposal that frees a lock until the leader has applied the grant to a waiting ticket.";
+    text.durations("lock_handoff_seconds", help, &times.lock_handoff);
 }
 
 fn requests(text: &mut Text, times: &Times) {

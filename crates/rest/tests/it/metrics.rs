@@ -220,12 +220,14 @@ async fn durations_are_counted_where_they_are_measured() {
     let (first, second) = (node.session().await, node.session().await);
     let held = node.acquire(&first, "/l").await.expect(200);
     node.acquire(&second, "/l?mode=write&keep").await.expect(202);
-    let waits = async |locks: u64, holds: u64| {
+    let waits = async |locks: u64, ends: u64| {
         let samples = scrape(&node).await;
-        check(&samples, &[("lock_wait_seconds_count", locks), ("lock_hold_seconds_count", holds)]);
+        check(&samples, &[("lock_wait_seconds_count", locks), ("lock_hold_seconds_count", ends)]);
+        check(&samples, &[("lock_handoff_seconds_count", ends), ("lock_handoff_seconds_bucket{le=\"10\"}", ends)]);
         samples
     };
-    // The second ticket still waits: a wait counts at its grant, and a hold at its end.
+    // The second ticket still waits: a wait counts at its grant, and a hold at its end. The first
+    // ticket got a free lock, which is no hand-off.
     waits(1, 0).await;
     node.release(&first, text(&held, "ticket")).await.expect(200);
     let samples = waits(2, 1).await;

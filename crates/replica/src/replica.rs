@@ -312,7 +312,7 @@ impl Replica {
         changed
     }
 
-    /// Tells whether the node is drained.
+    /// Tells whether an operator has asked the node to stay without clients and leadership (drain).
     pub fn is_drained(&self) -> bool {
         self.node.drain_wish.is_wished()
     }

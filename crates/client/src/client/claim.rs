@@ -295,7 +295,8 @@ impl Claim {
         }
     }
 
-    /// Path of the ticket: of the lock node, or of a simple lock's znode.
+    /// Path of the ticket: of the queued child of the lock's znode or, in a simple lock (one without
+    /// a queue), of the lock's znode itself.
     pub(crate) fn ticket(&self) -> &str {
         &self.claim_ticket().ticket
     }

@@ -124,7 +124,7 @@ pub(crate) enum Refusal {
     },
     /// The caller and the called node have no format level in common.
     NoCommonLevel {
-        /// Lowest and highest format level with which the called node can go on.
+        /// Lowest and highest format level that the called node supports.
         levels: (u16, u16),
     },
     /// The caller belongs to another cluster of the same name.

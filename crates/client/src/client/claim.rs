@@ -295,8 +295,8 @@ impl Claim {
         }
     }
 
-    /// Path of the ticket: of the queued child of the lock's znode or, in a simple lock (one without
-    /// a queue), of the lock's znode itself.
+    /// Path of the ticket: of the queued child of the lock's znode or, in a simple lock (one
+    /// without a queue), of the lock's znode itself.
     pub(crate) fn ticket(&self) -> &str {
         &self.claim_ticket().ticket
     }

@@ -19,7 +19,7 @@ struct Life<'a> {
     close_asked: Option<&'a Operation>,
     /// First operation that proves that the session is over.
     over: Option<&'a Operation>,
-    /// True once the client has stopped to use the session, without closing it.
+    /// True once the client has stopped using the session, without closing it.
     abandoned: bool,
 }
 

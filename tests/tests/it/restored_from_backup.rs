@@ -52,7 +52,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// The members of the nodes' configuration, as the command line wants them.
+/// The members with these ids, in the form of the option `--members`.
 fn members(cluster: &Cluster, ids: &[u64]) -> String {
     let config: toml::Table = std::fs::read_to_string(cluster.config(1)).unwrap().parse().unwrap();
     let all = config["node"]["members"].as_array().unwrap().iter();

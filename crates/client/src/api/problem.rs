@@ -66,8 +66,8 @@ pub struct Problem {
     /// the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<Box<Contender>>,
-    /// The cycle of waits, from the owner of the refused acquire back to that owner; with
-    /// `deadlock`.
+    /// The cycle of waits, from the owner of the refused acquire back to that owner; only problems
+    /// of the type `deadlock` have one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cycle: Vec<WaitsFor>,
     /// The zxid of the state on which the answer is based; with `events-gone`, the smallest `since`

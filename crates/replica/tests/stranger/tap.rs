@@ -21,7 +21,7 @@ const PREFIX: usize = 8;
 #[derive(Default)]
 pub(crate) struct MemberRecords {
     lanes: Mutex<[VecDeque<Vec<u8>>; 4]>,
-    /// Number of flipped bits.
+    /// Number of bits that the tap has flipped in passing records.
     pub(crate) damaged: AtomicU64,
 }
 

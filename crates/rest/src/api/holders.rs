@@ -52,7 +52,7 @@ fn frame(wait_ms: u64) -> (&'static str, &'static str) {
     }
 }
 
-/// Largest number of holders of one lock that a text names.
+/// Largest number of holders of one lock that the text of a refusal names.
 const NAMED_MAX: usize = 3;
 /// Number of contenders at the front of a queue that are examined to find holders.
 const LOOKS_MAX: usize = 16;

@@ -67,7 +67,7 @@ pub(crate) struct Args {
     /// end of the previous operation.
     #[arg(long, default_value_t = 10.0)]
     rate: f64,
-    /// Number of znodes in the large subtree.
+    /// Number of znodes in the large subtree that some kinds of traffic read or count.
     #[arg(long, default_value_t = 300_000)]
     subtree: usize,
     /// Number of ephemeral znodes of all sessions that expire together.

@@ -167,7 +167,8 @@ impl Peers {
         }
     }
 
-    /// Returns a target to connect to a node that is no peer, to ask it whether it may become one.
+    /// Returns a target to connect to a node that is no peer, to ask the node whether it may become
+    /// a peer.
     pub(crate) fn stranger(&self, id: u64, addr: &str) -> Target {
         let (identity, addrs) = (self.parts.identity.clone(), Arc::new(Addresses::new(addr, None)));
         let (lane, reach, peer_timeout) = (Lane::Control, Arc::default(), self.peer_timeout);

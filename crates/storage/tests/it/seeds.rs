@@ -177,8 +177,8 @@ fn judged(stdout: &str) -> u64 {
     at.map_or(0, |number| number.parse().unwrap())
 }
 
-/// Runs seeds in parallel, on one disk for each processor. Stops at the first failure and returns
-/// its seed and description.
+/// Runs seeds on one thread for each processor; a thread runs one seed after the other on its own
+/// simulated disk. Stops at the first failure and returns its seed and description.
 fn run(seeds: Range<u64>) -> Result<Tally, (u64, String)> {
     let (next, failed, sum) = (AtomicU64::new(seeds.start), Mutex::new(None), Mutex::new(Tally::default()));
     let work = || {

@@ -97,9 +97,9 @@ pub struct Revocation {
 }
 
 /// A fault of a queue that clients of different libraries share: clients of one library ignore the
-/// lock nodes of another library, so that clients of both may hold the lock at the same time. If
-/// `unseen` is `data`, the fault is another: Curator's clients wait for a child that is no lock
-/// node.
+/// lock nodes of another library, so that clients of both may hold the lock at the same time. Or
+/// the lock's znode has a child that is no lock node, and Curator's clients wait for the child;
+/// then `unseen` is `data`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MixedClients {

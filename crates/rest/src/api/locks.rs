@@ -225,7 +225,7 @@ struct Page<'a> {
 enum End<'a> {
     /// At the end of the list.
     All,
-    /// After this lock, the last one on the page.
+    /// The page ends after this lock, and the next page continues there.
     Shown(&'a ZPath),
     /// After this lock, which is not on the page, because the request may not see it.
     PassedOver(&'a ZPath),

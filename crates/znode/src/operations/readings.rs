@@ -56,7 +56,7 @@ pub struct QueueEntry {
     pub client: Arc<ClientInfo>,
     /// The owner (a user of the lock within the session); empty for none.
     pub owner: String,
-    /// The lock node's data as text; `None` if it is not text, or longer than a label may be.
+    /// Data of the ticket's znode as text; `None` if it is not text, or longer than a label may be.
     pub label: Option<String>,
     /// Time at which the ticket entered the queue, in milliseconds since 1970 by the leader's
     /// clock.

@@ -38,7 +38,7 @@ impl Effect {
     }
 }
 
-/// A judged answer.
+/// An answer to a request, with the outcome that the history records.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// `Ok`, `Fail` or `Info`.
@@ -55,7 +55,8 @@ pub struct Answer {
     pub node: u64,
 }
 
-/// Judges the answer to a request, or its absence, by the table in the module's documentation.
+/// Makes an [`Answer`] from the response to a request, or from its absence. The table in the
+/// module's documentation gives the outcome: `Ok`, `Fail` or `Info`.
 pub fn judge(effect: Effect, ended: Result<testkit::http::Answer, NoAnswer>, node: u64) -> Answer {
     let (zxid, status, body) = match &ended {
         Ok(answer) => (answer.zxid(), answer.status, answer.body.clone()),

@@ -13,7 +13,7 @@ use serde_json::Value;
 pub enum Kind {
     /// The client is about to send the operation.
     Invoke,
-    /// The operation happened, with this value.
+    /// The operation happened, and the entry has its result.
     Ok,
     /// The operation did not happen, and never will.
     Fail,

@@ -27,7 +27,7 @@ struct Tape {
     file: BufWriter<File>,
     counts: Counts,
     next_process: u64,
-    /// First error in writing the file; [`Recorder::finish`] returns it.
+    /// First error in writing `history.jsonl`; [`Recorder::finish`] returns it.
     error: Option<io::Error>,
 }
 

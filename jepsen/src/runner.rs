@@ -104,7 +104,7 @@ pub struct Options {
     pub pace: Pace,
     /// Additional lines for the configuration of every node.
     pub settings: String,
-    /// Means by which links are broken.
+    /// Means by which faults break the links between nodes.
     pub network: NetworkKind,
     /// Number of znodes of 24 KiB that are written before clients begin, to make snapshots larger.
     pub ballast: u64,

@@ -29,7 +29,7 @@ const KEEP_AWAY: [&str; 10] = [
     "wipe",
 ];
 
-/// Names of the report's counts, each with the log message of the nodes that it counts.
+/// Names of the report's counts, each with the text of the nodes' log lines that are counted.
 const TOLD: [(&str, &str); 3] = [
     ("snapshots-built", "snapshot built"),
     ("snapshots-sent", "snapshot sent"),

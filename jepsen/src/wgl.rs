@@ -48,7 +48,7 @@ pub struct Call<O> {
     pub complete: Option<u64>,
 }
 
-/// Result of a search.
+/// Result of the search for an order of the operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Some order of the operations explains every answer.
@@ -62,7 +62,8 @@ pub enum Verdict {
         /// order takes this operation before it returns.
         stuck_at: usize,
     },
-    /// The search reached its limit of configurations.
+    /// The search reached its limit of configurations (sets of taken operations, with the model's
+    /// state).
     Unknown {
         /// Number of configurations that the search had looked at.
         configurations: usize,
@@ -330,8 +331,8 @@ impl<'a, M: Model> Search<'a, M> {
 
 /// Looks for an order of the operations that explains every answer.
 ///
-/// `configurations_max` bounds time and memory: each configuration takes one bit an operation and a
-/// state, and is compared with `SMALLEST_MAX` others at most.
+/// `configurations_max` bounds time and memory. Each configuration takes one bit for each operation
+/// and one state, and is compared with `SMALLEST_MAX` others at most.
 pub fn check<M: Model>(model: &M, calls: &[Call<M::Op>], configurations_max: usize) -> Verdict {
     let mut search = Search::new(model, calls);
     let mut deepest: (usize, Vec<usize>, usize) = (0, Vec::new(), 0);

@@ -12,7 +12,7 @@ const PAGE: u64 = PAGE_BYTES as u64;
 
 type Page = Arc<[u8; PAGE_BYTES]>;
 
-/// Pages by their number; a missing page is a hole and reads as zeros.
+/// Content of a file: its pages by their number. A missing page is a hole and reads as zeros.
 #[derive(Clone, Debug, Default)]
 struct Content {
     pages: BTreeMap<u64, Page>,
@@ -143,8 +143,8 @@ impl File {
         self.forgotten.append(&mut self.unsynced);
     }
 
-    /// Drops the pages of failed fsyncs from the cache: from now on, reads return them as they are
-    /// on the medium.
+    /// Drops the pages of failed fsyncs from the cache. From then on, reads return the durable content
+    /// of these pages.
     pub(crate) fn drop_forgotten(&mut self) {
         for number in std::mem::take(&mut self.forgotten) {
             match self.durable.pages.get(&number) {

@@ -6,8 +6,8 @@ use crate::history::{Entry, Operation, Process};
 /// Time that a cluster gets to recover after a fault is mended: three times the shortest session
 /// timeout (2 s), in which nodes start, elect and catch up, and lost sessions expire.
 pub const SETTLE_NS: u64 = 6_000_000_000;
-/// Length of the intervals into which [`Calm`] divides a span of time. In each interval, an
-/// acknowledged write must have shown that there is a quorum.
+/// Length of the intervals into which [`Calm`] divides a span of time. In each interval
+/// [`Calm::covers`] requires an acknowledged write, which shows that there is a quorum.
 const WORKS_NS: u64 = 500_000_000;
 
 /// Operations that are acknowledged only when a quorum has their log entry.
@@ -94,14 +94,14 @@ fn windows(entries: &[Entry]) -> Vec<(u64, u64)> {
     windows
 }
 
-/// Tells whether the run waited, after a mend, until all nodes were ready (the later entry
-/// `recovered`). `value` is that of the mend's history entry.
+/// Tells by the value of the history entry `heal` or `final-heal` whether the run then waited until
+/// all nodes were ready (entry `recovered`).
 fn waits_for_nodes(value: &serde_json::Value) -> bool {
     value["waits_for_nodes"] == true
 }
 
-/// Tells whether a node had ended by itself before a mend. `value` is that of the mend's history
-/// entry.
+/// Tells by the value of the history entry `heal` or `final-heal` whether the process of a node had
+/// ended unexpectedly before it.
 fn has_ended(value: &serde_json::Value) -> bool {
     value["ended_by_themselves"].as_array().is_some_and(|ended| !ended.is_empty())
 }

@@ -112,8 +112,8 @@ impl<'a> Ends<'a> {
         release.into_iter().chain(close).min_by_key(|end| end.call)
     }
 
-    /// Returns the first acknowledged release, invoked after `after`, that gave back the last hold
-    /// of the session `owner`.
+    /// Returns the first acknowledged release, invoked after `after`, that left the session `owner`
+    /// without a hold of the lock.
     pub(super) fn given_back(&self, owner: u64, lock: &str, mode: Option<&str>, after: u64) -> Option<&'a Operation> {
         let whole = |end: &&Operation| end.is_ok() && end.number("holds").is_none_or(|holds| holds == 0);
         later(self.releases.get(&(owner, lock)), mode, after).find(whole)

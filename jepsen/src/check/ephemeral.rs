@@ -23,9 +23,9 @@ struct Life<'a> {
     abandoned: bool,
 }
 
-/// Judges `open`, `keepalive`, `create`, `look`, `delete`, `close`, `abandon` and `final-look`. The
-/// workload makes the final looks when every session is closed, abandoned or lost, and had enough
-/// time to expire.
+/// Judges `open`, `keepalive`, `create`, `look`, `delete`, `close`, `abandon` and `final-look`:
+/// ephemeral znodes must exist exactly as long as their sessions. A `final-look` comes when every
+/// session is closed, abandoned or lost, and had enough time to expire.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let lives = lives(operations, &mut verdict);
@@ -127,7 +127,7 @@ fn is_look(operation: &&Operation) -> bool {
     matches!(operation.f.as_str(), "look" | "final-look") && operation.is_ok()
 }
 
-/// Returns the operation that was answered first.
+/// Returns the operation with the earlier completion; `other` if `known` is `None`.
 fn earlier<'a>(known: Option<&'a Operation>, other: &'a Operation) -> Option<&'a Operation> {
     known.into_iter().chain([other]).min_by_key(|operation| operation.complete)
 }

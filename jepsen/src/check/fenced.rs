@@ -7,8 +7,9 @@ use super::{holds, set};
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Judges the workload: tokens rise, old tokens were refused, and no acknowledged write was lost,
-/// in the resource outside of zlock or in the znodes written with the header `If-Lock`.
+/// Judges the workload `fenced-lock`: tokens rise from grant to grant, old tokens are refused, and
+/// no acknowledged write is lost. Holders write to znodes (with the header `If-Lock`) and to a
+/// resource outside of zlock.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let holds = holds::lasting(operations);
@@ -51,9 +52,9 @@ fn is_stale(error: &str) -> bool {
     matches!(error, "stale-token" | "lock-not-held")
 }
 
-/// Checks that the tokens of accepted writes never fall, in the order of the writes' numbers. The
-/// znode or resource counts its writes, and the answer to an operation `f` has the number in the
-/// field `count`.
+/// Checks that the tokens of accepted writes never fall, in the order in which the znode or
+/// resource counted the writes. The parameter `f` names the write operation. The parameter `count`
+/// names the field of its answer with the count.
 fn check_accepted(operations: &[Operation], f: &str, count: &str, verdict: &mut Verdict) {
     let mut accepted: BTreeMap<&str, Vec<(u64, u64, &Operation)>> = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.f == f && operation.is_ok()) {

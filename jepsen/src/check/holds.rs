@@ -101,8 +101,8 @@ pub(super) fn proven(operations: &[Operation], clock: Clock) -> Vec<Hold<'_>> {
     proven_by("token", operations, clock)
 }
 
-/// Returns the proven holds as [`proven`] does, but identifies each hold by the number in the
-/// operations' field `name` (such as `upgrade`) in place of the fencing token.
+/// Returns the proven holds as [`proven`] does, but identifies each hold by another number than the
+/// fencing token. The parameter `name` names the field with this number, such as `upgrade`.
 pub(super) fn proven_by<'a>(name: &str, operations: &'a [Operation], clock: Clock) -> Vec<Hold<'a>> {
     let mut proofs: BTreeMap<(&str, u64, u64), Vec<&Operation>> = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.is_ok()) {
@@ -134,8 +134,8 @@ fn hold<'a>(lock: &'a str, owner: u64, token: u64, grant: &'a Operation, begin: 
 }
 
 /// Checks the proven holds, on the clients' clock and in the log: no two sessions hold one lock at
-/// once, except readers together and permits together, and no more permits are held than there are.
-/// In the log, tokens must rise as well. Returns the holds in the log.
+/// once, unless both read or both have permits. The permits held never exceed the semaphore's
+/// limit. In the log, tokens must rise as well. Returns the holds in the log.
 pub(super) fn check_proven<'a>(operations: &'a [Operation], verdict: &mut Verdict) -> Vec<Hold<'a>> {
     check_room("two-holders", &proven(operations, Clock::History), Clock::History, verdict);
     let holds = proven(operations, Clock::Log);
@@ -144,8 +144,8 @@ pub(super) fn check_proven<'a>(operations: &'a [Operation], verdict: &mut Verdic
     holds
 }
 
-/// Checks that no two sessions hold one lock at once, except readers together and permits together,
-/// and that no more permits are held than there are.
+/// Checks that no two sessions hold one lock at once, unless both read or both have permits, and
+/// that the permits held never exceed the semaphore's limit.
 pub(super) fn check_room(kind: &str, holds: &[Hold<'_>], clock: Clock, verdict: &mut Verdict) {
     let told = |at: u64| match clock {
         Clock::History => format!("at entry {at} of the history"),

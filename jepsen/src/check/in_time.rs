@@ -22,7 +22,9 @@ pub const GRANT_MAX_NS: u64 = 3_000_000_000;
 /// Errors after which a client no longer waits, because its ticket or its session is gone.
 const OVER: [&str; 5] = ["ticket-gone", "lock-not-held", "no-node", "session-expired", "auth-failed"];
 
-/// Judges `acquire` and `await` against the operations of all clients on the same locks.
+/// Checks that each `acquire` and `await` is granted within [`GRANT_MAX_NS`] once no other client
+/// may keep the lock from it, and that waits end at their time limit. Times near a fault are not
+/// judged.
 pub(super) fn check(entries: &[Entry], operations: &[Operation], verdict: &mut Verdict) {
     let calm = Calm::new(entries, operations);
     let places = places(operations);
@@ -68,8 +70,9 @@ fn others<'p, 'a>(place: &Place<'a>, by_lock: &BTreeMap<&'a str, Vec<&'p Place<'
     others
 }
 
-/// Judges a request whose client waited in a queue, at `place`. Returns `None` if the lock was not
-/// free for this client, or if a fault was too near (the time was not calm).
+/// Judges a request whose client waited in a queue, at `place`. Returns `None` if the request
+/// cannot be judged: the lock was not free for this client, or the time was not calm (see
+/// [`Calm`]).
 fn judge<'a>(place: &Place<'a>, request: &'a Operation, others: &[&Place<'a>], calm: &Calm) -> Option<Judged<'a>> {
     let (call, end) = request.time;
     if request.error.as_deref().is_some_and(|error| OVER.contains(&error)) {

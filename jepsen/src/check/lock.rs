@@ -15,7 +15,8 @@ use crate::wgl::{self, Call};
 /// Largest number of configurations (sets of applied operations, with the model's state) that one
 /// search may visit.
 const CONFIGURATIONS_MAX: usize = 200_000;
-/// Number of operations that the report shows before an operation that no order explains.
+/// Number of operations that the report shows before the operation at which the search for an order
+/// failed.
 const SHOWN_BEFORE: usize = 8;
 
 /// Judges locks that are not reentrant: mutexes and read/write locks.
@@ -113,8 +114,8 @@ fn unsure_end(model: LockModel, owner: u64) -> LockOp {
     if model.reentrant { LockOp::Close(owner) } else { LockOp::Release(owner, None) }
 }
 
-/// Doubles all times. If two calls have the same time, as an added end of a lost session and
-/// another operation may have, the later call in the list is moved behind the other.
+/// Doubles all times. If two calls have the same time, the later call in the list is moved behind
+/// the other. Equal times come from the ends that [`calls`] adds for lost sessions.
 fn spread(calls: Vec<Call<LockOp>>) -> Vec<Call<LockOp>> {
     let mut taken = BTreeSet::new();
     let spread = |call: Call<LockOp>| {

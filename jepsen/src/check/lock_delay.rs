@@ -9,11 +9,12 @@ use crate::verdict::Verdict;
 
 /// Nanoseconds in a millisecond.
 const MS: u64 = 1_000_000;
-/// Tolerance, because the log counts whole milliseconds of the leader's wall clock.
+/// Tolerance for the end of a lock-delay, because the log counts whole milliseconds of the leader's
+/// wall clock.
 const ROUNDING_NS: u64 = 5 * MS;
 
-/// Judges `open` and `keepalive` (with `safe_for_ms`, the time for which the session certainly
-/// lives), `acquire` with `delay_ms`, `release` and `close`.
+/// Checks that a lock has one holder at a time, that tokens rise, and that each lock can be
+/// acquired at the end of the run. [`check_delays`] judges the delays.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let lasting = holds::lasting(operations);
@@ -25,8 +26,9 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
 }
 
 /// Checks delays. A lock that was not released stays with its holder until the session expires, and
-/// then stays blocked for its delay. A session must not expire within its `safe_for_ms`. The leader
-/// measures delays by its wall clock, so a run in which clocks were set is not judged.
+/// then stays blocked for its `delay_ms`. A session must not expire within `safe_for_ms` after an
+/// `open` or `keepalive`. The leader measures delays by its wall clock, so a run in which clocks
+/// were set is not judged.
 pub(super) fn check_delays(entries: &[Entry], operations: &[Operation], verdict: &mut Verdict) {
     let clocks = |entry: &Entry| matches!(entry.process, Process::Nemesis(_)) && entry.f.contains("clock");
     if entries.iter().any(clocks) {

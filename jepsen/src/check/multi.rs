@@ -31,7 +31,8 @@ struct Transfer<'a> {
     sides: [Side; 2],
 }
 
-/// Judges `transfer`s and `read`s of all accounts against accounts that hold `initial` each.
+/// Judges `transfer`s, and `read`s of all accounts. At first each account has the balance `initial`
+/// of the operation `open-accounts`.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let setup = operations.iter().find(|operation| operation.f == "open-accounts" && operation.is_ok());
@@ -144,12 +145,13 @@ fn replay(operations: &[Operation], transfers: &[Transfer<'_>], accounts: Accoun
     verdict.found("not-serializable", detail, &done[at.saturating_sub(1)..=at]);
 }
 
-/// State of the search: the number `at` of acknowledged operations that were replayed, and the
-/// accounts after these operations.
+/// State of the search in [`replay`]: the number `at` of acknowledged operations that were
+/// replayed, and the accounts after these operations.
 struct Way {
     at: usize,
     accounts: Accounts,
-    /// Transfers of unknown outcome that were inserted.
+    /// Indexes of the transfers of unknown outcome that the search has inserted between the replayed
+    /// operations.
     used: BTreeSet<usize>,
 }
 

@@ -3,22 +3,23 @@
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// An operation with the number in its answer.
+/// An operation with a number from its answer that must rise from operation to operation, such as a
+/// zxid.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Numbered<'a> {
     /// The operation.
     pub(super) operation: &'a Operation,
     /// Index in the history at which the number was asked for.
     pub(super) call: u64,
-    /// Number in the answer.
+    /// Number from the answer, such as a zxid.
     pub(super) number: u64,
     /// Whether the number may equal that of an earlier operation: true for reads, false for writes.
     pub(super) may_repeat: bool,
 }
 
 impl Numbered<'_> {
-    /// Returns an operation with the number in its answer. The number counts as asked for at the
-    /// operation's invocation.
+    /// Returns an operation with a number from its answer, such as a zxid. The number counts as asked
+    /// for at the operation's invocation.
     pub(super) fn of(operation: &Operation, number: u64, may_repeat: bool) -> Numbered<'_> {
         Numbered { operation, call: operation.call, number, may_repeat }
     }

@@ -44,8 +44,8 @@ pub(super) struct Place<'a> {
     /// Whether places that were requested later may overtake this place, as with the policy
     /// `backfill`.
     may_be_passed: bool,
-    /// Requests that waited for the place, or may have. While such a request is under way, the
-    /// client does not know whether it holds the lock.
+    /// Requests that waited for the grant of this place, or may have. While such a request is under
+    /// way, the client does not know whether it holds the lock.
     pub(super) requests: Vec<&'a Operation>,
     /// Time of the last answer that said that the place still waits; 0 without one. The place was
     /// not granted before that time, because a granted place would have stayed granted.
@@ -174,9 +174,9 @@ pub(super) fn places(operations: &[Operation]) -> Vec<Place<'_>> {
     places
 }
 
-/// Ends places of earlier holders that cannot hold together with a later holder: the later grant
-/// proves that they are gone. Otherwise a holder with an expired session would count as present
-/// until its client is told of the expiry, which may be never.
+/// Ends the place of each holder at the grant of a later holder that cannot hold together with it.
+/// The later grant proves that the earlier holder is gone. Otherwise a holder with an expired
+/// session would count as present until its client is told of the expiry, perhaps never.
 fn displace(places: &mut [Place<'_>]) {
     let mut by_lock: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (i, place) in places.iter().enumerate() {

@@ -46,10 +46,10 @@ pub(super) fn check_guarded<'a>(operations: &'a [Operation], grants: &str, verdi
     holds
 }
 
-/// Reports each place (stay of a session in a queue) that overtook an earlier place. The later
-/// place was requested after the earlier client had been told of its place, and was granted before
-/// the earlier place left the queue. With `by_token`, a place with a smaller token is earlier, too,
-/// because tokens are the czxids of the tickets.
+/// Reports each grant to a place (stay of a session in a queue) while an earlier place was still in
+/// the queue. A place is earlier if its client was told of it before the other place was requested.
+/// With `by_token`, a place with a smaller token is earlier, too, because tokens are the czxids of
+/// the tickets.
 ///
 /// A place with the policy `backfill` may be overtaken. A grant beside a holder is no overtaking
 /// when both read or both use permits.

@@ -110,7 +110,8 @@ struct Hold {
     ended: Option<u64>,
 }
 
-/// Judges the facts of all nodes.
+/// Judges the facts from the logs of all nodes: within each log, between the logs, and against the
+/// answers to clients.
 pub fn check(workload: Workload, nodes: &[NodeFacts], operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let mut holds = BTreeMap::new();

@@ -13,8 +13,8 @@ use crate::verdict::Verdict;
 
 /// Nanoseconds after its deadline within which a revocation must take effect.
 const SLACK_NS: u64 = 2_000_000_000;
-/// Length of the intervals into which [`SLACK_NS`] is divided. In each of them, an acknowledged
-/// write must have shown that the cluster works.
+/// Length of the intervals into which [`SLACK_NS`] is divided. A deadline is judged only if a write
+/// was acknowledged in each interval after it, so that the cluster worked.
 const WORKS_NS: u64 = 500_000_000;
 
 /// Judges these operations:

@@ -8,7 +8,8 @@ use crate::history::Operation;
 use crate::verdict::Verdict;
 
 /// Judges `enqueue` and `await` for `permits` of `limit` (answered with a token when granted),
-/// `release`, `look`, and `acquire`, which asks for another limit than the semaphore has.
+/// `release`, `look`, and `acquire`, which asks for another limit than the semaphore has. Permits
+/// must stay within the limit and be granted in the order of the queue.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let lasting = queue::check_lasting(operations, &mut verdict);

@@ -139,11 +139,11 @@ fn check_counters(operations: &[Operation], verdict: &mut Verdict) {
     verdict.figure("adds", acknowledged);
 }
 
-/// Checks that versions are unique and rise in real time, and that no version is higher than the
-/// number of sets that had begun before its answer.
+/// Checks that a counter's versions are unique and rise in real time, and that no version is higher
+/// than the number of sets that had begun before its answer.
 ///
-/// The check of the final version is weaker: there any set of unknown outcome can hide a set that
-/// was applied twice.
+/// The check of the counter's final version is weaker, because any set of unknown outcome can hide
+/// a set that was applied twice.
 fn check_versions(counter: &str, adds: &[&Operation], count: Option<&Operation>, verdict: &mut Verdict) {
     let mut versions: BTreeMap<u64, &Operation> = BTreeMap::new();
     let mut rising = Vec::new();

@@ -8,8 +8,9 @@ use serde_json::Value;
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Judges `write`s by their zxid, and `local-read`s, which are answered with the `element` that was
-/// read and with the `mzxid` of the write that wrote this element.
+/// Checks that zxids never fall for a client, and that each `local-read` returns the newest `write`
+/// up to the zxid of its answer. The answer has the `element` that was read, and `mzxid`, the zxid
+/// of the write of this element.
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let mut writes: BTreeMap<&str, BTreeMap<u64, &Operation>> = BTreeMap::new();

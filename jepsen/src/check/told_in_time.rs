@@ -15,7 +15,8 @@ use crate::verdict::Verdict;
 /// the reasons given at [`GRANT_MAX_NS`].
 const TOLD_MAX_NS: u64 = GRANT_MAX_NS;
 
-/// Judges the polls of each watcher against the acknowledged changes (`write`, `create`, `delete`).
+/// Checks that a poll tells each watcher of every acknowledged change (`write`, `create`, `delete`)
+/// within [`TOLD_MAX_NS`]. Times near a fault are not judged.
 pub(super) fn check(entries: &[Entry], operations: &[Operation], verdict: &mut Verdict) {
     let calm = Calm::new(entries, operations);
     let mut polls: BTreeMap<u64, Vec<&Operation>> = BTreeMap::new();
@@ -56,8 +57,8 @@ enum Judged<'a> {
 }
 
 /// Judges the polls of a watcher against a change that was acknowledged at time `at`. Returns
-/// `None` when the watcher already knew of the change, did not poll, or a fault was too near (the
-/// time was not calm).
+/// `None` when the watcher already knew of the change, did not poll, or the time was not calm (see
+/// [`Calm`]).
 fn judge<'a>(at: u64, zxid: u64, polls: &[&'a Operation], calm: &Calm) -> Option<Judged<'a>> {
     let first = polls.partition_point(|poll| poll.time.1 <= at);
     let due = polls.get(first)?.time.0.max(at);

@@ -6,8 +6,8 @@ use super::holds::{Hold, by_lock};
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// A certain wait in a queue, from the zxid of the answer to `enqueue` to the last zxid of an
-/// answer that says that the client still waits.
+/// A wait in a queue that answers prove, from the zxid of the answer to `enqueue` to the last zxid
+/// of an answer that says that the client still waits.
 #[derive(Clone, Debug)]
 pub(super) struct Wait<'a> {
     /// Path of the lock.

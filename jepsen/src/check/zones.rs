@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use crate::models::RegisterOp;
 use crate::wgl::Call;
 
-/// Result of the decision.
+/// Result of [`decide`] for the operations on one register.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ZoneVerdict {
     /// Some order of the operations explains every answer.
@@ -45,8 +45,8 @@ struct Cluster {
     next: Option<i64>,
 }
 
-/// Zone of a block (the operations on a chain of values, each set from the one before): the first
-/// completion and the last invocation, with their operations.
+/// Zone of a block: its first completion and its last invocation, with their operations. A block is
+/// the operations on a chain of values, each written by a compare-and-set from the value before.
 #[derive(Clone, Copy, Debug)]
 struct Zone {
     first_complete: (Time, Option<usize>),

@@ -34,7 +34,7 @@ impl Scarcity {
 
 /// Directory in which the kernel shows its control groups.
 const ROOT: &str = "/sys/fs/cgroup";
-/// The period of processor time, in microseconds.
+/// Period in which a CPU quota limits a group's processor time, in microseconds.
 const PERIOD_US: u64 = 100_000;
 
 /// Names of the files of a control group, which differ between versions 1 and 2.

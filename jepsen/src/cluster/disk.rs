@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 
 use power_disk::{Cut, Disk, Mounted};
 
-/// Size of the tmpfs.
+/// Size of the tmpfs that is a node's disk or contains its disk image.
 const DISK_BYTES: u64 = 512 << 20;
-/// Size of the image, as its filesystem sees it. It is smaller than the tmpfs, so that the image
-/// can be full while the tmpfs is not.
+/// Size of the disk image in the tmpfs of [`DiskKind::FailingFsync`]. The image is smaller than the
+/// tmpfs, so that its filesystem can be full while the tmpfs is not.
 const IMAGE_BYTES: u64 = 384 << 20;
 /// Name of the file that fills a filesystem.
 const FILLER: &str = ".jepsen-filler";
@@ -231,10 +231,7 @@ pub fn fill(data_dir: &Path) -> io::Result<()> {
     fill_file(&data_dir.parent().unwrap_or(data_dir).join(FILLER))
 }
 
-/// Fills the tmpfs below the image that `data_dir` lies in.
-///
-/// # Errors
-/// As `fill`.
+/// Fills the tmpfs that contains the disk image with `data_dir`, so that writes to the image fail.
 pub fn fill_below(data_dir: &Path) -> io::Result<()> {
     let disk = data_dir.parent().and_then(Path::parent).unwrap_or(data_dir);
     fill_file(&disk.join(FILLER))

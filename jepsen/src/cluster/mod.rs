@@ -55,7 +55,7 @@ pub struct Plan {
     pub data_dirs: Vec<Option<PathBuf>>,
     /// Additional `key = value` lines for the configuration of every node.
     pub settings: String,
-    /// Means by which links are broken.
+    /// Means by which faults break the links between nodes.
     pub network: NetworkKind,
 }
 
@@ -199,7 +199,7 @@ impl Cluster {
         self.disks.rested(&self.nodes[(id - 1) as usize].data_dir, time)
     }
 
-    /// Returns the number of bytes between nodes that a link has held back and delivered later.
+    /// Returns the number of bytes that the links between nodes have held back and then delivered.
     pub fn late_bytes(&self) -> u64 {
         self.network.as_ref().map_or(0, Network::late_bytes)
     }

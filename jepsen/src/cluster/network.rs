@@ -9,7 +9,7 @@ use testkit::{LinkRule, Links, Ports};
 use super::CLUSTER_ID;
 use super::namespaces::{self, Namespaces};
 
-/// Means by which links are broken.
+/// Means by which faults break the links between nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum NetworkKind {
     /// A user-space TCP proxy for each link. Works on every machine.

@@ -138,7 +138,7 @@ pub struct Node {
     log: PathBuf,
     faketime: Option<(PathBuf, PathBuf)>,
     process: Option<Process>,
-    /// Time at which the process was started.
+    /// Time of the last start of the node's process.
     started: Instant,
     paused: bool,
     /// True after SIGKILL was sent, until the process has ended.

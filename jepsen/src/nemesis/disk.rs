@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::kind::{Doing, Kind, Scene};
 use crate::cluster::{Breakage, disk};
 
-/// Fault that breaks the disk of a random node, in the way that the [`Breakage`] says, until
-/// everything is mended.
+/// Fault that breaks the disk of a random node, in the way that the [`Breakage`] says, until the
+/// nemesis undoes all faults.
 pub(super) struct BrokenDisk(pub(super) Breakage);
 
 impl Kind for BrokenDisk {

@@ -10,17 +10,17 @@ use super::kind::{Doing, Kind, Outcome, Scene};
 
 /// Pause between two requests that ask which node leads.
 const LOOK: Duration = Duration::from_millis(100);
-/// Time within which a leader that reports a stalled disk must hand leadership over: it asks its
-/// followers for up to a second, and again half a second later.
+/// Time within which a leader that reports a stalled disk must hand leadership over. The leader
+/// asks its followers for up to a second whether their disks work, and again half a second later.
 const HAND_OVER_MAX: Duration = Duration::from_secs(3);
-/// Shortest length of the fault: a write to the disk comes soon, after 2 s (`disk.stall_max`) the
-/// leader reports the stall, and then it needs time to hand over.
+/// Shortest length of the fault: enough for a write to the disk, the leader's report of the stall
+/// after 2 s (`disk.stall_max`), and a change of leadership.
 const LEAST: Duration = Duration::from_secs(6);
 /// Time for which a follower's disk must have been sound before the follower must be able to take
 /// over: ten times `disk.stall_max`, and some seconds for the writes that waited.
 const RESTED: Duration = Duration::from_secs(25);
 
-/// Fault by which every fsync of the leader hangs until everything is mended.
+/// Fault by which every fsync of the leader hangs until the nemesis undoes all faults.
 #[derive(Default)]
 pub(super) struct DiskStall {
     leader: u64,

@@ -10,8 +10,8 @@ use super::kind::{Doing, Kind, Outcome, Rules, Scene, between, rules};
 
 /// Pause between two requests that ask which node leads.
 const LOOK: Duration = Duration::from_millis(20);
-/// Time after which the held messages are delivered if no other node leads by then. Then the fault
-/// begins again.
+/// Time for which the fault waits for another leader after it has cut the leader off. Then it
+/// delivers the held messages and begins again.
 const DEPOSED_MAX: Duration = Duration::from_secs(3);
 /// Additional time for which messages from the old leader stay held, so that the followers' answers
 /// reach it before a message of the new leader.

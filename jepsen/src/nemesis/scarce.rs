@@ -5,20 +5,21 @@ use serde_json::{Value, json};
 use super::kind::{Doing, Kind, Outcome, Scene, Whom};
 use crate::cluster::cgroup::Scarcity;
 
-/// Resource that a node is kept short of.
+/// Resource that the fault makes scarce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
     Memory,
     Cpu,
 }
 
-/// Bytes of memory that a node may use in addition. The kernel first evicts cached file pages, and
-/// in the end kills the node.
+/// Bytes of memory that a node may use beyond its memory at the beginning of the fault. The kernel
+/// first evicts cached file pages, and in the end kills the node.
 const MEMORY_LEFT: std::ops::RangeInclusive<u64> = 32 << 10..=768 << 10;
 /// Microseconds of processor time that a node gets in every 100 ms.
 const CPU_QUOTA: std::ops::RangeInclusive<u64> = 1_000..=4_000;
 
-/// Fault by which the leader or a random node is short of a resource until everything is mended.
+/// Fault by which the leader or a random node is short of a resource until the nemesis undoes all
+/// faults.
 pub(super) struct Scarce {
     of: Kept,
     node: u64,

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::kind::{Doing, Kind, Outcome, Scene, Whom};
 
-/// Shortest and longest time of a slow fsync: from that of a good spinning disk to one above
-/// `disk.stall_max`.
+/// Shortest time of a slow fsync, in milliseconds: that of a good spinning disk.
 const SHORTEST_MS: f64 = 50.0;
+/// Longest time of a slow fsync, in milliseconds: above `disk.stall_max`.
 const LONGEST_MS: f64 = 3_000.0;
 
 /// Fault by which each fsync takes 50 ms to 3 s: on the leader, on one follower, or on a majority.

@@ -11,7 +11,7 @@ pub(super) enum How {
     Kill,
     /// SIGTERM, after which the node must stop cleanly.
     Stop,
-    /// SIGSTOP, until everything is mended.
+    /// SIGSTOP, until the nemesis undoes all faults.
     Pause,
     /// SIGKILL, and a start with an empty data directory.
     Wipe,

@@ -22,8 +22,8 @@ fn path(account: u64) -> String {
     format!("{ROOT}/multi/a{account}")
 }
 
-/// Returns the path of a znode that each transaction of checks over ZooKeeper's protocol also sets,
-/// because the results of checks have no zxid.
+/// Returns the path of the znode that transactions over ZooKeeper's protocol set in addition to
+/// their checks, because the results of checks have no zxid.
 fn marker() -> String {
     format!("{ROOT}/multi/marker")
 }

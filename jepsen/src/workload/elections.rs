@@ -14,8 +14,8 @@ use crate::answer::Effect;
 use crate::client::{Client, Session};
 use crate::http::Call;
 
-/// Timeout of a candidate's session, in milliseconds: the shortest that zlock allows, so that
-/// pauses are longer.
+/// Timeout of a candidate's session, in milliseconds: the shortest that zlock allows. A client's
+/// pauses are longer than this timeout.
 const LEADER_TIMEOUT_MS: u64 = 2_000;
 /// Longest time that an observer's request waits for a change.
 const WAIT: Duration = Duration::from_millis(1_000);
@@ -45,8 +45,8 @@ pub struct Candidate {
     deeds_left: u32,
 }
 
-/// A worker that observes an election: its path, and the position `upto` of the last answer, which
-/// the next request names.
+/// A worker that observes an election: the election's path, and the position `upto` of the last
+/// answer, which the next request names.
 #[derive(Default)]
 pub struct Observer {
     election: String,

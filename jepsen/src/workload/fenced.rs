@@ -18,11 +18,11 @@ use crate::client::{Client, Session};
 use crate::history::Kind;
 use crate::http::Call;
 
-/// Timeout of the sessions, in milliseconds: the shortest that zlock allows, so that pauses are
-/// longer.
+/// Timeout of the sessions, in milliseconds: the shortest that zlock allows. A client's pauses are
+/// longer than this timeout.
 const SESSION_TIMEOUT_MS: u64 = 2_000;
 const WAIT: Duration = Duration::from_millis(500);
-/// Number of times that a holder writes both lists before it releases the lock.
+/// Number of times that a holder appends to the znode and the resource before it releases the lock.
 const USES: u32 = 3;
 /// Share of writes with a pause of the client between read and write: one in this many.
 const PAUSE_ONE_IN: u32 = 30;

@@ -29,7 +29,7 @@ pub enum LockKind {
     ReadWrite,
 }
 
-/// The workload, with locks that many workers compete for.
+/// The workload `lock`, `reentrant-lock` or `rw-lock`: locks that many workers compete for.
 pub struct Locks {
     doors: Doors,
     kind: LockKind,

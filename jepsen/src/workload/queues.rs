@@ -20,7 +20,7 @@ pub enum QueueKind {
     Semaphore,
 }
 
-/// The workload, with queues that many workers stand in.
+/// The workload `queue` or `semaphore`: queues in which many workers wait.
 pub struct Queues {
     kind: QueueKind,
     pool: Pool,

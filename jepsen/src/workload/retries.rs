@@ -55,8 +55,8 @@ fn counter() -> String {
 /// Sends a request until its outcome is known, or up to [`TRIES_MAX`] times. Returns the answer and
 /// the number of tries. For half of the tries the client closes the connection before the answer.
 ///
-/// A refusal is final when no earlier try is in doubt, or when `is_last_word` says that the refusal
-/// settles all tries.
+/// A refusal is final when no earlier try has an unknown outcome, or when `is_last_word` says that
+/// the refusal settles all tries.
 async fn insist(client: &mut Client, call: Call, is_last_word: impl Fn(&Answer) -> bool) -> (Answer, u64) {
     let mut in_doubt = false;
     let mut tries = 0;

@@ -12,7 +12,8 @@ use crate::client::Client;
 use crate::history::Kind;
 use crate::http::Call;
 
-/// Number of parents. There are several, so that a mix-up of their counters is found.
+/// Number of parent znodes, each of which counts its children. There are several, so that a mix-up
+/// of their counters is found.
 const PARENTS: u64 = 3;
 
 /// The workload `sequential`.
@@ -46,7 +47,7 @@ pub(crate) async fn list(client: &mut Client, parent: &str) -> Result<Vec<String
     }
 }
 
-/// Records the list of children at the end.
+/// Records the list of a parent's children at the end of a run.
 pub(crate) async fn final_list(client: &mut Client, parent: &str) -> Result<(), String> {
     client.invoke("list", json!({"parent": parent}));
     let names = list(client, parent).await?;

@@ -29,7 +29,8 @@ pub(crate) use watching::{Change, Following, Poll};
 
 /// Timeout of sessions, longer than any fault, so that they do not expire.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
-/// A client of ZooKeeper's protocol changes to another node before one in this many steps.
+/// Share of steps before which a client of ZooKeeper's protocol changes to another node: one in
+/// this many.
 const HOP_EVERY: u32 = 20;
 
 /// Result of an operation together with its answer, or the answer alone after a failure.

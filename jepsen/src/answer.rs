@@ -89,7 +89,8 @@ fn problem(status: u16, body: &Bytes) -> (Kind, Option<String>) {
 /// [`Failure::Wrong`].
 pub const WRONG: &str = "protocol: ";
 
-/// Judges a failed request over ZooKeeper's protocol by the same table as [`judge`].
+/// Makes an [`Answer`] from a failed request over ZooKeeper's protocol, by the same table as
+/// [`judge`].
 pub fn judge_failure(failure: &Failure, effect: Effect, node: u64) -> Answer {
     let refused = |error: String| Answer { node, ..Answer::refused(error) };
     match failure {

@@ -11,7 +11,7 @@ pub(crate) enum Syncs {
     /// An fsync makes bytes durable.
     #[default]
     Work,
-    /// An fsync hangs until the disk is mended or the fsync is dropped.
+    /// An fsync hangs until fsyncs work again, or until hanging fsyncs are made to fail.
     Hang,
     /// An fsync makes bytes durable and returns after a delay.
     Slow(Duration),

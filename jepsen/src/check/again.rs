@@ -4,8 +4,8 @@
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
-/// Reports each lock that could not be acquired at the end of the run. Makes a valid verdict
-/// unknown when the history has no operation `again`, so that no lock was tried at the end.
+/// Reports each lock that could not be acquired once more at the end of the run, by the operation
+/// `again`. Makes a valid verdict unknown when the history has no such operation.
 pub(super) fn check(operations: &[Operation], verdict: &mut Verdict) {
     let asked: Vec<&Operation> = operations.iter().filter(|operation| operation.f == "again").collect();
     for operation in asked.iter().filter(|operation| !operation.is_ok()) {

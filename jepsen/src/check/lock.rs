@@ -49,8 +49,8 @@ fn check(operations: &[Operation], model: LockModel) -> Verdict {
     verdict
 }
 
-/// Returns the operations on one lock that affect the model, and their calls in the model, in the
-/// same order.
+/// Returns the operations on one lock that affect the [`LockModel`], and the [`Call`] of the model
+/// for each, in the same order.
 fn calls<'a>(part: &[&'a Operation], ends: &Ends<'a>, model: LockModel) -> (Vec<&'a Operation>, Vec<Call<LockOp>>) {
     let mut subjects: Vec<&'a Operation> = Vec::new();
     let mut calls = Vec::new();

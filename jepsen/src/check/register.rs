@@ -64,8 +64,8 @@ fn check_key(key: &str, operations: &[&Operation], verdict: &mut Verdict) {
     }
 }
 
-/// Returns the operations on one key that affect the model of a register, and their calls in the
-/// model, in the same order.
+/// Returns the operations on one key that affect a register, and the [`Call`] of the register's
+/// model for each, in the same order.
 fn calls<'a>(
     key: &str,
     operations: &[&'a Operation],

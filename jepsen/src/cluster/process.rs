@@ -81,7 +81,7 @@ pub enum Which {
     Next,
 }
 
-/// Result of a start that must fail: the process ends by itself, such as an old program on newer
+/// Result of a start that must fail: the process ends by itself, as an old program does on newer
 /// data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {

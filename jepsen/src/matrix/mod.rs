@@ -29,7 +29,8 @@ pub(crate) struct Planned {
     options: Options,
 }
 
-/// Runs the matrix. The verdict is the worst of all runs.
+/// Makes the planned runs of the matrix (workloads by faults). The verdict is the worst of all
+/// runs.
 pub(crate) async fn run(all: &All) -> Result<Validity, String> {
     let (mut table, planned) = prepare(all, all.common.seed())?;
     let grace = all.common.time.saturating_add(all.grace);

@@ -33,8 +33,8 @@ pub struct Mixer {
 }
 
 impl Mixer {
-    /// Moves the place that an operation has left in `waiter` to `writer`, and puts the reader's
-    /// place back into `waiter`, unless the session is over.
+    /// Moves the writer's place, which an operation has left in `waiter`, to `writer`. Puts the
+    /// reader's place back into `waiter`, unless the session is over.
     fn writer_was_used(&mut self, reader: Place) {
         self.writer = self.waiter.place.take();
         self.waiter.place = self.waiter.owner.has_session().then_some(reader);

@@ -39,7 +39,7 @@ pub(crate) type Told<T> = Result<(T, Answer), Answer>;
 /// Choice of the doors (HTTP, ZooKeeper's protocol) that the workers use; HTTP by default.
 #[derive(Default)]
 pub struct Doors {
-    /// HTTP, ZooKeeper's protocol, or both, one for every second worker.
+    /// Protocol of the workers: HTTP, ZooKeeper's protocol, or both, each for every second worker.
     pub which: crate::runner::Door,
     /// Address (`host:port`) of each node for ZooKeeper's protocol.
     pub zookeeper: Arc<[String]>,
@@ -79,7 +79,7 @@ impl Door {
         Ok(())
     }
 
-    /// Drops the session of ZooKeeper's protocol if this answer shows that it is over.
+    /// Drops the session of ZooKeeper's protocol if this answer shows that the session is over.
     pub(super) fn after(&mut self, answer: &Answer) {
         if let Door::ZooKeeper(door) = self
             && is_over(answer)

@@ -11,8 +11,8 @@ use crate::verdict::Verdict;
 /// Judges these operations in one history:
 ///
 /// * `enqueue`, `await` and `release` of one lock, to read, to write or for `permits` of `limit`
-/// * `enqueue`, `await` and `release` of several locks: the field `locks` has the path, the mode and
-///   (while the locks are held) the token of each
+/// * `enqueue`, `await` and `release` of several locks: the field `locks` has the path, the mode
+///   and (while the locks are held) the token of each
 /// * `upgrade` of a reader to a writer, with a unique number in the field `upgrade` that all later
 ///   operations of this writer repeat
 /// * `downgrade` of a writer to a reader, which must be granted at once

@@ -17,7 +17,7 @@ pub enum Error {
     /// Bytes are missing at the end of the file, which has this length in bytes.
     #[error("it is cut off after {0} bytes: the copy is not complete, take another one")]
     Cut(u64),
-    /// The content of the file is invalid, as described.
+    /// The content of the file is invalid in the way that this text describes.
     #[error("it is damaged: {0}; take another copy")]
     Damaged(String),
     /// The file is complete and its hash is right, but this program cannot decode its state.

@@ -11,7 +11,7 @@ pub(crate) const CHUNK_RAW_BYTES: usize = 256 << 10;
 pub(crate) const CHUNK_BYTES_MAX: usize = CHUNK_RAW_BYTES + CHUNK_RAW_BYTES / 128 + 64;
 /// Largest size of a manifest in bytes.
 pub(crate) const MANIFEST_BYTES_MAX: usize = 1 << 20;
-/// Largest size of a record in bytes, as in snapshots.
+/// Largest size of a record in bytes. Snapshots have the same limit.
 pub(crate) const RECORD_BYTES_MAX: usize = 64 << 20;
 /// Length of the SHA-256 at the end of the file.
 pub(crate) const HASH_BYTES: usize = 32;

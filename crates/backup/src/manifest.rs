@@ -73,7 +73,7 @@ pub struct Decided {
     pub at_ms: u64,
     /// Time for which the restored cluster grants no lock after its start, in milliseconds.
     pub grace_ms: u64,
-    /// The cluster of the backup from which the seed was made.
+    /// The original cluster, from whose backup the seed was made.
     pub origin: Origin,
 }
 
@@ -88,12 +88,12 @@ pub struct Member {
     pub http_addr: String,
 }
 
-/// The cluster of the backup from which a restored cluster starts.
+/// The original cluster, from whose backup a restored cluster starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
-    /// The name of the cluster.
+    /// The name of the original cluster.
     pub cluster_id: String,
-    /// The uuid of the cluster.
+    /// The UUID of the original cluster.
     pub cluster_uuid: String,
     /// Zxid of the last log entry that the backup's state contains.
     pub zxid: u64,

@@ -18,12 +18,12 @@ pub struct Backup<R> {
     manifest: Manifest,
     bytes: u64,
     sha256: [u8; HASH_BYTES],
-    /// Offset of the first chunk.
+    /// Offset in the file of the first chunk of records, in bytes.
     chunks_at: u64,
 }
 
 impl<R: Read + Seek> Backup<R> {
-    /// Reads a file from end to end and compares its hash. Blocks the thread.
+    /// Reads a whole file, and checks its bytes against the SHA-256 at its end. Blocks the thread.
     ///
     /// # Errors
     /// Any [`Error`] except `Decode`. After an error the content of the file must not be used.

@@ -167,9 +167,9 @@ impl Client {
         }
     }
 
-    /// Runs the work with this client, and closes the session when the work has ended: by a value,
-    /// by an error that `?` passes on, or by a panic that unwinds. So a guard that the work leaves
-    /// behind does not keep others waiting until the session times out.
+    /// Runs the work with this client, then closes the session, even if the work returns an error
+    /// or panics. So a guard that the work leaves behind does not keep other clients waiting until
+    /// the session times out.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), zlock_client::Error> {

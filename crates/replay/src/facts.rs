@@ -16,21 +16,21 @@ pub enum Fact {
     },
     /// A session was opened.
     SessionOpened {
-        /// The zxid of the entry.
+        /// The zxid of the log entry.
         zxid: u64,
         /// The id of the session.
         session: u64,
     },
     /// A session ended.
     SessionEnded {
-        /// The zxid of the entry.
+        /// The zxid of the log entry.
         zxid: u64,
         /// The id of the session.
         session: u64,
     },
     /// A lock was granted.
     Granted {
-        /// The zxid of the entry.
+        /// The zxid of the log entry.
         zxid: u64,
         /// The path of the lock.
         lock: String,
@@ -46,7 +46,7 @@ pub enum Fact {
     },
     /// A ticket stopped holding a lock.
     Ended {
-        /// The zxid of the entry.
+        /// The zxid of the log entry.
         zxid: u64,
         /// The path of the lock.
         lock: String,
@@ -62,13 +62,13 @@ pub enum Fact {
     },
     /// The end of the replay: the last entry that the node knows to be committed.
     Applied {
-        /// The zxid of the entry.
+        /// The zxid of the last committed entry.
         zxid: u64,
-        /// The log index of the entry.
+        /// The log index of the last committed entry.
         index: u64,
-        /// The term of the entry.
+        /// The term of the last committed entry.
         term: u64,
-        /// SHA-256 of the state after the entry, in hex.
+        /// SHA-256 of the state after the last committed entry, in hex.
         digest: String,
     },
 }

@@ -59,7 +59,7 @@ pub struct Actor {
     pub client: Option<ClientInfo>,
 }
 
-/// Writes `web-1, pid 71, backup, 10.0.0.7`: one line without the unknown parts.
+/// Writes one line such as `web-1, pid 71, backup, 10.0.0.7`, without the unknown parts.
 impl std::fmt::Display for ClientInfo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let parts = [
@@ -72,7 +72,7 @@ impl std::fmt::Display for ClientInfo {
     }
 }
 
-/// Writes `session 7 digest:bob (web-1, pid 71)`: one line without the unknown parts.
+/// Writes one line such as `session 7 digest:bob (web-1, pid 71)`, without the unknown parts.
 impl std::fmt::Display for Actor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let session = self.session.map(|session| format!("session {session}"));

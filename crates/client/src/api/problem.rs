@@ -113,7 +113,7 @@ macro_rules! problem_types {
 }
 
 problem_types! {
-    /// A parameter, header, path or body breaks a rule.
+    /// A parameter, header, path or body of the request is missing or invalid.
     BadRequest = "bad-request", 400 Refused, "The request breaks a rule";
     /// The request comes from a web page of another origin.
     ForeignOrigin = "foreign-origin", 403 Refused, "A web page of another origin may not send requests to this node";
@@ -182,7 +182,8 @@ problem_types! {
     WouldLoseQuorum = "would-lose-quorum", 409 Refused, "The quorum would be lost";
     /// The last voter cannot be removed.
     LastVoter = "last-voter", 409 Refused, "The last voter cannot be removed";
-    /// The node that answers at the new address is not the member: it has another data directory.
+    /// The node that answers at a member's new address is not that member: it has another data
+    /// directory.
     AnotherNodeAnswers = "another-node-answers", 409 Refused, "Another node answers at the new address";
     /// The member that was to become the leader did not become it.
     TransferFailed = "transfer-failed", 409 Refused, "Leadership was not transferred";
@@ -190,8 +191,7 @@ problem_types! {
     InvalidAcl = "invalid-acl", 400 Refused, "The ACL is malformed";
     /// A write would exceed a size limit: of the whole state, of a subtree, or of a quota.
     QuotaExceeded = "quota-exceeded", 507 Refused, "The state or a subtree of it is full";
-    /// No holder of the lock has the fencing token. Answered by `/v1/fence`, which proxies and
-    /// resources ask.
+    /// No holder of the lock has the fencing token about which a proxy or resource asked `/v1/fence`.
     Fenced = "fenced", 403 Refused, "The fencing token does not hold the lock";
     /// The lock on which the request depends is not held with the token in the request.
     LockNotHeld = "lock-not-held", 412 Refused, "The lock is not held with that token";

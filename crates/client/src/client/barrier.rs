@@ -13,8 +13,8 @@ impl Client {
     }
 }
 
-/// A barrier, made by [`Client::barrier`]. Clients of Curator share it with a `DistributedBarrier`
-/// at its path.
+/// A barrier, made by [`Client::barrier`]. Curator clients use the same barrier through Curator's
+/// `DistributedBarrier` at the same path.
 #[derive(Clone, Debug)]
 pub struct DistributedBarrier {
     client: Client,

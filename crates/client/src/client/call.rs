@@ -76,7 +76,7 @@ impl Call {
         Call::new(method, target, Prefer::Leader, Repeat::OnlyIfUnsent)
     }
 
-    /// Returns an acquire of a lock.
+    /// Returns the write that acquires a lock: a `POST` to `target`.
     pub(crate) fn acquire(target: Target) -> Call {
         Call::write(Method::POST, target.finish())
     }
@@ -94,7 +94,7 @@ impl Call {
         self
     }
 
-    /// Adds the idempotency key, which marks every sending of this call as one write.
+    /// Adds the idempotency key, so that the cluster applies the call once even if it is sent again.
     pub(crate) fn key(self, key: uuid::Uuid) -> Call {
         let call = self.header(headers::IDEMPOTENCY_KEY, &key.to_string()).expect("a UUID is ASCII");
         call.repeatable()
@@ -193,8 +193,8 @@ pub(crate) struct Answer {
     pub(crate) body: Bytes,
     /// Zxid of the write, or of the state that was read, from the answer's header.
     pub(crate) zxid: u64,
-    /// Time at which the answered try was sent. Durations in the body, such as `safe_for_ms`, count
-    /// from it.
+    /// Time at which the client sent the request that got this answer. Durations in the body, such
+    /// as `safe_for_ms`, count from this time.
     pub(crate) sent: Moment,
 }
 

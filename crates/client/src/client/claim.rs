@@ -46,16 +46,17 @@ pub(crate) trait ClaimAnswer: DeserializeOwned {
     fn token(grant: &Self::Grant) -> Option<u64>;
 }
 
-/// A claim to a lock of any kind or to a multi-lock.
+/// A requested or granted lock or multi-lock, with its ticket. Dropping the claim releases the
+/// ticket in the background.
 pub(crate) struct Claim {
     pub(crate) client: Client,
     pub(crate) session: Arc<Session>,
     /// The acquire with its idempotency key, so that a repetition returns the ticket of the first
     /// sending.
     enqueue: Call,
-    /// Entry in the session's list of unfinished writes (`window.rs`), so that the cluster
-    /// remembers the claim's idempotency key: the acquire's key until the ticket is known, then the
-    /// release's key until its outcome is known. `None` between the two.
+    /// Entry in the session's list of unfinished writes (`window.rs`), so that the cluster remembers
+    /// the idempotency key of the acquire until the ticket is known, and of the release until its
+    /// outcome is known. `None` while neither request is unfinished.
     slot: Option<Slot>,
     ticket: Option<ClaimTicket>,
     pub(crate) kind: Kind,
@@ -358,7 +359,7 @@ impl Claim {
         Ok(())
     }
 
-    /// Disarms the claim: the ticket stays until its session ends.
+    /// Prevents the release when the claim is dropped: the ticket stays until its session ends.
     pub(crate) fn forget(&mut self) {
         self.armed = false;
     }

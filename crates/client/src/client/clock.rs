@@ -18,7 +18,7 @@ const CLOCK: ClockId = ClockId::Monotonic;
 pub(crate) struct Moment(Duration);
 
 impl Moment {
-    /// The zero of the clock, for tests without a clock.
+    /// The clock's zero: a fixed moment for tests that do not read the clock.
     #[cfg(test)]
     pub(crate) const ZERO: Moment = Moment(Duration::ZERO);
 

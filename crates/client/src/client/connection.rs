@@ -77,10 +77,10 @@ pub(crate) enum Ending {
     Lost(String),
 }
 
-/// Result of a try whose answer is passed on in pieces as it arrives.
+/// Result of a try whose answer is passed to the caller's function in pieces as it arrives.
 #[derive(Debug)]
 pub(crate) enum Passed {
-    /// The answer was passed on to its end, with this number of bytes.
+    /// The whole answer was passed to the caller: this number of bytes.
     All(u64),
     /// The answer broke off after some of its bytes were passed on.
     Part(String),
@@ -296,8 +296,8 @@ impl Connection {
         })
     }
 
-    /// Converts an error of the connection to the result of the try. `ending` makes the result if
-    /// the node has not refused the client's certificate.
+    /// Converts an error of the connection to the result of the try: `Unreachable` if the node has
+    /// refused the client's certificate, else the result that `ending` makes of the message.
     fn failed(&self, error: &hyper::Error, ending: fn(String) -> Ending) -> Ending {
         match refusal(error) {
             // A node that refuses the certificate has read no request, so this counts as no

@@ -19,7 +19,7 @@ use crate::api::{AclEntry, Mode, ProblemType, TxnOp};
 use crate::client::Client;
 use crate::{Error, WatchKind};
 
-/// Name of the child that exists once all members have entered.
+/// Name of the child of the barrier's znode that exists once all members have entered.
 const READY: &str = "ready";
 
 impl Client {
@@ -32,7 +32,7 @@ impl Client {
 }
 
 /// A member of a double barrier, made by [`Client::double_barrier`]. A clone stands for the same
-/// member. Clients of Curator take part with a `DistributedDoubleBarrier` at the path.
+/// member. Curator clients take part through Curator's `DistributedDoubleBarrier` at the same path.
 #[derive(Clone, Debug)]
 pub struct DistributedDoubleBarrier {
     client: Client,
@@ -43,8 +43,8 @@ pub struct DistributedDoubleBarrier {
 }
 
 impl DistributedDoubleBarrier {
-    /// Sets the ACL of the znode `ready`. Without it `ready` is open to all. Members have the ACL
-    /// of the barrier's directory.
+    /// Sets the ACL of the znode `ready`. Without it `ready` is open to all. The znodes of members
+    /// have the ACL of their parent, the barrier's znode.
     pub fn acl(mut self, acl: &[AclEntry]) -> DistributedDoubleBarrier {
         self.acl = Some(acl.to_vec());
         self
@@ -81,7 +81,7 @@ impl DistributedDoubleBarrier {
     }
 
     /// Leaves the barrier, and waits until all other members have left, too. Members that enter
-    /// after this call's own deletion do not count.
+    /// after the deletion of this member's znode do not count.
     ///
     /// # Errors
     /// As any write; the call may be repeated.

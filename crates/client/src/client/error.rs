@@ -36,7 +36,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The kind of refusal; `None` for errors of the other kinds.
+    /// The kind of refusal; `None` for `Unavailable`, `Unknown`, and an unknown kind of refusal.
     pub fn code(&self) -> Option<ProblemType> {
         match self {
             Error::Refused { code, .. } => *code,

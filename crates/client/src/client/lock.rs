@@ -45,7 +45,7 @@ pub struct Lock {
     /// Mode as spelled in the request's query; `None` for the exclusive mode.
     mode: Option<&'static str>,
     /// Number of permits to acquire of a semaphore, and the semaphore's total `permits_max`.
-    /// Without a total, the number in the semaphore's settings counts. `None` for other locks.
+    /// Without a total, the number in the semaphore's settings applies. `None` for other locks.
     pub(crate) permits: Option<(u32, Option<u32>)>,
     owner: Option<String>,
     label: Option<String>,
@@ -74,8 +74,8 @@ impl Lock {
     }
 
     /// Sets the time for which other contenders are kept out after the session *expired* while it
-    /// held the lock. For resources that do not check fencing tokens. A lost session with such an
-    /// acquire is left to expire instead of being closed, as only an expiry starts the delay.
+    /// held the lock. For resources that do not check fencing tokens. A lost session that asked for
+    /// a lock with a delay is left to expire, not closed, as only an expiry starts the delay.
     pub fn lock_delay(mut self, delay: Duration) -> Lock {
         self.lock_delay = Some(delay);
         self

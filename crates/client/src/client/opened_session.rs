@@ -36,7 +36,7 @@ impl OpenedSession {
 
     /// The value of the header `Zlock-Session-Key`. A program that has the key can act as the
     /// session. After this call a lost session is not closed but left to expire, as other programs
-    /// may have asked for locks with a delay in it.
+    /// may have used the key to ask for locks with a delay.
     pub fn key(&self) -> &str {
         self.session.note_any_delay();
         self.session.key.to_str().unwrap_or_default()

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use crate::api::{ClientDetails, is_unseen};
 
-/// Length to which the texts of the description are cut, in bytes. By default a node accepts no
-/// longer text.
+/// Length in bytes to which the names of the machine and the program are cut. By default a node
+/// accepts at most this length.
 const TEXT_MAX: usize = 256;
 
 /// Returns the names of this machine and program, and the number of this process.

@@ -7,8 +7,8 @@ use crate::api::LockMode;
 use crate::Client;
 use crate::client::fake_node::fake_node;
 
-/// Texts that must not appear: a session's secret, a password, `name:password` in base64 as in the
-/// header `Authorization`, and the header of a private key in PEM.
+/// Texts that `Debug` output must not contain: a session's secret, a password, `name:password` in
+/// base64 as in the header `Authorization`, and the header of a private key in PEM.
 const SECRETS: [&str; 4] =
     ["5ec2e70000000000000000000000ce2d", "pa55word", "YWxpY2U6cGE1NXdvcmQ=", "BEGIN PRIVATE KEY"];
 /// Longest allowed `Debug` output, in bytes. Longer output would fill logs with internals.

@@ -51,8 +51,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
 pub(crate) type Stream = Box<dyn Socket>;
 
 impl Trust {
-    /// Tells whether any TLS setting is made. The settings have no effect without TLS, so the
-    /// builder refuses them then.
+    /// Tells whether any TLS setting is made. The builder refuses such settings for a client without
+    /// `https://` endpoints, as they would have no effect.
     pub(crate) fn is_set(&self) -> bool {
         self.ca.is_some() || self.own.is_some() || self.native_roots
     }
@@ -104,7 +104,7 @@ impl fmt::Debug for Pem {
 }
 
 impl Connector {
-    /// Reads the trusted authorities and the own certificate.
+    /// Reads the trusted authorities and the client's own certificate.
     ///
     /// # Errors
     /// A description of the invalid setting. It begins with an error code such as
@@ -192,9 +192,9 @@ fn unfinished(error: &io::Error) -> String {
     format!("TLS: {}{advice}", words(error))
 }
 
-/// Returns the message if the node ended the handshake because of this client's certificate. In TLS
-/// 1.3 this alert arrives after the client has finished its part of the handshake, in place of the
-/// first answer. The node has not read the request in that case.
+/// Returns the message if the node refused this client's certificate by a TLS alert. In TLS 1.3 the
+/// alert arrives after the client has finished its part of the handshake, in place of the first
+/// answer. A node that refused the certificate has not read the request.
 pub(crate) fn refusal(error: &(dyn StdError + 'static)) -> Option<String> {
     let mut cause = Some(error);
     while let Some(error) = cause {

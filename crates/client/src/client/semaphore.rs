@@ -7,7 +7,7 @@ use crate::{Error, Guard};
 impl Client {
     /// Returns a semaphore of `permits_max` permits. The first acquire, or
     /// [`Client::set_settings`], sets this number; an acquire with another number is refused with
-    /// `PermitsMaxDiffers`. With `None` the number in the lock's settings counts.
+    /// `PermitsMaxDiffers`. With `None` the number in the lock's settings applies.
     pub fn semaphore(&self, path: impl Into<String>, permits_max: impl Into<Option<u32>>) -> Semaphore {
         Semaphore { client: self.clone(), path: path.into(), permits_max: permits_max.into() }
     }

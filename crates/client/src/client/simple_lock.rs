@@ -105,7 +105,7 @@ impl SimpleLock {
         }
     }
 
-    /// Waits until the znode of the lock is deleted, or may have been deleted meanwhile.
+    /// Waits until the lock's znode does not exist, or may have been deleted since the wait began.
     ///
     /// # Errors
     /// `Refused`, with `SessionExpired` when the session was lost. While the session lives, the

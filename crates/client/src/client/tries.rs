@@ -1,7 +1,7 @@
 //! Results of the tries of one call, for each endpoint.
 
-/// Number of tries in a row without a connection, at every endpoint, after which a call fails early
-/// if no endpoint has ever answered.
+/// Number of tries in a row without a connection that every endpoint must have had before a call
+/// fails early. Only for a client that has never got an answer from any endpoint.
 const CHANCES: u32 = 2;
 
 /// Tries of one call, with one element for each endpoint.

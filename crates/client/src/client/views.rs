@@ -220,7 +220,7 @@ impl Client {
     }
 
     /// Raises the cluster's level (version number) of the log's format for good: to `level`, or for
-    /// `None` to the highest level that any member's program knows. For operators.
+    /// `None` to the highest level that at least one member's program knows. For operators.
     ///
     /// # Errors
     /// As any write; `Refused` with `MembersNotReady` when a member does not know that level.

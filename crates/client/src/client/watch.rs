@@ -44,7 +44,7 @@ impl Client {
     }
 
     /// Waits for an event after a zxid. Also returns when the cluster no longer keeps all events
-    /// after the zxid, as one of them may have matched. The caller must read what changed.
+    /// after the zxid, as a discarded event may have matched. The caller must read what changed.
     pub(crate) async fn changed_since(&self, path: &str, kind: WatchKind, zxid: u64) -> Result<(), Error> {
         let mut watcher = self.watch(path, kind);
         watcher.resume_from(zxid);

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Number of writes that may begin from the oldest unfinished write on. It is smaller than the 64
-/// answers that the state keeps, because a repetition of a finished write may reach the state late.
+/// Number of a session's last writes among which its oldest unfinished write must be. It is smaller
+/// than the 64 answers that the cluster keeps for a session, as a repeated request may arrive late.
 const SPAN: u64 = 48;
 
 /// The unfinished writes of one session.

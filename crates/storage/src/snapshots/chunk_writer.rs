@@ -32,7 +32,8 @@ pub(crate) struct ChunkWriter {
 }
 
 impl ChunkWriter {
-    /// Begins a new snapshot in the store.
+    /// Begins a new snapshot in the store. `failpoint` is the name of the failpoint that each
+    /// written chunk passes.
     pub(crate) fn begin(store: &SnapshotStore, failpoint: &'static str) -> io::Result<Self> {
         let lock = store.databases().lock()?;
         let (number, database) = store.begin()?;

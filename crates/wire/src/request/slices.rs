@@ -79,7 +79,7 @@ enum Piece {
     Unknown,
 }
 
-/// A list of names in the answer, only the first of which have been written so far.
+/// A list of names that is written to the answer only in part. Later slices write the other names.
 struct PartialList {
     /// Position in the answer of the list's length, which is written when all names are listed.
     at: usize,

@@ -84,8 +84,8 @@ pub(crate) fn decode_bare<T: Decode<()>>(bytes: &[u8]) -> Result<T, CodecError> 
     decode_body(bytes, CONFIG)
 }
 
-/// Decodes a record of at most 4 KiB. Unlike [`decode`], refuses a record that states a larger
-/// length before any allocation.
+/// Decodes a record as [`decode`] does, but refuses one that states more than 4 KiB, before any
+/// allocation.
 ///
 /// # Errors
 /// As [`decode`].

@@ -168,10 +168,10 @@ impl LogStore {
         *self.log.flushes.on_close.lock().unwrap_or_else(PoisonError::into_inner) = Some(on_close);
     }
 
-    /// Cuts uncommitted entries that conflict with the snapshot: if the log's entry at the index of
-    /// `contained`, the snapshot's last entry, has an older term, it and all later entries are
-    /// removed. Such entries remain when the process was killed after a snapshot arrived and before
-    /// Raft cut the log. Durable on return; returns true if entries were cut. Blocking.
+    /// Cuts uncommitted entries that conflict with the snapshot whose last entry is at `contained`.
+    /// If the log's entry at that index has an older term, it and all later entries are removed.
+    /// Such entries remain when the process was killed after a snapshot arrived and before Raft cut
+    /// the log. Durable on return; returns true if entries were cut. Blocking.
     pub(crate) fn cut_refuted(&self, contained: LogId) -> io::Result<bool> {
         let index = contained.index;
         let found = self.entries(index, index.saturating_add(1), u64::MAX)?.pop();

@@ -66,8 +66,9 @@ impl ChunkWriter {
         Ok(())
     }
 
-    /// Lets `check` read the unfinished snapshot, and returns its error. Such an error comes from
-    /// the sender's data and not from this disk, so the store's [`Fatal`] does not keep it.
+    /// Lets `check` read the unfinished snapshot, and returns the error of `check`. Such an error
+    /// comes from the sender's data and not from this disk, so the store's [`Fatal`] does not keep
+    /// it.
     pub(crate) fn check(
         &mut self,
         manifest: &Manifest,

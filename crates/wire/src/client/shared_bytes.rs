@@ -228,8 +228,8 @@ impl Account {
         self.all.recount(self.source, before, now);
     }
 
-    /// Waits in the queue until `bytes` bytes are reserved. More bytes than a bound are reserved
-    /// when nothing else is counted under that bound.
+    /// Waits in the queue until `bytes` bytes are reserved. A reservation that exceeds a bound is
+    /// made when nothing else counts against this bound.
     pub(crate) async fn place(&self, bytes: usize) -> AnswerPlace {
         self.queue_up(bytes).place().await
     }

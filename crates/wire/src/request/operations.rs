@@ -30,7 +30,7 @@ impl<'a> Needs<'a> {
     /// Needs of a request that has no long part, no effect on watches, and an answer of at most a
     /// few hundred bytes.
     const SHORT: Needs<'a> = Needs { room: Room::Short, walk: None, watches: None };
-    /// Needs of a request that has no long part and no effect on watches, but may have a long answer.
+    /// Needs of a request that has no long part and no effect on watches, but maybe a long answer.
     const LONG: Needs<'a> = Needs { room: Room::Read, ..Needs::SHORT };
 
     fn walks(self, walk: Walk<'a>) -> Needs<'a> {

@@ -46,7 +46,8 @@ impl EarlyRefusal {
 }
 
 /// Client that sends a write, and the limits of the state. The state machine enforces the limits.
-/// They are checked before, too, so that a short packet cannot become a large operation.
+/// They are also checked before the proposal, so that a short packet cannot become a large
+/// operation.
 #[derive(Clone, Copy)]
 pub(crate) struct Asker<'a> {
     pub(crate) session: SessionId,

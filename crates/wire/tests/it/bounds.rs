@@ -374,8 +374,8 @@ async fn what_an_acl_grows_to_counts_among_the_bytes_on_their_way() {
     assert_eq!(client.packet().await, None, "the ping is behind more than there is room for");
 }
 
-/// A write longer than a log entry never reaches the log. The client's later writes must not wait
-/// for it.
+/// A write longer than the longest log entry never reaches the log. The client's later writes must
+/// not wait for it.
 #[tokio::test]
 async fn a_write_that_is_too_long_for_an_entry_is_refused_and_those_behind_it_are_done() {
     let node = Node::start_with(WireConfig::default(), |config| config.limits.ops_max = 5_000).await;

@@ -73,8 +73,8 @@ pub fn decode<T: Decode<()>>(bytes: &[u8]) -> Result<T, CodecError> {
     decode_with(bytes, CONFIG)
 }
 
-/// Returns the bincode of `value` without a version byte. Log entries are stored this way, as the
-/// format number of the data directory is their version.
+/// Returns the bincode of `value` without a version byte. Log entries are stored in this form, and
+/// the format number of the data directory states their version.
 pub(crate) fn encode_bare<T: Encode>(value: &T) -> Vec<u8> {
     bincode::encode_to_vec(value, CONFIG).expect("writing to memory does not fail")
 }
@@ -84,8 +84,8 @@ pub(crate) fn decode_bare<T: Decode<()>>(bytes: &[u8]) -> Result<T, CodecError> 
     decode_body(bytes, CONFIG)
 }
 
-/// Decodes a record of at most 4 KiB. Unlike [`decode`], refuses a record that states a larger
-/// length before any allocation.
+/// Decodes a record as [`decode`] does, but refuses one that states more than 4 KiB, before any
+/// allocation.
 ///
 /// # Errors
 /// As [`decode`].

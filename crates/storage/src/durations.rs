@@ -7,7 +7,7 @@ const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Upper bounds of the buckets for work that a client waits for: from 0.1 ms to 10 s.
+/// Upper bounds of histogram buckets for work that a client waits for: from 0.1 ms to 10 s.
 pub const WORK: &[Duration] = &[
     Duration::from_micros(100),
     Duration::from_micros(250),
@@ -26,7 +26,8 @@ pub const WORK: &[Duration] = &[
     ms(10_000),
 ];
 
-/// Upper bounds of the buckets for waits and holds of locks: from 1 ms to 1 hour.
+/// Upper bounds of histogram buckets for the times that a client waits for a lock or holds it: from
+/// 1 ms to 1 hour.
 pub const TENURE: &[Duration] = &[
     ms(1),
     ms(10),

@@ -80,8 +80,8 @@ pub enum Error {
         /// The directory for the new node.
         dir: PathBuf,
     },
-    /// The disk is full, and deleting the ballast did not help this start: the ballast was missing
-    /// or too small, or only the next start can use the freed space.
+    /// The disk is full, and deleting the ballast (a file that reserves space) did not help: it was
+    /// missing or too small, or only the next start can use the freed space.
     #[error("the disk of {dir} is full, and opening needs some space; free some and start again ({source})")]
     DiskFull {
         /// The data directory.

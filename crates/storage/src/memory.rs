@@ -50,7 +50,7 @@ pub struct MemoryParts {
     pub snapshots: SnapshotStore,
     /// Identity of the node that owns the data.
     pub meta: NodeMeta,
-    /// First disk error of the snapshots or the identity.
+    /// First disk error of the snapshots or of the identity's record.
     pub fatal: Fatal,
 }
 

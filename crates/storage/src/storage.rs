@@ -219,7 +219,7 @@ fn open_log(layout: &Layout, meta: &NodeMeta, fatal: &Fatal) -> Result<LogStore,
 }
 
 /// Describes the gap between the end of the snapshot and the beginning of the log; `None` when no
-/// entry is missing.
+/// entry is missing. `lost` is the reason why the snapshot is lost.
 fn missing(log: &LogStore, snapshots: &SnapshotStore, lost: Option<String>) -> Option<String> {
     let purged = log.purged().as_ref().map(LogIdRecord::from);
     let contained = snapshots.current().and_then(|snapshot| snapshot.manifest().meta.last_log_id);

@@ -112,8 +112,8 @@ impl Client {
         self.watches.store(true, Ordering::Relaxed);
     }
 
-    /// Tells whether the client has ever set a watch. Must be called by the task that takes the
-    /// client's requests in order, which also sets the value.
+    /// Tells whether the client has ever set a watch. Only the task that takes the client's
+    /// requests in order may call this, because that task also sets the value.
     pub(crate) fn watches(&self) -> bool {
         self.watches.load(Ordering::Relaxed)
     }

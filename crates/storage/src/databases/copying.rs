@@ -38,8 +38,9 @@ pub(crate) struct CopyFailed {
 }
 
 impl CopyFailed {
-    /// Converts an error of the copy: lack of space becomes a [`CopyFailed`] inside an IO error of
-    /// the same kind. `dir` is the directory that contains the copy; `None` for a disk in memory.
+    /// Wraps a lack of space during the copy in a [`CopyFailed`], inside an IO error with the
+    /// original kind. Returns any other error unchanged. `dir` is the directory that contains the
+    /// copy; `None` for a disk in memory.
     pub(crate) fn of(source: io::Error, files: &[FileRecord], dir: Option<&Path>) -> io::Error {
         if !is_full(&source) {
             return source;
@@ -104,8 +105,8 @@ fn create(path: PathBuf) -> io::Result<File> {
     File::create(path)
 }
 
-/// File of a copy. Its write errors pass through `failed`, which distinguishes them from read
-/// errors of the original.
+/// File of a copy. The function `failed` converts its write errors, which distinguishes them from
+/// read errors of the original.
 struct CopyFile<'a> {
     file: File,
     failed: &'a dyn Fn(io::Error) -> io::Error,

@@ -18,7 +18,8 @@ use crate::fatal::Fatal;
 pub(crate) struct Databases {
     engine: Arc<dyn Engine>,
     fatal: Fatal,
-    /// Bytes of the disk that a copy for reading must leave free while the node serves clients.
+    /// Bytes of disk space that must stay free when a database is copied for reading while the node
+    /// serves clients.
     spare_bytes: u64,
 }
 
@@ -32,7 +33,7 @@ pub(crate) struct Database {
 
 impl Databases {
     /// Returns the databases that `engine` stores. `fatal` keeps their first disk error.
-    /// `spare_bytes` is the number of bytes of the disk that a copy for reading must leave free.
+    /// `spare_bytes` is the disk space that must stay free when a database is copied for reading.
     pub(crate) fn new(engine: impl Engine + 'static, fatal: &Fatal, spare_bytes: u64) -> Databases {
         Databases { engine: Arc::new(engine), fatal: fatal.clone(), spare_bytes }
     }
@@ -48,7 +49,8 @@ impl Databases {
         &self.fatal
     }
 
-    /// Bytes of the disk that a copy for reading must leave free while the node serves clients.
+    /// Bytes of disk space that must stay free when a database is copied for reading while the node
+    /// serves clients.
     pub(crate) fn spare_bytes(&self) -> u64 {
         self.spare_bytes
     }

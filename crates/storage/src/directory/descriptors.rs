@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use tokio::sync::Notify;
 
-/// Number of spare descriptors that the process holds open.
+/// Number of file descriptors that the process holds open in reserve for the storage.
 const SPARE: usize = 8;
 /// Largest number of file descriptors that one operation of the storage opens: sled opens this many
 /// at once.
@@ -30,13 +30,14 @@ const TOLD_AGAIN: Duration = Duration::from_secs(10);
 /// Pause between two tries to open a file.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Spare descriptors of this process. The limit applies to the process, so the pool is global.
+/// Spare file descriptors of this process. The pool is global, because the limit of open files
+/// applies to the whole process.
 static POOL: Mutex<Pool> = Mutex::new(Pool { spare: Vec::new(), loans: 0, told: None });
 static WANTED: Notify = Notify::const_new();
 
 struct Pool {
     spare: Vec<File>,
-    /// Number of loans: steps under way for which the spare descriptors are closed.
+    /// Number of existing [`Loan`]s. The spare descriptors are closed while it is not 0.
     loans: usize,
     /// Time of the last log line about missing descriptors; `None` before the first.
     told: Option<Instant>,
@@ -73,8 +74,8 @@ pub(crate) fn hold_spare() {
     pool().fill();
 }
 
-/// Closes the spare descriptors for a step that opens files; `None` when too few descriptors are
-/// free. Does not wait.
+/// Closes the spare descriptors, so that one operation of the storage can open files. `None` when
+/// too few descriptors are free. Does not wait.
 pub(crate) fn try_lend() -> Option<Loan> {
     let mut pool = pool();
     pool.fill();
@@ -88,8 +89,8 @@ pub(crate) fn try_lend() -> Option<Loan> {
     Some(Loan(()))
 }
 
-/// Wait of one step for a free descriptor. `until` is its deadline; `None` before the first failed
-/// try.
+/// Wait of one operation for a free file descriptor. `until` is the deadline of the wait; `None`
+/// before the first failed try.
 #[derive(Default)]
 struct Want {
     until: Option<Instant>,

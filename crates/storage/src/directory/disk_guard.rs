@@ -43,8 +43,8 @@ impl DiskGuard {
         Ok(free_bytes)
     }
 
-    /// Result of the last measurement, without a system call, which a sick disk may hold up. `None`
-    /// before the first.
+    /// Result of the last [`DiskGuard::free_bytes`]; `None` before the first. Makes no system call,
+    /// because a sick disk may hold one up.
     pub fn last_free_bytes(&self) -> Option<u64> {
         Some(self.last_free_bytes.load(Ordering::Relaxed)).filter(|bytes| *bytes != u64::MAX)
     }

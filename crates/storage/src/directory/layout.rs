@@ -76,8 +76,8 @@ impl Layout {
         }
     }
 
-    /// Completes a replacement of the log that a crash interrupted. Afterwards `log` exists if any
-    /// of the three log directories did, and `log.new` is gone.
+    /// Completes a replacement of the log that a crash interrupted, and removes `log.new`. If `log`
+    /// is missing, `log.new`, or else `log.lost`, becomes `log`.
     pub(crate) fn tidy(&self) -> io::Result<()> {
         if !self.log().exists() {
             // A missing `log` means that `log.new` is complete, as it is completed before `log` is
@@ -107,7 +107,7 @@ impl Layout {
         failpoint::pass("log.replaced")
     }
 
-    /// Removes `log.lost`, the log that was given up.
+    /// Removes `log.lost`, the log that [`Layout::replace_log`] has set aside.
     pub(crate) fn remove_lost_log(&self) -> io::Result<()> {
         remove_all(&self.log_lost())
     }

@@ -31,7 +31,7 @@ pub struct Identity {
 /// a zxid), and the number of its Raft group, which is always 0.
 type FoundingRecord = ([u8; 16], u64, u32);
 
-/// Content of the record `node`.
+/// Content of the record named `node`.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 struct NodeRecord {
     format: u32,
@@ -65,7 +65,8 @@ pub struct NodeMeta {
 }
 
 impl NodeMeta {
-    /// Writes the first record `node` of a new data directory. Durable on return.
+    /// Writes the first content of the record named `node` in a new data directory. Durable on
+    /// return.
     pub(crate) fn create(place: &dyn Place, identity: &Identity, incarnation: u64) -> io::Result<()> {
         let Identity { cluster_id, node_id } = identity.clone();
         failpoint::pass("meta.create")?;

@@ -25,7 +25,8 @@ pub(crate) struct Reach {
     pub(crate) asked: AtomicU64,
     /// Bytes that are known to be on disk.
     pub(crate) durable: AtomicU64,
-    /// Bytes on disk according to the log's last owner record, which states this number.
+    /// Number of bytes on disk that the log's last owner record states. An owner record has the
+    /// log's node and this number.
     pub(crate) marked: AtomicU64,
 }
 

@@ -86,13 +86,14 @@ impl Drop for SharedLog {
     }
 }
 
-/// Number of unflushed bytes from which appends wait. Raft on this node does nothing else
+/// Number of unflushed bytes at which further appends wait. Raft on this node does nothing else
 /// meanwhile, so a leader that waits for long is replaced by an election.
 const UNFLUSHED_BYTES_MAX: u64 = 64 << 20;
 
 pub(crate) type OnClose = Box<dyn FnOnce(u64) + Send>;
 
-/// State of the log's flushes: the appends that wait, and the positions reached.
+/// State of the log's flushes: the appends that wait for the disk, and how many bytes of the log
+/// are written and how many are durable.
 pub(crate) struct Flushes {
     pub(crate) reach: Arc<Reach>,
     /// Callback that gets the number of bytes on disk when the log is closed.
@@ -110,7 +111,7 @@ pub(crate) struct Flushes {
     owes_file: AtomicBool,
     gathered: Mutex<Gathered>,
     /// Bytes of entries that wait for a flush or are being flushed. Atomic, because a flush that
-    /// cannot be sent subtracts its bytes while the mutex of `gathered` is locked.
+    /// the flush thread does not accept subtracts its bytes while `gathered` is locked.
     unflushed: AtomicU64,
     /// Notified after every flush.
     flushed: Notify,
@@ -226,8 +227,8 @@ impl Flushes {
         self.record(log, |log| log.commit(committed).map(Some))
     }
 
-    /// Tells whether the last owner record in the log states fewer bytes than will be on disk after
-    /// all requested flushes.
+    /// Tells whether the log needs a new owner record: the last one states fewer bytes on disk than
+    /// there are after all requested flushes.
     fn owes_mark(&self) -> bool {
         self.reach.asked.load(Ordering::Acquire) > self.reach.marked.load(Ordering::Acquire)
     }
@@ -279,7 +280,8 @@ impl Flushes {
         open.as_ref().map_or_else(|| watch::channel(()).1, watch::Sender::subscribe)
     }
 
-    /// Flushes all records, writes a last owner record, closes the log and calls `on_close`.
+    /// Flushes all records, writes an owner record with the number of bytes on disk, closes the log
+    /// and calls `on_close`.
     fn close(&self, log: Result<RaftLog<WalTypes>, PoisonError<RaftLog<WalTypes>>>) {
         // Declared first, so that the sender drops last.
         let _open = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -34,7 +34,7 @@ const CACHE_BYTES_MAX: usize = 64 << 20;
 /// Time for which raft-log's flush thread waits for more appends. Zero, as [`crate::log::flushes`]
 /// groups the appends.
 const FLUSH_WAIT: Duration = Duration::ZERO;
-/// Bytes in the flush thread's queue from which raft-log would make an append wait. Practically
+/// Bytes in the flush thread's queue at which raft-log would make an append wait. Practically
 /// unlimited, as [`crate::log::flushes`] bounds the bytes.
 const FLUSH_QUEUE_BYTES_MAX: usize = usize::MAX / 2;
 /// Delay before the id of the last committed entry, and the number of the log's bytes on disk, are
@@ -58,7 +58,8 @@ pub struct LogStore {
 
 impl LogStore {
     /// Opens the log in `dir`, or creates an empty one. Cuts off unflushed records that a power cut
-    /// damaged; any other damage is an error. `incarnation` is the number of the data directory.
+    /// damaged; any other damage is an error. `incarnation` is the data directory's random number,
+    /// which the log's owner records contain.
     ///
     /// # Errors
     /// An IO error: `InvalidData` for damage, `WouldBlock` if another process has the log open.
@@ -103,8 +104,8 @@ impl LogStore {
         self.read().log_state().last().map(position)
     }
 
-    /// Position of the last entry known to be committed, according to this process or to the log of
-    /// earlier processes.
+    /// Position of the last entry known to be committed: the later one of the positions in this
+    /// process's memory and in the log on disk.
     pub fn committed(&self) -> Option<LogId> {
         let written = self.read().log_state().committed().copied();
         written.max(*self.log.flushes.committed()).as_ref().map(position)
@@ -131,8 +132,8 @@ impl LogStore {
         self.read().stat().open_chunk.global_end
     }
 
-    /// Writes the owner record into the log. On return, this record and all records that were in
-    /// the opened log are durable. Blocking.
+    /// Writes `owner`, the record of the node that owns the log. On return, this record and all
+    /// records that were in the opened log are durable. Blocking.
     pub(crate) fn begin(&self, owner: OwnerRecord) -> io::Result<()> {
         self.durably_at_start(|log| log.save_user_data(Some(WalOwner(owner))))?;
         let mut log = self.write()?;
@@ -167,10 +168,10 @@ impl LogStore {
         *self.log.flushes.on_close.lock().unwrap_or_else(PoisonError::into_inner) = Some(on_close);
     }
 
-    /// Cuts uncommitted entries that conflict with the snapshot: if the log's entry at the index of
-    /// `contained`, the snapshot's last entry, has an older term, it and all later entries are
-    /// removed. Such entries remain when the process was killed after a snapshot arrived and before
-    /// Raft cut the log. Durable on return; returns true if entries were cut. Blocking.
+    /// Cuts uncommitted entries that conflict with the snapshot whose last entry is at `contained`.
+    /// If the log's entry at that index has an older term, it and all later entries are removed.
+    /// Such entries remain when the process was killed after a snapshot arrived and before Raft cut
+    /// the log. Durable on return; returns true if entries were cut. Blocking.
     pub(crate) fn cut_refuted(&self, contained: LogId) -> io::Result<bool> {
         let index = contained.index;
         let found = self.entries(index, index.saturating_add(1), u64::MAX)?.pop();

@@ -22,12 +22,12 @@ use crate::log::wal::{WalLogId, WalOwner, WalTypes};
 
 type Record = RaftLogRecord<WalTypes>;
 
-/// First bytes of a record of the log's state, which contains the owner record: raft-log's tag, and
-/// the version of the record.
+/// First bytes of each record of raft-log's state: raft-log's tag, and the record's version. A
+/// record of the state contains the owner record.
 const STATE: [u8; 5] = [0, 0, 0, 5, 1];
 
-/// Repairs the end of the log in `dir`. `incarnation` is the number in the owner records of this
-/// log.
+/// Repairs the end of the log in `dir`. `incarnation` is the data directory's random number, which
+/// marks this log's owner records.
 ///
 /// # Errors
 /// `InvalidData` when a record that was flushed is damaged; otherwise any IO error.
@@ -124,7 +124,7 @@ fn whole_records(bytes: &[u8], mut see: impl FnMut(Record)) -> usize {
 }
 
 /// Returns the largest number of bytes on disk that an owner record in `bytes` states; `None`
-/// without one.
+/// without one. Ignores owner records with another incarnation.
 fn claimed(bytes: &[u8], incarnation: u64) -> Option<u64> {
     let places = bytes.windows(STATE.len()).enumerate().filter(|(_, window)| *window == STATE);
     let claims = places.filter_map(|(at, _)| match Record::decode(&bytes[at..]) {

@@ -36,8 +36,8 @@ struct Shared<T> {
 }
 
 impl<T> Shared<T> {
-    /// Locks the value for reading, even after a panic of a thread that held the lock: openraft's
-    /// closures leave the value complete.
+    /// Locks the value for reading, even if a thread has panicked while it held the lock: the value
+    /// is complete after a panic in openraft's code.
     fn read(&self) -> RwLockReadGuard<'_, T> {
         self.value.read().unwrap_or_else(PoisonError::into_inner)
     }

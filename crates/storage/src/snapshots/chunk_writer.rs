@@ -32,7 +32,8 @@ pub(crate) struct ChunkWriter {
 }
 
 impl ChunkWriter {
-    /// Begins a new snapshot in the store.
+    /// Begins a new snapshot in the store. `failpoint` is the name of the failpoint that each
+    /// written chunk passes.
     pub(crate) fn begin(store: &SnapshotStore, failpoint: &'static str) -> io::Result<Self> {
         let lock = store.databases().lock()?;
         let (number, database) = store.begin()?;
@@ -65,8 +66,9 @@ impl ChunkWriter {
         Ok(())
     }
 
-    /// Lets `check` read the unfinished snapshot, and returns its error. Such an error comes from
-    /// the sender's data and not from this disk, so the store's [`Fatal`] does not keep it.
+    /// Lets `check` read the unfinished snapshot, and returns the error of `check`. Such an error
+    /// comes from the sender's data and not from this disk, so the store's [`Fatal`] does not keep
+    /// it.
     pub(crate) fn check(
         &mut self,
         manifest: &Manifest,

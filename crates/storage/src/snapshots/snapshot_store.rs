@@ -25,7 +25,7 @@ use crate::snapshots::snapshot::{Parts, Snapshot};
 
 pub(crate) const CURRENT: &str = "snapshot";
 
-/// Content of the record `snapshot`: number, manifest and files of the current snapshot.
+/// Content of the record named `snapshot`: number, manifest and files of the current snapshot.
 #[derive(Encode, Decode)]
 struct Pointer {
     number: u64,
@@ -195,7 +195,7 @@ impl SnapshotStore {
     }
 }
 
-/// Reads the record `snapshot`, and verifies the snapshot that it names.
+/// Reads the record named `snapshot`, and verifies the snapshot that it describes.
 fn open_current(place: &dyn Place, databases: &Databases) -> io::Result<Option<Snapshot>> {
     let Some(record) = place.read(CURRENT)? else { return Ok(None) };
     let Pointer { number, manifest, files } = codec::unseal(&record)?;

@@ -36,7 +36,7 @@ fn a_flipped_bit_in_the_log_is_refused_with_the_remedy() {
 }
 
 /// Runs a child process on a copy of the data directory `dir`, with one flipped bit in `file`.
-/// Returns the end of the child and the facts that it printed.
+/// Returns the end of the child and the acknowledged writes that it printed.
 fn look_at_flipped(dir: &Path, copy: &Path, file: &Path, bit: u64) -> (Ended, Told) {
     copy_dir(dir, copy);
     flip_bit(&copy.join(file.strip_prefix(dir).unwrap()), bit);
@@ -65,7 +65,8 @@ fn a_flipped_bit_in_a_snapshot_is_refused_and_never_panics() {
     }
 }
 
-/// Checks that a node with a snapshot is refused after `change` to one of its files.
+/// Checks that the data directory of a node with a snapshot does not open after `change`. The error
+/// must contain `wanted`.
 #[track_caller]
 fn check_refused(change: impl FnOnce(&Path), wanted: &str) {
     let (_parent, dir) = data_dir();

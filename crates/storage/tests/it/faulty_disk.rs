@@ -35,14 +35,14 @@ fn with_fault(name: &str, value: String) -> Vec<(&str, String)> {
 }
 
 /// Makes a data directory in which a child process has written one cycle (each kind of write once).
-/// Adds the facts that the child printed to `told`.
+/// Adds the child's acknowledged writes to `told`.
 fn begun(told: &mut Told) -> (TempDir, PathBuf) {
     let (parent, dir) = data_dir_in_memory();
     assert!(Run { cycles: 1, ..Run::default() }.spawn(&dir).watch(told, usize::MAX).ok);
     (parent, dir)
 }
 
-/// Checks that the storage did not open, or failed and refused everything afterwards. A panic of
+/// Tells whether the storage did not open, or failed and refused everything afterwards. A panic of
 /// sled is accepted too, as a panic ends the process in release builds.
 fn stopped(ended: &Ended) -> bool {
     let said = |words| ended.stderr.contains(words);

@@ -145,7 +145,8 @@ fn a_log_of_the_first_version_is_read() {
     assert_eq!(storage.log.committed(), Some(log_id(4, 1)));
 }
 
-/// Only reading a chunk is frozen, as another release of lz4 may compress differently.
+/// Only reading a chunk must stay the same in all versions, as another release of lz4 may compress
+/// differently.
 #[test]
 fn a_chunk_of_the_first_version_is_read() {
     use crate::harness::{read_snapshot, write_snapshot};

@@ -60,7 +60,8 @@ impl LoopDisk {
         self.mount_image().unwrap();
     }
 
-    /// Fills the tmpfs. From now on, writes to blocks of the disk that were never written fail.
+    /// Fills the tmpfs that holds the disk's image. From now on, writes to blocks of the disk that
+    /// were never written fail.
     fn fill(&self) {
         let mut filler = File::create(self.filler()).unwrap();
         while filler.write(&[1; 4096]).is_ok_and(|written| written > 0) {}

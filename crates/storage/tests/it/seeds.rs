@@ -55,7 +55,8 @@ enum End {
     Done,
 }
 
-/// Totals over several seeds: simulated failures, and facts that were compared.
+/// Totals over several seeds: simulated failures, and facts (acknowledged or begun writes) that
+/// were compared with the storage.
 #[derive(Debug, Default)]
 struct Tally {
     seeds: u64,

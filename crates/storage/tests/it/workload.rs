@@ -67,8 +67,8 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Reads the facts that the child prints into `told`. Kills the child after `lines_max` facts;
-    /// otherwise waits for its end.
+    /// Reads the facts that the child prints, and adds them to `told`. Kills the child after
+    /// `lines_max` facts; otherwise waits for its end.
     pub(crate) fn watch(mut self, told: &mut Told, lines_max: usize) -> Ended {
         let watchdog = Watchdog::new(&self.child);
         let mut line = String::new();
@@ -140,7 +140,7 @@ pub(crate) struct Ended {
     pub(crate) stderr: String,
 }
 
-/// Facts that children printed: their acknowledged writes and begun steps.
+/// Facts that children printed: their acknowledged writes, and the cuts and purges that they began.
 #[derive(Default, Debug)]
 pub(crate) struct Told {
     vote_term: u64,
@@ -286,8 +286,7 @@ fn set_up_failpoints() {
     }
 }
 
-/// Compares each entry's content with the content for its term and index, and prints the entries as
-/// facts.
+/// Checks the content of each entry and of the snapshot. Prints the entries as acknowledged writes.
 async fn look(storage: &Storage) {
     let mut log = storage.log.clone();
     let first = log.purged().map_or(0, |id| id.index + 1);

@@ -20,8 +20,8 @@ pub(crate) struct Inbox {
     aside_bytes: usize,
 }
 
-/// Remaining room for packets that are put aside: a connection's bounds minus its unanswered
-/// requests.
+/// Remaining room for packets that are put aside: the connection's bounds on unanswered requests,
+/// minus its present unanswered requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AsideBounds {
     pub(crate) requests: usize,
@@ -108,7 +108,7 @@ impl Inbox {
 
     /// Examines the next packet that was not put aside: takes a ping out, or puts another packet
     /// aside. The packets put aside and the unread bytes stay within `bounds`, except for the bytes
-    /// of one read.
+    /// that one read from the socket adds.
     ///
     /// # Errors
     /// When the packet is too long.

@@ -7,8 +7,8 @@ use crate::client::Client;
 
 /// Clients with an incomplete packet, and the bytes that each has sent of it so far.
 ///
-/// At the bound, the connection with the oldest incomplete packet is closed, so that a client that
-/// sends slowly, or never completes a packet, cannot block other clients.
+/// If all incomplete packets together exceed `bytes_max`, the connection with the oldest one is
+/// closed. So a client that sends slowly, or never completes a packet, cannot block other clients.
 pub(crate) struct IncompletePackets {
     bytes_max: usize,
     packets: Mutex<HalfPackets>,
@@ -56,7 +56,8 @@ impl IncompletePackets {
 
 impl PacketShare<'_> {
     /// Sets the number of bytes of this connection's incomplete packet; 0 if it has none. False if
-    /// the bound is exceeded and this packet is the oldest one: the connection is then closed.
+    /// the connection was closed, because all incomplete packets exceed their bound and this one is
+    /// among the oldest.
     pub(crate) fn set(&mut self, bytes: usize) -> bool {
         if bytes == 0 {
             self.give_back();

@@ -16,7 +16,7 @@ struct Signs {
     heard: Instant,
     /// True if a packet has arrived since [`Liveness::take`] was last called.
     news: bool,
-    /// True from [`Liveness::take`] until the leader has been told.
+    /// True from [`Liveness::take`] until the leader has been told that the session is alive.
     passing: bool,
     /// Number of pings that wait for their answer.
     pings: usize,
@@ -86,8 +86,8 @@ impl Liveness {
         self.lock().heard
     }
 
-    /// Resolves when a packet arrives after a [`Liveness::take`], and for each ping; at once if
-    /// that happened since the last call.
+    /// Resolves at the first packet after a [`Liveness::take`], and at each ping. Resolves at once
+    /// if such a packet or a ping has arrived since the last call.
     pub(crate) async fn beats(&self) {
         self.beat.notified().await;
     }

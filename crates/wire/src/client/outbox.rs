@@ -47,11 +47,11 @@ struct Queue {
     end: Option<OutboxEnd>,
     /// Number of bytes that the socket has accepted since the connection began.
     taken: u64,
-    /// Last long answer (longer than half of `bytes_max`): the value of `taken` at which its last
-    /// byte is sent, and its length plus the unsent bytes of an earlier long answer. These bytes do
-    /// not count against `bytes_max`.
+    /// End of the last long answer (longer than half of `bytes_max`), as the value of `taken` once
+    /// the answer is sent. The second number is its length plus the unsent bytes of an earlier long
+    /// answer; these bytes do not count against `bytes_max`.
     long: Option<(u64, usize)>,
-    /// Bytes of this queue that are counted in the bound of all connections.
+    /// Bytes of this queue that count against the bound on the unread bytes of all connections.
     counted: usize,
 }
 
@@ -122,8 +122,8 @@ impl Outbox {
         self.push_placed(frame, None, false);
     }
 
-    /// Appends an event, or holds it back. True if the caller must list the client for a call of
-    /// [`Outbox::send_events`].
+    /// Appends an event, or holds it back. True if the caller must put the client into the hub's
+    /// list of clients with unsent events, for a call of [`Outbox::send_events`].
     pub(crate) fn push_event(&self, frame: &[u8]) -> bool {
         let mut queue = self.lock();
         if queue.end.is_some() {
@@ -362,9 +362,9 @@ impl Outbox {
         self.lock().taken
     }
 
-    /// Ends the connection if the unread bytes after a long answer exceed the bound of this outbox,
-    /// or if all connections together have too many unread bytes. The long answer itself may always
-    /// be sent.
+    /// Ends the connection if its unread bytes exceed the bound of this outbox; the bytes of long
+    /// answers do not count. Also ends it if all connections, or those of its address, have too
+    /// many unread bytes.
     fn check(&self, queue: &mut Queue) {
         self.recount(queue);
         let behind = queue.unread() - queue.long().unwrap_or(0);
@@ -430,7 +430,7 @@ impl Queue {
         self.bytes.len() + self.writing
     }
 
-    /// Returns the number of unread bytes of the long answer; `None` if there is none.
+    /// Returns the number of unread bytes of long answers; `None` if there are none.
     fn long(&self) -> Option<usize> {
         let (end, length) = self.long.filter(|(end, _)| *end > self.taken)?;
         Some(length.min(usize::try_from(end - self.taken).unwrap_or(usize::MAX)))

@@ -32,7 +32,7 @@ pub(crate) async fn beside<T>(
     both.await
 }
 
-/// Waker of `aside`: notes that `aside` was woken, and wakes the task.
+/// Waker of the future `aside` of [`beside`]: notes that the future was woken, and wakes the task.
 struct Call {
     is_called: AtomicBool,
     task: AtomicWaker,

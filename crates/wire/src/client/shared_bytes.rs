@@ -9,16 +9,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, oneshot};
 
-/// Number of bytes of each connection that are not counted. They suffice for requests with short
-/// answers, which therefore go on when a bound is reached.
+/// Number of bytes of each connection that do not count against the bounds of [`SharedBytes`]. They
+/// suffice for requests with short answers, which therefore go on when a bound is reached.
 pub(crate) const UNCOUNTED_BYTES_MAX: usize = 16 << 10;
-/// Divisor of the bound on all connections that gives the size of the longest answer.
+/// Divisor that gives the size of the longest answer from the bound on the bytes of all
+/// connections.
 const ANSWER_PART: usize = 2;
-/// Divisor of the bound on all connections that gives the bound of one address. A single answer may
-/// exceed the bound of its address.
+/// Divisor that gives the bound of one address from the bound on the bytes of all connections. A
+/// single answer may exceed the bound of its address.
 const ADDRESS_PART: usize = 4;
-/// Divisor of the bound on all connections that gives the bytes reserved for a read while its
-/// answer's length is unknown. With the default settings, that is the size of one packet.
+/// Divisor that gives the reservation for an answer of unknown length from the bound on the bytes
+/// of all connections. With the default settings, the reservation has the size of one packet.
 const TURN_PART: usize = 64;
 
 /// Numbers of bytes that connections keep, for all connections together and for each address. One
@@ -194,7 +195,8 @@ impl SharedBytes {
 }
 
 impl Account {
-    /// Returns the address in whose share this account is counted; `None` without a share.
+    /// Returns the client's address, against whose bound the bytes count; `None` for an exempt
+    /// address.
     pub(crate) fn source(&self) -> Option<IpAddr> {
         self.source
     }
@@ -226,8 +228,8 @@ impl Account {
         self.all.recount(self.source, before, now);
     }
 
-    /// Waits in the queue until `bytes` bytes are reserved. More bytes than a bound are reserved
-    /// when nothing else is counted under that bound.
+    /// Waits in the queue until `bytes` bytes are reserved. A reservation that exceeds a bound is
+    /// made when nothing else counts against this bound.
     pub(crate) async fn place(&self, bytes: usize) -> AnswerPlace {
         self.queue_up(bytes).place().await
     }
@@ -301,8 +303,8 @@ impl Ledger {
         self.has_eased |= share.update(max);
     }
 
-    /// Takes the clients at the front for whom there is room from the queue for the bound on all
-    /// connections, and counts their bytes.
+    /// Removes clients from the front of the queue for the bound on all connections while there is
+    /// room for them, and counts their bytes. Returns these clients.
     fn serve(&mut self, max: usize) -> Vec<Waiter> {
         let mut given = Vec::new();
         while let Some(first) = self.queue.waiting.front() {
@@ -363,8 +365,9 @@ impl WaitQueue {
 }
 
 impl AddressShare {
-    /// Takes the clients at the front for whom the address has room, and counts their bytes for the
-    /// address. The caller puts them into the queue for the bound on all connections.
+    /// Removes clients from the front of the address's queue while the address has room for them,
+    /// and counts their bytes for the address. The caller puts them into the queue for the bound on
+    /// all connections.
     fn serve(&mut self, max: usize) -> Vec<Waiter> {
         let mut ready = Vec::new();
         while let Some(first) = self.queue.waiting.front() {
@@ -382,8 +385,7 @@ impl AddressShare {
         ready
     }
 
-    /// Updates whether the address's share is full. True if the share was full before and has room
-    /// now.
+    /// Updates the flag `is_full`. True if the address's share was full before and has room now.
     fn update(&self, max: usize) -> bool {
         let is_full = !self.queue.waiting.is_empty() || self.bytes >= (max / ADDRESS_PART).max(1);
         self.is_full.swap(is_full, Ordering::Relaxed) && !is_full

@@ -25,7 +25,7 @@ use crate::watch::evictions::evict;
 /// Pause after a failed accept, as when all file descriptors are in use.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Names of the settings that bound the number of connections, for log messages.
+/// Name of the setting that bounds the number of all connections, for log messages.
 const CONNECTIONS_MAX: &str = "zookeeper.connections_max";
 const CONNECTIONS_PER_ADDRESS_MAX: &str = "zookeeper.connections_per_address_max";
 
@@ -33,7 +33,7 @@ const CONNECTIONS_PER_ADDRESS_MAX: &str = "zookeeper.connections_per_address_max
 /// returns. Sessions stay open, and their clients can resume them on another node.
 ///
 /// # Errors
-/// When there is no listener, or it has no address.
+/// An error when there is no listener with an address.
 pub async fn serve(
     listeners: impl Into<Listeners>,
     replica: Replica,

@@ -8,8 +8,9 @@ use znode::SessionId;
 
 use crate::session::door::Door;
 
-/// Writes the fields of ZooKeeper 3.8 that apply to zlock, and after them zlock's own. ZooKeeper's
-/// counters of its processors and queues are left out.
+/// Writes the answer to the four-letter word `mntr`: the fields of ZooKeeper 3.8 that apply to
+/// zlock, and after them zlock's own. ZooKeeper's counters of its processors and queues are left
+/// out.
 pub(crate) fn fields(door: &Door, out: &mut String) {
     let (status, state, counts) = (door.replica.status(), door.replica.state(), door.counts.look());
     let mut line = |key: &str, value: &dyn Display| {
@@ -64,7 +65,7 @@ pub(crate) fn fields(door: &Door, out: &mut String) {
     line("max_unread_bytes", &most);
 }
 
-/// Writes the fields that only a leader shows.
+/// Writes the fields of `mntr` that only a leader shows.
 fn leader(door: &Door, status: &NodeStatus, line: &mut dyn FnMut(&str, &dyn Display)) {
     // All members that follow this leader.
     line("learners", &status.followers);

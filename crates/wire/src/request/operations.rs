@@ -27,10 +27,10 @@ pub(crate) struct Needs<'a> {
 }
 
 impl<'a> Needs<'a> {
-    /// Needs of a request whose answer has at most a few hundred bytes, without a walk and without
-    /// effect on watches.
+    /// Needs of a request that has no long part, no effect on watches, and an answer of at most a
+    /// few hundred bytes.
     const SHORT: Needs<'a> = Needs { room: Room::Short, walk: None, watches: None };
-    /// Needs of a request whose answer may be long, without a walk and without effect on watches.
+    /// Needs of a request that has no long part and no effect on watches, but maybe a long answer.
     const LONG: Needs<'a> = Needs { room: Room::Read, ..Needs::SHORT };
 
     fn walks(self, walk: Walk<'a>) -> Needs<'a> {
@@ -41,7 +41,7 @@ impl<'a> Needs<'a> {
         Needs { watches: Some(watches), ..self }
     }
 
-    /// Adds a watch if the request asks for one.
+    /// Adds the watch of a read to its needs, if the request asks for a watch.
     fn may_watch(self, watching: ReadWatch, which: &'a PathWatch) -> Needs<'a> {
         if which.watch { self.has(WatchRequest::Read(watching, which)) } else { self }
     }

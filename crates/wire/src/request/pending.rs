@@ -146,7 +146,7 @@ impl<'a> PendingRequests<'a> {
     }
 }
 
-/// Arrival of a request.
+/// Time at which a request arrived, and the request's operation.
 #[derive(Clone, Copy)]
 pub(crate) struct Arrival {
     pub(crate) at: Instant,

@@ -24,8 +24,8 @@ pub(crate) enum Walk<'a> {
     Ephemerals { prefix: &'a str },
     /// The operations of a multiRead.
     Reads(&'a [MultiOp]),
-    /// The watches that a setWatches request sets again; this is their number. They are set in
-    /// steps, and not read in slices.
+    /// Number of watches that a setWatches request sets again. They are set in steps, and not in
+    /// slices of a read.
     Watches(usize),
 }
 
@@ -79,7 +79,7 @@ enum Piece {
     Unknown,
 }
 
-/// A list of names in the answer, only the first of which have been written so far.
+/// A list of names that is written to the answer only in part. Later slices write the other names.
 struct PartialList {
     /// Position in the answer of the list's length, which is written when all names are listed.
     at: usize,
@@ -91,7 +91,8 @@ struct PartialList {
 
 /// Destination of an answer.
 pub(crate) enum Sink {
-    /// No destination: the answer is only measured. The number is its length in bytes so far.
+    /// No destination: the answer is only measured. The number is the answer's length in bytes so
+    /// far.
     Measure(usize),
     /// Buffer to which the answer is appended.
     Write(Vec<u8>),

@@ -181,10 +181,10 @@ enum WatchList {
 
 /// Watches of a client's former connection that are being set again, in steps.
 ///
-/// Each step uses a newer state than the step before. Events for watches of earlier steps are held
-/// back until after the answer. Events that the watches of a step missed before that step are sent
-/// before the answer. So with more than [`TOGETHER`] watches, a change during the steps may be sent
-/// before an earlier change, but no change is sent after an answer that shows it.
+/// Each step uses a newer state than the step before. Events that a watch missed before its step
+/// are sent before the answer. Later events for the watch are held back until after the answer. So
+/// with more than [`TOGETHER`] watches, a change during the steps may be sent before an earlier
+/// change, but no change is sent after an answer that shows it.
 pub(crate) struct Comeback<'a> {
     seen: Zxid,
     /// Zxid at the first step, which becomes the answer's zxid; `None` before that step. Changes

@@ -31,7 +31,7 @@ pub(crate) enum Shape {
 pub(crate) enum EarlyRefusal {
     /// An error code in the answer's header.
     Code(i32),
-    /// The encoded results of a multi.
+    /// The encoded results of a multi with a refused operation.
     Results(Vec<u8>),
 }
 
@@ -46,7 +46,8 @@ impl EarlyRefusal {
 }
 
 /// Client that sends a write, and the limits of the state. The state machine enforces the limits.
-/// They are checked before, too, so that a short packet cannot become a large operation.
+/// They are also checked before the proposal, so that a short packet cannot become a large
+/// operation.
 #[derive(Clone, Copy)]
 pub(crate) struct Asker<'a> {
     pub(crate) session: SessionId,
@@ -162,8 +163,8 @@ fn path(text: &str) -> Result<ZPath, i32> {
     ZPath::parse(text).map_err(|_| error::BAD_ARGUMENTS)
 }
 
-/// Returns the body of the answer to a write, or the reply to a refusal. `state` must have the
-/// write applied.
+/// Returns the body of the answer to a write, or the reply to a refusal. `state` must contain the
+/// effect of the write.
 pub(crate) fn answer(shape: &Shape, applied: &TxnOutcome, state: &State) -> Result<Vec<u8>, RefusalReply> {
     let mut body = Vec::new();
     match (shape, &applied.reply) {

@@ -75,7 +75,7 @@ impl Connection {
         }
     }
 
-    /// Returns the length in bytes of the longest answer to a multiRead.
+    /// Returns the length in bytes of the longest allowed answer to a multiRead.
     pub(crate) fn multi_read_bytes_max(&self) -> usize {
         self.door.config.packet_bytes_max.min(self.door.unread.answer_bytes_max())
     }

@@ -96,8 +96,8 @@ impl Connection {
         }
     }
 
-    /// Writes the bytes that were not sent directly. Returns when no more bytes will come, or when
-    /// the client accepts none for too long.
+    /// Writes the bytes of the outbox that no other task has sent. Returns when no more bytes will
+    /// come, or when the client accepts none for too long.
     async fn write(&self, mut socket: WriteHalf) {
         let patience = Duration::from_millis(self.door.config.write_timeout_ms);
         let outbox = &self.client.outbox;
@@ -411,8 +411,8 @@ impl Connection {
         end
     }
 
-    /// Tells whether a read can be answered from the state right after the client's last write
-    /// before it. Later writes then need not wait for the read. A long read cannot be answered so,
+    /// Tells whether a read can be answered from the state right after the client's previous write.
+    /// Later writes then need not wait for the read. A long read is not answered in this way,
     /// because it would hold that state for long.
     fn is_answered_behind(&self, state: &State, request: &Request) -> bool {
         !self.client.watches() && !is_long(state, self.client.session(), needs(request).walk)

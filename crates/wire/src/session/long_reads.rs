@@ -129,7 +129,7 @@ impl Connection {
         Ok(Measurement { read, zxid, length: measured.map(|sink| sink.len()) })
     }
 
-    /// Makes the frame of the answer of a measured read, which has `bytes` bytes.
+    /// Makes the frame of the answer to a measured read. The frame has `bytes` bytes.
     async fn write_in_slices(&self, xid: i32, measured: Measurement, bytes: usize) -> Result<Vec<u8>, NoReadingThread> {
         let Measurement { read, zxid, .. } = measured;
         let mut frame = Vec::with_capacity(bytes);

@@ -64,11 +64,11 @@ struct FanOut {
     audience: Audience,
 }
 
-/// Largest number of clients to which a task gives events, and of clients to which it sends them,
-/// before it yields.
+/// Largest number of clients into whose outboxes a task puts events, and of clients to whose
+/// sockets it sends them, before it yields.
 const SENT_TOGETHER: usize = 32;
-/// Largest number of events in `untold`. Beyond it, the oldest event is given to all its clients at
-/// once.
+/// Largest number of events that wait to be put into outboxes. Beyond it, the oldest event is put
+/// at once into the outboxes of all clients that it is for.
 const UNTOLD_MAX: usize = 100;
 
 /// Access of one client to the state and the watches while the hub is locked.
@@ -94,7 +94,7 @@ impl Hub {
         Hub { inner: Mutex::new(inner), is_awaited, is_behind, told, no_state, refused }
     }
 
-    /// Adds a client whose session was opened or attached. Closes the session's former connection
+    /// Adds a client that has opened or resumed a session. Closes the session's former connection
     /// to this node.
     pub(crate) fn join(&self, client: &Arc<Client>) {
         let mut inner = self.lock();
@@ -181,8 +181,8 @@ impl Hub {
         error::SYSTEM_ERROR
     }
 
-    /// Returns the receiver of the state for a pipelined read. That state has all writes that the
-    /// client has sent so far, and none that it sends later.
+    /// Returns the receiver of the state for a read behind unanswered requests of its client. That
+    /// state has all writes that the client has sent so far, and none that it sends later.
     pub(crate) fn read_point(&self, client: &Client) -> ReadPoint {
         let mut inner = self.lock();
         let HubState { state, read_points, .. } = &mut *inner;

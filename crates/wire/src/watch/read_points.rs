@@ -22,8 +22,8 @@ struct SessionReads {
     turns: BTreeMap<u64, Vec<oneshot::Sender<Arc<State>>>>,
 }
 
-/// Receiver of the state for a read. The state comes at once, or when the write has been applied.
-/// Receiving fails if the state will never come.
+/// Receiver of the state for a read. The state comes at once, or when the client's last write
+/// before the read has been applied. Receiving fails if the state will never come.
 pub(crate) type ReadPoint = oneshot::Receiver<Arc<State>>;
 
 impl ReadPoints {

@@ -13,7 +13,7 @@ use crate::client::{Client, create, greet, set};
 use crate::node::{Node, PATIENCE};
 use crate::words::{number, number_is};
 
-/// Reads until the server closes.
+/// Reads until the server closes the connection. Returns the bytes read.
 async fn until_closed(stream: &mut TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
     let closed = timeout(PATIENCE, stream.read_to_end(&mut all)).await.expect("the server does not close");
@@ -301,7 +301,7 @@ async fn a_slow_sender_is_answered_and_nobody_waits_for_it() {
     assert_eq!((slow.answer().await.error, other.get("/a", false).await.unwrap().data), (0, b"slow".as_slice().into()));
 }
 
-/// Without this bound, a packet of a few KiB could ask for an answer of many GiB.
+/// A multiRead of a few KiB could ask for many GiB if its answer had no bound.
 #[tokio::test]
 async fn a_multi_read_has_no_longer_answer_than_a_packet_may_be() {
     let config = WireConfig { packet_bytes_max: 100_000, ..WireConfig::default() };
@@ -319,8 +319,8 @@ async fn a_multi_read_has_no_longer_answer_than_a_packet_may_be() {
     client.close().await;
 }
 
-/// The ACL entry `auth` is replaced by an entry for each identity of the client. Without this
-/// bound, a packet of 1 MiB could become millions of ACL entries.
+/// The ACL entry `auth` is replaced by an entry for each identity of the client. Without a bound on
+/// the resulting ACL, a packet of 1 MiB could become millions of ACL entries.
 #[tokio::test]
 async fn an_acl_that_grows_has_its_bound_before_it_has_grown() {
     let node = Node::start().await;
@@ -374,8 +374,8 @@ async fn what_an_acl_grows_to_counts_among_the_bytes_on_their_way() {
     assert_eq!(client.packet().await, None, "the ping is behind more than there is room for");
 }
 
-/// A write longer than a log entry never reaches the log. The client's later writes must not wait
-/// for it.
+/// A write longer than the longest log entry never reaches the log. The client's later writes must
+/// not wait for it.
 #[tokio::test]
 async fn a_write_that_is_too_long_for_an_entry_is_refused_and_those_behind_it_are_done() {
     let node = Node::start_with(WireConfig::default(), |config| config.limits.ops_max = 5_000).await;

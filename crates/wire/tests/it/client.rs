@@ -235,8 +235,8 @@ impl Client {
         assert_eq!(self.packet().await, None);
     }
 
-    /// Checks that no event comes before the answer to a ping, for which the node first asks the
-    /// leader.
+    /// Checks that no event comes before the answer to a ping. The node answers a ping only after
+    /// the leader has replied to it.
     pub(crate) async fn nothing_more(&mut self) {
         self.send(&Request::Ping).await;
         let answer = self.answer().await;

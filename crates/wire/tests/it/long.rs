@@ -49,7 +49,7 @@ async fn one_answer_is_sent_however_long_it_is() {
     client.close().await;
 }
 
-/// These reads take long because of the walk over the state; their answers are short.
+/// The reads take long because they walk over many znodes; their answers are short.
 #[tokio::test]
 async fn many_long_reads_keep_neither_a_ping_nor_a_write_of_others_waiting() {
     let node = start(WireConfig { packet_bytes_max: 100_000, ..WireConfig::default() }).await;

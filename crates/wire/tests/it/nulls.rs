@@ -139,7 +139,7 @@ async fn null_in_most_other_fields_is_what_zookeeper_takes_it_for() {
     }
 }
 
-/// Null in these requests is answered differently from ZooKeeper 3.8 on purpose.
+/// Requests in which null is answered differently from ZooKeeper 3.8 on purpose.
 #[tokio::test]
 async fn null_is_answered_otherwise_than_by_zookeeper_where_the_page_says_so() {
     let node = Node::start().await;

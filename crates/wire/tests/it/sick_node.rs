@@ -8,8 +8,8 @@ use wire::WireConfig;
 use crate::client::{Client, create, greet};
 use crate::node::Node;
 
-/// Longest time until clients are disconnected. It is below the session timeout, and far above the
-/// time after which a disk counts as stalled.
+/// Longest time from the stall of a node's disk until its clients are disconnected. It is below the
+/// session timeout, and far above the time after which a disk counts as stalled.
 const LET_GO: Duration = Duration::from_secs(15);
 
 /// Guard that ends the simulated stall of the disk, even if the test fails: the end of the node

@@ -127,9 +127,9 @@ fn how_much_is_on_disk_is_said_once_after_the_last_flush() {
     });
 }
 
-/// Zeros follow the log's last record, as after a power cut, and an owner record follows the zeros.
-/// All is cut from the zeros on, unless the owner record counts zeros as bytes that were on disk:
-/// then the log is refused as damaged.
+/// Zeros and then an owner record follow the log's last record, as after a power cut. The log is
+/// cut at the first zero. If the owner record counts zeros as bytes on disk, the log is refused as
+/// damaged instead.
 #[test]
 fn a_hole_is_cut_unless_a_record_behind_it_says_that_it_was_on_disk() {
     let dir = memory();

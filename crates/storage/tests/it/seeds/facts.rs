@@ -46,8 +46,8 @@ impl<T: Copy + PartialEq + PartialOrd + std::fmt::Debug> Between<T> {
     }
 }
 
-/// All facts about a node. Positions in the log are the index of the next entry, so 0 stands for no
-/// entry.
+/// Facts about a node: the writes that it began and those that it acknowledged. Positions in the
+/// log are the index of the next entry, so 0 stands for no entry.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     vote: Between<u64>,
@@ -111,8 +111,8 @@ impl Facts {
         }
     }
 
-    /// Compares the facts with a storage that was just opened. Returns the number of facts, and the
-    /// lines of facts for the storage's present content, which is durable after the open.
+    /// Compares the facts with a storage that was just opened. Returns their number, and a text
+    /// with the facts that describe the storage's present content, which is durable after the open.
     pub(super) async fn judge(&self, storage: &Storage) -> Result<(usize, String), String> {
         let mut log = storage.log.clone();
         let mut found = String::new();

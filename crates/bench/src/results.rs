@@ -71,7 +71,8 @@ impl Line {
 pub(crate) struct Outcome {
     pub(crate) scenario: Scenario,
     pub(crate) name: String,
-    /// Size in a scenario that grows, for example the number of waiters; `None` in other scenarios.
+    /// Size at which the figure was measured, for example a number of waiters; `None` in a scenario
+    /// of one size.
     pub(crate) size: Option<usize>,
     pub(crate) unit: String,
     pub(crate) rounds: BTreeMap<Kind, Vec<f64>>,

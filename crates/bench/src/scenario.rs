@@ -50,7 +50,8 @@ pub(crate) enum Scenario {
 #[derive(Debug)]
 pub(crate) struct Figure {
     pub(crate) name: String,
-    /// Size in a scenario that grows, for example the number of waiters; `None` in other scenarios.
+    /// Size at which the figure was measured, for example a number of waiters; `None` in a scenario
+    /// of one size.
     pub(crate) size: Option<usize>,
     pub(crate) unit: &'static str,
     pub(crate) value: f64,

@@ -99,7 +99,7 @@ pub(crate) async fn round(cluster: &Cluster, kind: Kind, load: Load) -> Result<R
 }
 
 /// Runs one round that is measured for as long as `meanwhile` takes instead of the load's length.
-/// `meanwhile` begins with the measured time.
+/// `meanwhile` starts when the measurement starts.
 pub(crate) async fn round_while<T>(
     cluster: &Cluster,
     kind: Kind,

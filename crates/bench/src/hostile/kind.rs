@@ -10,7 +10,7 @@ use crate::client::ZooKeeper;
 use crate::error::Error;
 use crate::system::name_of;
 
-/// Kind of hostile traffic, in the order of the table.
+/// Kind of hostile traffic. The variants are in the order in which `bench hostile` prints them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
     /// Transactions that set and take away the quota of a large subtree, 64 times in each.

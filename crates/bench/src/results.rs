@@ -15,8 +15,8 @@ use crate::workload::Workload;
 
 const FILE: &str = "results.json";
 
-/// Results of one run. The lines (results of a workload) and outcomes (results of a scenario) stand
-/// in the order of the tables.
+/// Results of one run. The lines (results of a workload) and outcomes (results of a scenario) are
+/// in the order in which the report shows them.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Results {
     pub(crate) run: Run,

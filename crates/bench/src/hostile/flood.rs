@@ -13,7 +13,7 @@ use crate::error::Error;
 const LOCKS: usize = 1_200;
 /// Number of sessions that hold the listed locks.
 const HOLDERS: usize = 4;
-/// Length of the data and request bodies of 1 MB, in bytes.
+/// Length of the large request bodies, in bytes.
 const LARGE: usize = 1_000_000;
 /// Interval at which a client that reads nothing checks its connection.
 const PROBE: Duration = Duration::from_millis(200);

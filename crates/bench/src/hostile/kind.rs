@@ -65,7 +65,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The name in tables.
+    /// Name of this kind in the printed table, which is also its name on the command line.
     pub(crate) fn name(self) -> String {
         name_of(self)
     }

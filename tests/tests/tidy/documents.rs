@@ -194,7 +194,8 @@ fn every_source_file_that_a_page_names_is_there() {
     none(findings);
 }
 
-/// Readers follow the examples of the page on style, so its examples are of this code.
+/// Readers follow the examples in docs/dev/style.md, so the identifiers in these examples must
+/// exist.
 #[test]
 fn every_identifier_of_the_page_on_style_is_in_the_sources() {
     let sources: String = texts(".rs").into_iter().map(|file| file.text).collect();

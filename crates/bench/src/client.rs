@@ -139,8 +139,8 @@ impl Client {
         }
     }
 
-    /// Takes a lock by the system's own recipe. Returns the ticket, key or token that releases the
-    /// lock.
+    /// Takes a lock by the recipe of the measured system. Returns the ticket, key or token that
+    /// releases the lock.
     pub(crate) async fn lock(&mut self, name: &str) -> Result<String, Error> {
         match self {
             Client::Rest(rest) => rest.lock(name).await,
@@ -170,7 +170,7 @@ impl Client {
         }
     }
 
-    /// Waits for the event of a watch.
+    /// Waits for the event of the watch that [`Client::watch`] began.
     pub(crate) async fn told(&mut self, name: &str) -> Result<(), Error> {
         match self {
             Client::Rest(rest) => rest.told().await,

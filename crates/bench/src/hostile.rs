@@ -25,7 +25,7 @@ use self::probe::Seen;
 use crate::error::Error;
 use crate::system::{Cluster, Program};
 
-/// Columns of the table.
+/// Columns of the table that [`run`] prints: a row for each kind of hostile traffic.
 const COLUMNS: [&str; 16] = [
     "traffic",
     "p50 without, ms",
@@ -44,11 +44,11 @@ const COLUMNS: [&str; 16] = [
     "refused",
     "broken",
 ];
-/// Highest ratio that zlock may reach between honest clients' 99th percentiles with and without
-/// hostile traffic.
+/// Highest permitted ratio of honest clients' 99th percentile latency with hostile traffic to that
+/// without.
 const RATIO_MAX: f64 = 5.0;
-/// Bound in milliseconds on the 99th percentile with hostile traffic. The ratio is not checked
-/// while the percentile is within this bound.
+/// Bound in milliseconds on honest clients' 99th percentile latency with hostile traffic.
+/// [`RATIO_MAX`] applies only to latencies above this bound.
 const P99_MAX_MS: f64 = 100.0;
 /// Longest time that a probe (a request to `/livez` during the traffic) may take.
 const PROBE_MAX: Duration = Duration::from_secs(1);
@@ -88,7 +88,7 @@ pub(crate) struct Args {
     data: Option<PathBuf>,
 }
 
-/// Measurements without and with one kind of traffic.
+/// Measurements of honest clients without and with one kind of hostile traffic.
 struct Row {
     kind: Kind,
     without: Honest,

@@ -21,7 +21,8 @@ const ENTRY_BYTES: usize = 256;
 /// write.
 const BATCHES: [usize; 4] = [1, 16, 64, 256];
 
-/// A limit of the machine.
+/// Rate of one basic step that this machine reaches, for example of disk syncs or replicated
+/// batches.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Limit {
     pub(crate) name: String,

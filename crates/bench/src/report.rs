@@ -94,8 +94,8 @@ pub(crate) fn limits(results: &Results) -> String {
     with_head("| limit of this machine | a second |\n|---|---|\n", rows)
 }
 
-/// Number of log entries that an operation of a workload needs; `None` for workloads that the table
-/// of shares leaves out.
+/// Number of log entries that one operation of a workload needs; `None` for reads and hand-offs,
+/// which [`shares`] leaves out.
 fn entries(workload: Workload) -> Option<f64> {
     match workload {
         Workload::Create | Workload::Write => Some(1.0),
@@ -142,7 +142,8 @@ pub(crate) fn line_rows(line: &Line) -> Vec<String> {
     line.rounds.iter().map(row).collect()
 }
 
-/// Returns the table of ratios: zlock over each of its protocols, compared with each other system.
+/// Returns the table of ratios: zlock's figures, by protocol, in relation to those of ZooKeeper,
+/// etcd and Redis.
 pub(crate) fn ratios(results: &Results) -> String {
     let pairs = OWN.iter().flat_map(|own| PEERS.map(|peer| (*own, peer)));
     let rows = results.lines.iter().flat_map(|line| pairs.clone().filter_map(|(own, peer)| ratio_row(line, own, peer)));

@@ -15,8 +15,8 @@ use crate::workload::Workload;
 
 const FILE: &str = "results.json";
 
-/// Results of one run. The lines (results of a workload) and outcomes (results of a scenario) stand
-/// in the order of the tables.
+/// Results of one run. The lines (results of a workload) and outcomes (results of a scenario) are
+/// in the order in which the report shows them.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Results {
     pub(crate) run: Run,
@@ -71,7 +71,8 @@ impl Line {
 pub(crate) struct Outcome {
     pub(crate) scenario: Scenario,
     pub(crate) name: String,
-    /// Size in a scenario that grows, for example the number of waiters; `None` in other scenarios.
+    /// Size at which the figure was measured, for example a number of waiters; `None` in a scenario
+    /// of one size.
     pub(crate) size: Option<usize>,
     pub(crate) unit: String,
     pub(crate) rounds: BTreeMap<Kind, Vec<f64>>,

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::system::{Cluster, Kind, name_of};
 
-/// The scenarios, in the order of the tables.
+/// The scenarios, in the order in which the report shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Scenario {
@@ -50,7 +50,8 @@ pub(crate) enum Scenario {
 #[derive(Debug)]
 pub(crate) struct Figure {
     pub(crate) name: String,
-    /// Size in a scenario that grows, for example the number of waiters; `None` in other scenarios.
+    /// Size at which the figure was measured, for example a number of waiters; `None` in a scenario
+    /// of one size.
     pub(crate) size: Option<usize>,
     pub(crate) unit: &'static str,
     pub(crate) value: f64,
@@ -76,7 +77,7 @@ impl fmt::Display for Figure {
 }
 
 impl Scenario {
-    /// The name in tables and files.
+    /// Name of the scenario in the report's tables and in result files.
     pub(crate) fn name(self) -> String {
         name_of(self)
     }

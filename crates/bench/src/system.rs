@@ -50,7 +50,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The name in tables and files.
+    /// Name of the system in the report's tables and in result files.
     pub(crate) fn name(self) -> String {
         name_of(self)
     }

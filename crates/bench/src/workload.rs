@@ -29,7 +29,7 @@ const STUCK: Duration = Duration::from_secs(30);
 /// Next number of a znode of [`Workload::Create`], so that no name is used twice.
 static CREATED: AtomicU64 = AtomicU64::new(0);
 
-/// The workloads, in the order of the tables.
+/// The workloads, in the order in which the report shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Workload {
@@ -50,7 +50,7 @@ pub(crate) enum Workload {
 }
 
 impl Workload {
-    /// The name in tables and files.
+    /// Name of the workload in the report's tables and in result files.
     pub(crate) fn name(self) -> String {
         name_of(self)
     }
@@ -99,7 +99,7 @@ pub(crate) async fn round(cluster: &Cluster, kind: Kind, load: Load) -> Result<R
 }
 
 /// Runs one round that is measured for as long as `meanwhile` takes instead of the load's length.
-/// `meanwhile` begins with the measured time.
+/// `meanwhile` starts when the measurement starts.
 pub(crate) async fn round_while<T>(
     cluster: &Cluster,
     kind: Kind,

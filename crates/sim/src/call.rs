@@ -89,9 +89,8 @@ pub enum Reply {
     Waited {
         /// The result of the wait.
         waited: Waited,
-        /// Zxid of the first state of this node in which the condition was true, if the wait ended
-        /// `LATE_MS` or more after that, for example at its deadline; `None` for a wait that ended
-        /// in time.
+        /// Zxid of the node's state in which the condition was first true, for a wait that ended
+        /// `LATE_MS` or more after this state; `None` for a wait that ended in time.
         missed: Option<Zxid>,
     },
 }
@@ -99,9 +98,9 @@ pub enum Reply {
 /// Interval at which the simulation checks the condition of a wait, to find a node that ends the
 /// wait too late. These checks do not end the wait.
 const LOOK_MS: u64 = 20;
-/// Shortest delay, by the node's own clock, with which the end of a wait counts as late. A node
-/// must wake a waiter at once. Two checks are allowed, because the deadline of a wait may coincide
-/// with the change. While a node is paused, its clock and its state stand still.
+/// Delay, by the node's own clock, from which on the end of a wait counts as late. A node must wake
+/// a waiter at once. The delay is two intervals of the checks, because the deadline of a wait may
+/// coincide with the change. While a node is paused, its clock and its state stand still.
 const LATE_MS: u64 = 2 * LOOK_MS;
 
 /// Carries out a client's call at a node. Gives up when the time `within` has passed.

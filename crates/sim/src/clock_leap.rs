@@ -12,7 +12,7 @@ const HOUR_MS: i64 = 3_600_000;
 const DELAY_MS: u32 = 15_000;
 const TTL_MS: u64 = 40_000;
 /// Lower bound of a delay's true length, as a fraction of the delay asked for. While the leader's
-/// wall clock is ahead, the time that it writes into the log runs a tenth faster than true time.
+/// wall clock is ahead, the time in its log entries runs a tenth faster than true time.
 const PACE: [u64; 2] = [10, 11];
 /// Longest time from the end of a timeout or TTL to the log entry that ends the session or deletes
 /// the znode.

@@ -17,7 +17,7 @@ const HEARTBEAT_MS: u64 = 60;
 /// the simulation.
 const LEEWAY_MS: u64 = 30;
 /// Longest time from the end of the lease to the election of a leader: a safety margin, the pauses
-/// between the followers' requests for votes, the votes themselves, and flushes.
+/// between the followers' requests for votes, the votes themselves, and their flushes to disk.
 const ELECTION_MS: u64 = 70;
 
 /// Three nodes without clients.

@@ -118,9 +118,9 @@ impl Faults {
     /// Ends all faults: heals links and disks, ends pauses, and schedules the start of nodes that
     /// do not run.
     ///
-    /// A node whose directory is new needs each entry of the leader, also one that raises the
-    /// format level and that old programs refuse. Then only an operator can help, who starts the
-    /// newest program everywhere.
+    /// If a node is recovering, kills all nodes that run old programs, so that they restart with
+    /// the newest one. A recovering node needs every entry, and old programs refuse entries that
+    /// raise the format level.
     pub fn end(&mut self, nodes: &mut [Node]) {
         self.hub.lock().heal();
         self.election = Election::Undisturbed;

@@ -120,9 +120,9 @@ impl History {
         Some(*entry.digest.get_or_insert_with(|| replica::Replica::digest(&entry.state)))
     }
 
-    /// Adds the entries up to `upto`, which are committed because a node has applied them. Reads
-    /// them from this node's log, which lacks entries that came by a snapshot. Returns the zxids of
-    /// the new entries.
+    /// Adds the entries up to `upto`, which are committed because a node has applied them. `log` is
+    /// that node's log, which lacks entries that came by a snapshot. Returns the zxids of the new
+    /// entries.
     pub fn learn(&mut self, log: &LogDisk, upto: Zxid, now_ms: u64) -> Result<Vec<Zxid>, String> {
         let mut learnt = Vec::new();
         while self.last() < upto {

@@ -4,7 +4,7 @@
 use crate::hub::{CLIENTS_MAX, FIRST_CLIENT, Hub, MachineId};
 use crate::machine::Node;
 
-/// A lease fault that is under way.
+/// A fault against the leader's lease that is under way.
 #[derive(Clone, Debug)]
 enum Plot {
     /// A leader gets answers late that it could mistake for a new lease. First the followers'
@@ -16,12 +16,12 @@ enum Plot {
     /// election, the leader's followers are killed and restarted at once, and their links with the
     /// leader are cut as well.
     RestartInLease { leader: MachineId, candidate: MachineId, followers: Vec<MachineId>, stage: usize, next_ms: u64 },
-    /// A leader hands over because it shuts down, and the packets of the other nodes to it come
-    /// late.
+    /// A leader shuts down and so hands leadership over, while the packets of all other nodes to
+    /// this leader come late.
     SlowHandOver { next_ms: u64 },
 }
 
-/// Action that a lease fault asks [`crate::faults::Faults`] to carry out.
+/// Action that a fault against the leader's lease asks [`crate::faults::Faults`] to carry out.
 pub(crate) enum Deed {
     /// Kill this node, and start it again after this number of milliseconds.
     Restart(MachineId, u64),
@@ -31,7 +31,7 @@ pub(crate) enum Deed {
     Over,
 }
 
-/// The lease faults of a run, one at a time.
+/// The faults of a run against the leader's lease, one at a time.
 pub(crate) struct LeaseFaults {
     hub: Hub,
     random: fastrand::Rng,
@@ -43,8 +43,8 @@ impl LeaseFaults {
         LeaseFaults { hub, random, plot: None }
     }
 
-    /// Begins a random fault, and returns its first actions; `None` unless a node leads, all nodes
-    /// run and no such fault is under way.
+    /// Begins a random fault against the lease, and returns its first actions; `None` unless a node
+    /// leads, all nodes run and no fault against the lease is under way.
     pub(crate) fn begin(&mut self, nodes: &[Node]) -> Option<Vec<Deed>> {
         let leader = nodes.iter().find(|node| node.leads()).map(|node| node.id)?;
         if self.plot.is_some() || !nodes.iter().all(Node::runs) {

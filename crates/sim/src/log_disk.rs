@@ -87,8 +87,8 @@ struct Disk {
     /// Number of writes in `unflushed` that the flush under way covers; `None` without a flush.
     flushing: Option<usize>,
     waiters: VecDeque<(u64, Waiter)>,
-    /// Counts of the writes of the present process: those that wait for a flush, and those that
-    /// have waited.
+    /// Counts of the present process's writes that wait for a flush, and of those whose flush has
+    /// ended.
     waited_for: LogWrites,
     /// Number of all writes so far.
     written: u64,

@@ -11,8 +11,8 @@ use sim::counts::Counts;
 use sim::trace::Detail;
 use znode::{LEVEL_MAX, LEVEL_MIN};
 
-/// Number of seeds from which on missing coverage is a failure: so many seeds write, send and
-/// install snapshots, purge logs, and change members in every way.
+/// Number of seeds from which on missing coverage is a failure. That many runs together must write,
+/// send and install snapshots, purge logs, and change members in every way.
 const ENOUGH_SEEDS: u64 = 100;
 
 /// Runs simulated clusters, one for each seed (the start of a run's random numbers), and checks

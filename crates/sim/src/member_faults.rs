@@ -64,7 +64,7 @@ struct Known {
     leaving: BTreeSet<MachineId>,
 }
 
-/// Changes of the members in a run.
+/// Changes of the members in a run, and the faults that aim at the moments of a change.
 pub(crate) struct MemberFaults {
     hub: Hub,
     switchboard: Switchboard,

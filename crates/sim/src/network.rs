@@ -81,7 +81,7 @@ pub struct Network {
     last_connection: ConnectionId,
     /// The longest delay of a usual delivery. A few deliveries take up to 100 ms longer.
     spread_ms: u64,
-    /// Losses: one packet in this many; 0 for none.
+    /// Inverse probability that a packet is lost: one in this many; 0 for no losses.
     lost_one_in: u32,
 }
 

@@ -15,11 +15,11 @@ use crate::hub::MachineId;
 pub struct Lease {
     /// The session.
     pub session: SessionId,
-    /// Timeout of the session. While the client does not know which of several timeouts applies,
-    /// the shortest of them.
+    /// Shortest timeout that may apply to the session. While a change of the timeout is unanswered,
+    /// the client does not know whether the old or the new timeout applies.
     pub timeout_ms: u32,
-    /// Timeout of the session. While the client does not know which of several timeouts applies,
-    /// the longest of them.
+    /// Longest timeout that may apply to the session. Differs from `timeout_ms` only after an
+    /// unanswered change.
     pub timeout_max_ms: u32,
     /// The time at which the last acknowledged heartbeat was sent.
     pub sent_ms: u64,

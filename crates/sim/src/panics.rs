@@ -28,7 +28,7 @@ pub(crate) fn begin(seed: u64) {
     PANIC.set(None);
 }
 
-/// Ends the run: later panics on this thread are not caught here.
+/// Ends the recording of panics: the previous panic hook handles later panics on this thread.
 pub(crate) fn end() {
     SEED.set(None);
 }

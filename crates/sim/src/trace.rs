@@ -69,7 +69,8 @@ impl Trace {
     }
 }
 
-/// Mixes one 64-bit word into the hash: FNV-1a, with a shift that lets high bits count.
+/// Mixes one 64-bit word into the hash by FNV-1a. The added shift makes low bits depend on high
+/// ones.
 fn mix(hash: u64, number: u64) -> u64 {
     let hash = (hash ^ number).wrapping_mul(0x0000_0100_0000_01b3);
     hash ^ (hash >> 29)

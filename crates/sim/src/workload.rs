@@ -15,7 +15,7 @@ use crate::client::{Client, Session, Shared, Written};
 use crate::hub::FIRST_CLIENT;
 use crate::observation::Observation;
 
-/// Parents of all other znodes.
+/// Paths of the persistent znodes below which clients create all other znodes.
 const DIRECTORIES: [&str; 4] = ["/queue", "/registers", "/present", "/locks"];
 /// Number of registers, and of locks, that clients share.
 const SHARED_NAMES: u64 = 3;
@@ -265,7 +265,7 @@ pub async fn look(mut client: Client) {
     }
 }
 
-/// Follows all events at and below a path, over every node.
+/// Follows all events at and below a path, and asks another random node now and then.
 pub async fn watch(mut client: Client, root: &'static str) {
     let key = WatchKey::Subtree(path(root));
     let mut since: Option<Zxid> = None;

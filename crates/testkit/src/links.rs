@@ -170,8 +170,8 @@ const CLIENT: u64 = 0;
 struct Entrance {
     to: u64,
     target: String,
-    /// Name of the cluster before the ids in the first frame; `None` for a proxy of clients, whose
-    /// connections have no ids.
+    /// Cluster name that precedes the nodes' ids in the first frame between nodes; `None` for a
+    /// proxy of clients, whose connections carry no ids.
     cluster_id: Option<&'static str>,
     rules: watch::Receiver<Rules>,
     late_bytes: Arc<AtomicU64>,
@@ -297,8 +297,8 @@ async fn caller(stream: &TcpStream, cluster_id: &str, to: u64) -> Option<u64> {
 }
 
 /// Returns the id of the connecting node in the first frame. The cluster's name is followed by two
-/// bytes: the ids of the connecting node and of the node `to`. Returns `None` for an incomplete or
-/// other frame.
+/// bytes: the ids of the connecting node and of the node `to`. Returns `None` for an incomplete
+/// frame or one of another form.
 fn caller_in(frame: &[u8], cluster_id: &str, to: u64) -> Option<u64> {
     let name = cluster_id.as_bytes();
     let at = frame.windows(name.len()).position(|window| window == name)? + name.len();

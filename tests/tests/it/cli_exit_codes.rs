@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use crate::cli::{LONG, Locked, done, run, zlock};
 use crate::harness::{Cluster, Options, PROGRAM, kill, until};
 
-/// Exit codes in the first column of the table's rows.
+/// Exit codes in the first column of docs/cli.md's table of exit codes.
 fn codes_of_the_page() -> BTreeSet<i32> {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/cli.md");
     let text = std::fs::read_to_string(page).unwrap();

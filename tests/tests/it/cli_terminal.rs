@@ -14,8 +14,8 @@ async fn one_node() -> Cluster {
     Cluster::start_with(Options { nodes: 1, ..Options::default() }).await
 }
 
-/// A shell's command line on a terminal, in which `"$ZLOCK"` is the program. Dropping it hangs the
-/// terminal up, which ends all processes on it.
+/// A shell's command line on a terminal, in which `"$ZLOCK"` is the path of `zlock`. Dropping it
+/// hangs the terminal up, which ends all processes on the terminal.
 struct OnTerminal {
     script: Child,
     keys: ChildStdin,

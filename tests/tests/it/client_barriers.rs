@@ -136,8 +136,8 @@ async fn the_same_members_meet_at_a_double_barrier_again_and_again() {
     assert!(children(&clients[0]).await.is_empty());
 }
 
-/// Two members have entered, and one waits to leave. The other leaves and enters again in one
-/// transaction: the first must not wait for this new arrival.
+/// Two members have entered a double barrier, and the first waits to leave. The second leaves and
+/// enters again in one transaction: the first must not wait for the second to leave again.
 #[tokio::test]
 async fn who_leaves_a_double_barrier_waits_for_those_of_its_own_round_only() {
     let cluster = Cluster::start().await;

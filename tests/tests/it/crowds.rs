@@ -12,7 +12,7 @@ use zlock_client::api::NewSession;
 use crate::harness::{Call, Cluster, Options, until};
 
 const LOCKS: usize = 300;
-/// Number of connections from the address with many.
+/// Number of connections from one address that list all locks again and again.
 const CROWD: usize = 100;
 const WRITES: usize = 20;
 
@@ -123,8 +123,8 @@ async fn a_client_behind_a_balancer_counts_by_its_own_address() {
     assert!(cluster.log(1).contains("no good PROXY header addr=127.0.1.2:"), "{}", cluster.log(1));
 }
 
-/// A request whose body has not arrived counts against its address's share of the requests that a
-/// node works on.
+/// A node bounds the requests that it works on at once for each client address. A request counts
+/// from its headers on, even if its body has not arrived.
 #[tokio::test]
 async fn an_address_has_a_share_of_the_requests_at_work() {
     let cluster = Cluster::start_with(Options { nodes: 1, ..Options::default() }).await;

@@ -24,7 +24,7 @@ impl Dev {
         command
     }
 
-    /// Starts the cluster, and reads until it says how to stop it.
+    /// Starts `zlock dev`, and reads its output up to the line that says how to stop all nodes.
     async fn start(data: &Path, args: &[&str]) -> Dev {
         let log = std::fs::File::create(data.with_extension("log")).unwrap();
         let mut command = Dev::command(data);

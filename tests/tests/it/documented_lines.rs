@@ -9,7 +9,7 @@ use tokio::process::Command;
 
 use crate::harness::{CLUSTER_ID, Call, Cluster, until};
 
-/// Line printed between the answers of two blocks.
+/// Line printed behind the output of each [`Block`], to tell the outputs apart.
 const MARK: &str = "~~~ end of block ~~~";
 
 /// Shell lines of a page, and the answer shown behind them.
@@ -170,7 +170,7 @@ async fn the_lines_of_the_http_api_run_as_they_are_written() {
     runs_and_answers_as_shown("docs/http-api.md", 60).await;
 }
 
-/// The page names `jq` commands that do the same as its own shell functions.
+/// docs/http-api.md names `jq` commands that do the same as its own shell function `field`.
 #[tokio::test]
 async fn jq_takes_the_same_out_of_an_answer_where_it_is_installed() {
     if Command::new("jq").arg("--version").output().await.is_err() {
@@ -188,8 +188,8 @@ async fn jq_takes_the_same_out_of_an_answer_where_it_is_installed() {
     }
 }
 
-/// Runs lines of the page that acquire a lock, while another session holds it. Kills the node at
-/// which the lines wait, and releases the lock: the lines must then get it.
+/// Runs documented shell lines that acquire a lock, while another session holds the lock. Kills the
+/// node at which the lines wait, and releases the lock: the lines must then get it.
 async fn wait_outlives_its_node(lines: String, lock: &str, cluster: &mut Cluster) {
     let holder = cluster.client(2).open_session(60_000).await;
     let acquire = Call::post(format!("/v1/locks{lock}")).session(&holder).once();

@@ -12,7 +12,8 @@ use zlock_client::{Error, Guard, Leadership, LockMode, LockSettings, Mode, Watch
 
 use crate::harness::{Cluster, Options, until};
 
-/// Endpoints as the pages write them. The test runs with its own endpoints instead.
+/// Endpoints in the Rust lines of docs/client.md and README.md. The tests use those of their own
+/// cluster instead.
 const ENDPOINTS: &str = "[\"node1:7001\",\"node2:7001\",\"node3:7001\"]";
 
 type Ended = Result<(), Box<dyn std::error::Error>>;

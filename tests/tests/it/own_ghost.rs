@@ -11,7 +11,8 @@ async fn queue(cluster: &Cluster, id: u64) -> Option<LockQueue> {
     (answer.status == 200).then(|| answer.json())
 }
 
-/// Repeats an acquire without an idempotency key until the node can answer.
+/// Repeats an acquire without an idempotency key, until the node grants it, queues it or refuses it
+/// with 409.
 async fn tried(
     cluster: &Cluster,
     id: u64,

@@ -16,8 +16,8 @@ const LOOK: &[u8] = b"HEAD /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
 const WAIT: &[u8] =
     b"POST /v1/znodes/a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\nexpect: 100-continue\r\n\r\n";
 
-/// Starts a node, and waits until its log says that it is ready. A request to `/readyz` would be a
-/// connection that counts.
+/// Starts a node, and waits until its log says that it is ready. A request to `/readyz` would open
+/// a connection, which would count against the tested bound on connections.
 async fn one_node(settings: &'static str) -> Cluster {
     let mut cluster = Cluster::prepare(Options { nodes: 1, zookeeper: true, settings, ..Options::default() }).await;
     cluster.restart(1);

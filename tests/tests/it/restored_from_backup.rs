@@ -18,9 +18,9 @@ const SETTINGS: &str =
     "admin.super_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\nlimits.session_timeout_max = \"6s\"";
 const LOCKS: [&str; 2] = ["orders", "invoices"];
 
-/// Starts a cluster, and waits until the limits of its configuration are in force. These keep
-/// session timeouts short, and so the grace: the time after a restore in which no lock is granted,
-/// as long as the longest session timeout in the backup.
+/// Starts a cluster, and waits until the limit of 6 s on session timeouts is in force. After a
+/// restore no lock is granted for the longest session timeout in the backup, so the limit keeps the
+/// test short.
 async fn cluster() -> Cluster {
     let cluster = Cluster::start_with(Options { settings: SETTINGS, zookeeper: true, ..Options::default() }).await;
     until("no session is longer than the limit", async || {

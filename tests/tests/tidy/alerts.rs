@@ -13,7 +13,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap()
 }
 
-/// Rest of each line that begins with `start` after its indentation.
+/// Text behind `start` in each line that begins with `start`, apart from its indentation.
 fn rests(text: &str, start: &str) -> BTreeSet<String> {
     text.lines().filter_map(|line| line.trim_start().strip_prefix(start)).map(str::to_owned).collect()
 }

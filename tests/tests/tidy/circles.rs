@@ -52,7 +52,8 @@ fn paths(text: &str, start: &str) -> Vec<String> {
     found
 }
 
-/// Takes one path or group from the beginning of a text. Returns the rest.
+/// Takes one path or group from the beginning of a text. Adds every path in it to `found`, with the
+/// prefix `above`. Returns the rest of the text.
 fn take<'a>(text: &'a str, above: &str, found: &mut Vec<String>) -> &'a str {
     let text = text.trim_start();
     if let Some(mut rest) = text.strip_prefix('{') {
@@ -246,9 +247,9 @@ fn methods_are_found_where_they_stand_and_where_they_are_called() {
 /// Crates with folders that are layers.
 const LAYERED: &[&str] = &["replica", "wire", "znode"];
 
-/// The folders that the files of each folder use. A file beside the folders counts as a folder,
-/// together with the folder of its name if there is one. A file beside the folders that uses no
-/// folder may be used by all, and is left out.
+/// The folders that the files of each folder use. A file beside the folders belongs to the folder
+/// of its name, or else counts as a folder. A file that belongs to no folder and uses none may be
+/// used by all, and is left out.
 fn folders(uses: &Uses) -> Uses {
     let folder = |file: &str| file.split("::").next().unwrap_or_default().to_owned();
     let mut found = Uses::new();

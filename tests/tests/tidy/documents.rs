@@ -102,7 +102,7 @@ fn every_page_is_reached_from_the_readme() {
     none(pages.keys().filter(|page| page.starts_with("docs/") && !reached.contains(*page)).cloned().collect());
 }
 
-/// Rows of tables cannot be broken, nor can headings and lone addresses.
+/// The test exempts rows of tables, headings and lone addresses, which cannot be broken.
 #[test]
 fn no_line_of_prose_is_wider_than_a_page() {
     let wide = |line: &str| line.chars().count() > WIDTH_MAX && line.trim().contains(' ');
@@ -114,7 +114,7 @@ fn no_line_of_prose_is_wider_than_a_page() {
     none(findings);
 }
 
-/// Code blocks, diagrams and rows of tables in comments cannot be broken.
+/// The test exempts code blocks, diagrams and rows of tables in comments, which cannot be broken.
 #[test]
 fn no_comment_is_wider_than_a_page() {
     let mut findings = Vec::new();
@@ -149,7 +149,7 @@ fn no_page_and_no_comment_has_a_subject_that_is_a_riddle() {
     none(findings);
 }
 
-/// Operators look for these messages in logs, and alarms match them.
+/// Operators look for the documented messages in logs, and alarms match them.
 #[test]
 fn every_message_of_the_log_that_is_documented_is_in_the_sources() {
     let page = std::fs::read_to_string(root().join("docs/operating.md")).unwrap();
@@ -174,8 +174,8 @@ fn is_path(words: &str) -> bool {
     words.starts_with("crates/") && !words.contains(['{', '*', '<', ' '])
 }
 
-/// A page may only name files and directories of the sources that exist. Decisions are about former
-/// times, and are left out.
+/// A page may only name files and directories of the sources that exist. The pages below
+/// `decisions/` are left out, because they describe former states of the sources.
 #[test]
 fn every_source_file_that_a_page_names_is_there() {
     let names: BTreeSet<String> =
@@ -194,7 +194,8 @@ fn every_source_file_that_a_page_names_is_there() {
     none(findings);
 }
 
-/// Readers follow the examples of the page on style, so its examples are of this code.
+/// Readers follow the examples in docs/dev/style.md, so the identifiers in these examples must
+/// exist.
 #[test]
 fn every_identifier_of_the_page_on_style_is_in_the_sources() {
     let sources: String = texts(".rs").into_iter().map(|file| file.text).collect();

@@ -177,7 +177,7 @@ fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
-/// Appends a text in HPACK's form, without Huffman coding.
+/// Appends a text as a string literal of HPACK (RFC 7541), without Huffman coding.
 fn text(block: &mut Vec<u8>, text: &str) {
     block.push(u8::try_from(text.len()).ok().filter(|length| *length < 127).expect("header values are short"));
     block.extend_from_slice(text.as_bytes());

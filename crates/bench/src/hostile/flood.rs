@@ -9,11 +9,11 @@ use tokio::time::{Instant, sleep};
 use super::attack::{Tally, Target, again, swarm};
 use crate::error::Error;
 
-/// Number of locks that are held, which a listing shows.
+/// Number of locks that [`hold_locks`] acquires, so that a listing of all locks is long.
 const LOCKS: usize = 1_200;
 /// Number of sessions that hold the listed locks.
 const HOLDERS: usize = 4;
-/// Bytes of a large body.
+/// Length of the large request bodies, in bytes.
 const LARGE: usize = 1_000_000;
 /// Interval at which a client that reads nothing checks its connection.
 const PROBE: Duration = Duration::from_millis(200);

@@ -10,7 +10,7 @@ use crate::client::ZooKeeper;
 use crate::error::Error;
 use crate::system::name_of;
 
-/// Kind of hostile traffic, in the order of the table.
+/// Kind of hostile traffic. The variants are in the order in which `bench hostile` prints them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
     /// Transactions that set and take away the quota of a large subtree, 64 times in each.
@@ -65,7 +65,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The name in tables.
+    /// Name of this kind in the printed table, which is also its name on the command line.
     pub(crate) fn name(self) -> String {
         name_of(self)
     }

@@ -27,7 +27,7 @@ const NAME_BYTES: usize = 100;
 const BATCH: usize = 128;
 /// Number of tries of one batch, because a busy machine may fail some of them.
 const TRIES: usize = 20;
-/// Number of connections that load data.
+/// Number of connections over which [`create`] creates znodes.
 const LOADERS: usize = 16;
 /// Number of sessions that expire together.
 const EXPIRING: usize = 24;

@@ -9,8 +9,8 @@ fn figures(per_second: f64) -> Figures {
     Figures { per_second, p50_us: 1e6 / per_second, p99_us: 1e7 / per_second, ..Figures::default() }
 }
 
-/// Returns results with two workloads of 64 clients, a limit of 40,000 entries a second, a
-/// scenario, a scenario that grows, and a failure.
+/// Returns results with two workloads of 64 clients, a limit of 40,000 entries a second, a scenario
+/// of one size, a scenario measured at two sizes, and a failure.
 fn results() -> Results {
     let mut results = Results::default();
     let limit = Limit { name: "entries".into(), batch: Some(64), per_second: 40_000.0 };

@@ -12,7 +12,8 @@ const CLIENTS: usize = 64;
 const LENGTH: Duration = Duration::from_secs(3);
 const NODES: [u16; 4] = [1, 3, 5, 7];
 
-/// Measures writes among more and more znodes.
+/// Measures writes while the cluster holds 1,000 znodes, then ten times as many and so on, up to a
+/// million.
 pub(super) async fn znodes(
     cluster: &Cluster,
     kind: Kind,
@@ -37,8 +38,8 @@ pub(super) async fn nodes(kind: Kind, data: &Path, figures: &mut Vec<Figure>) ->
     Ok(())
 }
 
-/// Measures the writes of 64 clients. `size` is the present number of znodes, nodes, waiters or
-/// sessions, as the scenario makes them grow.
+/// Measures the writes of 64 clients. `size` is the present number of what the scenario increases:
+/// znodes, nodes, waiters or sessions.
 pub(super) async fn writes(cluster: &Cluster, kind: Kind, size: usize, figures: &mut Vec<Figure>) -> Result<(), Error> {
     let load = Load { workload: Workload::Write, clients: CLIENTS, length: LENGTH, first_node: 0 };
     let round = workload::round(cluster, kind, load).await?;

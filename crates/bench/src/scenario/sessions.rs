@@ -52,7 +52,8 @@ pub(super) async fn run(cluster: &Cluster, kind: Kind, scale: Scale, figures: &m
 struct Keeper {
     client: Rest,
     sessions: Vec<String>,
-    /// Counter of heartbeats, which selects the next session. It starts at the keeper's number.
+    /// Counter of heartbeats, which selects the next session. It starts at the keeper's index, so
+    /// that the keepers send at different moments.
     beats: usize,
 }
 

@@ -10,14 +10,15 @@ use crate::system::{Cluster, Kind, Program};
 use crate::workload::{self, Load, Workload};
 
 const CLIENTS: usize = 64;
-/// Length of the writes to systems other than zlock. Those systems do not report their snapshots,
+/// Duration of the writes to systems other than zlock. Those systems do not report their snapshots,
 /// but take some in this time.
 const LENGTH: Duration = Duration::from_secs(20);
 /// Longest time until every node of zlock has taken a snapshot. A node begins one after 200,000
 /// entries (`disk.snapshot_log_entries`), which the clients write meanwhile.
 const SNAPSHOT_WITHIN: Duration = Duration::from_secs(150);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Shortest time of writes before the snapshot, for comparison.
+/// Shortest duration of the writes before the first snapshot, with which the writes during the
+/// snapshots are compared.
 const BEFORE: Duration = Duration::from_secs(1);
 
 /// Time from the begin of the first node's snapshot to the end of the last node's snapshot.

@@ -25,7 +25,7 @@ pub(super) struct ExactlyOnce {
 
 struct Done {
     at: Zxid,
-    /// Attempts of an acquire that have queued a ticket; empty for another request.
+    /// Attempts of an acquire that have queued a ticket; empty for a request that is no acquire.
     attempts: Vec<Attempt>,
     /// Whether another attempt of the acquire may queue a ticket, because a log entry has removed
     /// the ticket of the previous attempt from the queue.

@@ -19,7 +19,8 @@ use crate::observation::{Commit, Observation};
 /// Time within which a client is told after the commit of the entry that made it the holder. It is
 /// shorter than one wait at a node (700 ms), so that a wait that sleeps through the grant is found.
 /// It is longer than the possible delays: a heartbeat tells the client's node of the commit (at
-/// most 75 ms), two packets may be late by 100 ms each, and a client between two waits reads first.
+/// most 75 ms), two packets may be late by 100 ms each, and a client may do a read before its next
+/// wait.
 const TOLD_MS: u64 = 600;
 
 struct Waiter {

@@ -9,7 +9,7 @@ use znode::Term;
 use super::Invariant;
 use crate::observation::Standing;
 
-/// The latest term in which a node was seen to lead.
+/// Invariant: while a leader has a valid lease, no node leads in a later term.
 #[derive(Default)]
 pub(super) struct OneSureLeader {
     latest: Term,

@@ -15,8 +15,8 @@ use crate::history::History;
 use crate::hub::MachineId;
 use crate::observation::{Observation, Standing};
 
-/// Length of the last part of a process's life whose states may be lost: 20 ms, and the time that a
-/// flush and two steps may take.
+/// Length of the last part of a process's life whose states a restart may lose: the 20 ms that
+/// zlock permits, and the time that a flush and two steps of the simulation may take.
 const FORGOTTEN_MS: u64 = 60;
 
 #[derive(Default)]

@@ -20,7 +20,7 @@ const SILENCE_MAX: Duration = Duration::from_millis(1_500);
 const PING_AFTER: Duration = Duration::from_millis(500);
 /// Time between two checks for a due ping and a silent node.
 const TICK: Duration = Duration::from_millis(100);
-/// Pause between two tries to find a node.
+/// Pause between two tries to open a connection.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Largest number of requests that wait for an answer.
 const SENT_MAX: usize = 256;
@@ -29,8 +29,8 @@ const SENT_MAX: usize = 256;
 struct Sent {
     xid: i32,
     request: Request,
-    /// Channel for the result to the caller; `None` for a request of the task itself,
-    /// `SetWatches2`.
+    /// Channel for the result to the caller; `None` for `SetWatches2`, which the link itself sends
+    /// after a reconnect.
     answer: Option<oneshot::Sender<Result<Reply, Failure>>>,
 }
 

@@ -92,7 +92,7 @@ pub struct Event {
     pub connection: u64,
 }
 
-/// State that the task shares with its [`Zk`].
+/// State that the background task that owns the connection shares with its [`Zk`].
 struct Shared {
     /// Number of the present connection, from 0. Events between two connections can be missed.
     connection: AtomicU64,
@@ -121,10 +121,10 @@ impl Drop for Zk {
     }
 }
 
-/// A request that was passed to the task, and whose answer can be awaited.
+/// A request that was passed to the [`Zk`]'s background task, and whose answer can be awaited.
 pub struct Begun {
-    /// Set by the task when it sends the request, or by the caller when it gives the request up,
-    /// whichever comes first. So a request that was given up unsent is never sent.
+    /// Set by the background task when it sends the request, or by the caller when it gives the
+    /// request up, whichever comes first. So a request that was given up unsent is never sent.
     claimed: Arc<AtomicBool>,
     answer: Result<oneshot::Receiver<Result<Reply, Failure>>, Failure>,
     deadline: Instant,

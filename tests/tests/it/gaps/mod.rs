@@ -15,11 +15,11 @@ use zlock_client::api::LockQueue;
 use crate::harness::{Call, Cluster, Options, kill, until};
 use contender::{Contender, Marks, TIMEOUT, longest_write};
 
-/// Time by which a gap may exceed the waiter's session timeout, on a machine that is fast enough
-/// for an election in this time.
+/// Time by which a gap (from a lock's release to the next grant) may exceed the waiter's session
+/// timeout, if the machine is fast enough for an election in this time.
 const BOUND: Duration = Duration::from_secs(2);
-/// Allowance for slower machines: a gap may exceed the waiter's session timeout by this time plus
-/// the longest time of a write, if the sum is larger than [`BOUND`].
+/// Allowance for slower machines: if this time plus the longest time of a write is above [`BOUND`],
+/// the sum is the limit in place of [`BOUND`].
 const SLACK: Duration = Duration::from_secs(1);
 /// Number of clusters that are tested at the same time.
 const AT_ONCE: usize = 2;

@@ -23,8 +23,8 @@ const AT_ONCE: usize = 2;
 /// Number of consecutive measurements, 20 ms apart, that must be nearly equal before memory counts
 /// as steady.
 const STEADY_LOOKS: usize = 20;
-/// Kinds of memory that the test measures by default. `ZLOCK_MEMORY_ROWS` names other kinds, or
-/// `all`.
+/// Kinds of memory that the test measures by default. The environment variable `ZLOCK_MEMORY_ROWS`
+/// selects other kinds, or `all`.
 const SHORT: &str = "LongPolls,Bodies,LongAnswers,ShortWatches,PartsOfPackets";
 /// Bytes of data of a large znode.
 const LARGE: usize = 1_000_000;
@@ -46,14 +46,15 @@ enum Kind {
     IdleSessions,
 }
 
-/// Row of the table: a kind of memory, the bounds set for it, and the bytes that the table allows.
+/// Row of the table of memory in docs/operating.md: a kind of memory, the settings that bound it,
+/// and the bytes that the table allows.
 struct Row {
     kind: Kind,
     settings: &'static str,
     bytes: u64,
 }
 
-/// Settings that exempt the clients from the bounds on one address.
+/// Settings that exempt the test's clients from the bounds on the clients of one address.
 macro_rules! exempt {
     ($settings:literal) => {
         concat!("node.exempt_addresses = \"127.0.0.0/8\"\n", $settings)
@@ -294,8 +295,8 @@ async fn steady(pid: Pid) -> u64 {
     last
 }
 
-/// Bytes of memory that a node takes for this row when the kind is full. The newest log entries,
-/// which the log keeps in memory, are subtracted.
+/// Bytes of memory that a node takes when the row's kind of memory is filled to its bound. The
+/// newest log entries, which the log keeps in memory, are subtracted.
 async fn taken(row: &Row) -> u64 {
     let options = Options {
         nodes: 1,

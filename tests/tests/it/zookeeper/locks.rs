@@ -10,7 +10,7 @@ use super::scene::{PERSISTENT, Scene, stat, sync};
 use crate::harness::{Call, Pace, until};
 
 /// Takes the lock `/orders` with the recipe of `zookeeper-client`, and waits until it is held. The
-/// ticket's name has kazoo's pattern, which HTTP clients' tickets have, too, so all of them form
+/// ticket's name has kazoo's pattern, like the names of HTTP clients' tickets, so all tickets form
 /// one queue.
 async fn lock(client: &Client, label: &str) -> OwnedLockClient {
     let prefix = LockPrefix::new_custom(format!("/orders/{:x}__lock__", client.session_id().0), "lock__").unwrap();

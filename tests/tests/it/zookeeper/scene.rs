@@ -18,7 +18,7 @@ use crate::recipes;
 /// Session timeout that is longer than any test, and than any election.
 pub(crate) const LONG: Duration = Duration::from_secs(120);
 
-/// Time for an event. Generous: machines that run tests are slow at times.
+/// Longest wait for a watch event. Generous: machines that run tests are slow at times.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const PERSISTENT: CreateOptions<'static> = CreateMode::Persistent.with_acls(Acls::anyone_all());
@@ -204,7 +204,7 @@ pub(crate) async fn stat(client: &Client, path: &str) -> Option<Stat> {
     answered("the znode is looked at", async || client.check_stat(path).await).await
 }
 
-/// Waits until the client's node has all earlier writes.
+/// Waits until the client's node has applied all earlier writes.
 pub(crate) async fn sync(client: &Client) {
     answered("the node is up to date", async || client.sync("/").await).await;
 }

@@ -133,8 +133,8 @@ impl Problem {
         Problem::new(ProblemType::Superseded, detail).at(ticket, zxid)
     }
 
-    /// Turns the refusal of a text that is too long from a 413 into a 400 that names the text.
-    /// `texts` has the name and length in bytes of each text of the request.
+    /// Replaces the problem (413) of a text that is too long by a 400 with the name of the text's
+    /// parameter. `texts` has the name and the length in bytes of each text parameter.
     pub(crate) fn naming(self, state: &State, texts: &[(&str, usize)]) -> Problem {
         let max = state.limits().label_bytes_max;
         let long = texts.iter().find(|(_, bytes)| *bytes > max as usize);

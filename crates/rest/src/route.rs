@@ -59,7 +59,7 @@ impl Route {
         paths.fold(router, |router, path| router.route(path, handler.clone()))
     }
 
-    /// Returns the path, the method and the operation id of each path at which the operation is.
+    /// Returns a path, a method and an operation id for each path at which the operation is served.
     pub(crate) fn operations(&self) -> Vec<(String, Method, String)> {
         let (_, paths, _) = (self.parts)();
         let mut operations = Vec::new();

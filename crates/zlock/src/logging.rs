@@ -96,8 +96,8 @@ impl FormatTime for Out {
     }
 }
 
-/// Returns a line with its priority in front, as sd-daemon(3) defines it, and without the space
-/// that follows the absent time.
+/// Returns a line with its priority in front, as sd-daemon(3) defines it. Removes the leading
+/// space, which only a line with a time needs.
 fn journal_line(level: Option<Level>, line: &[u8]) -> Vec<u8> {
     let priority = match level {
         Some(Level::ERROR) => "<3>",

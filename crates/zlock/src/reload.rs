@@ -31,7 +31,7 @@ impl Reload {
         Reload { read, logs, running, tls_files }
     }
 
-    /// Reloads the configuration at each signal.
+    /// Reloads the configuration at each SIGHUP.
     pub(crate) async fn on(mut self, mut hangup: Signal) {
         while hangup.recv().await.is_some() {
             // Reading files blocks, so it runs on a blocking thread.

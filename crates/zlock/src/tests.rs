@@ -5,11 +5,12 @@ use std::path::Path;
 
 use super::*;
 
-/// Text of the one row that stands for the options shared by all client commands.
+/// Text that stands for the options shared by all client commands, in the golden table of commands
+/// and flags.
 const SHARED: &str = "(shared)";
 
-/// Returns one row of the table: the command, the flag or argument, its value's name, default and
-/// environment variable.
+/// Returns one row of the golden table of commands and flags: the command, the flag or argument,
+/// its value's name, default and environment variable.
 fn row(command: &str, arg: &Arg) -> String {
     let texts = |texts: Vec<String>| texts.join(" ");
     let flags = [arg.get_short().map(|short| format!("-{short}")), arg.get_long().map(|long| format!("--{long}"))];
@@ -35,7 +36,8 @@ fn line(cells: &[&str]) -> String {
     format!("{}\n", cells.join(" | ").trim_end())
 }
 
-/// Appends the rows of a command and of its subcommands to `table`.
+/// Appends the rows of a command and of its subcommands to `table`, the golden table of commands
+/// and flags.
 fn rows(name: &str, command: &Command, table: &mut String) {
     let shared = cli::before_commands();
     let is_shared = |arg: &&Arg| shared.iter().any(|one| one.get_id() == arg.get_id());

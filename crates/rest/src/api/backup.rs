@@ -29,9 +29,10 @@ use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[route!(save)];
 
-/// Size in bytes of one piece of the body.
+/// Size in bytes of one piece of a backup file. The answer is sent in such pieces.
 const PIECE_BYTES: usize = 64 << 10;
-/// Number of pieces in the queue; a full queue makes the writer wait.
+/// Largest number of pieces in the queue between the writer of the backup and the HTTP answer. A
+/// full queue makes the writer wait.
 const PIECES_WAITING: usize = 4;
 
 /// Writes a backup of the state, as a file.
@@ -96,7 +97,8 @@ enum Piece {
     End,
 }
 
-/// Writer that cuts the file into pieces, and waits while the queue is full.
+/// Writer that cuts the backup file into pieces for the HTTP answer, and waits while the queue of
+/// pieces is full.
 struct Pieces {
     pieces: mpsc::Sender<Piece>,
     piece: Vec<u8>,
@@ -128,7 +130,7 @@ impl Write for Pieces {
     }
 }
 
-/// Body of the answer: the pieces from the queue.
+/// Body of the HTTP answer: the pieces of the backup file, from the queue that [`Pieces`] fills.
 struct Stream {
     waiting: mpsc::Receiver<Piece>,
     ended: bool,

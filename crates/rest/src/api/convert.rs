@@ -45,7 +45,7 @@ pub(crate) fn shown_info(path: &ZPath, node: &Znode, state: &State, identities: 
 }
 
 /// Returns the znode data of one operation of a transaction, from its text field or its base64
-/// field; empty data without both fields.
+/// field. An operation with neither field has empty data.
 pub(crate) fn data(text: Option<String>, base64: Option<String>) -> Result<Vec<u8>, Problem> {
     match (text, base64) {
         (Some(_), Some(_)) => Err(Problem::bad("data_base64", "given together with data")),

@@ -198,9 +198,8 @@ fn to_watch(state: &State, path: &ZPath) -> WatchKey {
     }
 }
 
-/// Returns the ticket and fencing token of the leadership that the request is about: those in the
-/// query, or, without them, those of the present leader. Either must belong to the request's
-/// session.
+/// Returns the ticket and fencing token in the query; without them, those of the present leader. An
+/// existing ticket is refused unless it leads and belongs to the request's session.
 async fn named(call: &mut Call, path: &ZPath) -> Result<(ZPath, FencingToken), Problem> {
     let (ticket, token) = (call.query.take("ticket")?, call.query.get("fencing_token")?);
     match (ticket, token) {
@@ -229,7 +228,7 @@ fn leads(state: &State, ticket: &ZPath, session: SessionId, token: FencingToken)
     holds && state.owner_of(ticket) == Some(session)
 }
 
-/// Looks the leader up, and checks that the request's session owns its lock node.
+/// Looks the leader up, and checks that the request's session owns the leader's lock node.
 async fn own_leadership(call: &mut Call, path: &ZPath) -> Result<QueueEntry, Problem> {
     std::mem::take(&mut call.query).finish()?;
     let credential = call.caller.session()?;

@@ -11,9 +11,9 @@ use crate::request::call::Call;
 /// the zxid of the log entry, and the znode's stat at that zxid.
 ///
 /// # Errors
-/// 409 `node-exists` when the znode belongs to another session, or to another owner name in this
-/// session; 410 `ticket-gone` when this is a retry with an idempotency key, and the znode of the
-/// first try has been deleted since.
+/// 409 `node-exists` when the znode belongs to another session, or, with [`Ensure::OwnWithData`],
+/// when the znode has other data; 410 `ticket-gone` when this is a retry with an idempotency key,
+/// and the znode of the first try has been deleted since.
 pub(crate) async fn ensure(call: &Call, path: &ZPath, data: Vec<u8>, ensure: Ensure) -> Result<(Zxid, Stat), Problem> {
     let parent = path.parent().ok_or_else(|| Problem::bad("path", "the root is there already"))?;
     // With an empty ACL, the znode has the ACL of its parent.
@@ -27,7 +27,7 @@ pub(crate) async fn ensure(call: &Call, path: &ZPath, data: Vec<u8>, ensure: Ens
     }
 }
 
-/// Returns the problem (410) of a request whose znode has been deleted.
+/// Returns the problem (410) for a znode that was deleted after the request had created it.
 pub(crate) fn gone(call: &Call, path: &ZPath, zxid: Option<Zxid>) -> Problem {
     let state = call.door.replica.state();
     history::ticket_gone(&state, path, zxid.unwrap_or(state.last_zxid()))

@@ -111,7 +111,7 @@ fn status(good: bool) -> StatusCode {
     if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
 
-/// Answers 200 if the node is ready and has the role, else 503, with an empty body.
+/// Answers 200 if the node is ready and `has_it` is true for its role, else 503. The body is empty.
 fn with_role(mut call: Call, has_it: impl FnOnce(Role) -> bool) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let is_ready = readiness(&call.door) == Readiness::Ready.as_str();

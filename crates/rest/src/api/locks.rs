@@ -221,9 +221,9 @@ struct Page<'a> {
     end: End<'a>,
 }
 
-/// Place where a page ends.
+/// Place where a page of the list of locks ends.
 enum End<'a> {
-    /// At the end of the list.
+    /// At the end of the list of locks.
     All,
     /// The page ends after this lock, and the next page continues there.
     Shown(&'a ZPath),

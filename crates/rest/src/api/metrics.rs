@@ -82,7 +82,7 @@ impl Text {
         self.value(name, value);
     }
 
-    /// Writes the samples of a histogram in seconds. Its help and type are written before.
+    /// Writes the samples of a histogram in seconds. The caller has written its help and type.
     fn histogram(&mut self, name: &str, labels: &[(&str, &str)], durations: &Durations) {
         let (bucket, mut all) = (format!("{name}_bucket"), 0);
         for (bound, count) in durations.buckets() {

@@ -18,7 +18,8 @@ pub(crate) fn of(state: &State, lock: &ZPath) -> Vec<MixedClients> {
     lock::mixed_clients(state, lock).into_iter().map(shown).collect()
 }
 
-/// Adds a warning header if the lock's queue has mixed clients and the request may read the lock.
+/// Adds a warning header if the lock's queue has clients of different libraries that do not see
+/// each other's lock nodes. A request without read access to the lock gets no header.
 pub(crate) fn warn(response: Response, state: &State, lock: &ZPath, identities: &[Identity]) -> Response {
     let mixed = lock::mixed_clients(state, lock);
     if mixed.is_empty() || !state.may_read(lock, identities) {

@@ -50,8 +50,8 @@ pub(crate) async fn cluster(mut call: Call) -> Answer {
 /// Pause after a computation of the state's digest, as a multiple of the computation's time, so
 /// that digests use at most a tenth of a core.
 const REST: u32 = 9;
-/// Time for which a request waits until an earlier request's digest and the pause after it are
-/// over.
+/// Longest time that a request waits for the end of another request's digest, and of the pause
+/// after that digest.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Computes a digest of the whole state, for the super user and programs on this machine. This

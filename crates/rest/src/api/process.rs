@@ -8,17 +8,17 @@ use rustix::param::{clock_ticks_per_second, page_size};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
-/// Time for which measured numbers are answered again.
+/// Time for which a measurement of this process's metrics is reused.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// Name of a metric, its type, its help and its value.
 type Measure = (&'static str, &'static str, &'static str, f64);
 
-/// The numbers that were measured last, and when.
+/// Last measurement of this process's metrics, with its time.
 static LAST: Mutex<Option<(Instant, Vec<Measure>)>> = Mutex::const_new(None);
 
-/// Numbers of this process. They are measured at most once a second, one measurement at a time, on
-/// a thread that does not serve clients: to count many open files takes milliseconds.
+/// Returns this process's metrics. They are measured at most once a second, one measurement at a
+/// time, on a thread that does not serve clients: to count many open files takes milliseconds.
 pub(crate) async fn measures() -> Vec<Measure> {
     let mut last = LAST.lock().await;
     if let Some((at, measures)) = &*last
@@ -31,7 +31,7 @@ pub(crate) async fn measures() -> Vec<Measure> {
     measures
 }
 
-/// Measures the numbers. A number that the system does not tell is absent.
+/// Measures this process's metrics. A metric that the system does not report is left out.
 fn measure() -> Vec<Measure> {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();

@@ -26,8 +26,8 @@ pub(crate) const ROUTES: &[Route] = &[Route {
     ..route!(apply)
 }];
 
-/// Size in bytes of one operation's data above which decoding it is followed by a yield to other
-/// tasks. Decoding this much takes a fraction of a millisecond.
+/// Bound in bytes on the data of one operation. After decoding longer data, the task yields to
+/// other tasks. Decoding this much takes a fraction of a millisecond.
 const LONG_DATA_BYTES: usize = 64 << 10;
 
 /// Creates, deletes, sets and checks several znodes in one transaction.

@@ -12,8 +12,8 @@ use crate::api::convert;
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, json};
 
-/// Waits for the first events after `since`. A client that passes the answer's `upto` as its next
-/// `since` misses no event.
+/// Waits for the first events after the zxid in the parameter `since`. A client that passes the
+/// answer's `upto` as its next `since` misses no event.
 pub(crate) async fn watch(mut call: Call, path: ZPath) -> Answer {
     let (key, kinds) = match call.query.take("watch")?.as_deref() {
         Some("data") => (WatchKey::Node(path), EventKinds::DATA),

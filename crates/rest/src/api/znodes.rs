@@ -26,7 +26,7 @@ use crate::request::paths;
 use crate::request::query::cut;
 use crate::route::{Route, route};
 
-/// Paths of the routes for the root znode, whose path is empty.
+/// URL paths for the root znode: the part after `/v1/znodes`, the znode's path, is empty.
 const ROOT: &[&str] = &["/v1/znodes", "/v1/znodes/"];
 
 pub(crate) const ROUTES: &[Route] = &[
@@ -254,7 +254,8 @@ pub(crate) async fn delete(mut call: Call) -> Answer {
     Ok(json(StatusCode::OK, zxid, &Deletion { zxid: zxid.0 }))
 }
 
-/// Reads the body, which may be as long as a znode's data.
+/// Reads the body, whose limit is that of a znode's data. The returned [`Room`] counts the body's
+/// bytes against the memory for bodies.
 async fn data(call: &mut Call) -> Result<(Bytes, Room), Problem> {
     let data_max = call.door.replica.state().limits().data_bytes_max as usize;
     call.body(data_max.min(call.door.config.body_bytes_max)).await

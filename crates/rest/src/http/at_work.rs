@@ -26,8 +26,8 @@ pub(crate) struct AtWork(Arc<Mutex<RequestCounts>>);
 #[derive(Debug, Default)]
 struct RequestCounts {
     all: usize,
-    /// Number of requests of each address, except of exempt addresses, which stand for many
-    /// clients.
+    /// Number of requests at work from each address, except from exempt addresses, which stand for
+    /// many clients.
     of: HashMap<IpAddr, usize>,
 }
 

@@ -10,13 +10,13 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use tokio::sync::Notify;
 
-/// All answers together may take the node's bound on bytes divided by this number, so that slow
-/// readers of answers leave memory for request bodies.
+/// All answers together may take the memory for bodies and answers divided by this number, so that
+/// slow readers of answers leave memory for request bodies.
 const ANSWERS_PART: usize = 2;
-/// One address may take the node's bound on bytes divided by this number, while no other address
-/// has bytes counted. The bound on the bytes of answers is divided in the same way.
+/// One address may take the memory for bodies and answers divided by this number, while no other
+/// address uses that memory. The memory for answers is divided in the same way.
 const ALONE_PART: usize = 2;
-/// Divisor in place of [`ALONE_PART`] while other addresses have bytes counted, too.
+/// Divisor in place of [`ALONE_PART`] while other addresses use the memory, too.
 const SHARED_PART: usize = 4;
 
 /// Account of the bytes of request bodies and long answers. A body counts with the bytes received

@@ -22,7 +22,7 @@ use crate::http::waiter::Waiter;
 const HELD_AHEAD: usize = 256;
 
 /// Progress of one connection: the stage of its request, and a [`Waiter`] for each answer with a
-/// granted lock that is being written. There is more than one only if requests are pipelined.
+/// granted lock that is being written. There are several waiters only if requests are pipelined.
 #[derive(Clone, Default)]
 pub(crate) struct Delivery {
     progress: Arc<Mutex<Progress>>,
@@ -64,8 +64,8 @@ impl Default for Progress {
 }
 
 impl Delivery {
-    /// Returns the delivery of the request's connection. `None` without a connection, as in tests:
-    /// every answer then counts as delivered.
+    /// Returns the [`Delivery`] of the request's connection. `None` without a connection, as in
+    /// tests: every answer then counts as delivered.
     pub(crate) fn of(extensions: &Extensions) -> Option<&Delivery> {
         extensions.get()
     }
@@ -177,8 +177,8 @@ impl<T> Delivering<T> {
         self.ahead = if unused.is_empty() { Bytes::new() } else { unused };
     }
 
-    /// Passes on the result of polling the socket. Pending for longer than `stall` becomes an
-    /// error.
+    /// Passes on the result of polling the socket. A socket that stays pending for longer than the
+    /// field `stall` becomes an error.
     fn watch<R>(&mut self, poll: Poll<std::io::Result<R>>, cx: &mut Context<'_>) -> Poll<std::io::Result<R>> {
         if poll.is_ready() {
             self.stalled = None;

@@ -9,7 +9,7 @@ use znode::Credential;
 use crate::request::door::Door;
 
 /// Longest time for which the answer with a granted lock waits for the leader's reply to the
-/// heartbeat.
+/// session's heartbeat.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A heartbeat that was sent to the leader in parallel with the acquire.

@@ -17,8 +17,8 @@ use crate::request::door::Door;
 /// Size in bytes up to which an answer is not counted against the memory for bodies and answers.
 const UNCOUNTED_BYTES_MAX: u64 = 16 << 10;
 
-/// Mark of an answer that is a static text of the program, and so needs no counting: all clients
-/// share one copy.
+/// Mark of an answer that is a static text of the program. All clients share one copy, so the
+/// answer is not counted against the memory for answers.
 #[derive(Clone, Copy)]
 pub(crate) struct OfTheProgram;
 

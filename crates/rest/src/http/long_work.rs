@@ -18,7 +18,7 @@ use crate::problem::Problem;
 /// Largest number of waiting jobs. Beyond, the last job of the longest queue is refused.
 const WAITING_MAX: usize = 1_024;
 
-/// Queues of jobs, and the thread that works on them.
+/// Queues of long jobs of requests, such as making a long list, and the thread that does them.
 #[derive(Default)]
 pub(crate) struct LongWork(Arc<Monitor>);
 

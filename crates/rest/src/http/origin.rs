@@ -76,8 +76,8 @@ pub fn normal_origin(text: &str) -> Option<String> {
     })
 }
 
-/// Checks `Host`, and the headers of a browser's page. Returns the refusal of a foreign request,
-/// and `None` for any other.
+/// Checks the host that a request names, and the origin of the web page that caused it, if any.
+/// Returns the refusal if this node does not accept the host or the origin, else `None`.
 pub(crate) fn problem(config: &RestConfig, request: &Request) -> Option<Problem> {
     let (headers, peer) = (request.headers(), request.extensions().get::<Peer>());
     let host = match host(request, peer.is_some()) {

@@ -28,7 +28,7 @@ use crate::routes::routes;
 /// Largest number of connections to the admin socket. Beyond: a connection that sent no request or
 /// is idle is closed for the new connection; without one, the new connection is closed.
 const ADMIN_CONNECTIONS_MAX: usize = 64;
-/// Number of connections beyond the bound that are being sent a refusal at one time. Any more are
+/// Largest number of connections beyond the bound that get a refusal at one time. Any more are
 /// closed without an answer.
 const REFUSALS_MAX: usize = 64;
 /// Time that a refused client has to read its answer.

@@ -48,7 +48,8 @@ fn codes(words: &'static str) -> Vec<(Option<&'static str>, i32)> {
 /// HTTP status of each problem type, by the type's slug.
 type Statuses = BTreeMap<String, u16>;
 
-/// Collects pairs of a slug and a status, and checks that each slug has only one status.
+/// Collects pairs of a problem type's slug and an HTTP status, and checks that each slug has only
+/// one status.
 fn statuses(found: impl Iterator<Item = (String, u16)>) -> Statuses {
     let mut statuses = Statuses::new();
     for (slug, status) in found {
@@ -83,8 +84,8 @@ fn every_problem_is_in_the_page_and_in_the_document_with_its_status() {
 }
 
 /// Returns the golden file's rows of a problem type: one for each error of the state machine that
-/// the type reports. A row without an error follows if there is no such error, or if the type's own
-/// outcome is not `Refused`.
+/// the type reports. A row without an error follows if the type reports none of these errors, or if
+/// a new problem of the type has another outcome than `Refused`.
 fn golden_rows(kind: ProblemType) -> String {
     let row = |name: &str, code: &str, outcome: Outcome| {
         let (slug, status, title) = (kind.slug(), kind.status(), kind.title());

@@ -67,7 +67,7 @@ pub(crate) fn secret_hash(key: &SessionKey) -> SecretHash {
     znode::secret_hash(Sha256::digest(key.secret).into())
 }
 
-/// Largest length of a key that is not a UUID, in characters.
+/// Largest length of an `Idempotency-Key` that is not a UUID, in characters.
 const KEY_CHARS_MAX: usize = 128;
 
 /// Returns the text of `Idempotency-Key` without quotes; `None` without the header. An acquire of a

@@ -16,8 +16,8 @@ use crate::request::paths;
 
 /// First character of an encrypted cursor, which distinguishes it from a path.
 const MARK: char = '~';
-/// Number of bytes to whose multiples names are padded, so that the length of a cursor hides the
-/// length of its name.
+/// Block size in bytes. The path in a cursor is padded to whole blocks, so that the length of the
+/// cursor hides the length of the path.
 const BLOCK: usize = 256;
 
 /// Encrypts and decrypts cursors, with a key that is made at the first use.

@@ -40,7 +40,7 @@ enum Value {
 const SEVERAL: [&str; 1] = ["exclude"];
 
 impl Query {
-    /// Parses `a=1&b`. A plus is a space, as in forms.
+    /// Parses the query of a URL, such as `a=1&b`. A plus is a space, as in forms.
     pub(crate) fn parse(raw: &str) -> Result<Query, Problem> {
         let mut query = Query::default();
         for pair in raw.split('&').filter(|pair| !pair.is_empty()) {
@@ -199,7 +199,7 @@ impl Query {
 /// first.
 struct Members<'a> {
     query: &'a mut Query,
-    /// Name of the member that was given twice. Reading stops there.
+    /// Name of the JSON member that was given twice. Reading stops there.
     twice: &'a mut Option<String>,
 }
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::Semaphore;
 use zlock_client::api::StateDigest;
 
-/// Last result of a costly kind, and a semaphore whose one permit belongs to the request that makes
-/// the next result.
+/// Last result of costly work, and a semaphore whose one permit belongs to the request that does
+/// the work again.
 pub(crate) struct Turns<T> {
     pub(crate) turn: Arc<Semaphore>,
     pub(crate) last: Arc<Mutex<T>>,

@@ -55,7 +55,7 @@ impl Server {
 
 const LOOK: &str = "HEAD /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
-/// Reads until the server closes.
+/// Reads until the server closes the connection.
 async fn read_to_end(mut stream: impl AsyncRead + Unpin) -> String {
     let mut bytes = Vec::new();
     // A reset after the answer counts as a close, too.

@@ -128,8 +128,8 @@ async fn a_node_without_a_quorum_says_so() {
     node.get("/v1/znodes").await.expect_problem(503, "unavailable");
 }
 
-/// The node must refuse before its clients' timeouts. After a timeout, a client does not know
-/// whether its write was done.
+/// The node must refuse requests before its clients' timeouts. After a timeout, a client does not
+/// know whether its write was done.
 #[tokio::test]
 async fn a_node_that_hears_no_leader_refuses_everything_at_once() {
     let absent = |id| Member { id, peer_addr: "127.0.0.1:0".into(), http_addr: "127.0.0.1:0".into() };

@@ -51,8 +51,8 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
 }
 
 /// Returns the paths of the tickets to delete. If `path` is a lock, these are the tickets of its
-/// holders, and of former holders whose lock-delay is not over. If `path` is a ticket, it is the
-/// only one. Asks for confirmation unless `is_sure`.
+/// holders, and of former holders whose lock-delay is not over. If `path` is a ticket, only `path`
+/// is returned. Asks for confirmation unless `is_sure`.
 async fn tickets(context: &Context, path: &str, is_sure: bool) -> Result<Vec<String>, Failure> {
     let queue = context.client.lock_queue(path).await?;
     let mut found: Vec<Contender> = queue.holders.into_iter().chain(queue.lingering).collect();

@@ -11,7 +11,7 @@ use super::seen::{plain, seen_json};
 /// Printer of a command's result to stdout, as text or JSON.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
-    /// Whether the output is JSON: one document, or one for each line of a stream.
+    /// Whether the output is JSON: one document, or for a stream of results one document a line.
     pub(crate) json: bool,
     colour: bool,
 }

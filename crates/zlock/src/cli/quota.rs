@@ -115,7 +115,7 @@ impl Quota {
         )
     }
 
-    /// Replaces the limits that are given as options.
+    /// Replaces limits by those that are given as options.
     fn with(mut self, matches: &ArgMatches) -> Quota {
         let places = [
             ("count", &mut self.count.hard),

@@ -17,7 +17,7 @@ use crate::{config, own_program};
 
 /// Time that a node may take to end, in addition to its configured limit of a clean stop.
 const STOP_WAIT_MORE: Duration = Duration::from_secs(5);
-/// Configuration keys that limit a clean stop.
+/// Configuration keys that limit the time of a clean stop.
 const STOP_KEYS: [&str; 3] = ["node.stop_timeout", "node.drain_delay", "node.drain_time"];
 
 /// Environment variables with values for a single node, which are not passed on to the nodes.
@@ -101,7 +101,7 @@ fn stop_time_max(config: &Path, serve_args: &[OsString]) -> Duration {
     config::load(Some(config), given).unwrap_or_default().stop_time_max()
 }
 
-/// Waits for the next end of a node that was not reported yet. Returns the node's id and exit
+/// Waits until a node ends whose end was not returned before. Returns the node's id and exit
 /// status.
 pub(super) async fn next_end(children: &mut [Child]) -> (u64, ExitStatus) {
     poll_fn(|context| {

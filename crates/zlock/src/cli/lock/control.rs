@@ -65,7 +65,7 @@ pub(super) fn send_order(socket: impl AsFd, order: Order) {
     let _ = send(socket, line(&order).as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-/// Sends this process's stdin to the watchdog, for the command.
+/// Sends the file descriptor of this process's stdin to the watchdog, for the command.
 pub(super) fn send_stdin(socket: &UnixStream) -> std::io::Result<()> {
     let stdin = std::io::stdin();
     let fds = [stdin.as_fd()];
@@ -78,7 +78,8 @@ pub(super) fn send_stdin(socket: &UnixStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Receives the stdin for the command, through the socket that is the watchdog's own stdin.
+/// Receives the file descriptor of the command's stdin, through the socket that is the watchdog's
+/// own stdin.
 pub(super) fn receive_stdin() -> std::io::Result<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -201,8 +201,8 @@ impl Supervisor<'_> {
     }
 
     /// Prints that a suspended command still holds its lock or session; nothing if the command runs
-    /// again by now. After Ctrl-Z it does, because Ctrl-Z suspends this process, too, and both are
-    /// resumed together.
+    /// again by now. After Ctrl-Z the command runs again, because Ctrl-Z suspends this process,
+    /// too, and both are resumed together.
     fn tell_of_a_stop(&self, pid: u32) {
         if !self.is_quiet && is_stopped(pid) {
             let held = self.held;

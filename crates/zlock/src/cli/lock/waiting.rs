@@ -15,15 +15,15 @@ use super::{GOODBYE, path_of, say};
 
 /// Exit code when the lock was not free in time.
 const NOT_ACQUIRED: u8 = 124;
-/// Time before the first request for the lock's holder, whom a waiting command prints, and between
-/// two such requests while the holder is unknown.
+/// Pause before each request for the lock's holder while the holder is unknown. A waiting command
+/// prints the holder.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Waits until the lock is acquired.
 ///
 /// # Errors
-/// A failure when the lock is not free in time, with the code of `--busy-exit` or 124, or when a
-/// signal ends the wait, with 128 plus its number.
+/// A failure when the lock is not free in time; its exit code is that of `--busy-exit`, else 124. A
+/// failure when a signal ends the wait; its exit code is 128 plus the signal's number.
 pub(super) async fn acquire(
     context: &Context,
     matches: &ArgMatches,

@@ -210,9 +210,9 @@ impl Common {
         })
     }
 
-    /// Returns the additional configuration lines for every node of the run with this seed: those of
-    /// `--set`, and those for small snapshots if `--snapshots` asks for them. A line of `--set` with
-    /// the same key takes precedence.
+    /// Returns the additional configuration lines for every node of the run with this seed: those
+    /// of `--set`, and those for small snapshots if `--snapshots` asks for them. A line of `--set`
+    /// with the same key takes precedence.
     fn settings(&self, seed: u64) -> Result<String, String> {
         let small = match self.snapshots.as_str() {
             "small" => true,

@@ -143,8 +143,8 @@ impl File {
         self.forgotten.append(&mut self.unsynced);
     }
 
-    /// Drops the pages of failed fsyncs from the cache. From then on, reads return the durable content
-    /// of these pages.
+    /// Drops the pages of failed fsyncs from the cache. From then on, reads return the durable
+    /// content of these pages.
     pub(crate) fn drop_forgotten(&mut self) {
         for number in std::mem::take(&mut self.forgotten) {
             match self.durable.pages.get(&number) {

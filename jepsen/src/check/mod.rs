@@ -69,8 +69,8 @@ pub enum Workload {
     Semaphore,
     /// An election has one leader at a time, and observers see the leaders in order.
     Election,
-    /// All kinds of requests for the same locks: several locks are granted as a whole, no other writer
-    /// comes between a read hold and its upgrade, and permits stay within the limit.
+    /// All kinds of requests for the same locks: several locks are granted as a whole, no other
+    /// writer comes between a read hold and its upgrade, and permits stay within the limit.
     Mixed,
     /// A revoked lock is lost, and its token is refused.
     Revoke,

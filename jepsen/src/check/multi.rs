@@ -150,8 +150,8 @@ fn replay(operations: &[Operation], transfers: &[Transfer<'_>], accounts: Accoun
 struct Way {
     at: usize,
     accounts: Accounts,
-    /// Indexes of the transfers of unknown outcome that the search has inserted between the replayed
-    /// operations.
+    /// Indexes of the transfers of unknown outcome that the search has inserted between the
+    /// replayed operations.
     used: BTreeSet<usize>,
 }
 

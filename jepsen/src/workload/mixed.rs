@@ -23,8 +23,8 @@ pub struct Mixed {
 #[derive(Default)]
 pub struct Mixer {
     waiter: Waiter,
-    /// Place as a writer, beside the place as a reader of the same lock in `waiter`. A reader gets the
-    /// writer's place by an upgrade; a writer keeps it after a downgrade.
+    /// Place as a writer, beside the place as a reader of the same lock in `waiter`. A reader gets
+    /// the writer's place by an upgrade; a writer keeps it after a downgrade.
     writer: Option<Place>,
     /// List that was read under the lock and not yet written back.
     list: Option<String>,

@@ -75,8 +75,8 @@ impl Owner {
     }
 
     /// Gives the session back after an operation. Drops it if it has ended. After an operation of
-    /// unknown outcome, a later step closes it. Returns false in both cases: the worker must forget the
-    /// locks of the session.
+    /// unknown outcome, a later step closes it. Returns false in both cases: the worker must forget
+    /// the locks of the session.
     pub(crate) fn after(&mut self, session: Session, answer: &Answer, client: &mut Client) -> bool {
         if client.take_crashed() {
             self.to_close.push(session);

@@ -191,7 +191,8 @@ problem_types! {
     InvalidAcl = "invalid-acl", 400 Refused, "The ACL is malformed";
     /// A write would exceed a size limit: of the whole state, of a subtree, or of a quota.
     QuotaExceeded = "quota-exceeded", 507 Refused, "The state or a subtree of it is full";
-    /// No holder of the lock has the fencing token about which a proxy or resource asked `/v1/fence`.
+    /// No holder of the lock has the fencing token about which a proxy or resource asked
+    /// `/v1/fence`.
     Fenced = "fenced", 403 Refused, "The fencing token does not hold the lock";
     /// The lock on which the request depends is not held with the token in the request.
     LockNotHeld = "lock-not-held", 412 Refused, "The lock is not held with that token";

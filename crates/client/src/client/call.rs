@@ -94,7 +94,8 @@ impl Call {
         self
     }
 
-    /// Adds the idempotency key, so that the cluster applies the call once even if it is sent again.
+    /// Adds the idempotency key, so that the cluster applies the call once even if it is sent
+    /// again.
     pub(crate) fn key(self, key: uuid::Uuid) -> Call {
         let call = self.header(headers::IDEMPOTENCY_KEY, &key.to_string()).expect("a UUID is ASCII");
         call.repeatable()

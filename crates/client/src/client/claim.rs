@@ -54,9 +54,9 @@ pub(crate) struct Claim {
     /// The acquire with its idempotency key, so that a repetition returns the ticket of the first
     /// sending.
     enqueue: Call,
-    /// Entry in the session's list of unfinished writes (`window.rs`), so that the cluster remembers
-    /// the idempotency key of the acquire until the ticket is known, and of the release until its
-    /// outcome is known. `None` while neither request is unfinished.
+    /// Entry in the session's list of unfinished writes (`window.rs`), so that the cluster
+    /// remembers the idempotency key of the acquire until the ticket is known, and of the release
+    /// until its outcome is known. `None` while neither request is unfinished.
     slot: Option<Slot>,
     ticket: Option<ClaimTicket>,
     pub(crate) kind: Kind,

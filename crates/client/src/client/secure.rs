@@ -51,8 +51,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
 pub(crate) type Stream = Box<dyn Socket>;
 
 impl Trust {
-    /// Tells whether any TLS setting is made. The builder refuses such settings for a client without
-    /// `https://` endpoints, as they would have no effect.
+    /// Tells whether any TLS setting is made. The builder refuses such settings for a client
+    /// without `https://` endpoints, as they would have no effect.
     pub(crate) fn is_set(&self) -> bool {
         self.ca.is_some() || self.own.is_some() || self.native_roots
     }

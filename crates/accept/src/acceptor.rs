@@ -10,22 +10,16 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use tokio_rustls::rustls::server::NoServerSessionStorage;
 
 use crate::failures::Failures;
+use crate::files::OwnFiles;
 use crate::handshakes::Handshakes;
 use crate::networks::{Networks, source};
+use crate::reloadable::{Reloadable, TlsConfig};
 use crate::stream::Stream;
-use crate::{Error, files, subject};
-
-/// Policy on clients without a certificate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Clients {
-    /// Clients without a certificate are accepted, and have no identity from TLS.
-    MayHaveCertificates,
-    /// Clients without a certificate are refused.
-    MustHaveCertificates,
-}
+use crate::trust::{Clients, Trust};
+use crate::{Error, files, reloadable, subject};
 
 /// Files and limits of a server's TLS handshakes.
 #[derive(Clone, Debug)]
@@ -38,6 +32,10 @@ pub struct AcceptorConfig {
     /// the policy on clients without a certificate. `None`: clients are not asked for a
     /// certificate.
     pub clients: Option<(PathBuf, Clients)>,
+    /// A PEM file with lists of revoked certificates (CRLs) of those authorities. A client's
+    /// certificate whose issuer has no list is not refused for this reason. `None`: no certificate
+    /// is revoked.
+    pub client_crl: Option<PathBuf>,
     /// Largest number of concurrent handshakes in total. An eighth of it is the largest number for
     /// one address. Further handshakes wait; their timeout includes the wait.
     pub handshakes_max: usize,
@@ -52,7 +50,7 @@ pub struct AcceptorConfig {
 /// Server side of TLS handshakes. Cheap to clone.
 #[derive(Clone)]
 pub struct Acceptor {
-    acceptor: TlsAcceptor,
+    tls: Arc<Reloadable<Arc<ServerConfig>>>,
     handshakes: Arc<Handshakes>,
     failures: Arc<Failures>,
     exempt: Networks,
@@ -65,38 +63,29 @@ impl Acceptor {
     /// # Errors
     /// [`Error`] names the file that cannot be used.
     pub fn load(config: &AcceptorConfig) -> Result<Acceptor, Error> {
-        let builder = ServerConfig::builder_with_provider(files::provider())
-            .with_safe_default_protocol_versions()
-            .expect("ring has what these versions need");
-        let builder = match &config.clients {
-            None => builder.with_no_client_auth(),
-            Some((file, wanted)) => {
-                let verifier = WebPkiClientVerifier::builder_with_provider(files::roots(file)?, files::provider());
-                let verifier = match wanted {
-                    Clients::MayHaveCertificates => verifier.allow_unauthenticated(),
-                    Clients::MustHaveCertificates => verifier,
-                };
-                let unusable = |reason: String| Error::Certificate { file: file.clone(), reason };
-                builder.with_client_cert_verifier(verifier.build().map_err(|error| unusable(error.to_string()))?)
-            }
-        };
-        let (certificates, key) = (files::certificates(&config.certificate)?, files::key(&config.key)?);
-        let mut server = builder.with_single_cert(certificates, key).map_err(|error| Error::Mismatch {
-            key: config.key.clone(),
-            certificate: config.certificate.clone(),
-            reason: error.to_string(),
-        })?;
-        // TLS sessions are not resumed: connections are long-lived, and each new one must check the
-        // certificate again.
-        server.session_storage = Arc::new(NoServerSessionStorage {});
-        server.send_tls13_tickets = 0;
+        let files = config.clone();
         Ok(Acceptor {
-            acceptor: TlsAcceptor::from(Arc::new(server)),
+            tls: Arc::new(Reloadable::new(move || server_config(&files))?),
             handshakes: Arc::new(Handshakes::new(config.handshakes_max)),
             failures: Arc::default(),
             exempt: config.exempt.clone(),
             patience: Duration::from_millis(config.handshake_timeout_ms),
         })
+    }
+
+    /// Reads the PEM files again. If one has changed, new connections use the new files. Returns
+    /// true in this case.
+    ///
+    /// # Errors
+    /// [`Error`] names the file that cannot be used, or whose certificate has expired. Then the
+    /// connections go on using the old files.
+    pub fn reload(&self) -> Result<bool, Error> {
+        self.tls.reload()
+    }
+
+    /// End of the validity of the server's certificate, in seconds since 1970.
+    pub fn not_after_s(&self) -> u64 {
+        self.tls.current().not_after_s
     }
 
     /// Performs the TLS handshake of a new connection. The reason of a failure is logged, with a
@@ -141,8 +130,9 @@ impl Acceptor {
     async fn shake_hands(&self, stream: TcpStream, addr: SocketAddr) -> io::Result<Stream> {
         let source = (!self.exempt.contain(addr.ip())).then(|| source(addr.ip()));
         let _place = self.handshakes.enter(source).await;
+        let acceptor = TlsAcceptor::from(Arc::clone(&self.tls.current().config));
         let accepted = tokio::select! {
-            accepted = self.acceptor.accept(stream) => accepted?,
+            accepted = acceptor.accept(stream) => accepted?,
             () = self.handshakes.wanted_by_others() => {
                 return Err(io::Error::new(
                     io::ErrorKind::TimedOut,
@@ -155,6 +145,35 @@ impl Acceptor {
             shown.and_then(|shown| subject::of(shown).inspect_err(|why| self.failures.note_nobody(addr, why)).ok());
         Ok(Stream::accepted(accepted, subject))
     }
+}
+
+/// Makes the TLS configuration of a server from its PEM files.
+fn server_config(config: &AcceptorConfig) -> Result<TlsConfig<Arc<ServerConfig>>, Error> {
+    let own = OwnFiles::read(&config.certificate, &config.key)?;
+    let mut files = own.files();
+    let builder = ServerConfig::builder_with_provider(files::provider())
+        .with_safe_default_protocol_versions()
+        .expect("ring has what these versions need");
+    let builder = match &config.clients {
+        None => builder.with_no_client_auth(),
+        Some((ca, wanted)) => {
+            let trust = Trust::read(ca, config.client_crl.as_deref())?;
+            files.extend(trust.files());
+            builder.with_client_cert_verifier(trust.of_clients(*wanted)?)
+        }
+    };
+    let certificates = own.certificate.certificates()?;
+    let not_after_s = reloadable::not_after_s(&certificates[0], &own.certificate)?;
+    let server = builder.with_single_cert(certificates, own.key.key()?).map_err(|error| own.mismatch(&error))?;
+    Ok(TlsConfig { config: Arc::new(without_resumption(server)), files, not_after_s })
+}
+
+/// Turns the resumption of TLS sessions off: connections are long-lived, and each new one must
+/// check the certificate again.
+pub(crate) fn without_resumption(mut server: ServerConfig) -> ServerConfig {
+    server.session_storage = Arc::new(NoServerSessionStorage {});
+    server.send_tls13_tickets = 0;
+    server
 }
 
 impl std::fmt::Debug for Acceptor {

@@ -10,6 +10,7 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::pki_types::ServerName;
 
+use crate::files::{OwnFiles, PemFile};
 use crate::stream::Stream;
 use crate::{Error, files};
 
@@ -38,16 +39,13 @@ impl Connector {
         let builder = ClientConfig::builder_with_provider(files::provider())
             .with_safe_default_protocol_versions()
             .expect("ring has what these versions need")
-            .with_root_certificates(files::roots(&config.ca)?);
+            .with_root_certificates(PemFile::read(&config.ca)?.roots()?);
         let mut client = match &config.own {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
-                let own = builder.with_client_auth_cert(files::certificates(certificate)?, files::key(key)?);
-                own.map_err(|error| Error::Mismatch {
-                    key: key.clone(),
-                    certificate: certificate.clone(),
-                    reason: error.to_string(),
-                })?
+                let own = OwnFiles::read(certificate, key)?;
+                let with_own = builder.with_client_auth_cert(own.certificate.certificates()?, own.key.key()?);
+                with_own.map_err(|error| own.mismatch(&error))?
             }
         };
         client.resumption = Resumption::disabled();

@@ -1,13 +1,13 @@
-//! Reading of certificates and private keys from PEM files.
+//! PEM files with certificates, private keys and revocation lists.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio_rustls::rustls::RootCertStore;
 use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 
 use crate::Error;
 
@@ -16,42 +16,93 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(default_provider())
 }
 
-/// Reads all certificates of a PEM file, in the order of the file.
-pub(crate) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let text = read(file)?;
-    let bad = |reason: String| Error::Certificate { file: file.to_owned(), reason };
-    let found: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(&text).collect();
-    let found = found.map_err(|error| bad(error.to_string()))?;
-    if found.is_empty() {
-        return Err(bad("there is no certificate in it (BEGIN CERTIFICATE)".to_owned()));
+/// A PEM file that was read.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct PemFile {
+    file: PathBuf,
+    text: Vec<u8>,
+}
+
+impl PemFile {
+    pub(crate) fn read(file: &Path) -> Result<PemFile, Error> {
+        let text = std::fs::read(file).map_err(|source| Error::Unreadable { file: file.to_owned(), source })?;
+        Ok(PemFile { file: file.to_owned(), text })
     }
-    Ok(found)
-}
 
-/// Reads the private key of a file in PKCS#8, PKCS#1 or SEC1.
-pub(crate) fn key(file: &Path) -> Result<PrivateKeyDer<'static>, Error> {
-    let text = read(file)?;
-    PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
-        let reason = match error {
-            pem::Error::NoItemsFound => {
-                "there is no private key in it (BEGIN PRIVATE KEY, without a password)".to_owned()
-            }
-            other => other.to_string(),
-        };
-        Error::Key { file: file.to_owned(), reason }
-    })
-}
-
-/// Reads a PEM file with the certificate authorities that are trusted for the peer's certificate.
-pub(crate) fn roots(file: &Path) -> Result<Arc<RootCertStore>, Error> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(file)? {
-        let added = roots.add(certificate);
-        added.map_err(|error| Error::Certificate { file: file.to_owned(), reason: error.to_string() })?;
+    pub(crate) fn path(&self) -> &Path {
+        &self.file
     }
-    Ok(Arc::new(roots))
+
+    /// Parses all certificates, in the order of the file.
+    pub(crate) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, Error> {
+        let found: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(&self.text).collect();
+        let found = found.map_err(|error| self.unusable(error.to_string()))?;
+        if found.is_empty() {
+            return Err(self.unusable("there is no certificate in it (BEGIN CERTIFICATE)".to_owned()));
+        }
+        Ok(found)
+    }
+
+    /// Parses the private key, which is in PKCS#8, PKCS#1 or SEC1.
+    pub(crate) fn key(&self) -> Result<PrivateKeyDer<'static>, Error> {
+        PrivateKeyDer::from_pem_slice(&self.text).map_err(|error| {
+            let reason = match error {
+                pem::Error::NoItemsFound => {
+                    "there is no private key in it (BEGIN PRIVATE KEY, without a password)".to_owned()
+                }
+                other => other.to_string(),
+            };
+            Error::Key { file: self.file.clone(), reason }
+        })
+    }
+
+    /// Parses the certificate authorities that are trusted for the certificate of the other end.
+    pub(crate) fn roots(&self) -> Result<Arc<RootCertStore>, Error> {
+        let mut roots = RootCertStore::empty();
+        for certificate in self.certificates()? {
+            roots.add(certificate).map_err(|error| self.unusable(error.to_string()))?;
+        }
+        Ok(Arc::new(roots))
+    }
+
+    /// Parses the lists of revoked certificates, of which there is at least one.
+    pub(crate) fn revocations(&self) -> Result<Vec<CertificateRevocationListDer<'static>>, Error> {
+        let found: Result<Vec<_>, pem::Error> = CertificateRevocationListDer::pem_slice_iter(&self.text).collect();
+        let found = found.map_err(|error| self.unusable(error.to_string()))?;
+        if found.is_empty() {
+            return Err(self.unusable("there is no revocation list in it (BEGIN X509 CRL)".to_owned()));
+        }
+        Ok(found)
+    }
+
+    /// Makes the error of a file whose certificates or revocation lists cannot be used.
+    pub(crate) fn unusable(&self, reason: String) -> Error {
+        Error::Certificate { file: self.file.clone(), reason }
+    }
 }
 
-fn read(file: &Path) -> Result<Vec<u8>, Error> {
-    std::fs::read(file).map_err(|source| Error::Unreadable { file: file.to_owned(), source })
+/// Certificate chain of this program, and the private key of its first certificate.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct OwnFiles {
+    pub(crate) certificate: PemFile,
+    pub(crate) key: PemFile,
+}
+
+impl OwnFiles {
+    pub(crate) fn read(certificate: &Path, key: &Path) -> Result<OwnFiles, Error> {
+        Ok(OwnFiles { certificate: PemFile::read(certificate)?, key: PemFile::read(key)? })
+    }
+
+    pub(crate) fn files(&self) -> Vec<PemFile> {
+        vec![self.certificate.clone(), self.key.clone()]
+    }
+
+    /// Makes the error of a key that does not belong to the certificate.
+    pub(crate) fn mismatch(&self, error: &dyn std::fmt::Display) -> Error {
+        Error::Mismatch {
+            key: self.key.file.clone(),
+            certificate: self.certificate.file.clone(),
+            reason: error.to_string(),
+        }
+    }
 }

@@ -13,7 +13,9 @@
 //! exempt from the bounds for one address ([`Networks`]).
 //!
 //! TLS sessions are not resumed, so that each new connection checks the certificate again. PEM
-//! files are read at start.
+//! files can be read again while connections are open ([`Acceptor::reload`]).
+//!
+//! [`MutualTls`] is the TLS between nodes, in which both ends show a certificate.
 //!
 //! ```text
 //! acceptor.rs   the server's handshakes          connector.rs   the client's handshakes
@@ -24,36 +26,44 @@
 //! windows.rs    bounds on concurrent requests    rates.rs       rates of one address
 //! networks.rs   networks that count as one       proxies.rs     PROXY headers of balancers
 //! turns.rs      scheduler of connections' tasks  step_times.rs  counts of long polls of tasks
-//! failures.rs   log lines of failed handshakes
+//! failures.rs   log lines of failed handshakes   mutual.rs      TLS between nodes
+//! trust.rs      authorities and revocations      reloadable.rs  files that are read again
+//! der.rs        bytes of a certificate
 //! ```
 
 mod acceptor;
 mod admission;
 mod connector;
+mod der;
 mod error;
 mod failures;
 mod files;
 mod handshakes;
 mod incoming;
 mod listeners;
+mod mutual;
 mod networks;
 mod proxies;
 mod rates;
+mod reloadable;
 mod step_times;
 mod stream;
 mod subject;
+mod trust;
 mod turns;
 mod windows;
 
-pub use acceptor::{Acceptor, AcceptorConfig, Clients};
+pub use acceptor::{Acceptor, AcceptorConfig};
 pub use admission::{Admission, AdmissionConfig, Full, Place, Waiting};
 pub use connector::{Connector, ConnectorConfig};
 pub use error::Error;
 pub use incoming::Incoming;
 pub use listeners::Listeners;
+pub use mutual::{MutualFiles, MutualTls, is_tls_error};
 pub use networks::{Networks, source};
 pub use proxies::Proxies;
 pub use rates::Rates;
 pub use step_times::{LONG_STEPS, StepTimes};
 pub use stream::{Direct, ReadHalf, Stream, WriteHalf};
+pub use trust::Clients;
 pub use windows::{Pass, Windows, WritePass, WriteWindows};

@@ -10,6 +10,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::{TlsStream, client, server};
 
 /// An open connection, with TLS or without. Written bytes may stay in its buffer until a flush.
@@ -66,6 +67,22 @@ impl Stream {
         self.subject.as_deref()
     }
 
+    /// URIs among the names of the other end's certificate. Empty without TLS, and without a
+    /// certificate.
+    pub fn uris(&self) -> Vec<String> {
+        let Io::Tls(stream) = &self.io else { return Vec::new() };
+        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        shown.map(uris_of).unwrap_or_default()
+    }
+
+    /// Socket of the connection.
+    pub fn socket(&self) -> &TcpStream {
+        match &self.io {
+            Io::Plain(stream) => stream,
+            Io::Tls(stream) => stream.get_ref().0,
+        }
+    }
+
     /// Tells whether the connection is encrypted.
     pub fn is_secure(&self) -> bool {
         matches!(self.io, Io::Tls(_))
@@ -84,6 +101,12 @@ impl Stream {
             }
         }
     }
+}
+
+/// URIs among the names of a certificate; none if it is damaged.
+pub(crate) fn uris_of(certificate: &CertificateDer<'_>) -> Vec<String> {
+    let certificate = webpki::EndEntityCert::try_from(certificate);
+    certificate.map(|certificate| certificate.valid_uri_names().map(str::to_owned).collect()).unwrap_or_default()
 }
 
 impl From<TcpStream> for Stream {

@@ -6,6 +6,8 @@ use std::fmt::Write as _;
 
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
+use crate::der::{OBJECT_IDENTIFIER, SEQUENCE, SET, element, take};
+
 /// Largest length in bytes of a subject that is used as an identity; bounded, as every write of the
 /// client carries it. Equal to `IDENTITY_BYTES_MAX` of `znode`, so that ACLs can name every
 /// subject.
@@ -24,10 +26,6 @@ const WORDS: [(&[u8], &str); 9] = [
     (&[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 1], "UID"),
     (&[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 25], "DC"),
 ];
-
-const SEQUENCE: u8 = 0x30;
-const SET: u8 = 0x31;
-const OBJECT_IDENTIFIER: u8 = 0x06;
 
 /// Returns the subject of a certificate that the TLS handshake has verified.
 ///
@@ -74,29 +72,6 @@ fn one_name(mut set: &[u8]) -> Option<String> {
         set = rest;
     }
     Some(parts.join("+"))
-}
-
-/// Returns the content of the first DER element and the bytes behind it; `None` if the element has
-/// another tag than `tag`.
-fn take(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
-    let (found, content, rest) = element(bytes)?;
-    (found == tag).then_some((content, rest))
-}
-
-/// Returns the tag and the content of the first DER element, and the bytes behind it. Accepts only
-/// definite lengths up to 65,535.
-fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (&[tag, first], rest) = bytes.split_first_chunk::<2>()?;
-    let (length, rest) = match first {
-        0..=0x7f => (usize::from(first), rest),
-        0x81 | 0x82 => {
-            let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
-            (digits.iter().fold(0, |length, digit| length << 8 | usize::from(*digit)), rest)
-        }
-        _ => return None,
-    };
-    let (content, rest) = rest.split_at_checked(length)?;
-    Some((tag, content, rest))
 }
 
 /// Decodes an attribute's value as a string. The inner `None` stands for a type that is not a

@@ -3,13 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod authority;
-
 use std::time::Duration;
 
 use accept::{Acceptor, AcceptorConfig, Clients, Connector, ConnectorConfig, Error, Listeners, Networks, Stream};
-use authority::{Authority, Files};
-use testkit::Lines;
+use testkit::{Authority, Files, Lines};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::Instant;
@@ -31,13 +28,14 @@ impl Server {
 
     async fn start_with(clients: Option<Clients>, edit: impl Fn(&mut AcceptorConfig)) -> Server {
         let authority = Authority::new("test authority");
-        let files = Files::new();
+        let files = Files::create();
         let (certificate, key) = files.put("server", &authority.server("localhost"));
         let ca = files.put_certificate("ca", &authority.pem());
         let mut config = AcceptorConfig {
             certificate,
             key,
             clients: clients.map(|clients| (ca, clients)),
+            client_crl: None,
             handshakes_max: 8,
             exempt: Networks::default(),
             handshake_timeout_ms: 10_000,
@@ -243,14 +241,22 @@ async fn half_handshakes_of_one_address_do_not_delay_others() {
 
 #[test]
 fn a_file_that_cannot_be_used_is_named_with_a_code() {
-    let (authority, files) = (Authority::new("test authority"), Files::new());
+    let (authority, files) = (Authority::new("test authority"), Files::create());
     let (certificate, key) = files.put("server", &authority.server("localhost"));
     let (_, other_key) = files.put("other", &authority.server("localhost"));
     let empty = files.put_certificate("empty", "no PEM at all");
     let damaged = files.put_certificate("damaged", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
     let missing = files.path("missing.pem");
     let exempt = Networks::default();
-    let good = AcceptorConfig { certificate, key, clients: None, handshakes_max: 1, exempt, handshake_timeout_ms: 1 };
+    let good = AcceptorConfig {
+        certificate,
+        key,
+        clients: None,
+        client_crl: None,
+        handshakes_max: 1,
+        exempt,
+        handshake_timeout_ms: 1,
+    };
     assert!(Acceptor::load(&good).is_ok());
     let check = |config: AcceptorConfig, code: &str, file: &str| {
         let error: Error = Acceptor::load(&config).unwrap_err();

@@ -39,7 +39,7 @@ mod znode;
 pub use client_info::{Actor, ClientDetails, ClientInfo};
 pub use cluster::{
     Cluster, ClusterHealth, Drain, LargestSubtree, Liveness, MemberHealth, MemberInfo, MemberState, MemberUpgrade,
-    Members, Readiness, RemovedMember, SnapshotInfo, StateDigest, Transfer, Upgrade, Version,
+    Members, PeerConnections, Readiness, RemovedMember, SnapshotInfo, StateDigest, Transfer, Upgrade, Version,
 };
 pub use duration::{DurationError, Millis};
 pub use election::{Election, Leader};

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use accept::MutualTls;
 use znode::{Levels, Limits, ZXID_BASE_MAX};
 
 use crate::StartError;
@@ -44,6 +45,25 @@ impl Default for Program {
     }
 }
 
+/// TLS on the connections between this node and its peers.
+#[derive(Clone, Debug)]
+pub struct PeerTls {
+    /// Certificate of this node, and authorities of its peers' certificates.
+    pub tls: MutualTls,
+    /// True if this node opens its connections with TLS, and false if without.
+    pub dials: bool,
+    /// True if peers that connect without TLS are refused.
+    pub is_required: bool,
+    /// True if a peer's certificate must have the URI of the peer ([`node_uri`]) among its names.
+    /// False if each certificate of the authorities may be that of each peer.
+    pub checks_names: bool,
+}
+
+/// URI by which a certificate names the node that it is for.
+pub fn node_uri(cluster_id: &str, node_id: u64) -> String {
+    format!("zlock://{cluster_id}/{node_id}")
+}
+
 /// Settings of one node. All durations are in milliseconds.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -71,6 +91,8 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// Address at which this node listens for peers.
     pub peer_listen: SocketAddr,
+    /// TLS with peers; `None` for connections without TLS.
+    pub peer_tls: Option<PeerTls>,
     /// Time between two heartbeats of an idle leader.
     pub heartbeat_ms: u64,
     /// Shortest time without a leader after which a follower stands for election. The actual time
@@ -163,6 +185,7 @@ impl Default for Config {
             zxid_base: None,
             data_dir: PathBuf::from("data"),
             peer_listen: SocketAddr::from(([127, 0, 0, 1], 7101)),
+            peer_tls: None,
             heartbeat_ms: 60,
             election_timeout_min_ms: 500,
             election_timeout_max_ms: 800,

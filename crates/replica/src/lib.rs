@@ -117,7 +117,7 @@ pub mod fuzzing {
     pub use crate::raft::transport::peer_message;
 }
 
-pub use config::{Config, Member, Program};
+pub use config::{Config, Member, PeerTls, Program, node_uri};
 pub use error::{Error, EventsError, Failure, StartError, WaitEnd};
 pub use follower::session_heartbeats::Touch;
 pub use leader::orders::{MemberReport, MembersReport, NewMember, Order, OrderError, OrderOutcome, RefusedOrder};

@@ -24,6 +24,7 @@ use crate::raft::consensus::Consensus;
 use crate::raft::decoded_entries::DecodedEntries;
 use crate::raft::transport::{CallerPlace, Callers, FramedStream, Identity, Lane, Listener, Stream, welcome};
 use crate::read::Reads;
+use crate::view::View;
 use crate::view::life::Life;
 use crate::write::propose::Proposer;
 
@@ -105,10 +106,14 @@ pub(crate) async fn serve(server: Arc<Server>, mut listener: Listener) {
 async fn connection(server: Arc<Server>, stream: Stream, place: CallerPlace, may_answer: MayAnswer) {
     let addr = stream.addr();
     let served = async {
-        let mut framed = FramedStream::new(stream, server.consensus.peer_timeout)?;
-        let Some(hello) = welcome(&server.identity, &mut framed, place, server.consensus.peer_timeout).await? else {
+        let (peer_timeout, tls) = (server.consensus.peer_timeout, server.identity.tls.as_deref());
+        let secured = timeout(peer_timeout, stream.accept_tls(tls.map(|tls| &tls.tls))).await;
+        let stream = secured.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        let mut framed = FramedStream::new(stream, peer_timeout)?;
+        let Some(hello) = welcome(&server.identity, &mut framed, place, peer_timeout).await? else {
             return Ok(());
         };
+        let _open = OpenConnection::new(Arc::clone(&server.proposer.view), framed.certificate_uris().is_some());
         // A peer that connects can be reached again, most likely.
         let _ = server.consensus.raft.trigger().reset_backoff([hello.from]).await;
         match hello.lane {
@@ -132,6 +137,25 @@ async fn connection(server: Arc<Server>, stream: Stream, place: CallerPlace, may
             }
         }
         Err(error) => tracing::debug!(%error, "peer connection ended"),
+    }
+}
+
+/// Guard that counts an open connection of a peer.
+struct OpenConnection {
+    view: Arc<View>,
+    has_tls: bool,
+}
+
+impl OpenConnection {
+    fn new(view: Arc<View>, has_tls: bool) -> OpenConnection {
+        view.counters.peer_connected(has_tls);
+        OpenConnection { view, has_tls }
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.view.counters.peer_disconnected(self.has_tls);
     }
 }
 

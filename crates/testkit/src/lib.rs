@@ -7,11 +7,13 @@
 //!  links.rs    TCP proxies that cut, delay and break connections
 //!  http.rs     a client for HTTP                  zookeeper/  a client for ZooKeeper's protocol
 //!  until.rs    waiting for a condition            lines.rs    log lines of the test's own process
+//!  authority.rs  certificates for tests of TLS
 //! ```
 //!
 //! Both clients send each request once and report the result. They never retry, as a retry would
 //! hide the effect under test.
 
+mod authority;
 pub mod http;
 mod lines;
 mod links;
@@ -20,6 +22,7 @@ mod process;
 mod until;
 pub mod zookeeper;
 
+pub use authority::{Authority, Files};
 pub use lines::Lines;
 pub use links::{LinkRule, Links, Proxy, Rule};
 pub use ports::Ports;

@@ -35,6 +35,10 @@ pub struct Settings {
     pub http_tls_listen: Option<SocketAddr>,
     /// Certificate, key and limits of TLS at both servers.
     pub tls: accept::AcceptorConfig,
+    /// TLS with peers.
+    pub peer_tls: PeerTlsSettings,
+    /// PEM file with revocations of clients' certificates; empty for none.
+    pub tls_client_crl: PathBuf,
     /// PEM file with the certificate authorities for clients' certificates; empty when clients are
     /// not asked for a certificate.
     pub tls_client_ca: PathBuf,
@@ -61,6 +65,55 @@ pub struct Settings {
     pub stop_timeout_ms: u64,
     /// Number of threads of the async runtime; 0 for one for every two cores.
     pub threads: usize,
+}
+
+/// Settings of TLS with peers. Paths are empty when they are not given.
+#[derive(Clone, Debug)]
+pub struct PeerTlsSettings {
+    /// Connections that the node takes: `off`, `permit` or `require`.
+    pub mode: String,
+    /// True if the node opens its connections with TLS although it takes connections without.
+    pub dials: bool,
+    /// PEM file with the node's certificate.
+    pub certificate: PathBuf,
+    /// PEM file with the certificate's private key.
+    pub key: PathBuf,
+    /// PEM file with the authorities of peers' certificates.
+    pub ca: PathBuf,
+    /// PEM file with revocations of peers' certificates.
+    pub crl: PathBuf,
+    /// Names that a peer's certificate needs: `node-id` or `any`.
+    pub names: String,
+}
+
+impl Default for PeerTlsSettings {
+    fn default() -> Self {
+        PeerTlsSettings {
+            mode: "off".to_owned(),
+            dials: false,
+            certificate: PathBuf::new(),
+            key: PathBuf::new(),
+            ca: PathBuf::new(),
+            crl: PathBuf::new(),
+            names: "node-id".to_owned(),
+        }
+    }
+}
+
+impl Settings {
+    /// Reads the PEM files for TLS with peers. Returns `None` if peers.tls is `off`.
+    pub(crate) fn load_peer_tls(&self) -> Result<Option<replica::PeerTls>, accept::Error> {
+        let PeerTlsSettings { mode, dials, certificate, key, ca, crl, names } = self.peer_tls.clone();
+        if mode == "off" {
+            return Ok(None);
+        }
+        let checks_names = names == "node-id";
+        let own_uri = checks_names.then(|| replica::node_uri(&self.replica.cluster_id, self.replica.node_id));
+        let crl = Some(crl).filter(|crl| !crl.as_os_str().is_empty());
+        let tls = accept::MutualTls::load(accept::MutualFiles { certificate, key, ca, crl, own_uri })?;
+        let is_required = mode == "require";
+        Ok(Some(replica::PeerTls { tls, dials: dials || is_required, is_required, checks_names }))
+    }
 }
 
 /// Format of a log line.
@@ -98,10 +151,13 @@ impl Default for Settings {
                 certificate: PathBuf::new(),
                 key: PathBuf::new(),
                 clients: None,
+                client_crl: None,
                 handshakes_max: 256,
                 exempt: accept::Networks::default(),
                 handshake_timeout_ms: 10_000,
             },
+            peer_tls: PeerTlsSettings::default(),
+            tls_client_crl: PathBuf::new(),
             tls_client_ca: PathBuf::new(),
             tls_clients: "optional".to_owned(),
             proxy_protocol_from: accept::Networks::default(),

@@ -190,7 +190,8 @@ async fn serve(mut settings: Settings, reload: Reload, until_stdin_ends: bool) -
     // Kept until this function returns, as the drop removes the socket's file.
     let _admin = doors.admin;
     let peers = listen("peers.listen", settings.replica.peer_listen)?;
-    let (addresses, replica_config) = (addresses(&settings), settings.replica.clone());
+    let (addresses, mut replica_config) = (addresses(&settings), settings.replica.clone());
+    replica_config.peer_tls = settings.load_peer_tls().map_err(|error| format!("peers.tls: {error}"))?;
     let (node_id, cluster_id) = (replica_config.node_id, replica_config.cluster_id.clone());
     let starting = systemd.extend_start();
     let replica = tokio::select! {

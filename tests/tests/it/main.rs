@@ -45,6 +45,7 @@ mod open_files;
 mod operators;
 mod own_ghost;
 mod partitioned_follower_catches_up;
+mod peer_tls;
 mod recipes;
 mod refusals;
 mod refused_connections;

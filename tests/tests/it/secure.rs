@@ -1,12 +1,9 @@
 //! A node with TLS, and commands of a client that use it: real processes and real files.
 
-#[path = "../../../crates/accept/tests/authority/mod.rs"]
-pub(crate) mod authority;
-
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use authority::{Authority, Files};
+use testkit::{Authority, Files};
 use zlock_client::Client;
 
 use crate::cli::run;
@@ -28,7 +25,7 @@ async fn zlock(port: &str, args: &[&str], files: &[(&str, std::path::PathBuf)]) 
 
 #[tokio::test]
 async fn commands_reach_a_node_with_tls_by_their_certificates() {
-    let (authority, files, ports) = (Authority::new("test authority"), Files::new(), Ports::claim(16).unwrap());
+    let (authority, files, ports) = (Authority::new("test authority"), Files::create(), Ports::claim(16).unwrap());
     let (certificate, key) = files.put("server", &authority.server("localhost"));
     let ca = files.put_certificate("ca", &authority.pem());
     let worker = authority.client("worker", 30);
@@ -103,7 +100,7 @@ fn documented_script() -> String {
 
 #[tokio::test]
 async fn the_curl_of_a_script_reaches_a_node_with_tls_by_the_files_that_zlock_was_given() {
-    let (authority, files, ports) = (Authority::new("test authority"), Files::new(), Ports::claim(16).unwrap());
+    let (authority, files, ports) = (Authority::new("test authority"), Files::create(), Ports::claim(16).unwrap());
     let (certificate, key) = files.put("server", &authority.server("localhost"));
     let ca = files.put_certificate("ca", &authority.pem());
     let (own, _) = files.put("client", &authority.client("worker", 30));

@@ -2,16 +2,16 @@
 
 use std::process::{Command, Stdio};
 
+use testkit::{Authority, Files};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpSocket;
 
 use crate::cli::run;
 use crate::harness::{Cluster, Options, PROGRAM, Ports, until};
-use crate::secure::authority::{Authority, Files};
 
 #[tokio::test]
 async fn a_client_without_a_certificate_is_told_in_the_log_with_its_address_and_not_at_each_try() {
-    let (authority, files, ports) = (Authority::new("test authority"), Files::new(), Ports::claim(16).unwrap());
+    let (authority, files, ports) = (Authority::new("test authority"), Files::create(), Ports::claim(16).unwrap());
     let (certificate, key) = files.put("server", &authority.server("localhost"));
     let ca = files.put_certificate("ca", &authority.pem());
     let addr = ports.addr(0);

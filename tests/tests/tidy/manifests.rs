@@ -12,7 +12,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("znode", &[]),
     ("storage", &[]),
     ("backup", &["znode"]),
-    ("replica", &["znode", "storage"]),
+    ("replica", &["znode", "storage", "accept"]),
     ("jute", &[]),
     ("accept", &[]),
     ("jute-fuzz", &["jute"]),

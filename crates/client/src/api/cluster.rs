@@ -34,6 +34,9 @@ pub struct Cluster {
     pub snapshot: SnapshotInfo,
     /// All members of the ensemble.
     pub members: Vec<MemberInfo>,
+    /// The open connections of other members to the answering node.
+    #[serde(default)]
+    pub peer_connections: PeerConnections,
     /// The number of open sessions.
     pub sessions: u64,
     /// The number of znodes.
@@ -54,6 +57,16 @@ pub struct Cluster {
     /// Digest of the state that the node has applied; only with `digest=true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<StateDigest>,
+}
+
+/// Numbers of open connections that other members have opened to one node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct PeerConnections {
+    /// Connections with TLS.
+    pub tls: u64,
+    /// Connections without TLS.
+    pub plain: u64,
 }
 
 fn first_level() -> u16 {

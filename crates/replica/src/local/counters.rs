@@ -60,6 +60,8 @@ pub(crate) struct Counters {
     requests: [[AtomicU64; RequestEnd::ALL.len()]; Entrance::ALL.len()],
     turned_away: [[AtomicU64; TurnedAway::ALL.len()]; Entrance::ALL.len()],
     connections: [AtomicU64; Entrance::ALL.len()],
+    /// Connections of peers without TLS, and with TLS.
+    peer_connections: [AtomicU64; 2],
     sessions_expired: AtomicU64,
     snapshots_built: AtomicU64,
     snapshots_installed: AtomicU64,
@@ -84,6 +86,14 @@ impl Counters {
 
     pub(crate) fn disconnected(&self, entrance: Entrance) {
         self.connections[entrance as usize].fetch_sub(1, Relaxed);
+    }
+
+    pub(crate) fn peer_connected(&self, has_tls: bool) {
+        self.peer_connections[usize::from(has_tls)].fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn peer_disconnected(&self, has_tls: bool) {
+        self.peer_connections[usize::from(has_tls)].fetch_sub(1, Relaxed);
     }
 
     /// Sets the zxid up to which expired sessions are not counted, because an earlier process may
@@ -128,6 +138,7 @@ impl Counters {
             requests: self.requests.each_ref().map(row),
             turned_away: self.turned_away.each_ref().map(row),
             connections: row(&self.connections),
+            peer_connections: row(&self.peer_connections),
             sessions_expired: self.sessions_expired.load(Relaxed),
             snapshots_built: self.snapshots_built.load(Relaxed),
             snapshots_installed: self.snapshots_installed.load(Relaxed),
@@ -142,6 +153,7 @@ pub struct Counts {
     requests: [[u64; RequestEnd::ALL.len()]; Entrance::ALL.len()],
     turned_away: [[u64; TurnedAway::ALL.len()]; Entrance::ALL.len()],
     connections: [u64; Entrance::ALL.len()],
+    peer_connections: [u64; 2],
     /// Number of sessions that expired in entries that came after this process started. Sessions
     /// that were missing in a snapshot from the leader are not counted.
     pub sessions_expired: u64,
@@ -163,6 +175,11 @@ impl Counts {
     /// Number of open connections of clients.
     pub fn connections(&self, entrance: Entrance) -> u64 {
         self.connections[entrance as usize]
+    }
+
+    /// Number of open connections that other members have opened to this node, with TLS or without.
+    pub fn peer_connections(&self, has_tls: bool) -> u64 {
+        self.peer_connections[usize::from(has_tls)]
     }
 
     /// Number of clients' connections that were turned away for `cause`.

@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::transport::TlsFailure;
+
 /// Reason why a peer is not reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Obstacle {
@@ -14,6 +16,8 @@ pub(crate) enum Obstacle {
     TurnedAway,
     /// The program that listens at the peer's address does not speak the peer protocol.
     NotAPeer,
+    /// The TLS handshake failed, or the peer's certificate is for another node.
+    Tls,
     /// The peer closed the connection before it sent anything.
     Closed,
     /// There was no answer in time.
@@ -50,6 +54,7 @@ impl Obstacle {
             Obstacle::Unresolvable => "unresolvable",
             Obstacle::TurnedAway => "turned-away",
             Obstacle::NotAPeer => "not-a-peer",
+            Obstacle::Tls => "tls",
             Obstacle::Closed => "closed",
             Obstacle::TimedOut => "timed-out",
             Obstacle::NoRoute => "no-route",
@@ -59,6 +64,9 @@ impl Obstacle {
 
     fn of(error: &io::Error) -> Obstacle {
         use io::ErrorKind as Kind;
+        if error.get_ref().is_some_and(|inner| inner.is::<TlsFailure>()) {
+            return Obstacle::Tls;
+        }
         match error.kind() {
             Kind::ConnectionRefused => Obstacle::Refused,
             // Errors without a number were made here: by `Stream` for a name without an address, by

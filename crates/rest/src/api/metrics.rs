@@ -268,6 +268,10 @@ fn connections(text: &mut Text, status: &NodeStatus) {
     for entrance in Entrance::ALL {
         text.labelled("connections", &[("door", door(entrance))], status.counts.connections(entrance));
     }
+    text.begin("peer_connections", "gauge", "Open connections of other members to the node, with TLS or plain.");
+    for (transport, has_tls) in [("plain", false), ("tls", true)] {
+        text.labelled("peer_connections", &[("transport", transport)], status.counts.peer_connections(has_tls));
+    }
     let help = "Client connections refused or closed for a bound since the node started, by protocol (door) and cause.";
     text.begin("connections_turned_away_total", "counter", help);
     for entrance in Entrance::ALL {

@@ -6,7 +6,9 @@ use axum::http::StatusCode;
 use replica::{NodeStatus, Replica};
 use tokio::runtime::Handle;
 use tokio::time::{Duration, Instant, sleep, timeout};
-use zlock_client::api::{Cluster, LargestSubtree, Liveness, MemberInfo, SnapshotInfo, StateDigest, Version};
+use zlock_client::api::{
+    Cluster, LargestSubtree, Liveness, MemberInfo, PeerConnections, SnapshotInfo, StateDigest, Version,
+};
 use znode::{Error, SUPER, State};
 
 use crate::api::health::readiness;
@@ -29,7 +31,7 @@ pub(crate) const ROUTES: &[Route] = &[route!(cluster), route!(live), route!(vers
         example = json!({"cluster_id": "dev", "node_id": 1, "role": "leader", "leader": 1, "term": 2,
         "last_log_zxid": ZXID + 26, "committed_zxid": ZXID + 26, "applied_zxid": ZXID + 26,
         "snapshot": {"zxid": ZXID, "bytes": 0}, "members": [{"id": 1, "peer_addr": "127.0.0.1:7101",
-        "http_addr": "127.0.0.1:7001", "role": "leader"}], "sessions": 2, "znodes": 7, "mixed_clients_locks": 0, "watches": 0,
+        "http_addr": "127.0.0.1:7001", "role": "leader"}], "peer_connections": {"tls": 0, "plain": 0}, "sessions": 2, "znodes": 7, "mixed_clients_locks": 0, "watches": 0,
         "proposals": 0, "status": "ready"}))))]
 pub(crate) async fn cluster(mut call: Call) -> Answer {
     let with_digest = call.query.flag("digest")?;
@@ -121,6 +123,10 @@ fn cluster_info(status: NodeStatus) -> Cluster {
         applied_zxid: status.applied.0,
         snapshot: SnapshotInfo { zxid: status.snapshot.zxid.0, bytes: status.snapshot.bytes },
         members: status.members.iter().map(member).collect(),
+        peer_connections: PeerConnections {
+            tls: status.counts.peer_connections(true),
+            plain: status.counts.peer_connections(false),
+        },
         sessions: status.sessions,
         znodes: status.znodes,
         largest_subtree: None,

@@ -1,13 +1,10 @@
 //! TLS, and the identities that requests prove.
 
-#[path = "../../../accept/tests/authority/mod.rs"]
-mod authority;
-
 use accept::{Acceptor, AcceptorConfig, Clients, Connector, ConnectorConfig, Listeners, Networks};
-use authority::{Authority, Files};
 use axum::http::Method;
 use rest::RestConfig;
 use serde_json::json;
+use testkit::{Authority, Files};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -185,13 +182,14 @@ struct SecureDoor {
 impl SecureDoor {
     async fn open(clients: Clients) -> SecureDoor {
         let node = Node::start().await;
-        let (authority, files) = (Authority::new("test authority"), Files::new());
+        let (authority, files) = (Authority::new("test authority"), Files::create());
         let (certificate, key) = files.put("server", &authority.server("localhost"));
         let clients = Some((files.put_certificate("ca", &authority.pem()), clients));
         let config = AcceptorConfig {
             certificate,
             key,
             clients,
+            client_crl: None,
             handshakes_max: 8,
             exempt: Networks::default(),
             handshake_timeout_ms: 10_000,

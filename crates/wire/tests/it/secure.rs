@@ -1,14 +1,11 @@
 //! TLS, and the identities that it proves. The tests' client has no TLS, and connects through a
 //! tunnel that adds TLS, such as stunnel.
 
-#[path = "../../../accept/tests/authority/mod.rs"]
-mod authority;
-
 use std::net::SocketAddr;
 
 use accept::{Acceptor, AcceptorConfig, Clients, Connector, ConnectorConfig, Listeners, Networks};
-use authority::{Authority, Files};
 use jute::{Acl, AclStat, AuthRequest, CreateRequest, PathOnly, Request, WhoAmIResponse, op};
+use testkit::{Authority, Files};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -26,7 +23,7 @@ struct SecureDoor {
 
 impl SecureDoor {
     async fn open(node: &Node, config: WireConfig) -> SecureDoor {
-        let (authority, files) = (Authority::new("test authority"), Files::new());
+        let (authority, files) = (Authority::new("test authority"), Files::create());
         let (certificate, key) = files.put("server", &authority.server("localhost"));
         let ca = files.put_certificate("ca", &authority.pem());
         let clients = Some((ca, Clients::MayHaveCertificates));
@@ -34,6 +31,7 @@ impl SecureDoor {
             certificate,
             key,
             clients,
+            client_crl: None,
             handshakes_max: 8,
             exempt: Networks::default(),
             handshake_timeout_ms: 10_000,

@@ -74,6 +74,11 @@ fn print(out: Output, status: &Status) -> Result<(), Failure> {
     let rows: Vec<Vec<String>> = status.nodes.iter().map(|line| row(out, line)).collect();
     out.table(&["ENDPOINT", "NODE", "ROLE", "TERM", "APPLIED", "SESSIONS", "ZNODES", "WAITS", "STATE"], &rows)?;
     let nodes = status.nodes.iter().filter_map(|line| line.node.as_ref());
+    let peers = nodes.clone().map(|node| node.peer_connections);
+    let (with, without) = peers.fold((0, 0), |(with, without), peers| (with + peers.tls, without + peers.plain));
+    if with > 0 {
+        out.line(&format!("connections between members: {with} with TLS, {without} without"))?;
+    }
     match nodes.max_by_key(|node| node.applied_zxid).and_then(|node| node.largest_subtree.as_ref()) {
         Some(LargestSubtree { path, bytes, bytes_max }) => {
             out.line(&format!("largest subtree: {}, {bytes} bytes of {bytes_max}", plain(path)))

@@ -8,7 +8,7 @@ use replica::Member;
 use znode::lock::TICKET_NAME_BYTES_MAX;
 
 use super::value::members::port;
-use super::{ConfigError, Settings};
+use super::{ConfigError, PeerTlsSettings, Settings};
 
 /// Upper bound for the settings of the number of operations in one log entry. The operations and
 /// their stored answer must stay far below the largest size of a log entry and of a snapshot record
@@ -44,6 +44,7 @@ impl Settings {
             if self.tls_clients == "required" { Clients::MustHaveCertificates } else { Clients::MayHaveCertificates };
         let asked = !self.tls_client_ca.as_os_str().is_empty();
         self.tls.clients = asked.then(|| (self.tls_client_ca.clone(), wanted));
+        self.tls.client_crl = Some(self.tls_client_crl.clone()).filter(|crl| !crl.as_os_str().is_empty());
         let limits = &mut self.replica.limits;
         if limits.sessions_per_address_max == 0 {
             limits.sessions_per_address_max = (limits.sessions_max / 4).max(1);
@@ -53,7 +54,7 @@ impl Settings {
         }
         let own_host = own.http_addr.rsplit_once(':').and_then(|(host, _)| rest::normal_host(host));
         self.rest.own_host = own_host.unwrap_or_default();
-        let found = [self.contradictions(), self.packets(), self.excesses(), self.half_tls()];
+        let found = [self.contradictions(), self.packets(), self.excesses(), self.half_tls(), self.half_peer_tls()];
         for (wrong, message) in found.into_iter().flatten() {
             if wrong {
                 return Err(ConfigError::Contradiction(message));
@@ -226,6 +227,7 @@ impl Settings {
                 "admin.operators needs tls.client_ca: without it no client is asked for a certificate".to_owned(),
             ),
             (clients == "required" && !given(&self.tls_client_ca), "tls.client_certificates = required needs tls.client_ca".to_owned()),
+            (given(&self.tls_client_crl) && !given(&self.tls_client_ca), "tls.client_crl needs tls.client_ca".to_owned()),
             (
                 twice || tls_listeners[0].is_some() && tls_listeners[0] == tls_listeners[1],
                 "an address cannot have TLS and not: http.tls_listen and zookeeper.tls_listen need addresses of their own".to_owned(),
@@ -233,6 +235,38 @@ impl Settings {
             (
                 !digest.is_empty() && digest.matches(':').count() != 1,
                 "admin.super_digest must be user:base64(sha1(user:password))".to_owned(),
+            ),
+        ]
+    }
+
+    /// Checks for incomplete or contradictory settings of TLS with peers. Returns each possible
+    /// fault: whether the settings have it, and its message.
+    fn half_peer_tls(&self) -> Vec<(bool, String)> {
+        let PeerTlsSettings { mode, dials, certificate, key, ca, crl, names } = &self.peer_tls;
+        let is_off = mode == "off";
+        let given = [certificate, key, ca, crl].map(|file| !file.as_os_str().is_empty());
+        let cluster_id = &self.replica.cluster_id;
+        let fits_a_uri = cluster_id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte));
+        vec![
+            (
+                !["off", "permit", "require"].contains(&&**mode),
+                format!("peers.tls ({mode}) must be off, permit or require"),
+            ),
+            (!["node-id", "any"].contains(&&**names), format!("peers.tls_names ({names}) must be node-id or any")),
+            (
+                !is_off && given[..3] != [true; 3],
+                format!("peers.tls = {mode} needs peers.tls_certificate, peers.tls_key and peers.tls_ca"),
+            ),
+            (
+                is_off && (*dials || given != [false; 4]),
+                "peers.tls is off, and other keys of TLS between members are given: set peers.tls to permit or require"
+                    .to_owned(),
+            ),
+            (
+                !is_off && names == "node-id" && !fits_a_uri,
+                format!(
+                    "node.cluster_id ({cluster_id}) is part of the URI in members' certificates, and may have only letters, digits and -._~ then"
+                ),
             ),
         ]
     }

@@ -165,6 +165,13 @@ keys! {
     peers, "Settings for connections between members" {
         listen: listen, basic = peer_listen, "IP address and port for the other members. Unset: peer_addr of this node in node.members; if the host in peer_addr is a name, the port of peer_addr on every interface.";
         timeout: duration = replica.peer_timeout_ms, "Longest time of one round trip between two members, connecting included.";
+        tls: text, basic = peer_tls.mode, "TLS between members: `off`; `permit`, which takes connections with TLS and without; or `require`, which refuses members that connect without TLS.";
+        tls_dial: flag = peer_tls.dials, "`true` for a node that opens its connections to other members with TLS while peers.tls is `permit`. With `require` it always does.";
+        tls_certificate: file = peer_tls.certificate, "PEM file with the certificate that the node shows to other members, and the certificates of the intermediate authorities.";
+        tls_key: file = peer_tls.key, "PEM file with the private key of the certificate in peers.tls_certificate.";
+        tls_ca: file = peer_tls.ca, "PEM file with the certificates of the authorities that sign members' certificates.";
+        tls_crl: file = peer_tls.crl, "PEM file with the lists of certificates that those authorities have revoked. Unset: no certificate is revoked.";
+        tls_names: text = peer_tls.names, "Name that a member's certificate needs: `node-id` for the URI `zlock://CLUSTER_ID/NODE_ID`, or `any` for none. With `any`, every certificate of an authority in peers.tls_ca is one of a member.";
     }
     raft, "Settings of elections, replication and the leader's tasks" {
         heartbeat_interval: duration = replica.heartbeat_ms, "Time between two heartbeats of an idle leader to its followers; at most an eighth of raft.election_timeout_min.";
@@ -221,6 +228,7 @@ keys! {
         certificate: file, basic = tls.certificate, "PEM file with the certificate that the node shows to clients, and the certificates of the intermediate authorities.";
         key: file, basic = tls.key, "PEM file with the private key of the certificate in tls.certificate.";
         client_ca: file = tls_client_ca, "PEM file with the certificates of the authorities that sign clients' certificates. In ACLs, the id of the scheme `x509` is the subject of the client's certificate. Unset: the node asks no client for a certificate.";
+        client_crl: file = tls_client_crl, "PEM file with the lists of certificates that the authorities in tls.client_ca have revoked. Unset: no certificate is revoked.";
         client_certificates: text = tls_clients, "Requirement for clients to show a certificate that an authority in tls.client_ca has signed: `optional` or `required`.";
         handshakes_max: count = tls.handshakes_max, "Largest number of TLS handshakes in progress at once, for HTTP and for ZooKeeper each; one address may take an eighth. Further handshakes wait, and tls.handshake_timeout includes the wait.";
         handshake_timeout: duration = tls.handshake_timeout_ms, "Longest time from the start of a connection to the end of its TLS handshake; then the connection is closed.";

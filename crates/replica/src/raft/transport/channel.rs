@@ -317,7 +317,8 @@ mod tests {
     use super::super::callers::Callers;
     use super::super::connect::{Addresses, Identity, welcome};
     use super::super::frame::Terms;
-    use super::super::messages::{Lane, VERSIONS};
+    use super::super::messages::Lane;
+    use super::super::refusal::VERSIONS;
     use super::*;
 
     const SILENCE: Duration = Duration::from_millis(200);

@@ -13,15 +13,15 @@ use znode::{Levels, OtherLevel, Zxid};
 use super::callers::CallerPlace;
 use super::frame::{FramedStream, Terms, malformed};
 use super::messages::{
-    Acceptance, Answer, Ask, Hello, LEADER_PRIORITY, Lane, NumberedMessage, PROGRAM, ProgramRecord, Refusal, Standing,
-    VERSIONS, Welcome,
+    Acceptance, Answer, Ask, Hello, LEADER_PRIORITY, Lane, NumberedMessage, PROGRAM, ProgramRecord, Standing, Welcome,
 };
+use super::refusal::{Refusal, VERSIONS};
 use super::rules::{Horizon, Rules};
 use super::stream::Stream;
 use crate::local::host::Host;
 use crate::raft::known_cluster::{KnownCluster, PeerFacts};
 use crate::raft::reach::Reach;
-use crate::{Config, Program};
+use crate::{Config, PeerTls, Program, node_uri};
 
 /// Facts that this node tells its peers in a handshake, and by which it accepts or refuses a peer.
 #[derive(Clone, Debug)]
@@ -43,6 +43,8 @@ pub(crate) struct Identity {
     joins: bool,
     /// Preference for this node as leader, 0 to 100.
     leader_priority: u8,
+    /// TLS with peers; `None` for connections without TLS.
+    pub(crate) tls: Option<Arc<PeerTls>>,
     /// Machine on which this node runs.
     pub(crate) host: Host,
 }
@@ -60,6 +62,7 @@ impl Identity {
             incarnation: 0,
             joins: false,
             leader_priority: 50,
+            tls: None,
             host,
         }
     }
@@ -70,7 +73,8 @@ impl Identity {
         let (cluster, incarnation) = (Arc::new(KnownCluster::of(meta, config.program.clone())), meta.incarnation());
         let (joins, leader_priority) = (config.join, config.leader_priority);
         let named = Identity::new(&config.cluster_id, config.node_id, &members);
-        Identity { host, cluster, incarnation, joins, leader_priority, ..named }
+        let tls = config.peer_tls.clone().map(Arc::new);
+        Identity { host, cluster, incarnation, joins, leader_priority, tls, ..named }
     }
 
     /// Makes the rules for messages of a peer to this node.
@@ -143,11 +147,35 @@ impl Identity {
                 Refusal::NoCommonVersion { versions } => format!("this node speaks only versions {versions:?}"),
                 Refusal::NoCommonLevel { .. } => self.levels_in_words(*levels),
                 Refusal::Removed { zxid } => format!("it was removed from the cluster at zxid {zxid}"),
-                Refusal::OtherCluster | Refusal::NoMember => "it belongs to another cluster of the same name".into(),
+                Refusal::OtherCluster | Refusal::NoMember | Refusal::NeedsTls => {
+                    "it belongs to another cluster of the same name".into()
+                }
             };
             let asked = format!("versions {versions:?} and levels {levels:?}");
             (refusal, format!("node {from} was turned away, with {asked}: {why}"))
         })
+    }
+
+    /// Checks a caller's connection: with TLS, whether its certificate is for the node that the
+    /// hello names; without TLS, whether this node takes such connections. `uris` are the URIs in
+    /// the certificate, and `None` without TLS. Returns a refusal as [`Identity::refusal`] does.
+    fn distrusts(&self, hello: &Hello, uris: Option<Vec<String>>) -> Option<(Refusal, String)> {
+        let (tls, from) = (self.tls.as_deref()?, hello.from);
+        match uris {
+            None if tls.is_required => {
+                let why = format!("the caller, node {from}, has connected without TLS, which peers.tls requires here");
+                Some((Refusal::NeedsTls, why))
+            }
+            None => None,
+            Some(uris) => Some((Refusal::NoMember, self.other_name(from, &uris)?)),
+        }
+    }
+
+    /// Describes why a certificate with these URIs is not that of the node `id`; `None` if it is.
+    fn other_name(&self, id: u64, uris: &[String]) -> Option<String> {
+        let uri = node_uri(&self.cluster_id, id);
+        let is_wrong = self.tls.as_ref().is_some_and(|tls| tls.checks_names) && !uris.contains(&uri);
+        is_wrong.then(|| format!("the certificate of node {id} must have the URI {uri}, and has the URIs {uris:?}"))
     }
 
     /// Tells whether a caller may be a member. A caller that knows the cluster's uuid is accepted
@@ -357,11 +385,24 @@ impl Target {
         }
     }
 
+    /// Does the TLS handshake of a connection to the peer, if this node opens connections with TLS,
+    /// and checks the name in the peer's certificate.
+    async fn secure(&self, stream: Stream) -> io::Result<Stream> {
+        let Some(tls) = self.identity.tls.as_deref().filter(|tls| tls.dials) else { return Ok(stream) };
+        let stream = stream.dial_tls(&tls.tls).await.map_err(|error| tls_failure(&error))?;
+        let uris = stream.certificate_uris();
+        match uris.and_then(|uris| self.identity.other_name(self.to, &uris)) {
+            Some(why) => Err(tls_failure(&why)),
+            None => Ok(stream),
+        }
+    }
+
     async fn shake_hands(&self) -> io::Result<FramedStream> {
         let stream = Stream::connect(&self.identity.host, &self.addrs.current(), self.peer_timeout).await?;
-        let mut framed = FramedStream::new(stream, self.peer_timeout)?;
+        let mut framed = FramedStream::new(self.secure(stream).await?, self.peer_timeout)?;
         framed.send(&self.identity.hello(self.to, self.lane)).await?;
-        match framed.greeting::<Welcome>().await? {
+        let welcome = framed.greeting::<Welcome>().await;
+        match welcome.map_err(|error| if accept::is_tls_error(&error) { tls_failure(&error) } else { error })? {
             Some(Welcome::Accepted(accepted)) => {
                 self.identity.agrees(&accepted).map_err(|why| self.identity.turned_away(why))?;
                 if self.is_peer {
@@ -378,6 +419,15 @@ impl Target {
     }
 }
 
+/// Failure of TLS with a peer, with a description for this node's log.
+#[derive(Debug, thiserror::Error)]
+#[error("TLS with the peer failed: {0}")]
+pub(crate) struct TlsFailure(String);
+
+fn tls_failure(why: &dyn std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, TlsFailure(why.to_string()))
+}
+
 /// Answers a caller's [`Hello`], and turns the connection of an accepted caller into that of a
 /// member. Returns `None` when the caller closed the connection, and an error when it was refused.
 pub(crate) async fn welcome(
@@ -391,7 +441,7 @@ pub(crate) async fn welcome(
     let Some(hello) = hello? else {
         return Ok(None);
     };
-    let refusal = identity.refusal(&hello);
+    let refusal = identity.distrusts(&hello, framed.certificate_uris()).or_else(|| identity.refusal(&hello));
     let answer = match &refusal {
         Some((refusal, _)) => Welcome::Refused(*refusal),
         None => Welcome::Accepted(identity.accepted(&hello)),
@@ -412,6 +462,8 @@ pub(crate) async fn welcome(
 
 #[cfg(test)]
 mod tests {
+    use accept::{MutualFiles, MutualTls};
+    use testkit::{Authority, Files};
     use tokio::net::TcpListener;
     use znode::LEVEL_MAX;
 
@@ -427,25 +479,86 @@ mod tests {
         let at = std::panic::Location::caller();
         let expected = expected.map_err(str::to_string);
         async move {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let (addr, reach) = (listener.local_addr().unwrap().to_string(), Arc::<Reach>::default());
-            let addrs = Arc::new(Addresses::new(&addr, None));
-            let target =
-                Target { identity: caller, to, addrs, lane: Lane::Control, peer_timeout: WITHIN, reach, is_peer: true };
-            let answering = async {
-                let mut framed = FramedStream::new(listener.accept().await.unwrap().0, WITHIN).unwrap();
-                let (place, _) = Arc::<Callers>::default().enter(None);
-                welcome(&Identity::new("c", 1, &[1, 2, 3]), &mut framed, place, WITHIN).await.map(drop)
-            };
-            let (connected, logged) = tokio::join!(target.connect(), answering);
-            match (connected.map(drop), logged, expected) {
-                (Ok(()), Ok(()), Ok(())) => {}
-                (Err(heard), Err(logged), Err(part)) if logged.to_string().contains(&part) => {
+            match (meet(caller, to, Identity::new("c", 1, &[1, 2, 3])).await, expected) {
+                ((Ok(()), Ok(())), Ok(())) => {}
+                ((Err(heard), Err(logged)), Err(part)) if logged.to_string().contains(&part) => {
                     assert_eq!(heard.to_string(), Refusal::NoMember.to_string(), "{at}");
                 }
                 end => panic!("{at}: {end:?}"),
             }
         }
+    }
+
+    /// Connects a node to another one. Returns the outcomes at the two ends.
+    async fn meet(caller: Identity, to: u64, called: Identity) -> (io::Result<()>, io::Result<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (addr, reach) = (listener.local_addr().unwrap().to_string(), Arc::<Reach>::default());
+        let addrs = Arc::new(Addresses::new(&addr, None));
+        let target =
+            Target { identity: caller, to, addrs, lane: Lane::Control, peer_timeout: WITHIN, reach, is_peer: true };
+        let answering = async {
+            let stream = Stream::from(listener.accept().await.unwrap().0);
+            let stream = stream.accept_tls(called.tls.as_ref().map(|tls| &tls.tls)).await?;
+            let mut framed = FramedStream::new(stream, WITHIN).unwrap();
+            let (place, _) = Arc::<Callers>::default().enter(None);
+            welcome(&called, &mut framed, place, WITHIN).await.map(drop)
+        };
+        let (connected, logged) = tokio::join!(target.connect(), answering);
+        (connected.map(drop), logged)
+    }
+
+    /// Checks what two nodes of cluster `c` say when node 2 connects to node 1; `None` when they
+    /// agree.
+    #[track_caller]
+    fn check_tls(caller: &Identity, called: &Identity, expected: Option<(&str, &str)>) -> impl Future<Output = ()> {
+        let at = std::panic::Location::caller();
+        let ends = meet(caller.clone(), 1, called.clone());
+        let expected = expected.map(|(heard, logged)| (heard.to_owned(), logged.to_owned()));
+        async move {
+            match (ends.await, expected) {
+                ((Ok(()), Ok(())), None) => {}
+                ((Err(heard), Err(logged)), Some((part, logged_part))) => {
+                    let (heard, logged) = (heard.to_string(), logged.to_string());
+                    assert!(heard.contains(&part) && logged.contains(&logged_part), "{at}: {heard} / {logged}");
+                }
+                end => panic!("{at}: {end:?}"),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_certificate_tells_which_node_it_is_for() {
+        let (files, own, other) = (Files::create(), Authority::new("own"), Authority::new("other"));
+        let tls = |name: &str, authority: &Authority, uri: String, days| {
+            let (certificate, key) = files.put(name, &authority.node(&uri, days));
+            let ca = files.put_certificate(&format!("{name}-ca"), &authority.pem());
+            let tls = MutualTls::load(MutualFiles { certificate, key, ca, crl: None, own_uri: None }).unwrap();
+            PeerTls { tls, dials: true, is_required: true, checks_names: true }
+        };
+        let node = |id, tls| Identity { tls: Some(Arc::new(tls)), ..Identity::new("c", id, &[1, 2]) };
+        let first = node(1, tls("1", &own, node_uri("c", 1), 30));
+        let second = tls("2", &own, node_uri("c", 2), 30);
+        check_tls(&node(2, second.clone()), &first, None).await;
+        // A node that takes connections without TLS, and opens its own without.
+        let plain = Identity::new("c", 2, &[1, 2]);
+        check_tls(&plain, &first, Some(("with TLS only", "has connected without TLS"))).await;
+        let permits = PeerTls { dials: false, is_required: false, ..tls("p", &own, node_uri("c", 1), 30) };
+        check_tls(&plain, &node(1, permits.clone()), None).await;
+        check_tls(&node(2, second.clone()), &node(1, permits), None).await;
+        let off = Identity::new("c", 1, &[1, 2]);
+        check_tls(&node(2, second.clone()), &off, Some(("TLS with the peer failed", "peers.tls is off"))).await;
+        // Certificates of other nodes, at either end.
+        let third = tls("3", &own, node_uri("c", 3), 30);
+        let needs = "must have the URI zlock://c/2, and has the URIs [\"zlock://c/3\"]";
+        check_tls(&node(2, third.clone()), &first, Some(("is not a hello of a member", needs))).await;
+        check_tls(&node(2, second.clone()), &node(1, third), Some(("must have the URI zlock://c/1", ""))).await;
+        let elsewhere = tls("4", &own, node_uri("d", 2), 30);
+        check_tls(&node(2, elsewhere), &first, Some(("is not a hello of a member", "zlock://d/2"))).await;
+        // Certificates that TLS itself refuses.
+        let late = tls("5", &own, node_uri("c", 2), -1);
+        check_tls(&node(2, late), &first, Some(("CertificateExpired", "certificate expired"))).await;
+        let foreign = tls("6", &other, node_uri("c", 2), 30);
+        check_tls(&node(2, foreign), &first, Some(("UnknownIssuer", "UnknownCA"))).await;
     }
 
     #[tokio::test]

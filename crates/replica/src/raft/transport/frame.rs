@@ -21,7 +21,8 @@ use storage::codec;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::callers::CallerPlace;
-use super::messages::{FRAME_BYTES_MAX, VERSIONS};
+use super::messages::FRAME_BYTES_MAX;
+use super::refusal::VERSIONS;
 use super::rules::{PeerMessage, Rules};
 use super::stream::{READ_BYTES, Stream};
 
@@ -56,6 +57,8 @@ pub(crate) struct FramedStream {
     output: BytesMut,
     /// True if all messages in `output` may wait until a more urgent message is queued.
     idle: bool,
+    /// True if the stream may buffer bytes that were taken out of `output`.
+    unflushed: bool,
     /// Conditions on frames from the other end; `None` until the handshake is over.
     terms: Option<Terms>,
     /// Incarnation (random number) of the data directory at the other end; 0 before it is known.
@@ -99,6 +102,7 @@ impl FramedStream {
             input: BytesMut::new(),
             output: BytesMut::new(),
             idle: false,
+            unflushed: false,
             terms: None,
             incarnation: 0,
             peer_timeout,
@@ -168,9 +172,14 @@ impl FramedStream {
         Ok(())
     }
 
-    /// Number of bytes that wait to be sent.
+    /// Number of bytes that wait to be sent; at least 1 while the stream buffers bytes.
     pub(crate) fn queued_bytes(&self) -> usize {
-        self.output.len()
+        self.output.len().max(usize::from(self.unflushed))
+    }
+
+    /// URIs among the names of the other end's certificate; `None` without TLS.
+    pub(crate) fn certificate_uris(&self) -> Option<Vec<String>> {
+        self.stream.certificate_uris()
     }
 
     /// Size in bytes of the message that was read last.
@@ -186,6 +195,11 @@ impl FramedStream {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.output.advance(sent);
+            self.unflushed = true;
+        }
+        if self.unflushed {
+            ready!(self.stream.poll_flush(cx))?;
+            self.unflushed = false;
         }
         Poll::Ready(Ok(()))
     }
@@ -317,7 +331,8 @@ impl FramedStream {
         let reading = PeerWait(self);
         let exchanged = poll_fn(|cx| {
             let framed = &mut *reading.0;
-            if !framed.output.is_empty() && !framed.idle && framed.poll_flush(cx)?.is_ready() {
+            let sends = !framed.output.is_empty() && !framed.idle || framed.unflushed;
+            if sends && framed.poll_flush(cx)?.is_ready() {
                 return Poll::Ready(Ok(Exchange::Flushed));
             }
             framed.poll_record(cx).map_ok(|record| record.map_or(Exchange::Closed, Exchange::Message))

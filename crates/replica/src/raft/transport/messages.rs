@@ -1,15 +1,11 @@
 //! Messages between nodes. Variants and fields are encoded by position: new ones go to the end.
 
-use std::fmt;
-
 use bincode::{Decode, Encode};
 use storage::Manifest;
 use storage::codec::{LogIdRecord, StoredMembershipRecord, VoteRecord};
 use znode::{ClusterUuid, Credential, SessionId, TxnOutcome};
 
-/// Lowest and highest version of the messages in this file that this program speaks. [`Hello`] and
-/// [`Welcome`] are the same in all versions. Versions 1 to 3 were of builds before any release.
-pub(crate) const VERSIONS: (u16, u16) = (4, 4);
+use super::refusal::Refusal;
 
 /// Purpose of a connection. Each purpose has separate connections, so that a snapshot never delays
 /// a heartbeat.
@@ -110,54 +106,6 @@ pub(crate) struct Acceptance {
     pub(crate) incarnation: u64,
     /// Numbered fields beyond those of the first release. Unknown numbers are ignored.
     pub(crate) more: Vec<(u16, Vec<u8>)>,
-}
-
-/// Reason why a caller is refused. A stranger to the cluster always gets [`Refusal::NoMember`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
-pub(crate) enum Refusal {
-    /// The hello names another cluster or other node ids, so its caller is no member.
-    NoMember,
-    /// The caller and the called node have no version of the messages in common.
-    NoCommonVersion {
-        /// Lowest and highest version of the messages that the called node speaks.
-        versions: (u16, u16),
-    },
-    /// The caller and the called node have no format level in common.
-    NoCommonLevel {
-        /// Lowest and highest format level that the called node supports.
-        levels: (u16, u16),
-    },
-    /// The caller belongs to another cluster of the same name.
-    OtherCluster,
-    /// The caller was a member, and was removed.
-    Removed {
-        /// Zxid of the entry that removed the caller.
-        zxid: u64,
-    },
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Refusal::NoMember => {
-                f.write_str("this is not a hello of a member; the log of the node that was called says why")
-            }
-            Refusal::NoCommonVersion { versions: (low, high) } => {
-                let (own_low, own_high) = VERSIONS;
-                write!(
-                    f,
-                    "the peer speaks versions {low} to {high} of the peer protocol, and this node {own_low} to {own_high}"
-                )
-            }
-            Refusal::NoCommonLevel { levels: (low, high) } => {
-                write!(f, "the peer takes only levels {low} to {high} of the format")
-            }
-            Refusal::OtherCluster => {
-                f.write_str("the peer belongs to another cluster of the same name: their uuids differ")
-            }
-            Refusal::Removed { zxid } => write!(f, "this node was removed from the cluster at zxid {zxid}"),
-        }
-    }
 }
 
 /// Answer to an [`AppendFrame`]. Answers come in the order of the frames.

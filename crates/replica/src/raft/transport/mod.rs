@@ -6,8 +6,8 @@
 //! frame.rs     frames and buffers             append.rs    entries to one peer, in order
 //! append_frame.rs  entries, in few bytes      snapshot.rs  a snapshot in chunks
 //! messages.rs  all other messages             callers.rs   connections of peers, and their bounds
-//! rules.rs     checks of messages             stream.rs    TCP, or a simulated connection
-//! fuzzing.rs   any bytes as a message, for the fuzz target
+//! rules.rs     checks of messages             stream.rs    TCP, TLS, or a simulation
+//! refusal.rs   refusals of callers            fuzzing.rs   any bytes as a message, for fuzzing
 //! ```
 
 mod append;
@@ -20,6 +20,7 @@ mod frame;
 #[cfg_attr(not(fuzzing), allow(unreachable_pub))]
 mod fuzzing;
 mod messages;
+mod refusal;
 mod rules;
 mod snapshot;
 mod stream;
@@ -28,15 +29,16 @@ pub(crate) use append::{AppendLine, AppendStream};
 pub(crate) use append_frame::AppendFrame;
 pub(crate) use callers::{CallerPlace, Callers};
 pub(crate) use channel::{Channel, ChannelError, DropGuard};
-pub(crate) use connect::{Addresses, Identity, Introduction, PeerRejection, Target, welcome};
+pub(crate) use connect::{Addresses, Identity, Introduction, PeerRejection, Target, TlsFailure, welcome};
 pub(crate) use frame::{Exchange, FramedStream, malformed};
 #[cfg(fuzzing)]
 pub use fuzzing::peer_message;
 pub(crate) use messages::{
     Account, Answer, AppendAnswer, AppendResult, Ask, FRAME_BYTES_MAX, KnownMembers, Lane, MemberRecord,
-    NumberedMessage, ProposeAnswer, Refusal, SnapshotAnswer, SnapshotFrame, Standing, TouchAnswer, TransferFrame,
+    NumberedMessage, ProposeAnswer, SnapshotAnswer, SnapshotFrame, Standing, TouchAnswer, TransferFrame,
     TransferRefusal, UpgradeAsk, UpgradeRecord, VoteAnswer, VoteFrame,
 };
+pub(crate) use refusal::Refusal;
 pub use rules::MEMBERS_MAX;
 pub(crate) use rules::TOUCHES_MAX;
 pub(crate) use snapshot::{receive_snapshot, send_snapshot, while_working};

@@ -178,7 +178,8 @@ mod tests {
 
     use super::super::connect::Identity;
     use super::super::frame::Terms;
-    use super::super::messages::{FRAME_BYTES_MAX, VERSIONS};
+    use super::super::messages::FRAME_BYTES_MAX;
+    use super::super::refusal::VERSIONS;
     use super::super::stream::Stream;
     use super::*;
 

@@ -1,4 +1,5 @@
-//! Byte stream of a connection between two nodes: TCP, or a simulated connection.
+//! Byte stream of a connection between two nodes: TCP with or without TLS, or a simulated
+//! connection.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -6,6 +7,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use accept::MutualTls;
 use bytes::BytesMut;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
@@ -19,12 +21,15 @@ use crate::simulation::Duplex;
 const KEEPALIVE: Duration = Duration::from_secs(5);
 /// Largest number of bytes that are read from a socket at once, after the handshake.
 pub(crate) const READ_BYTES: usize = 64 << 10;
-/// Largest number of bytes that are read from a simulated connection at once.
-const SIMULATED_READ_BYTES: usize = 8 << 10;
+/// Largest number of bytes that are read at once from a connection with TLS or a simulated one.
+const COPIED_READ_BYTES: usize = 16 << 10;
+/// Pause between two looks at the first bytes of a connection that has sent less than three.
+const FIRST_BYTES_PAUSE: Duration = Duration::from_millis(5);
 
 /// One connection to a peer.
 pub(crate) enum Stream {
     Tcp(TcpStream),
+    Tls(Box<accept::Stream>),
     Simulated(Box<dyn Duplex>),
 }
 
@@ -46,13 +51,48 @@ impl Stream {
     pub(crate) fn addr(&self) -> Option<IpAddr> {
         match self {
             Stream::Tcp(stream) => stream.peer_addr().ok().map(|addr| addr.ip()),
+            Stream::Tls(stream) => stream.socket().peer_addr().ok().map(|addr| addr.ip()),
             Stream::Simulated(_) => None,
+        }
+    }
+
+    /// URIs among the names of the other end's certificate; `None` without TLS.
+    pub(crate) fn certificate_uris(&self) -> Option<Vec<String>> {
+        if let Stream::Tls(stream) = self { Some(stream.uris()) } else { None }
+    }
+
+    /// Does the TLS handshake of a connection that this node has opened. A simulated connection has
+    /// no TLS.
+    pub(crate) async fn dial_tls(self, tls: &MutualTls) -> io::Result<Stream> {
+        match self {
+            Stream::Tcp(stream) => Ok(Stream::Tls(Box::new(tls.connect(stream).await?))),
+            other => Ok(other),
+        }
+    }
+
+    /// Does the TLS handshake of a connection that another node has opened, if that node begins
+    /// one. Without `tls`, a connection that begins with a TLS handshake is an error.
+    pub(crate) async fn accept_tls(self, tls: Option<&MutualTls>) -> io::Result<Stream> {
+        let stream = match self {
+            Stream::Tcp(stream) if begins_tls(&stream).await? => stream,
+            other => return Ok(other),
+        };
+        match tls {
+            Some(tls) => Ok(Stream::Tls(Box::new(tls.accept(stream).await?))),
+            None => {
+                let why = "the caller speaks TLS, and peers.tls is off on this node";
+                Err(io::Error::new(io::ErrorKind::InvalidData, why))
+            }
         }
     }
 
     /// Sets the options of a TCP socket: no delay of small packets, and keepalive probes.
     pub(crate) fn set_up(&self) -> io::Result<()> {
-        let Stream::Tcp(stream) = self else { return Ok(()) };
+        let stream = match self {
+            Stream::Tcp(stream) => stream,
+            Stream::Tls(stream) => stream.socket(),
+            Stream::Simulated(_) => return Ok(()),
+        };
         stream.set_nodelay(true)?;
         // A peer whose machine is gone never closes its connections.
         SockRef::from(stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE))
@@ -61,8 +101,14 @@ impl Stream {
     pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
             Stream::Simulated(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
+    }
+
+    /// Sends the bytes that the stream itself buffers. Only a stream with TLS buffers any.
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Stream::Tls(stream) = self { Pin::new(stream).poll_flush(cx) } else { Poll::Ready(Ok(())) }
     }
 
     /// Reads about `room` bytes at most and appends them to `into`. Returns their number; 0 means
@@ -82,13 +128,30 @@ impl Stream {
                 // that the socket is empty, which saves one more read.
                 pin!(stream.read_buf(into)).poll(cx)
             }
-            Stream::Simulated(stream) => {
-                let mut bytes = [0; SIMULATED_READ_BYTES];
-                let mut read = ReadBuf::new(&mut bytes);
-                ready!(Pin::new(stream).poll_read(cx, &mut read))?;
-                into.extend_from_slice(read.filled());
-                Poll::Ready(Ok(read.filled().len()))
-            }
+            Stream::Tls(stream) => poll_copy(stream, cx, into),
+            Stream::Simulated(stream) => poll_copy(stream, cx, into),
+        }
+    }
+}
+
+/// Reads from `stream` and appends the bytes to `into`. Returns their number.
+fn poll_copy(stream: impl AsyncRead + Unpin, cx: &mut Context<'_>, into: &mut BytesMut) -> Poll<io::Result<usize>> {
+    let mut bytes = [0; COPIED_READ_BYTES];
+    let mut read = ReadBuf::new(&mut bytes);
+    ready!(pin!(stream).poll_read(cx, &mut read))?;
+    into.extend_from_slice(read.filled());
+    Poll::Ready(Ok(read.filled().len()))
+}
+
+/// Tells whether the other end begins with a TLS handshake. No hello of a peer begins like one: its
+/// length, which comes first, would be at least 64 KiB, and the longest hello has 4 KiB.
+async fn begins_tls(stream: &TcpStream) -> io::Result<bool> {
+    let mut bytes = [0; 3];
+    loop {
+        let seen = stream.peek(&mut bytes).await?;
+        match bytes[..seen] {
+            [22] | [22, 3] => tokio::time::sleep(FIRST_BYTES_PAUSE).await,
+            ref first => return Ok(matches!(first, [22, 3, minor] if *minor > 0)),
         }
     }
 }

@@ -1,0 +1,189 @@
+//! TLS in which both ends show a certificate of the same authority, as between nodes.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::net::TcpStream;
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::client::{Resumption, WebPkiServerVerifier};
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, ServerConfig, SignatureScheme, version,
+};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use crate::Error;
+use crate::acceptor::without_resumption;
+use crate::files::{self, OwnFiles};
+use crate::reloadable::{self, Reloadable, TlsConfig};
+use crate::stream::{self, Stream};
+use crate::trust::{Clients, Trust};
+
+/// PEM files for TLS in which both ends show a certificate.
+#[derive(Clone, Debug)]
+pub struct MutualFiles {
+    /// A PEM file with the own certificate and the intermediate certificates of its chain.
+    pub certificate: PathBuf,
+    /// A PEM file with the private key of that certificate.
+    pub key: PathBuf,
+    /// A PEM file with the certificate authorities that are trusted for the certificate of the
+    /// other end. They must have signed the own certificate, too.
+    pub ca: PathBuf,
+    /// A PEM file with lists of revoked certificates (CRLs) of those authorities. A certificate
+    /// whose issuer has no list is not refused for this reason. `None`: no certificate is revoked.
+    pub crl: Option<PathBuf>,
+    /// URI that the own certificate must have among its names; `None` if it needs none.
+    pub own_uri: Option<String>,
+}
+
+/// Both sides of TLS handshakes in which both ends show a certificate. Only TLS 1.3 is spoken. The
+/// name of the other end is not checked: see [`Stream::uris`]. Cheap to clone.
+#[derive(Clone)]
+pub struct MutualTls(Arc<Reloadable<Ends>>);
+
+/// TLS configurations of the two ends.
+struct Ends {
+    server: Arc<ServerConfig>,
+    client: Arc<ClientConfig>,
+}
+
+impl MutualTls {
+    /// Reads the PEM files. An expired certificate is accepted, so that a program can start and
+    /// wait for a new file.
+    ///
+    /// # Errors
+    /// [`Error`] names the file that cannot be used.
+    pub fn load(files: MutualFiles) -> Result<MutualTls, Error> {
+        Ok(MutualTls(Arc::new(Reloadable::new(move || ends(&files))?)))
+    }
+
+    /// Reads the PEM files again. If one has changed, new connections use the new files. Returns
+    /// true in this case.
+    ///
+    /// # Errors
+    /// [`Error`] names the file that cannot be used, or whose certificate has expired. Then the
+    /// connections go on using the old files.
+    pub fn reload(&self) -> Result<bool, Error> {
+        self.0.reload()
+    }
+
+    /// End of the validity of the own certificate, in seconds since 1970.
+    pub fn not_after_s(&self) -> u64 {
+        self.0.current().not_after_s
+    }
+
+    /// Performs the handshake of a connection that the other end has opened. The caller must limit
+    /// its time.
+    ///
+    /// # Errors
+    /// An error when the other end does not speak TLS 1.3, or has no valid certificate.
+    pub async fn accept(&self, stream: TcpStream) -> io::Result<Stream> {
+        let acceptor = TlsAcceptor::from(Arc::clone(&self.0.current().config.server));
+        Ok(Stream::accepted(acceptor.accept(stream).await?, None))
+    }
+
+    /// Performs the handshake of a connection that this end has opened. The caller must limit its
+    /// time.
+    ///
+    /// # Errors
+    /// An error when the other end does not speak TLS 1.3, or has no valid certificate.
+    pub async fn connect(&self, stream: TcpStream) -> io::Result<Stream> {
+        let connector = TlsConnector::from(Arc::clone(&self.0.current().config.client));
+        // The client needs a name, and neither sends nor checks it.
+        let name = ServerName::try_from("node").expect("a valid DNS name");
+        Ok(Stream::connected(connector.connect(name, stream).await?))
+    }
+}
+
+/// Tells whether an error of a connection is one of TLS, such as a refused certificate. With TLS
+/// 1.3, an end that has opened a connection hears of a refusal only when it reads.
+pub fn is_tls_error(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<tokio_rustls::rustls::Error>())
+}
+
+impl std::fmt::Debug for MutualTls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MutualTls").finish_non_exhaustive()
+    }
+}
+
+/// Makes the TLS configurations of both ends from the PEM files.
+fn ends(from: &MutualFiles) -> Result<TlsConfig<Ends>, Error> {
+    let own = OwnFiles::read(&from.certificate, &from.key)?;
+    let trust = Trust::read(&from.ca, from.crl.as_deref())?;
+    let certificates = own.certificate.certificates()?;
+    let not_after_s = reloadable::not_after_s(&certificates[0], &own.certificate)?;
+    trust.check_own(&certificates, &own.certificate)?;
+    if let Some(uri) = &from.own_uri {
+        let uris = stream::uris_of(&certificates[0]);
+        if !uris.contains(uri) {
+            return Err(own.certificate.unusable(format!("its names need the URI {uri}, and have the URIs {uris:?}")));
+        }
+    }
+    let builder = ServerConfig::builder_with_provider(files::provider())
+        .with_protocol_versions(&[&version::TLS13])
+        .expect("ring has what this version needs")
+        .with_client_cert_verifier(trust.of_clients(Clients::MustHaveCertificates)?);
+    let server =
+        builder.with_single_cert(certificates.clone(), own.key.key()?).map_err(|error| own.mismatch(&error))?;
+    let builder = ClientConfig::builder_with_provider(files::provider())
+        .with_protocol_versions(&[&version::TLS13])
+        .expect("ring has what this version needs")
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyName(trust.of_servers()?)));
+    let mut client =
+        builder.with_client_auth_cert(certificates, own.key.key()?).map_err(|error| own.mismatch(&error))?;
+    client.resumption = Resumption::disabled();
+    client.enable_sni = false;
+    let files = own.files().into_iter().chain(trust.files()).collect();
+    let config = Ends { server: Arc::new(without_resumption(server)), client: Arc::new(client) };
+    Ok(TlsConfig { config, files, not_after_s })
+}
+
+/// Check of a server's certificate that accepts any name in it. All else is checked: the chain to
+/// an authority, the times, the purpose, and the revocations.
+#[derive(Debug)]
+struct AnyName(Arc<WebPkiServerVerifier>);
+
+impl ServerCertVerifier for AnyName {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, tokio_rustls::rustls::Error> {
+        use tokio_rustls::rustls::Error::InvalidCertificate;
+        match self.0.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
+            // The name is checked last.
+            Err(InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => Ok(ServerCertVerified::assertion()),
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, tokio_rustls::rustls::Error> {
+        self.0.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, tokio_rustls::rustls::Error> {
+        self.0.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}

@@ -12,6 +12,7 @@ mod load;
 mod members;
 mod new_directories;
 mod partitions;
+mod removed_members;
 mod sessions;
 #[path = "../stranger/mod.rs"]
 mod stranger;

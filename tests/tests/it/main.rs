@@ -48,6 +48,7 @@ mod partitioned_follower_catches_up;
 mod recipes;
 mod refusals;
 mod refused_connections;
+mod removed_members;
 mod restored_from_backup;
 mod secure;
 mod session_expiry;

@@ -32,6 +32,7 @@ mod gaps;
 mod hand_over_on_three_nodes;
 mod hangup;
 mod herd;
+mod kept_directories;
 mod leader_killed_under_load;
 mod leader_paused;
 mod levels;

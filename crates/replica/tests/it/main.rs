@@ -7,6 +7,7 @@ mod drained;
 #[path = "../ensemble/mod.rs"]
 mod ensemble;
 mod ensemble_serves;
+mod kept_directories;
 mod levels;
 mod load;
 mod members;

@@ -48,7 +48,7 @@ pub use entry::txn::{
 };
 pub use entry::txn_outcome::{Event, EventKind, EventRecord, Refusal, Reply, TxnOutcome};
 pub use queue::contender::{Contender, Hold};
-pub use restore::{RESTORED_INDEX, RESTORED_TERM, RESTORING, Restore, RestoreError};
+pub use restore::{RESTORED_INDEX, RESTORING, Restore, RestoreError};
 pub use snapshot::StateBuilder;
 pub use state::State;
 pub use state::cluster::Cluster;

@@ -25,8 +25,6 @@ use crate::{
 pub const RESTORING: &str = "/zookeeper/restoring";
 /// Log index of a restore, which counts as the first entry of the new cluster's log.
 pub const RESTORED_INDEX: u64 = 1;
-/// Raft term of a restore, which counts as the first entry of the new cluster's log.
-pub const RESTORED_TERM: Term = Term(1);
 
 /// Beginning of the JSON text in the znode [`RESTORING`]; the number of milliseconds for which
 /// leaders grant no lock follows.
@@ -77,7 +75,10 @@ impl State {
         // The new cluster has other members, so ids of members and of removed nodes are dropped.
         let level = self.level();
         self.cluster = Some(Arc::new(Cluster::new(founding, level)));
-        let at = LogPosition { term: RESTORED_TERM, zxid: Zxid(base + RESTORED_INDEX) };
+        // No entry of the old cluster has this term and this index. A node that still has the old
+        // log would otherwise take its own entry 1 for that of the restore.
+        let term = Term(self.last_term.0 + 1);
+        let at = LogPosition { term, zxid: Zxid(base + RESTORED_INDEX) };
         self.skip(at);
         self.time_ms = self.time_ms.max(time_ms);
         // The budget of an entry bounds the wait of clients, and no client waits here.

@@ -12,7 +12,7 @@ use crate::harness::{Call, Client, Cluster, Options, Pace, until};
 /// Settings: the password of the super user is `secret`, and members become voters soon.
 const SETTINGS: &str = "admin.super_digest = \"super:lK75jTNcA+U9vtVEw5vB51mj/w4=\"\nraft.promotion_delay = \"200ms\"";
 
-async fn start(nodes: u64, joining: u64) -> Cluster {
+pub(crate) async fn start(nodes: u64, joining: u64) -> Cluster {
     Cluster::start_with(Options { nodes, joining, settings: SETTINGS, ..Options::default() }).await
 }
 
@@ -23,7 +23,7 @@ fn operator(cluster: &Cluster, args: &[&str]) -> Command {
 }
 
 /// Runs a command as an operator, and returns its output.
-async fn operate(cluster: &Cluster, args: &[&str]) -> String {
+pub(crate) async fn operate(cluster: &Cluster, args: &[&str]) -> String {
     let (code, stdout, stderr) = run(operator(cluster, args)).await;
     assert_eq!(code, 0, "{args:?}: {stderr}");
     stdout
@@ -37,7 +37,7 @@ async fn refused(cluster: &Cluster, args: &[&str]) -> (i32, String) {
 }
 
 /// Returns a node as `ID=PEER/HTTP`, with the addresses in its configuration file.
-fn named(cluster: &Cluster, id: u64) -> String {
+pub(crate) fn named(cluster: &Cluster, id: u64) -> String {
     let text = std::fs::read_to_string(cluster.config(id)).unwrap();
     let line = text.lines().find(|line| line.contains(&format!("id = {id},"))).unwrap();
     let value = |key: &str| line.split(&format!("{key} = \"")).nth(1).unwrap().split('"').next().unwrap().to_owned();

@@ -33,7 +33,7 @@ async fn cluster() -> Cluster {
 }
 
 /// Runs a command as the operator. Returns its exit code and its output.
-async fn zlock_as_operator(cluster: &Cluster, args: &[&str]) -> (i32, String) {
+pub(crate) async fn zlock_as_operator(cluster: &Cluster, args: &[&str]) -> (i32, String) {
     let mut command = zlock(cluster, args);
     if args[0] == "backup" {
         command.env("ZLOCK_USER", "super:test");
@@ -42,13 +42,13 @@ async fn zlock_as_operator(cluster: &Cluster, args: &[&str]) -> (i32, String) {
     (code, stdout + &stderr)
 }
 
-async fn done(cluster: &Cluster, args: &[&str]) -> String {
+pub(crate) async fn done(cluster: &Cluster, args: &[&str]) -> String {
     let (code, said) = zlock_as_operator(cluster, args).await;
     assert_eq!(code, 0, "{args:?}: {said}");
     said
 }
 
-fn text(path: &Path) -> &str {
+pub(crate) fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
@@ -97,23 +97,23 @@ async fn open(cluster: &Cluster) -> Session {
     cluster.client(2).open_session(6_000).await
 }
 
-/// Kills all nodes, moves their data to `old`, and starts them with new data from `seed`, the
+/// Kills the nodes `ids`, moves their data to `old`, and starts them with new data from `seed`, the
 /// output of `zlock restore prepare`.
-async fn begin_from(cluster: &mut Cluster, seed: &Path, old: &Path) {
+pub(crate) async fn begin_from(cluster: &mut Cluster, ids: &[u64], seed: &Path, old: &Path) {
     std::fs::create_dir(old).unwrap();
-    for id in cluster.ids() {
-        cluster.kill(id);
-        std::fs::rename(cluster.data_dir(id), old.join(id.to_string())).unwrap();
+    for id in ids {
+        cluster.kill(*id);
+        std::fs::rename(cluster.data_dir(*id), old.join(id.to_string())).unwrap();
     }
-    for id in cluster.ids() {
-        let (number, dir) = (id.to_string(), text(cluster.data_dir(id)).to_owned());
+    for id in ids {
+        let (number, dir) = (id.to_string(), text(cluster.data_dir(*id)).to_owned());
         let args = ["restore", "apply", text(seed), "--node-id", &number, "--data-dir", &dir];
         done(cluster, &args).await;
         let again = zlock_as_operator(cluster, &args).await;
         assert!(again.0 == 1 && again.1.contains("is not empty"), "{again:?}");
     }
-    for id in cluster.ids() {
-        cluster.restart(id);
+    for id in ids {
+        cluster.restart(*id);
     }
     cluster.all_ready().await;
 }
@@ -152,7 +152,7 @@ async fn a_restored_cluster_gives_only_larger_tokens_and_waits_for_clients_of_be
     cluster.client(1).create("/v1/znodes/lost", "after").await;
 
     done(&cluster, &["restore", "prepare", text(&backup), "--members", &all, "--out", text(&at("seed"))]).await;
-    begin_from(&mut cluster, &at("seed"), &at("old")).await;
+    begin_from(&mut cluster, &[1, 2, 3], &at("seed"), &at("old")).await;
     let kept: ZnodeInfo = cluster.client(3).send(Call::get("/v1/znodes/kept")).await.unwrap().json();
     assert_eq!(kept.data.as_deref(), Some("before"));
     assert_eq!(cluster.client(3).send(Call::get("/v1/znodes/lost")).await.unwrap().status, 404);
@@ -163,7 +163,7 @@ async fn a_restored_cluster_gives_only_larger_tokens_and_waits_for_clients_of_be
     // The first backup is restored once more, after all these grants.
     let again = ["restore", "prepare", text(&backup), "--members", &all, "--no-grace", "--out"];
     done(&cluster, &[&again[..], &[text(&at("seed2"))]].concat()).await;
-    begin_from(&mut cluster, &at("seed2"), &at("old2")).await;
+    begin_from(&mut cluster, &[1, 2, 3], &at("seed2"), &at("old2")).await;
     take_locks(&cluster, &mut memory).await;
     stays_out(&mut cluster, &at("old").join("3")).await;
     take_locks(&cluster, &mut memory).await;
@@ -233,7 +233,7 @@ async fn one_node_that_is_left_of_three_is_enough_to_begin_again() {
     for id in [1, 3] {
         std::fs::create_dir(cluster.data_dir(id)).unwrap();
     }
-    begin_from(&mut cluster, &seed, &at("old")).await;
+    begin_from(&mut cluster, &[1, 2, 3], &seed, &at("old")).await;
     let kept: ZnodeInfo = cluster.client(1).send(Call::get("/v1/znodes/kept")).await.unwrap().json();
     assert_eq!(kept.data.as_deref(), Some("acknowledged"));
     take_locks(&cluster, &mut memory).await;

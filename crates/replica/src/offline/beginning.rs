@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use storage::codec::MembershipRecord;
 use storage::{LogId, Membership, Seed, SnapshotMeta, Storage, StorageConfig, StoredMembership};
-use znode::{Cluster, RESTORED_INDEX, RESTORED_TERM, State};
+use znode::{Cluster, RESTORED_INDEX, State};
 
 use crate::Member;
 use crate::offline::error::Error;
@@ -23,9 +23,9 @@ pub struct Beginning {
     pub members: Vec<Member>,
 }
 
-/// Writes the directory of one member: `state` as a snapshot whose last entry is entry 1 of term 1,
-/// and a log that is purged up to that entry. The members elect a leader in a later term. Blocking,
-/// except while the storage closes.
+/// Writes the directory of one member: `state` as a snapshot whose last entry is entry 1 of the
+/// state's term, and a log that is purged up to that entry. The members elect a leader in a later
+/// term. Blocking, except while the storage closes.
 ///
 /// # Errors
 /// See [`Error`]. An incomplete directory is of no use.
@@ -35,7 +35,7 @@ pub async fn begin(beginning: Beginning, state: &State) -> Result<(), Error> {
     if members.iter().all(|member| member.id != node_id) {
         return Err(Error::NoMember(node_id, members.iter().map(|member| member.id).collect()));
     }
-    let last = LogId::new_term_index(RESTORED_TERM.0, RESTORED_INDEX);
+    let last = LogId::new_term_index(state.last_term().0, RESTORED_INDEX);
     let last_membership = StoredMembership::new(Some(last), membership(&members)?);
     let seed = Seed {
         founding: (founding.uuid.0, founding.zxid_base, founding.group),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use openraft::{EntryPayload, RaftLogReader as _};
 use storage::{Entry, LogId, Membership, Storage, StorageConfig};
-use znode::{ClusterUuid, Levels, LogPosition, State, StateBuilder, Term, decode_txn};
+use znode::{ClusterUuid, Levels, LogPosition, State, StateBuilder, Term, Zxid, decode_txn};
 
 use crate::Member;
 use crate::offline::error::Error;
@@ -79,6 +79,13 @@ impl Survivor {
         drop(storage);
         closing.closed().await;
         read
+    }
+
+    /// Zxid of the entry that removed this node from the cluster; `None` if the node's data has no
+    /// such entry.
+    pub fn removed_at(&self) -> Option<Zxid> {
+        let mut removed = self.state.cluster()?.removed();
+        removed.find(|(id, _)| *id == self.node_id).map(|(_, zxid)| zxid)
     }
 
     /// The zxid of an entry.

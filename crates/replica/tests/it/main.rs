@@ -7,11 +7,13 @@ mod drained;
 #[path = "../ensemble/mod.rs"]
 mod ensemble;
 mod ensemble_serves;
+mod kept_directories;
 mod levels;
 mod load;
 mod members;
 mod new_directories;
 mod partitions;
+mod removed_members;
 mod sessions;
 #[path = "../stranger/mod.rs"]
 mod stranger;

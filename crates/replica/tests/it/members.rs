@@ -8,7 +8,7 @@ use crate::ensemble::{Ensemble, LONG, create, eventually, open_session, soon, wr
 
 /// Starts an ensemble of three founders. The `size - 3` further nodes are made and not started;
 /// they are to join.
-async fn three_of(size: usize) -> Ensemble {
+pub(crate) async fn three_of(size: usize) -> Ensemble {
     let mut ensemble = Ensemble::new(size, |config| {
         config.join = config.node_id > 3;
         config.promote_after_ms = 100;
@@ -21,7 +21,7 @@ async fn three_of(size: usize) -> Ensemble {
     ensemble
 }
 
-fn new_member(ensemble: &Ensemble, at: usize) -> NewMember {
+pub(crate) fn new_member(ensemble: &Ensemble, at: usize) -> NewMember {
     NewMember {
         id: at as u64 + 1,
         peer_addr: ensemble.addr(at).to_string(),
@@ -31,7 +31,7 @@ fn new_member(ensemble: &Ensemble, at: usize) -> NewMember {
 }
 
 /// Gives a node an order. Tries again while a change is under way or there is no leader.
-async fn order(node: &Replica, order: Order) -> Result<OrderOutcome, OrderError> {
+pub(crate) async fn order(node: &Replica, order: Order) -> Result<OrderOutcome, OrderError> {
     let deadline = soon();
     loop {
         match node.order(order.clone(), deadline).await {
@@ -42,11 +42,11 @@ async fn order(node: &Replica, order: Order) -> Result<OrderOutcome, OrderError>
     }
 }
 
-fn roles(node: &Replica) -> Vec<(u64, String)> {
+pub(crate) fn roles(node: &Replica) -> Vec<(u64, String)> {
     node.members().members.into_iter().map(|member| (member.id, member.role)).collect()
 }
 
-fn voters(ids: &[u64]) -> Vec<(u64, String)> {
+pub(crate) fn voters(ids: &[u64]) -> Vec<(u64, String)> {
     ids.iter().map(|id| (*id, "voter".to_owned())).collect()
 }
 

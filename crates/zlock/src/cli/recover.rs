@@ -33,6 +33,10 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<u8, Failure> {
         let line = "this node was still catching up and had no vote: another survivor has more than it";
         return Err(Failure::refused(line));
     }
+    if let Some(zxid) = survivor.removed_at() {
+        let line = format!("this node was removed from the cluster at zxid {zxid}: another survivor has more than it");
+        return Err(Failure::refused(line));
+    }
     let lost = may_be_lost(&survivor);
     let (cluster_id, node_id) = (survivor.cluster_id.clone(), survivor.node_id);
     let sown = seeds::write(survivor.state, &cluster_id, node_id, matches)?;
@@ -62,7 +66,8 @@ fn inspect(out: Output, survivor: &Survivor) -> Result<u8, Failure> {
     };
     let document = serde_json::json!({
         "cluster_id": cluster_id, "cluster_uuid": cluster_uuid.to_string(), "node_id": node_id,
-        "voted_term": voted_term, "joined": joined, "last": place(survivor.last),
+        "voted_term": voted_term, "joined": joined, "removed_at_zxid": survivor.removed_at().map(|zxid| zxid.0),
+        "last": place(survivor.last),
         "committed": place(survivor.committed), "time_ms": state.time_ms(), "znodes": state.znode_count(),
         "sessions": state.session_count(),
         "members": survivor.members.iter().map(|member| member.id).collect::<Vec<_>>(),
@@ -71,7 +76,11 @@ fn inspect(out: Output, survivor: &Survivor) -> Result<u8, Failure> {
         at.map_or("none".to_owned(), |at| format!("term {} index {} zxid {}", at.term, at.index, survivor.zxid(at)))
     };
     let members: Vec<String> = survivor.members.iter().map(|member| member.id.to_string()).collect();
-    let vote = if *joined { "" } else { ", and has no vote: it was still catching up" };
+    let vote = match survivor.removed_at() {
+        Some(zxid) => format!(", and was removed from the cluster at zxid {zxid}"),
+        None if *joined => String::new(),
+        None => ", and has no vote: it was still catching up".to_owned(),
+    };
     let rows = [
         ("cluster", format!("{cluster_id} {cluster_uuid}")),
         ("node", format!("{node_id} of {}", members.join(","))),

@@ -183,9 +183,10 @@ impl Identity {
     /// may be the only node from which this node can hear of that.
     fn may_call(&self, hello: &Hello) -> bool {
         // A node of another cluster of this name is let through here, and refused by
-        // `disagreement`. A node that is to join may not know the members before one of them calls.
+        // `disagreement`, as is a removed member. A node that is to join may not know the members
+        // before one of them calls.
         let knows = hello.uuid.is_some() && (self.cluster.uuid().is_some() || self.joins);
-        knows || self.known_ids().contains(&hello.from)
+        knows || self.known_ids().contains(&hello.from) || self.cluster.removed_at(hello.from).is_some()
     }
 
     /// Ids of the members, as far as this node knows them; of the configured members before it

@@ -8,6 +8,7 @@ use crate::cluster::cgroup;
 use crate::cluster::disk::{self, DiskKind};
 use crate::cluster::{NetworkKind, namespaces_available};
 use crate::nemesis::{Fault, Need};
+use crate::runner::Door;
 
 /// Directories in which Linux distributions install libfaketime.
 const FAKETIME_DIRS: [&str; 5] =
@@ -38,6 +39,25 @@ pub fn check(faults: &[Fault], network: NetworkKind) -> Result<(), String> {
     disk_kind(faults)?;
     if network == NetworkKind::Namespaces {
         namespaces_available().map_err(|error| format!("no network namespaces here: {error}; use --network proxy"))?;
+    }
+    Ok(())
+}
+
+/// Checks the options of a run whose faults need an operator. `has_next` tells whether the run has
+/// a second program.
+///
+/// # Errors
+/// The requirement that is not met.
+pub fn check_operator(faults: &[Fault], has_next: bool, door: Door) -> Result<(), String> {
+    let has = |fault| faults.contains(&fault);
+    if has(Fault::Upgrade) && !has_next {
+        return Err("the nemesis upgrade needs a second program: name it with --zlock-next".into());
+    }
+    if has(Fault::Members) && has(Fault::Upgrade) {
+        return Err("new members run the first program: run the nemeses members and upgrade separately".into());
+    }
+    if has(Fault::Members) && door != Door::Http {
+        return Err("clients of ZooKeeper's protocol do not follow the members: use --door http".into());
     }
     Ok(())
 }

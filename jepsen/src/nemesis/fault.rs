@@ -7,6 +7,7 @@ use super::flapping::Flapping;
 use super::held_answers::HeldAnswers;
 use super::kind::{Kind, Whom};
 use super::links::{Loss, Slow};
+use super::members::Members;
 use super::partition::{self, Cut};
 use super::power_loss::PowerLoss;
 use super::restart_in_lease::RestartInLease;
@@ -85,6 +86,8 @@ pub enum Fault {
     Upgrade,
     /// Leadership is transferred again and again.
     Transfer,
+    /// An operator adds, replaces, removes and empties members.
+    Members,
 }
 
 /// Requirement of a fault on this machine and on the kind of network.
@@ -121,7 +124,7 @@ const POWERED: Need = Need::Disk(DiskKind::Powered);
 
 /// Properties of all faults, in the order of the variants.
 #[rustfmt::skip]
-const ROWS: [Row; 31] = [
+const ROWS: [Row; 32] = [
     Row { fault: Fault::Kill, name: "kill", need: Need::Nothing, make: || Box::new(Strike(How::Kill, Whom::One)) },
     Row { fault: Fault::KillLeader, name: "kill-leader", need: Need::Nothing, make: || Box::new(Strike(How::Kill, Whom::Leader)) },
     Row { fault: Fault::KillMajority, name: "kill-majority", need: Need::Nothing, make: || Box::new(Strike(How::Kill, Whom::Majority)) },
@@ -153,6 +156,7 @@ const ROWS: [Row; 31] = [
     Row { fault: Fault::Cpu, name: "cpu", need: Need::Group(Resource::Cpu), make: || Box::new(Scarce::new(Kept::Cpu)) },
     Row { fault: Fault::Upgrade, name: "upgrade", need: Need::NextProgram, make: || Box::new(Upgrade::default()) },
     Row { fault: Fault::Transfer, name: "transfer", need: Need::Operator, make: || Box::new(Transfer::default()) },
+    Row { fault: Fault::Members, name: "members", need: Need::Operator, make: || Box::new(Members::default()) },
 ];
 
 impl Fault {

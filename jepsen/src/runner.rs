@@ -194,7 +194,7 @@ impl Results {
 /// be written.
 pub async fn run(options: &Options, progress: impl Fn(Progress) + Send + 'static) -> Result<Results, String> {
     needs::check(&options.faults, options.network)?;
-    needs::check_operator(&options.faults, options.zlock_next.is_some(), options.door)?;
+    needs::check_operator(options)?;
     let dir = match &options.dir {
         Some(dir) => dir.clone(),
         None => store::new_run(&options.store, options.workload.name()).map_err(|error| told("the store", &error))?,
@@ -223,6 +223,7 @@ pub async fn run(options: &Options, progress: impl Fn(Progress) + Send + 'static
         Workload::Mixed => run.go(Mixed::new(n), progress).await,
         Workload::Revoke => run.go(Revokes::new(n), progress).await,
         Workload::LockDelay => run.go(Delays::new(n), progress).await,
+        Workload::Restore => run.go(Delays::none(n), progress).await,
     }
 }
 
@@ -249,6 +250,10 @@ async fn start_cluster(options: &Options, dir: &std::path::Path) -> io::Result<C
     // A new member becomes a voter within seconds, so that a run has several changes.
     if changes && !settings.contains("raft.promotion_delay") {
         settings.push_str("\nraft.promotion_delay = \"1s\"\n");
+    }
+    // The grace after a restore lasts as long as the longest session timeout.
+    if options.faults.contains(&Fault::Restore) && !settings.contains("limits.session_timeout_max") {
+        settings.push_str("\nlimits.session_timeout_max = \"4s\"\n");
     }
     let program = match &options.zlock {
         Some(program) => program.clone(),

@@ -31,6 +31,9 @@ use crate::http::{Call, Http};
 /// Cluster id of every cluster that the harness starts.
 pub(crate) const CLUSTER_ID: &str = "jepsen";
 
+/// User and password of the operator in every node's configuration.
+const OPERATOR: &str = "super:test";
+
 /// Time within which every node of a cluster must become ready.
 const READY_MAX: Duration = Duration::from_secs(60);
 
@@ -77,6 +80,10 @@ pub struct Cluster {
     /// True once the cluster's level (version of the data format) was raised beyond the highest
     /// level that [`Plan::program`] knows.
     pub raised: bool,
+    /// Directory for backups; empty for a cluster that the harness did not start.
+    pub dir: PathBuf,
+    /// Number of backups that were saved in `dir`.
+    pub backups: u64,
     /// Links between the nodes; `None` for a cluster that the harness did not start.
     pub network: Option<Network>,
     /// Disks of the nodes, if faults need them. The field is after `nodes`, so that the processes
@@ -106,7 +113,8 @@ impl Cluster {
         let endpoints = Endpoints::from(addrs);
         let zookeeper = places.iter().map(|place| place.zookeeper.clone()).collect();
         let network = Some(network);
-        let mut cluster = Cluster { endpoints, zookeeper, nodes: Vec::new(), raised: false, network, disks };
+        let (dir, backups, nodes) = (std::fs::canonicalize(&plan.dir)?, 0, Vec::new());
+        let mut cluster = Cluster { endpoints, zookeeper, nodes, raised: false, dir, backups, network, disks };
         for (id, place) in (1..).zip(&places) {
             cluster.nodes.push(Node::prepare(plan, id, place)?);
         }
@@ -124,7 +132,8 @@ impl Cluster {
     /// Returns a cluster that runs already at these HTTP addresses.
     pub fn of(endpoints: Vec<String>) -> Cluster {
         let (zookeeper, nodes, disks) = (Vec::new(), Vec::new(), disk::Disks::default());
-        Cluster { endpoints: endpoints.into(), zookeeper, nodes, raised: false, network: None, disks }
+        let (endpoints, dir, backups) = (endpoints.into(), PathBuf::new(), 0);
+        Cluster { endpoints, zookeeper, nodes, raised: false, dir, backups, network: None, disks }
     }
 
     /// Returns the number of nodes that started the cluster.
@@ -143,6 +152,32 @@ impl Cluster {
         }
         self.endpoints.set_members(members);
         Ok(())
+    }
+
+    /// Returns the path of a file in the directory for backups.
+    pub fn file(&self, name: &str) -> String {
+        self.dir.join(name).display().to_string()
+    }
+
+    /// Returns the members in the form of the option `--members` of `zlock restore prepare`.
+    pub fn members_option(&self) -> String {
+        let member = |id: u64| {
+            let Place { peer, http, .. } = self.nodes[(id - 1) as usize].place();
+            format!("{id}={peer}/{http}")
+        };
+        self.endpoints.members().into_iter().map(member).collect::<Vec<_>>().join(",")
+    }
+
+    /// Runs a command of `zlock` as the operator.
+    ///
+    /// # Errors
+    /// The stderr of a command that failed.
+    pub async fn zlock(&self, args: &[&str]) -> Result<(), String> {
+        let mut command = tokio::process::Command::new(&self.nodes[0].program);
+        command.args(args).env("ZLOCK_ENDPOINTS", self.endpoints.addrs().join(",")).env("ZLOCK_USER", OPERATOR);
+        let output = command.output().await.map_err(|error| format!("{args:?}: {error}"))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        output.status.success().then_some(()).ok_or_else(|| format!("{args:?}: {said}"))
     }
 
     /// Starts a new node, which waits until it is added to the members. Returns its id; `None` if

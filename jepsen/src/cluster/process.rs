@@ -89,7 +89,7 @@ pub struct Node {
     /// Directory of the node's data.
     pub data_dir: PathBuf,
     /// Program that the node runs from its next start on. `programs` has the two choices.
-    program: PathBuf,
+    pub(super) program: PathBuf,
     programs: (PathBuf, Option<PathBuf>),
     /// Addresses of the node, and the beginning of its command line.
     place: Place,

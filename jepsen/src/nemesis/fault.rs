@@ -11,6 +11,7 @@ use super::members::Members;
 use super::partition::{self, Cut};
 use super::power_loss::PowerLoss;
 use super::restart_in_lease::RestartInLease;
+use super::restore::Restore;
 use super::scarce::{Kept, Scarce};
 use super::slow_disk::SlowDisk;
 use super::strike::{How, Strike};
@@ -88,6 +89,8 @@ pub enum Fault {
     Transfer,
     /// An operator adds, replaces, removes and empties members.
     Members,
+    /// All nodes lose their data, and the cluster is restored from a backup.
+    Restore,
 }
 
 /// Requirement of a fault on this machine and on the kind of network.
@@ -124,7 +127,7 @@ const POWERED: Need = Need::Disk(DiskKind::Powered);
 
 /// Properties of all faults, in the order of the variants.
 #[rustfmt::skip]
-const ROWS: [Row; 32] = [
+const ROWS: [Row; 33] = [
     Row { fault: Fault::Kill, name: "kill", need: Need::Nothing, make: || Box::new(Strike(How::Kill, Whom::One)) },
     Row { fault: Fault::KillLeader, name: "kill-leader", need: Need::Nothing, make: || Box::new(Strike(How::Kill, Whom::Leader)) },
     Row { fault: Fault::KillMajority, name: "kill-majority", need: Need::Nothing, make: || Box::new(Strike(How::Kill, Whom::Majority)) },
@@ -157,6 +160,7 @@ const ROWS: [Row; 32] = [
     Row { fault: Fault::Upgrade, name: "upgrade", need: Need::NextProgram, make: || Box::new(Upgrade::default()) },
     Row { fault: Fault::Transfer, name: "transfer", need: Need::Operator, make: || Box::new(Transfer::default()) },
     Row { fault: Fault::Members, name: "members", need: Need::Operator, make: || Box::new(Members::default()) },
+    Row { fault: Fault::Restore, name: "restore", need: Need::Operator, make: || Box::new(Restore::default()) },
 ];
 
 impl Fault {

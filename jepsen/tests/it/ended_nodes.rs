@@ -61,6 +61,8 @@ impl Rig {
             zookeeper: Vec::new(),
             nodes: vec![node],
             raised: false,
+            dir: dir.path().to_owned(),
+            backups: 0,
             network: None,
             disks: Disks::default(),
         };

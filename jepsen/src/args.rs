@@ -103,15 +103,15 @@ pub(crate) struct Common {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Test {
     /// Workload: register, lock, fenced-lock, reentrant-lock, rw-lock, queue, sequential,
-    /// ephemeral, watch, multi, session, exactly-once, semaphore, election, mixed, revoke or
-    /// lock-delay.
+    /// ephemeral, watch, multi, session, exactly-once, semaphore, election, mixed, revoke,
+    /// lock-delay or restore.
     #[arg(long, value_parser = workload)]
     workload: Workload,
     /// Faults, separated by commas: none, or any of kill, kill-leader, kill-majority, kill-all,
     /// stop, stop-leader, pause, pause-leader, restart-in-lease, partition (halves, isolate-leader,
     /// ring, one-way), asymmetric, flapping, slow, loss, held-answers, wipe, clock, clock-steps,
     /// clock-rates, disk-full, fsync, slow-disk, disk-stall, power-loss, memory, cpu, upgrade,
-    /// transfer.
+    /// transfer, members, restore.
     #[arg(long, default_value = "none", value_delimiter = ',')]
     nemesis: Vec<String>,
     /// `host:port` of each node of a cluster that runs already. Faults cannot be made in it, so

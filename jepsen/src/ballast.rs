@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::cluster::Endpoints;
 use crate::http::{Call, Http};
 use crate::workload::ROOT;
 
@@ -16,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// When the cluster does not accept a znode in time.
-pub(crate) async fn load(endpoints: &[String], znodes: u64, seed: u64) -> Result<(), String> {
+pub(crate) async fn load(endpoints: &Endpoints, znodes: u64, seed: u64) -> Result<(), String> {
     let (mut http, mut rng) = (Http::new(endpoints), fastrand::Rng::with_seed(seed));
     let mut node = 1;
     for i in 0..znodes {
@@ -32,7 +33,7 @@ pub(crate) async fn load(endpoints: &[String], znodes: u64, seed: u64) -> Result
             if Instant::now() > deadline {
                 return Err(format!("the ballast is not taken: {}", answer.error.unwrap_or_default()));
             }
-            node = node % http.node_count() + 1;
+            node = http.after(node);
             tokio::time::sleep(PAUSE).await;
         }
     }

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use zlock_client::api::{Millis, NewSession, OpenSession};
 
 use crate::answer::{Answer, Effect};
+use crate::cluster::Endpoints;
 use crate::history::{Entry, Kind, Process};
 use crate::http::{Call, Http};
 use crate::recorder::Recorder;
@@ -27,19 +28,19 @@ pub struct Client {
     /// Connections of the client.
     pub http: Http,
     recorder: Arc<Recorder>,
-    endpoints: Vec<String>,
+    endpoints: Endpoints,
     process: u64,
     crashed: bool,
 }
 
 impl Client {
     /// Returns a client of these nodes.
-    pub fn new(endpoints: &[String], recorder: &Arc<Recorder>, seed: u64) -> Client {
+    pub fn new(endpoints: &Endpoints, recorder: &Arc<Recorder>, seed: u64) -> Client {
         Client {
             rng: fastrand::Rng::with_seed(seed),
             http: Http::new(endpoints),
             recorder: recorder.clone(),
-            endpoints: endpoints.to_vec(),
+            endpoints: endpoints.clone(),
             process: recorder.new_process(),
             crashed: false,
         }
@@ -55,9 +56,9 @@ impl Client {
         self.recorder.now_ns()
     }
 
-    /// Returns the number of a random node, from 1.
+    /// Returns the id of a random member.
     pub fn any_node(&mut self) -> u64 {
-        self.rng.u64(1..=self.http.node_count())
+        self.http.any(&mut self.rng)
     }
 
     /// Sends a request once, to a random node.
@@ -178,7 +179,7 @@ impl Drop for Session {
 }
 
 impl Session {
-    fn keep(opened: NewSession, endpoints: &[String], seed: u64) -> Session {
+    fn keep(opened: NewSession, endpoints: &Endpoints, seed: u64) -> Session {
         let quiet = Arc::new(AtomicBool::new(false));
         let timeout = Duration::from_millis(u64::from(opened.timeout_ms));
         let keeper = tokio::spawn(keep_alive(
@@ -207,7 +208,7 @@ impl Session {
 
 async fn keep_alive(id: u64, key: String, timeout: Duration, mut http: Http, quiet: Arc<AtomicBool>, seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
-    let mut node = rng.u64(1..=http.node_count());
+    let mut node = http.any(&mut rng);
     loop {
         tokio::time::sleep(timeout / 5).await;
         let until = Instant::now() + timeout / 5;
@@ -221,7 +222,7 @@ async fn keep_alive(id: u64, key: String, timeout: Duration, mut http: Http, qui
             if answer.is_problem("session-expired") {
                 return;
             }
-            node = node % http.node_count() + 1;
+            node = http.after(node);
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }

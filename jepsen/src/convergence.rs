@@ -31,14 +31,14 @@ pub async fn check(cluster: &mut Cluster) -> Verdict {
             verdict.doubt(error.to_string());
         }
         let problem = match states(&mut http).await {
-            Ok(states) if states.iter().all(|state| *state == states[0]) => {
-                verdict.figure("zxid", states[0].zxid);
-                verdict.figure("state-digest", states[0].digest.clone());
+            Ok(states) if states.iter().all(|(_, state)| *state == states[0].1) => {
+                verdict.figure("zxid", states[0].1.zxid);
+                verdict.figure("state-digest", states[0].1.digest.clone());
                 return verdict;
             }
             Ok(states) => match diverged(&states) {
-                Some((one, other)) => {
-                    let detail = format!("nodes {one} and {other} differ at zxid {}", states[one - 1].zxid);
+                Some((one, other, zxid)) => {
+                    let detail = format!("nodes {one} and {other} differ at zxid {zxid}");
                     verdict.found_outside("nodes-differ", detail, vec![format!("{states:?}")]);
                     return verdict;
                 }
@@ -59,26 +59,26 @@ pub async fn check(cluster: &mut Cluster) -> Verdict {
     }
 }
 
-/// Returns the digest of each node's applied state, in the order of the nodes.
-async fn states(http: &mut Http) -> Result<Vec<StateDigest>, String> {
+/// Returns the id of each member, and the digest of its applied state.
+async fn states(http: &mut Http) -> Result<Vec<(u64, StateDigest)>, String> {
     let mut states = Vec::new();
-    for node in 1..=http.node_count() {
+    for node in http.members() {
         let call = Call::get("/v1/cluster?digest=true").header("authorization", SUPER).waiting(DIGEST_MAX);
         let mut answer = http.send(node, call).await;
         let view: Option<View> = answer.read(Effect::Read);
         let why = || format!("node {node} gives no digest: {}", answer.error.clone().unwrap_or_default());
-        states.push(view.and_then(|view| view.state).ok_or_else(why)?);
+        states.push((node, view.and_then(|view| view.state).ok_or_else(why)?));
     }
-    Ok(states)
+    if states.is_empty() { Err("there is no member".into()) } else { Ok(states) }
 }
 
-/// Returns the numbers, from 1, of two nodes with different digests at one zxid.
-fn diverged(states: &[StateDigest]) -> Option<(usize, usize)> {
-    let pairs = (0..states.len()).flat_map(|one| (one + 1..states.len()).map(move |other| (one, other)));
-    let differ = |(one, other): &(usize, usize)| {
-        states[*one].zxid == states[*other].zxid && states[*one].digest != states[*other].digest
-    };
-    pairs.into_iter().find(differ).map(|(one, other)| (one + 1, other + 1))
+/// Returns the ids of two nodes with different digests at one zxid, and this zxid.
+fn diverged(states: &[(u64, StateDigest)]) -> Option<(u64, u64, u64)> {
+    states.iter().enumerate().find_map(|(i, (one, state))| {
+        let differs = |other: &StateDigest| other.zxid == state.zxid && other.digest != state.digest;
+        let (other, _) = states[i + 1..].iter().find(|(_, other)| differs(other))?;
+        Some((*one, *other, state.zxid))
+    })
 }
 
 #[cfg(test)]
@@ -87,10 +87,13 @@ mod tests {
 
     #[test]
     fn digests_are_compared_at_one_zxid_only() {
-        let states = |list: &[(u64, &str)]| -> Vec<StateDigest> {
-            list.iter().map(|(zxid, digest)| StateDigest { zxid: *zxid, digest: (*digest).to_owned() }).collect()
+        let states = |list: &[(u64, u64, &str)]| -> Vec<(u64, StateDigest)> {
+            let state = |(node, zxid, digest): &(u64, u64, &str)| {
+                (*node, StateDigest { zxid: *zxid, digest: (*digest).to_owned() })
+            };
+            list.iter().map(state).collect()
         };
-        assert_eq!(diverged(&states(&[(7, "a"), (8, "b"), (7, "a")])), None);
-        assert_eq!(diverged(&states(&[(7, "a"), (8, "b"), (8, "c")])), Some((2, 3)));
+        assert_eq!(diverged(&states(&[(1, 7, "a"), (2, 8, "b"), (3, 7, "a")])), None);
+        assert_eq!(diverged(&states(&[(1, 7, "a"), (4, 8, "b"), (6, 8, "c")])), Some((4, 6, 8)));
     }
 }

@@ -6,6 +6,7 @@ pub use testkit::http::Call;
 use testkit::http::{Client, NoAnswer, Patience};
 
 use crate::answer::{Answer, Effect, judge};
+use crate::cluster::Endpoints;
 
 /// Time limits of a request. An answer counts as missing after 1.5 s, except that of a long-poll.
 /// A node on this machine or near it accepts a connection at once. Nodes close idle connections
@@ -19,17 +20,30 @@ const PATIENCE: Patience = Patience {
 /// Connections of one client to all nodes.
 pub struct Http {
     clients: Vec<Client>,
+    endpoints: Endpoints,
 }
 
 impl Http {
-    /// Returns a client of these nodes (`host:port` each). Nodes are numbered from 1.
-    pub fn new(endpoints: &[String]) -> Http {
-        Http { clients: endpoints.iter().map(|endpoint| Client::with_patience(endpoint, PATIENCE)).collect() }
+    /// Returns a client of these nodes.
+    pub fn new(endpoints: &Endpoints) -> Http {
+        let clients = endpoints.addrs().iter().map(|addr| Client::with_patience(addr, PATIENCE)).collect();
+        Http { clients, endpoints: endpoints.clone() }
     }
 
-    /// Number of nodes.
-    pub fn node_count(&self) -> u64 {
-        self.clients.len() as u64
+    /// Returns the ids of the present members, in order.
+    pub fn members(&self) -> Vec<u64> {
+        self.endpoints.members()
+    }
+
+    /// Returns the id of a random present member; 1 if there is none.
+    pub fn any(&self, rng: &mut fastrand::Rng) -> u64 {
+        rng.choice(self.members()).unwrap_or(1)
+    }
+
+    /// Returns the next present member after this node, in a circle.
+    pub fn after(&self, node: u64) -> u64 {
+        let members = self.members();
+        members.iter().find(|id| **id > node).or(members.first()).copied().unwrap_or(1)
     }
 
     /// Sends a request once, to this node, and judges the answer.

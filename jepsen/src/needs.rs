@@ -4,10 +4,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::check::Workload;
 use crate::cluster::cgroup;
 use crate::cluster::disk::{self, DiskKind};
 use crate::cluster::{NetworkKind, namespaces_available};
 use crate::nemesis::{Fault, Need};
+use crate::runner::{Door, Options};
 
 /// Directories in which Linux distributions install libfaketime.
 const FAKETIME_DIRS: [&str; 5] =
@@ -38,6 +40,30 @@ pub fn check(faults: &[Fault], network: NetworkKind) -> Result<(), String> {
     disk_kind(faults)?;
     if network == NetworkKind::Namespaces {
         namespaces_available().map_err(|error| format!("no network namespaces here: {error}; use --network proxy"))?;
+    }
+    Ok(())
+}
+
+/// Checks the options of a run whose faults need an operator.
+///
+/// # Errors
+/// The requirement that is not met.
+pub fn check_operator(options: &Options) -> Result<(), String> {
+    let has = |fault| options.faults.contains(&fault);
+    if has(Fault::Upgrade) && options.zlock_next.is_none() {
+        return Err("the nemesis upgrade needs a second program: name it with --zlock-next".into());
+    }
+    if has(Fault::Members) && has(Fault::Upgrade) {
+        return Err("new members run the first program: run the nemeses members and upgrade separately".into());
+    }
+    if has(Fault::Members) && options.door != Door::Http {
+        return Err("clients of ZooKeeper's protocol do not follow the members: use --door http".into());
+    }
+    if has(Fault::Restore) && (options.workload != Workload::Restore || options.replay.is_some()) {
+        return Err("a restore loses writes and logs: use --workload restore, without --replay".into());
+    }
+    if has(Fault::Restore) && options.faults.len() > 1 {
+        return Err("a restore needs all nodes: run the nemesis restore by itself".into());
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use crate::check::replayed::NodeFacts;
 use crate::check::{self, Workload};
 use crate::client::Client;
 use crate::cluster::disk::Disks;
-use crate::cluster::{Cluster, NetworkKind, Plan, program_beside};
+use crate::cluster::{Cluster, Endpoints, NetworkKind, Node, Plan, program_beside};
 use crate::convergence;
 use crate::ends;
 use crate::history::Entry;
@@ -35,6 +35,9 @@ use crate::workload::{
 
 /// Longest time for the workers' last requests and for the reads of the final state.
 const SETTLE_MAX: Duration = Duration::from_secs(120);
+
+/// Number of nodes that can join the cluster in a run with the nemesis `members`.
+const SPARES: u64 = 30;
 
 /// Time for which clients go on after the last fault is mended, so that grants and events are
 /// judged without faults. It is the time that a cluster gets to recover, twice the longest time of
@@ -191,9 +194,7 @@ impl Results {
 /// be written.
 pub async fn run(options: &Options, progress: impl Fn(Progress) + Send + 'static) -> Result<Results, String> {
     needs::check(&options.faults, options.network)?;
-    if options.faults.contains(&Fault::Upgrade) && options.zlock_next.is_none() {
-        return Err("the nemesis upgrade needs a second program: name it with --zlock-next".into());
-    }
+    needs::check_operator(options)?;
     let dir = match &options.dir {
         Some(dir) => dir.clone(),
         None => store::new_run(&options.store, options.workload.name()).map_err(|error| told("the store", &error))?,
@@ -222,6 +223,7 @@ pub async fn run(options: &Options, progress: impl Fn(Progress) + Send + 'static
         Workload::Mixed => run.go(Mixed::new(n), progress).await,
         Workload::Revoke => run.go(Revokes::new(n), progress).await,
         Workload::LockDelay => run.go(Delays::new(n), progress).await,
+        Workload::Restore => run.go(Delays::none(n), progress).await,
     }
 }
 
@@ -235,13 +237,23 @@ async fn start_cluster(options: &Options, dir: &std::path::Path) -> io::Result<C
     }
     let own_disk = needs::disk_kind(&options.faults).map_err(io::Error::other)?;
     let (mut disks, mut data_dirs) = (Disks::default(), Vec::new());
-    for id in 1..=options.nodes {
+    let changes = options.faults.contains(&Fault::Members);
+    let spares = if changes { SPARES } else { 0 };
+    for id in 1..=options.nodes + spares {
         let node_dir = dir.join(format!("node{id}"));
         data_dirs.push(own_disk.map(|kind| disks.mount(&node_dir, kind)).transpose()?);
     }
     let mut settings = options.settings.clone();
     if own_disk.is_some() {
         settings.push_str("\ndisk.free_bytes_min = \"8MiB\"\n");
+    }
+    // A new member becomes a voter within seconds, so that a run has several changes.
+    if changes && !settings.contains("raft.promotion_delay") {
+        settings.push_str("\nraft.promotion_delay = \"1s\"\n");
+    }
+    // The grace after a restore lasts as long as the longest session timeout.
+    if options.faults.contains(&Fault::Restore) && !settings.contains("limits.session_timeout_max") {
+        settings.push_str("\nlimits.session_timeout_max = \"4s\"\n");
     }
     let program = match &options.zlock {
         Some(program) => program.clone(),
@@ -251,7 +263,7 @@ async fn start_cluster(options: &Options, dir: &std::path::Path) -> io::Result<C
     let faketime = if jumps { Some(needs::faketime()?) } else { None };
     let (nodes, dir, network) = (options.nodes, dir.to_owned(), options.network);
     let next = options.zlock_next.clone();
-    let plan = Plan { nodes, program, next, dir, faketime, data_dirs, settings, network };
+    let plan = Plan { nodes, spares, program, next, dir, faketime, data_dirs, settings, network };
     Cluster::start(&plan, disks).await
 }
 
@@ -329,7 +341,7 @@ impl Run {
     async fn work_until<W: Work>(
         &self,
         work: &Arc<W>,
-        endpoints: &[String],
+        endpoints: &Endpoints,
         end: &Arc<OnceLock<Instant>>,
     ) -> Result<Vec<(W::Worker, Client)>, String> {
         let gap = Duration::from_secs_f64(1.0 / self.options.rate.max(0.001));
@@ -400,7 +412,8 @@ impl Run {
         let (faults, convergence) = self.judge_cluster(&mut cluster, broken, &entries).await;
         let alarms: Vec<String> = cluster.nodes.iter().flat_map(|node| node.alarms()).collect();
         // The nodes are ended before the check, because the checkers may need the memory.
-        let data_dirs: Vec<PathBuf> = cluster.nodes.drain(..).map(|node| node.data_dir.clone()).collect();
+        let used = cluster.nodes.drain(..).filter(Node::was_used);
+        let data_dirs: Vec<PathBuf> = used.map(|node| node.data_dir.clone()).collect();
         let facts = match &self.options.replay {
             Some(program) => replay::run(program, &data_dirs, &self.dir).await?,
             None => Vec::new(),

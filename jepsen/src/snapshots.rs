@@ -47,7 +47,7 @@ pub(crate) async fn count(cluster: &Cluster, verdict: &mut Verdict) {
     }
     let mut http = Http::new(&cluster.endpoints);
     let mut purged = 0;
-    for node in 1..=http.node_count() {
+    for node in http.members() {
         let answer = http.send(node, Call::get("/metrics")).await;
         purged += u64::from(has_purged(&String::from_utf8_lossy(&answer.body)));
     }

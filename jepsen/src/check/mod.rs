@@ -17,6 +17,7 @@ mod places;
 mod queue;
 mod register;
 pub mod replayed;
+mod restore;
 mod revoke;
 mod semaphore;
 mod sequential;
@@ -76,6 +77,9 @@ pub enum Workload {
     Revoke,
     /// A lock stays blocked for its lock-delay after the session of its holder expires.
     LockDelay,
+    /// Tokens rise over restores from backups, two sessions never hold a lock at once, and no
+    /// session survives a restore.
+    Restore,
 }
 
 /// Properties of one workload.
@@ -123,7 +127,7 @@ const QUEUED: &[&str] = &[
 
 /// Properties of all workloads, in the order of the variants.
 #[rustfmt::skip]
-const ROWS: [Row; 17] = [
+const ROWS: [Row; 18] = [
     row(Workload::Register, "register", register::check, &["read", "write", "cas"], &["keys", "zxids-in-order"]),
     row(Workload::Lock, "lock", lock::check_once, &[], &["grants"]),
     row(Workload::FencedLock, "fenced-lock", fenced::check, &[],
@@ -145,6 +149,7 @@ const ROWS: [Row; 17] = [
         &["downgrades", "granted-backfill", "granted-strict", "leases", "looks", "upgrades", "znode-updates-kept"]),
     row(Workload::Revoke, "revoke", revoke::check, QUEUED, &["grants", "revocations", "znode-updates-kept"]),
     row(Workload::LockDelay, "lock-delay", lock_delay::check, &[], &["delays-kept", "grants"]),
+    row(Workload::Restore, "restore", lock_delay::check, &[], &["grants"]),
 ];
 
 impl Workload {
@@ -197,6 +202,10 @@ pub fn check(workload: Workload, entries: &[Entry]) -> Verdict {
     match workload {
         Workload::Watch => told_in_time::check(entries, &operations, &mut verdict),
         Workload::LockDelay => lock_delay::check_delays(entries, &operations, &mut verdict),
+        Workload::Restore => {
+            lock_delay::check_delays(entries, &operations, &mut verdict);
+            restore::check(entries, &operations, &mut verdict);
+        }
         _ => {}
     }
     for operation in &operations {

@@ -211,9 +211,15 @@ fn against(
     operations: &[Operation],
     verdict: &mut Verdict,
 ) -> u64 {
-    // Logs lack holds that ended before the oldest snapshot, so earlier answers are not judged.
-    let from = nodes.iter().map(|node| node.began).min().unwrap_or(0);
-    let to = nodes.iter().map(|node| node.applied).max().unwrap_or(0);
+    // A log lacks holds that ended before its snapshot, and the log of a removed node ends early.
+    // So an answer is judged only if its zxid is in a log. Without a zxid, a log must have all
+    // entries up to the token.
+    let is_logged = |at: Option<u64>, token: u64| {
+        nodes.iter().any(|node| match at {
+            Some(at) => node.began < at && at <= node.applied,
+            None => node.began == 0 && token <= node.applied,
+        })
+    };
     let mut judged = 0;
     for operation in operations.iter().filter(|operation| operation.is_ok()) {
         let what = match operation.f.as_str() {
@@ -222,8 +228,7 @@ fn against(
             _ => continue,
         };
         for (lock, session, token) in parts(operation) {
-            // An answer without a zxid is judged only if some log begins with the first entry.
-            if operation.zxid.map_or(from > 0 || token > to, |at| at <= from || at > to) {
+            if !is_logged(operation.zxid, token) {
                 continue;
             }
             judged += 1;

@@ -5,6 +5,8 @@ mod alarms;
 pub mod cgroup;
 mod clock;
 pub mod disk;
+mod ended;
+mod endpoints;
 mod namespaces;
 mod network;
 mod process;
@@ -17,15 +19,20 @@ use tokio::time::Instant;
 use zlock_client::api::Cluster as View;
 
 pub use clock::Clock;
+pub use ended::Ended;
+pub use endpoints::Endpoints;
 pub(crate) use namespaces::{LOSS_PERCENT, available as namespaces_available};
 pub use network::{Network, NetworkKind, Place};
-pub use process::{Breakage, Ended, Node, Which};
+pub use process::{Breakage, Node, Which};
 
 use crate::answer::Effect;
 use crate::http::{Call, Http};
 
 /// Cluster id of every cluster that the harness starts.
 pub(crate) const CLUSTER_ID: &str = "jepsen";
+
+/// User and password of the operator in every node's configuration.
+const OPERATOR: &str = "super:test";
 
 /// Time within which every node of a cluster must become ready.
 const READY_MAX: Duration = Duration::from_secs(60);
@@ -40,8 +47,10 @@ const PROBE: &str = "/jepsen-probe";
 /// Plan of a cluster that the harness starts.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Number of nodes.
+    /// Number of nodes that start the cluster.
     pub nodes: u64,
+    /// Number of further nodes, which are started when they are to join the cluster.
+    pub spares: u64,
     /// Path of the program `zlock`.
     pub program: PathBuf,
     /// Path of a second program `zlock`, which knows one level (version of the data format) more,
@@ -61,8 +70,8 @@ pub struct Plan {
 
 /// Nodes and the links between them.
 pub struct Cluster {
-    /// HTTP address (`host:port`) of every node, in the order of ids from 1.
-    pub endpoints: Vec<String>,
+    /// HTTP addresses of all nodes, and the ids of the present members.
+    pub endpoints: Endpoints,
     /// Address (`host:port`) of every node for ZooKeeper's protocol; empty for a cluster that the
     /// harness did not start.
     pub zookeeper: Vec<String>,
@@ -71,6 +80,10 @@ pub struct Cluster {
     /// True once the cluster's level (version of the data format) was raised beyond the highest
     /// level that [`Plan::program`] knows.
     pub raised: bool,
+    /// Directory for backups; empty for a cluster that the harness did not start.
+    pub dir: PathBuf,
+    /// Number of backups that were saved in `dir`.
+    pub backups: u64,
     /// Links between the nodes; `None` for a cluster that the harness did not start.
     pub network: Option<Network>,
     /// Disks of the nodes, if faults need them. The field is after `nodes`, so that the processes
@@ -95,22 +108,19 @@ impl Cluster {
     /// # Errors
     /// When the program cannot be started or the nodes do not become ready.
     pub async fn start(plan: &Plan, disks: disk::Disks) -> io::Result<Cluster> {
-        let (network, places) = Network::make(plan.network, plan.nodes).await?;
-        let member = |(i, place): (usize, &Place)| {
-            let Place { peer, http, .. } = place;
-            format!("    {{ id = {}, peer_addr = \"{peer}\", http_addr = \"{http}\" }},\n", i + 1)
-        };
-        let members: Vec<String> = places.iter().enumerate().map(member).collect();
-        let endpoints = places.iter().map(|place| place.http.clone()).collect();
+        let (network, places) = Network::make(plan.network, plan.nodes + plan.spares).await?;
+        let addrs: Vec<String> = places.iter().map(|place| place.http.clone()).collect();
+        let endpoints = Endpoints::from(addrs);
         let zookeeper = places.iter().map(|place| place.zookeeper.clone()).collect();
         let network = Some(network);
-        let mut cluster = Cluster { endpoints, zookeeper, nodes: Vec::new(), raised: false, network, disks };
-        for (i, place) in places.iter().enumerate() {
-            cluster.nodes.push(Node::prepare(plan, i as u64 + 1, place, &members.concat())?);
-            cluster.restart(i as u64 + 1)?;
+        let (dir, backups, nodes) = (std::fs::canonicalize(&plan.dir)?, 0, Vec::new());
+        let mut cluster = Cluster { endpoints, zookeeper, nodes, raised: false, dir, backups, network, disks };
+        for (id, place) in (1..).zip(&places) {
+            cluster.nodes.push(Node::prepare(plan, id, place)?);
         }
+        cluster.set_members((1..=plan.nodes).collect())?;
         cluster.recover().await?;
-        for node in &mut cluster.nodes {
+        for node in cluster.nodes.iter_mut().filter(|node| node.was_used()) {
             node.check_clock()?;
         }
         match cluster.ends().first() {
@@ -122,17 +132,88 @@ impl Cluster {
     /// Returns a cluster that runs already at these HTTP addresses.
     pub fn of(endpoints: Vec<String>) -> Cluster {
         let (zookeeper, nodes, disks) = (Vec::new(), Vec::new(), disk::Disks::default());
-        Cluster { endpoints, zookeeper, nodes, raised: false, network: None, disks }
+        let (endpoints, dir, backups) = (endpoints.into(), PathBuf::new(), 0);
+        Cluster { endpoints, zookeeper, nodes, raised: false, dir, backups, network: None, disks }
     }
 
-    /// Starts a node unless it runs. If its last start failed because a broken disk had damaged its
-    /// data, the data directory is emptied first, as the node's log message advises. This is safe,
-    /// because only one disk breaks at a time, and the next disk only after recovery.
+    /// Returns the number of nodes that started the cluster.
+    pub fn founders(&self) -> usize {
+        self.nodes.iter().filter(|node| !node.joins).count()
+    }
+
+    /// Replaces the list of members, and writes it into the members' configuration files.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn set_members(&mut self, members: Vec<u64>) -> io::Result<()> {
+        let list = self.listed(&members);
+        for id in &members {
+            self.node(*id).configure(&list)?;
+        }
+        self.endpoints.set_members(members);
+        Ok(())
+    }
+
+    /// Returns the path of a file in the directory for backups.
+    pub fn file(&self, name: &str) -> String {
+        self.dir.join(name).display().to_string()
+    }
+
+    /// Returns the members in the form of the option `--members` of `zlock restore prepare`.
+    pub fn members_option(&self) -> String {
+        let member = |id: u64| {
+            let Place { peer, http, .. } = self.nodes[(id - 1) as usize].place();
+            format!("{id}={peer}/{http}")
+        };
+        self.endpoints.members().into_iter().map(member).collect::<Vec<_>>().join(",")
+    }
+
+    /// Runs a command of `zlock` as the operator.
+    ///
+    /// # Errors
+    /// The stderr of a command that failed.
+    pub async fn zlock(&self, args: &[&str]) -> Result<(), String> {
+        let mut command = tokio::process::Command::new(&self.nodes[0].program);
+        command.args(args).env("ZLOCK_ENDPOINTS", self.endpoints.addrs().join(",")).env("ZLOCK_USER", OPERATOR);
+        let output = command.output().await.map_err(|error| format!("{args:?}: {error}"))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        output.status.success().then_some(()).ok_or_else(|| format!("{args:?}: {said}"))
+    }
+
+    /// Starts a new node, which waits until it is added to the members. Returns its id; `None` if
+    /// every node was used before.
+    ///
+    /// # Errors
+    /// When the node cannot be started.
+    pub fn start_spare(&mut self) -> io::Result<Option<u64>> {
+        let Some(id) = self.nodes.iter().find(|node| !node.was_used()).map(|node| node.id) else { return Ok(None) };
+        let known: Vec<u64> = self.endpoints.members().into_iter().chain([id]).collect();
+        let list = self.listed(&known);
+        let node = self.node(id);
+        node.configure(&list)?;
+        node.set_clock(Clock::RIGHT)?;
+        node.start()?;
+        Ok(Some(id))
+    }
+
+    /// Returns the lines of `node.members` for these nodes.
+    fn listed(&self, ids: &[u64]) -> String {
+        let line = |id: &u64| {
+            let Place { peer, http, .. } = self.nodes[(*id - 1) as usize].place();
+            format!("    {{ id = {id}, peer_addr = \"{peer}\", http_addr = \"{http}\" }},\n")
+        };
+        ids.iter().map(line).collect()
+    }
+
+    /// Starts a node unless it runs. Does nothing in a cluster that the harness did not start. If
+    /// its last start failed because a broken disk had damaged its data, the data directory is
+    /// emptied first, as the node's log message advises. This is safe, because only one disk breaks
+    /// at a time, and the next disk only after recovery.
     ///
     /// # Errors
     /// When the program cannot be started.
     pub fn restart(&mut self, id: u64) -> io::Result<()> {
-        let node = &mut self.nodes[(id - 1) as usize];
+        let Some(node) = self.nodes.get_mut((id - 1) as usize) else { return Ok(()) };
         if node.runs() {
             return Ok(());
         }
@@ -217,8 +298,8 @@ impl Cluster {
     /// # Errors
     /// When the program cannot be started.
     pub fn restart_excused(&mut self) -> io::Result<()> {
-        for id in 1..=self.nodes.len() as u64 {
-            let node = &mut self.nodes[(id - 1) as usize];
+        for id in self.endpoints.members() {
+            let Some(node) = self.nodes.get_mut((id - 1) as usize) else { continue };
             if !node.runs() && node.ends().last().is_some_and(|end| end.is_excused()) {
                 self.restart(id)?;
             }
@@ -238,8 +319,9 @@ impl Cluster {
         let ends_before: Vec<usize> = self.nodes.iter().map(|node| node.ends().len()).collect();
         let mut http = Http::new(&self.endpoints);
         loop {
-            for id in 1..=self.nodes.len() as u64 {
-                self.restart(id)?;
+            let members = self.endpoints.members();
+            for id in &members {
+                self.restart(*id)?;
             }
             for (node, before) in self.nodes.iter().zip(&ends_before) {
                 if let Some(end) = node.ends().last().filter(|_| node.ends().len() > before + ENDS_IN_RECOVERY_MAX) {
@@ -247,7 +329,8 @@ impl Cluster {
                 }
             }
             let late = self.late(&mut http).await;
-            if late.is_empty() && self.nodes.iter_mut().all(Node::runs) {
+            let mut own = self.nodes.iter_mut().filter(|node| members.contains(&node.id));
+            if late.is_empty() && own.all(Node::runs) {
                 return Ok(());
             }
             if Instant::now() > deadline {
@@ -261,7 +344,7 @@ impl Cluster {
     /// Returns a message for each node that has not recovered, with the reason.
     async fn late(&self, http: &mut Http) -> Vec<String> {
         let mut late = Vec::new();
-        for id in 1..=self.endpoints.len() as u64 {
+        for id in self.endpoints.members() {
             let answer = http.send(id, Call::get("/readyz")).await;
             if !answer.is_ok() {
                 late.push(format!("node {id} is not ready: {}", answer.error.unwrap_or_default()));
@@ -287,8 +370,7 @@ impl Cluster {
     /// Returns the leader that most of the answering nodes name, as [`Cluster::leader_seen_by`]
     /// counts them.
     pub async fn leader(&self) -> Option<u64> {
-        let all: Vec<u64> = (1..=self.endpoints.len() as u64).collect();
-        self.leader_seen_by(&all).await
+        self.leader_seen_by(&self.endpoints.members()).await
     }
 
     /// Returns the leader that most of these nodes name. The answer of a follower counts twice,
@@ -315,7 +397,7 @@ impl Cluster {
 /// node acknowledged it.
 async fn probe(http: &mut Http) -> Option<u64> {
     let target = format!("/v1/znodes{PROBE}");
-    for node in 1..=http.node_count() {
+    for node in http.members() {
         // The create fails if the znode exists; only the following write counts.
         let _ = http.send(node, Call::post(target.clone())).await;
         let answer = http.send(node, Call::put(target.clone())).await;
@@ -328,7 +410,7 @@ async fn probe(http: &mut Http) -> Option<u64> {
 
 /// Asks each node for its state of the cluster (`/v1/cluster`: leader, own role, applied zxid);
 /// `None` for a node that does not answer.
-async fn views(endpoints: &[String], nodes: &[u64]) -> Vec<Option<View>> {
+async fn views(endpoints: &Endpoints, nodes: &[u64]) -> Vec<Option<View>> {
     let mut http = Http::new(endpoints);
     let mut views = Vec::new();
     for id in nodes {

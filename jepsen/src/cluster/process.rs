@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep};
 use super::alarms::alarms;
 use super::cgroup::{Group, Scarcity};
 use super::clock::Clock;
+use super::ended::{DAMAGED, Ended, Refused};
 use super::{CLUSTER_ID, Place, Plan};
 use crate::store::log_minute;
 
@@ -35,42 +36,10 @@ const STOP_MAX: Duration = Duration::from_secs(30);
 /// Pause between two checks whether a node has stopped.
 const STOP_PAUSE: Duration = Duration::from_millis(20);
 
-/// Text in the last log line of a node that refuses to start on damaged data.
-const DAMAGED: &str = "is damaged: ";
 /// Text in the exit status of a process that was killed by SIGKILL.
 const KILLED: &str = "signal: 9";
-
-/// Unexpected end of a node's process: one that the harness did not cause.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
-    /// Number of the node.
-    pub node: u64,
-    /// Exit status of the process.
-    pub how: String,
-    /// True when the node's disk was broken while the process ran, or has left damaged data. In
-    /// both cases the process is right to end.
-    pub for_its_disk: bool,
-    /// True when the kernel killed the process because its control group had no memory left.
-    pub for_its_memory: bool,
-    /// True when the node found its data damaged and refused to start. Its message then says that
-    /// the data must be moved away.
-    pub refused_damage: bool,
-    /// Last lines of the node's log.
-    pub last_lines: Vec<String>,
-}
-
-impl Ended {
-    /// Tells whether a broken disk or a lack of memory explains the end.
-    pub fn is_excused(&self) -> bool {
-        self.for_its_disk || self.for_its_memory
-    }
-
-    /// Tells whether the node's last line says that its data is damaged, whether or not its disk
-    /// was broken.
-    pub fn says_damaged(&self) -> bool {
-        self.last_lines.last().is_some_and(|line| line.contains(DAMAGED))
-    }
-}
+/// Exit code of a node that was removed from the members.
+const REMOVED: i32 = 4;
 
 /// Choice of the program that a node runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,16 +48,6 @@ pub enum Which {
     First,
     /// The program that knows one level (version of the data format) more.
     Next,
-}
-
-/// Result of a start that must fail: the process ends by itself, as an old program does on newer
-/// data.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
-    /// Exit code of the process; `None` if a signal ended it.
-    pub code: Option<i32>,
-    /// Last lines of the node's log.
-    pub last_lines: Vec<String>,
 }
 
 /// Way in which a disk breaks.
@@ -130,11 +89,18 @@ pub struct Node {
     /// Directory of the node's data.
     pub data_dir: PathBuf,
     /// Program that the node runs from its next start on. `programs` has the two choices.
-    program: PathBuf,
+    pub(super) program: PathBuf,
     programs: (PathBuf, Option<PathBuf>),
+    /// Addresses of the node, and the beginning of its command line.
+    place: Place,
     config: PathBuf,
-    /// Beginning of the command line, which enters the node's network namespace; may be empty.
-    enter: Vec<String>,
+    /// Text of the configuration file without the members.
+    settings: String,
+    /// True for a node that joins a cluster, and never starts a new one.
+    pub(super) joins: bool,
+    /// True once an operator removes the node from the members. Then its process may end with
+    /// [`REMOVED`].
+    leaves: bool,
     log: PathBuf,
     faketime: Option<(PathBuf, PathBuf)>,
     process: Option<Process>,
@@ -151,24 +117,23 @@ pub struct Node {
 }
 
 impl Node {
-    /// Returns a node that is not started yet, after writing its configuration file.
+    /// Returns a node that is not started yet. [`Node::configure`] writes its configuration file.
     ///
     /// # Errors
     /// When files cannot be written.
-    pub fn prepare(plan: &Plan, id: u64, place: &Place, members: &str) -> io::Result<Node> {
+    pub fn prepare(plan: &Plan, id: u64, place: &Place) -> io::Result<Node> {
         let dir = fs::canonicalize(&plan.dir)?.join(format!("node{id}"));
         fs::create_dir_all(&dir)?;
         let elsewhere = plan.data_dirs.get(id as usize - 1).cloned().flatten();
         let data_dir = elsewhere.unwrap_or_else(|| dir.join("data"));
         let config = dir.join("node.toml");
-        let text = format!(
-            "node.id = {id}\nnode.cluster_id = \"{CLUSTER_ID}\"\nnode.data_dir = \"{}\"\npeers.listen = \"{}\"\nzookeeper.listen = \"{}\"\nadmin.super_digest = \"{SUPER_DIGEST}\"\n{}\nnode.members = [\n{members}]\n",
+        let settings = format!(
+            "node.id = {id}\nnode.cluster_id = \"{CLUSTER_ID}\"\nnode.data_dir = \"{}\"\npeers.listen = \"{}\"\nzookeeper.listen = \"{}\"\nadmin.super_digest = \"{SUPER_DIGEST}\"\n{}\n",
             data_dir.display(),
             place.peer_listen,
             place.zookeeper,
             plan.settings,
         );
-        fs::write(&config, text)?;
         let faketime = match &plan.faketime {
             Some(library) => {
                 let offset = dir.join("clock");
@@ -178,15 +143,18 @@ impl Node {
             None => None,
         };
         let log = dir.join("log");
-        let (program, enter) = (fs::canonicalize(&plan.program)?, place.enter.clone());
+        let program = fs::canonicalize(&plan.program)?;
         let programs = (program.clone(), plan.next.as_ref().map(fs::canonicalize).transpose()?);
         Ok(Node {
             id,
             data_dir,
             program,
             programs,
+            place: place.clone(),
             config,
-            enter,
+            settings,
+            joins: id > plan.nodes,
+            leaves: false,
             log,
             faketime,
             process: None,
@@ -198,6 +166,36 @@ impl Node {
             group: None,
             ends: Vec::new(),
         })
+    }
+
+    /// Writes the configuration file, with these lines of `node.members`.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn configure(&self, members: &str) -> io::Result<()> {
+        let joining = if self.joins { "node.joining = true\n" } else { "" };
+        fs::write(&self.config, format!("{}{joining}node.members = [\n{members}]\n", self.settings))
+    }
+
+    /// Addresses of the node.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Tells whether the process was ever started.
+    pub fn was_used(&self) -> bool {
+        self.log.exists()
+    }
+
+    /// Marks the node as one that an operator removes from the members, so that its end with exit
+    /// code 4 is expected.
+    pub fn expect_removal(&mut self) {
+        self.leaves = true;
+    }
+
+    /// Tells whether an operator removes or has removed the node from the members.
+    pub fn is_leaving(&self) -> bool {
+        self.leaves
     }
 
     /// Chooses the program that the node runs from its next start on.
@@ -241,7 +239,7 @@ impl Node {
     /// When the program cannot be started.
     pub fn start(&mut self) -> io::Result<()> {
         let mut command = serve(&self.program, &self.config);
-        if let [enter, words @ ..] = &self.enter[..] {
+        if let [enter, words @ ..] = &self.place.enter[..] {
             let inside = command;
             command = Command::new(enter);
             command.args(words).arg(inside.get_program()).args(inside.get_args());
@@ -273,7 +271,9 @@ impl Node {
         let Ok(Some(status)) = process.ended() else { return true };
         self.process = None;
         self.paused = false;
-        self.note_end(status.to_string());
+        if !(self.leaves && status.code() == Some(REMOVED)) {
+            self.note_end(status.to_string());
+        }
         false
     }
 

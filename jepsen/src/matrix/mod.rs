@@ -21,7 +21,8 @@ use table::{Cell, Table};
 
 /// Faults that `jepsen all` leaves out unless `--nemeses` names them: the parts of `partition`,
 /// which runs as a whole, `stop`, and faults that need an operator.
-const LEFT_OUT: [&str; 7] = ["halves", "isolate-leader", "ring", "one-way", "stop", "transfer", "upgrade"];
+const LEFT_OUT: [&str; 9] =
+    ["halves", "isolate-leader", "ring", "one-way", "stop", "transfer", "upgrade", "members", "restore"];
 
 /// One run that is still to be made.
 pub(crate) struct Planned {

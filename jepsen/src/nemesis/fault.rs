@@ -7,9 +7,11 @@ use super::flapping::Flapping;
 use super::held_answers::HeldAnswers;
 use super::kind::{Kind, Whom};
 use super::links::{Loss, Slow};
+use super::members::Members;
 use super::partition::{self, Cut};
 use super::power_loss::PowerLoss;
 use super::restart_in_lease::RestartInLease;
+use super::restore::Restore;
 use super::scarce::{Kept, Scarce};
 use super::slow_disk::SlowDisk;
 use super::strike::{How, Strike};
@@ -85,6 +87,10 @@ pub enum Fault {
     Upgrade,
     /// Leadership is transferred again and again.
     Transfer,
+    /// An operator adds, replaces, removes and empties members.
+    Members,
+    /// All nodes lose their data, and the cluster is restored from a backup.
+    Restore,
 }
 
 /// Requirement of a fault on this machine and on the kind of network.
@@ -121,7 +127,7 @@ const POWERED: Need = Need::Disk(DiskKind::Powered);
 
 /// Properties of all faults, in the order of the variants.
 #[rustfmt::skip]
-const ROWS: [Row; 31] = [
+const ROWS: [Row; 33] = [
     Row { fault: Fault::Kill, name: "kill", need: Need::Nothing, make: || Box::new(Strike(How::Kill, Whom::One)) },
     Row { fault: Fault::KillLeader, name: "kill-leader", need: Need::Nothing, make: || Box::new(Strike(How::Kill, Whom::Leader)) },
     Row { fault: Fault::KillMajority, name: "kill-majority", need: Need::Nothing, make: || Box::new(Strike(How::Kill, Whom::Majority)) },
@@ -153,6 +159,8 @@ const ROWS: [Row; 31] = [
     Row { fault: Fault::Cpu, name: "cpu", need: Need::Group(Resource::Cpu), make: || Box::new(Scarce::new(Kept::Cpu)) },
     Row { fault: Fault::Upgrade, name: "upgrade", need: Need::NextProgram, make: || Box::new(Upgrade::default()) },
     Row { fault: Fault::Transfer, name: "transfer", need: Need::Operator, make: || Box::new(Transfer::default()) },
+    Row { fault: Fault::Members, name: "members", need: Need::Operator, make: || Box::new(Members::default()) },
+    Row { fault: Fault::Restore, name: "restore", need: Need::Operator, make: || Box::new(Restore::default()) },
 ];
 
 impl Fault {

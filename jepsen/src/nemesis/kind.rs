@@ -82,22 +82,22 @@ pub(super) struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// The ids of all nodes.
+    /// The ids of all members.
     pub(super) fn all(&self) -> Vec<u64> {
-        (1..=self.cluster.endpoints.len() as u64).collect()
+        self.cluster.endpoints.members()
     }
 
-    /// Returns the ids of all nodes except `than`.
+    /// Returns the ids of all members except `than`.
     pub(super) fn others(&self, than: u64) -> Vec<u64> {
         self.all().into_iter().filter(|id| *id != than).collect()
     }
 
-    /// Returns the id of a random node.
+    /// Returns the id of a random member.
     pub(super) fn one(&mut self) -> u64 {
-        self.rng.u64(1..=self.cluster.endpoints.len() as u64)
+        self.rng.choice(self.all()).unwrap_or(1)
     }
 
-    /// Returns the id of the leader; of a random node when no leader is known.
+    /// Returns the id of the leader; of a random member when no leader is known.
     pub(super) async fn leader(&mut self) -> u64 {
         let one = self.one();
         self.cluster.leader().await.unwrap_or(one)

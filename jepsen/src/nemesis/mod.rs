@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  kind.rs      the interface of a fault, and the scene that it acts on
-//!  strike.rs, restart_in_lease.rs, upgrade.rs, transfer.rs   processes and data
+//!  strike.rs, restart_in_lease.rs, upgrade.rs, transfer.rs       processes and data
+//!  members.rs, restore.rs                                        the cluster as a whole
 //!  partition.rs, flapping.rs, links.rs, held_answers.rs          links between nodes
 //!  clock.rs                                                      wall clocks
 //!  disk.rs, slow_disk.rs, disk_stall.rs, power_loss.rs               disks
@@ -18,9 +19,11 @@ mod flapping;
 mod held_answers;
 mod kind;
 mod links;
+mod members;
 mod partition;
 mod power_loss;
 mod restart_in_lease;
+mod restore;
 mod scarce;
 mod slow_disk;
 mod strike;
@@ -223,12 +226,14 @@ impl Nemesis {
             cluster.ends().into_iter().map(|end| json!({"node": end.node, "how": end.how})).collect();
         let (_, ended) = ended.split_at(std::mem::replace(&mut self.ends_told, ended.len()));
         // The next fault may make another node lose its data, so the cluster must recover first.
-        let careful = self.faults.iter().any(|fault| matches!(fault, Fault::Wipe | Fault::Fsync | Fault::DiskFull));
+        let careful = self.faults.iter().any(|fault| {
+            matches!(fault, Fault::Wipe | Fault::Fsync | Fault::DiskFull | Fault::Members | Fault::Restore)
+        });
         // In a quarter of the rounds, power may be lost again while a node still recovers.
         let patient = self.faults.contains(&Fault::PowerLoss) && self.rng.u8(..4) > 0;
         let waits = careful || patient || f == "final-heal";
         self.recorder.nemesis(f, json!({"ended_by_themselves": ended, "waits_for_nodes": waits}));
-        for id in 1..=cluster.nodes.len() as u64 {
+        for id in cluster.endpoints.members() {
             cluster.restart(id).map_err(|error| Trouble::Harness(format!("start of node {id}: {error}")))?;
         }
         if waits {

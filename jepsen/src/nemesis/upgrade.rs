@@ -9,7 +9,7 @@ use testkit::http::Call;
 use tokio::time::sleep;
 
 use super::kind::{Doing, Kind, Outcome, Scene, between};
-use crate::cluster::Which;
+use crate::cluster::{Endpoints, Which};
 use crate::http::Http;
 
 /// Credentials `super:test` of the nodes' super user, because only an operator may raise the
@@ -104,7 +104,7 @@ impl Upgrade {
 
 /// Requests to raise the cluster's level (version of the data format) until the expected answer
 /// comes: a refusal if `refused` is true.
-async fn finalize(endpoints: &[String], node: u64, refused: bool) -> Result<(), String> {
+async fn finalize(endpoints: &Endpoints, node: u64, refused: bool) -> Result<(), String> {
     let mut http = Http::new(endpoints);
     let mut last = String::new();
     for _ in 0..TRIES {
@@ -126,7 +126,7 @@ async fn finalize(endpoints: &[String], node: u64, refused: bool) -> Result<(), 
 impl Kind for Upgrade {
     fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
         Box::pin(async move {
-            let nodes = scene.cluster.endpoints.len() as u64;
+            let nodes = scene.all().len() as u64;
             self.steps = steps(nodes, scene.cluster.raised, scene.one());
             Ok(json!({"steps": self.steps.len(), "raised_before": scene.cluster.raised}))
         })

@@ -1,5 +1,5 @@
-//! Clients of the workload `lock-delay`: they take a lock with a lock-delay, and then release the
-//! lock or abandon the session that holds it.
+//! Clients of the workloads `lock-delay` and `restore`: they take a lock, in `lock-delay` with a
+//! lock-delay, and then release the lock or abandon the session that holds it.
 
 use std::time::Duration;
 
@@ -19,12 +19,14 @@ const TIMEOUT_MS: u64 = 2_000;
 const HEARTBEAT: Duration = Duration::from_millis(TIMEOUT_MS / 5);
 /// Longest wait of an acquire in the queue: shorter than the time between two heartbeats.
 const WAIT: Duration = Duration::from_millis(300);
-/// Lock-delays that clients ask for, in milliseconds.
-const DELAYS_MS: [u64; 3] = [0, 1_000, 2_000];
+/// Lock-delays in `lock-delay`, in milliseconds.
+const DELAYS_MS: &[u64] = &[0, 1_000, 2_000];
 
-/// The workload `lock-delay`: locks of sessions that may expire.
+/// The workloads `lock-delay` and `restore`: locks of sessions that may expire.
 pub struct Delays {
     pool: Pool,
+    /// Lock-delays that clients ask for, in milliseconds.
+    delays_ms: &'static [u64],
 }
 
 /// A worker with its session, for which the worker itself sends the heartbeats.
@@ -36,15 +38,20 @@ pub struct Holder {
 }
 
 impl Delays {
-    /// Returns the workload for this number of workers. It has enough locks that some are free
-    /// while others are blocked by their delay.
+    /// Returns the workload `lock-delay` for this number of workers. The workload has enough locks
+    /// that some are free while others are blocked by their delay.
     pub fn new(concurrency: usize) -> Delays {
-        Delays { pool: Pool::new("lock-delay", concurrency / 2) }
+        Delays { pool: Pool::new("lock-delay", concurrency / 2), delays_ms: DELAYS_MS }
+    }
+
+    /// Returns the workload `restore` for this number of workers, without lock-delays.
+    pub fn none(concurrency: usize) -> Delays {
+        Delays { pool: Pool::new("restore", concurrency / 2), delays_ms: &[0] }
     }
 
     async fn acquire(&self, holder: &mut Holder, session: &OwnSession, client: &mut Client) -> Answer {
         let lock = self.pool.take(client);
-        let delay_ms = DELAYS_MS[client.rng.usize(..DELAYS_MS.len())];
+        let delay_ms = self.delays_ms[client.rng.usize(..self.delays_ms.len())];
         let mut value = json!({"lock": lock, "owner": session.id, "delay_ms": delay_ms, "mode": "exclusive"});
         value["wait_ms"] = (WAIT.as_millis() as u64).into();
         let target = format!("/v1/locks{lock}?wait={}ms&lock_delay={delay_ms}ms", WAIT.as_millis());

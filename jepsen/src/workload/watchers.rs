@@ -89,7 +89,7 @@ impl Watchers {
                 // A restarted node has no old events, but other nodes may have them. The watcher
                 // begins anew only after many answers that the events are gone.
                 follower.gone = if answer.is_problem("events-gone") { follower.gone + 1 } else { 0 };
-                if door.follows_one_node() || follower.gone > 4 * client.http.node_count() {
+                if door.follows_one_node() || follower.gone > 4 * client.http.members().len() as u64 {
                     follower.since = 0;
                 }
                 client.end_as(&answer, "poll", value);

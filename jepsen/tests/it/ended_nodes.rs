@@ -42,6 +42,7 @@ impl Rig {
         tokio::spawn(answer(listener, dir.path().to_owned(), ends_when_asked));
         let plan = Plan {
             nodes: 1,
+            spares: 0,
             program: "/bin/sh".into(),
             next: None,
             dir: dir.path().to_owned(),
@@ -53,13 +54,15 @@ impl Rig {
         let enter = vec!["sh".to_owned(), script.display().to_string()];
         let (peer_listen, peer, zookeeper) = (String::new(), String::new(), String::new());
         let place = Place { http: http.clone(), zookeeper, peer_listen, peer, enter };
-        let mut node = Node::prepare(&plan, 1, &place, "").unwrap();
+        let mut node = Node::prepare(&plan, 1, &place).unwrap();
         node.start().unwrap();
         let cluster = Cluster {
-            endpoints: vec![http],
+            endpoints: vec![http].into(),
             zookeeper: Vec::new(),
             nodes: vec![node],
             raised: false,
+            dir: dir.path().to_owned(),
+            backups: 0,
             network: None,
             disks: Disks::default(),
         };

@@ -347,3 +347,24 @@ fn a_grant_within_the_delay_of_one_that_expired_is_found() {
     let clocks = format!("60 nemesis clock\n{}", history(2400, 1000));
     assert_eq!(judge(Workload::LockDelay, &clocks).valid, Validity::Valid);
 }
+
+#[test]
+fn a_restore_ends_sessions_and_lowers_no_token() {
+    let history = |end: &str, token: u64| {
+        format!(
+            r#"
+            0..10 1 open {{}} -> ok +"owner":1,"safe_for_ms":1500
+            20..30 1 acquire {{"lock":"l","owner":1,"delay_ms":0,"wait_ms":300}} -> ok +"token":10
+            40 nemesis start-restore
+            50..60 1 keepalive {{"owner":1}} -> {end}
+            2000..2010 2 acquire {{"lock":"l","owner":2,"delay_ms":0,"wait_ms":300}} -> ok +"token":{token}
+            9000..9010 3 again {{"lock":"l","owner":3}} -> ok"#
+        )
+    };
+    let refused = judge(Workload::Restore, &history("fail error=session-expired", 11));
+    assert_eq!(refused.valid, Validity::Valid, "{refused:#?}");
+    assert!(judge(Workload::Restore, &history("ok", 11)).has("old-session-served"));
+    assert!(judge(Workload::Restore, &history("fail error=session-expired", 9)).has("falling-token"));
+    // Without a request of an old session, no session was shown to be refused.
+    assert_eq!(judge(Workload::Restore, &history("fail error=timed-out", 11)).valid, Validity::Unknown);
+}

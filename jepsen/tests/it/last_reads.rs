@@ -75,7 +75,7 @@ async fn reads(work: impl Work, refusals: Refusals) -> Vec<Operation> {
     });
     let dir = tempfile::tempdir().unwrap();
     let recorder = Arc::new(Recorder::create(dir.path()).unwrap());
-    let mut client = Client::new(&[endpoint], &recorder, 7);
+    let mut client = Client::new(&vec![endpoint].into(), &recorder, 7);
     work.prepare(&mut client).await.unwrap();
     work.finish(&mut client).await.unwrap();
     let operations = operations(&recorder.finish().unwrap()).unwrap();

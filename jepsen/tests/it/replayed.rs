@@ -119,6 +119,18 @@ fn what_clients_were_told_is_in_the_log() {
 }
 
 #[test]
+fn an_answer_between_two_logs_is_not_judged() {
+    let applied = |zxid: u64| format!(r#"{{"fact":"applied","zxid":{zxid},"digest":"aa"}}"#);
+    // Node 1 was removed at zxid 30, and node 2 began with a snapshot at zxid 50.
+    let nodes = [node_between(1, 0, "", &applied(30)), node_between(2, 50, "", &applied(100))];
+    let told = |zxid: &str| judge(&nodes, &format!(r#"0 acquire {{"lock":"/l","owner":1}} -> ok +"token":40{zxid}"#));
+    assert_eq!(told(" zxid=40").findings, []);
+    assert_eq!(told("").findings, []);
+    assert!(told(" zxid=20").has("not-in-log"));
+    assert!(told(" zxid=60").has("not-in-log"));
+}
+
+#[test]
 fn a_log_that_tells_nothing_is_in_doubt() {
     assert_eq!(judge(&[node(1, "")], "").valid, Validity::Unknown);
     let facts = granted(10, "a", 1, 10, ALONE) + "\n" + &ended(11, "a", 1, 10);

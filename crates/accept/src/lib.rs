@@ -13,7 +13,7 @@
 //! exempt from the bounds for one address ([`Networks`]).
 //!
 //! TLS sessions are not resumed, so that each new connection checks the certificate again. PEM
-//! files can be read again while connections are open ([`Acceptor::reload`]).
+//! files can be read again while connections are open ([`Certificates::reload`]).
 //!
 //! [`MutualTls`] is the TLS between nodes, in which both ends show a certificate.
 //!
@@ -28,11 +28,12 @@
 //! turns.rs      scheduler of connections' tasks  step_times.rs  counts of long polls of tasks
 //! failures.rs   log lines of failed handshakes   mutual.rs      TLS between nodes
 //! trust.rs      authorities and revocations      reloadable.rs  files that are read again
-//! der.rs        bytes of a certificate
+//! der.rs        bytes of a certificate           certificates.rs  certificates of all ports
 //! ```
 
 mod acceptor;
 mod admission;
+mod certificates;
 mod connector;
 mod der;
 mod error;
@@ -55,6 +56,7 @@ mod windows;
 
 pub use acceptor::{Acceptor, AcceptorConfig};
 pub use admission::{Admission, AdmissionConfig, Full, Place, Waiting};
+pub use certificates::{Certificate, CertificateFiles, Certificates};
 pub use connector::{Connector, ConnectorConfig};
 pub use error::Error;
 pub use incoming::Incoming;

@@ -5,7 +5,10 @@
 
 use std::time::Duration;
 
-use accept::{Acceptor, AcceptorConfig, Clients, Connector, ConnectorConfig, Error, Listeners, Networks, Stream};
+use accept::{
+    Acceptor, AcceptorConfig, CertificateFiles, Certificates, Clients, Connector, ConnectorConfig, Error, Listeners,
+    Networks, Stream,
+};
 use testkit::{Authority, Files, Lines};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -112,6 +115,68 @@ async fn a_certificate_says_who_a_client_is() {
         let served = served.unwrap();
         assert_eq!((served.subject(), served.is_secure()), (Some(r"CN=worker\, one,O=zlock"), true));
     }
+}
+
+/// New files come into use for new connections, and open connections stay. Files that cannot be
+/// used change nothing.
+#[tokio::test]
+async fn changed_files_come_into_use_when_they_are_good() {
+    let server = Server::start(Some(Clients::MustHaveCertificates)).await;
+    let (_, acceptor) = server.listeners.secure.as_ref().unwrap();
+    let certificates: Certificates = [("http", CertificateFiles::Clients(acceptor.clone()))].into_iter().collect();
+    let certificate = certificates.iter().next().unwrap();
+    let counts = || (certificate.reloads(), certificate.failures());
+    let client = server.connector(Some(server.authority.client("worker", 30)));
+    let (open, heard) = server.meet(&client, "localhost").await;
+    assert_eq!(heard.unwrap(), b"hello");
+    certificates.reload();
+    assert_eq!(counts(), (0, 0));
+    // A key without its certificate, an expired certificate, and no certificate at all.
+    let old = std::fs::read_to_string(server.files.path("server.pem")).unwrap();
+    let old_key = std::fs::read_to_string(server.files.path("server-key.pem")).unwrap();
+    let renewed = server.authority.server("renewed");
+    let expired = server.authority.client("localhost", -1);
+    for (bad, failures) in [((old.clone(), renewed.1.clone()), 1), (expired, 2), ((String::new(), old_key), 3)] {
+        server.files.put("server", &bad);
+        certificates.reload();
+        assert_eq!(counts(), (0, failures));
+        server.meet(&client, "localhost").await.1.unwrap();
+    }
+    server.files.put("server", &renewed);
+    certificates.reload();
+    assert_eq!((counts(), certificates.expired()), ((1, 3), None));
+    server.meet(&client, "renewed").await.1.unwrap();
+    assert!(server.meet(&client, "localhost").await.1.unwrap_err().to_string().contains("not valid for name"));
+    drop(open);
+    // Another authority for clients.
+    let other = Authority::new("another authority");
+    server.files.put_certificate("ca", &other.pem());
+    certificates.reload();
+    let (served, _) = server.meet(&client, "renewed").await;
+    assert!(served.is_err());
+}
+
+/// A list of revoked certificates takes one client's rights.
+#[tokio::test]
+async fn a_revoked_certificate_is_refused() {
+    let files = Files::create();
+    let path = files.path("crl.pem");
+    files.put_certificate("crl", &Authority::new("other").crl(&[]));
+    let server =
+        Server::start_with(Some(Clients::MustHaveCertificates), |config| config.client_crl = Some(path.clone())).await;
+    let (_, acceptor) = server.listeners.secure.as_ref().unwrap();
+    let (one, two) = (server.authority.client("one", 30), server.authority.client("two", 30));
+    let (first, second) = (server.connector(Some(one)), server.connector(Some(two)));
+    for client in [&first, &second] {
+        server.meet(client, "localhost").await.1.unwrap();
+    }
+    // The server's certificate has number 1, and the first client's number 2.
+    files.put_certificate("crl", &server.authority.crl(&[2]));
+    assert!(acceptor.reload().unwrap());
+    let (served, _) = server.meet(&first, "localhost").await;
+    let refused = served.unwrap_err().to_string();
+    assert!(refused.contains("Revoked"), "{refused}");
+    server.meet(&second, "localhost").await.1.unwrap();
 }
 
 /// Clients whose certificate has no usable subject are accepted without an identity. A log line

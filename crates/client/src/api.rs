@@ -38,8 +38,9 @@ mod znode;
 
 pub use client_info::{Actor, ClientDetails, ClientInfo};
 pub use cluster::{
-    Cluster, ClusterHealth, Drain, LargestSubtree, Liveness, MemberHealth, MemberInfo, MemberState, MemberUpgrade,
-    Members, PeerConnections, Readiness, RemovedMember, SnapshotInfo, StateDigest, Transfer, Upgrade, Version,
+    CertificateInfo, Cluster, ClusterHealth, Drain, LargestSubtree, Liveness, MemberHealth, MemberInfo, MemberState,
+    MemberUpgrade, Members, PeerConnections, Readiness, RemovedMember, SnapshotInfo, StateDigest, Transfer, Upgrade,
+    Version,
 };
 pub use duration::{DurationError, Millis};
 pub use election::{Election, Leader};

@@ -61,11 +61,11 @@ pub mod api;
 mod client;
 
 pub use crate::api::{
-    AclEntry, AclInfo, Actor, ChangedZnode, ClientInfo, Cluster, Contender, CreatedZnode, Deletion, Drain, EndedTicket,
-    EventInfo, EventKind, GroupMember, HeldPart, Leader, LockHistory, LockMode, LockQueue, LockSettings,
-    LockSettingsInfo, LockSummary, MemberInfo, MemberState, MemberUpgrade, Members, Mode, NamedStat, PeerConnections,
-    Problem, ProblemType, Release, Revocation, RevokeRequest, SessionInfo, SessionKey, SimpleHolder, Stat, Transfer,
-    TxnAnswer, TxnOp, TxnResult, Upgrade,
+    AclEntry, AclInfo, Actor, CertificateInfo, ChangedZnode, ClientInfo, Cluster, Contender, CreatedZnode, Deletion,
+    Drain, EndedTicket, EventInfo, EventKind, GroupMember, HeldPart, Leader, LockHistory, LockMode, LockQueue,
+    LockSettings, LockSettingsInfo, LockSummary, MemberInfo, MemberState, MemberUpgrade, Members, Mode, NamedStat,
+    PeerConnections, Problem, ProblemType, Release, Revocation, RevokeRequest, SessionInfo, SessionKey, SimpleHolder,
+    Stat, Transfer, TxnAnswer, TxnOp, TxnResult, Upgrade,
 };
 #[cfg(feature = "client")]
 pub use client::{

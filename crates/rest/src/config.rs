@@ -1,6 +1,6 @@
 //! Settings and bounds of the HTTP server.
 
-use accept::Networks;
+use accept::{Certificates, Networks};
 
 /// Settings of the HTTP server. Durations are in milliseconds. docs/http-api.md lists the answer
 /// that a client gets at each bound.
@@ -36,6 +36,8 @@ pub struct RestConfig {
     /// Addresses that stand for many clients, such as proxies. They are exempt from the bounds for
     /// one address.
     pub exempt: Networks,
+    /// Certificates of all ports of the node, which `/metrics`, `/readyz` and `/v1/cluster` show.
+    pub certificates: Certificates,
     /// Bounds of the configuration that `/metrics` shows as `zlock_limit`, by the key's name.
     pub limits_shown: Vec<(&'static str, u64)>,
     /// Largest number of long-polls and waiting acquires. Beyond: 429 with `Retry-After`.
@@ -101,6 +103,7 @@ impl Default for RestConfig {
             connections_per_address_max: 0,
             session_rate_max: 500,
             exempt: Networks::default(),
+            certificates: Certificates::default(),
             limits_shown: Vec::new(),
             waits_max: 16_384,
             wait_max_ms: 600_000,

@@ -1,10 +1,12 @@
 //! Certificate authority and PEM files for tests.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use rcgen::{
-    BasicConstraints, Certificate, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType,
+    BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams, DnType, ExtendedKeyUsagePurpose,
+    IsCa, Issuer, KeyIdMethod, KeyPair, RevokedCertParams, SanType,
 };
 use tempfile::TempDir;
 
@@ -14,6 +16,8 @@ const DAY: Duration = Duration::from_secs(86_400);
 pub struct Authority {
     certificate: Certificate,
     issuer: Issuer<'static, KeyPair>,
+    /// Number of certificates that the authority has signed; the serial number of the last one.
+    signed: AtomicU64,
 }
 
 impl Authority {
@@ -22,12 +26,12 @@ impl Authority {
     /// # Panics
     /// If no key can be made.
     pub fn new(name: &str) -> Authority {
-        let key = KeyPair::generate().expect("rcgen and the disk work");
+        let key = KeyPair::generate().expect("rcgen makes it");
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let certificate = params.self_signed(&key).expect("rcgen and the disk work");
-        Authority { certificate, issuer: Issuer::new(params, key) }
+        let certificate = params.self_signed(&key).expect("rcgen makes it");
+        Authority { certificate, issuer: Issuer::new(params, key), signed: AtomicU64::default() }
     }
 
     /// Returns the certificate of the authority as PEM.
@@ -37,8 +41,7 @@ impl Authority {
 
     /// Returns a new certificate and key for the server `host`, as PEM.
     pub fn server(&self, host: &str) -> (String, String) {
-        let params =
-            CertificateParams::new([host.to_owned(), "127.0.0.1".to_owned()]).expect("rcgen and the disk work");
+        let params = CertificateParams::new([host.to_owned(), "127.0.0.1".to_owned()]).expect("rcgen makes it");
         self.sign(params)
     }
 
@@ -69,9 +72,34 @@ impl Authority {
         self.sign(params)
     }
 
-    fn sign(&self, params: CertificateParams) -> (String, String) {
-        let key = KeyPair::generate().expect("rcgen and the disk work");
-        (params.signed_by(&key, &self.issuer).expect("rcgen and the disk work").pem(), key.serialize_pem())
+    /// Returns a list of revoked certificates, as PEM. `revoked` are serial numbers: the first
+    /// certificate that the authority has signed has number 1.
+    ///
+    /// # Panics
+    /// If the list cannot be made.
+    pub fn crl(&self, revoked: &[u64]) -> String {
+        let now = SystemTime::now();
+        let revoked = revoked.iter().map(|serial| RevokedCertParams {
+            serial_number: (*serial).into(),
+            revocation_time: now.into(),
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let params = CertificateRevocationListParams {
+            this_update: now.into(),
+            next_update: (now + DAY).into(),
+            crl_number: 1.into(),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&self.issuer).and_then(|crl| crl.pem()).expect("rcgen makes the list")
+    }
+
+    fn sign(&self, mut params: CertificateParams) -> (String, String) {
+        params.serial_number = Some((self.signed.fetch_add(1, Ordering::Relaxed) + 1).into());
+        let key = KeyPair::generate().expect("rcgen makes it");
+        (params.signed_by(&key, &self.issuer).expect("rcgen makes it").pem(), key.serialize_pem())
     }
 }
 
@@ -106,7 +134,7 @@ impl Files {
 
     fn write(&self, name: &str, text: &str) -> PathBuf {
         let path: &Path = &self.path(name);
-        std::fs::write(path, text).expect("rcgen and the disk work");
+        std::fs::write(path, text).expect("rcgen makes it");
         path.to_owned()
     }
 }

@@ -1,9 +1,9 @@
 //! Reload on SIGHUP: reopens the log file, and reads the configuration again for the keys that can
-//! change while a node runs.
+//! change while a node runs. TLS files are reloaded also without a signal.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use accept::Certificates;
 use tokio::signal::unix::Signal;
 use tracing::{error, info};
 
@@ -22,13 +22,11 @@ pub(crate) struct Reload {
     logs: Logs,
     /// Settings at the start of the node.
     running: Settings,
-    tls_files: TlsFiles,
 }
 
 impl Reload {
     pub(crate) fn new(read: ReadSettings, logs: Logs, running: Settings) -> Reload {
-        let tls_files = TlsFiles::read(&running);
-        Reload { read, logs, running, tls_files }
+        Reload { read, logs, running }
     }
 
     /// Reloads the configuration at each SIGHUP.
@@ -50,47 +48,35 @@ impl Reload {
         match changed {
             Err(error) => error!(error, "the configuration was not reloaded: the running one stays"),
             Ok(settings) => {
-                let mut needs_restart = waiting(&self.running, &settings);
-                needs_restart.extend(self.tls_files.changed(&settings));
-                let needs_restart = needs_restart.join(",");
+                let needs_restart = waiting(&self.running, &settings).join(",");
                 info!(log = settings.log, needs_restart, "the configuration was reloaded");
             }
         }
     }
 }
 
-/// Hashes of the TLS files' contents at the start of the node, each with its configuration key and
-/// path. The files are read only at start, so a changed file needs a restart.
-struct TlsFiles([(&'static str, PathBuf, Contents); 3]);
+/// Pause between two looks at the TLS files.
+const TLS_PAUSE: Duration = Duration::from_secs(30);
 
-/// Hash of a file's content; `None` when the file cannot be read. It need not be cryptographic, as
-/// it never leaves the process.
-type Contents = Option<u64>;
-
-impl TlsFiles {
-    fn read(settings: &Settings) -> TlsFiles {
-        TlsFiles(tls_files(settings).map(|(key, file)| (key, file.to_owned(), contents(file))))
+/// Reloads the TLS files of all ports when they have changed: at each SIGHUP, and every
+/// [`TLS_PAUSE`], as Kubernetes replaces files without a signal. `hangup` is `None` for a node that
+/// SIGHUP stops.
+pub(crate) async fn reload_tls(certificates: Certificates, mut hangup: Option<Signal>) {
+    loop {
+        let look = certificates.clone();
+        // Reading files blocks, so it runs on a blocking thread.
+        if tokio::task::spawn_blocking(move || look.reload()).await.is_err() {
+            return;
+        }
+        let signalled = async {
+            match &mut hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        // At the end of the pause, and at a signal before it.
+        let _ = tokio::time::timeout(TLS_PAUSE, signalled).await;
     }
-
-    /// Returns the keys whose file has the same path as at the start, but another content.
-    fn changed(&self, settings: &Settings) -> Vec<&'static str> {
-        let now = tls_files(settings);
-        let both = self.0.iter().zip(now);
-        let changed = both.filter(|((_, file, before), (_, named))| file == named && contents(named) != *before);
-        changed.map(|((key, ..), _)| *key).collect()
-    }
-}
-
-fn tls_files(settings: &Settings) -> [(&'static str, &Path); 3] {
-    let tls = &settings.tls;
-    [("tls.certificate", &tls.certificate), ("tls.key", &tls.key), ("tls.client_ca", &settings.tls_client_ca)]
-        .map(|(key, file)| (key, file.as_path()))
-}
-
-fn contents(file: &Path) -> Contents {
-    let mut hasher = DefaultHasher::new();
-    std::fs::read(file).ok()?.hash(&mut hasher);
-    Some(hasher.finish())
 }
 
 /// Returns the keys that differ between the two settings and need a restart.
@@ -102,28 +88,6 @@ fn waiting(running: &Settings, read: &Settings) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_tls_file_that_was_replaced_needs_a_restart() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = |name: &str| dir.path().join(name);
-        let mut settings = Settings::default();
-        settings.tls.certificate = file("server.pem");
-        settings.tls.key = file("server-key.pem");
-        for file in [&settings.tls.certificate, &settings.tls.key] {
-            std::fs::write(file, "old").unwrap();
-        }
-        let running = TlsFiles::read(&settings);
-        assert!(running.changed(&settings).is_empty());
-        std::fs::write(&settings.tls.certificate, "new").unwrap();
-        assert_eq!(running.changed(&settings), ["tls.certificate"]);
-        std::fs::remove_file(&settings.tls.key).unwrap();
-        assert_eq!(running.changed(&settings), ["tls.certificate", "tls.key"], "a file that has gone is told, too");
-        // A key with another path is not reported here, but by the comparison of all keys.
-        settings.tls.certificate = file("other.pem");
-        settings.tls.key = file("other-key.pem");
-        assert!(running.changed(&settings).is_empty());
-    }
 
     #[test]
     fn keys_that_need_a_restart_are_named() {

@@ -6,7 +6,8 @@ use std::io::IsTerminal as _;
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-use replica::{Failure, Replica};
+use accept::{CertificateFiles, Certificates};
+use replica::{Failure, PeerTls, Replica};
 use rest::RestConfig;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
@@ -15,7 +16,7 @@ use tracing::{error, info, warn};
 
 use crate::admin_socket::AdminSocket;
 use crate::config::{Settings, unknown_variables};
-use crate::reload::{ReadSettings, Reload};
+use crate::reload::{ReadSettings, Reload, reload_tls};
 use crate::{Exit, descriptors, logging, refuse, say};
 
 use self::systemd::Systemd;
@@ -105,6 +106,13 @@ impl StopSignals {
         })
     }
 
+    /// Listens for SIGHUP once more; `None` if SIGHUP stops the node.
+    fn second_hangup(&self) -> Result<Option<Signal>, String> {
+        let reloads = self.hangup.is_none();
+        let listen = || signal(SignalKind::hangup()).map_err(|error| format!("cannot listen for signals: {error}"));
+        reloads.then(listen).transpose()
+    }
+
     async fn next(&mut self) -> &'static str {
         let stdin_ended = async {
             match &mut self.stdin_ended {
@@ -168,6 +176,21 @@ impl Doors {
     }
 }
 
+impl Doors {
+    /// Certificates of these listeners and of the listener for peers.
+    fn certificates(&self, peers: Option<&PeerTls>) -> Certificates {
+        let of_clients = |listeners: &accept::Listeners| {
+            listeners.secure.as_ref().map(|(_, acceptor)| CertificateFiles::Clients(acceptor.clone()))
+        };
+        let ports = [
+            ("http", of_clients(&self.http.listeners)),
+            ("zookeeper", self.zookeeper.as_ref().and_then(of_clients)),
+            ("peers", peers.map(|peers| CertificateFiles::Peers(peers.tls.clone()))),
+        ];
+        ports.into_iter().filter_map(|(port, files)| Some((port, files?))).collect()
+    }
+}
+
 /// Lists the addresses of the listeners for clients, for the message on stdout.
 fn addresses(settings: &Settings) -> String {
     let also = |what: &str, addr: Option<SocketAddr>| addr.map(|addr| format!("{what}{addr}")).unwrap_or_default();
@@ -187,11 +210,14 @@ async fn serve(mut settings: Settings, reload: Reload, until_stdin_ends: bool) -
     let systemd = Systemd::from_environment()?;
     descriptors::share(&mut settings)?;
     let doors = Doors::listen(&settings)?;
-    // Kept until this function returns, as the drop removes the socket's file.
-    let _admin = doors.admin;
     let peers = listen("peers.listen", settings.replica.peer_listen)?;
     let (addresses, mut replica_config) = (addresses(&settings), settings.replica.clone());
     replica_config.peer_tls = settings.load_peer_tls().map_err(|error| format!("peers.tls: {error}"))?;
+    let certificates = doors.certificates(replica_config.peer_tls.as_ref());
+    settings.rest.certificates = certificates.clone();
+    tokio::spawn(reload_tls(certificates, stop.second_hangup()?));
+    // Kept until this function returns, as the drop removes the socket's file.
+    let _admin = doors.admin;
     let (node_id, cluster_id) = (replica_config.node_id, replica_config.cluster_id.clone());
     let starting = systemd.extend_start();
     let replica = tokio::select! {

@@ -1,12 +1,17 @@
-//! TLS between members: three rolling restarts from connections without TLS to required TLS, and
-//! strangers at the peer port.
+//! TLS between members, and certificates that are renewed: three rolling restarts from connections
+//! without TLS to required TLS, and strangers at the peer port.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::process::{Signal, kill_process};
 use testkit::{Authority, Files};
+use tokio::task::JoinHandle;
+use zlock_client::Client;
 
 use crate::cli::{run, zlock};
-use crate::harness::{CLUSTER_ID, Call, Cluster, Options, run_to_end, until};
+use crate::harness::{CLUSTER_ID, Call, Cluster, Options, Ports, run_to_end, until};
 
 /// Authority and certificates of the members of one cluster.
 struct Certificates {
@@ -133,11 +138,128 @@ async fn only_the_certificate_of_a_member_opens_the_peer_port() {
         configure(&cluster, 3, &own);
         cluster.restart(3);
         until(&format!("node 3 hears `{heard}`"), async || cluster.log(3).contains(heard).then_some(())).await;
+        let ready = cluster.client(3).send(Call::get("/readyz?verbose")).await.unwrap();
+        let ready = String::from_utf8_lossy(&ready.body).into_owned();
+        let has_expired = heard == "CertificateExpired";
+        assert_eq!(
+            ready.contains("[-]certificates failed: the certificate of the port `peers`"),
+            has_expired,
+            "{ready}"
+        );
         cluster.kill(3);
     }
     let told = "the caller, node 3, has connected without TLS, which peers.tls requires here";
     assert!([1, 2].iter().any(|id| cluster.log(*id).contains(told)), "{}", cluster.log(1));
     configure(&cluster, 3, &require(third));
+    cluster.restart(3);
+    cluster.all_ready().await;
+}
+
+/// Answers of all nodes that were no success, by their metrics.
+async fn failures(cluster: &Cluster) -> u64 {
+    let mut failures = 0;
+    for id in cluster.ids() {
+        let metrics = cluster.client(id).send(Call::get("/metrics")).await.unwrap();
+        let metrics = String::from_utf8_lossy(&metrics.body).into_owned();
+        let failed = metrics.lines().filter(|line| line.starts_with("zlock_requests_total{door=\"http\""));
+        let failed = failed.filter(|line| !line.contains("outcome=\"done\""));
+        failures += failed.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum::<u64>();
+    }
+    failures
+}
+
+/// Starts a task that creates znodes, each over a new connection with TLS to the next endpoint,
+/// until a request fails. Returns the number of created znodes, and the task.
+fn write_over_new_connections(endpoints: Vec<String>, ca: String) -> (Arc<AtomicU64>, JoinHandle<()>) {
+    let written = Arc::<AtomicU64>::default();
+    let writes = Arc::clone(&written);
+    let load = tokio::spawn(async move {
+        for (number, endpoint) in (0..).zip(endpoints.iter().cycle()) {
+            let client = Client::builder([endpoint.as_str()]).ca_pem(ca.clone()).build().unwrap();
+            client.create(format!("/{number}"), "x").await.unwrap();
+            writes.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    (written, load)
+}
+
+/// Returns the keys of a node's configuration for TLS at all ports, with files of `directory`.
+fn tls_at_all_ports(directory: &Path, ca: &Path, http: &str, zookeeper: &str) -> String {
+    let file = |name: &str| directory.join(name);
+    let keys = [
+        ("peers.tls", "require".into()),
+        ("peers.tls_certificate", file("node.pem")),
+        ("peers.tls_key", file("node-key.pem")),
+        ("peers.tls_ca", ca.to_owned()),
+        ("tls.certificate", file("server.pem")),
+        ("tls.key", file("server-key.pem")),
+        ("http.tls_listen", http.into()),
+        ("zookeeper.tls_listen", zookeeper.into()),
+    ];
+    keys.into_iter().map(|(key, value)| format!("{key} = {value:?}\n")).collect()
+}
+
+/// The certificates of all ports are renewed while clients write: first the files of each node,
+/// then a directory of files at once through a symbolic link, as Kubernetes does.
+#[tokio::test]
+async fn certificates_are_renewed_while_clients_write() {
+    let certificates = Certificates::new("own");
+    let mut cluster = Cluster::prepare(Options::default()).await;
+    let ports = Ports::claim(6).unwrap();
+    let directory = |id: u64| certificates.files.path(&format!("current-{id}"));
+    let mut versions = 0;
+    let mut renew = |id: u64| {
+        versions += 1;
+        let version = format!("v{versions}");
+        std::fs::create_dir(certificates.files.path(&version)).unwrap();
+        certificates.files.put(&format!("{version}/node"), &certificates.node(id, 90));
+        certificates.files.put(&format!("{version}/server"), &certificates.authority.server("localhost"));
+        let next = certificates.files.path("next");
+        std::os::unix::fs::symlink(certificates.files.path(&version), &next).unwrap();
+        std::fs::rename(next, directory(id)).unwrap();
+    };
+    let addr = |id: u64, port: u16| ports.addr(2 * (u16::try_from(id).unwrap() - 1) + port);
+    for id in 1..=3 {
+        renew(id);
+        let keys = tls_at_all_ports(&directory(id), &certificates.ca, &addr(id, 0), &addr(id, 1));
+        configure(&cluster, id, &keys);
+        cluster.restart(id);
+    }
+    cluster.all_ready().await;
+    let endpoints: Vec<String> =
+        (1..=3).map(|id| format!("https://localhost:{}", addr(id, 0).rsplit_once(':').unwrap().1)).collect();
+    // Before the nodes were ready, they have refused requests.
+    let refused_before = failures(&cluster).await;
+    let (written, load) = write_over_new_connections(endpoints, certificates.authority.pem());
+    for round in 1..=3 {
+        for id in 1..=3 {
+            renew(id);
+            kill_process(cluster.pid(id), Signal::HUP).unwrap();
+            until(&format!("node {id} has reloaded the files of three ports"), async || {
+                let metrics = cluster.client(id).send(Call::get("/metrics")).await.ok()?;
+                let metrics = String::from_utf8_lossy(&metrics.body);
+                let done = |port: &str| {
+                    metrics.contains(&format!("zlock_tls_reloads_total{{port=\"{port}\",result=\"done\"}} {round}\n"))
+                };
+                ["http", "zookeeper", "peers"].iter().all(|port| done(port)).then_some(())
+            })
+            .await;
+            let before = written.load(Ordering::Relaxed);
+            until("each node has taken a write with the new certificates", async || {
+                assert!(!load.is_finished(), "a write has failed");
+                (written.load(Ordering::Relaxed) >= before + 4).then_some(())
+            })
+            .await;
+        }
+    }
+    assert_eq!(failures(&cluster).await, refused_before, "of {} writes", written.load(Ordering::Relaxed));
+    load.abort();
+    for id in 1..=3 {
+        let log = cluster.log(id);
+        assert!(!log.contains("handshake failed") && !log.contains("not reloaded"), "{log}");
+    }
+    // A member that comes again uses the new certificates.
+    assert_eq!(cluster.stop(3).await, Some(0));
     cluster.restart(3);
     cluster.all_ready().await;
 }

@@ -34,6 +34,9 @@ pub struct Cluster {
     pub snapshot: SnapshotInfo,
     /// All members of the ensemble.
     pub members: Vec<MemberInfo>,
+    /// Certificates of the answering node's ports with TLS.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub certificates: Vec<CertificateInfo>,
     /// The open connections of other members to the answering node.
     #[serde(default)]
     pub peer_connections: PeerConnections,
@@ -57,6 +60,16 @@ pub struct Cluster {
     /// Digest of the state that the node has applied; only with `digest=true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<StateDigest>,
+}
+
+/// Certificate of one port with TLS.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct CertificateInfo {
+    /// The port: `http`, `zookeeper` or `peers`.
+    pub port: String,
+    /// End of the certificate's validity, in milliseconds since 1970.
+    pub not_after_ms: u64,
 }
 
 /// Numbers of open connections that other members have opened to one node.

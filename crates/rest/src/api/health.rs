@@ -20,8 +20,10 @@ words!(CheckName, CHECKS);
 
 /// Status of a node that could serve clients, and is being drained or stopped.
 const DRAINING: &str = "draining";
+/// Status of a node whose certificate at one of its ports has expired.
+const CERTIFICATE_EXPIRED: &str = "certificate-expired";
 /// Names of all conditions of `/readyz`.
-const CHECKS: [&str; 7] = ["alive", "recovered", "disk", "quorum", "lag", "space", "drain"];
+const CHECKS: [&str; 8] = ["alive", "recovered", "disk", "quorum", "lag", "space", "drain", "certificates"];
 
 /// One condition of `/readyz`. `failure` is `None` for a condition that is met, else the node's
 /// status for clients and the reason.
@@ -41,7 +43,13 @@ impl From<Check> for Condition {
 fn conditions(door: &Door, lag_max: Option<u64>) -> Vec<Condition> {
     let drains = door.drains().map(|why| (DRAINING, Cow::Borrowed(why)));
     let of_node = door.replica.checks(lag_max).into_iter().map(Condition::from);
-    of_node.chain([Condition { name: "drain", failure: drains }]).collect()
+    let expired = door
+        .config
+        .certificates
+        .expired()
+        .map(|port| (CERTIFICATE_EXPIRED, Cow::Owned(format!("the certificate of the port `{port}` has expired"))));
+    let more = [("drain", drains), ("certificates", expired)].map(|(name, failure)| Condition { name, failure });
+    of_node.chain(more).collect()
 }
 
 /// Returns `ready`, or the status of the most important failed condition.
@@ -56,7 +64,7 @@ fn first_failure(conditions: &[Condition], excluded: &[String]) -> &'static str 
 }
 
 /// Tells whether clients should be sent to this node. It is not ready if it has no quorum, lags
-/// behind the leader, is short of disk space, or is drained.
+/// behind the leader, is short of disk space, is drained, or has an expired certificate.
 #[utoipa::path(get, path = "/readyz", operation_id = "nodeReady", tag = "node",
     params(
         ("verbose" = Option<bool>, Query,
@@ -70,7 +78,7 @@ fn first_failure(conditions: &[Condition], excluded: &[String]) -> &'static str 
     responses((status = 200, description = "Clients should be sent to this node", content(
         (zlock_client::api::Readiness = "application/json", example = json!({"status": "ready"})),
         (String = "text/plain", example = "[+]alive ok\n[+]recovered ok\n[+]disk ok\n[+]quorum ok\n[+]lag ok\n\
-            [+]space ok\n[+]drain ok\n"))),
+            [+]space ok\n[+]drain ok\n[+]certificates ok\n"))),
         (status = 503,
             description = "Clients should not be sent to this node.", body = String, content_type = "text/plain")))]
 pub(crate) async fn ready(mut call: Call) -> Answer {

@@ -7,7 +7,7 @@
 use std::fmt::{Display, Write as _};
 use std::sync::PoisonError;
 
-use accept::{LONG_STEPS, StepTimes};
+use accept::{Certificates, LONG_STEPS, StepTimes};
 use axum::http::StatusCode;
 use replica::{Durations, Entrance, NodeStatus, PeerMeasures, Readiness, RequestEnd, Role, Times, TurnedAway};
 use znode::{LEVEL_MAX, Limits};
@@ -47,6 +47,7 @@ pub(crate) async fn metrics(mut call: Call) -> Answer {
     limits(&mut text, call.door.replica.state().limits(), &call.door.config.limits_shown);
     traffic(&mut text, &status, call.door.waits());
     connections(&mut text, &status);
+    certificates(&mut text, &call.door.config.certificates);
     steps(&mut text);
     backups(&mut text, *call.door.backups.last.lock().unwrap_or_else(PoisonError::into_inner));
     for (name, kind, help, value) in process::measures().await {
@@ -283,6 +284,22 @@ fn connections(text: &mut Text, status: &NodeStatus) {
             };
             let labels = [("door", door(entrance)), ("cause", cause)];
             text.labelled("connections_turned_away_total", &labels, status.counts.turned_away(entrance, away));
+        }
+    }
+}
+
+fn certificates(text: &mut Text, certificates: &Certificates) {
+    let help = "End of the validity of the certificate of a port with TLS, in seconds since 1970.";
+    text.begin("tls_certificate_not_after_seconds", "gauge", help);
+    for certificate in certificates.iter() {
+        let labels = [("port", certificate.port)];
+        text.labelled("tls_certificate_not_after_seconds", &labels, certificate.not_after_s());
+    }
+    let help = "Times that changed TLS files of a port came into use, or could not be used, since the node started.";
+    text.begin("tls_reloads_total", "counter", help);
+    for certificate in certificates.iter() {
+        for (result, count) in [("done", certificate.reloads()), ("failed", certificate.failures())] {
+            text.labelled("tls_reloads_total", &[("port", certificate.port), ("result", result)], count);
         }
     }
 }

@@ -7,7 +7,7 @@ use replica::{NodeStatus, Replica};
 use tokio::runtime::Handle;
 use tokio::time::{Duration, Instant, sleep, timeout};
 use zlock_client::api::{
-    Cluster, LargestSubtree, Liveness, MemberInfo, PeerConnections, SnapshotInfo, StateDigest, Version,
+    CertificateInfo, Cluster, LargestSubtree, Liveness, MemberInfo, PeerConnections, SnapshotInfo, StateDigest, Version,
 };
 use znode::{Error, SUPER, State};
 
@@ -46,7 +46,12 @@ pub(crate) async fn cluster(mut call: Call) -> Answer {
         bytes: *bytes,
         bytes_max,
     });
-    Ok(json(StatusCode::OK, zxid, &Cluster { state, status, largest_subtree, ..cluster_info(known) }))
+    let certificates = call.door.config.certificates.iter().map(|certificate| CertificateInfo {
+        port: certificate.port.into(),
+        not_after_ms: certificate.not_after_s().saturating_mul(1_000),
+    });
+    let certificates = certificates.collect();
+    Ok(json(StatusCode::OK, zxid, &Cluster { certificates, state, status, largest_subtree, ..cluster_info(known) }))
 }
 
 /// Pause after a computation of the state's digest, as a multiple of the computation's time, so
@@ -123,6 +128,7 @@ fn cluster_info(status: NodeStatus) -> Cluster {
         applied_zxid: status.applied.0,
         snapshot: SnapshotInfo { zxid: status.snapshot.zxid.0, bytes: status.snapshot.bytes },
         members: status.members.iter().map(member).collect(),
+        certificates: Vec::new(),
         peer_connections: PeerConnections {
             tls: status.counts.peer_connections(true),
             plain: status.counts.peer_connections(false),

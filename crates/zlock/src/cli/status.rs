@@ -1,5 +1,7 @@
 //! `zlock status`: shows the state of all nodes.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use clap::Command;
 use serde::Serialize;
 use zlock_client::api::LargestSubtree;
@@ -13,6 +15,10 @@ use super::seen::plain;
 pub(crate) fn command() -> Command {
     Command::new("status").about("Shows every node and whether the cluster can serve; ends with 3 if it cannot")
 }
+
+/// Days before the end of a certificate's validity in which the status has a line about it.
+const WARNING_DAYS: u64 = 30;
+const DAY_MS: u64 = 86_400_000;
 
 /// State of one endpoint's node, or the error of the request for it.
 #[derive(Serialize)]
@@ -73,6 +79,9 @@ fn line((endpoint, answer): (String, Result<Cluster, Error>)) -> Line {
 fn print(out: Output, status: &Status) -> Result<(), Failure> {
     let rows: Vec<Vec<String>> = status.nodes.iter().map(|line| row(out, line)).collect();
     out.table(&["ENDPOINT", "NODE", "ROLE", "TERM", "APPLIED", "SESSIONS", "ZNODES", "WAITS", "STATE"], &rows)?;
+    for line in expiring(&status.nodes) {
+        out.line(&line)?;
+    }
     let nodes = status.nodes.iter().filter_map(|line| line.node.as_ref());
     let peers = nodes.clone().map(|node| node.peer_connections);
     let (with, without) = peers.fold((0, 0), |(with, without), peers| (with + peers.tls, without + peers.plain));
@@ -85,6 +94,24 @@ fn print(out: Output, status: &Status) -> Result<(), Failure> {
         }
         None => Ok(()),
     }
+}
+
+/// Returns a line for each certificate whose validity ends within [`WARNING_DAYS`].
+fn expiring(nodes: &[Line]) -> Vec<String> {
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    let certificates = nodes.iter().filter_map(|line| Some((&line.endpoint, line.node.as_ref()?)));
+    let certificates = certificates.flat_map(|(endpoint, node)| {
+        node.certificates.iter().map(move |certificate| (endpoint, &*certificate.port, certificate.not_after_ms))
+    });
+    let lines = certificates.filter_map(|(endpoint, port, end_ms)| match end_ms.checked_sub(now_ms) {
+        None => Some(format!("{endpoint}: the certificate of the port {} has expired", plain(port))),
+        Some(left_ms) if left_ms / DAY_MS < WARNING_DAYS => {
+            let days = left_ms / DAY_MS;
+            Some(format!("{endpoint}: the certificate of the port {} expires in {days} days", plain(port)))
+        }
+        Some(_) => None,
+    });
+    lines.collect()
 }
 
 fn row(out: Output, line: &Line) -> Vec<String> {

@@ -46,6 +46,8 @@ fn plan(data: &Path, n: u16, nodes: u16, ports: &Ports) -> Result<Plan, Error> {
             // All clients of a scenario come from this address, so its limits are lifted. Clients
             // of the hostile measurements come from other addresses.
             "--node-exempt-addresses=127.0.0.1".into(),
+            // All znodes of a scenario are below one child of the root.
+            "--limits-subtree-bytes-max=1GiB".into(),
         ],
         rest: Some(ports.addr(3 * n + 1)),
         client: ports.addr(3 * n + 2),

@@ -5,6 +5,7 @@ mod failover;
 mod fan_out;
 mod growth;
 mod idle;
+mod maintenance;
 mod million;
 mod sessions;
 mod snapshot;
@@ -36,6 +37,8 @@ pub(crate) enum Scenario {
     /// A million znodes or keys of 100 bytes, on a fresh cluster: loaded, read after a restart,
     /// written with snapshots taken.
     Million,
+    /// Writes to zlock with a million znodes while a backup is saved, and while a member is added.
+    Maintenance,
     /// Writes to zlock among 1,000 to a million znodes.
     GrowthZnodes,
     /// Writes to zlock on 1, 3, 5 and 7 nodes.
@@ -88,7 +91,7 @@ impl Scenario {
             // Znodes created over HTTP and over ZooKeeper's protocol are alike, so one protocol is
             // enough.
             Scenario::Million => matches!(kind, Kind::ZlockZk | Kind::Zookeeper | Kind::Etcd),
-            Scenario::GrowthZnodes | Scenario::GrowthNodes => kind == Kind::ZlockZk,
+            Scenario::Maintenance | Scenario::GrowthZnodes | Scenario::GrowthNodes => kind == Kind::ZlockZk,
             // Over HTTP neither a session nor a waiter needs its own connection.
             Scenario::GrowthWaiters | Scenario::GrowthSessions => kind == Kind::ZlockRest,
             // Redis has no sessions, no watches that outlive a connection, and here no other node.
@@ -140,6 +143,7 @@ impl Scenario {
         match self {
             Scenario::IdleSessions => idle::run(&cluster, kind, scale, figures).await,
             Scenario::Million => million::run(&mut cluster, kind, scale, figures).await,
+            Scenario::Maintenance => maintenance::run(&cluster, kind, scale, figures).await,
             Scenario::GrowthZnodes => growth::znodes(&cluster, kind, scale, figures).await,
             Scenario::GrowthWaiters => waiters::run(&cluster, kind, scale, figures).await,
             Scenario::GrowthSessions => sessions::run(&cluster, kind, scale, figures).await,

@@ -9,6 +9,7 @@ mod zookeeper;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
@@ -107,8 +108,8 @@ pub(crate) struct Cluster {
     pub(crate) program: Program,
     nodes: Vec<Node>,
     // This field drops after the nodes, so that the processes end before their data is removed.
-    _data: TempDir,
-    _ports: Ports,
+    data: TempDir,
+    ports: Ports,
 }
 
 /// Command line and addresses of a node that is to be started.
@@ -123,7 +124,8 @@ impl Cluster {
     /// Starts `nodes` servers below `parent` and waits until all of them serve.
     pub(crate) async fn start(program: Program, nodes: u16, parent: &Path) -> Result<Cluster, Error> {
         let data = tempfile::tempdir_in(parent)?;
-        let ports = Ports::claim(3 * nodes)?;
+        // One more node may join the cluster later.
+        let ports = Ports::claim(3 * (nodes + 1))?;
         let plans = match program {
             Program::Zlock => zlock::plans(data.path(), nodes, &ports)?,
             Program::ZooKeeper => zookeeper::plans(data.path(), nodes, &ports)?,
@@ -137,7 +139,7 @@ impl Cluster {
             Ok(Node { program, arguments, log, rest, client, process })
         };
         let nodes = plans.into_iter().enumerate().map(start).collect::<io::Result<Vec<Node>>>()?;
-        let cluster = Cluster { program, nodes, _data: data, _ports: ports };
+        let cluster = Cluster { program, nodes, data, ports };
         cluster.wait_until_all_serve(START_WAIT).await?;
         Ok(cluster)
     }
@@ -233,6 +235,35 @@ impl Cluster {
     /// Processor time that all nodes have used so far.
     pub(crate) fn cpu_time(&self) -> io::Result<Duration> {
         process::cpu_time(self.nodes.iter().map(|node| node.process.id()))
+    }
+
+    /// Starts one more node of zlock, which is no member yet, and waits until it answers. Returns
+    /// its process, and the node as an argument of `zlock member add`.
+    pub(crate) async fn start_joining(&self) -> Result<(Process, String), Error> {
+        let (plan, named) = zlock::joining(self.data.path(), self.nodes.len() as u16, &self.ports)?;
+        let process = process::start(&plan.program, &plan.arguments, &self.data.path().join("log-joining"))?;
+        let (rest, deadline) = (plan.rest.unwrap_or_default(), Instant::now() + START_WAIT);
+        while let Err(error) = zlock::status(&rest, SOON).await {
+            if Instant::now() > deadline {
+                return Err(error);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok((process, named))
+    }
+
+    /// Runs a command of the program `zlock` at the admin socket of the first node.
+    pub(crate) async fn operate(&self, arguments: &[&str]) -> Result<(), Error> {
+        let mut command = Command::new(&self.nodes[0].program);
+        command.args(arguments).env("ZLOCK_ADMIN_SOCKET", zlock::admin_socket(self.data.path(), 0));
+        let done = tokio::task::spawn_blocking(move || command.output()).await.expect("nothing panics there")?;
+        let stderr = String::from_utf8_lossy(&done.stderr);
+        if done.status.success() { Ok(()) } else { Err(Error::Answer(format!("{arguments:?}: {stderr}"))) }
+    }
+
+    /// Directory of the nodes' data.
+    pub(crate) fn data(&self) -> &Path {
+        self.data.path()
     }
 
     /// Kills a node with SIGKILL.

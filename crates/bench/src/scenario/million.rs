@@ -19,7 +19,7 @@ const BATCH: usize = 100;
 const SIBLINGS: usize = 1_000;
 
 /// Number of znodes at full scale.
-const ZNODES: usize = 1_000_000;
+pub(super) const ZNODES: usize = 1_000_000;
 
 pub(super) async fn run(
     cluster: &mut Cluster,

@@ -68,7 +68,7 @@ pub(super) async fn run(cluster: &Cluster, kind: Kind, figures: &mut Vec<Figure>
     Ok(())
 }
 
-fn ranks(round: &Round, counts: impl Fn(Instant, Instant) -> bool) -> Ranks {
+pub(super) fn ranks(round: &Round, counts: impl Fn(Instant, Instant) -> bool) -> Ranks {
     let chosen = round.samples.iter().filter(|sample| counts(sample.began, sample.began + sample.latency));
     Ranks::of(chosen.map(|sample| sample.latency))
 }

@@ -1,7 +1,7 @@
 //! Command lines of zlock's nodes: the program `zlock` in the directory of this program, with its
 //! defaults.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use testkit::Ports;
@@ -12,29 +12,51 @@ use super::Plan;
 use crate::error::Error;
 
 pub(super) fn plans(data: &Path, nodes: u16, ports: &Ports) -> Result<Vec<Plan>, Error> {
+    (0..nodes).map(|n| plan(data, n, nodes, ports)).collect()
+}
+
+/// Plan of one more node, which joins the cluster of `nodes` nodes, and the node as an argument of
+/// `zlock member add`.
+pub(super) fn joining(data: &Path, nodes: u16, ports: &Ports) -> Result<(Plan, String), Error> {
+    let mut plan = plan(data, nodes, nodes + 1, ports)?;
+    plan.arguments.push("--node-joining=true".into());
+    Ok((plan, member(nodes, ports)))
+}
+
+fn member(n: u16, ports: &Ports) -> String {
+    format!("{}={}/{}", n + 1, ports.addr(3 * n), ports.addr(3 * n + 1))
+}
+
+fn plan(data: &Path, n: u16, nodes: u16, ports: &Ports) -> Result<Plan, Error> {
     let program = std::env::current_exe()?.with_file_name("zlock");
     if !program.exists() {
         let message = format!("{} is missing: run `cargo build --profile dist -p zlock -p bench`", program.display());
         return Err(Error::Absent(message));
     }
-    let member = |n: u16| format!("{}={}/{}", n + 1, ports.addr(3 * n), ports.addr(3 * n + 1));
-    let members = (0..nodes).map(member).collect::<Vec<_>>().join(",");
-    let plan = |n: u16| Plan {
-        program: program.clone(),
+    let members = (0..nodes).map(|n| member(n, ports)).collect::<Vec<_>>().join(",");
+    Ok(Plan {
+        program,
         arguments: vec![
             "serve".into(),
             format!("--node-id={}", n + 1),
             format!("--node-members={members}"),
             format!("--node-data-dir={}", data.join(format!("node{n}")).display()),
+            format!("--admin-socket={}", admin_socket(data, n.into()).display()),
             format!("--zookeeper-listen={}", ports.addr(3 * n + 2)),
             // All clients of a scenario come from this address, so its limits are lifted. Clients
             // of the hostile measurements come from other addresses.
             "--node-exempt-addresses=127.0.0.1".into(),
+            // All znodes of a scenario are below one child of the root.
+            "--limits-subtree-bytes-max=1GiB".into(),
         ],
         rest: Some(ports.addr(3 * n + 1)),
         client: ports.addr(3 * n + 2),
-    };
-    Ok((0..nodes).map(plan).collect())
+    })
+}
+
+/// Path of the socket at which a node takes requests of operators.
+pub(super) fn admin_socket(data: &Path, number: usize) -> PathBuf {
+    data.join(format!("admin{number}"))
 }
 
 /// Asks a node for its view of itself and the ensemble.

@@ -60,8 +60,8 @@ pub(crate) async fn follow_members(consensus: Arc<Consensus>, gate: Arc<VoteGate
     }
 }
 
-/// Asks the peers whether this node was removed, because the leader does not announce a removal to
-/// the removed node.
+/// Asks the peers whether this node was removed, because the entry that notes the removal may not
+/// have reached this node.
 async fn ask_whether_removed(consensus: &Consensus) {
     let known = |answer| match answer {
         Answer::Members(known) => Some(known),
@@ -72,7 +72,7 @@ async fn ask_whether_removed(consensus: &Consensus) {
     // count.
     let removed = answers.into_iter().find_map(|(_, known)| known.uuid.and(known.asker_removed));
     if let Some(zxid) = removed {
-        consensus.cluster.hear_of_own_removal(Zxid(zxid));
+        consensus.cluster.learn_own_removal(Zxid(zxid));
     }
 }
 

@@ -30,6 +30,8 @@ pub(crate) struct PeerFacts {
 /// members that were removed from it.
 #[derive(Debug, Default)]
 pub(crate) struct KnownCluster {
+    /// Id of this node.
+    node_id: u64,
     /// The program that this node runs.
     program: Program,
     founding: OnceLock<Founding>,
@@ -48,14 +50,15 @@ pub(crate) struct KnownCluster {
     /// tells of a level that this node's program does not know. A later such message replaces the
     /// id.
     doubts: watch::Sender<u64>,
-    /// Zxid at which this node was removed, as a peer has told; `None` if no peer has.
+    /// Zxid at which this node was removed, as a peer has told or as this node has applied;
+    /// `None` if it was not removed as far as it knows.
     own_removal: watch::Sender<Option<Zxid>>,
 }
 
 impl KnownCluster {
     /// Reads the cluster's founding from the data directory of a node that runs `program`.
     pub(crate) fn of(meta: &NodeMeta, program: Program) -> KnownCluster {
-        let known = KnownCluster { program, ..KnownCluster::default() };
+        let known = KnownCluster { node_id: meta.identity().node_id, program, ..KnownCluster::default() };
         if let Some((uuid, zxid_base, group)) = meta.founding() {
             known.note(Founding { uuid: ClusterUuid(uuid), zxid_base, group });
         }
@@ -72,6 +75,9 @@ impl KnownCluster {
         self.note(*cluster.founding());
         self.level.store(cluster.level(), Ordering::Release);
         *self.removed_ids() = cluster.removed().collect();
+        if let Some(zxid) = self.removed_at(self.node_id) {
+            self.learn_own_removal(zxid);
+        }
     }
 
     /// Makes the identity of the cluster durable, before any entry after the founding is applied.
@@ -182,12 +188,12 @@ impl KnownCluster {
         self.members.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes that a peer of this cluster has told that this node was removed.
-    pub(crate) fn hear_of_own_removal(&self, zxid: Zxid) {
+    /// Notes that this node was removed.
+    pub(crate) fn learn_own_removal(&self, zxid: Zxid) {
         self.own_removal.send_if_modified(|heard| heard.replace(zxid).is_none());
     }
 
-    /// Waits until a peer tells that this node was removed. Returns the zxid of the removal.
+    /// Waits until this node knows that it was removed. Returns the zxid of the removal.
     pub(crate) async fn own_removal(&self) -> Zxid {
         let mut heard = self.own_removal.subscribe();
         match heard.wait_for(Option::is_some).await.map(|zxid| *zxid) {
@@ -281,5 +287,23 @@ mod tests {
         assert_eq!(*known.outgrown().borrow(), None);
         known.note_levels((5, 9));
         assert_eq!(known.outgrown().borrow().map(|other| other.level), Some(5));
+    }
+
+    #[test]
+    fn a_node_that_applies_its_own_removal_knows_it() {
+        let known = KnownCluster::of(&meta(), Program::default());
+        let removal_after = |node_id| {
+            let mut state = State::default();
+            for (index, op) in (1..).zip([Op::Found(founding(7)), Op::NoteRemoved { node_id }]) {
+                let request = Request::new(op);
+                let at = LogPosition { term: Term(1), zxid: state.zxid_of(index, Some(&request)) };
+                state.apply(at, Txn { proven: false, time_ms: 1, request }).reply.unwrap();
+            }
+            known.learn(state.cluster().unwrap());
+            *known.own_removal.borrow()
+        };
+        // The data directory is that of node 1.
+        assert_eq!(removal_after(3), None);
+        assert_eq!(removal_after(1), Some(Zxid(1_002)));
     }
 }

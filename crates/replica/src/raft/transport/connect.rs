@@ -242,7 +242,7 @@ impl Identity {
                 self.levels_in_words(levels)
             }
             Refusal::Removed { zxid } => {
-                self.cluster.hear_of_own_removal(Zxid(zxid));
+                self.cluster.learn_own_removal(Zxid(zxid));
                 refusal.to_string()
             }
             refusal => refusal.to_string(),

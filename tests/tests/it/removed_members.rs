@@ -105,7 +105,12 @@ async fn a_recovery_brings_no_removed_member_back() {
     assert_eq!(code, 0, "{said}");
     begin_from(&mut cluster, &left, &at("seed"), &at("old")).await;
     has_kept(&cluster, left[0]).await;
-    stays_out(&mut cluster, removed, &left).await;
+    // The removed node has applied its removal.
+    cluster.restart(removed);
+    let status = until("the removed node has ended again", async || cluster.ended(removed)).await;
+    assert_eq!(status.code(), Some(4), "{}", cluster.log(removed));
+    cluster.kill(removed);
+    cluster.client(left[0]).create("/v1/znodes/after", "").await;
 }
 
 /// The members with these ids, in the form of the option `--members`.

@@ -67,5 +67,6 @@ pub use proxies::Proxies;
 pub use rates::Rates;
 pub use step_times::{LONG_STEPS, StepTimes};
 pub use stream::{Direct, ReadHalf, Stream, WriteHalf};
+pub use subject::subject_in;
 pub use trust::Clients;
 pub use windows::{Pass, Windows, WritePass, WriteWindows};

@@ -3,10 +3,13 @@
 //! names in the reverse order of the DER encoding.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
+use crate::Error;
 use crate::der::{OBJECT_IDENTIFIER, SEQUENCE, SET, element, take};
+use crate::files::PemFile;
 
 /// Largest length in bytes of a subject that is used as an identity; bounded, as every write of the
 /// client carries it. Equal to `IDENTITY_BYTES_MAX` of `znode`, so that ACLs can name every
@@ -42,6 +45,15 @@ pub(crate) fn of(certificate: &CertificateDer<'_>) -> Result<String, String> {
         }
         Some(text) => Ok(text),
     }
+}
+
+/// Returns the subject of the first certificate in a PEM file.
+///
+/// # Errors
+/// [`Error`] when the file cannot be read, or its first certificate has no usable subject.
+pub fn subject_in(file: &Path) -> Result<String, Error> {
+    let pem = PemFile::read(file)?;
+    of(&pem.certificates()?[0]).map_err(|reason| pem.unusable(reason))
 }
 
 /// Converts the content of an RDNSequence (the DER form of a subject) to text; `None` when it is

@@ -35,5 +35,6 @@ mod routes;
 pub use config::RestConfig;
 pub use http::origin::{normal_host, normal_origin};
 pub use http::serve::{Entrances, serve};
+pub use request::identity::digest;
 pub use request::operator::for_operators;
 pub use routes::{openapi_document, router};

@@ -19,6 +19,7 @@ mod completions;
 mod connection;
 mod context;
 mod create;
+mod digest;
 mod drain;
 mod elect;
 mod failure;
@@ -47,6 +48,7 @@ mod set;
 mod settings;
 mod stat;
 mod status;
+mod tls;
 mod tree;
 mod upgrade;
 mod watch;
@@ -95,12 +97,13 @@ pub(crate) fn commands() -> Vec<Command> {
         backup::command(),
     ];
     let mut commands: Vec<Command> = shared.into_iter().map(options::with_options).collect();
-    commands.extend([restore::command(), recover::command(), completions::command(), man::command()]);
+    let offline = [restore::command(), recover::command(), tls::command(), digest::command()];
+    commands.extend(offline.into_iter().chain([completions::command(), man::command()]));
     commands
 }
 
 /// Client commands that send no request to a node.
-const OFFLINE: [&str; 4] = ["restore", "recover", "completions", "man"];
+const OFFLINE: [&str; 6] = ["restore", "recover", "tls", "digest", "completions", "man"];
 
 /// Returns the hidden commands `internal-watchdog` and `internal-exec`, with which `zlock lock`
 /// starts this program again.
@@ -122,6 +125,8 @@ pub(crate) fn run(before: &ArgMatches, whole: impl Fn() -> Command) -> Option<u8
         "man" => man::run(matches, whole()),
         "restore" => restore::run(matches),
         "recover" => recover::run(matches),
+        "tls" => tls::run(matches),
+        "digest" => digest::run(matches),
         lock::WATCHDOG => return Some(lock::run_watchdog(matches)),
         lock::EXEC => return Some(lock::run_exec(matches)),
         "lock" | "semaphore" | "elect" | "session" => with_client(before).map_err(Failure::of_a_run),

@@ -21,6 +21,7 @@ mod cli_watchdog;
 mod client;
 mod client_barriers;
 mod client_recipes;
+mod closed_cluster;
 mod copies_put_back;
 mod crowds;
 mod dev_starts_and_stops;

@@ -36,7 +36,10 @@ pub(crate) fn identities(
     let (scheme, proof) = once(headers, header)?.and_then(|value| value.split_once(' ')).unwrap_or_default();
     if scheme.eq_ignore_ascii_case("basic") {
         let proof = BASE64_STANDARD.decode(proof.trim()).map_err(|_| bad("Basic is followed by base64"))?;
-        let id = digest(&proof).ok_or_else(|| bad("Basic is followed by base64 of user:password"))?;
+        let id = std::str::from_utf8(&proof)
+            .ok()
+            .and_then(digest)
+            .ok_or_else(|| bad("Basic is followed by base64 of user:password"))?;
         if id.len() > IDENTITY_BYTES_MAX {
             return Err(bad(&format!("a user's name with the hash behind it has at most {IDENTITY_BYTES_MAX} bytes")));
         }
@@ -51,9 +54,9 @@ pub(crate) fn identities(
 
 /// Returns the digest of `user:password`, as ZooKeeper's
 /// `DigestAuthenticationProvider.generateDigest` does: `user:base64(sha1(user:password))`. `None`
-/// if `proof` has no colon or is no UTF-8.
-fn digest(proof: &[u8]) -> Option<String> {
-    let user = std::str::from_utf8(proof).ok()?.split_once(':')?.0;
+/// if `proof` has no colon.
+pub fn digest(proof: &str) -> Option<String> {
+    let user = proof.split_once(':')?.0;
     Some(format!("{user}:{}", BASE64_STANDARD.encode(Sha1::digest(proof))))
 }
 

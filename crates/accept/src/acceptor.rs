@@ -162,7 +162,7 @@ fn server_config(config: &AcceptorConfig) -> Result<TlsConfig<Arc<ServerConfig>>
             builder.with_client_cert_verifier(trust.of_clients(*wanted)?)
         }
     };
-    let certificates = own.certificate.certificates()?;
+    let certificates = own.chain()?;
     let not_after_s = reloadable::not_after_s(&certificates[0], &own.certificate)?;
     let server = builder.with_single_cert(certificates, own.key.key()?).map_err(|error| own.mismatch(&error))?;
     Ok(TlsConfig { config: Arc::new(without_resumption(server)), files, not_after_s })

@@ -44,7 +44,7 @@ impl Connector {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
                 let own = OwnFiles::read(certificate, key)?;
-                let with_own = builder.with_client_auth_cert(own.certificate.certificates()?, own.key.key()?);
+                let with_own = builder.with_client_auth_cert(own.chain()?, own.key.key()?);
                 with_own.map_err(|error| own.mismatch(&error))?
             }
         };

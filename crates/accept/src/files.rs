@@ -8,6 +8,7 @@ use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use tokio_rustls::rustls::sign::CertifiedKey;
 
 use crate::Error;
 
@@ -95,6 +96,20 @@ impl OwnFiles {
 
     pub(crate) fn files(&self) -> Vec<PemFile> {
         vec![self.certificate.clone(), self.key.clone()]
+    }
+
+    /// Parses the certificate chain. The certificate of the key comes first, wherever it is in the
+    /// file, because some tools write the authorities first.
+    pub(crate) fn chain(&self) -> Result<Vec<CertificateDer<'static>>, Error> {
+        let mut chain = self.certificate.certificates()?;
+        let key = provider().key_provider.load_private_key(self.key.key()?).map_err(|error| self.mismatch(&error))?;
+        let is_own = |certificate: &CertificateDer<'static>| {
+            CertifiedKey::new(vec![certificate.clone()], Arc::clone(&key)).keys_match().is_ok()
+        };
+        if let Some(own) = chain.iter().position(is_own) {
+            chain[..=own].rotate_right(1);
+        }
+        Ok(chain)
     }
 
     /// Makes the error of a key that does not belong to the certificate.

@@ -112,7 +112,7 @@ impl std::fmt::Debug for MutualTls {
 fn ends(from: &MutualFiles) -> Result<TlsConfig<Ends>, Error> {
     let own = OwnFiles::read(&from.certificate, &from.key)?;
     let trust = Trust::read(&from.ca, from.crl.as_deref())?;
-    let certificates = own.certificate.certificates()?;
+    let certificates = own.chain()?;
     let not_after_s = reloadable::not_after_s(&certificates[0], &own.certificate)?;
     trust.check_own(&certificates, &own.certificate)?;
     if let Some(uri) = &from.own_uri {

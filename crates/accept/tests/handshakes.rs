@@ -156,6 +156,44 @@ async fn changed_files_come_into_use_when_they_are_good() {
     assert!(served.is_err());
 }
 
+/// The certificate of the key may stand before or behind the authorities of its chain, as different
+/// tools write it.
+#[tokio::test]
+async fn a_chain_is_used_in_either_order() {
+    let server = Server::start(None).await;
+    let (_, acceptor) = server.listeners.secure.as_ref().unwrap();
+    let first = server.authority.intermediate("first");
+    let second = first.intermediate("second");
+    for is_last in [false, true] {
+        let (own, key) = second.server("localhost");
+        let mut chain = [own, second.pem(), first.pem()];
+        if is_last {
+            chain.reverse();
+        }
+        server.files.put("server", &(chain.concat(), key));
+        assert!(acceptor.reload().unwrap());
+        assert_eq!(server.meet(&server.connector(None), "localhost").await.1.unwrap(), b"hello");
+    }
+}
+
+/// Private keys as `openssl ecparam` and `openssl genrsa -traditional` write them. rcgen writes
+/// PKCS#8, which all other tests use.
+#[tokio::test]
+async fn keys_of_older_tools_are_read() {
+    let server = Server::start(None).await;
+    let (_, acceptor) = server.listeners.secure.as_ref().unwrap();
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pem");
+    for name in ["sec1", "pkcs1"] {
+        let read = |file: String| std::fs::read_to_string(directory.join(file)).unwrap();
+        let (certificate, key) = (read(format!("{name}.pem")), read(format!("{name}-key.pem")));
+        let ca = server.files.put_certificate("own-ca", &certificate);
+        server.files.put("server", &(certificate, key));
+        assert!(acceptor.reload().unwrap());
+        let client = Connector::load(&ConnectorConfig { ca, own: None }).unwrap();
+        assert_eq!(server.meet(&client, "localhost").await.1.unwrap(), b"hello", "{name}");
+    }
+}
+
 /// A list of revoked certificates takes one client's rights.
 #[tokio::test]
 async fn a_revoked_certificate_is_refused() {

@@ -39,6 +39,19 @@ impl Authority {
         self.certificate.pem()
     }
 
+    /// Creates an authority whose certificate this authority has signed.
+    ///
+    /// # Panics
+    /// If no key can be made.
+    pub fn intermediate(&self, name: &str) -> Authority {
+        let key = KeyPair::generate().expect("rcgen makes it");
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let certificate = params.signed_by(&key, &self.issuer).expect("rcgen makes it");
+        Authority { certificate, issuer: Issuer::new(params, key), signed: AtomicU64::default() }
+    }
+
     /// Returns a new certificate and key for the server `host`, as PEM.
     pub fn server(&self, host: &str) -> (String, String) {
         let params = CertificateParams::new([host.to_owned(), "127.0.0.1".to_owned()]).expect("rcgen makes it");

@@ -54,11 +54,13 @@ mod upgrade;
 mod watch;
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::time::Duration;
 
 use clap::{ArgMatches, Command};
 use context::Context;
 use failure::Failure;
+use replica::Member;
 
 pub(crate) use options::{before_commands, file, flag, option};
 
@@ -104,6 +106,12 @@ pub(crate) fn commands() -> Vec<Command> {
 
 /// Client commands that send no request to a node.
 const OFFLINE: [&str; 6] = ["restore", "recover", "tls", "digest", "completions", "man"];
+
+/// Makes the certificates of members for TLS between them, in the files of `zlock tls init`.
+pub(crate) fn make_certificates(directory: &Path, cluster_id: &str, members: &[Member]) -> Result<(), String> {
+    const DAYS: u64 = 365;
+    tls::make(directory, cluster_id, members, &[], DAYS).map(drop).map_err(Failure::into_line)
+}
 
 /// Returns the hidden commands `internal-watchdog` and `internal-exec`, with which `zlock lock`
 /// starts this program again.

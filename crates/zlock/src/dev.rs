@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use child::Child;
-use layout::Layout;
+use layout::{Layout, Node};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
@@ -34,6 +34,8 @@ pub(crate) struct Options {
     /// HTTP port of node 1; `None` stands for the port in an existing data directory, or else 7001;
     /// 0 stands for free ports.
     pub(crate) base_port: Option<u16>,
+    /// True if the nodes require TLS between each other.
+    pub(crate) tls: bool,
     /// Additional flags for every node.
     pub(crate) serve_args: Vec<OsString>,
 }
@@ -53,8 +55,12 @@ async fn dev(options: &Options) -> Result<Exit, String> {
     let mut terminate = signals(SignalKind::terminate())?;
     let layout = Layout::open_or_make(&options.data, options.nodes, options.base_port)?;
     layout.check_ports_are_free()?;
-    let mut children =
-        layout.nodes.iter().map(|node| Child::start(node, &options.serve_args)).collect::<Result<Vec<_>, _>>()?;
+    let certificates = options.tls.then(|| layout.make_certificates()).transpose()?;
+    let start = |node: &Node| {
+        let tls = certificates.as_deref().map(|directory| node.tls_args(directory)).unwrap_or_default();
+        Child::start(node, &[tls, options.serve_args.clone()].concat())
+    };
+    let mut children = layout.nodes.iter().map(start).collect::<Result<Vec<_>, _>>()?;
 
     let ended = tokio::select! {
         ended = run_until_ended(&layout, &mut children) => ended,

@@ -141,6 +141,7 @@ fn dispatch(matches: &ArgMatches) -> Exit {
             nodes: matches.get_one("nodes").copied(),
             data: matches.get_one::<PathBuf>("data").expect("it has a default").clone(),
             base_port: matches.get_one("base-port").copied(),
+            tls: matches.get_flag("tls"),
             serve_args: matches.get_many("serve-args").map(|args| args.cloned().collect()).unwrap_or_default(),
         }),
         Some(("version", matches)) if matches.get_flag("json") => print(&version_json()),
@@ -180,6 +181,7 @@ fn dev_command() -> Command {
         .arg(nodes.value_parser(clap::value_parser!(u64).range(1..=9)))
         .arg(file("data", "DIR", "Directory for the nodes' configuration and data").default_value("zlock-data"))
         .arg(option("base-port", "PORT", port).value_parser(clap::value_parser!(u16)))
+        .arg(flag("tls", "Requires TLS between the nodes, with certificates that it makes in DIR/certs"))
         .arg(
             Arg::new("serve-args")
                 .value_name("SERVE FLAG")

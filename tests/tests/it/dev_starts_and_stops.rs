@@ -119,3 +119,20 @@ async fn no_node_outlives_a_killed_dev() {
     assert_eq!(dev.nodes.len(), 1);
     assert!(!dev.end(Signal::KILL).await.success());
 }
+
+#[tokio::test]
+async fn dev_starts_again_with_tls_between_its_nodes() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let mut dev = Dev::start(&data, &["--base-port", "0"]).await;
+    let mut client = Client::new(&dev.nodes[0].0);
+    assert_eq!(client.send(Call::post("/v1/znodes/kept")).await.unwrap().status, 201);
+    dev.end(Signal::TERM).await;
+    let mut dev = Dev::start(&data, &["--tls"]).await;
+    let mut client = Client::new(&dev.nodes[0].0);
+    assert_eq!(client.send(Call::get("/v1/znodes/kept")).await.unwrap().status, 200);
+    let status: zlock_client::Cluster = client.send(Call::get("/v1/cluster")).await.unwrap().json();
+    let peers = status.peer_connections;
+    assert!(peers.tls > 0 && peers.plain == 0, "{peers:?}");
+    dev.end(Signal::TERM).await;
+}

@@ -49,6 +49,11 @@ impl Failure {
         Failure { ending: Ending::Refused, line: Some(line.into()), problem: own_problem(Outcome::Refused), code: None }
     }
 
+    /// Returns the message for people; empty for a silent failure.
+    pub(crate) fn into_line(self) -> String {
+        self.line.unwrap_or_default()
+    }
+
     /// Returns the failure for an error of the command line that clap does not detect.
     pub(crate) fn usage(line: impl Into<String>) -> Failure {
         Failure::refused(line).of_command_line()

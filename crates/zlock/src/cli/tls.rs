@@ -63,18 +63,30 @@ fn init(out: Output, matches: &ArgMatches) -> Result<u8, Failure> {
         return Err(Failure::usage(format!("--client: `{name}` cannot be part of a file's name")));
     }
     let directory = matches.get_one::<PathBuf>("out").expect("it is required");
+    let written = make(directory, text("cluster-id"), &members, &clients, days)?;
+    let paths: Vec<String> = written.iter().map(|path| path.display().to_string()).collect();
+    out.answer(&serde_json::json!({ "files": paths }), || paths.iter().try_for_each(|path| out.line(path)))
+}
+
+/// Makes new certificates for members and clients, and an authority if the directory has none.
+/// Returns the paths of the written files.
+pub(crate) fn make(
+    directory: &Path,
+    cluster_id: &str,
+    members: &[Member],
+    clients: &[&String],
+    days: u64,
+) -> Result<Vec<PathBuf>, Failure> {
     fs::create_dir_all(directory).map_err(|error| failed(directory, error))?;
     let mut files = Files { directory, written: Vec::new() };
-    let cluster_id = text("cluster-id");
     let authority = authority(&mut files, cluster_id)?;
-    for member in &members {
+    for member in members {
         files.put(&format!("node-{}", member.id), &authority, of_member(cluster_id, member)?, days)?;
     }
     for name in clients {
         files.put(&format!("client-{name}"), &authority, of_client(name), days)?;
     }
-    let paths: Vec<String> = files.written.iter().map(|path| path.display().to_string()).collect();
-    out.answer(&serde_json::json!({ "files": paths }), || paths.iter().try_for_each(|path| out.line(path)))
+    Ok(files.written)
 }
 
 /// Files that this command writes.

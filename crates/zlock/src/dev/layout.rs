@@ -1,11 +1,16 @@
 //! Layout of a cluster of `zlock dev`: each node's configuration file, data directory and ports.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
-use crate::config;
+use replica::Member;
 
+use crate::{cli, config};
+
+/// Name of the cluster.
+const CLUSTER_ID: &str = "dev";
 const NODES: u64 = 3;
 const BASE_PORT: u16 = 7001;
 /// Offset of a node's peer port from its HTTP port.
@@ -23,6 +28,21 @@ pub(super) struct Node {
     pub(super) zookeeper_addr: Option<String>,
     pub(super) config: PathBuf,
     pub(super) data_dir: PathBuf,
+}
+
+impl Node {
+    /// Flags that make the node require TLS of its peers, with the certificates in `directory`.
+    pub(super) fn tls_args(&self, directory: &Path) -> Vec<OsString> {
+        let path = |name: String| directory.join(name).into_os_string();
+        let node = format!("node-{}", self.id);
+        let flags = [
+            ("--peers-tls", "require".into()),
+            ("--peers-tls-certificate", path(format!("{node}.pem"))),
+            ("--peers-tls-key", path(format!("{node}-key.pem"))),
+            ("--peers-tls-ca", path("ca.pem".to_owned())),
+        ];
+        flags.into_iter().flat_map(|(flag, value)| [flag.into(), value]).collect()
+    }
 }
 
 /// Layout of all nodes. It is stored in the nodes' configuration files, where the next start finds
@@ -76,6 +96,16 @@ impl Layout {
         self.nodes.iter().find(|node| node.id == id).expect("ids come from this layout")
     }
 
+    /// Makes the nodes' certificates for TLS between them, and returns their directory.
+    pub(super) fn make_certificates(&self) -> Result<PathBuf, String> {
+        let directory = self.nodes[0].config.with_file_name("certs");
+        let member =
+            |node: &Node| Member { id: node.id, peer_addr: node.peer_addr.clone(), http_addr: node.http_addr.clone() };
+        let members: Vec<Member> = self.nodes.iter().map(member).collect();
+        cli::make_certificates(&directory, CLUSTER_ID, &members)?;
+        Ok(directory)
+    }
+
     /// Checks that all ports are free, before any node is started. The error names the used port
     /// and the remedy.
     pub(super) fn check_ports_are_free(&self) -> Result<(), String> {
@@ -106,7 +136,7 @@ impl Layout {
             let data_dir = toml::Value::String(node.data_dir.display().to_string());
             let zookeeper = node.zookeeper_addr.as_ref().map(|addr| format!("\n[zookeeper]\nlisten = \"{addr}\"\n"));
             let text = format!(
-                "# Written by `zlock dev`.\n[node]\nid = {}\ncluster_id = \"dev\"\ndata_dir = {data_dir}\nmembers = [\n{members}]\n{}",
+                "# Written by `zlock dev`.\n[node]\nid = {}\ncluster_id = \"{CLUSTER_ID}\"\ndata_dir = {data_dir}\nmembers = [\n{members}]\n{}",
                 node.id,
                 zookeeper.unwrap_or_default()
             );

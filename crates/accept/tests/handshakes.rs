@@ -156,7 +156,7 @@ async fn changed_files_come_into_use_when_they_are_good() {
     assert!(served.is_err());
 }
 
-/// A list of revoked certificates takes one client's rights.
+/// A server refuses the client whose certificate is revoked, and accepts other clients.
 #[tokio::test]
 async fn a_revoked_certificate_is_refused() {
     let files = Files::create();

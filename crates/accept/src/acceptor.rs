@@ -167,8 +167,8 @@ fn server_config(config: &AcceptorConfig) -> Result<TlsConfig<Arc<ServerConfig>>
     Ok(TlsConfig { config: Arc::new(without_resumption(server)), files, not_after_s })
 }
 
-/// Turns the resumption of TLS sessions off, because the certificate must be checked again at each
-/// new connection. Connections are long-lived.
+/// Turns the resumption of TLS sessions off, so that each new connection checks the certificate
+/// again.
 pub(crate) fn without_resumption(mut server: ServerConfig) -> ServerConfig {
     server.session_storage = Arc::new(NoServerSessionStorage {});
     server.send_tls13_tickets = 0;

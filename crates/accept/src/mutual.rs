@@ -89,7 +89,7 @@ impl MutualTls {
     /// An error when the other end does not speak TLS 1.3, or has no valid certificate.
     pub async fn connect(&self, stream: TcpStream) -> io::Result<Stream> {
         let connector = TlsConnector::from(Arc::clone(&self.0.current().config.client));
-        // The TLS client requires a name. The name is not sent, and `AnyName` accepts any other.
+        // The TLS client requires a name. The name is not sent, and `AnyName` ignores it.
         let name = ServerName::try_from("node").expect("a valid DNS name");
         Ok(Stream::connected(connector.connect(name, stream).await?))
     }

@@ -40,7 +40,7 @@ impl Http {
         rng.choice(self.members()).unwrap_or(1)
     }
 
-    /// Returns the next present member after this node, in a circle.
+    /// Returns the id of the next present member after `node`; after the last one, of the first.
     pub fn after(&self, node: u64) -> u64 {
         let members = self.members();
         members.iter().find(|id| **id > node).or(members.first()).copied().unwrap_or(1)

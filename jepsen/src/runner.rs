@@ -251,7 +251,7 @@ async fn start_cluster(options: &Options, dir: &std::path::Path) -> io::Result<C
     if changes && !settings.contains("raft.promotion_delay") {
         settings.push_str("\nraft.promotion_delay = \"1s\"\n");
     }
-    // The grace after a restore lasts as long as the longest session timeout.
+    // After a restore the cluster grants no lock for the longest session timeout.
     if options.faults.contains(&Fault::Restore) && !settings.contains("limits.session_timeout_max") {
         settings.push_str("\nlimits.session_timeout_max = \"4s\"\n");
     }

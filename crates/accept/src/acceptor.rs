@@ -32,9 +32,9 @@ pub struct AcceptorConfig {
     /// the policy on clients without a certificate. `None`: clients are not asked for a
     /// certificate.
     pub clients: Option<(PathBuf, Clients)>,
-    /// A PEM file with lists of revoked certificates (CRLs) of those authorities. A client's
-    /// certificate whose issuer has no list is not refused for this reason. `None`: no certificate
-    /// is revoked.
+    /// A PEM file with lists of certificates (CRLs) that the authorities in `clients` have revoked.
+    /// A client's certificate is accepted if its issuer has no list. `None`: no certificate counts
+    /// as revoked.
     pub client_crl: Option<PathBuf>,
     /// Largest number of concurrent handshakes in total. An eighth of it is the largest number for
     /// one address. Further handshakes wait; their timeout includes the wait.
@@ -73,12 +73,11 @@ impl Acceptor {
         })
     }
 
-    /// Reads the PEM files again. If one has changed, new connections use the new files. Returns
-    /// true in this case.
+    /// Reads the PEM files again, for new connections. Returns true if a file has changed.
     ///
     /// # Errors
-    /// [`Error`] names the file that cannot be used, or whose certificate has expired. Then the
-    /// connections go on using the old files.
+    /// [`Error`] names the file that cannot be used, or whose certificate has expired. New
+    /// connections then still use the old files.
     pub fn reload(&self) -> Result<bool, Error> {
         self.tls.reload()
     }
@@ -168,8 +167,8 @@ fn server_config(config: &AcceptorConfig) -> Result<TlsConfig<Arc<ServerConfig>>
     Ok(TlsConfig { config: Arc::new(without_resumption(server)), files, not_after_s })
 }
 
-/// Turns the resumption of TLS sessions off: connections are long-lived, and each new one must
-/// check the certificate again.
+/// Turns the resumption of TLS sessions off, so that each new connection checks the certificate
+/// again.
 pub(crate) fn without_resumption(mut server: ServerConfig) -> ServerConfig {
     server.session_storage = Arc::new(NoServerSessionStorage {});
     server.send_tls13_tickets = 0;

@@ -1,4 +1,4 @@
-//! Certificates that a node shows at its ports: their reloads, and the ends of their validity.
+//! Certificates that a node shows at its ports: reloads of their files, and their expiry.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +26,7 @@ pub struct Certificate {
     told: Mutex<LoggedEvents>,
 }
 
-/// TLS of one port, which reads its files again.
+/// TLS of one port. It can read its files again.
 #[derive(Clone, Debug)]
 pub enum CertificateFiles {
     /// TLS of a port for clients.
@@ -44,7 +44,7 @@ struct LoggedEvents {
 }
 
 impl PartialEq for Certificates {
-    /// Compares the identity of the two lists.
+    /// Tells whether the two values share one list.
     fn eq(&self, other: &Certificates) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -53,7 +53,7 @@ impl PartialEq for Certificates {
 impl Eq for Certificates {}
 
 impl FromIterator<(&'static str, CertificateFiles)> for Certificates {
-    /// Makes the list of ports, each with its TLS.
+    /// Makes the certificates from pairs of a port's name and its TLS.
     fn from_iter<I: IntoIterator<Item = (&'static str, CertificateFiles)>>(ports: I) -> Certificates {
         let certificate = |(port, files)| Certificate {
             port,
@@ -79,7 +79,7 @@ impl Certificates {
         self.iter().for_each(|certificate| certificate.reload(now_s));
     }
 
-    /// Returns the port of a certificate that has expired; `None` if there is none.
+    /// Returns the port of a certificate that has expired; `None` if no certificate has expired.
     pub fn expired(&self) -> Option<&'static str> {
         let now_s = now_s();
         self.iter().find(|certificate| certificate.not_after_s() <= now_s).map(|certificate| certificate.port)
@@ -137,7 +137,8 @@ impl Certificate {
     }
 }
 
-/// Returns the smallest entry of [`WARNING_DAYS`] that the time until `end_s` does not exceed.
+/// Returns the smallest entry of [`WARNING_DAYS`] that is not below the time until `end_s`; `None`
+/// if this time is above all entries.
 fn due(end_s: u64, now_s: u64) -> Option<u64> {
     WARNING_DAYS.into_iter().find(|days| end_s <= now_s + days * DAY_S)
 }

@@ -1,4 +1,4 @@
-//! Walk over the DER encoding of a certificate.
+//! Parser of the DER encoding of a certificate.
 
 /// Tag of a SEQUENCE.
 pub(crate) const SEQUENCE: u8 = 0x30;
@@ -11,15 +11,15 @@ const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
-/// Returns the content of the first DER element and the bytes behind it; `None` if the element has
-/// another tag than `tag`.
+/// Returns the content of the first DER element and the bytes behind it; `None` if the element is
+/// damaged or has another tag than `tag`.
 pub(crate) fn take(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (found, content, rest) = element(bytes)?;
     (found == tag).then_some((content, rest))
 }
 
-/// Returns the tag and the content of the first DER element, and the bytes behind it. Accepts only
-/// definite lengths up to 65,535.
+/// Returns the tag and the content of the first DER element, and the bytes behind it; `None` if the
+/// element is damaged. Accepts only definite lengths up to 65,535.
 pub(crate) fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&[tag, first], rest) = bytes.split_first_chunk::<2>()?;
     let (length, rest) = match first {
@@ -61,15 +61,16 @@ pub(crate) fn not_after_s(certificate: &[u8]) -> Option<u64> {
     }
 }
 
-/// Reads a decimal number of `digits` digits. Returns it and the bytes behind it.
+/// Reads a decimal number of `digits` digits. Returns the number and the bytes behind it.
 fn number(bytes: &[u8], digits: usize) -> Option<(u64, &[u8])> {
     let (number, rest) = bytes.split_at_checked(digits)?;
     let text = std::str::from_utf8(number).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
     Some((text.parse().ok()?, rest))
 }
 
-/// Seconds from 1970 to a moment in UTC, whose month, day, hour, minute and second are in `rest`,
-/// with two digits each. Years before 1970 count as 1970.
+/// Returns the seconds from 1970 to a moment in UTC; `None` for an invalid date. `rest` has the
+/// month, day, hour, minute and second, with two digits each. A day before 1970 counts as 1 January
+/// 1970.
 fn seconds(year: u64, rest: &[u8]) -> Option<u64> {
     let mut parts = [0; 5];
     let mut rest = rest;

@@ -17,7 +17,7 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(default_provider())
 }
 
-/// A PEM file that was read.
+/// Path and content of a PEM file.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct PemFile {
     file: PathBuf,
@@ -66,7 +66,7 @@ impl PemFile {
         Ok(Arc::new(roots))
     }
 
-    /// Parses the lists of revoked certificates, of which there is at least one.
+    /// Parses the lists of revoked certificates. A file without a list is an error.
     pub(crate) fn revocations(&self) -> Result<Vec<CertificateRevocationListDer<'static>>, Error> {
         let found: Result<Vec<_>, pem::Error> = CertificateRevocationListDer::pem_slice_iter(&self.text).collect();
         let found = found.map_err(|error| self.unusable(error.to_string()))?;

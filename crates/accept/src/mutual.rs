@@ -23,34 +23,34 @@ use crate::trust::{Clients, Trust};
 /// PEM files for TLS in which both ends show a certificate.
 #[derive(Clone, Debug)]
 pub struct MutualFiles {
-    /// A PEM file with the own certificate and the intermediate certificates of its chain.
+    /// A PEM file with this program's certificate and the intermediate certificates of its chain.
     pub certificate: PathBuf,
     /// A PEM file with the private key of that certificate.
     pub key: PathBuf,
     /// A PEM file with the certificate authorities that are trusted for the certificate of the
-    /// other end. They must have signed the own certificate, too.
+    /// other end. One of them must have signed this program's certificate, too.
     pub ca: PathBuf,
-    /// A PEM file with lists of revoked certificates (CRLs) of those authorities. A certificate
-    /// whose issuer has no list is not refused for this reason. `None`: no certificate is revoked.
+    /// A PEM file with lists of certificates (CRLs) that the authorities in `ca` have revoked. A
+    /// certificate is accepted if its issuer has no list. `None`: no certificate counts as revoked.
     pub crl: Option<PathBuf>,
-    /// URI that the own certificate must have among its names; `None` if it needs none.
+    /// URI that this program's certificate must have among its names; `None` if it needs no URI.
     pub own_uri: Option<String>,
 }
 
-/// Both sides of TLS handshakes in which both ends show a certificate. Only TLS 1.3 is spoken. The
-/// name of the other end is not checked: see [`Stream::uris`]. Cheap to clone.
+/// Client side and server side of TLS in which both ends show a certificate. Accepts only TLS 1.3.
+/// The caller must check the name of the other end ([`Stream::uris`]). Cheap to clone.
 #[derive(Clone)]
 pub struct MutualTls(Arc<Reloadable<Ends>>);
 
-/// TLS configurations of the two ends.
+/// TLS configurations for both ends of a connection.
 struct Ends {
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
 }
 
 impl MutualTls {
-    /// Reads the PEM files. An expired certificate is accepted, so that a program can start and
-    /// wait for a new file.
+    /// Reads the PEM files. This program's certificate may have expired, so that the program can
+    /// start and wait for a new file.
     ///
     /// # Errors
     /// [`Error`] names the file that cannot be used.
@@ -58,17 +58,16 @@ impl MutualTls {
         Ok(MutualTls(Arc::new(Reloadable::new(move || ends(&files))?)))
     }
 
-    /// Reads the PEM files again. If one has changed, new connections use the new files. Returns
-    /// true in this case.
+    /// Reads the PEM files again, for new connections. Returns true if a file has changed.
     ///
     /// # Errors
-    /// [`Error`] names the file that cannot be used, or whose certificate has expired. Then the
-    /// connections go on using the old files.
+    /// [`Error`] names the file that cannot be used, or whose certificate has expired. New
+    /// connections then still use the old files.
     pub fn reload(&self) -> Result<bool, Error> {
         self.0.reload()
     }
 
-    /// End of the validity of the own certificate, in seconds since 1970.
+    /// End of the validity of this program's certificate, in seconds since 1970.
     pub fn not_after_s(&self) -> u64 {
         self.0.current().not_after_s
     }
@@ -90,14 +89,14 @@ impl MutualTls {
     /// An error when the other end does not speak TLS 1.3, or has no valid certificate.
     pub async fn connect(&self, stream: TcpStream) -> io::Result<Stream> {
         let connector = TlsConnector::from(Arc::clone(&self.0.current().config.client));
-        // The client needs a name, and neither sends nor checks it.
+        // The TLS client requires a name. The name is not sent, and `AnyName` ignores it.
         let name = ServerName::try_from("node").expect("a valid DNS name");
         Ok(Stream::connected(connector.connect(name, stream).await?))
     }
 }
 
 /// Tells whether an error of a connection is one of TLS, such as a refused certificate. With TLS
-/// 1.3, an end that has opened a connection hears of a refusal only when it reads.
+/// 1.3, a client gets the error for its own refused certificate only when the client reads.
 pub fn is_tls_error(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<tokio_rustls::rustls::Error>())
 }
@@ -141,8 +140,8 @@ fn ends(from: &MutualFiles) -> Result<TlsConfig<Ends>, Error> {
     Ok(TlsConfig { config, files, not_after_s })
 }
 
-/// Check of a server's certificate that accepts any name in it. All else is checked: the chain to
-/// an authority, the times, the purpose, and the revocations.
+/// Verifier of a server's certificate that accepts any name in the certificate. The verifier checks
+/// the chain to an authority, the times, the purpose, and the revocations.
 #[derive(Debug)]
 struct AnyName(Arc<WebPkiServerVerifier>);
 
@@ -157,7 +156,7 @@ impl ServerCertVerifier for AnyName {
     ) -> Result<ServerCertVerified, tokio_rustls::rustls::Error> {
         use tokio_rustls::rustls::Error::InvalidCertificate;
         match self.0.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
-            // The name is checked last.
+            // The inner verifier checks the name last, so all other checks have passed.
             Err(InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) => Ok(ServerCertVerified::assertion()),

@@ -17,7 +17,7 @@ pub(crate) struct Reloadable<T> {
 /// TLS configuration and the facts that a reload needs.
 pub(crate) struct TlsConfig<T> {
     pub(crate) config: T,
-    /// Files from which the configuration was made. A reload compares them.
+    /// Files from which the configuration was made. A reload compares their contents.
     pub(crate) files: Vec<PemFile>,
     /// End of the validity of this program's own certificate, in seconds since 1970.
     pub(crate) not_after_s: u64,
@@ -35,8 +35,8 @@ impl<T> Reloadable<T> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reads the files, and replaces the configuration if one has changed. Returns true if it was
-    /// replaced. On an error the old configuration stays.
+    /// Reads the files, and replaces the configuration if a file has changed. Returns true if the
+    /// configuration was replaced. On an error the old configuration stays.
     pub(crate) fn reload(&self) -> Result<bool, Error> {
         let made = (self.make)()?;
         if made.files == self.current().files {

@@ -67,8 +67,8 @@ impl Stream {
         self.subject.as_deref()
     }
 
-    /// URIs among the names of the other end's certificate. Empty without TLS, and without a
-    /// certificate.
+    /// URIs among the names of the other end's certificate. Empty if the connection has no TLS, or
+    /// the other end has shown no certificate.
     pub fn uris(&self) -> Vec<String> {
         let Io::Tls(stream) = &self.io else { return Vec::new() };
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
@@ -103,7 +103,7 @@ impl Stream {
     }
 }
 
-/// URIs among the names of a certificate; none if it is damaged.
+/// URIs among the names of a certificate; empty if the certificate is damaged.
 pub(crate) fn uris_of(certificate: &CertificateDer<'_>) -> Vec<String> {
     let certificate = webpki::EndEntityCert::try_from(certificate);
     certificate.map(|certificate| certificate.valid_uri_names().map(str::to_owned).collect()).unwrap_or_default()

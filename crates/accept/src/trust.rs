@@ -38,7 +38,7 @@ impl Trust {
         [Some(&self.ca), self.crl.as_ref()].into_iter().flatten().cloned()
     }
 
-    /// Makes the check of clients' certificates.
+    /// Makes the verifier of clients' certificates.
     pub(crate) fn of_clients(&self, wanted: Clients) -> Result<Arc<dyn ClientCertVerifier>, Error> {
         let verifier = WebPkiClientVerifier::builder_with_provider(self.ca.roots()?, files::provider());
         let verifier = match wanted {
@@ -52,7 +52,7 @@ impl Trust {
         verifier.build().map_err(|error| self.faulty().unusable(error.to_string()))
     }
 
-    /// Makes the check of servers' certificates.
+    /// Makes the verifier of servers' certificates.
     pub(crate) fn of_servers(&self) -> Result<Arc<WebPkiServerVerifier>, Error> {
         let verifier = WebPkiServerVerifier::builder_with_provider(self.ca.roots()?, files::provider());
         let verifier = match &self.crl {
@@ -62,8 +62,8 @@ impl Trust {
         verifier.build().map_err(|error| self.faulty().unusable(error.to_string()))
     }
 
-    /// Checks that these authorities have signed this program's own certificate, the first of
-    /// `chain`. A certificate that has expired passes.
+    /// Checks that one of these authorities has signed this program's own certificate, the first of
+    /// `chain`. An expired certificate passes the check.
     pub(crate) fn check_own(&self, chain: &[CertificateDer<'_>], file: &PemFile) -> Result<(), Error> {
         let verified =
             self.of_clients(Clients::MustHaveCertificates)?.verify_client_cert(&chain[0], &chain[1..], UnixTime::now());
@@ -75,7 +75,8 @@ impl Trust {
         }
     }
 
-    /// The file that a verifier cannot use: the authorities alone are checked when they are read.
+    /// File to blame when no verifier can be made: the revocation lists if there are any, because
+    /// the authorities were parsed without an error.
     fn faulty(&self) -> &PemFile {
         self.crl.as_ref().unwrap_or(&self.ca)
     }

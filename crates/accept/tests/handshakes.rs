@@ -194,7 +194,7 @@ async fn keys_of_older_tools_are_read() {
     }
 }
 
-/// A list of revoked certificates takes one client's rights.
+/// A server refuses the client whose certificate is revoked, and accepts other clients.
 #[tokio::test]
 async fn a_revoked_certificate_is_refused() {
     let files = Files::create();

@@ -50,16 +50,16 @@ impl Default for Program {
 pub struct PeerTls {
     /// Certificate of this node, and authorities of its peers' certificates.
     pub tls: MutualTls,
-    /// True if this node opens its connections with TLS, and false if without.
+    /// True if this node opens its connections with TLS; false if it opens them without TLS.
     pub dials: bool,
     /// True if peers that connect without TLS are refused.
     pub is_required: bool,
     /// True if a peer's certificate must have the URI of the peer ([`node_uri`]) among its names.
-    /// False if each certificate of the authorities may be that of each peer.
+    /// False if every certificate of the authorities is accepted for every peer.
     pub checks_names: bool,
 }
 
-/// URI by which a certificate names the node that it is for.
+/// Returns the URI that stands for a node in the node's certificate.
 pub fn node_uri(cluster_id: &str, node_id: u64) -> String {
     format!("zlock://{cluster_id}/{node_id}")
 }

@@ -16,7 +16,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 pub struct Authority {
     certificate: Certificate,
     issuer: Issuer<'static, KeyPair>,
-    /// Number of certificates that the authority has signed; the serial number of the last one.
+    /// Number of certificates that the authority has signed; also the last one's serial number.
     signed: AtomicU64,
 }
 

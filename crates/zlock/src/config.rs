@@ -37,7 +37,7 @@ pub struct Settings {
     pub tls: accept::AcceptorConfig,
     /// TLS with peers.
     pub peer_tls: PeerTlsSettings,
-    /// PEM file with revocations of clients' certificates; empty for none.
+    /// PEM file with lists of revoked certificates of clients; an empty path if there is none.
     pub tls_client_crl: PathBuf,
     /// PEM file with the certificate authorities for clients' certificates; empty when clients are
     /// not asked for a certificate.
@@ -67,22 +67,22 @@ pub struct Settings {
     pub threads: usize,
 }
 
-/// Settings of TLS with peers. Paths are empty when they are not given.
+/// Settings of TLS with peers. A path that is not given is empty.
 #[derive(Clone, Debug)]
 pub struct PeerTlsSettings {
-    /// Connections that the node takes: `off`, `permit` or `require`.
+    /// Value of `peers.tls`: `off`, `permit` or `require`.
     pub mode: String,
-    /// True if the node opens its connections with TLS although it takes connections without.
+    /// True if the node opens its connections with TLS even with the mode `permit`.
     pub dials: bool,
     /// PEM file with the node's certificate.
     pub certificate: PathBuf,
     /// PEM file with the certificate's private key.
     pub key: PathBuf,
-    /// PEM file with the authorities of peers' certificates.
+    /// PEM file with the authorities that sign peers' certificates.
     pub ca: PathBuf,
-    /// PEM file with revocations of peers' certificates.
+    /// PEM file with lists of revoked certificates of peers.
     pub crl: PathBuf,
-    /// Names that a peer's certificate needs: `node-id` or `any`.
+    /// Value of `peers.tls_names`: `node-id` or `any`.
     pub names: String,
 }
 

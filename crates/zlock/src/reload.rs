@@ -1,5 +1,5 @@
 //! Reload on SIGHUP: reopens the log file, and reads the configuration again for the keys that can
-//! change while a node runs. TLS files are reloaded also without a signal.
+//! change while a node runs. TLS files are also reloaded without a signal.
 
 use std::time::Duration;
 
@@ -58,9 +58,8 @@ impl Reload {
 /// Pause between two looks at the TLS files.
 const TLS_PAUSE: Duration = Duration::from_secs(30);
 
-/// Reloads the TLS files of all ports when they have changed: at each SIGHUP, and every
-/// [`TLS_PAUSE`], as Kubernetes replaces files without a signal. `hangup` is `None` for a node that
-/// SIGHUP stops.
+/// Reads the TLS files of all ports again, at each SIGHUP and every [`TLS_PAUSE`]: Kubernetes
+/// replaces files without a signal. `hangup` is `None` for a node that SIGHUP stops.
 pub(crate) async fn reload_tls(certificates: Certificates, mut hangup: Option<Signal>) {
     loop {
         let look = certificates.clone();
@@ -74,7 +73,7 @@ pub(crate) async fn reload_tls(certificates: Certificates, mut hangup: Option<Si
                 None => std::future::pending().await,
             }
         };
-        // At the end of the pause, and at a signal before it.
+        // Waits until the pause ends or a signal comes.
         let _ = tokio::time::timeout(TLS_PAUSE, signalled).await;
     }
 }

@@ -106,7 +106,7 @@ impl StopSignals {
         })
     }
 
-    /// Listens for SIGHUP once more; `None` if SIGHUP stops the node.
+    /// Returns another listener for SIGHUP; `None` if SIGHUP stops the node.
     fn second_hangup(&self) -> Result<Option<Signal>, String> {
         let reloads = self.hangup.is_none();
         let listen = || signal(SignalKind::hangup()).map_err(|error| format!("cannot listen for signals: {error}"));

@@ -23,8 +23,7 @@ pub const GRANT_MAX_NS: u64 = 3_000_000_000;
 const OVER: [&str; 5] = ["ticket-gone", "lock-not-held", "no-node", "session-expired", "auth-failed"];
 
 /// Checks that each `acquire` and `await` is granted within [`GRANT_MAX_NS`] once no other client
-/// may keep the lock from it, and that waits end at their time limit. Times near a fault are not
-/// judged.
+/// can delay the grant, and that waits end at their time limit. Times near a fault are not judged.
 pub(super) fn check(entries: &[Entry], operations: &[Operation], verdict: &mut Verdict) {
     let calm = Calm::new(entries, operations);
     let places = places(operations);

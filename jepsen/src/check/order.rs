@@ -18,8 +18,8 @@ pub(super) struct Numbered<'a> {
 }
 
 impl Numbered<'_> {
-    /// Returns an operation with a number from its answer, such as a zxid. The number counts as
-    /// asked for at the operation's invocation.
+    /// Returns an operation with a number from its answer, such as a zxid. The field `call` is the
+    /// index of the operation's invocation.
     pub(super) fn of(operation: &Operation, number: u64, may_repeat: bool) -> Numbered<'_> {
         Numbered { operation, call: operation.call, number, may_repeat }
     }

@@ -1,16 +1,17 @@
-//! Checker of the workload `restore`: after a restore from a backup, the cluster serves no session
-//! that was opened before.
+//! Checker of the workload `restore`: after a restore from a backup, the cluster must serve no
+//! session that was opened before the restore.
 
 use std::collections::BTreeMap;
 
 use crate::history::{Entry, Operation, Process};
 use crate::verdict::Verdict;
 
-/// Entry of the history that says that all nodes are down and their new data is from a backup.
+/// Name of the history entry that the nemesis writes when all nodes are down and have new data from
+/// a backup.
 const RESTORED: &str = "start-restore";
 
-/// Judges operations of sessions that were opened before a restore and used after it. At least one
-/// must have been refused in a run with restores, else the verdict is unknown.
+/// Judges operations after a restore in sessions that were opened before this restore. If the run
+/// has restores, and the cluster refused none of these operations, the verdict is unknown.
 pub(super) fn check(entries: &[Entry], operations: &[Operation], verdict: &mut Verdict) {
     let is_restore = |entry: &&Entry| matches!(entry.process, Process::Nemesis(_)) && entry.f == RESTORED;
     let restores: Vec<u64> = entries.iter().filter(is_restore).map(|entry| entry.index).collect();

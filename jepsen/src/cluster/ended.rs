@@ -10,8 +10,8 @@ pub struct Ended {
     pub node: u64,
     /// Exit status of the process.
     pub how: String,
-    /// True when the node's disk was broken while the process ran, or has left damaged data. In
-    /// both cases the process is right to end.
+    /// True when the node's disk was broken while the process ran, or when a broken disk has left
+    /// damaged data. In both cases the end of the process is correct.
     pub for_its_disk: bool,
     /// True when the kernel killed the process because its control group had no memory left.
     pub for_its_memory: bool,

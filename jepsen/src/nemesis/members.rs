@@ -60,7 +60,7 @@ struct Task {
     wiped: Option<u64>,
 }
 
-/// Fault that takes the steps of the operator one after the other.
+/// Fault that makes the steps of the operator one after the other.
 #[derive(Default)]
 pub(super) struct Members {
     left: VecDeque<Step>,
@@ -100,7 +100,7 @@ impl Members {
         let mut next = Task { step, began: Instant::now(), joins: None, leaves: None, wiped: None };
         if matches!(step, Step::Add | Step::Replace) {
             let joins = scene.cluster.start_spare().map_err(|error| format!("start of a new node: {error}"))?;
-            // Without an unused node the fault ends early and does not count as made.
+            // If all nodes were used, the fault stays incomplete and does not count as made.
             if joins.is_none() {
                 self.left = VecDeque::from([step]);
                 return Ok(());
@@ -127,7 +127,8 @@ impl Members {
         Ok(())
     }
 
-    /// Sends the request of the step, unless the members show that it was accepted before.
+    /// Sends the request of the step, unless the list of members shows that an earlier request of
+    /// the step was accepted.
     async fn order(&mut self, scene: &mut Scene<'_>, now: Task, view: &View) {
         let call = match (now.joins, now.leaves) {
             (Some(id), replaces) if !view.members.iter().any(|member| member.id == id) => {
@@ -149,7 +150,7 @@ impl Members {
     }
 
     /// Tells whether the aim of a step is reached. The process of a removed member must have ended,
-    /// except under another fault, which may keep the removal from it.
+    /// unless another fault is under way, which may hide the removal from the process.
     async fn is_complete(&self, scene: &mut Scene<'_>, now: Task, view: &View) -> bool {
         let joined = now.joins.is_none_or(|id| voters(view).any(|voter| voter == id));
         let left = now.leaves.is_none_or(|id| !view.members.iter().any(|member| member.id == id));
@@ -175,8 +176,8 @@ fn voters(view: &View) -> impl Iterator<Item = u64> {
     view.members.iter().filter(|member| member.role == "voter" && !member.removing).map(|member| member.id)
 }
 
-/// Gives clients and nodes the present list of members. A node that an operator has removed never
-/// comes back, even if a deposed leader still names it.
+/// Gives clients and nodes the present list of members, without the nodes that the operator has
+/// removed: the view of a deposed leader may still contain these nodes.
 fn follow(scene: &mut Scene<'_>, view: &View) -> Result<(), String> {
     let members: Vec<u64> = voters(view).filter(|id| !scene.cluster.node(*id).is_leaving()).collect();
     scene.cluster.set_members(members).map_err(|error| format!("configuration files: {error}"))

@@ -1,6 +1,5 @@
-//! Fault of a cluster that is lost and restored from a backup. After the backup clients go on for a
-//! while. Then all nodes are killed and lose their data, and the backup or an older one becomes the
-//! data of a new cluster.
+//! Fault that destroys the cluster and restores it from a backup. Clients work for a while after
+//! the backup. Then all nodes are killed, and this backup or an older one replaces their data.
 
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use super::kind::{Doing, Kind, Outcome, Scene, between};
 /// Fault that restores the cluster once.
 #[derive(Default)]
 pub(super) struct Restore {
-    /// True once the restored cluster was ready.
+    /// True once the restored cluster is ready.
     ready: bool,
     wrong: Option<String>,
 }

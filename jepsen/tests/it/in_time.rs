@@ -365,6 +365,6 @@ fn a_restore_ends_sessions_and_lowers_no_token() {
     assert_eq!(refused.valid, Validity::Valid, "{refused:#?}");
     assert!(judge(Workload::Restore, &history("ok", 11)).has("old-session-served"));
     assert!(judge(Workload::Restore, &history("fail error=session-expired", 9)).has("falling-token"));
-    // Without a request of an old session, no session was shown to be refused.
+    // The verdict is unknown if no request in the old session was refused.
     assert_eq!(judge(Workload::Restore, &history("fail error=timed-out", 11)).valid, Validity::Unknown);
 }

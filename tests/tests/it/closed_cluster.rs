@@ -24,7 +24,7 @@ fn the_commands_make_a_cluster_that_takes_only_its_certificates() {
         for member in 1..=3 {
             lines = lines.replace(&format!("{family}{member}"), &port(3 * n + member - 1));
         }
-        // In the loop over the nodes, an array of the ports.
+        // The loop over the nodes takes each node's port from an array.
         lines = lines.replace(&format!("{family}$n"), &format!("${{p{family}[$n]}}"));
     }
     let arrays: String = (0..).zip(["700", "710", "744"]).fold(String::new(), |text, (n, family)| {

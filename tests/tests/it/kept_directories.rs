@@ -61,7 +61,7 @@ const RESTORED: [&str; 6] = [
 ];
 /// Header that proves the super user: `super:secret` in base64.
 const AUTHORIZATION: (&str, &str) = ("authorization", "Basic c3VwZXI6c2VjcmV0");
-/// Idempotency key of an acquire that is answered in the directories.
+/// Idempotency key of an acquire whose answer is in the directories.
 const KEY: &str = "kept-1";
 
 fn golden(name: &str) -> PathBuf {
@@ -194,7 +194,7 @@ async fn all_have_snapshots(cluster: &Cluster) {
     .await;
 }
 
-/// Makes the directories anew, and the answers of the cluster.
+/// Writes the directories again, with the answers of the cluster.
 async fn make() {
     let options = Options { joining: 1, settings: SETTINGS, ..Options::default() };
     let mut cluster = Cluster::prepare(options).await;
@@ -268,8 +268,8 @@ async fn directories_of_level_1_open_and_hold_what_they_held() {
     restores(&mut cluster, &expected, tail).await;
 }
 
-/// Checks that sessions, remembered answers and queues of the directories go on. Returns the last
-/// fencing token of the lock `/tail`.
+/// Checks that the sessions, remembered answers and queues in the directories still work. Returns
+/// the last fencing token of the lock `/tail`.
 async fn goes_on(cluster: &Cluster, kept: &Value) -> u64 {
     let mut client = cluster.client(2);
     let key = |at: usize| kept["session_keys"][at].as_str().unwrap();
@@ -298,7 +298,7 @@ async fn rolls_up(cluster: &mut Cluster) {
     assert_eq!(cluster.client(2).send(Call::get("/v1/znodes/raised")).await.unwrap().status, 200);
 }
 
-/// Restores a backup, and checks that only what outlives its session is left.
+/// Restores a backup, and checks that only data that belongs to no session is left.
 async fn restores(cluster: &mut Cluster, expected: &BTreeMap<String, Value>, token: u64) {
     let dir = tempfile::tempdir().unwrap();
     let (backup, seed, old) = (dir.path().join("backup"), dir.path().join("seed"), dir.path().join("old"));

@@ -112,7 +112,7 @@ async fn only_the_certificate_of_a_member_opens_the_peer_port() {
     configure(&cluster, 3, &require(certificates.settings(2)));
     let (code, stderr) = run_to_end(["serve"], Some(cluster.config(3)));
     assert!(code == 1 && stderr.contains("tls-bad-certificate") && stderr.contains(&uri(3)), "{code}: {stderr}");
-    // So is a key that does not fit, and an authority that has not signed the certificate.
+    // A file of authorities that have not signed the node's certificate is refused, too.
     let other = Certificates::new("others");
     let foreign = third.replace(&format!("{:?}", certificates.ca), &format!("{:?}", other.ca));
     configure(&cluster, 3, &require(foreign));
@@ -125,8 +125,8 @@ async fn only_the_certificate_of_a_member_opens_the_peer_port() {
     }
     cluster.all_ready().await;
     cluster.kill(3);
-    // Node 3 as a stranger: without TLS, with an expired certificate, with that of another node,
-    // and with that of another authority.
+    // Node 3 is a stranger: without TLS, with an expired certificate, with the certificate of
+    // another node, and with a certificate of another authority.
     let expired = certificates.settings_with("expired", &certificates.node(3, -1));
     let named_2 = certificates.settings_with("named-2", &certificates.node(2, 30));
     for (own, heard) in [
@@ -155,7 +155,7 @@ async fn only_the_certificate_of_a_member_opens_the_peer_port() {
     cluster.all_ready().await;
 }
 
-/// Answers of all nodes that were no success, by their metrics.
+/// Returns the number of unsuccessful answers of all nodes, from their metrics.
 async fn failures(cluster: &Cluster) -> u64 {
     let mut failures = 0;
     for id in cluster.ids() {
@@ -228,7 +228,7 @@ async fn certificates_are_renewed_while_clients_write() {
     cluster.all_ready().await;
     let endpoints: Vec<String> =
         (1..=3).map(|id| format!("https://localhost:{}", addr(id, 0).rsplit_once(':').unwrap().1)).collect();
-    // Before the nodes were ready, they have refused requests.
+    // Nodes refuse requests until they are ready.
     let refused_before = failures(&cluster).await;
     let (written, load) = write_over_new_connections(endpoints, certificates.authority.pem());
     for round in 1..=3 {
@@ -258,7 +258,7 @@ async fn certificates_are_renewed_while_clients_write() {
         let log = cluster.log(id);
         assert!(!log.contains("handshake failed") && !log.contains("not reloaded"), "{log}");
     }
-    // A member that comes again uses the new certificates.
+    // A restarted member uses the new certificates.
     assert_eq!(cluster.stop(3).await, Some(0));
     cluster.restart(3);
     cluster.all_ready().await;

@@ -1,5 +1,5 @@
 //! A removed node that returns with its old data after the cluster has begun anew, from a backup or
-//! from one survivor. The new cluster remembers no removal: its uuid keeps the node out.
+//! from one survivor. The new cluster has no record of the removal; its uuid keeps the node out.
 
 use std::path::Path;
 use std::time::Duration;
@@ -57,7 +57,7 @@ async fn a_backup_brings_no_removed_member_back() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     cluster.client(1).create("/v1/znodes/kept", "").await;
-    // In this backup the node is a member still.
+    // In this backup the removed node is still a member.
     let (backup, seed) = (at("backup"), at("seed"));
     operate(&cluster, &["backup", "save", text(&backup)]).await;
     let leader = cluster.leader_among(&[1, 2, 3]).await;
@@ -98,14 +98,14 @@ async fn a_recovery_brings_no_removed_member_back() {
         let recover = ["recover", "--data-dir", text(from), "--members", &all, "--no-grace", "--out", text(seed)];
         zlock_as_operator(&cluster, &recover).await
     };
-    // The removed node lacks what came after its removal.
+    // The removed node lacks the writes after its removal.
     let (code, said) = recover(cluster.data_dir(removed), &at("wrong")).await;
     assert!(code == 1 && said.contains("was removed from the cluster at zxid"), "{code}: {said}");
     let (code, said) = recover(cluster.data_dir(survivor), &at("seed")).await;
     assert_eq!(code, 0, "{said}");
     begin_from(&mut cluster, &left, &at("seed"), &at("old")).await;
     has_kept(&cluster, left[0]).await;
-    // The removed node has applied its removal.
+    // The removed node has applied the entry that notes its removal.
     cluster.restart(removed);
     let status = until("the removed node has ended again", async || cluster.ended(removed)).await;
     assert_eq!(status.code(), Some(4), "{}", cluster.log(removed));

@@ -60,7 +60,7 @@ pub(crate) struct Counters {
     requests: [[AtomicU64; RequestEnd::ALL.len()]; Entrance::ALL.len()],
     turned_away: [[AtomicU64; TurnedAway::ALL.len()]; Entrance::ALL.len()],
     connections: [AtomicU64; Entrance::ALL.len()],
-    /// Connections of peers without TLS, and with TLS.
+    /// Numbers of open connections of peers: first without TLS, then with TLS.
     peer_connections: [AtomicU64; 2],
     sessions_expired: AtomicU64,
     snapshots_built: AtomicU64,

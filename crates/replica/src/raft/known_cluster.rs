@@ -50,8 +50,8 @@ pub(crate) struct KnownCluster {
     /// tells of a level that this node's program does not know. A later such message replaces the
     /// id.
     doubts: watch::Sender<u64>,
-    /// Zxid at which this node was removed, as a peer has told or as this node has applied;
-    /// `None` if it was not removed as far as it knows.
+    /// Zxid of this node's removal, which a peer has reported or this node has applied; `None`
+    /// while this node knows of no removal.
     own_removal: watch::Sender<Option<Zxid>>,
 }
 

@@ -10,11 +10,11 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use tokio::sync::Notify;
 
-/// All answers together may take the memory for bodies and answers divided by this number, so that
+/// Divisor of the memory for bodies and answers that gives the part for all answers together. So
 /// slow readers of answers leave memory for request bodies.
 const ANSWERS_PART: usize = 2;
-/// One address may take the memory for bodies and answers divided by this number, while no other
-/// address uses that memory. The memory for answers is divided in the same way.
+/// Divisor of the memory for bodies and answers that gives the part for one address, while no other
+/// address uses this memory. The memory for answers is divided in the same way.
 const ALONE_PART: usize = 2;
 /// Divisor in place of [`ALONE_PART`] while other addresses use the memory, too.
 const SHARED_PART: usize = 4;

@@ -92,7 +92,7 @@ pub struct Event {
     pub connection: u64,
 }
 
-/// State that the background task that owns the connection shares with its [`Zk`].
+/// State that a [`Zk`] shares with the background task of its connection.
 struct Shared {
     /// Number of the present connection, from 0. Events between two connections can be missed.
     connection: AtomicU64,

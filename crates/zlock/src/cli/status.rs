@@ -16,7 +16,7 @@ pub(crate) fn command() -> Command {
     Command::new("status").about("Shows every node and whether the cluster can serve; ends with 3 if it cannot")
 }
 
-/// Days before the end of a certificate's validity in which the status has a line about it.
+/// Number of days before a certificate's expiry during which `zlock status` has a line about it.
 const WARNING_DAYS: u64 = 30;
 const DAY_MS: u64 = 86_400_000;
 
@@ -96,7 +96,7 @@ fn print(out: Output, status: &Status) -> Result<(), Failure> {
     }
 }
 
-/// Returns a line for each certificate whose validity ends within [`WARNING_DAYS`].
+/// Returns a line for each certificate that expires within [`WARNING_DAYS`] or has expired.
 fn expiring(nodes: &[Line]) -> Vec<String> {
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let certificates = nodes.iter().filter_map(|line| Some((&line.endpoint, line.node.as_ref()?)));

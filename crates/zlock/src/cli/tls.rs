@@ -21,10 +21,10 @@ use crate::config::value::members;
 
 /// Days for which the certificate of an authority is valid.
 const AUTHORITY_DAYS: u64 = 3_650;
-/// Begin of an authority's name, before the name of its cluster.
+/// Beginning of an authority's name. The name of the authority's cluster follows.
 const AUTHORITY_OF: &str = "zlock authority of ";
 const DAY: Duration = Duration::from_secs(86_400);
-/// Time before its making from which a certificate is valid, as clocks differ.
+/// Time before the making of a certificate at which its validity begins, because clocks differ.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(3_600);
 
 pub(crate) fn command() -> Command {
@@ -105,7 +105,7 @@ impl Files<'_> {
         Ok(())
     }
 
-    /// Makes a key, and a certificate of the authority. Writes both.
+    /// Makes a key, and a certificate that the authority signs. Writes both to files.
     fn put(
         &mut self,
         name: &str,
@@ -124,7 +124,7 @@ impl Files<'_> {
     }
 }
 
-/// Reads the authority of the directory, or makes one.
+/// Reads the authority from the directory, or makes a new one if the directory has none.
 fn authority(files: &mut Files<'_>, cluster_id: &str) -> Result<Issuer<'static, KeyPair>, Failure> {
     let (certificate_path, key_path) = (files.directory.join("ca.pem"), files.directory.join("ca-key.pem"));
     let mut params = CertificateParams::default();
@@ -153,8 +153,8 @@ fn authority(files: &mut Files<'_>, cluster_id: &str) -> Result<Issuer<'static, 
     Ok(Issuer::new(params, key))
 }
 
-/// Describes the certificate of a member: for the peer port by its URI, and for clients by the
-/// hosts of its addresses and `localhost`.
+/// Describes the certificate of a member. Its names are the member's URI for the peer port, and the
+/// hosts in the member's addresses and `localhost` for clients.
 fn of_member(cluster_id: &str, member: &Member) -> Result<CertificateParams, Failure> {
     let mut hosts = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
     for addr in [&member.http_addr, &member.peer_addr] {

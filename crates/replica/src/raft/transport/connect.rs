@@ -156,9 +156,9 @@ impl Identity {
         })
     }
 
-    /// Checks a caller's connection: with TLS, whether its certificate is for the node that the
-    /// hello names; without TLS, whether this node takes such connections. `uris` are the URIs in
-    /// the certificate, and `None` without TLS. Returns a refusal as [`Identity::refusal`] does.
+    /// Checks a caller's connection. With TLS, the certificate must be that of the node that the
+    /// hello names as its sender. Without TLS, this node must accept such connections. `uris` are
+    /// the URIs in the certificate; `None` without TLS. Returns a refusal as [`Identity::refusal`].
     fn distrusts(&self, hello: &Hello, uris: Option<Vec<String>>) -> Option<(Refusal, String)> {
         let (tls, from) = (self.tls.as_deref()?, hello.from);
         match uris {
@@ -171,7 +171,8 @@ impl Identity {
         }
     }
 
-    /// Describes why a certificate with these URIs is not that of the node `id`; `None` if it is.
+    /// Describes why a certificate with these URIs is not that of node `id`; `None` if it is node
+    /// `id`'s, or if names are not checked.
     fn other_name(&self, id: u64, uris: &[String]) -> Option<String> {
         let uri = node_uri(&self.cluster_id, id);
         let is_wrong = self.tls.as_ref().is_some_and(|tls| tls.checks_names) && !uris.contains(&uri);
@@ -182,9 +183,9 @@ impl Identity {
     /// even if this node does not know it as a member: it may have been added, and as the leader it
     /// may be the only node from which this node can hear of that.
     fn may_call(&self, hello: &Hello) -> bool {
-        // A node of another cluster of this name is let through here, and refused by
-        // `disagreement`, as is a removed member. A node that is to join may not know the members
-        // before one of them calls.
+        // This check accepts a node of another cluster of this name, and a removed member:
+        // `disagreement` refuses them. A node that is to join may not know the members before one
+        // of them calls.
         let knows = hello.uuid.is_some() && (self.cluster.uuid().is_some() || self.joins);
         knows || self.known_ids().contains(&hello.from) || self.cluster.removed_at(hello.from).is_some()
     }
@@ -386,8 +387,8 @@ impl Target {
         }
     }
 
-    /// Does the TLS handshake of a connection to the peer, if this node opens connections with TLS,
-    /// and checks the name in the peer's certificate.
+    /// Does the TLS handshake of a connection to the peer, and checks the name in the peer's
+    /// certificate. Does nothing if this node opens connections without TLS.
     async fn secure(&self, stream: Stream) -> io::Result<Stream> {
         let Some(tls) = self.identity.tls.as_deref().filter(|tls| tls.dials) else { return Ok(stream) };
         let stream = stream.dial_tls(&tls.tls).await.map_err(|error| tls_failure(&error))?;
@@ -508,8 +509,8 @@ mod tests {
         (connected.map(drop), logged)
     }
 
-    /// Checks what two nodes of cluster `c` say when node 2 connects to node 1; `None` when they
-    /// agree.
+    /// Connects node 2 of cluster `c` to node 1, and checks the error at node 2 and the error that
+    /// node 1 logs. `expected` has a part of each error; `None` if the nodes accept each other.
     #[track_caller]
     fn check_tls(caller: &Identity, called: &Identity, expected: Option<(&str, &str)>) -> impl Future<Output = ()> {
         let at = std::panic::Location::caller();
@@ -540,7 +541,7 @@ mod tests {
         let first = node(1, tls("1", &own, node_uri("c", 1), 30));
         let second = tls("2", &own, node_uri("c", 2), 30);
         check_tls(&node(2, second.clone()), &first, None).await;
-        // A node that takes connections without TLS, and opens its own without.
+        // Connections between nodes that have no TLS, permit TLS, or require it.
         let plain = Identity::new("c", 2, &[1, 2]);
         check_tls(&plain, &first, Some(("with TLS only", "has connected without TLS"))).await;
         let permits = PeerTls { dials: false, is_required: false, ..tls("p", &own, node_uri("c", 1), 30) };
@@ -548,7 +549,7 @@ mod tests {
         check_tls(&node(2, second.clone()), &node(1, permits), None).await;
         let off = Identity::new("c", 1, &[1, 2]);
         check_tls(&node(2, second.clone()), &off, Some(("TLS with the peer failed", "peers.tls is off"))).await;
-        // Certificates of other nodes, at either end.
+        // A certificate of another node, first at the caller, then at the called node.
         let third = tls("3", &own, node_uri("c", 3), 30);
         let needs = "must have the URI zlock://c/2, and has the URIs [\"zlock://c/3\"]";
         check_tls(&node(2, third.clone()), &first, Some(("is not a hello of a member", needs))).await;

@@ -57,7 +57,7 @@ pub(crate) struct FramedStream {
     output: BytesMut,
     /// True if all messages in `output` may wait until a more urgent message is queued.
     idle: bool,
-    /// True if the stream may buffer bytes that were taken out of `output`.
+    /// True if the stream may still buffer bytes that were taken out of `output`.
     unflushed: bool,
     /// Conditions on frames from the other end; `None` until the handshake is over.
     terms: Option<Terms>,

@@ -5,7 +5,7 @@ use std::fmt;
 use bincode::{Decode, Encode};
 
 /// Lowest and highest version of the peers' messages that this program speaks. A hello and a
-/// welcome are the same in all versions. Versions 1 to 3 were of builds before any release.
+/// welcome are the same in all versions. Only builds before the first release used versions 1 to 3.
 pub(crate) const VERSIONS: (u16, u16) = (4, 4);
 
 /// Reason why a caller is refused. A stranger to the cluster always gets [`Refusal::NoMember`].

@@ -23,7 +23,7 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 pub(crate) const READ_BYTES: usize = 64 << 10;
 /// Largest number of bytes that are read at once from a connection with TLS or a simulated one.
 const COPIED_READ_BYTES: usize = 16 << 10;
-/// Pause between two looks at the first bytes of a connection that has sent less than three.
+/// Pause between two looks at the first bytes of a connection with less than three bytes so far.
 const FIRST_BYTES_PAUSE: Duration = Duration::from_millis(5);
 
 /// One connection to a peer.
@@ -71,7 +71,7 @@ impl Stream {
     }
 
     /// Does the TLS handshake of a connection that another node has opened, if that node begins
-    /// one. Without `tls`, a connection that begins with a TLS handshake is an error.
+    /// with a TLS handshake. Without `tls`, this beginning is an error.
     pub(crate) async fn accept_tls(self, tls: Option<&MutualTls>) -> io::Result<Stream> {
         let stream = match self {
             Stream::Tcp(stream) if begins_tls(&stream).await? => stream,
@@ -143,8 +143,9 @@ fn poll_copy(stream: impl AsyncRead + Unpin, cx: &mut Context<'_>, into: &mut By
     Poll::Ready(Ok(read.filled().len()))
 }
 
-/// Tells whether the other end begins with a TLS handshake. No hello of a peer begins like one: its
-/// length, which comes first, would be at least 64 KiB, and the longest hello has 4 KiB.
+/// Tells whether the other end begins with a TLS handshake. A peer's hello begins with its length.
+/// Read as a length, the first bytes of a TLS handshake are above 64 KiB, and a hello has at most
+/// 4 KiB.
 async fn begins_tls(stream: &TcpStream) -> io::Result<bool> {
     let mut bytes = [0; 3];
     loop {

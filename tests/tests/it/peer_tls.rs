@@ -73,6 +73,8 @@ async fn three_rolling_restarts_lead_to_required_tls() {
     let mut cluster = Cluster::start().await;
     cluster.client(1).create("/v1/znodes/kept", "1").await;
     assert_eq!(connections(&cluster).await.0, 0);
+    let client = Client::builder(cluster.endpoints()).build().unwrap();
+    let (written, load) = write(move || client.clone());
     let own: Vec<String> = (1..=3).map(|id| certificates.settings(id)).collect();
     for step in
         ["peers.tls = \"permit\"\n", "peers.tls = \"permit\"\npeers.tls_dial = true\n", "peers.tls = \"require\"\n"]
@@ -82,7 +84,6 @@ async fn three_rolling_restarts_lead_to_required_tls() {
             assert_eq!(cluster.stop(id).await, Some(0));
             cluster.restart(id);
             cluster.all_ready().await;
-            cluster.client(id).create(&format!("/v1/znodes/{id}-{}", step.len()), "").await;
         }
         if step.contains("dial") {
             until("no connection between members is without TLS", async || {
@@ -91,6 +92,9 @@ async fn three_rolling_restarts_lead_to_required_tls() {
             .await;
         }
     }
+    assert!(!load.is_finished(), "a write failed");
+    assert!(written.load(Ordering::Relaxed) > 100, "{written:?} writes");
+    load.abort();
     let (tls, plain) = connections(&cluster).await;
     assert!(tls > 0 && plain == 0, "{tls} with TLS, {plain} without");
     let (code, stdout, stderr) = run(zlock(&cluster, &["status"])).await;
@@ -171,12 +175,18 @@ async fn failures(cluster: &Cluster) -> u64 {
 /// Starts a task that creates znodes, each over a new connection with TLS to the next endpoint,
 /// until a request fails. Returns the number of created znodes, and the task.
 fn write_over_new_connections(endpoints: Vec<String>, ca: String) -> (Arc<AtomicU64>, JoinHandle<()>) {
+    let mut endpoints = endpoints.into_iter().cycle();
+    write(move || Client::builder([endpoints.next().unwrap()]).ca_pem(ca.clone()).build().unwrap())
+}
+
+/// Starts a task that creates znodes, each with the client that `next` returns, until a request
+/// fails. Returns the number of created znodes, and the task.
+fn write(mut next: impl FnMut() -> Client + Send + 'static) -> (Arc<AtomicU64>, JoinHandle<()>) {
     let written = Arc::<AtomicU64>::default();
     let writes = Arc::clone(&written);
     let load = tokio::spawn(async move {
-        for (number, endpoint) in (0..).zip(endpoints.iter().cycle()) {
-            let client = Client::builder([endpoint.as_str()]).ca_pem(ca.clone()).build().unwrap();
-            client.create(format!("/{number}"), "x").await.unwrap();
+        for number in 0.. {
+            next().create(format!("/{number}"), "x").await.unwrap();
             writes.fetch_add(1, Ordering::Relaxed);
         }
     });

@@ -132,7 +132,7 @@ impl Node {
             data_dir.display(),
             place.peer_listen,
             place.zookeeper,
-            plan.settings,
+            plan.settings_of(id)?,
         );
         let faketime = match &plan.faketime {
             Some(library) => {

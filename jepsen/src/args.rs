@@ -115,7 +115,7 @@ pub(crate) struct Test {
     /// stop, stop-leader, pause, pause-leader, restart-in-lease, partition (halves, isolate-leader,
     /// ring, one-way), asymmetric, flapping, slow, loss, held-answers, wipe, clock, clock-steps,
     /// clock-rates, disk-full, fsync, slow-disk, disk-stall, power-loss, memory, cpu, upgrade,
-    /// transfer, members, restore.
+    /// transfer, members, restore, rotation.
     #[arg(long, default_value = "none", value_delimiter = ',')]
     nemesis: Vec<String>,
     /// `host:port` of each node of a cluster that runs already. Faults cannot be made in it, so

@@ -196,7 +196,7 @@ impl Results {
 /// be written.
 pub async fn run(options: &Options, progress: impl Fn(Progress) + Send + 'static) -> Result<Results, String> {
     needs::check(&options.faults, options.network)?;
-    needs::check_operator(options)?;
+    needs::check_options(options)?;
     let dir = match &options.dir {
         Some(dir) => dir.clone(),
         None => store::new_run(&options.store, options.workload.name()).map_err(|error| told("the store", &error))?,

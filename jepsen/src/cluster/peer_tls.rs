@@ -3,8 +3,12 @@
 use std::fs;
 use std::io;
 
-use super::{CLUSTER_ID, Cluster, Plan};
+use rustix::process::Signal;
 
+use super::{CLUSTER_ID, Cluster, Node, Plan};
+
+/// Message in the log of a node that uses new certificates.
+const RELOADED: &str = "the TLS files of a port were reloaded";
 /// Directory of the certificates in the directory of the run.
 const DIR: &str = "tls";
 
@@ -35,5 +39,21 @@ impl Cluster {
     pub async fn make_certificates(&self) -> Result<(), String> {
         let (out, members) = (self.file(DIR), self.members_option());
         self.zlock(&["tls", "init", "--out", &out, "--cluster-id", CLUSTER_ID, "--members", &members]).await
+    }
+}
+
+impl Node {
+    /// Sends SIGHUP, at which the process reads its certificate again.
+    ///
+    /// # Errors
+    /// When the process has ended.
+    pub fn hang_up(&self) -> io::Result<()> {
+        let process = self.process.as_ref().ok_or_else(|| io::Error::other("it does not run"))?;
+        process.signal(Signal::HUP)
+    }
+
+    /// Returns the number of times that the node has replaced its certificate without a restart.
+    pub fn reloads(&self) -> u64 {
+        self.told(RELOADED)
     }
 }

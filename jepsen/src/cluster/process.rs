@@ -103,7 +103,7 @@ pub struct Node {
     leaves: bool,
     log: PathBuf,
     faketime: Option<(PathBuf, PathBuf)>,
-    process: Option<Process>,
+    pub(super) process: Option<Process>,
     /// Time of the last start of the node's process.
     started: Instant,
     paused: bool,

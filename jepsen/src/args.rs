@@ -82,6 +82,10 @@ pub(crate) struct Common {
     /// has.
     #[arg(long, value_enum)]
     pub(crate) network: Option<NetworkKind>,
+    /// Makes certificates with `zlock tls init`, and lets the nodes demand TLS of each other. Needs
+    /// network namespaces.
+    #[arg(long)]
+    pub(crate) peer_tls: bool,
     /// Protocol of the clients. The values zookeeper and both are only for the workloads register,
     /// lock, watch and multi.
     #[arg(long, value_enum, default_value_t = Door::Http)]
@@ -111,7 +115,7 @@ pub(crate) struct Test {
     /// stop, stop-leader, pause, pause-leader, restart-in-lease, partition (halves, isolate-leader,
     /// ring, one-way), asymmetric, flapping, slow, loss, held-answers, wipe, clock, clock-steps,
     /// clock-rates, disk-full, fsync, slow-disk, disk-stall, power-loss, memory, cpu, upgrade,
-    /// transfer, members, restore.
+    /// transfer, members, restore, rotation.
     #[arg(long, default_value = "none", value_delimiter = ',')]
     nemesis: Vec<String>,
     /// `host:port` of each node of a cluster that runs already. Faults cannot be made in it, so
@@ -187,6 +191,10 @@ impl Common {
                 workload.name()
             ));
         }
+        if self.peer_tls && network == NetworkKind::Proxies {
+            let why = "the proxies between nodes cannot read TLS";
+            return Err(format!("{why}: --peer-tls needs --network namespaces, and no nemesis that needs proxies"));
+        }
         Ok(Options {
             workload,
             door,
@@ -205,6 +213,7 @@ impl Common {
             pace: Pace { calm: self.calm, fault: self.fault },
             settings: self.settings(seed)?,
             network,
+            peer_tls: self.peer_tls,
             ballast: self.ballast,
             negative: false,
         })
@@ -241,6 +250,9 @@ impl Test {
         if !self.endpoints.is_empty() && !faults.is_empty() {
             return Err("faults cannot be made in a running cluster: leave out --nemesis or --endpoints".into());
         }
+        if !self.endpoints.is_empty() && self.common.peer_tls {
+            return Err("a running cluster has certificates or none: leave out --peer-tls or --endpoints".into());
+        }
         let mut options = self.common.options(self.workload, faults, self.common.seed())?;
         if options.door != Door::Http && !self.endpoints.is_empty() {
             return Err("--endpoints are HTTP addresses: leave out --door".into());
@@ -252,5 +264,26 @@ impl Test {
             return Err(format!("{} has no negative control", self.workload.name()));
         }
         Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns why these options of `jepsen test` are refused.
+    fn refusal(options: &[&str]) -> String {
+        let args = Args::try_parse_from(["jepsen", "test", "--workload", "lock"].iter().chain(options)).unwrap();
+        let Command::Test(test) = args.command else { panic!("another command") };
+        test.options().unwrap_err()
+    }
+
+    #[test]
+    fn tls_between_nodes_does_not_pass_proxies() {
+        let why = "the proxies between nodes cannot read TLS";
+        assert!(refusal(&["--peer-tls", "--network", "proxy"]).starts_with(why));
+        assert!(refusal(&["--peer-tls", "--nemesis", "transfer"]).starts_with(why));
+        let why = "a running cluster has certificates or none: leave out --peer-tls or --endpoints";
+        assert_eq!(refusal(&["--peer-tls", "--endpoints", "127.0.0.1:7001"]), why);
     }
 }

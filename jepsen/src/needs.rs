@@ -44,11 +44,11 @@ pub fn check(faults: &[Fault], network: NetworkKind) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks the options of a run whose faults need an operator.
+/// Checks the options of a run whose faults need an operator or certificates.
 ///
 /// # Errors
 /// The requirement that is not met.
-pub fn check_operator(options: &Options) -> Result<(), String> {
+pub fn check_options(options: &Options) -> Result<(), String> {
     let has = |fault| options.faults.contains(&fault);
     if has(Fault::Upgrade) && options.zlock_next.is_none() {
         return Err("the nemesis upgrade needs a second program: name it with --zlock-next".into());
@@ -62,8 +62,14 @@ pub fn check_operator(options: &Options) -> Result<(), String> {
     if has(Fault::Restore) && (options.workload != Workload::Restore || options.replay.is_some()) {
         return Err("a restore loses writes and logs: use --workload restore, without --replay".into());
     }
-    if has(Fault::Restore) && options.faults.len() > 1 {
-        return Err("a restore needs all nodes: run the nemesis restore by itself".into());
+    if has(Fault::Rotation) && !options.peer_tls {
+        return Err("the nemesis rotation replaces the certificates of the nodes: use --peer-tls".into());
+    }
+    for fault in [Fault::Restore, Fault::Rotation] {
+        if has(fault) && options.faults.len() > 1 {
+            let name = fault.name();
+            return Err(format!("the nemesis {name} needs all nodes: run it by itself"));
+        }
     }
     Ok(())
 }

@@ -109,6 +109,8 @@ pub struct Options {
     pub settings: String,
     /// Means by which faults break the links between nodes.
     pub network: NetworkKind,
+    /// Tells whether the nodes demand TLS of each other. Needs network namespaces.
+    pub peer_tls: bool,
     /// Number of znodes of 24 KiB that are written before clients begin, to make snapshots larger.
     pub ballast: u64,
     /// Leaves out the part of the client's protocol that the promise needs, to see that the checker
@@ -194,7 +196,7 @@ impl Results {
 /// be written.
 pub async fn run(options: &Options, progress: impl Fn(Progress) + Send + 'static) -> Result<Results, String> {
     needs::check(&options.faults, options.network)?;
-    needs::check_operator(options)?;
+    needs::check_options(options)?;
     let dir = match &options.dir {
         Some(dir) => dir.clone(),
         None => store::new_run(&options.store, options.workload.name()).map_err(|error| told("the store", &error))?,
@@ -263,7 +265,8 @@ async fn start_cluster(options: &Options, dir: &std::path::Path) -> io::Result<C
     let faketime = if jumps { Some(needs::faketime()?) } else { None };
     let (nodes, dir, network) = (options.nodes, dir.to_owned(), options.network);
     let next = options.zlock_next.clone();
-    let plan = Plan { nodes, spares, program, next, dir, faketime, data_dirs, settings, network };
+    let peer_tls = options.peer_tls;
+    let plan = Plan { nodes, spares, program, next, dir, faketime, data_dirs, settings, network, peer_tls };
     Cluster::start(&plan, disks).await
 }
 

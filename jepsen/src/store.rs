@@ -87,8 +87,10 @@ pub fn arguments(options: &Options) -> Vec<String> {
             say(name, program.display().to_string());
         }
     }
-    if options.negative {
-        words.push("--negative".into());
+    for (flag, given) in [("--peer-tls", options.peer_tls), ("--negative", options.negative)] {
+        if given {
+            words.push(flag.into());
+        }
     }
     words
 }

@@ -9,6 +9,7 @@ mod ended;
 mod endpoints;
 mod namespaces;
 mod network;
+mod peer_tls;
 mod process;
 
 use std::io;
@@ -66,6 +67,8 @@ pub struct Plan {
     pub settings: String,
     /// Means by which faults break the links between nodes.
     pub network: NetworkKind,
+    /// Tells whether the nodes demand TLS of each other.
+    pub peer_tls: bool,
 }
 
 /// Nodes and the links between them.
@@ -118,6 +121,9 @@ impl Cluster {
         for (id, place) in (1..).zip(&places) {
             cluster.nodes.push(Node::prepare(plan, id, place)?);
         }
+        if plan.peer_tls {
+            cluster.make_certificates().await.map_err(io::Error::other)?;
+        }
         cluster.set_members((1..=plan.nodes).collect())?;
         cluster.recover().await?;
         for node in cluster.nodes.iter_mut().filter(|node| node.was_used()) {
@@ -159,7 +165,8 @@ impl Cluster {
         self.dir.join(name).display().to_string()
     }
 
-    /// Returns the members in the form of the option `--members` of `zlock restore prepare`.
+    /// Returns the members in the form of the option `--members` of `zlock restore prepare`. Before
+    /// the start of the nodes, all nodes are members.
     pub fn members_option(&self) -> String {
         let member = |id: u64| {
             let Place { peer, http, .. } = self.nodes[(id - 1) as usize].place();

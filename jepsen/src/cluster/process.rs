@@ -103,7 +103,7 @@ pub struct Node {
     leaves: bool,
     log: PathBuf,
     faketime: Option<(PathBuf, PathBuf)>,
-    process: Option<Process>,
+    pub(super) process: Option<Process>,
     /// Time of the last start of the node's process.
     started: Instant,
     paused: bool,
@@ -132,7 +132,7 @@ impl Node {
             data_dir.display(),
             place.peer_listen,
             place.zookeeper,
-            plan.settings,
+            plan.settings_of(id)?,
         );
         let faketime = match &plan.faketime {
             Some(library) => {

@@ -20,9 +20,9 @@ use crate::say;
 use table::{Cell, Table};
 
 /// Faults that `jepsen all` leaves out unless `--nemeses` names them: the parts of `partition`,
-/// which runs as a whole, `stop`, and faults that need an operator.
-const LEFT_OUT: [&str; 9] =
-    ["halves", "isolate-leader", "ring", "one-way", "stop", "transfer", "upgrade", "members", "restore"];
+/// which runs as a whole, `stop`, and faults that need an operator or `--peer-tls`.
+const LEFT_OUT: [&str; 10] =
+    ["halves", "isolate-leader", "ring", "one-way", "stop", "transfer", "upgrade", "members", "restore", "rotation"];
 
 /// One run that is still to be made.
 pub(crate) struct Planned {
@@ -49,6 +49,7 @@ fn prepare(all: &All, seed: u64) -> Result<(Table, Vec<Planned>), String> {
     for (i, (workload, cell)) in cells(all).into_iter().enumerate() {
         let parts: Vec<String> = cell.nemesis.split('+').map(str::to_owned).collect();
         let options = all.common.options(workload, args::faults(&parts)?, seed + i as u64)?;
+        needs::check_options(&options)?;
         planned.push(Planned { cell, options });
     }
     let mut asked: Vec<(&[Fault], NetworkKind)> =

@@ -12,6 +12,7 @@ use super::partition::{self, Cut};
 use super::power_loss::PowerLoss;
 use super::restart_in_lease::RestartInLease;
 use super::restore::Restore;
+use super::rotation::Rotation;
 use super::scarce::{Kept, Scarce};
 use super::slow_disk::SlowDisk;
 use super::strike::{How, Strike};
@@ -91,6 +92,8 @@ pub enum Fault {
     Members,
     /// All nodes lose their data, and the cluster is restored from a backup.
     Restore,
+    /// The certificates for TLS between nodes are replaced.
+    Rotation,
 }
 
 /// Requirement of a fault on this machine and on the kind of network.
@@ -127,7 +130,7 @@ const POWERED: Need = Need::Disk(DiskKind::Powered);
 
 /// Properties of all faults, in the order of the variants.
 #[rustfmt::skip]
-const ROWS: [Row; 33] = [
+const ROWS: [Row; 34] = [
     Row { fault: Fault::Kill, name: "kill", need: Need::Nothing, make: || Box::new(Strike(How::Kill, Whom::One)) },
     Row { fault: Fault::KillLeader, name: "kill-leader", need: Need::Nothing, make: || Box::new(Strike(How::Kill, Whom::Leader)) },
     Row { fault: Fault::KillMajority, name: "kill-majority", need: Need::Nothing, make: || Box::new(Strike(How::Kill, Whom::Majority)) },
@@ -161,6 +164,7 @@ const ROWS: [Row; 33] = [
     Row { fault: Fault::Transfer, name: "transfer", need: Need::Operator, make: || Box::new(Transfer::default()) },
     Row { fault: Fault::Members, name: "members", need: Need::Operator, make: || Box::new(Members::default()) },
     Row { fault: Fault::Restore, name: "restore", need: Need::Operator, make: || Box::new(Restore::default()) },
+    Row { fault: Fault::Rotation, name: "rotation", need: Need::Nothing, make: || Box::new(Rotation::default()) },
 ];
 
 impl Fault {
@@ -207,6 +211,14 @@ mod tests {
     fn every_fault_has_its_row_and_a_name_of_its_own() {
         for (i, row) in ROWS.iter().enumerate() {
             assert_eq!((row.fault as usize, Fault::from_name(row.name)), (i, Some(vec![row.fault])), "{}", row.name);
+        }
+    }
+    #[test]
+    fn the_table_of_the_page_has_every_fault() {
+        let rows = include_str!("../../../docs/jepsen.md").lines().filter_map(|line| line.strip_prefix("| `"));
+        let names: Vec<&str> = rows.filter_map(|row| row.split('|').next()).flat_map(|cell| cell.split('`')).collect();
+        for fault in Fault::all() {
+            assert!(names.contains(&fault.name()), "{}", fault.name());
         }
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!  kind.rs      the interface of a fault, and the scene that it acts on
 //!  strike.rs, restart_in_lease.rs, upgrade.rs, transfer.rs       processes and data
-//!  members.rs, restore.rs                                        the cluster as a whole
+//!  members.rs, restore.rs, rotation.rs                           the cluster as a whole
 //!  partition.rs, flapping.rs, links.rs, held_answers.rs          links between nodes
 //!  clock.rs                                                      wall clocks
 //!  disk.rs, slow_disk.rs, disk_stall.rs, power_loss.rs               disks
@@ -24,6 +24,7 @@ mod partition;
 mod power_loss;
 mod restart_in_lease;
 mod restore;
+mod rotation;
 mod scarce;
 mod slow_disk;
 mod strike;
@@ -225,9 +226,11 @@ impl Nemesis {
         let ended: Vec<Value> =
             cluster.ends().into_iter().map(|end| json!({"node": end.node, "how": end.how})).collect();
         let (_, ended) = ended.split_at(std::mem::replace(&mut self.ends_told, ended.len()));
-        // The next fault may make another node lose its data, so the cluster must recover first.
+        // The next fault may make another node lose its data, or signal a node that must have
+        // started before. So the cluster must recover first.
         let careful = self.faults.iter().any(|fault| {
-            matches!(fault, Fault::Wipe | Fault::Fsync | Fault::DiskFull | Fault::Members | Fault::Restore)
+            use Fault::{DiskFull, Fsync, Members, Restore, Rotation, Wipe};
+            matches!(fault, Wipe | Fsync | DiskFull | Members | Restore | Rotation)
         });
         // In a quarter of the rounds, power may be lost again while a node still recovers.
         let patient = self.faults.contains(&Fault::PowerLoss) && self.rng.u8(..4) > 0;

@@ -50,6 +50,7 @@ impl Rig {
             data_dirs: Vec::new(),
             settings: String::new(),
             network: NetworkKind::Proxies,
+            peer_tls: false,
         };
         let enter = vec!["sh".to_owned(), script.display().to_string()];
         let (peer_listen, peer, zookeeper) = (String::new(), String::new(), String::new());

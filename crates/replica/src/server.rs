@@ -6,6 +6,7 @@ mod snapshot;
 
 use std::convert::Infallible;
 use std::io;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -77,9 +78,9 @@ pub(crate) async fn serve(server: Arc<Server>, mut listener: Listener) {
             // Always accepted: `callers` has a bound, and a connection beyond the bound replaces
             // another one.
             accepted = listener.accept() => match accepted {
-                Ok(stream) => {
-                    let (place, replaced) = callers.enter(stream.addr());
-                    let served = connection(Arc::clone(&server), stream, place, may_answer.clone());
+                Ok((stream, addr)) => {
+                    let (place, replaced) = callers.enter(addr);
+                    let served = connection(Arc::clone(&server), stream, addr, place, may_answer.clone());
                     connections.spawn(async move {
                         tokio::select! {
                             biased;
@@ -103,8 +104,13 @@ pub(crate) async fn serve(server: Arc<Server>, mut listener: Listener) {
     connections.shutdown().await;
 }
 
-async fn connection(server: Arc<Server>, stream: Stream, place: CallerPlace, may_answer: MayAnswer) {
-    let addr = stream.addr();
+async fn connection(
+    server: Arc<Server>,
+    stream: Stream,
+    addr: Option<IpAddr>,
+    place: CallerPlace,
+    may_answer: MayAnswer,
+) {
     let served = async {
         let (peer_timeout, tls) = (server.consensus.peer_timeout, server.identity.tls.as_deref());
         let secured = timeout(peer_timeout, stream.accept_tls(tls.map(|tls| &tls.tls))).await;

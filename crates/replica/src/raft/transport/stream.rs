@@ -47,15 +47,6 @@ impl Stream {
         }
     }
 
-    /// Address of the other end; `None` in a simulation, or if the system does not tell.
-    pub(crate) fn addr(&self) -> Option<IpAddr> {
-        match self {
-            Stream::Tcp(stream) => stream.peer_addr().ok().map(|addr| addr.ip()),
-            Stream::Tls(stream) => stream.socket().peer_addr().ok().map(|addr| addr.ip()),
-            Stream::Simulated(_) => None,
-        }
-    }
-
     /// URIs among the names of the other end's certificate; `None` without TLS.
     pub(crate) fn certificate_uris(&self) -> Option<Vec<String>> {
         if let Stream::Tls(stream) = self { Some(stream.uris()) } else { None }
@@ -189,11 +180,17 @@ pub(crate) enum Listener {
 }
 
 impl Listener {
-    pub(crate) async fn accept(&mut self) -> io::Result<Stream> {
+    /// Accepts a connection. Returns it with the address of the other end, which is `None` in a
+    /// simulation. The socket itself tells the address only until the other end resets the
+    /// connection.
+    pub(crate) async fn accept(&mut self) -> io::Result<(Stream, Option<IpAddr>)> {
         match self {
-            Listener::Tcp(listener) => Ok(Stream::Tcp(listener.accept().await?.0)),
+            Listener::Tcp(listener) => {
+                let (stream, addr) = listener.accept().await?;
+                Ok((Stream::Tcp(stream), Some(addr.ip())))
+            }
             Listener::Simulated(listener) => match listener.recv().await {
-                Some(stream) => Ok(Stream::Simulated(stream)),
+                Some(stream) => Ok((Stream::Simulated(stream), None)),
                 // The simulation accepts no connection any more.
                 None => std::future::pending().await,
             },
@@ -206,6 +203,17 @@ mod tests {
     use tokio::net::TcpSocket;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_connection_that_is_reset_at_once_has_an_address() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let caller = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        // The drop resets the connection before it is accepted.
+        SockRef::from(&caller).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(caller);
+        let (_stream, addr) = Listener::Tcp(listener).accept().await.unwrap();
+        assert_eq!(addr, Some("127.0.0.1".parse().unwrap()));
+    }
 
     #[tokio::test]
     async fn an_address_that_drops_packets_leaves_time_for_the_next() {

@@ -352,7 +352,12 @@ impl RaftLogReader<TypeConfig> for MemoryLog {
     }
 
     async fn read_vote(&mut self) -> io::Result<Option<Vote>> {
-        Ok(self.disk()?.current.vote)
+        let vote = self.disk()?.current.vote;
+        // A write that failed may have left its vote on the disk.
+        if let Some(vote) = &vote {
+            self.log.hub.lock().votes.note(self.log.node, vote);
+        }
+        Ok(vote)
     }
 
     async fn limited_get_log_entries(&mut self, from: u64, to: u64) -> io::Result<Vec<Entry>> {

@@ -14,8 +14,9 @@ pub struct Votes {
 }
 
 impl Votes {
-    /// Notes that `node` has saved a vote. An uncommitted vote is the node's own vote for a
-    /// candidate. A committed vote names the elected leader that the node follows.
+    /// Notes a vote that `node` has saved, or found on its disk at its start. An uncommitted vote
+    /// is the node's own vote for a candidate. A committed vote names the elected leader that the
+    /// node follows.
     pub fn note(&mut self, node: MachineId, vote: &Vote) {
         let key = (vote.leader_id.term, vote.leader_id.voted_for);
         self.taken.entry(key).or_default().insert(node);

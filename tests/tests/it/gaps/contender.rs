@@ -76,19 +76,8 @@ impl Contender {
     /// client gives up when its session is over.
     pub(super) async fn over_zookeeper(mut self, lock: &str) {
         let mut zk = Zk::open(&self.doors, 0, TIMEOUT).await.unwrap();
-        let acl = vec![Acl { perms: 31, scheme: "world".into(), id: "anyone".into() }];
-        let directory = CreateRequest { path: lock.into(), data: Vec::new().into(), acl, flags: 0 };
-        let place = CreateRequest {
-            path: format!("{lock}/lock-"),
-            flags: create_flags::EPHEMERAL_SEQUENTIAL,
-            ..directory.clone()
-        };
-        match zk.ask(Request::Create(op::CREATE, directory)).await {
-            Ok(_) | Err(Failure::Refused(error::NODE_EXISTS)) => {}
-            Err(failure) => panic!("{failure:?}"),
-        }
-        let PathOnly { path: place } = zk.get(Request::Create(op::CREATE, place)).await.unwrap();
-        if !granted(&mut zk, lock, &place).await {
+        let ticket = enqueue(&zk, lock).await;
+        if !granted(&mut zk, lock, &ticket).await {
             return;
         }
         self.marks.granted();
@@ -97,7 +86,7 @@ impl Contender {
         let mut pace = Pace::new("the lock is given back");
         loop {
             pace.next().await;
-            match zk.ask(Request::Delete(PathVersion { path: place.clone(), version: -1 })).await {
+            match zk.ask(Request::Delete(PathVersion { path: format!("{lock}/{ticket}"), version: -1 })).await {
                 Ok(_) | Err(Failure::Refused(error::NO_NODE) | Failure::Expired) => return,
                 Err(_) => {}
             }
@@ -119,10 +108,64 @@ pub(super) async fn longest_write(doors: Vec<String>, over: watch::Receiver<bool
     longest
 }
 
-/// Waits until `place`, the path of the client's ticket, is the first in the queue. Returns false
-/// if the session ended before that.
-async fn granted(zk: &mut Zk, lock: &str, place: &str) -> bool {
-    let own = place.rsplit('/').next().unwrap();
+/// Creates the client's ticket, and the lock's directory if it is missing. Returns the ticket's
+/// name. The id of the session in the name lets the client find a ticket whose creation was not
+/// answered, since a node may close the connection at any time.
+async fn enqueue(zk: &Zk, lock: &str) -> String {
+    let prefix = format!("{:016x}-lock-", zk.session());
+    let acl = vec![Acl { perms: 31, scheme: "world".into(), id: "anyone".into() }];
+    let directory = CreateRequest { path: lock.into(), data: Vec::new().into(), acl, flags: 0 };
+    let ticket = CreateRequest {
+        path: format!("{lock}/{prefix}"),
+        flags: create_flags::EPHEMERAL_SEQUENTIAL,
+        ..directory.clone()
+    };
+    let mut pace = Pace::new("a ticket is created over ZooKeeper's protocol");
+    loop {
+        pace.next().await;
+        let failure = match zk.get(Request::Create(op::CREATE, ticket.clone())).await {
+            Ok(PathOnly { path }) => return path.rsplit('/').next().unwrap().to_owned(),
+            Err(failure) => failure,
+        };
+        match failure {
+            // The next round sees whether the directory exists.
+            Failure::Refused(error::NO_NODE) => _ = zk.ask(Request::Create(op::CREATE, directory.clone())).await,
+            Failure::Refused(_) | Failure::Expired | Failure::Wrong(_) => panic!("{failure:?}"),
+            Failure::NotSent(_) | Failure::Broken(_) | Failure::TimedOut => {
+                if let Some(ticket) = find(zk, lock, &prefix).await {
+                    return ticket;
+                }
+            }
+        }
+    }
+}
+
+/// Returns the name of the lock's ticket with this prefix; `None` when there is none.
+async fn find(zk: &Zk, lock: &str, prefix: &str) -> Option<String> {
+    let mut pace = Pace::new("a node lists the tickets of a lock");
+    loop {
+        pace.next().await;
+        // A node lists what a sync has brought to it.
+        if zk.ask(Request::Sync(PathOnly { path: "/".into() })).await.is_err() {
+            continue;
+        }
+        match zk.get(Request::GetChildren(PathWatch { path: lock.into(), watch: false })).await {
+            Ok(Names { names }) => return names.into_iter().find(|name| name.starts_with(prefix)),
+            Err(Failure::Refused(error::NO_NODE)) => return None,
+            Err(Failure::Expired) => panic!("the session of a client that waits is over"),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Number at the end of a ticket's name, by which tickets are ordered.
+fn number(ticket: &str) -> &str {
+    &ticket[ticket.len() - 10..]
+}
+
+/// Waits until `own`, the name of the client's ticket, is the first in the queue. Returns false if
+/// the session ended before that.
+async fn granted(zk: &mut Zk, lock: &str, own: &str) -> bool {
     let mut pace = Pace::new("the lock is granted over ZooKeeper's protocol");
     loop {
         pace.next().await;
@@ -136,7 +179,8 @@ async fn granted(zk: &mut Zk, lock: &str, place: &str) -> bool {
         if !names.iter().any(|name| name == own) {
             return false;
         }
-        let Some(before) = names.iter().filter(|name| name.as_str() < own).max() else { return true };
+        let before = names.iter().filter(|name| number(name) < number(own)).max_by_key(|name| number(name));
+        let Some(before) = before else { return true };
         let watched = PathWatch { path: format!("{lock}/{before}"), watch: true };
         if zk.ask(Request::Exists(watched)).await.is_ok() {
             while zk.event(LOOK).await.is_none() && zk.connection() == connection {}

@@ -4,7 +4,7 @@
 //! A node plays an older or a newer program: its configuration says which levels it knows.
 
 use crate::ensemble::{Ensemble, LONG, create, eventually, set, soon, write};
-use replica::{Config, Error, Failure, FinalizeOutcome, Program, StartError};
+use replica::{Config, Error, Failure, FinalizeOutcome, Program, Replica, StartError, UpgradeStatus};
 use tokio::time::timeout;
 use znode::{Levels, Op, OtherLevel, Request};
 
@@ -45,6 +45,16 @@ async fn finalize(ensemble: &Ensemble, at: usize, level: Option<u16>) -> Result<
     }
 }
 
+/// Asks a node for the programs of all members, until a leader answers it.
+async fn upgrade_status(node: &Replica) -> UpgradeStatus {
+    loop {
+        match node.upgrade(soon()).await {
+            Err(Error::Unavailable { .. }) => tokio::task::yield_now().await,
+            end => return end.unwrap(),
+        }
+    }
+}
+
 /// Takes a refusal to raise the format level. Returns the level that was asked for, and the ids of
 /// the members that are not ready for it.
 fn hindered(finalized: FinalizeOutcome) -> (u16, Vec<u64>) {
@@ -55,12 +65,9 @@ fn hindered(finalized: FinalizeOutcome) -> (u16, Vec<u64>) {
 
 /// Waits until the leader knows the programs of all members and is in contact with them.
 async fn met(ensemble: &Ensemble) {
-    loop {
-        let node = ensemble.running().next().unwrap();
-        match node.upgrade(soon()).await {
-            Ok(status) if status.members.iter().all(|member| member.reachable && member.program.is_some()) => return,
-            _ => tokio::task::yield_now().await,
-        }
+    let node = ensemble.running().next().unwrap();
+    while !upgrade_status(node).await.members.iter().all(|member| member.reachable && member.program.is_some()) {
+        tokio::task::yield_now().await;
     }
 }
 
@@ -68,7 +75,7 @@ async fn met(ensemble: &Ensemble) {
 /// fails: at its start, or soon after.
 async fn end_of(ensemble: &Ensemble, at: usize) -> OtherLevel {
     let listener = std::net::TcpListener::bind(ensemble.addr(at)).unwrap();
-    match replica::Replica::start_on(ensemble.config(at), listener).await {
+    match Replica::start_on(ensemble.config(at), listener).await {
         Err(StartError::Level(other)) => other,
         Err(error) => panic!("{error}"),
         Ok(node) => {
@@ -87,7 +94,7 @@ async fn a_cluster_is_upgraded_node_by_node_and_finalised_once_all_know_the_leve
     restart(&mut ensemble, 0, new).await;
     restart(&mut ensemble, 1, new).await;
     met(&ensemble).await;
-    let status = ensemble.node(2).upgrade(soon()).await.unwrap();
+    let status = upgrade_status(ensemble.node(2)).await;
     let versions: Vec<_> = status.members.iter().map(|member| &*member.program.as_ref().unwrap().version).collect();
     assert_eq!((status.level, &*versions, status.next_level()), (1, &["0.2.0", "0.2.0", "0.1.0"][..], None));
     for at in 0..3 {
@@ -125,12 +132,7 @@ async fn a_member_that_is_away_holds_up_the_level() {
     while hindered(finalized).1.len() != 3 {
         finalized = finalize(&ensemble, leader, Some(3)).await.unwrap();
     }
-    let deadline = soon();
-    let is_met = async || {
-        let status = ensemble.node(leader).upgrade(deadline).await.unwrap();
-        status.members[away].reachable
-    };
-    while is_met().await {}
+    while upgrade_status(ensemble.node(leader)).await.members[away].reachable {}
     assert_eq!(hindered(finalize(&ensemble, leader, None).await.unwrap()), (2, vec![away as u64 + 1]));
     ensemble.stop_all().await;
 }
@@ -157,7 +159,7 @@ async fn a_program_that_does_not_know_the_level_does_not_run_on_any_directory() 
     ensemble.stop(at).await;
     ensemble.change = old;
     let listener = std::net::TcpListener::bind(ensemble.addr(at)).unwrap();
-    let refused = replica::Replica::start_on(ensemble.config(at), listener).await;
+    let refused = Replica::start_on(ensemble.config(at), listener).await;
     assert!(matches!(refused, Err(StartError::Level(other)) if other == refusal()), "{:?}", refused.map(drop));
     // The node hears of the level from the other members.
     ensemble.wipe(at);

@@ -33,8 +33,8 @@ pub struct AcceptorConfig {
     /// certificate.
     pub clients: Option<(PathBuf, Clients)>,
     /// A PEM file with lists of certificates (CRLs) that the authorities in `clients` have revoked.
-    /// A client's certificate is accepted if its issuer has no list. `None`: no certificate counts
-    /// as revoked.
+    /// A certificate whose issuer has no list does not count as revoked. `None`: no certificate
+    /// counts as revoked.
     pub client_crl: Option<PathBuf>,
     /// Largest number of concurrent handshakes in total. An eighth of it is the largest number for
     /// one address. Further handshakes wait; their timeout includes the wait.
@@ -118,7 +118,7 @@ impl Acceptor {
     }
 
     /// Counts a connection that was reset before its first byte, and returns `error`. An orderly
-    /// close is not counted. Neither causes a log line.
+    /// close is not counted. A reset and an orderly close cause no log line.
     fn before_the_first_byte(&self, error: io::Error) -> io::Error {
         if error.kind() != io::ErrorKind::UnexpectedEof {
             self.failures.note_reset();

@@ -37,8 +37,8 @@ use tokio::sync::Notify;
 use crate::networks::{Networks, site_of_source, source};
 use crate::turns::{Group, Seat, Turns};
 
-/// Number of connections beyond the bound that a full server accepts from addresses without a
-/// connection. From programs on this machine, it accepts twice this number beyond the bound.
+/// Number of connections beyond `connections_max` that a server accepts from addresses without a
+/// connection. From programs on this machine, the server accepts twice this number.
 const LAST_PLACES: usize = 16;
 
 /// Bounds on the connections of one server (HTTP or ZooKeeper).
@@ -69,12 +69,12 @@ pub struct Admission {
 struct Inner {
     numbers: u64,
     /// Connections that count against the bounds, by connection number. A connection that was
-    /// closed for a new one no longer counts, even before its task has ended.
+    /// closed to make room for a new one no longer counts, even before its task has ended.
     open: HashMap<u64, Open>,
-    /// Number of connections whose task has not ended, including those that were closed for new
-    /// ones.
+    /// Number of connections whose task has not ended, including connections that were closed to
+    /// make room for new ones.
     tasks: usize,
-    /// Connections in `open`, in the order in which they are closed for new ones.
+    /// Connections in `open`, in the order in which they are closed to make room for new ones.
     leavers: BTreeSet<Leaver>,
     sources: HashMap<IpAddr, BTreeSet<Leaver>>,
     /// Sites (IPv4 addresses and /48 networks of IPv6), sorted by the number of their connections.
@@ -90,13 +90,13 @@ struct Open {
     task: Option<AbortHandle>,
 }
 
-/// Sort key of a connection in the order in which connections are closed for new ones. The
-/// connection with the smallest key is closed first.
+/// Sort key of a connection in the order in which connections are closed to make room for new
+/// ones. The connection with the smallest key is closed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Leaver {
     stage: Stage,
     /// Sequence number of the connection's last change of stage (silent, idle, waiting or busy).
-    /// The connection that is longest in its stage comes first.
+    /// Among connections in the same stage, the first to enter that stage is closed first.
     since: u64,
     number: u64,
 }
@@ -201,11 +201,11 @@ impl Admission {
         Ok(Place { admission: Arc::clone(self), number, source, ousted, heard: AtomicBool::new(false), seat })
     }
 
-    /// Closes one connection because the process has no file descriptor left: the oldest silent or
-    /// idle connection of the address with the most connections, or else of any address, or else a
-    /// waiting one of the address with the most connections. Returns the closed connection's
-    /// address, where the inner `None` stands for an exempt address. Returns the outer `None` when
-    /// there is no connection to close.
+    /// Closes one connection because the process has no file descriptor left. Closes a silent or
+    /// idle connection of the address with the most connections; else one of any address; else a
+    /// waiting connection of the address with the most connections. Returns the closed
+    /// connection's address, where the inner `None` stands for an exempt address. Returns the outer
+    /// `None` when there is no connection to close.
     pub fn give_one(&self) -> Option<Option<IpAddr>> {
         let ended = {
             let mut inner = self.lock();
@@ -239,24 +239,25 @@ fn is_this_machine(addr: IpAddr) -> bool {
 }
 
 impl Inner {
-    /// Returns, of all addresses, the silent or idle connection that is closed first for a new one.
+    /// Returns the first silent connection of all addresses, or else the first idle one, in the
+    /// order in which connections are closed to make room.
     fn resting(&self) -> Option<Leaver> {
         self.leavers.first().copied().filter(|leaver| leaver.stage <= Stage::Idle)
     }
 
-    /// Returns, of one `source` (an IPv4 address or a /64 network of IPv6), the silent or idle
-    /// connection that is closed first for a new one. Returns `None` if `source` is `None`, which
-    /// stands for an exempt address.
+    /// Returns the first silent connection of `source` (an IPv4 address or a /64 network of IPv6),
+    /// or else the first idle one, in the order in which connections are closed to make room.
+    /// Returns `None` if `source` is `None`, which stands for an exempt address.
     fn resting_of(&self, source: Option<IpAddr>) -> Option<Leaver> {
         let first = self.sources.get(&source?)?.first().copied();
         first.filter(|leaver| leaver.stage <= Stage::Idle)
     }
 
-    /// Returns the connection to close for a new connection from the source `comes`, which has
-    /// `own` connections: one of the largest source in the largest site. `None` unless that site
-    /// has at least two connections more than the site of `comes`. If both are one site, their
-    /// sources are compared instead: the largest source must have at least two connections more
-    /// than `comes`. With a difference of one, the two would only swap their numbers.
+    /// Returns a connection of the largest source in the largest site, to be closed for a new
+    /// connection from the source `comes`, which has `own` connections. `None` unless the largest
+    /// site has at least two connections more than the site of `comes`. If `comes` is in the
+    /// largest site, the largest source must have at least two connections more than `comes`.
+    /// With a difference of one, the two sites or sources would only swap their numbers.
     fn of_the_largest(&self, comes: Option<IpAddr>, own: usize) -> Option<Leaver> {
         let (of_site, site) = self.largest.last()?;
         let own_site = comes.and_then(|source| self.sites.get(&site_of_source(source))).map_or(0, |site| site.open);
@@ -310,7 +311,7 @@ impl Inner {
     }
 
     /// Moves a connection to another stage (silent, idle, waiting or busy). Returns false when the
-    /// connection was closed for a new one.
+    /// connection was closed to make room for a new one.
     fn change(&mut self, number: u64, stage: Stage) -> bool {
         self.numbers += 1;
         let since = self.numbers;
@@ -348,7 +349,7 @@ impl Inner {
 
 impl Place {
     /// Runs the future of `serve` in a new task, which is scheduled with equal time for each
-    /// address. The task is aborted when the connection is closed for a new one.
+    /// address. The task is aborted when the connection is closed to make room for a new one.
     pub fn serve<F>(self, serve: impl FnOnce(Arc<Place>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -373,14 +374,14 @@ impl Place {
     }
 
     /// Marks the connection as busy, because the client sends another request. Returns false when
-    /// the connection was closed for a new one.
+    /// the connection was closed to make room for a new one.
     pub fn resume(&self) -> bool {
         !self.heard.load(Ordering::Relaxed) || self.admission.lock().change(self.number, Stage::Busy)
     }
 
-    /// Marks the connection as busy, from the client's first request or the packet that opens its
-    /// session. [`Place::rest`] later marks it as idle. A busy connection is closed only for an
-    /// address with fewer connections.
+    /// Marks the connection as busy when the client has sent its first request, or the packet that
+    /// opens its session. [`Place::rest`] later marks the connection as idle. A busy connection is
+    /// closed only to make room for a client whose address has fewer connections.
     pub fn heard(&self) {
         // Only the connection's own task calls this, for every request; so most calls lock nothing.
         if !self.heard.load(Ordering::Relaxed) && self.admission.lock().change(self.number, Stage::Busy) {
@@ -403,8 +404,8 @@ impl Place {
         Waiting { place: Arc::clone(self) }
     }
 
-    /// Address of the waiting or busy connection that was closed for this one; `None` if no waiting
-    /// or busy connection was closed.
+    /// Address of the waiting or busy connection that was closed to make room for this connection;
+    /// `None` if no waiting or busy connection was closed.
     pub fn ousted(&self) -> Option<IpAddr> {
         self.ousted
     }

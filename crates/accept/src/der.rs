@@ -6,7 +6,7 @@ pub(crate) const SEQUENCE: u8 = 0x30;
 pub(crate) const SET: u8 = 0x31;
 /// Tag of an OBJECT IDENTIFIER.
 pub(crate) const OBJECT_IDENTIFIER: u8 = 0x06;
-/// Tag of the version of an X.509 certificate, which may be absent.
+/// Tag of the optional version field of an X.509 certificate.
 const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;

@@ -17,10 +17,10 @@ use crate::networks::{site, source};
 /// Shortest time between two log lines about one address, and the period for which the other limits
 /// count log lines.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Largest number of log lines in one [`PAUSE`] about addresses of one site. An IPv6 site (a /48
-/// network) has 65,536 /64 networks, each of which counts as an address.
+/// Largest number of log lines in one [`PAUSE`] about one site (a /24 network of IPv4 or a /48
+/// network of IPv6). An IPv6 site counts as 65,536 addresses, one for each /64 network.
 const SITE_LINES_MAX: usize = 5;
-/// Largest number of log lines in one [`PAUSE`] about all addresses.
+/// Largest number of log lines in one [`PAUSE`], for all addresses together.
 const LINES_MAX: usize = 20;
 /// Largest number of addresses that are remembered. The addresses with a log line in the last
 /// [`PAUSE`], at most [`LINES_MAX`], are always among them.

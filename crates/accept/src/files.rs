@@ -98,8 +98,8 @@ impl OwnFiles {
         vec![self.certificate.clone(), self.key.clone()]
     }
 
-    /// Parses the certificate chain. The certificate of the key comes first, wherever it is in the
-    /// file, because some tools write the authorities first.
+    /// Parses the certificate chain. Puts the certificate that belongs to the private key first,
+    /// because some tools write the authorities before it.
     pub(crate) fn chain(&self) -> Result<Vec<CertificateDer<'static>>, Error> {
         let mut chain = self.certificate.certificates()?;
         let key = provider().key_provider.load_private_key(self.key.key()?).map_err(|error| self.mismatch(&error))?;

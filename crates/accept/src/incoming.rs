@@ -50,8 +50,8 @@ impl Incoming {
     }
 
     /// Sets socket options. Written bytes are sent without delay (`TCP_NODELAY`). Keepalive detects
-    /// a dead client within half a minute, even without writes. The kernel buffers few unsent
-    /// bytes, so that most of them stay in the process, which bounds them.
+    /// a dead client within half a minute, even without writes. On Linux, the kernel buffers few
+    /// bytes for a slow client. All other bytes stay in the process, which limits their number.
     ///
     /// # Errors
     /// An error when the kernel refuses an option.

@@ -31,7 +31,8 @@ pub struct MutualFiles {
     /// other end. One of them must have signed this program's certificate, too.
     pub ca: PathBuf,
     /// A PEM file with lists of certificates (CRLs) that the authorities in `ca` have revoked. A
-    /// certificate is accepted if its issuer has no list. `None`: no certificate counts as revoked.
+    /// certificate whose issuer has no list does not count as revoked. `None`: no certificate
+    /// counts as revoked.
     pub crl: Option<PathBuf>,
     /// URI that this program's certificate must have among its names; `None` if it needs no URI.
     pub own_uri: Option<String>,

@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// Returns the *source* of a client's address, which bounds for one address apply to: an IPv4
-/// address, or the /64 network of an IPv6 address, as one machine may have a whole /64.
+/// Returns the *source* of a client's address: an IPv4 address, or the /64 network of an IPv6
+/// address, as one machine may have a whole /64. Bounds for one address apply to a source.
 ///
 /// The crate `znode` has a copy of this rule to count sessions, because it must not depend on this
 /// crate.

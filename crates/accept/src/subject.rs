@@ -199,7 +199,8 @@ mod tests {
         check("30133111300f06035504030c0874616209206e756c", "CN=tab\t nul");
     }
 
-    /// Returns a self-signed certificate with `name` as its only name, or with an empty subject.
+    /// Returns a self-signed certificate with the subject `CN=name`; with an empty subject if
+    /// `name` is empty.
     fn certificate(name: &str) -> Vec<u8> {
         let mut params = rcgen::CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();

@@ -29,7 +29,8 @@ use tokio::task::coop::has_budget_remaining;
 
 use crate::step_times::StepTimes;
 
-/// Time for which a runner runs tasks before it yields to the other tasks of the runtime.
+/// Time for which a [`Runner`] polls connections' tasks before it yields to the runtime's other
+/// tasks.
 const SLICE: Duration = Duration::from_micros(200);
 
 /// Group of connections that share one queue, and so one share of the runtime's time.
@@ -69,14 +70,14 @@ struct Lines(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     lines: BTreeMap<Group, Line>,
-    /// Groups with a ready task, sorted by the running time that each group had used when it was
-    /// put here. The time grows while the group runs: [`Inner::next`] sorts the group in again.
+    /// Groups with a ready task, each with the running time that it had used when it was inserted.
+    /// [`Inner::next`] inserts a group again if the group has used more time since then.
     wanting: BTreeSet<(Duration, Group)>,
-    /// Running time that the group whose task was polled last had used before that poll. A new
-    /// group, or one that had no ready task, starts with this value, so that it gets no extra time
-    /// for the past.
+    /// Running time that the last polled group had used before its poll. A new group starts with
+    /// this value, and a group that had no ready task is raised to it. So a group gets no extra
+    /// time for a past in which it did not run.
     least: Duration,
-    /// Wakers of the runners, by the runner's number; set while a runner waits for a ready task.
+    /// Waker of each [`Runner`], by the runner's number; `None` unless it waits for a ready task.
     sleeping: Vec<Option<Waker>>,
     is_closed: bool,
 }
@@ -124,8 +125,7 @@ impl Turns {
 
 impl Turns {
     /// Moves the task of `seat` to another group, from its next poll on. Must be called by the task
-    /// itself: a task that is running is in no group's queue of ready tasks, so that none has to be
-    /// searched for it.
+    /// itself: a running task is in no queue, so it need not be removed from its old group's queue.
     pub(crate) fn sit(&self, seat: &Seat, group: Group) {
         let mut inner = self.0.lock();
         let before = std::mem::replace(&mut *seat.0.lock().expect("nothing panics under this guard"), group);
@@ -254,8 +254,8 @@ impl Runner {
         }
     }
 
-    /// Polls tasks from the queues for up to [`SLICE`]. Pending when no task is ready; false when
-    /// the queues are closed.
+    /// Polls tasks from the queues for up to [`SLICE`]. Returns pending when no task is ready,
+    /// false when the queues are closed, and true otherwise.
     fn slice(&self, cx: &mut Context<'_>) -> Poll<bool> {
         let began = Instant::now();
         let mut now = began;

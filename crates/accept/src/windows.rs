@@ -26,9 +26,8 @@ const LONG_BYTES: usize = 64 << 10;
 /// Size of the window that the long writes of all addresses share, in units.
 const LONG_WINDOW: usize = 512;
 /// Pause after a long write before its units are free again, as a multiple of the time that the
-/// write took. The pause is made only while another address has writes under way. With this pause,
-/// long writes at three nodes, each with an HTTP and a ZooKeeper server, keep a disk that all six
-/// servers share busy for at most half of the time.
+/// write took. The pause is made only while another address has writes under way. Each unit is then
+/// in use for at most a quarter of the time, unless [`PAUSE_MAX`] shortens the pause.
 const PAUSE: u32 = 3;
 /// Longest pause after a long write.
 const PAUSE_MAX: Duration = Duration::from_secs(1);

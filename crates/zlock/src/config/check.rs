@@ -18,8 +18,8 @@ const BATCH_MAX: usize = 4_096;
 const DATA_BYTES_MAX: u32 = 8 << 20;
 /// Largest setting of the number of threads. More threads only cost time, as they wake each other.
 const THREADS_MAX: usize = 1_024;
-/// Bounds for the setting of an HTTP connection's idle time, in milliseconds. A client may pause
-/// for up to a second between two requests, and does not reuse a connection after an hour.
+/// Bounds for the setting of an HTTP connection's longest idle time, in milliseconds. A shorter
+/// time would close connections between two requests of a client; clients need no longer time.
 const IDLE_MS: std::ops::RangeInclusive<u64> = 1_000..=3_600_000;
 /// Largest setting of `node.drain_delay` and of `node.drain_time`, in milliseconds.
 const DRAIN_MS_MAX: u64 = 300_000;
@@ -171,7 +171,7 @@ impl Settings {
     }
 
     /// Checks that the limits of the ZooKeeper server allow packets of the largest permitted size.
-    /// Returns each possible fault: whether the settings have it, and its message.
+    /// Returns a pair for each possible fault: true if the settings have it, and its message.
     fn packets(&self) -> Vec<(bool, String)> {
         let (wire, limits) = (&self.wire, &self.replica.limits);
         vec![
@@ -201,8 +201,8 @@ impl Settings {
         ]
     }
 
-    /// Checks for incomplete or contradictory TLS settings. Returns each possible fault: whether
-    /// the settings have it, and its message.
+    /// Checks for incomplete or contradictory TLS settings. Returns a pair for each possible fault:
+    /// true if the settings have it, and its message.
     fn half_tls(&self) -> Vec<(bool, String)> {
         let (tls, clients, digest) = (&self.tls, &*self.tls_clients, &self.rest.super_digest);
         let listens = self.http_tls_listen.is_some() || self.zookeeper_tls_listen.is_some();
@@ -239,8 +239,8 @@ impl Settings {
         ]
     }
 
-    /// Checks for incomplete or contradictory settings of TLS with peers. Returns each possible
-    /// fault: whether the settings have it, and its message.
+    /// Checks for incomplete or contradictory settings of TLS with peers. Returns a pair for each
+    /// possible fault: true if the settings have it, and its message.
     fn half_peer_tls(&self) -> Vec<(bool, String)> {
         let PeerTlsSettings { mode, dials, certificate, key, ca, crl, names } = &self.peer_tls;
         let is_off = mode == "off";
@@ -271,8 +271,8 @@ impl Settings {
         ]
     }
 
-    /// Checks limits against their fixed bounds. Returns each possible fault: whether the settings
-    /// have it, and its message.
+    /// Checks limits against their fixed bounds. Returns a pair for each possible fault: true if
+    /// the settings have it, and its message.
     fn excesses(&self) -> Vec<(bool, String)> {
         let (replica, limits) = (&self.replica, &self.replica.limits);
         vec![

@@ -6,7 +6,8 @@ use toml::{Table, Value};
 
 use super::{ConfigError, KEYS, Key};
 
-/// Reads the file. Returns each key's path and its value as text.
+/// Reads the TOML file. Returns the path of each key in it, such as `node.id`, and the key's value
+/// as text.
 pub(super) fn read(file: &Path) -> Result<Vec<(String, String)>, ConfigError> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|source| ConfigError::Read { file: name.clone(), source })?;

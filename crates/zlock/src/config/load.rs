@@ -8,14 +8,15 @@ use clap::{Arg, ArgMatches, Command};
 
 use super::{ConfigError, KEYS, Key, Settings, file};
 
-/// A value that a flag, a variable or the file gives for a key.
+/// Value that a flag, an environment variable or the configuration file gives for a key.
 #[derive(Clone, Debug)]
 pub struct Given {
     /// The key's path.
     pub key: String,
     /// The value as text.
     pub text: String,
-    /// Source of the text: a flag with its dashes, the name of a variable, or the path of the file.
+    /// Source of the value: a flag with its dashes, the name of an environment variable, or the
+    /// path of the configuration file.
     pub origin: String,
 }
 
@@ -54,7 +55,7 @@ pub fn from_matches(matches: &ArgMatches) -> Result<Settings, ConfigError> {
     load(file.map(PathBuf::as_path), given(matches))
 }
 
-/// Returns the values that were given as flags and variables.
+/// Returns the values that were given as flags and environment variables.
 pub fn given(matches: &ArgMatches) -> Vec<Given> {
     let given = KEYS.iter().filter_map(|key| {
         let text = matches.get_one::<String>(key.path)?.clone();

@@ -45,8 +45,8 @@ pub mod flag {
     }
 }
 
-/// Zxid base of a new cluster, the number that is added to log indexes to form zxids: a number, or
-/// `time` (`None`) for one that is computed from the time.
+/// Zxid base of a new cluster, which is added to log indexes to form zxids. The value is a number,
+/// or `time` (`None`) for a base that is computed from the time.
 pub mod zxid_base {
     use replica::ZXID_BASE_MAX;
 

@@ -14,10 +14,11 @@ use tracing::warn;
 /// Time between two messages of the same kind. systemd recommends at most half of `WatchdogSec`.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Time by which a message extends a start, beyond the message itself.
+/// Extension that each message during the start requests from systemd, counted from the message.
 const START_EXTENSION: Duration = Duration::from_secs(30);
 
-/// Time that a node may take to end, after the longest time of its clean stop.
+/// Time that a stopping node requests from systemd for the exit of its process, in addition to the
+/// longest time of a clean stop.
 const END_TIME: Duration = Duration::from_secs(5);
 
 /// Sender of messages to systemd; without an address, the process was started by another program
@@ -31,7 +32,7 @@ impl Systemd {
         std::env::var_os("NOTIFY_SOCKET").map_or(Ok(Systemd(None)), |name| Systemd::at(&name))
     }
 
-    /// Takes the address of systemd's socket: a path, or an abstract name after `@`.
+    /// Parses the address of systemd's socket: a path, or `@` and an abstract name.
     fn at(name: &OsStr) -> Result<Systemd, String> {
         let address = match name.as_bytes().strip_prefix(b"@") {
             Some(name) => SocketAddr::from_abstract_name(name),
@@ -41,8 +42,9 @@ impl Systemd {
         Ok(Systemd(Some(address)))
     }
 
-    /// Extends the time for the start until the returned sender is dropped. A thread of its own
-    /// sends the messages, because reading a large snapshot may block the runtime.
+    /// Extends systemd's timeout of the start again and again, until the returned sender is
+    /// dropped. A separate thread sends the messages, because reading a large snapshot may block
+    /// the runtime.
     pub(super) fn extend_start(&self) -> Sender<()> {
         let (starting, started) = channel();
         let systemd = self.clone();
@@ -57,9 +59,9 @@ impl Systemd {
         starting
     }
 
-    /// Reports that the node has started, and from then on its status and that its runtime works.
-    /// The messages come from the runtime and wait for no disk: a disk that stands still for a
-    /// while is no reason to kill the node.
+    /// Reports once that the node has started. Then reports the node's status every second, which
+    /// resets systemd's watchdog as long as the runtime works. The reports never wait for the disk,
+    /// so a slow disk does not make systemd kill the node.
     pub(super) async fn report(self, replica: Replica) {
         if self.0.is_none() {
             return;
@@ -71,7 +73,8 @@ impl Systemd {
         }
     }
 
-    /// Reports that the node stops, and asks for the longest time of a clean stop.
+    /// Reports that the node stops, and asks systemd to wait for the longest time of a clean stop
+    /// (`time_max`) and [`END_TIME`].
     pub(super) async fn report_stop(&self, time_max: Duration) {
         self.deliver(&format!("STOPPING=1\n{}", extension(time_max.saturating_add(END_TIME)))).await;
     }

@@ -19,7 +19,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
 }
 
 /// Returns the id of the pod of a StatefulSet with this hostname: its ordinal, which counts from 0,
-/// plus 1. A domain after the first dot does not count.
+/// plus 1. A domain after the first dot is ignored.
 pub(in crate::config) fn of_hostname(hostname: &str) -> Result<u64, String> {
     let label = hostname.split('.').next().unwrap_or_default();
     let ordinal = label.rsplit_once('-').and_then(|(_, ordinal)| super::members::ordinal(ordinal));

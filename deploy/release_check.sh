@@ -24,7 +24,8 @@ entry="$(sed -n 's/^## //p' docs/changelog.md | head -n 1)"
     disagree "the first entry of docs/changelog.md is \"$entry\": it must be \"$version, YEAR-MONTH-DAY\""
 
 level="$(sed -n '/^#\[cfg(not(feature = "next-level"))\]$/{n;s/.*LEVEL_MAX: u16 = \([0-9]*\);$/\1/p}' crates/znode/src/words/level.rs)"
-peers="$(sed -n 's/.*VERSIONS: (u16, u16) = (\([0-9]*\), \([0-9]*\));$/\1 to \2/p' crates/replica/src/raft/transport/messages.rs)"
+peers="$(sed -n 's/.*VERSIONS: (u16, u16) = (\([0-9]*\), \([0-9]*\));$/\1 to \2/p' crates/replica/src/raft/transport/refusal.rs)"
+[[ -n $level && -n $peers ]] || disagree 'the sources have no LEVEL_MAX or no VERSIONS where this script looks for them'
 row="$(sed -n '/^| [0-9]/{p;q}' docs/releases.md)"
 [[ $row == "| $version | $level | tagged | $peers | "* ]] ||
     disagree "the first row of docs/releases.md is \"$row\": it must begin with \"| $version | $level | tagged | $peers |\""

@@ -196,6 +196,15 @@ fn every_source_file_that_a_page_names_is_there() {
 
 /// Readers follow the examples in docs/dev/style.md, so the identifiers in these examples must
 /// exist.
+/// Before a release the script refuses the tag. It must still find what it reads in the sources.
+#[test]
+fn the_check_of_a_release_finds_level_and_versions() {
+    let check = std::process::Command::new(root().join("deploy/release_check.sh")).arg("v0.0.0").output().unwrap();
+    let words = String::from_utf8(check.stderr).unwrap();
+    assert!(words.contains("the tag must be v"), "{words}");
+    assert!(!words.contains("where this script looks for them"), "{words}");
+}
+
 #[test]
 fn every_identifier_of_the_page_on_style_is_in_the_sources() {
     let sources: String = texts(".rs").into_iter().map(|file| file.text).collect();

@@ -251,12 +251,14 @@ async fn a_node_with_the_data_of_another_cluster_of_the_same_name_is_turned_away
         one.all_ready().await;
         one.kill(3);
     }
+    // With the other two, node 3 would be a quorum of that cluster.
+    [1, 2].into_iter().for_each(|id| other.kill(id));
     std::fs::remove_dir_all(cluster.data_dir(3)).unwrap();
     std::fs::rename(other.data_dir(3), cluster.data_dir(3)).unwrap();
     let mut reader = Reader { format: Format::Text, read: BTreeMap::new() };
     reader.turn_the_page(&cluster);
     cluster.restart(3);
-    // Node 3 looks for the members that its log names, those of the other cluster.
+    // Node 3 looks for the members of the other cluster, which its log names.
     for node in [1, 2] {
         let turned_away = [is("peer", 3), is("reason", "turned-away")];
         let line = reader.tells(&cluster, node, "peer unreachable", &turned_away).await;

@@ -29,7 +29,7 @@ impl Certificates {
 
     /// Returns a new certificate and key for node `id`, as PEM, valid for `days` days from now.
     fn node(&self, id: u64, days: i32) -> (String, String) {
-        self.authority.node(&uri(id), days)
+        self.authority.node(&[&uri(id)], days)
     }
 
     /// Writes the certificate of a node, and returns the node's keys of the configuration.

@@ -1,10 +1,12 @@
 //! TLS in which both ends show a certificate of the same authority, as between nodes.
 
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::client::{Resumption, WebPkiServerVerifier};
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -16,9 +18,11 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use crate::Error;
 use crate::acceptor::without_resumption;
 use crate::files::{self, OwnFiles};
+use crate::networks::source;
 use crate::reloadable::{self, Reloadable, TlsConfig};
 use crate::stream::{self, Stream};
 use crate::trust::{Clients, Trust};
+use crate::turns::{Group, Seat, Turns};
 
 /// PEM files for TLS in which both ends show a certificate.
 #[derive(Clone, Debug)]
@@ -41,6 +45,15 @@ pub struct MutualFiles {
 /// The caller must check the name of the other end ([`Stream::uris`]). Cheap to clone.
 #[derive(Clone)]
 pub struct MutualTls(Arc<Reloadable<Ends>>);
+
+/// Server side of [`MutualTls`], in which addresses take turns: a handshake is a task in the queue
+/// of its address. So a flood of handshakes delays neither the other tasks of the runtime nor the
+/// handshakes of other addresses. The caller must limit the number of handshakes.
+#[derive(Debug)]
+pub struct MutualAcceptor {
+    tls: MutualTls,
+    turns: Turns,
+}
 
 /// TLS configurations for both ends of a connection.
 struct Ends {
@@ -72,12 +85,7 @@ impl MutualTls {
         self.0.current().not_after_s
     }
 
-    /// Performs the handshake of a connection that the other end has opened. The caller must limit
-    /// its time.
-    ///
-    /// # Errors
-    /// An error when the other end does not speak TLS 1.3, or has no valid certificate.
-    pub async fn accept(&self, stream: TcpStream) -> io::Result<Stream> {
+    async fn accept(&self, stream: TcpStream) -> io::Result<Stream> {
         let acceptor = TlsAcceptor::from(Arc::clone(&self.0.current().config.server));
         Ok(Stream::accepted(acceptor.accept(stream).await?, None))
     }
@@ -92,6 +100,36 @@ impl MutualTls {
         // The TLS client requires a name. The name is not sent, and `AnyName` ignores it.
         let name = ServerName::try_from("node").expect("a valid DNS name");
         Ok(Stream::connected(connector.connect(name, stream).await?))
+    }
+}
+
+impl MutualAcceptor {
+    /// Starts the queues of handshakes on the current runtime.
+    ///
+    /// # Panics
+    /// If called outside of a tokio runtime.
+    pub fn start(tls: MutualTls) -> MutualAcceptor {
+        MutualAcceptor { tls, turns: Turns::start() }
+    }
+
+    /// Performs the handshake of a connection that the other end, at the address `addr`, has
+    /// opened. The caller must limit its time. The handshake ends if this future is dropped.
+    ///
+    /// # Errors
+    /// An error when the other end does not speak TLS 1.3, or has no valid certificate.
+    pub async fn accept(&self, stream: TcpStream, addr: IpAddr) -> io::Result<Stream> {
+        let (mut done, accepted) = oneshot::channel();
+        let tls = self.tls.clone();
+        let handshake = async move {
+            tokio::select! {
+                biased;
+                () = done.closed() => {}
+                // The receiver may have been dropped meanwhile.
+                accepted = tls.accept(stream) => drop(done.send(accepted)),
+            }
+        };
+        self.turns.spawn(&Seat::new(Group::Address(source(addr))), handshake);
+        accepted.await.unwrap_or_else(|_| Err(io::Error::other("the server of handshakes has ended")))
     }
 }
 
@@ -184,5 +222,64 @@ impl ServerCertVerifier for AnyName {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Write as _};
+    use std::net::Ipv4Addr;
+
+    use testkit::{Authority, Files};
+    use tokio::net::TcpListener;
+    use tokio::task::{JoinSet, yield_now};
+    use tokio_rustls::rustls::ClientConnection;
+
+    use super::*;
+
+    fn tls(files: &Files, authority: &Authority) -> MutualTls {
+        let (certificate, key) = files.put("own", &authority.node(&[], 30));
+        let ca = files.put_certificate("ca", &authority.pem());
+        MutualTls::load(MutualFiles { certificate, key, ca, crl: None, own_uri: None }).unwrap()
+    }
+
+    /// Returns the first message of a client's handshake.
+    fn client_hello(tls: &MutualTls) -> Vec<u8> {
+        let name = ServerName::try_from("node").unwrap();
+        let mut client = ClientConnection::new(Arc::clone(&tls.0.current().config.client), name).unwrap();
+        let mut hello = Vec::new();
+        client.write_tls(&mut hello).unwrap();
+        hello
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_handshakes_lets_other_tasks_run() {
+        const FLOOD: usize = 60;
+        let files = Files::create();
+        let tls = tls(&files, &Authority::new("own"));
+        let hello = client_hello(&tls);
+        let acceptor = Arc::new(MutualAcceptor::start(tls));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (mut callers, mut handshakes) = (Vec::new(), JoinSet::new());
+        for _ in 0..FLOOD {
+            let mut caller = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            caller.write_all(&hello).unwrap();
+            caller.set_nonblocking(true).unwrap();
+            callers.push(caller);
+            let (stream, acceptor) = (listener.accept().await.unwrap().0, Arc::clone(&acceptor));
+            stream.readable().await.unwrap();
+            handshakes.spawn(async move { acceptor.accept(stream, Ipv4Addr::LOCALHOST.into()).await });
+        }
+        let is_answered = |caller: &std::net::TcpStream| match caller.peek(&mut [0]) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => false,
+            seen => seen.unwrap() > 0,
+        };
+        let (mut answered, mut most) = (0, 0);
+        while answered < FLOOD {
+            yield_now().await;
+            let before = std::mem::replace(&mut answered, callers.iter().filter(|caller| is_answered(caller)).count());
+            most = most.max(answered - before);
+        }
+        assert!(most <= 16, "{most} handshakes before another task of the runtime");
     }
 }

@@ -464,7 +464,7 @@ pub(crate) async fn welcome(
 
 #[cfg(test)]
 mod tests {
-    use accept::{MutualFiles, MutualTls};
+    use accept::{MutualAcceptor, MutualFiles, MutualTls};
     use testkit::{Authority, Files};
     use tokio::net::TcpListener;
     use znode::LEVEL_MAX;
@@ -499,8 +499,9 @@ mod tests {
         let target =
             Target { identity: caller, to, addrs, lane: Lane::Control, peer_timeout: WITHIN, reach, is_peer: true };
         let answering = async {
-            let stream = Stream::from(listener.accept().await.unwrap().0);
-            let stream = stream.accept_tls(called.tls.as_ref().map(|tls| &tls.tls)).await?;
+            let (stream, from) = listener.accept().await.unwrap();
+            let tls = called.tls.as_ref().map(|tls| MutualAcceptor::start(tls.tls.clone()));
+            let stream = Stream::from(stream).accept_tls(tls.as_ref(), Some(from.ip())).await?;
             let mut framed = FramedStream::new(stream, WITHIN).unwrap();
             let (place, _) = Arc::<Callers>::default().enter(None);
             welcome(&called, &mut framed, place, WITHIN).await.map(drop)

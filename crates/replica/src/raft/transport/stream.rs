@@ -2,12 +2,12 @@
 //! connection.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use accept::MutualTls;
+use accept::{MutualAcceptor, MutualTls};
 use bytes::BytesMut;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
@@ -61,15 +61,18 @@ impl Stream {
         }
     }
 
-    /// Does the TLS handshake of a connection that another node has opened, if that node begins
-    /// with a TLS handshake. Without `tls`, this beginning is an error.
-    pub(crate) async fn accept_tls(self, tls: Option<&MutualTls>) -> io::Result<Stream> {
+    /// Does the TLS handshake of a connection that another node has opened from `addr`, if that
+    /// node begins with a TLS handshake. Without `tls`, this beginning is an error.
+    pub(crate) async fn accept_tls(self, tls: Option<&MutualAcceptor>, addr: Option<IpAddr>) -> io::Result<Stream> {
         let stream = match self {
             Stream::Tcp(stream) if begins_tls(&stream).await? => stream,
             other => return Ok(other),
         };
         match tls {
-            Some(tls) => Ok(Stream::Tls(Box::new(tls.accept(stream).await?))),
+            Some(tls) => {
+                let addr = addr.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+                Ok(Stream::Tls(Box::new(tls.accept(stream, addr).await?)))
+            }
             None => {
                 let why = "the caller speaks TLS, and peers.tls is off on this node";
                 Err(io::Error::new(io::ErrorKind::InvalidData, why))

@@ -26,6 +26,9 @@ const COPIED_READ_BYTES: usize = 16 << 10;
 /// Pause between two looks at the first bytes of a connection with less than three bytes so far.
 const FIRST_BYTES_PAUSE: Duration = Duration::from_millis(5);
 
+/// Future that ends when the certificate of a connection's other end is not accepted any more.
+pub(crate) type EndOfTrust = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
+
 /// One connection to a peer.
 pub(crate) enum Stream {
     Tcp(TcpStream),
@@ -50,6 +53,12 @@ impl Stream {
     /// URIs among the names of the other end's certificate; `None` without TLS.
     pub(crate) fn certificate_uris(&self) -> Option<Vec<String>> {
         if let Stream::Tls(stream) = self { Some(stream.uris()) } else { None }
+    }
+
+    /// Returns a future that ends when the certificate of the other end is not accepted any more;
+    /// `None` without TLS.
+    pub(crate) fn end_of_trust(&self, tls: &MutualTls) -> Option<EndOfTrust> {
+        if let Stream::Tls(stream) = self { Some(Box::pin(tls.end_of_trust(stream))) } else { None }
     }
 
     /// Does the TLS handshake of a connection that this node has opened. A simulated connection has

@@ -53,9 +53,10 @@ struct MutualState {
     looks: watch::Sender<()>,
 }
 
-/// Server side of [`MutualTls`], in which addresses take turns: a handshake is a task in the queue
-/// of its address. So a flood of handshakes delays neither the other tasks of the runtime nor the
-/// handshakes of other addresses. The caller must limit the number of handshakes.
+/// Server side of [`MutualTls`], with a thread for all handshakes, on which addresses take turns: a
+/// handshake is a task in the queue of its address. So a flood of handshakes delays neither the
+/// tasks of the runtime nor the handshakes of other addresses. The caller must limit the number of
+/// handshakes.
 #[derive(Debug)]
 pub struct MutualAcceptor {
     tls: MutualTls,
@@ -142,12 +143,15 @@ impl MutualTls {
 }
 
 impl MutualAcceptor {
-    /// Starts the queues of handshakes on the current runtime.
+    /// Starts the thread of handshakes.
+    ///
+    /// # Errors
+    /// An error when no thread can be started.
     ///
     /// # Panics
     /// If called outside of a tokio runtime.
-    pub fn start(tls: MutualTls) -> MutualAcceptor {
-        MutualAcceptor { tls, turns: Turns::start() }
+    pub fn start(tls: MutualTls) -> io::Result<MutualAcceptor> {
+        Ok(MutualAcceptor { tls, turns: Turns::start_thread("peer-handshakes")? })
     }
 
     /// Performs the handshake of a connection that the other end, at the address `addr`, has
@@ -298,12 +302,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_flood_of_handshakes_lets_other_tasks_run() {
+    async fn handshakes_do_not_need_the_thread_of_other_tasks() {
         const FLOOD: usize = 60;
         let files = Files::create();
         let tls = tls(&files, &Authority::new("own"));
         let hello = client_hello(&tls);
-        let acceptor = Arc::new(MutualAcceptor::start(tls));
+        let acceptor = Arc::new(MutualAcceptor::start(tls).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (mut callers, mut handshakes) = (Vec::new(), JoinSet::new());
         for _ in 0..FLOOD {
@@ -315,16 +319,12 @@ mod tests {
             stream.readable().await.unwrap();
             handshakes.spawn(async move { acceptor.accept(stream, Ipv4Addr::LOCALHOST.into()).await });
         }
+        yield_now().await;
         let is_answered = |caller: &std::net::TcpStream| match caller.peek(&mut [0]) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => false,
             seen => seen.unwrap() > 0,
         };
-        let (mut answered, mut most) = (0, 0);
-        while answered < FLOOD {
-            yield_now().await;
-            let before = std::mem::replace(&mut answered, callers.iter().filter(|caller| is_answered(caller)).count());
-            most = most.max(answered - before);
-        }
-        assert!(most <= 16, "{most} handshakes before another task of the runtime");
+        // The thread of this test does nothing else and never waits, so another thread answers.
+        while !callers.iter().all(is_answered) {}
     }
 }

@@ -64,7 +64,7 @@ pub(crate) struct Server {
 pub(crate) async fn serve(server: Arc<Server>, mut listener: Listener) {
     let mut connections = JoinSet::new();
     let callers = Arc::<Callers>::default();
-    let tls = server.identity.tls.as_ref().map(|tls| Arc::new(MutualAcceptor::start(tls.tls.clone())));
+    let tls = listener.tls();
     let unaccepted = Seldom::default();
     let (answering, mut answered) = mpsc::channel(1);
     let may_answer = answering.downgrade();

@@ -500,7 +500,7 @@ mod tests {
             Target { identity: caller, to, addrs, lane: Lane::Control, peer_timeout: WITHIN, reach, is_peer: true };
         let answering = async {
             let (stream, from) = listener.accept().await.unwrap();
-            let tls = called.tls.as_ref().map(|tls| MutualAcceptor::start(tls.tls.clone()));
+            let tls = called.tls.as_ref().map(|tls| MutualAcceptor::start(tls.tls.clone()).unwrap());
             let stream = Stream::from(stream).accept_tls(tls.as_ref(), Some(from.ip())).await?;
             let mut framed = FramedStream::new(stream, WITHIN).unwrap();
             let (place, _) = Arc::<Callers>::default().enter(None);

@@ -4,6 +4,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -187,17 +188,26 @@ async fn connect_any(addrs: &[SocketAddr], within: Duration) -> io::Result<TcpSt
 
 /// Listener for connections of peers.
 pub(crate) enum Listener {
-    Tcp(TcpListener),
+    Tcp {
+        listener: TcpListener,
+        /// TLS handshakes of callers; `None` if TLS is off.
+        tls: Option<Arc<MutualAcceptor>>,
+    },
     Simulated(mpsc::Receiver<Box<dyn Duplex>>),
 }
 
 impl Listener {
+    /// TLS handshakes of callers; `None` if TLS is off.
+    pub(crate) fn tls(&self) -> Option<Arc<MutualAcceptor>> {
+        if let Listener::Tcp { tls, .. } = self { tls.clone() } else { None }
+    }
+
     /// Accepts a connection. Returns it with the address of the other end, which is `None` in a
     /// simulation. The socket itself tells the address only until the other end resets the
     /// connection.
     pub(crate) async fn accept(&mut self) -> io::Result<(Stream, Option<IpAddr>)> {
         match self {
-            Listener::Tcp(listener) => {
+            Listener::Tcp { listener, .. } => {
                 let (stream, addr) = listener.accept().await?;
                 Ok((Stream::Tcp(stream), Some(addr.ip())))
             }
@@ -223,7 +233,7 @@ mod tests {
         // The drop resets the connection before it is accepted.
         SockRef::from(&caller).set_linger(Some(Duration::ZERO)).unwrap();
         drop(caller);
-        let (_stream, addr) = Listener::Tcp(listener).accept().await.unwrap();
+        let (_stream, addr) = Listener::Tcp { listener, tls: None }.accept().await.unwrap();
         assert_eq!(addr, Some("127.0.0.1".parse().unwrap()));
     }
 

@@ -131,7 +131,7 @@ mod tests {
         /// Accepts a connection of node 1 at node 2.
         async fn accept(&self) -> FramedStream {
             let (stream, from) = self.listener.accept().await.unwrap();
-            let acceptor = MutualAcceptor::start(self.called.tls.as_ref().unwrap().tls.clone());
+            let acceptor = MutualAcceptor::start(self.called.tls.as_ref().unwrap().tls.clone()).unwrap();
             let stream = Stream::from(stream).accept_tls(Some(&acceptor), Some(from.ip())).await.unwrap();
             let mut framed = FramedStream::new(stream, WITHIN).unwrap();
             let (place, _) = Arc::<Callers>::default().enter(None);
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(answers, (Ok(Answer::ReadIndex(5)), Ok(Answer::ReadIndex(6))));
         let refused = async {
             let (stream, _) = pair.listener.accept().await.unwrap();
-            let acceptor = MutualAcceptor::start(pair.called.tls.as_ref().unwrap().tls.clone());
+            let acceptor = MutualAcceptor::start(pair.called.tls.as_ref().unwrap().tls.clone()).unwrap();
             Stream::from(stream).accept_tls(Some(&acceptor), None).await.map(drop)
         };
         let (asked, _) = tokio::join!(pair.ask(), refused);

@@ -138,10 +138,11 @@ class Pod:
         (volume,) = [volume for volume in self.rendered.pod["volumes"] if volume["name"] == name]
         if "emptyDir" in volume:
             return ["--tmpfs", path + ":rw,mode=0777"]
-        for file in self.secrets.iterdir():
+        directory = self.secrets / volume["secret"]["secretName"]
+        for file in directory.iterdir():
             os.chown(file, 0, group)
             file.chmod(volume["secret"]["defaultMode"])
-        return ["--volume", "%s:%s:ro" % (self.secrets, path)]
+        return ["--volume", "%s:%s:ro" % (directory, path)]
 
     def address(self):
         addresses = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
@@ -281,7 +282,7 @@ def check_monitoring(pods, rendered):
 
 def certificates(directory, names):
     """A directory as cert-manager fills a secret: tls.crt, tls.key, ca.crt."""
-    directory.mkdir()
+    directory.mkdir(parents=True)
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     authority, request, extensions = (directory.parent / name for name in ("ca.key", "tls.csr", "tls.ext"))
     run("openssl", "req", "-x509", *key, "-days", "2", "-subj", "/CN=authority", "-keyout", authority,
@@ -310,8 +311,10 @@ def play_plain(sets, tools, scratch):
 
 def play_tls(rendered, scratch):
     ordinals = range(rendered.set["spec"]["replicas"])
-    secrets = certificates(scratch / "secrets", ["zlock", *("zlock-%d.zlock-peers" % ordinal for ordinal in ordinals)])
-    pods = [Pod(rendered, ordinal, scratch, secrets) for ordinal in ordinals]
+    names = ["zlock", *("zlock-%d.zlock-peers" % ordinal for ordinal in ordinals)]
+    secrets = certificates(scratch / "secrets/zlock-tls", names)
+    certificates(scratch / "secrets/zlock-peers-tls", names)
+    pods = [Pod(rendered, ordinal, scratch, scratch / "secrets") for ordinal in ordinals]
     check_founding(pods)
     check_lock(pods, "https://", "--volume", "%s:/ca:ro" % secrets, "--env", "ZLOCK_CA=/ca/ca.crt")
     for pod in pods:
@@ -322,7 +325,9 @@ def play_tls(rendered, scratch):
         for port in (7001, 2181):
             assert pod.get("HTTP", port, "/livez", 5)[0] is None, port
         assert "leads" in pod.zlock("member", "list").stdout
-    say("both doors have TLS, and nothing answers outside of the pod without it")
+        told = pod.zlock("status").stdout
+        assert re.search(r"connections between members: [1-9]\d* with TLS, 0 without", told), told
+    say("both doors and members have TLS, and nothing answers outside of the pod without it")
 
 
 def play(tools, scratch):

@@ -15,7 +15,8 @@
 //! TLS sessions are not resumed, so that each new connection checks the certificate again. PEM
 //! files can be read again while connections are open ([`Certificates::reload`]).
 //!
-//! [`MutualTls`] is the TLS between nodes, in which both ends show a certificate.
+//! [`MutualTls`] is the TLS between nodes, in which both ends show a certificate. Handshakes of
+//! nodes and of strangers take turns by address ([`MutualAcceptor`]).
 //!
 //! ```text
 //! acceptor.rs   the server's handshakes          connector.rs   the client's handshakes
@@ -61,7 +62,7 @@ pub use connector::{Connector, ConnectorConfig};
 pub use error::Error;
 pub use incoming::Incoming;
 pub use listeners::Listeners;
-pub use mutual::{MutualFiles, MutualTls, is_tls_error};
+pub use mutual::{MutualAcceptor, MutualFiles, MutualTls, is_tls_error};
 pub use networks::{Networks, source};
 pub use proxies::Proxies;
 pub use rates::Rates;

@@ -1,13 +1,16 @@
 //! TLS in which both ends show a certificate of the same authority, as between nodes.
 
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::net::TcpStream;
+use tokio::sync::{oneshot, watch};
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::client::{Resumption, WebPkiServerVerifier};
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, ServerConfig, SignatureScheme, version,
 };
@@ -16,9 +19,11 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use crate::Error;
 use crate::acceptor::without_resumption;
 use crate::files::{self, OwnFiles};
+use crate::networks::source;
 use crate::reloadable::{self, Reloadable, TlsConfig};
-use crate::stream::{self, Stream};
+use crate::stream::{self, OtherEnd, Stream};
 use crate::trust::{Clients, Trust};
+use crate::turns::{Group, Seat, Turns};
 
 /// PEM files for TLS in which both ends show a certificate.
 #[derive(Clone, Debug)]
@@ -41,12 +46,30 @@ pub struct MutualFiles {
 /// Client side and server side of TLS in which both ends show a certificate. Accepts only TLS 1.3.
 /// The caller must check the name of the other end ([`Stream::uris`]). Cheap to clone.
 #[derive(Clone)]
-pub struct MutualTls(Arc<Reloadable<Ends>>);
+pub struct MutualTls(Arc<MutualState>);
+
+struct MutualState {
+    tls: Reloadable<Ends>,
+    /// Sender of a notice each time that the files were read again.
+    looks: watch::Sender<()>,
+}
+
+/// Server side of [`MutualTls`], with a thread for all handshakes, on which addresses take turns: a
+/// handshake is a task in the queue of its address. So a flood of handshakes delays neither the
+/// tasks of the runtime nor the handshakes of other addresses. The caller must limit the number of
+/// handshakes.
+#[derive(Debug)]
+pub struct MutualAcceptor {
+    tls: MutualTls,
+    turns: Turns,
+}
 
 /// TLS configurations for both ends of a connection.
 struct Ends {
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
+    /// Verifiers of the certificates of clients and of servers.
+    verifiers: (Arc<dyn ClientCertVerifier>, Arc<AnyName>),
 }
 
 impl MutualTls {
@@ -56,7 +79,8 @@ impl MutualTls {
     /// # Errors
     /// [`Error`] names the file that cannot be used.
     pub fn load(files: MutualFiles) -> Result<MutualTls, Error> {
-        Ok(MutualTls(Arc::new(Reloadable::new(move || ends(&files))?)))
+        let tls = Reloadable::new(move || ends(&files))?;
+        Ok(MutualTls(Arc::new(MutualState { tls, looks: watch::Sender::default() })))
     }
 
     /// Reads the PEM files again, for new connections. Returns true if a file has changed.
@@ -65,21 +89,18 @@ impl MutualTls {
     /// [`Error`] names the file that cannot be used, or whose certificate has expired. New
     /// connections then still use the old files.
     pub fn reload(&self) -> Result<bool, Error> {
-        self.0.reload()
+        let reloaded = self.0.tls.reload();
+        self.0.looks.send_replace(());
+        reloaded
     }
 
     /// End of the validity of this program's certificate, in seconds since 1970.
     pub fn not_after_s(&self) -> u64 {
-        self.0.current().not_after_s
+        self.0.tls.current().not_after_s
     }
 
-    /// Performs the handshake of a connection that the other end has opened. The caller must limit
-    /// its time.
-    ///
-    /// # Errors
-    /// An error when the other end does not speak TLS 1.3, or has no valid certificate.
-    pub async fn accept(&self, stream: TcpStream) -> io::Result<Stream> {
-        let acceptor = TlsAcceptor::from(Arc::clone(&self.0.current().config.server));
+    async fn accept(&self, stream: TcpStream) -> io::Result<Stream> {
+        let acceptor = TlsAcceptor::from(Arc::clone(&self.0.tls.current().config.server));
         Ok(Stream::accepted(acceptor.accept(stream).await?, None))
     }
 
@@ -89,10 +110,69 @@ impl MutualTls {
     /// # Errors
     /// An error when the other end does not speak TLS 1.3, or has no valid certificate.
     pub async fn connect(&self, stream: TcpStream) -> io::Result<Stream> {
-        let connector = TlsConnector::from(Arc::clone(&self.0.current().config.client));
-        // The TLS client requires a name. The name is not sent, and `AnyName` ignores it.
-        let name = ServerName::try_from("node").expect("a valid DNS name");
-        Ok(Stream::connected(connector.connect(name, stream).await?))
+        let connector = TlsConnector::from(Arc::clone(&self.0.tls.current().config.client));
+        Ok(Stream::connected(connector.connect(any_name(), stream).await?))
+    }
+
+    /// Waits until the certificate of the other end of `stream` is not accepted any more, for
+    /// example because it was revoked. Checks the certificate each time that the files are read
+    /// again, also if they have not changed, because a certificate can expire. Waits for ever
+    /// without TLS.
+    pub fn end_of_trust(&self, stream: &Stream) -> impl Future<Output = ()> + Send + Sync + 'static {
+        let (tls, shown, mut looks) = (self.clone(), stream.shown_certificates(), self.0.looks.subscribe());
+        async move {
+            let Some((end, chain)) = shown else { return std::future::pending().await };
+            // The sender lives as long as `tls`.
+            while looks.changed().await.is_ok() {
+                if let Err(error) = tls.verify(end, &chain) {
+                    tracing::debug!(%error, "the certificate of an open connection is not accepted any more");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn verify(&self, end: OtherEnd, chain: &[CertificateDer<'_>]) -> Result<(), tokio_rustls::rustls::Error> {
+        let Some((own, more)) = chain.split_first() else { return Ok(()) };
+        let (now, current) = (UnixTime::now(), self.0.tls.current());
+        let (clients, servers) = &current.config.verifiers;
+        match end {
+            OtherEnd::Client => clients.verify_client_cert(own, more, now).map(drop),
+            OtherEnd::Server => servers.verify_server_cert(own, more, &any_name(), &[], now).map(drop),
+        }
+    }
+}
+
+impl MutualAcceptor {
+    /// Starts the thread of handshakes.
+    ///
+    /// # Errors
+    /// An error when no thread can be started.
+    ///
+    /// # Panics
+    /// If called outside of a tokio runtime.
+    pub fn start(tls: MutualTls) -> io::Result<MutualAcceptor> {
+        Ok(MutualAcceptor { tls, turns: Turns::start_thread("peer-handshakes")? })
+    }
+
+    /// Performs the handshake of a connection that the other end, at the address `addr`, has
+    /// opened. The caller must limit its time. The handshake ends if this future is dropped.
+    ///
+    /// # Errors
+    /// An error when the other end does not speak TLS 1.3, or has no valid certificate.
+    pub async fn accept(&self, stream: TcpStream, addr: IpAddr) -> io::Result<Stream> {
+        let (mut done, accepted) = oneshot::channel();
+        let tls = self.tls.clone();
+        let handshake = async move {
+            tokio::select! {
+                biased;
+                () = done.closed() => {}
+                // The receiver may have been dropped meanwhile.
+                accepted = tls.accept(stream) => drop(done.send(accepted)),
+            }
+        };
+        self.turns.spawn(&Seat::new(Group::Address(source(addr))), handshake);
+        accepted.await.unwrap_or_else(|_| Err(io::Error::other("the server of handshakes has ended")))
     }
 }
 
@@ -108,6 +188,12 @@ impl std::fmt::Debug for MutualTls {
     }
 }
 
+/// Returns a name for the TLS client, which requires one. The name is not sent, and [`AnyName`]
+/// ignores it.
+fn any_name() -> ServerName<'static> {
+    ServerName::try_from("node").expect("a valid DNS name")
+}
+
 /// Makes the TLS configurations of both ends from the PEM files.
 fn ends(from: &MutualFiles) -> Result<TlsConfig<Ends>, Error> {
     let own = OwnFiles::read(&from.certificate, &from.key)?;
@@ -121,23 +207,24 @@ fn ends(from: &MutualFiles) -> Result<TlsConfig<Ends>, Error> {
             return Err(own.certificate.unusable(format!("its names need the URI {uri}, and have the URIs {uris:?}")));
         }
     }
+    let verifiers = (trust.of_clients(Clients::MustHaveCertificates)?, Arc::new(AnyName(trust.of_servers()?)));
     let builder = ServerConfig::builder_with_provider(files::provider())
         .with_protocol_versions(&[&version::TLS13])
         .expect("ring has what this version needs")
-        .with_client_cert_verifier(trust.of_clients(Clients::MustHaveCertificates)?);
+        .with_client_cert_verifier(Arc::clone(&verifiers.0));
     let server =
         builder.with_single_cert(certificates.clone(), own.key.key()?).map_err(|error| own.mismatch(&error))?;
     let builder = ClientConfig::builder_with_provider(files::provider())
         .with_protocol_versions(&[&version::TLS13])
         .expect("ring has what this version needs")
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyName(trust.of_servers()?)));
+        .with_custom_certificate_verifier(Arc::clone(&verifiers.1) as Arc<dyn ServerCertVerifier>);
     let mut client =
         builder.with_client_auth_cert(certificates, own.key.key()?).map_err(|error| own.mismatch(&error))?;
     client.resumption = Resumption::disabled();
     client.enable_sni = false;
     let files = own.files().into_iter().chain(trust.files()).collect();
-    let config = Ends { server: Arc::new(without_resumption(server)), client: Arc::new(client) };
+    let config = Ends { server: Arc::new(without_resumption(server)), client: Arc::new(client), verifiers };
     Ok(TlsConfig { config, files, not_after_s })
 }
 
@@ -185,5 +272,60 @@ impl ServerCertVerifier for AnyName {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Write as _};
+    use std::net::Ipv4Addr;
+
+    use testkit::{Authority, Files};
+    use tokio::net::TcpListener;
+    use tokio::task::{JoinSet, yield_now};
+    use tokio_rustls::rustls::ClientConnection;
+
+    use super::*;
+
+    fn tls(files: &Files, authority: &Authority) -> MutualTls {
+        let (certificate, key) = files.put("own", &authority.node(&[], 30));
+        let ca = files.put_certificate("ca", &authority.pem());
+        MutualTls::load(MutualFiles { certificate, key, ca, crl: None, own_uri: None }).unwrap()
+    }
+
+    /// Returns the first message of a client's handshake.
+    fn client_hello(tls: &MutualTls) -> Vec<u8> {
+        let config = Arc::clone(&tls.0.tls.current().config.client);
+        let mut client = ClientConnection::new(config, any_name()).unwrap();
+        let mut hello = Vec::new();
+        client.write_tls(&mut hello).unwrap();
+        hello
+    }
+
+    #[tokio::test]
+    async fn handshakes_do_not_need_the_thread_of_other_tasks() {
+        const FLOOD: usize = 60;
+        let files = Files::create();
+        let tls = tls(&files, &Authority::new("own"));
+        let hello = client_hello(&tls);
+        let acceptor = Arc::new(MutualAcceptor::start(tls).unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (mut callers, mut handshakes) = (Vec::new(), JoinSet::new());
+        for _ in 0..FLOOD {
+            let mut caller = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            caller.write_all(&hello).unwrap();
+            caller.set_nonblocking(true).unwrap();
+            callers.push(caller);
+            let (stream, acceptor) = (listener.accept().await.unwrap().0, Arc::clone(&acceptor));
+            stream.readable().await.unwrap();
+            handshakes.spawn(async move { acceptor.accept(stream, Ipv4Addr::LOCALHOST.into()).await });
+        }
+        yield_now().await;
+        let is_answered = |caller: &std::net::TcpStream| match caller.peek(&mut [0]) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => false,
+            seen => seen.unwrap() > 0,
+        };
+        // The thread of this test does nothing else and never waits, so another thread answers.
+        while !callers.iter().all(is_answered) {}
     }
 }

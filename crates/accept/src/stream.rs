@@ -52,6 +52,13 @@ enum WriteIo {
 #[derive(Clone, Debug)]
 pub struct Direct(Arc<OwnedWriteHalf>);
 
+/// Role of the other end in a TLS handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OtherEnd {
+    Client,
+    Server,
+}
+
 impl Stream {
     pub(crate) fn accepted(stream: server::TlsStream<TcpStream>, subject: Option<String>) -> Stream {
         Stream { io: Io::Tls(Box::new(stream.into())), subject }
@@ -73,6 +80,15 @@ impl Stream {
         let Io::Tls(stream) = &self.io else { return Vec::new() };
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         shown.map(uris_of).unwrap_or_default()
+    }
+
+    /// Role of the other end and the certificates that it has shown, its own first; `None` without
+    /// TLS.
+    pub(crate) fn shown_certificates(&self) -> Option<(OtherEnd, Vec<CertificateDer<'static>>)> {
+        let Io::Tls(stream) = &self.io else { return None };
+        let end = if matches!(**stream, TlsStream::Server(_)) { OtherEnd::Client } else { OtherEnd::Server };
+        let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        Some((end, shown.iter().map(|certificate| certificate.clone().into_owned()).collect()))
     }
 
     /// Socket of the connection.

@@ -18,6 +18,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::{Future, poll_fn};
+use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
@@ -105,6 +106,23 @@ impl Turns {
             runtime.spawn(Runner { lines: Arc::clone(&lines), number }.run());
         }
         Turns(lines)
+    }
+
+    /// Creates empty queues, and starts a runner on a thread of its own. Its tasks use the sockets
+    /// and timers of the current runtime.
+    ///
+    /// # Errors
+    /// An error when no thread can be started.
+    ///
+    /// # Panics
+    /// If called outside of a tokio runtime.
+    pub(crate) fn start_thread(name: &str) -> io::Result<Turns> {
+        let runtime = Handle::current();
+        let lines = Arc::new(Lines(Mutex::default()));
+        lines.lock().sleeping.resize(1, None);
+        let runner = Runner { lines: Arc::clone(&lines), number: 0 };
+        std::thread::Builder::new().name(name.to_owned()).spawn(move || runtime.block_on(runner.run()))?;
+        Ok(Turns(lines))
     }
 
     /// Starts a task in the group that `seat` contains. A panic of the task ends only that task.

@@ -9,6 +9,7 @@ mod flood;
 mod honest;
 mod http;
 mod kind;
+mod peer;
 mod probe;
 mod wire;
 
@@ -23,7 +24,7 @@ use self::honest::Honest;
 use self::kind::Kind;
 use self::probe::Seen;
 use crate::error::Error;
-use crate::system::{Cluster, Program};
+use crate::system::Cluster;
 
 /// Columns of the table that [`run`] prints: a row for each kind of hostile traffic.
 const COLUMNS: [&str; 16] = [
@@ -171,7 +172,7 @@ fn print(row: &Row) {
 
 async fn one(args: &Args, kind: Kind) -> Result<Row, Error> {
     let data = args.data.clone().unwrap_or_else(std::env::temp_dir);
-    let cluster = Cluster::start(Program::Zlock, 3, &data).await?;
+    let cluster = Cluster::start_zlock(3, &data, kind.needs_peer_tls()).await?;
     let Args { subtree, ephemerals, connections, addresses, .. } = *args;
     let sizes = Sizes { subtree, ephemerals, connections, addresses: addresses.max(1) };
     let target = Target::of(&cluster, kind, sizes).await?;

@@ -123,15 +123,28 @@ struct Plan {
 impl Cluster {
     /// Starts `nodes` servers below `parent` and waits until all of them serve.
     pub(crate) async fn start(program: Program, nodes: u16, parent: &Path) -> Result<Cluster, Error> {
+        Cluster::start_with(program, nodes, parent, false).await
+    }
+
+    /// Starts nodes of zlock, with required TLS between them if `peer_tls`, and waits until all of
+    /// them serve.
+    pub(crate) async fn start_zlock(nodes: u16, parent: &Path, peer_tls: bool) -> Result<Cluster, Error> {
+        Cluster::start_with(Program::Zlock, nodes, parent, peer_tls).await
+    }
+
+    async fn start_with(program: Program, nodes: u16, parent: &Path, peer_tls: bool) -> Result<Cluster, Error> {
         let data = tempfile::tempdir_in(parent)?;
         // One more node may join the cluster later.
         let ports = Ports::claim(3 * (nodes + 1))?;
-        let plans = match program {
+        let mut plans = match program {
             Program::Zlock => zlock::plans(data.path(), nodes, &ports)?,
             Program::ZooKeeper => zookeeper::plans(data.path(), nodes, &ports)?,
             Program::Etcd => etcd::plans(data.path(), nodes, &ports)?,
             Program::Redis => redis::plans(data.path(), &ports)?,
         };
+        if peer_tls {
+            zlock::require_peer_tls(&mut plans, data.path(), &ports)?;
+        }
         let start = |(number, plan): (usize, Plan)| {
             let log = data.path().join(format!("log-{number}"));
             let process = process::start(&plan.program, &plan.arguments, &log)?;
@@ -214,6 +227,11 @@ impl Cluster {
     pub(crate) fn addrs(&self, door: Door) -> Vec<String> {
         let addr = |node: &Node| if door == Door::Rest { node.rest.clone() } else { Some(node.client.clone()) };
         self.nodes.iter().filter_map(addr).collect()
+    }
+
+    /// Addresses at which nodes of zlock listen for peers, in the order of the nodes.
+    pub(crate) fn peer_addrs(&self) -> Vec<String> {
+        (0..).zip(&self.nodes).map(|(n, _)| zlock::peer_addr(n, &self.ports)).collect()
     }
 
     /// Number of nodes in the cluster.

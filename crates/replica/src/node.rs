@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use accept::MutualAcceptor;
 use openraft::SnapshotPolicy;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::storage::RaftLogStorage;
@@ -241,7 +242,9 @@ impl From<&crate::Member> for storage::Member {
 impl Node {
     pub(crate) async fn start(config: Config, listener: TcpListener) -> Result<Arc<Node>, StartError> {
         config.check()?;
-        let listener = Listener::Tcp(tokio_listener(listener)?);
+        let tls = config.peer_tls.as_ref().map(|tls| MutualAcceptor::start(tls.tls.clone())).transpose();
+        let tls = tls.map_err(|source| StartError::Listen { addr: config.peer_listen.to_string(), source })?;
+        let listener = Listener::Tcp { listener: tokio_listener(listener)?, tls: tls.map(Arc::new) };
         let storage = open_storage(&config).await?;
         let (log, snapshots, meta) = (storage.log.clone(), storage.snapshots.clone(), storage.meta.clone());
         let log_writes = log.writes().clone();

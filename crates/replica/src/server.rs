@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 
+use accept::MutualAcceptor;
 use storage::{SnapshotStore, want_descriptors};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -63,6 +64,7 @@ pub(crate) struct Server {
 pub(crate) async fn serve(server: Arc<Server>, mut listener: Listener) {
     let mut connections = JoinSet::new();
     let callers = Arc::<Callers>::default();
+    let tls = listener.tls();
     let unaccepted = Seldom::default();
     let (answering, mut answered) = mpsc::channel(1);
     let may_answer = answering.downgrade();
@@ -80,7 +82,8 @@ pub(crate) async fn serve(server: Arc<Server>, mut listener: Listener) {
             accepted = listener.accept() => match accepted {
                 Ok((stream, addr)) => {
                     let (place, replaced) = callers.enter(addr);
-                    let served = connection(Arc::clone(&server), stream, addr, place, may_answer.clone());
+                    let caller = NewCaller { stream, addr, place };
+                    let served = connection(Arc::clone(&server), caller, tls.clone(), may_answer.clone());
                     connections.spawn(async move {
                         tokio::select! {
                             biased;
@@ -104,16 +107,18 @@ pub(crate) async fn serve(server: Arc<Server>, mut listener: Listener) {
     connections.shutdown().await;
 }
 
-async fn connection(
-    server: Arc<Server>,
+/// Connection that was accepted at the peer port, before its handshake.
+struct NewCaller {
     stream: Stream,
     addr: Option<IpAddr>,
     place: CallerPlace,
-    may_answer: MayAnswer,
-) {
+}
+
+async fn connection(server: Arc<Server>, caller: NewCaller, tls: Option<Arc<MutualAcceptor>>, may_answer: MayAnswer) {
+    let NewCaller { stream, addr, place } = caller;
     let served = async {
-        let (peer_timeout, tls) = (server.consensus.peer_timeout, server.identity.tls.as_deref());
-        let secured = timeout(peer_timeout, stream.accept_tls(tls.map(|tls| &tls.tls))).await;
+        let peer_timeout = server.consensus.peer_timeout;
+        let secured = timeout(peer_timeout, stream.accept_tls(tls.as_deref(), addr)).await;
         let stream = secured.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         let mut framed = FramedStream::new(stream, peer_timeout)?;
         let Some(hello) = welcome(&server.identity, &mut framed, place, peer_timeout).await? else {

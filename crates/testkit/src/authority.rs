@@ -69,11 +69,12 @@ impl Authority {
         self.sign_for(params, days)
     }
 
-    /// Returns a new certificate and key for a node, as PEM. The certificate has the URI `uri`
-    /// among its names, and is valid for `days` days from now.
-    pub fn node(&self, uri: &str, days: i32) -> (String, String) {
-        let mut params = CertificateParams::default();
-        params.subject_alt_names = vec![SanType::URI(uri.try_into().expect("an ASCII text"))];
+    /// Returns a new certificate and key for a node, as PEM. The certificate has these URIs among
+    /// its names, and is valid for `days` days from now.
+    pub fn node(&self, uris: &[&str], days: i32) -> (String, String) {
+        let mut params = CertificateParams::new(["localhost".to_owned()]).expect("rcgen makes it");
+        let uris = uris.iter().map(|uri| SanType::URI((*uri).try_into().expect("an ASCII text")));
+        params.subject_alt_names.extend(uris);
         self.sign_for(params, days)
     }
 

@@ -86,7 +86,37 @@ fn waiting(running: &Settings, read: &Settings) -> Vec<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use accept::{CertificateFiles, MutualFiles, MutualTls};
+    use testkit::{Authority, Files};
+    use tokio::time::{Instant, interval, timeout};
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn new_tls_files_are_found_without_a_signal() {
+        let (authority, files) = (Authority::new("own"), Files::create());
+        let (certificate, key) = files.put("own", &authority.node(&[], 30));
+        let ca = files.put_certificate("ca", &authority.pem());
+        let tls = MutualTls::load(MutualFiles { certificate, key, ca, crl: None, own_uri: None }).unwrap();
+        let before = tls.not_after_s();
+        let certificates: Certificates = [("peers", CertificateFiles::Peers(tls.clone()))].into_iter().collect();
+        let began = Instant::now();
+        tokio::spawn(reload_tls(certificates.clone(), None));
+        // The paused clock goes on only while no file is read.
+        let mut tick = interval(TLS_PAUSE / 10);
+        tick.tick().await;
+        tick.tick().await;
+        files.put("own", &authority.node(&[], 60));
+        let renewed = async {
+            while tls.not_after_s() == before {
+                tick.tick().await;
+            }
+        };
+        timeout(2 * TLS_PAUSE, renewed).await.unwrap();
+        assert!(began.elapsed() >= TLS_PAUSE, "{:?}", began.elapsed());
+        let counts: Vec<_> = certificates.iter().map(|one| (one.reloads(), one.failures())).collect();
+        assert_eq!(counts, [(1, 0)]);
+    }
 
     #[test]
     fn keys_that_need_a_restart_are_named() {

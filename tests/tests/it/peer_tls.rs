@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use jute::{Acl, CreateRequest, Request, op};
 use rustix::process::{Signal, kill_process};
+use testkit::http::SOON;
+use testkit::zookeeper::Zk;
 use testkit::{Authority, Files};
 use tokio::task::JoinHandle;
 use zlock_client::Client;
@@ -29,7 +32,7 @@ impl Certificates {
 
     /// Returns a new certificate and key for node `id`, as PEM, valid for `days` days from now.
     fn node(&self, id: u64, days: i32) -> (String, String) {
-        self.authority.node(&uri(id), days)
+        self.authority.node(&[&uri(id)], days)
     }
 
     /// Writes the certificate of a node, and returns the node's keys of the configuration.
@@ -193,6 +196,23 @@ fn write(mut next: impl FnMut() -> Client + Send + 'static) -> (Arc<AtomicU64>, 
     (written, load)
 }
 
+/// Starts a task that creates znodes in one session of a ZooKeeper client, until a request fails.
+/// Returns the number of created znodes, and the task.
+async fn write_over_zookeeper(endpoints: &[String]) -> (Arc<AtomicU64>, JoinHandle<()>) {
+    let zk = Zk::open(endpoints, 0, SOON).await.unwrap();
+    let written = Arc::<AtomicU64>::default();
+    let writes = Arc::clone(&written);
+    let load = tokio::spawn(async move {
+        for number in 0.. {
+            let acl = vec![Acl { perms: 31, scheme: "world".into(), id: "anyone".into() }];
+            let create = CreateRequest { path: format!("/zk-{number}"), data: b"x".as_slice().into(), acl, flags: 0 };
+            zk.ask(Request::Create(op::CREATE, create)).await.unwrap();
+            writes.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    (written, load)
+}
+
 /// Returns the keys of a node's configuration for TLS at all ports, with files of `directory`.
 fn tls_at_all_ports(directory: &Path, ca: &Path, http: &str, zookeeper: &str) -> String {
     let file = |name: &str| directory.join(name);
@@ -214,7 +234,7 @@ fn tls_at_all_ports(directory: &Path, ca: &Path, http: &str, zookeeper: &str) ->
 #[tokio::test]
 async fn certificates_are_renewed_while_clients_write() {
     let certificates = Certificates::new("own");
-    let mut cluster = Cluster::prepare(Options::default()).await;
+    let mut cluster = Cluster::prepare(Options { zookeeper: true, ..Options::default() }).await;
     let ports = Ports::claim(6).unwrap();
     let directory = |id: u64| certificates.files.path(&format!("current-{id}"));
     let mut versions = 0;
@@ -241,6 +261,8 @@ async fn certificates_are_renewed_while_clients_write() {
     // Nodes refuse requests until they are ready.
     let refused_before = failures(&cluster).await;
     let (written, load) = write_over_new_connections(endpoints, certificates.authority.pem());
+    let zookeeper: Vec<String> = (1..=3).map(|id| cluster.zookeeper_endpoint(id).to_owned()).collect();
+    let (written_zk, load_zk) = write_over_zookeeper(&zookeeper).await;
     for round in 1..=3 {
         for id in 1..=3 {
             renew(id);
@@ -254,16 +276,19 @@ async fn certificates_are_renewed_while_clients_write() {
                 ["http", "zookeeper", "peers"].iter().all(|port| done(port)).then_some(())
             })
             .await;
-            let before = written.load(Ordering::Relaxed);
+            let counts = || [&written, &written_zk].map(|written| written.load(Ordering::Relaxed));
+            let before = counts();
             until("each node has taken a write with the new certificates", async || {
-                assert!(!load.is_finished(), "a write has failed");
-                (written.load(Ordering::Relaxed) >= before + 4).then_some(())
+                assert!(!load.is_finished() && !load_zk.is_finished(), "a write has failed");
+                let now = counts();
+                (now[0] >= before[0] + 4 && now[1] >= before[1] + 4).then_some(())
             })
             .await;
         }
     }
     assert_eq!(failures(&cluster).await, refused_before, "of {} writes", written.load(Ordering::Relaxed));
     load.abort();
+    load_zk.abort();
     for id in 1..=3 {
         let log = cluster.log(id);
         assert!(!log.contains("handshake failed") && !log.contains("not reloaded"), "{log}");
@@ -272,4 +297,70 @@ async fn certificates_are_renewed_while_clients_write() {
     assert_eq!(cluster.stop(3).await, Some(0));
     cluster.restart(3);
     cluster.all_ready().await;
+}
+
+#[tokio::test]
+async fn members_with_tls_meet_over_ipv6() {
+    let certificates = Certificates::new("peers");
+    let mut cluster = Cluster::prepare(Options::default()).await;
+    for id in 1..=3 {
+        configure(&cluster, id, &format!("peers.tls = \"require\"\n{}", certificates.settings(id)));
+        let mut text = std::fs::read_to_string(cluster.config(id)).unwrap();
+        for key in ["peers.listen = \"", "peer_addr = \""] {
+            text = text.replace(&format!("{key}127.0.0.1:"), &format!("{key}[::1]:"));
+        }
+        std::fs::write(cluster.config(id), text).unwrap();
+        cluster.restart(id);
+    }
+    cluster.all_ready().await;
+    cluster.client(1).create("/v1/znodes/kept", "1").await;
+    let (tls, plain) = connections(&cluster).await;
+    assert!(tls > 0 && plain == 0, "{tls} with TLS, {plain} without");
+}
+
+/// A follower's certificate is revoked while clients write to the other two nodes. The open
+/// connections of the follower are closed, and both ends say why they open no new ones. With a new
+/// certificate the follower comes back.
+#[tokio::test]
+async fn a_revoked_member_is_shut_out_and_comes_back() {
+    let certificates = Certificates::new("peers");
+    let mut cluster = Cluster::prepare(Options::default()).await;
+    let crl = certificates.files.put_certificate("crl", &certificates.authority.crl(&[]));
+    for id in 1..=3 {
+        let own = certificates.settings(id);
+        configure(&cluster, id, &format!("peers.tls = \"require\"\npeers.tls_crl = {crl:?}\n{own}"));
+        cluster.restart(id);
+    }
+    cluster.all_ready().await;
+    let leader = cluster.leader().await;
+    let revoked = if leader == 3 { 2 } else { 3 };
+    let others: Vec<u64> = (1..=3).filter(|id| *id != revoked).collect();
+    let client = Client::builder(others.iter().map(|id| cluster.endpoint(*id).to_owned())).build().unwrap();
+    let (written, load) = write(move || client.clone());
+    // The authority has signed the certificates in the order of the nodes.
+    certificates.files.put_certificate("crl", &certificates.authority.crl(&[revoked]));
+    for id in &others {
+        kill_process(cluster.pid(*id), Signal::HUP).unwrap();
+    }
+    until("both ends say that the certificate is revoked", async || {
+        let refused = |line: &str| line.contains("refused at the peer port") && line.contains("Revoked");
+        let counted = |id: &u64| cluster.log(*id).lines().any(|line| refused(line) && line.contains("times="));
+        (cluster.log(revoked).contains("CertificateRevoked") && others.iter().any(counted)).then_some(())
+    })
+    .await;
+    until("the revoked node has no connection", async || {
+        (cluster.status(revoked).await?.peer_connections.tls == 0).then_some(())
+    })
+    .await;
+    let before = written.load(Ordering::Relaxed);
+    until("clients write without the revoked node", async || {
+        (written.load(Ordering::Relaxed) > before + 10).then_some(())
+    })
+    .await;
+    certificates.settings(revoked);
+    kill_process(cluster.pid(revoked), Signal::HUP).unwrap();
+    cluster.all_ready().await;
+    assert!(!load.is_finished(), "a write has failed");
+    load.abort();
+    assert_eq!(cluster.leader().await, leader);
 }

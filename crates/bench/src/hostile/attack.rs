@@ -38,6 +38,8 @@ pub(crate) struct Sizes {
 pub(crate) struct Target {
     pub(crate) rest: Vec<String>,
     pub(crate) wire: Vec<String>,
+    /// Addresses of the peer ports.
+    pub(crate) peers: Vec<String>,
     /// Index of a node that does not lead.
     pub(crate) follower: usize,
     /// Third byte of the addresses of hostile clients. Each kind of traffic has its own, because
@@ -51,6 +53,7 @@ impl Target {
         Ok(Target {
             rest: cluster.addrs(Door::Rest),
             wire: cluster.addrs(Door::ZooKeeper),
+            peers: cluster.peer_addrs(),
             follower: (cluster.leader().await? + 1) % cluster.size(),
             network: 1 + kind as u8,
             sizes,

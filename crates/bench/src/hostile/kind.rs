@@ -5,7 +5,7 @@ use tokio::time::Instant;
 
 use super::attack::{Tally, Target};
 use super::flood::Repeated;
-use super::{flood, http, wire};
+use super::{flood, http, peer, wire};
 use crate::client::ZooKeeper;
 use crate::error::Error;
 use crate::system::name_of;
@@ -62,12 +62,19 @@ pub(crate) enum Kind {
     IdleConnections,
     /// Creates of znodes of 1 MB until the state is full.
     FullState,
+    /// 60 connections to each peer port that begin TLS handshakes and do not complete them.
+    PeerHandshakes,
 }
 
 impl Kind {
     /// Name of this kind in the printed table, which is also its name on the command line.
     pub(crate) fn name(self) -> String {
         name_of(self)
+    }
+
+    /// Tells whether this kind of traffic needs nodes that require TLS of each other.
+    pub(crate) fn needs_peer_tls(self) -> bool {
+        self == Kind::PeerHandshakes
     }
 
     /// Creates the data that this kind of traffic uses.
@@ -122,6 +129,7 @@ impl Kind {
             Kind::LongHeads => flood::wait(target, 4_096 * target.rest.len(), 15_000, until, tally).await,
             Kind::IdleConnections => flood::idle_and_write(target, until, tally).await,
             Kind::FullState => flood::fill_state(target, until, tally).await,
+            Kind::PeerHandshakes => peer::begin_handshakes(target, until, tally).await,
         }
     }
 }

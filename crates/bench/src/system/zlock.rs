@@ -2,6 +2,7 @@
 //! defaults.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use testkit::Ports;
@@ -15,6 +16,29 @@ pub(super) fn plans(data: &Path, nodes: u16, ports: &Ports) -> Result<Vec<Plan>,
     (0..nodes).map(|n| plan(data, n, nodes, ports)).collect()
 }
 
+/// Adds required TLS between members to the command lines of all nodes. `zlock tls init` makes the
+/// certificates.
+pub(super) fn require_peer_tls(plans: &mut [Plan], data: &Path, ports: &Ports) -> Result<(), Error> {
+    let members = (0..).zip(plans.iter()).map(|(n, _)| member(n, ports)).collect::<Vec<_>>().join(",");
+    let certificates = data.join("certificates");
+    let mut command = Command::new(&plans[0].program);
+    command.args(["tls", "init", "--members", &members, "--out"]).arg(&certificates);
+    let made = command.output()?;
+    if !made.status.success() {
+        return Err(Error::Absent(format!("zlock tls init: {}", String::from_utf8_lossy(&made.stderr))));
+    }
+    for (number, plan) in (1..).zip(plans) {
+        let file = |name: String| certificates.join(name).display().to_string();
+        plan.arguments.extend([
+            "--peers-tls=require".into(),
+            format!("--peers-tls-certificate={}", file(format!("node-{number}.pem"))),
+            format!("--peers-tls-key={}", file(format!("node-{number}-key.pem"))),
+            format!("--peers-tls-ca={}", file("ca.pem".into())),
+        ]);
+    }
+    Ok(())
+}
+
 /// Plan of one more node, which joins the cluster of `nodes` nodes, and the node as an argument of
 /// `zlock member add`.
 pub(super) fn joining(data: &Path, nodes: u16, ports: &Ports) -> Result<(Plan, String), Error> {
@@ -24,7 +48,12 @@ pub(super) fn joining(data: &Path, nodes: u16, ports: &Ports) -> Result<(Plan, S
 }
 
 fn member(n: u16, ports: &Ports) -> String {
-    format!("{}={}/{}", n + 1, ports.addr(3 * n), ports.addr(3 * n + 1))
+    format!("{}={}/{}", n + 1, peer_addr(n, ports), ports.addr(3 * n + 1))
+}
+
+/// Address at which a node listens for peers. Nodes are numbered from 0.
+pub(super) fn peer_addr(n: u16, ports: &Ports) -> String {
+    ports.addr(3 * n)
 }
 
 fn plan(data: &Path, n: u16, nodes: u16, ports: &Ports) -> Result<Plan, Error> {

@@ -21,7 +21,8 @@ use crate::raft::peers::{Peer, Peers};
 use crate::raft::purge_index::PurgeIndex;
 use crate::raft::state_machine::RaftSnapshot;
 use crate::raft::transport::{
-    Answer, AppendLine, AppendStream, Ask, ChannelError, Lane, TransferFrame, TransferRefusal, VoteFrame, send_snapshot,
+    Answer, AppendLine, AppendStream, Ask, ChannelError, Lane, Tenure, TransferFrame, TransferRefusal, VoteFrame,
+    send_snapshot,
 };
 
 impl RaftNetworkFactory<TypeConfig> for Peers {
@@ -69,8 +70,8 @@ impl Network {
         }
     }
 
-    fn has_line(&self) -> bool {
-        self.line.as_ref().is_some_and(|line| !line.is_silent(self.peers.peer_timeout))
+    fn has_line(&mut self) -> bool {
+        self.line.as_mut().is_some_and(|line| !line.is_over(self.peers.peer_timeout))
     }
 
     /// Sends the appends of a replication stream (`purge_index` is `Some`), or one heartbeat
@@ -97,16 +98,18 @@ impl Network {
         Ok(Box::pin(AppendStream::new(line, input, peer_timeout, purge_index)) as AppendResults<'s>)
     }
 
-    /// Returns the append connection. Opens a new one if there is none, or if the peer has owed an
-    /// answer for longer than `peer_timeout`.
+    /// Returns the append connection. Opens a new one if there is none, if the peer has owed an
+    /// answer for longer than `peer_timeout`, or if the connection's tenure is over.
     async fn line(&mut self) -> Result<&mut Option<AppendLine>, RPCError<TypeConfig>> {
         if !self.has_line() {
             self.line = None;
             let peer = self.peer()?;
-            let framed = peer.target(Lane::Append).connect().await;
+            let target = peer.target(Lane::Append);
+            let framed = target.connect().await;
             let framed = framed.map_err(|error| unreachable(format!("cannot reach node {}: {error}", self.to)))?;
             let following = Arc::clone(&peer.following);
-            self.line = Some(AppendLine::new(framed, following));
+            let tenure = Tenure::of_caller(&framed, target.identity.tls.as_deref());
+            self.line = Some(AppendLine::new(framed, following, tenure));
         }
         Ok(&mut self.line)
     }

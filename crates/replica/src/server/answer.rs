@@ -15,7 +15,7 @@ use tokio::time::{Duration, Instant, timeout};
 
 use crate::local::disk_watch::STALLED;
 use crate::raft::transport::{
-    Answer, Ask, Exchange, FramedStream, NumberedMessage, TransferFrame, TransferRefusal, VoteAnswer, VoteFrame,
+    Answer, Ask, Exchange, FramedStream, NumberedMessage, Tenure, TransferFrame, TransferRefusal, VoteAnswer, VoteFrame,
 };
 
 use super::{Server, flush};
@@ -31,12 +31,13 @@ const UNREAD_BYTES_MAX: usize = 16 << 20;
 type UnderWay<'a> = FuturesUnordered<BoxFuture<'a, NumberedMessage<Answer>>>;
 
 /// Answers the questions of peer `from` concurrently, each as soon as it is done, until the node
-/// stops.
+/// stops or the peer's certificate is not accepted any more.
 pub(super) async fn answer(server: &Arc<Server>, mut framed: FramedStream, from: u64) -> io::Result<()> {
     let mut under_way = UnderWay::new();
     let mut taken = 0;
     let stop = server.life.stopped();
     let mut stopped = pin!(stop.wait());
+    let mut tenure = Tenure::of_called(&framed, server.identity.tls.as_deref());
     loop {
         let room = under_way.len() < ASKS_MAX && framed.queued_bytes() < UNREAD_BYTES_MAX;
         if !room {
@@ -45,6 +46,7 @@ pub(super) async fn answer(server: &Arc<Server>, mut framed: FramedStream, from:
         tokio::select! {
             biased;
             () = &mut stopped => break,
+            () = &mut tenure => break,
             // Unconstrained by tokio's cooperative budget: a proposal that had to yield halfway
             // would be overtaken by later proposals.
             Some(answer) = unconstrained(under_way.next()), if !under_way.is_empty() => framed.queue(&answer)?,
@@ -62,8 +64,8 @@ pub(super) async fn answer(server: &Arc<Server>, mut framed: FramedStream, from:
     left.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// Tells the peer that this node stops and which questions it has taken, and answers the taken
-/// questions. The peer then closes the connection.
+/// Tells the peer that this node takes no more questions on this connection, and which questions it
+/// has taken, and answers the taken questions. The peer then closes the connection.
 async fn take_leave(mut framed: FramedStream, mut under_way: UnderWay<'_>, taken: u64) -> io::Result<()> {
     framed.queue(&NumberedMessage { number: 0, body: Answer::Leaving { taken } })?;
     loop {

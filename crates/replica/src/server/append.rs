@@ -21,7 +21,7 @@ use crate::raft::consensus::Consensus;
 use crate::raft::continuity::{Continuity, Look};
 use crate::raft::transitions::Transitions;
 use crate::raft::transport::{
-    AppendAnswer, AppendFrame, AppendResult, Exchange, FRAME_BYTES_MAX, FramedStream, malformed,
+    AppendAnswer, AppendFrame, AppendResult, Exchange, FRAME_BYTES_MAX, FramedStream, Tenure, malformed,
 };
 
 use super::{Server, flush};
@@ -62,11 +62,16 @@ async fn take_appends<'a>(server: &'a Server, mut framed: FramedStream, under_wa
     let (mut continuity, mut transitions) = (Continuity::default(), Transitions::default());
     let mut carries_entries = false;
     let mut idle = pin!(sleep(Duration::ZERO));
+    let mut tenure = Tenure::of_called(&framed, server.identity.tls.as_deref());
     loop {
         // `exchange` also sends answers, but it is not called at the bound.
         let room = under_way.len() < APPENDS_MAX && bytes < APPEND_BYTES_MAX;
-        if !room {
+        let is_over = tenure.is_over();
+        if !room || is_over {
             flush(server, &mut framed).await?;
+        }
+        if is_over && under_way.is_empty() {
+            return Ok(());
         }
         tokio::select! {
             biased;
@@ -79,8 +84,9 @@ async fn take_appends<'a>(server: &'a Server, mut framed: FramedStream, under_wa
                     idle.as_mut().reset(Instant::now() + IDLE_WAIT);
                 }
             }
+            () = &mut tenure, if !is_over => {}
             () = &mut idle, if framed.is_idle() => framed.hurry(),
-            exchange = framed.exchange::<AppendFrame>(), if room => match exchange {
+            exchange = framed.exchange::<AppendFrame>(), if room && !is_over => match exchange {
                 Ok(Exchange::Message(frame)) if frame.sequence == sequence + 1 => {
                     let (ruling, committed) = (server.consensus.membership(), server.consensus.committed_membership());
                     if !transitions.are_possible(&frame, &ruling, &committed) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::Stream;
+use futures_util::{FutureExt, Stream};
 use openraft::entry::RaftEntry;
 use openraft::error::RPCError;
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, StreamAppendResult};
@@ -20,6 +20,7 @@ use super::append_frame::AppendFrame;
 use super::frame::{FramedStream, malformed};
 use super::messages::{AppendAnswer, AppendResult};
 use super::rules::partial_success;
+use super::tenure::Tenure;
 use crate::raft::network::lost;
 use crate::raft::purge_index::PurgeIndex;
 use crate::raft::quorum_contact::Following;
@@ -47,17 +48,23 @@ pub(crate) struct AppendLine {
     following: Arc<Following>,
     /// Time since which the peer has owed an answer and sent nothing; `None` if it owes none.
     waiting_since: Option<Instant>,
+    tenure: Tenure,
 }
 
 impl AppendLine {
     /// Makes an append connection from a connection after its handshake. It notes in `following`
     /// each frame that the peer accepts as a follower.
-    pub(crate) fn new(framed: FramedStream, following: Arc<Following>) -> AppendLine {
-        AppendLine { framed, sequence: 0, answered: 0, sent: VecDeque::new(), following, waiting_since: None }
+    pub(crate) fn new(framed: FramedStream, following: Arc<Following>, tenure: Tenure) -> AppendLine {
+        AppendLine { framed, sequence: 0, answered: 0, sent: VecDeque::new(), following, waiting_since: None, tenure }
+    }
+
+    /// Tells whether a new connection must take the place of this one.
+    pub(crate) fn is_over(&mut self, peer_timeout: Duration) -> bool {
+        self.is_silent(peer_timeout) || self.tenure.is_over()
     }
 
     /// Tells whether the peer has owed an answer and sent nothing for longer than `peer_timeout`.
-    pub(crate) fn is_silent(&self, peer_timeout: Duration) -> bool {
+    fn is_silent(&self, peer_timeout: Duration) -> bool {
         self.waiting_since.is_some_and(|since| since.elapsed() >= peer_timeout)
     }
 
@@ -209,8 +216,13 @@ where
     }
 
     fn poll_line(&mut self, line: &mut AppendLine, cx: &mut Context<'_>) -> Poll<io::Result<Option<Item>>> {
-        self.poll_input(line, cx)?;
-        if self.input.is_none() && self.inflight.is_empty() {
+        // The stream ends early when the connection's tenure is over: Raft then begins another
+        // stream, on a new connection.
+        let is_over = line.tenure.poll_unpin(cx).is_ready();
+        if !is_over {
+            self.poll_input(line, cx)?;
+        }
+        if (is_over || self.input.is_none()) && self.inflight.is_empty() {
             return Poll::Ready(Ok(None));
         }
         if let Poll::Ready(Err(error)) = line.framed.poll_flush(cx) {

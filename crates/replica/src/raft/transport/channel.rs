@@ -16,6 +16,7 @@ use tokio::time::{Instant, interval, timeout_at};
 use super::connect::Target;
 use super::frame::{Exchange, FramedStream};
 use super::messages::{Answer, Ask, FRAME_BYTES_MAX, NumberedMessage};
+use super::tenure::Tenure;
 use crate::stop::Stop;
 
 /// Largest number of questions that wait for the connection's task. A caller with a further
@@ -157,13 +158,8 @@ impl Task {
     /// Sends questions and passes answers to the callers until the connection breaks. Returns the
     /// error that broke it.
     async fn serve(&mut self, framed: FramedStream, first: Question) -> io::Error {
-        let mut line = OpenConnection {
-            framed,
-            pending: BTreeMap::new(),
-            last_number: PING,
-            heard_at: Instant::now(),
-            left: false,
-        };
+        let tenure = Tenure::of_caller(&framed, self.target.identity.tls.as_deref());
+        let mut line = OpenConnection::new(framed, tenure);
         let mut tick = interval(self.peer_timeout / 4);
         let error = match line.put(first) {
             Ok(()) => self.exchange(&mut line, &mut tick).await,
@@ -178,13 +174,17 @@ impl Task {
 
     async fn exchange(&mut self, line: &mut OpenConnection, tick: &mut tokio::time::Interval) -> io::Error {
         loop {
-            let room = line.pending.len() < PENDING_MAX && line.framed.queued_bytes() < OUTPUT_BYTES_MAX;
+            let room = line.has_room();
             let step = tokio::select! {
                 biased;
                 now = tick.tick() => line.check(now, self.peer_timeout),
                 // Answers come before questions. They cannot keep questions waiting for long,
                 // because there are never more answers than questions that were sent.
                 exchange = line.framed.exchange() => exchange.and_then(|exchange| line.take(exchange)),
+                () = &mut line.tenure, if !line.is_ending => {
+                    line.is_ending = true;
+                    Ok(())
+                }
                 question = self.queue.recv(), if room => match question {
                     Some(question) => line.put(question),
                     None => Err(io::Error::other("shutting down")),
@@ -199,7 +199,7 @@ impl Task {
     /// Puts questions that wait in the queue into the connection's output, so that one write sends
     /// them together.
     fn put_waiting(&mut self, line: &mut OpenConnection) -> io::Result<()> {
-        while line.pending.len() < PENDING_MAX && line.framed.queued_bytes() < OUTPUT_BYTES_MAX {
+        while line.has_room() {
             match self.queue.try_recv() {
                 Ok(question) => line.put(question)?,
                 Err(_) => break,
@@ -217,9 +217,29 @@ struct OpenConnection {
     heard_at: Instant,
     /// True once the peer has announced that it stops and takes no more questions.
     left: bool,
+    tenure: Tenure,
+    /// True once the tenure is over. Further questions stay in the queue, for a new connection.
+    is_ending: bool,
 }
 
 impl OpenConnection {
+    fn new(framed: FramedStream, tenure: Tenure) -> OpenConnection {
+        OpenConnection {
+            framed,
+            pending: BTreeMap::new(),
+            last_number: PING,
+            heard_at: Instant::now(),
+            left: false,
+            tenure,
+            is_ending: false,
+        }
+    }
+
+    /// Tells whether the connection takes another question.
+    fn has_room(&self) -> bool {
+        !self.is_ending && self.pending.len() < PENDING_MAX && self.framed.queued_bytes() < OUTPUT_BYTES_MAX
+    }
+
     fn put(&mut self, question: Question) -> io::Result<()> {
         if self.left {
             let _ = question.reply.send(Err(ChannelError::NotSent(LEFT.into())));
@@ -285,10 +305,14 @@ impl OpenConnection {
         let _ = timeout_at(Instant::now() + peer_timeout, rest).await;
     }
 
-    /// Fails if the connection has no more use: the peer stops, and has answered all questions that
-    /// it took.
+    /// Fails if the connection has no more use: the peer stops or the tenure is over, and the peer
+    /// has answered all questions that it took.
     fn look_whether_over(&self) -> io::Result<()> {
-        if self.left && self.pending.is_empty() { Err(io::Error::other(LEFT)) } else { Ok(()) }
+        match (self.left, self.is_ending) {
+            (true, _) if self.pending.is_empty() => Err(io::Error::other(LEFT)),
+            (_, true) if self.pending.is_empty() => Err(io::Error::other("the connection is opened anew")),
+            _ => Ok(()),
+        }
     }
 
     /// Drops questions whose callers no longer wait. Pings a peer that owes answers, and fails when
@@ -460,13 +484,8 @@ mod tests {
         };
         let mut framed = FramedStream::new(ours.unwrap(), SILENCE).unwrap();
         terms(&mut framed);
-        let mut line = OpenConnection {
-            framed,
-            pending: BTreeMap::new(),
-            last_number: PING,
-            heard_at: Instant::now(),
-            left: false,
-        };
+        let tenure = Tenure::of_caller(&framed, None);
+        let mut line = OpenConnection::new(framed, tenure);
         let (mut ask, mut answers) = (Vec::new(), Vec::new());
         for _ in 0..2 {
             let (reply, answer) = oneshot::channel();

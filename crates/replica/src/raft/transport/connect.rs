@@ -464,7 +464,7 @@ pub(crate) async fn welcome(
 
 #[cfg(test)]
 mod tests {
-    use accept::{MutualFiles, MutualTls};
+    use accept::{MutualAcceptor, MutualFiles, MutualTls};
     use testkit::{Authority, Files};
     use tokio::net::TcpListener;
     use znode::LEVEL_MAX;
@@ -499,8 +499,9 @@ mod tests {
         let target =
             Target { identity: caller, to, addrs, lane: Lane::Control, peer_timeout: WITHIN, reach, is_peer: true };
         let answering = async {
-            let stream = Stream::from(listener.accept().await.unwrap().0);
-            let stream = stream.accept_tls(called.tls.as_ref().map(|tls| &tls.tls)).await?;
+            let (stream, from) = listener.accept().await.unwrap();
+            let tls = called.tls.as_ref().map(|tls| MutualAcceptor::start(tls.tls.clone()).unwrap());
+            let stream = Stream::from(stream).accept_tls(tls.as_ref(), Some(from.ip())).await?;
             let mut framed = FramedStream::new(stream, WITHIN).unwrap();
             let (place, _) = Arc::<Callers>::default().enter(None);
             welcome(&called, &mut framed, place, WITHIN).await.map(drop)
@@ -509,12 +510,13 @@ mod tests {
         (connected.map(drop), logged)
     }
 
-    /// Connects node 2 of cluster `c` to node 1, and checks the error at node 2 and the error that
-    /// node 1 logs. `expected` has a part of each error; `None` if the nodes accept each other.
+    /// Connects a node of cluster `c` to node `called`, and checks the error at the caller and the
+    /// error that the called node logs. `expected` has a part of each error; `None` if the nodes
+    /// accept each other.
     #[track_caller]
     fn check_tls(caller: &Identity, called: &Identity, expected: Option<(&str, &str)>) -> impl Future<Output = ()> {
         let at = std::panic::Location::caller();
-        let ends = meet(caller.clone(), 1, called.clone());
+        let ends = meet(caller.clone(), called.node_id, called.clone());
         let expected = expected.map(|(heard, logged)| (heard.to_owned(), logged.to_owned()));
         async move {
             match (ends.await, expected) {
@@ -528,16 +530,56 @@ mod tests {
         }
     }
 
+    /// Returns the PEM files of a node of cluster `c`, whose certificate `own` is of `authority`.
+    fn mutual_files(files: &Files, name: &str, authority: &Authority, own: &(String, String)) -> MutualFiles {
+        let (certificate, key) = files.put(name, own);
+        let ca = files.put_certificate(&format!("{name}-ca"), &authority.pem());
+        MutualFiles { certificate, key, ca, crl: None, own_uri: None }
+    }
+
+    fn required(files: MutualFiles) -> PeerTls {
+        let tls = MutualTls::load(files).unwrap();
+        PeerTls { tls, dials: true, is_required: true, checks_names: true }
+    }
+
+    fn node(id: u64, tls: PeerTls) -> Identity {
+        Identity { tls: Some(Arc::new(tls)), ..Identity::new("c", id, &[1, 2]) }
+    }
+
+    #[tokio::test]
+    async fn one_name_of_a_certificate_is_enough() {
+        let (files, own) = (Files::create(), Authority::new("own"));
+        let tls = |name: &str, uris: &[&str]| required(mutual_files(&files, name, &own, &own.node(uris, 30)));
+        let first = node(1, tls("1", &["spiffe://c/zlock", "zlock://d/1", "zlock://c/1"]));
+        let second = tls("2", &["zlock://c/3", "zlock://c/2", "spiffe://c/zlock"]);
+        check_tls(&node(2, second.clone()), &first, None).await;
+        check_tls(&node(2, second.clone()), &node(1, second), Some(("must have the URI zlock://c/1", ""))).await;
+        let none = node(2, tls("4", &["spiffe://c/2", "zlock://c/2/", "ZLOCK://c/2", "zlock://c/20"]));
+        check_tls(&none, &first, Some(("is not a hello of a member", "must have the URI zlock://c/2,"))).await;
+    }
+
+    #[tokio::test]
+    async fn both_ends_say_that_a_certificate_is_revoked() {
+        let (files, own) = (Files::create(), Authority::new("own"));
+        let load = |name: &str, uri: &str, crl: Option<&str>| {
+            let crl = crl.map(|crl| files.put_certificate(&format!("{name}-crl"), crl));
+            required(MutualFiles { crl, ..mutual_files(&files, name, &own, &own.node(&[uri], 30)) })
+        };
+        let second = load("2", "zlock://c/2", None);
+        let first = load("1", "zlock://c/1", Some(&own.crl(&[1])));
+        check_tls(&node(2, second.clone()), &node(1, first.clone()), Some(("CertificateRevoked", "Revoked"))).await;
+        // The revoked certificate is refused at the end that calls, too.
+        check_tls(&node(1, first), &node(2, second), Some(("Revoked", "CertificateRevoked"))).await;
+        let third = load("3", "zlock://c/2", Some(&own.crl(&[9])));
+        check_tls(&node(2, third), &node(1, load("4", "zlock://c/1", Some(&own.crl(&[9])))), None).await;
+    }
+
     #[tokio::test]
     async fn a_certificate_tells_which_node_it_is_for() {
         let (files, own, other) = (Files::create(), Authority::new("own"), Authority::new("other"));
         let tls = |name: &str, authority: &Authority, uri: String, days| {
-            let (certificate, key) = files.put(name, &authority.node(&uri, days));
-            let ca = files.put_certificate(&format!("{name}-ca"), &authority.pem());
-            let tls = MutualTls::load(MutualFiles { certificate, key, ca, crl: None, own_uri: None }).unwrap();
-            PeerTls { tls, dials: true, is_required: true, checks_names: true }
+            required(mutual_files(&files, name, authority, &authority.node(&[&uri], days)))
         };
-        let node = |id, tls| Identity { tls: Some(Arc::new(tls)), ..Identity::new("c", id, &[1, 2]) };
         let first = node(1, tls("1", &own, node_uri("c", 1), 30));
         let second = tls("2", &own, node_uri("c", 2), 30);
         check_tls(&node(2, second.clone()), &first, None).await;

@@ -15,6 +15,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use accept::MutualTls;
 use bincode::{Decode, Encode};
 use bytes::{Buf, Bytes, BytesMut};
 use storage::codec;
@@ -24,7 +25,7 @@ use super::callers::CallerPlace;
 use super::messages::FRAME_BYTES_MAX;
 use super::refusal::VERSIONS;
 use super::rules::{PeerMessage, Rules};
-use super::stream::{READ_BYTES, Stream};
+use super::stream::{EndOfTrust, READ_BYTES, Stream};
 
 /// Longest frame in bytes until the handshake is over. A hello and a welcome are far shorter.
 const GREETING_BYTES_MAX: usize = 4 << 10;
@@ -180,6 +181,12 @@ impl FramedStream {
     /// URIs among the names of the other end's certificate; `None` without TLS.
     pub(crate) fn certificate_uris(&self) -> Option<Vec<String>> {
         self.stream.certificate_uris()
+    }
+
+    /// Returns a future that ends when the certificate of the other end is not accepted any more;
+    /// `None` without TLS.
+    pub(crate) fn end_of_trust(&self, tls: &MutualTls) -> Option<EndOfTrust> {
+        self.stream.end_of_trust(tls)
     }
 
     /// Size in bytes of the message that was read last.

@@ -8,6 +8,7 @@
 //! messages.rs  all other messages             callers.rs   connections of peers, and their bounds
 //! rules.rs     checks of messages             stream.rs    TCP, TLS, or a simulation
 //! refusal.rs   refusals of callers            fuzzing.rs   any bytes as a message, for fuzzing
+//! tenure.rs    end of a connection's time
 //! ```
 
 mod append;
@@ -24,6 +25,7 @@ mod refusal;
 mod rules;
 mod snapshot;
 mod stream;
+mod tenure;
 
 pub(crate) use append::{AppendLine, AppendStream};
 pub(crate) use append_frame::AppendFrame;
@@ -43,3 +45,4 @@ pub use rules::MEMBERS_MAX;
 pub(crate) use rules::TOUCHES_MAX;
 pub(crate) use snapshot::{receive_snapshot, send_snapshot, while_working};
 pub(crate) use stream::{Listener, Stream};
+pub(crate) use tenure::Tenure;

@@ -2,12 +2,13 @@
 //! connection.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use accept::MutualTls;
+use accept::{MutualAcceptor, MutualTls};
 use bytes::BytesMut;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
@@ -25,6 +26,9 @@ pub(crate) const READ_BYTES: usize = 64 << 10;
 const COPIED_READ_BYTES: usize = 16 << 10;
 /// Pause between two looks at the first bytes of a connection with less than three bytes so far.
 const FIRST_BYTES_PAUSE: Duration = Duration::from_millis(5);
+
+/// Future that ends when the certificate of a connection's other end is not accepted any more.
+pub(crate) type EndOfTrust = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 
 /// One connection to a peer.
 pub(crate) enum Stream {
@@ -52,6 +56,12 @@ impl Stream {
         if let Stream::Tls(stream) = self { Some(stream.uris()) } else { None }
     }
 
+    /// Returns a future that ends when the certificate of the other end is not accepted any more;
+    /// `None` without TLS.
+    pub(crate) fn end_of_trust(&self, tls: &MutualTls) -> Option<EndOfTrust> {
+        if let Stream::Tls(stream) = self { Some(Box::pin(tls.end_of_trust(stream))) } else { None }
+    }
+
     /// Does the TLS handshake of a connection that this node has opened. A simulated connection has
     /// no TLS.
     pub(crate) async fn dial_tls(self, tls: &MutualTls) -> io::Result<Stream> {
@@ -61,15 +71,18 @@ impl Stream {
         }
     }
 
-    /// Does the TLS handshake of a connection that another node has opened, if that node begins
-    /// with a TLS handshake. Without `tls`, this beginning is an error.
-    pub(crate) async fn accept_tls(self, tls: Option<&MutualTls>) -> io::Result<Stream> {
+    /// Does the TLS handshake of a connection that another node has opened from `addr`, if that
+    /// node begins with a TLS handshake. Without `tls`, this beginning is an error.
+    pub(crate) async fn accept_tls(self, tls: Option<&MutualAcceptor>, addr: Option<IpAddr>) -> io::Result<Stream> {
         let stream = match self {
             Stream::Tcp(stream) if begins_tls(&stream).await? => stream,
             other => return Ok(other),
         };
         match tls {
-            Some(tls) => Ok(Stream::Tls(Box::new(tls.accept(stream).await?))),
+            Some(tls) => {
+                let addr = addr.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+                Ok(Stream::Tls(Box::new(tls.accept(stream, addr).await?)))
+            }
             None => {
                 let why = "the caller speaks TLS, and peers.tls is off on this node";
                 Err(io::Error::new(io::ErrorKind::InvalidData, why))
@@ -175,17 +188,26 @@ async fn connect_any(addrs: &[SocketAddr], within: Duration) -> io::Result<TcpSt
 
 /// Listener for connections of peers.
 pub(crate) enum Listener {
-    Tcp(TcpListener),
+    Tcp {
+        listener: TcpListener,
+        /// TLS handshakes of callers; `None` if TLS is off.
+        tls: Option<Arc<MutualAcceptor>>,
+    },
     Simulated(mpsc::Receiver<Box<dyn Duplex>>),
 }
 
 impl Listener {
+    /// TLS handshakes of callers; `None` if TLS is off.
+    pub(crate) fn tls(&self) -> Option<Arc<MutualAcceptor>> {
+        if let Listener::Tcp { tls, .. } = self { tls.clone() } else { None }
+    }
+
     /// Accepts a connection. Returns it with the address of the other end, which is `None` in a
     /// simulation. The socket itself tells the address only until the other end resets the
     /// connection.
     pub(crate) async fn accept(&mut self) -> io::Result<(Stream, Option<IpAddr>)> {
         match self {
-            Listener::Tcp(listener) => {
+            Listener::Tcp { listener, .. } => {
                 let (stream, addr) = listener.accept().await?;
                 Ok((Stream::Tcp(stream), Some(addr.ip())))
             }
@@ -211,7 +233,7 @@ mod tests {
         // The drop resets the connection before it is accepted.
         SockRef::from(&caller).set_linger(Some(Duration::ZERO)).unwrap();
         drop(caller);
-        let (_stream, addr) = Listener::Tcp(listener).accept().await.unwrap();
+        let (_stream, addr) = Listener::Tcp { listener, tls: None }.accept().await.unwrap();
         assert_eq!(addr, Some("127.0.0.1".parse().unwrap()));
     }
 

@@ -4,6 +4,10 @@
 #
 #   deploy/binary.sh [TARGET]    # default: the target of this machine, for example x86_64-unknown-linux-gnu
 #
+# Another target needs a C compiler, which is also the linker. For arm64 on Debian: `rustup target add aarch64-unknown-linux-gnu`, the
+# packages gcc-aarch64-linux-gnu and libc6-dev-arm64-cross, CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc, and
+# deploy/binary.sh aarch64-unknown-linux-gnu.
+#
 # AUDITABLE=1 lets cargo-auditable build, which writes the list of dependencies into the program for scanners of vulnerabilities. Needs
 # `cargo install --locked cargo-auditable@0.7.7`.
 set -euo pipefail

@@ -5,7 +5,7 @@
 
 promtool checks the rules, runs their tests, and checks the metrics of a node. Then Prometheus scrapes three nodes with the
 rules loaded. Each expression of a rule is empty while the cluster is well, and has a row without its comparison. Each
-expression of the dashboard has a row. Exit code: 0 when all passed, 1 when something failed, 75 when Prometheus cannot be
+expression of the dashboard has a row. Clients that invent names make no more time series than docs/operating.md says. Exit code: 0 when all passed, 1 when something failed, 75 when Prometheus cannot be
 had here; the last line says why: "NOT RUN: ...".
 """
 
@@ -13,8 +13,11 @@ import sys
 
 sys.dont_write_bytecode = True
 
+import http.client
 import json
 import re
+import socket
+import struct
 import subprocess
 import tempfile
 import time
@@ -30,9 +33,17 @@ DASHBOARD = ROOT / "deploy/grafana/zlock.json"
 # Values of the dashboard's variables.
 VARIABLES = {"$job": "zlock", "$__rate_interval": "1m"}
 # Alerts whose expressions have no row without the comparison while a cluster is well, with the reason.
-WITHOUT_ROW = {"ZlockBackupOld": "no backup was made"}
+TLS_ALERTS = ["ZlockCertificateExpires", "ZlockCertificateExpiresNow", "ZlockCertificateNotReloaded"]
+WITHOUT_ROW = {"ZlockBackupOld": "no backup was made", **dict.fromkeys(TLS_ALERTS, "no port has TLS")}
 # Metrics without samples in this test. Expressions of the dashboard with one of them need no row.
 WITHOUT_SAMPLES = ["zlock_snapshot_seconds_bucket"]
+# Requests that clients with invented names send to each operation of the HTTP API.
+ROUNDS = 40
+# Codes of all operations of ZooKeeper's protocol are among these; others are unknown to it.
+ZOOKEEPER_OPERATIONS = range(-12, 120)
+# The newest sample of each node, and the number of time series that it has had.
+SCRAPED = 'min by (instance) (timestamp(zlock_ready))'
+SERIES = 'count by (instance) (last_over_time({__name__=~"zlock_.*|process_.*"}[1h]))'
 COMPARISON = re.compile(r" (?:==|!=|>=|<=|>|<|unless) ")
 
 
@@ -142,12 +153,57 @@ def use(program, cluster):
     subprocess.run(command, check=True, timeout=30, stdin=subprocess.DEVNULL)
 
 
+def invent_over_http(addr):
+    """Sends requests to each operation of the API, and to routes and methods that do not exist, each with a name of its own. Returns
+    the number of names."""
+    document = json.loads(get(addr, "/openapi.json")[1])
+    operations = [(method.upper(), path) for path, methods in document["paths"].items() for method in methods]
+    assert len(operations) > 50, operations
+    for number in range(ROUNDS):
+        name = "invented-%d" % number
+        body = json.dumps({"label": name, "padding": "x" * 100 * number})
+        for method, path in [*operations, ("GET", "/{name}"), (name.upper(), "/v1/znodes/{name}")]:
+            path = re.sub(r"\{[^}]*\}", name, path)
+            # A connection of its own: the node closes some after a refusal.
+            connection = http.client.HTTPConnection(addr, timeout=10)
+            connection.request(method, path + "?label=" + name, body, {"content-type": "application/json", "user-agent": name})
+            connection.getresponse().read()
+            connection.close()
+    return ROUNDS * (len(operations) + 2)
+
+
+def invent_over_zookeeper(addr):
+    """Sends a request with a path of its own for each code of an operation. The node closes the connection of a wrong request."""
+    for code in ZOOKEEPER_OPERATIONS:
+        host, port = addr.split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as connection:
+            path = b"/invented-%d" % code
+            # A session without a password, and a path with what may follow one.
+            for frame in (struct.pack(">iqiqi16x", 0, 0, 10_000, 0, 16), struct.pack(">iii", 1, code, len(path)) + path + bytes(16)):
+                connection.sendall(struct.pack(">i", len(frame)) + frame)
+                connection.recv(1_000)
+
+
+def check_series(prometheus, cluster):
+    """Checks the number of time series that each node has had since it was scraped first."""
+    most = int(re.search(r"at most ([0-9,]+) time series", PAGE.read_text()).group(1).replace(",", ""))
+    for http_addr, zookeeper_addr in zip(cluster.http, cluster.zookeeper):
+        names = invent_over_http(http_addr)
+        assert names > most, "too few names: %d" % names
+        invent_over_zookeeper(zookeeper_addr)
+    scraped = time.time()
+    wait_until("all nodes are scraped again", lambda: min(float(row["value"][1]) for row in ask(prometheus, SCRAPED)) > scraped)
+    series = {row["metric"]["instance"]: int(row["value"][1]) for row in ask(prometheus, SERIES)}
+    assert len(series) == 3 and all(most / 2 < count <= most for count in series.values()), "%s, and at most %d" % (series, most)
+    say("%d invented names at each node; time series: %s, and at most %d" % (names, sorted(series.values()), most))
+
+
 def run(program, prometheus, promtool, env):
     for words in (["check", "rules", RULES], ["test", "rules", RULES_TEST]):
         subprocess.run([promtool, *words], check=True, env=env)
     with tempfile.TemporaryDirectory() as data:
         data = Path(data)
-        with Cluster(program, data) as cluster:
+        with Cluster(program, data, zookeeper=True) as cluster:
             cluster.wait_ready()
             metrics = get(cluster.http[0], "/metrics")[1]
             subprocess.run([promtool, "check", "metrics"], input=metrics, check=True, env=env)
@@ -163,6 +219,7 @@ def run(program, prometheus, promtool, env):
                 # Rates need a sample from before the use.
                 use(program, cluster)
                 check(addr)
+                check_series(addr, cluster)
                 fires(addr, cluster)
 
 

@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "clients"))
 import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import tempfile
@@ -52,7 +53,8 @@ def within(root, *command):
 
 def check_empty_root(root, log):
     begun = time.monotonic()
-    with started(within(root, "/zlock", "dev", "--data", "/data", "--base-port", str(BASE_PORT)), log):
+    # SIGTERM would wait in vain: unshare does not pass it on, but its end kills the program.
+    with started(within(root, "/zlock", "dev", "--data", "/data", "--base-port", str(BASE_PORT)), log, end=signal.SIGKILL):
         wait_until("the nodes are ready", lambda: "curl" in Path(log).read_text())
         command = within(root, "/zlock", "--endpoints", "localhost:%d" % BASE_PORT, "lock", "first", "--", "/zlock", "--version")
         lock = subprocess.run(command, capture_output=True, text=True)

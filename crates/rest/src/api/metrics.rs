@@ -232,10 +232,10 @@ fn state(text: &mut Text, status: &NodeStatus) {
     text.gauge("state_bytes", help, status.state_bytes);
     let help = "Bytes of memory that the replicated state may take.";
     text.gauge("state_max_bytes", help, status.state_bytes_max);
-    let help = "Estimated bytes of the largest subtree below the root, which the label names.";
-    text.begin("largest_subtree_bytes", "gauge", help);
-    if let Some((path, bytes)) = &status.largest_subtree {
-        text.labelled("largest_subtree_bytes", &[("path", path.as_str())], *bytes);
+    text.begin("largest_subtree_bytes", "gauge", "Estimated bytes of the largest subtree below the root.");
+    // No label names the path: clients choose paths, and each of them would begin a time series.
+    if let Some((_, bytes)) = &status.largest_subtree {
+        text.value("largest_subtree_bytes", bytes);
     }
     text.gauge("locks", "Locks with contenders: holders or waiters.", status.locks);
     text.gauge("lock_holders", "Contenders with a session that hold their lock.", status.holders);

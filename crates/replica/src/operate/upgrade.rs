@@ -66,7 +66,7 @@ pub enum FinalizeOutcome {
     NotReady {
         /// Format level that was asked for.
         level: u16,
-        /// Programs of the members.
+        /// Versions of the programs that the members run, and the levels that these know.
         status: UpgradeStatus,
     },
 }

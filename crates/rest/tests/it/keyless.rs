@@ -6,8 +6,9 @@ use serde_json::json;
 
 use crate::node::{Node, number, text};
 
-/// A session has a waiting ticket of a request whose answer was lost. The test makes this ticket
-/// with `keep`, because its requests have no connection that could break. Every retry is refused.
+/// A session has a waiting ticket of a request whose answer was lost. Every retry is refused. The
+/// test calls the API without a connection that could break: the parameter `keep` leaves the ticket
+/// in the queue instead.
 #[tokio::test]
 async fn a_retry_without_a_key_is_not_queued_behind_its_own_ghost() {
     let node = Node::start().await;

@@ -10,8 +10,8 @@ use crate::fatal::Fatal;
 /// Callback that raft-log's flush thread runs once records are on disk.
 pub(crate) struct WalCallback {
     pub(crate) fatal: Fatal,
-    /// Positions in the log, and the number of its bytes that are on disk after this flush; `None`
-    /// for a flush without an fsync.
+    /// Positions that the log shares with this callback, and the value for [`Reach::durable`] after
+    /// this flush; `None` for a flush without an fsync.
     pub(crate) reach: Option<(Arc<Reach>, u64)>,
     pub(crate) done: Done,
 }

@@ -140,8 +140,8 @@ impl State {
         Look::Nobody
     }
 
-    /// Tells whether a grant by this entry would repeat a fencing token; for a multi-lock, whether
-    /// the grant of any of its locks would.
+    /// Tells whether a grant by the log entry with the zxid `now` would repeat the fencing token of
+    /// an earlier grant; for a multi-lock, whether the grant of any of its locks would.
     fn repeats_token(&self, lock: &ZPath, position: &Position, ticket: &Ticket, now: Zxid) -> bool {
         let repeats = |lock: &ZPath, position: &Position| {
             let queue = self.queue(lock);

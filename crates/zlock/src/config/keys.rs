@@ -125,7 +125,7 @@ keys! {
         waits_max: count = rest.waits_max, "Largest number of HTTP long-polls and waiting acquires at once. Further ones get 429.";
         wait_max: duration = rest.wait_max_ms, "Longest `wait` that an HTTP request may ask for; a longer one gets 400.";
         body_bytes_max: size = rest.body_bytes_max, "Largest size of one HTTP request's body; a larger one gets 413.";
-        bodies_bytes_max: size = rest.bodies_bytes_max, "Largest size of all received request bodies and all unread answers above 16 KiB of HTTP clients together; the answers alone may take half of this bound. One address may take half of the bound, and half of the answers' half. Both shares are a quarter while other addresses also have bodies or such answers.";
+        bodies_bytes_max: size = rest.bodies_bytes_max, "Largest size of all received request bodies and all unread answers above 16 KiB of HTTP clients together; the answers alone may take half of this bound. Of each of these two bounds one address may take half, or a quarter while other addresses also have bodies or such answers.";
         body_read_timeout: duration = rest.body_read_timeout_ms, "Longest time from the first byte of an HTTP request's body to its last; then the request gets 408.";
         uri_bytes_max: size = rest.uri_bytes_max, "Largest size of an HTTP request's URI; a longer one gets 414.";
         headers_bytes_max: size = rest.header_bytes_max, "Largest size of all header names and values of one HTTP request together; a larger one gets 431.";

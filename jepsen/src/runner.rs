@@ -113,13 +113,13 @@ pub struct Options {
     pub peer_tls: bool,
     /// Number of znodes of 24 KiB that are written before clients begin, to make snapshots larger.
     pub ballast: u64,
-    /// Leaves out the part of the client's protocol that the promise needs, to see that the checker
-    /// finds the broken promise: see [`has_negative`].
+    /// Leaves out a part of the clients' protocol that the promise of the workload ([`Workload`])
+    /// needs. The checker must then find that the promise is broken: see [`has_negative`].
     pub negative: bool,
 }
 
 /// Tells whether a workload has a negative control: a mode in which clients leave out a part of
-/// their protocol, so that the checker must find a broken promise.
+/// their protocol, so that the checker must find the workload's promise broken.
 pub fn has_negative(workload: Workload) -> bool {
     use Workload::{ExactlyOnce, FencedLock, Register, Session, Watch};
     matches!(workload, Register | FencedLock | ExactlyOnce | Session | Watch)
@@ -176,8 +176,8 @@ impl Results {
         lost
     }
 
-    /// Returns why the run is not valid: alarms, kinds of the findings, and reasons for an unknown
-    /// verdict.
+    /// Returns why the run is not valid: log lines that show a bug, kinds of findings (broken
+    /// promises), and reasons for an unknown verdict.
     pub fn why(&self) -> Vec<String> {
         let mut why = self.alarms.clone();
         for verdict in [&self.checker, &self.convergence] {

@@ -11,8 +11,8 @@ use crate::history::Operation;
 /// counted.
 const FINDINGS_MAX: usize = 20;
 
-/// Validity of a history: whether the promise was kept. In JSON `true`, `false` or `"unknown"`, as
-/// in Jepsen.
+/// Validity of a history: whether the cluster kept the promise of the history's workload. In JSON
+/// `true`, `false` or `"unknown"`, as in Jepsen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(from = "Value")]
 pub enum Validity {

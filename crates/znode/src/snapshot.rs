@@ -126,8 +126,8 @@ struct QueueRecord {
 type TicketId = (String, Zxid);
 
 impl Record {
-    /// The format level that introduced this kind of record. The match has no wildcard, so that a
-    /// new kind must get a level.
+    /// The format level (version of the snapshots' format) that introduced this kind of record. The
+    /// match has no wildcard, so that a new kind must get a level.
     fn level(&self) -> u16 {
         use Record::*;
         match self {

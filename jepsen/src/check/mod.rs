@@ -91,8 +91,8 @@ struct Row {
     /// Operations that are judged by the zxid of their answer. An `ok` answer without a zxid makes
     /// the verdict unknown.
     by_zxid: &'static [&'static str],
-    /// Names of counts in the verdict's figures. If a count is missing or 0, a part of the promise
-    /// was not judged, and the verdict is unknown.
+    /// Names of counts in the verdict's figures. If a count is missing or 0, a part of the
+    /// workload's promise was not judged, and the verdict is unknown.
     needed: &'static [&'static str],
 }
 

@@ -7,7 +7,8 @@ use tempfile::TempDir;
 
 use crate::harness::{PROGRAM, Ports};
 
-/// Three configuration files on free ports. Dropping it stops the nodes.
+/// Directory with the configuration files of three nodes, which have free ports. Dropping the value
+/// stops the nodes that run.
 struct Local {
     dir: TempDir,
     _ports: Ports,

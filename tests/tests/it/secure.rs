@@ -114,7 +114,8 @@ async fn the_curl_of_a_script_reaches_a_node_with_tls_by_the_files_that_zlock_wa
     cluster.restart(1);
     cluster.all_ready().await;
 
-    // This directory has all that the script needs: `zlock`, the work, and the client's file.
+    // This directory has all that the script needs: `zlock`, the work, and the configuration file
+    // of the client.
     let dir = own.parent().unwrap();
     std::os::unix::fs::symlink(PROGRAM, dir.join("zlock")).unwrap();
     std::fs::write(dir.join("work.sh"), "echo worked\n").unwrap();
@@ -130,7 +131,7 @@ async fn the_curl_of_a_script_reaches_a_node_with_tls_by_the_files_that_zlock_wa
     let (code, stdout, stderr) = script(&documented_script().replace("./work.sh", "sh ./work.sh")).await;
     assert!(code == 0 && stdout.contains("\"held\"") && stdout.ends_with("worked\n"), "{code}: {stdout}{stderr}");
 
-    // The script works from another directory, and without the client's file.
+    // The script works from another directory, and without the client's configuration file.
     let own = "zlock session exec --certificate client.pem --key client-key.pem -- sh -c '";
     let curl = format!("cd / && unset ZLOCK_CLIENT_CONFIG && curl -sf --cacert \"$ZLOCK_CA\" {OWN_CERTIFICATE}");
     let (code, stdout, stderr) = script(&format!("{own}{curl} $ZLOCK_ENDPOINT/v1/cluster && zlock ls'")).await;

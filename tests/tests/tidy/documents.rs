@@ -149,7 +149,7 @@ fn no_page_and_no_comment_has_a_subject_that_is_a_riddle() {
     none(findings);
 }
 
-/// Operators look for the documented messages in logs, and alarms match them.
+/// Operators look for the documented messages in logs, and the alerts of their tools match them.
 #[test]
 fn every_message_of_the_log_that_is_documented_is_in_the_sources() {
     let page = std::fs::read_to_string(root().join("docs/operating.md")).unwrap();

@@ -23,7 +23,7 @@ use crate::client::session::Session;
 use crate::client::window::Slot;
 use crate::{Error, Loss};
 
-/// Route of simple locks.
+/// Route of simple locks (locks of one znode, without a queue).
 pub(crate) const SIMPLE_LOCKS: &str = "/v1/simple-locks";
 /// Pause between two attempts to release a ticket in the background.
 const GIVE_BACK_PAUSE: Duration = Duration::from_millis(250);

@@ -123,8 +123,8 @@ impl Holding<'_> {
         }
     }
 
-    /// Waits until a client asks the holder to release the lock. Never returns for a simple lock or
-    /// a lost lock.
+    /// Waits until a client asks the holder to release the lock. Never returns for a lost lock,
+    /// or for a simple lock (one znode without a queue).
     pub(crate) async fn revoked(&self) -> RevokeRequest {
         if self.claim.kind == Kind::Simple {
             return std::future::pending().await;

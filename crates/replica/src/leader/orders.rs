@@ -91,7 +91,8 @@ pub struct MembersReport {
     pub reported_by: u64,
     /// Id of the leader; `None` if none is known.
     pub leader: Option<u64>,
-    /// Number of voters that may fail while the cluster keeps a quorum.
+    /// Number of voters in contact with the leader that may still fail without loss of the
+    /// quorum.
     pub failure_tolerance: u64,
     /// All members, by id.
     pub members: Vec<MemberReport>,

@@ -119,8 +119,8 @@ impl Accounts {
         }
     }
 
-    /// Makes an account of this node's log: its entry at `index`, its end, and the last entry that
-    /// member `asker` has acknowledged to this node.
+    /// Collects the facts about this node's log ([`Account`]): its entry at `index`, its end, and
+    /// the last entry that member `asker` has acknowledged to this node.
     pub(crate) async fn account(&self, index: u64, asker: u64) -> Option<Account> {
         let (vote, entry, last) = self
             .consensus

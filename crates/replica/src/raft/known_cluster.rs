@@ -19,15 +19,15 @@ use crate::local::seldom::Seldom;
 pub(crate) struct PeerFacts {
     /// Incarnation of the peer's data directory: a random number that a new directory draws.
     pub(crate) incarnation: u64,
-    /// Version of zlock that the peer runs, with its format levels; `None` if the peer's handshake
-    /// did not have it.
+    /// Version of zlock that the peer runs, with the format levels (versions of the format of log
+    /// and snapshots) that it knows; `None` if the peer's handshake did not have them.
     pub(crate) program: Option<Program>,
     /// Preference for the peer as leader, 0 to 100; `None` if it did not tell.
     pub(crate) leader_priority: Option<u8>,
 }
 
-/// Facts of the cluster: its founding (uuid and zxid base), its format level, its members, and the
-/// members that were removed from it.
+/// Facts of the cluster: its founding (uuid and zxid base), its format level (version of the format
+/// of log and snapshots), its members, and the members that were removed from it.
 #[derive(Debug, Default)]
 pub(crate) struct KnownCluster {
     /// Id of this node.
@@ -43,8 +43,8 @@ pub(crate) struct KnownCluster {
     /// Facts that each peer told of itself in the last handshake with this node.
     met: Mutex<BTreeMap<u64, PeerFacts>>,
     changed: Seldom,
-    /// The cluster's format level, if it is known to be above the levels of this node's program;
-    /// otherwise `None`. The node then fails.
+    /// The cluster's format level, if it is known to be above all levels that this node's program
+    /// knows. The node fails as soon as there is such a level; until then the value is `None`.
     outgrown: watch::Sender<Option<OtherLevel>>,
     /// Id of the member that is to be asked for its format level, because a message in its name
     /// tells of a level that this node's program does not know. A later such message replaces the

@@ -249,7 +249,7 @@ fn perms(letters: &str) -> Result<u32, Problem> {
     })
 }
 
-/// Converts a revocation (a client's request that a ticket's owner give the ticket up), with the
+/// Converts a revocation (a client's request that a ticket's session give the ticket up), with the
 /// details of that client. For answers to requests that may read the lock.
 pub(crate) fn shown_revocation(revocation: Revocation) -> RevokeRequest {
     let by = actor(&revocation.by).map(Box::new);

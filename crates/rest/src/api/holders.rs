@@ -166,7 +166,8 @@ fn in_words(holder: &Contender, state: &State) -> String {
     format!("{session}{named}{client}{held}{token}")
 }
 
-/// Describes the holder of a simple lock; `None` for a free lock.
+/// Describes the holder of a simple lock (an ephemeral znode, without a queue); `None` for a free
+/// lock.
 pub(crate) fn simple(state: &State, path: &ZPath) -> Option<SimpleHolder> {
     let node = state.node(path)?;
     let owner = node.owner();
@@ -181,7 +182,8 @@ pub(crate) fn simple(state: &State, path: &ZPath) -> Option<SimpleHolder> {
     })
 }
 
-/// Adds the present holder to the problem of a simple lock that was not acquired.
+/// Adds the present holder to the problem of a simple lock (an ephemeral znode, without a queue)
+/// that was not acquired.
 pub(crate) fn of_simple(problem: Problem, identities: &[Identity], state: &State, path: &ZPath) -> Problem {
     match simple(state, path).filter(|_| shows(identities, state, path)) {
         Some(holder) => {

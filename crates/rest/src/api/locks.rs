@@ -259,7 +259,7 @@ impl<'a> Page<'a> {
 }
 
 /// Shows a ticket. With `wait`, first waits until the ticket holds its lock, or until a client asks
-/// the ticket's owner to give it up.
+/// the ticket's session to give it up.
 #[utoipa::path(get, path = "/v1/tickets/{*ticket}", operation_id = "ticketsLook", tag = "locks",
     params(("ticket" = PathInUrl, Path, example = json!(TICKET),
         description = "path of the lock node, with slashes as / or %2F"),

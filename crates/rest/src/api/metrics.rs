@@ -21,7 +21,7 @@ use crate::route::{Route, route};
 pub(crate) const ROUTES: &[Route] = &[route!(metrics)];
 
 const TOLERANCE: &str =
-    "Voters that may fail while the remaining voters are still a quorum; only the leader has this metric.";
+    "Voters that may still fail while the remaining voters are a quorum; only the leader has this metric.";
 const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Shows the node's metrics for Prometheus.

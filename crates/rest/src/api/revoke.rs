@@ -1,5 +1,5 @@
-//! `POST /v1/revocations/{path}`: asks the owner of one ticket, or of each ticket that holds a
-//! lock, to give it back.
+//! `POST /v1/revocations/{path}`: asks the session of one ticket to give the ticket up, or all
+//! holders of a lock to release the lock.
 
 use axum::http::StatusCode;
 use zlock_client::api::ProblemType::{NoNode, TicketGone};
@@ -14,7 +14,7 @@ use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[Route { problems: &[&[NoNode, TicketGone]], ..route!(revoke) }];
 
-/// Asks the owner of a ticket to give the ticket up, or asks all holders of a lock to release the
+/// Asks the session of a ticket to give the ticket up, or asks all holders of a lock to release the
 /// lock.
 #[utoipa::path(post, path = "/v1/revocations/{*path}", operation_id = "revocationsMake", tag = "locks",
     params(("path" = PathInUrl, Path, example = "team/x",

@@ -14,8 +14,8 @@ use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[route!(look), Route { problems: &[&[MembersNotReady]], ..route!(finalize) }];
 
-/// Shows the cluster's format level and the versions of the members' programs, as the leader knows
-/// them.
+/// Shows the cluster's format level (version of the log's format) and the versions of the members'
+/// programs, as the leader knows them.
 #[utoipa::path(get, path = "/v1/admin/upgrade", operation_id = "adminUpgradeLook", tag = "admin",
     responses((status = 200,
         description = "The cluster's level, and the levels that each member knows",

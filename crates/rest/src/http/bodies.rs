@@ -19,7 +19,7 @@ const ALONE_PART: usize = 2;
 /// Divisor in place of [`ALONE_PART`] while other addresses use the memory, too.
 const SHARED_PART: usize = 4;
 
-/// Account of the bytes of request bodies and long answers. A body counts with the bytes received
+/// Counts of the bytes of request bodies and long answers. A body counts with the bytes received
 /// so far, and not with its announced length.
 ///
 /// At the node's bound, the reading of the oldest incomplete body is stopped, so that a client that
@@ -230,7 +230,7 @@ impl Ledger {
         }
     }
 
-    /// Removes an incomplete body from the account; `None` when it was stopped before.
+    /// Ends the counting of an incomplete body; `None` when the body was stopped before.
     fn take_half(&mut self, number: u64) -> Option<IncompleteBody> {
         let half = self.halves.remove(&number)?;
         if let Some(share) = half.source.and_then(|source| self.shares.get_mut(&source)) {
@@ -306,7 +306,7 @@ impl Drop for Room {
     fn drop(&mut self) {
         let mut ledger = self.all.lock();
         match self.kind {
-            // A stopped body has been removed from the account already.
+            // The bytes of a stopped body no longer count.
             Kind::Half(number, _) => drop(ledger.take_half(number)),
             Kind::Answer => ledger.discount(self.source, self.bytes, self.bytes),
             Kind::Whole => ledger.discount(self.source, self.bytes, 0),

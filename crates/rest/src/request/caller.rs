@@ -71,7 +71,7 @@ pub(crate) fn secret_hash(key: &SessionKey) -> SecretHash {
 const KEY_CHARS_MAX: usize = 128;
 
 /// Returns the text of `Idempotency-Key` without quotes; `None` without the header. An acquire of a
-/// simple lock without `owner` takes this text as its owner's name.
+/// simple lock (one ephemeral znode) without `owner` takes this text as its owner's name.
 pub(crate) fn key_text(from: &HeaderMap) -> Result<Option<&str>, Problem> {
     // The draft standard for this header writes the key as a quoted string.
     let bare = |text| unquoted(text).unwrap_or(text);

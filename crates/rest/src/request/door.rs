@@ -27,7 +27,7 @@ pub(crate) struct Door {
     waits: Arc<Semaphore>,
     /// Bound on the number of requests at work.
     pub(crate) at_work: AtWork,
-    /// Accounts of the memory for request bodies and long answers.
+    /// Counts of the bytes of request bodies and long answers, with their bounds.
     pub(crate) bodies: Bodies,
     /// Thread that makes long lists and parses long bodies.
     pub(crate) long_work: LongWork,

@@ -20,7 +20,7 @@ use znode::Limits;
 /// Longest time for a step of a test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A node with its HTTP router. Dropping it deletes its directory.
+/// A node with its HTTP router. Dropping the node deletes its data directory.
 pub(crate) struct Node {
     pub(crate) replica: Replica,
     pub(crate) router: Router,

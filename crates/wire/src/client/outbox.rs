@@ -106,7 +106,7 @@ impl Outbox {
         self.account.source()
     }
 
-    /// Returns the account from which memory for answers is reserved.
+    /// Returns the [`Account`], by which this connection reserves memory for answers.
     pub(crate) fn account(&self) -> &Account {
         &self.account
     }

@@ -130,8 +130,8 @@ impl SharedBytes {
         ledger.peak = ledger.bytes;
     }
 
-    /// Makes an account for a connection from `source`; `None` for an address without its own
-    /// bound.
+    /// Makes an [`Account`] (access to these bytes) for a connection from `source`; `None` for an
+    /// address without its own bound.
     pub(crate) fn account(self: &Arc<SharedBytes>, source: Option<IpAddr>) -> Account {
         let is_full = source.map_or_else(Arc::default, |source| {
             let mut ledger = self.lock();

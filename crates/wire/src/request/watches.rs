@@ -81,7 +81,7 @@ pub(crate) type WatchAnswer = (Zxid, Result<Vec<u8>, i32>);
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ComebackOutcome {
     /// The watches are set, and their events since the client's last connection were sent. The zxid
-    /// is for the answer.
+    /// is for the answer to the client's request.
     Back(Zxid),
     /// Not all watches are set, because there is no room for them.
     TooMany(WatchRefusal),
@@ -89,7 +89,7 @@ pub(crate) enum ComebackOutcome {
 
 /// Sets the watch of a read, if the client may read the znode. Returns the state for the read, and
 /// an error code if the watch exceeds a bound. Later events are held back in the outbox until the
-/// answer.
+/// answer to the read.
 pub(crate) fn look(hub: &Hub, client: &Client, what: ReadWatch, which: &PathWatch) -> (Arc<State>, Result<(), i32>) {
     let identities = client.identities();
     let (state, set) = hub.look(client, |look| {
@@ -157,8 +157,8 @@ pub(crate) fn check(hub: &Hub, client: &Client, which: &PathWatcher, remove: boo
 }
 
 /// Sets the watches of a client's former connection again. Sends the events that these watches
-/// missed, in the order of ZooKeeper's DataTree.setWatches, before the answer. Later events are
-/// held back in the outbox until the answer.
+/// missed, in the order of ZooKeeper's DataTree.setWatches, before the answer to the client's
+/// request. Later events are held back in the outbox until this answer.
 pub(crate) fn bring_back(hub: &Hub, client: &Client, former: FormerWatches<'_>) -> ComebackOutcome {
     let mut comeback = Comeback::new(former);
     loop {
@@ -181,10 +181,11 @@ enum WatchList {
 
 /// Watches of a client's former connection that are being set again, in steps.
 ///
-/// Each step uses a newer state than the step before. Events that a watch missed before its step
-/// are sent before the answer. Later events for the watch are held back until after the answer. So
-/// with more than [`TOGETHER`] watches, a change during the steps may be sent before an earlier
-/// change, but no change is sent after an answer that shows it.
+/// Each step sets up to [`TOGETHER`] watches, and uses a newer state than the step before. Events
+/// that a watch missed before its step are sent before the answer to the request setWatches. Later
+/// events for the watch are held back until after that answer. So in several steps, a change during
+/// the steps may be sent before an earlier change. But no change is sent after an answer, to this
+/// request or a later one, that shows the change.
 pub(crate) struct Comeback<'a> {
     seen: Zxid,
     /// Zxid at the first step, which becomes the answer's zxid; `None` before that step. Changes

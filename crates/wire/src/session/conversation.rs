@@ -38,9 +38,9 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// bytes are still being written.
 const FREED_BYTES_MIN: usize = 64 << 10;
 
-/// Registration of a client in the hub (all connections and their watches). Dropping it removes the
-/// client and its watches. It is dropped when the connection ends, or with the connection's task
-/// when the connection is closed to admit another one.
+/// Registration of a client in the hub (all connections and their watches). Dropping the
+/// registration removes the client and its watches. It is dropped when the connection ends, or with
+/// the connection's task when the connection is closed to admit another one.
 struct HubMembership<'a>(&'a Connection);
 
 impl Drop for HubMembership<'_> {

@@ -16,7 +16,7 @@ use crate::client::Client;
 /// Longest time for a step of a test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A node with its server for ZooKeeper clients. Dropping it deletes its directory.
+/// A node with its server for ZooKeeper clients. Dropping the node deletes its data directory.
 pub(crate) struct Node {
     pub(crate) replica: Replica,
     pub(crate) addr: SocketAddr,

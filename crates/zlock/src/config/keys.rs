@@ -106,10 +106,10 @@ keys! {
         drain_delay: duration = rest.drain_delay_ms, "Time at the beginning of a clean stop in which `/readyz` answers 503 and the node otherwise works as before. node.drain_time comes next.";
         drain_time: duration = rest.drain_time_ms, "Time of a clean stop, after node.drain_delay, in which the node still serves and `/readyz` answers 503. Each HTTP connection ends with its next answer, so that balancers turn to other nodes.";
         proxies: networks = proxy_protocol_from, "Balancers, by IP address or network, whose HTTP and ZooKeeper connections begin with a header of the PROXY protocol, version 2. The node takes the client's address from the header.";
-        exempt_addresses: networks, basic = rest.exempt, "IP addresses and networks of proxies and NATs, which stand for many clients, such as `10.0.0.0/8,192.0.2.7`. The bounds on the clients of one address do not apply to them.";
-        session_rate_max: count = rest.session_rate_max, "Largest number of new sessions per second from one client address, counted separately for HTTP and for ZooKeeper. A burst may have ten times as many; 0 means no bound.";
-        proposals_max: count = replica.proposals_max, "Largest number of clients' writes in progress at this node at once. Further writes are not executed; over HTTP they get 503.";
-        proposals_bytes_max: size = replica.proposal_bytes_max, "Largest size of all clients' writes in progress at this node together. Further writes are not executed; over HTTP they get 503.";
+        exempt_addresses: networks, basic = rest.exempt, "IP addresses and networks of proxies and NATs, which stand for many clients, such as `10.0.0.0/8,192.0.2.7`. The bounds on one client address do not apply to these addresses and networks.";
+        session_rate_max: count = rest.session_rate_max, "Largest number of new sessions per second from one client address, counted separately for HTTP and for ZooKeeper. After a pause, a burst of up to ten times this number is accepted; 0 means no bound.";
+        proposals_max: count = replica.proposals_max, "Largest number of clients' writes in progress at this node at once. A further write is not executed: an HTTP client gets 503, and for a ZooKeeper client the node tries again until zookeeper.proposal_timeout.";
+        proposals_bytes_max: size = replica.proposal_bytes_max, "Largest size of all clients' writes in progress at this node together. Further writes are treated as those beyond node.proposals_max.";
         reads_max: count = replica.reads_max, "Largest number of linearizable reads in progress at this node at once, and, counted separately, of session heartbeats that wait to be sent to the leader.";
         watches_max: count = replica.watches_max, "Largest number of watches at this node for HTTP long-polls and waiting acquires; zookeeper.watches_max bounds the watches of ZooKeeper clients.";
         kept_events_max: count = replica.event_ring_max, "Number of the newest znode events that the node keeps in memory, so that HTTP watches can resume after a pause.";
@@ -125,7 +125,7 @@ keys! {
         waits_max: count = rest.waits_max, "Largest number of HTTP long-polls and waiting acquires at once. Further ones get 429.";
         wait_max: duration = rest.wait_max_ms, "Longest `wait` that an HTTP request may ask for; a longer one gets 400.";
         body_bytes_max: size = rest.body_bytes_max, "Largest size of one HTTP request's body; a larger one gets 413.";
-        bodies_bytes_max: size = rest.bodies_bytes_max, "Largest size of all received request bodies and all long answers that HTTP clients have not read, together; the answers alone may take half of this bound. One address may take half of either bound, or a quarter while other addresses also take some.";
+        bodies_bytes_max: size = rest.bodies_bytes_max, "Largest size of all received request bodies and all unread answers above 16 KiB of HTTP clients together; the answers alone may take half of this bound. Of each of these two bounds one address may take half, or a quarter while other addresses also have bodies or such answers.";
         body_read_timeout: duration = rest.body_read_timeout_ms, "Longest time from the first byte of an HTTP request's body to its last; then the request gets 408.";
         uri_bytes_max: size = rest.uri_bytes_max, "Largest size of an HTTP request's URI; a longer one gets 414.";
         headers_bytes_max: size = rest.header_bytes_max, "Largest size of all header names and values of one HTTP request together; a larger one gets 431.";
@@ -156,7 +156,7 @@ keys! {
         watches_bytes_max: size = wire.watch_bytes_max, "Largest memory of ZooKeeper clients' watches at this node: their paths, and 240 bytes for each watch. One address may take a quarter.";
         connection_watches_max: count = wire.connection_watches_max, "Largest number of watches of one ZooKeeper connection. Further watches are refused.";
         connection_answers_bytes_max: size = wire.unread_bytes_max, "Largest size of answers and events that one ZooKeeper client has not read yet. Above half of this bound the node reads no further request of the client; above the bound it closes the connection.";
-        answers_bytes_max: size = wire.answers_bytes_max, "Largest size of answers to all ZooKeeper clients that are being made or not read yet. One answer may take half of this bound. One address may take a quarter of the bound, or one answer that is longer than a quarter.";
+        answers_bytes_max: size = wire.answers_bytes_max, "Largest size of all answers in preparation for ZooKeeper clients, and of those that the clients have not read yet, together. One answer may take half of this bound. All answers to one address may take a quarter of the bound; a single answer may be longer than this quarter.";
         handshake_timeout: duration = wire.handshake_timeout_ms, "Longest time from the start of a ZooKeeper connection to its first whole packet; then the connection is closed.";
         write_timeout: duration = wire.write_timeout_ms, "Longest time for which a ZooKeeper client may read nothing of its answers and events; then its connection is closed.";
         proposal_timeout: duration = wire.propose_timeout_ms, "Longest time of a ZooKeeper client's write or sync; then its connection is closed, and the outcome is unknown.";
@@ -170,15 +170,15 @@ keys! {
         tls_certificate: file = peer_tls.certificate, "PEM file with the certificate that the node shows to other members, and the certificates of the intermediate authorities.";
         tls_key: file = peer_tls.key, "PEM file with the private key of the certificate in peers.tls_certificate.";
         tls_ca: file = peer_tls.ca, "PEM file with the certificates of the authorities that sign members' certificates.";
-        tls_crl: file = peer_tls.crl, "PEM file with the lists of certificates that those authorities have revoked. Unset: no certificate is revoked.";
-        tls_names: text = peer_tls.names, "Name that a member's certificate needs: `node-id` for the URI `zlock://CLUSTER_ID/NODE_ID`, or `any` for none. With `any`, every certificate of an authority in peers.tls_ca is one of a member.";
+        tls_crl: file = peer_tls.crl, "PEM file with the lists of certificates that the authorities in peers.tls_ca have revoked. Unset: no certificate is revoked.";
+        tls_names: text = peer_tls.names, "Name that a member's certificate needs: `node-id` for the URI `zlock://CLUSTER_ID/NODE_ID`, or `any` for none. With `any`, a caller with any certificate of an authority in peers.tls_ca is accepted as a member.";
     }
     raft, "Settings of elections, replication and the leader's tasks" {
         heartbeat_interval: duration = replica.heartbeat_ms, "Time between two heartbeats of an idle leader to its followers; at most an eighth of raft.election_timeout_min.";
         election_timeout_min: duration = replica.election_timeout_min_ms, "Shortest time without a message from the leader after which a follower stands for election. Half of this time is enough when the follower's connection to the leader has ended.";
         election_timeout_max: duration = replica.election_timeout_max_ms, "Longest time without a message from the leader before a follower stands for election. Each follower's timeout is random between raft.election_timeout_min and raft.election_timeout_max.";
-        leader_priority: count = replica.leader_priority, "Preference for this node as leader, from 0 to 100; the voter with the highest is preferred. A node with 0 leads only while no other node can.";
-        promotion_delay: duration = replica.promote_after_ms, "Time for which a new member must be nearly up to date before the leader makes it a voter. A voter of higher raft.leader_priority must also be nearly up to date for this time before the leader transfers leadership to it.";
+        leader_priority: count = replica.leader_priority, "Preference for this node as leader, from 0 to 100; the voter with the highest number is preferred. A node with 0 leads only while no other node can.";
+        promotion_delay: duration = replica.promote_after_ms, "Time for which a new member must lack at most 5,000 log entries before the leader makes it a voter. The same condition holds for a voter of higher raft.leader_priority before the leader transfers leadership to it.";
         reap_interval: duration = replica.tick_ms, "Time between two searches of the leader for sessions to expire and for znodes to delete: expired TTL znodes and empty containers.";
         reap_batch_max: count = replica.reap_batch_max, "Largest number of sessions that the leader expires, or of expired TTL znodes and empty containers that it deletes, in one log entry.";
         ready_lag_entries_max: count = replica.ready_lag_max, "Largest number of committed log entries that a ready node may still have to apply. With more, `/readyz` answers 503.";
@@ -195,7 +195,7 @@ keys! {
         path_bytes_max: size = replica.limits.path_bytes_max, "Largest size of a znode's whole path.";
         path_depth_max: count = replica.limits.path_depth_max, "Largest number of names in a znode's path.";
         name_bytes_max: size = replica.limits.name_bytes_max, "Largest size of one name in a znode's path.";
-        label_bytes_max: size = replica.limits.label_bytes_max, "Largest size of a lock's owner, of a lock's label and of a session's label, each by itself.";
+        label_bytes_max: size = replica.limits.label_bytes_max, "Largest size of each of these texts: the owner and the label in an acquire, and the label of a session.";
         children_max: count = replica.limits.children_max, "Largest number of children of one znode, holders and waiters of a lock included.";
         waiters_max: count = replica.limits.waiters_max, "Largest number of contenders in one lock's queue: holders and waiters together.";
         znodes_max: count = replica.limits.znodes_max, "Largest number of znodes in the cluster.";
@@ -205,7 +205,7 @@ keys! {
         sessions_per_address_max: count = replica.limits.sessions_per_address_max, "Largest number of open sessions from one IPv4 address or one /64 network of IPv6; 0 is a quarter of limits.sessions_max.";
         ephemerals_max: count = replica.limits.ephemerals_max, "Largest number of ephemeral znodes of one session.";
         ops_max: count = replica.limits.ops_max, "Largest number of operations in one transaction (ZooKeeper's multi).";
-        entry_cost_max: count = replica.limits.entry_cost_max, "Largest number of znodes that one log entry may create, delete and grant a lock to, in sum; a znode deep in the tree counts several times. The entry that ends one session may exceed this bound.";
+        entry_cost_max: count = replica.limits.entry_cost_max, "Largest number of znodes that one log entry may create, delete and grant a lock to, in sum. A created or deleted znode counts once more for every 8 levels of its depth. The entry that ends one session may exceed this bound.";
         acl_entries_max: count = replica.limits.acl_entries_max, "Largest number of entries in one ACL.";
         holds_max: count = replica.limits.holds_max, "Largest number of times that one owner may hold the same lock at once (reentrant acquires).";
         replies_max: count = replica.limits.replies_max, "Number of answers that each session keeps, so that a request with a repeated idempotency key gets the first answer again. The oldest answer is dropped first.";
@@ -215,7 +215,7 @@ keys! {
         lock_delay_max: duration = replica.limits.lock_delay_max_ms, "Longest lock-delay, the time for which a lock stays taken after its holder's session has expired. A longer one is refused.";
         history_max: count = replica.limits.history_max, "Number of past grants, and also of past waits, that each lock remembers. A value above 512 counts as 512.";
         histories_max: count = replica.limits.histories_max, "Largest number of locks that remember past grants and waits. The lock whose last hold or wait ended longest ago is forgotten first.";
-        ended_sessions_max: count = replica.limits.ended_sessions_max, "Largest number of ended sessions that the cluster remembers. The oldest is forgotten first.";
+        ended_sessions_max: count = replica.limits.ended_sessions_max, "Largest number of ended sessions that the cluster remembers, to tell clients how a session ended. The oldest is forgotten first.";
         ended_sessions_age_max: duration = replica.limits.ended_sessions_ms, "Longest time for which the cluster remembers an ended session.";
         deadlock_looks_max: count = replica.limits.deadlock_looks_max, "Largest number of tickets (lock nodes) that one acquire looks at to find a deadlock; more than 1,024 counts as 1,024. If there are more tickets to look at, the acquire enters the queue without this check.";
     }

@@ -30,7 +30,8 @@ pub enum DecodeError {
     /// The version byte is one that a newer zlock writes.
     #[error("version {0} is not known to this version of zlock")]
     Version(u8),
-    /// The bytes come from a cluster at a format level that this program does not know.
+    /// The bytes come from a cluster at a format level (version of the format of log and snapshots)
+    /// that this program does not know.
     #[error(transparent)]
     Level(#[from] OtherLevel),
     /// The bytes are too short, too long or malformed.

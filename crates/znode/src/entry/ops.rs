@@ -11,7 +11,8 @@ pub struct OpRow {
     pub name: &'static str,
     /// The kind of requester that the operation is allowed for.
     pub asker: Asker,
-    /// The format level that introduced the operation: a cluster at a lower level refuses it.
+    /// The format level (version of the log's format) that introduced the operation. A cluster at a
+    /// lower level refuses the operation.
     pub level: u16,
 }
 
@@ -109,7 +110,7 @@ impl Op {
 
 impl ZnodeOp {
     /// Tells whether the operation may make a client the holder of a lock. Curator's clients decide
-    /// this by the order of names, and an ephemeral znode is a simple lock.
+    /// this by the order of names. An ephemeral znode may be a simple lock, which has no queue.
     fn may_grant(&self) -> bool {
         match self {
             ZnodeOp::Create(Create { mode: CreateMode::Persistent, name, .. }) => {

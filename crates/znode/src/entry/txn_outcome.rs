@@ -239,8 +239,8 @@ pub struct TicketHolds {
     pub holds: u32,
 }
 
-/// One edge of a cycle of waits (deadlock): an owner that waits, and the ticket that blocks it. The
-/// owner of that ticket waits in the next edge.
+/// One edge of a cycle of waits (deadlock): an owner (a user of locks within a session) that waits,
+/// and the ticket that blocks it. The owner of that ticket waits in the next edge.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct WaitsFor {
     /// The session that waits.

@@ -250,8 +250,9 @@ impl State {
         if differs { Err(Error::PermitsMaxDiffers) } else { Ok(LockMode::Lease { permits, limit }) }
     }
 
-    /// The sequence number of the write ticket with which the owner already holds the lock, so that
-    /// this read acquire is a downgrade. `None` if there is no such ticket, and for other modes.
+    /// The sequence number of the write ticket with which the acquire's owner (a user of the lock
+    /// within the session) holds the lock, so that this read acquire is a downgrade. `None` if
+    /// there is no such ticket, and for other modes.
     fn written_by(&self, id: SessionId, acquire: &Acquire) -> Option<u64> {
         if acquire.mode != LockMode::Read {
             return None;

@@ -189,7 +189,8 @@ impl AcquireAll {
         Acquire { owner, label, lock_delay_ms: self.lock_delay_ms, ..Acquire::new(lock, mode) }
     }
 
-    /// The acquire of the first lock, without an owner.
+    /// The acquire of the first lock, for a request that names no owner (user of locks within the
+    /// session).
     fn first(&self) -> Acquire {
         self.part(0, "")
     }

@@ -24,7 +24,8 @@ impl State {
                 self.held_ticket(&wanted, context).map_err(|error| Refusal::at(error, &wanted.lock))?
             }
         };
-        // The path may also be that of a simple lock or of a member of a group.
+        // The path may also be that of a simple lock (one ephemeral znode) or of a member of a
+        // group.
         self.check_own(&ticket, context).map_err(|error| Refusal::at(error, &ticket))?;
         let holds = self.tree.edit_contender(&self.counts_for(&ticket), |contender| {
             contender.release();
@@ -38,7 +39,8 @@ impl State {
     }
 
     /// The single ticket that matches `wanted` and with which the session holds the lock; an error
-    /// if none or several match. For a simple lock of the session, the lock's own path.
+    /// if none or several match. For a simple lock (one ephemeral znode) of the session, the
+    /// lock's own path.
     fn held_ticket(&self, wanted: &HeldTicket, context: &Context) -> Result<ZPath, Error> {
         let id = context.session.ok_or(Error::SessionRequired)?;
         if self.is_simple_of(id, wanted) {

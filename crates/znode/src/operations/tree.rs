@@ -109,7 +109,7 @@ impl State {
         let queued = if kind.number(path.name()).is_some() { weight::QUEUED } else { 0 };
         let made = weight::made(&path, data.len(), count) + queued;
         // Znodes of this kind and size use the memory reserved for sessions: lock nodes of
-        // ZooKeeper's clients, simple locks, members of groups.
+        // ZooKeeper's clients, simple locks (one znode without a queue), members of groups.
         if mode.is_ephemeral() && data.len() <= self.limits.label_bytes_max as usize {
             self.check_bytes(made).map_err(refuse)?;
         } else {

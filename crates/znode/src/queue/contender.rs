@@ -54,7 +54,8 @@ impl Contender {
     }
 }
 
-/// One acquire of a ticket. Several acquires of an owner share one ticket.
+/// One acquire of a ticket. Several acquires of an owner (a user of the lock within the session)
+/// share one ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Hold {
     /// The idempotency key of the acquire.

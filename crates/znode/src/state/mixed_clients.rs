@@ -31,9 +31,9 @@ pub enum Naming {
     KazooSemaphore,
     /// `x-<session>-`: the recipe that comes with ZooKeeper.
     Recipe,
-    /// Another name that has a dash before its ten digits.
+    /// A name of none of the kinds above, with a dash before the ten digits of its number.
     Dash,
-    /// Any other name.
+    /// Any other name that ends with a number.
     Other,
     /// A ticket of an acquire that wants the whole lock.
     Own,

@@ -92,8 +92,8 @@ errors! {
     TooManySessions "TooManySessions": -1008, Some(-1), "too-many", "too many sessions";
     /// The number of the session's ephemeral znodes is at its limit.
     TooManyEphemerals "TooManyEphemerals": -1009, Some(-1), "limit-reached", "too many ephemeral znodes in one session";
-    /// The number of the owner's holds of the lock (acquires that share its ticket) is at its
-    /// limit.
+    /// The owner (a user of the lock within the session) has as many holds of the lock (acquires
+    /// that share its ticket) as the limit allows.
     TooManyHolds "TooManyHolds": -1010, Some(-1), "limit-reached", "too many holds of one lock by one owner";
     /// The transaction has more operations than `ops_max`, or would change more znodes than
     /// `entry_cost_max`.
@@ -126,8 +126,8 @@ errors! {
     /// The ticket to which a lock is handed over does not wait for this lock, or would not fit
     /// beside the holders that stay.
     HandOverRefused "HandOverRefused": -1023, None, "hand-over-refused", "the lock cannot be handed over to that ticket";
-    /// The owner already has a ticket of one of the requested locks, from an acquire of another set
-    /// of locks or modes.
+    /// The owner (a user of locks within the session) has a ticket of one of the requested locks,
+    /// from an acquire of another set of locks or modes.
     Overlap "Overlap": -1024, None, "overlap", "the owner has some of these locks already, and not the same set of them";
     /// The znode belongs to another session.
     NotOwner "NotOwner": -1026, None, "not-owner", "the ticket belongs to another session";
@@ -138,7 +138,8 @@ errors! {
     /// Another acquire of this session without key and owner has a ticket of the lock. The new
     /// acquire may be a retry of it.
     BlockedByOwnSession "BlockedByOwnSession": -1029, None, "blocked-by-own-session", "this session has a ticket of the lock that was acquired without Idempotency-Key and owner, too";
-    /// The operation needs a higher format level than the cluster has.
+    /// The operation needs a higher format level (version of the log's format) than the cluster
+    /// has.
     LevelTooLow "LevelTooLow": -1032, Some(-6), "level-too-low", "the cluster is at a lower level of the format than this needs; an operator raises it, once every member runs a zlock that knows it: `zlock upgrade finalize`";
     /// The lock has more holders than one revocation may name.
     TooManyHolders "TooManyHolders": -1033, None, "limit-reached", "too many holders for one revocation";

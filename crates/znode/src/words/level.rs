@@ -14,7 +14,8 @@ pub const LEVEL_MAX: u16 = 1;
 #[cfg(feature = "next-level")]
 pub const LEVEL_MAX: u16 = 2;
 
-/// Format levels that a program knows: all from the lowest to the highest.
+/// Format levels (versions of the format of log and snapshots) that a program knows: all from the
+/// lowest to the highest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Levels {
     /// The lowest format level that the program knows.
@@ -54,7 +55,8 @@ impl fmt::Display for Levels {
     }
 }
 
-/// An error: the cluster is at a format level that a program does not know.
+/// An error: the cluster is at a format level (version of the format of log and snapshots) that a
+/// program does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this cluster is at level {level}; this zlock knows {known}: start {} zlock", self.wanted())]
 pub struct OtherLevel {

@@ -362,8 +362,9 @@ fn readers_by_hand_under_a_holders_number_cost_little() {
     check_growth("a cycle beside readers by hand", 10, (small, measure(10_000)));
 }
 
-/// An owner that holds another lock acquires a read lock. The search for a deadlock must examine
-/// the waiting tickets of multi-locks, but not all waiting readers.
+/// An owner (a user of locks within a session) that holds another lock acquires a read lock. The
+/// search for a deadlock must examine the waiting tickets of multi-locks, but not all waiting
+/// readers.
 #[test]
 fn a_search_for_a_deadlock_costs_little_more_behind_many_readers() {
     let measure = |readers: usize| {

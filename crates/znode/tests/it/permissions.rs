@@ -307,7 +307,7 @@ fn rows_after(world: &World, op: Option<&Op>) -> Rows<Op> {
         Some(Op::Acquire(_)) => {
             let no = Err(Error::NotHolder);
             let held = HeldTicket { lock: path("/vault/l"), mode: None, token: None, owner: None };
-            // This znode is a simple lock, or the member of a group.
+            // This ephemeral znode is a simple lock (without a queue), or the member of a group.
             let member = path("/vault/member").into();
             let rows = [(ticket.into(), SESSION), (member, SESSION), (TicketRef::Held(held), [YES, no, no, no])];
             rows.map(|(ticket, cells)| (Op::Release { ticket }, cells)).into()

@@ -12,7 +12,7 @@ use testkit::{Process, serve};
 /// Path of the program `zlock` under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_zlock-under-test");
 
-/// A node: its files, and its process while it runs. Dropping it kills the process.
+/// A node: its files, and its process while it runs. Dropping the node kills the process.
 pub(crate) struct Node {
     pub(crate) id: u64,
     pub(crate) http_addr: String,

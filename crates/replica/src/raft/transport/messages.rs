@@ -53,7 +53,8 @@ impl Lane {
 /// Number of the field in `more` of [`Hello`] and [`Acceptance`] that tells a node's program.
 pub(crate) const PROGRAM: u16 = 1;
 
-/// Version of a node's program, and the lowest and the highest format level that it knows.
+/// Version of a node's program, and the lowest and the highest format level (version of the format
+/// of log and snapshots) that it knows.
 pub(crate) type ProgramRecord = (String, u16, u16);
 
 /// Number of the field in `more` with the preference for a node as leader: one byte, 0 to 100.
@@ -223,15 +224,16 @@ pub(crate) enum UpgradeAsk {
 /// The answer to an [`Ask`].
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum Answer {
-    /// The answer to [`Ask::Ping`] and [`Ask::Ages`].
+    /// The answer to [`Ask::Ping`] and [`Ask::Ages`], without a value.
     Pong,
-    /// The answer to [`Ask::Standing`].
+    /// The answer to [`Ask::Standing`]: the node's progress.
     Standing(Standing),
-    /// The answer to [`Ask::Vote`] and [`Ask::PreVote`].
+    /// The answer to [`Ask::Vote`] and [`Ask::PreVote`]: whether the node grants the vote, or would
+    /// grant it.
     Vote(VoteAnswer),
     /// The answer to [`Ask::TransferLeader`]: accepted, or the reason why not.
     TransferLeader(Result<(), TransferRefusal>),
-    /// The answer to [`Ask::Propose`].
+    /// The answer to [`Ask::Propose`]: the outcome of the proposal.
     Propose(ProposeAnswer),
     /// The answer to [`Ask::Touch`]: one outcome for each heartbeat, in the order of the question.
     Touch(Vec<TouchAnswer>),
@@ -247,18 +249,19 @@ pub(crate) enum Answer {
         /// The number of the last question that was taken; 0 when none was.
         taken: u64,
     },
-    /// The answer to [`Ask::Account`].
+    /// The answer to [`Ask::Account`]: facts about the node's log.
     Account(Account),
     /// The answer to [`Ask::Upgrade`]. If nothing was done, or the outcome is unknown, the answer
     /// is an [`Answer::Propose`] instead.
     Upgrade(UpgradeRecord),
-    /// The answer to [`Ask::Members`].
+    /// The answer to [`Ask::Members`]: the members that the node knows.
     Members(KnownMembers),
-    /// The answer to [`Ask::Order`], as `leader::orders` encodes it.
+    /// The answer to [`Ask::Order`]: the order's result, as `leader::orders` encodes it.
     Order(Vec<u8>),
 }
 
-/// Format level and programs of the members, as the leader answers them.
+/// Format level (version of the format of log and snapshots) and programs of the members, as the
+/// leader answers them.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct UpgradeRecord {
     /// Zxid of the state from which these facts come.

@@ -18,7 +18,8 @@ pub(crate) enum Refusal {
         /// Lowest and highest version of the messages that the called node speaks.
         versions: (u16, u16),
     },
-    /// The caller and the called node have no format level in common.
+    /// The caller and the called node have no format level (version of the format of log and
+    /// snapshots) in common.
     NoCommonLevel {
         /// Lowest and highest format level that the called node supports.
         levels: (u16, u16),

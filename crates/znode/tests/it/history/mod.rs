@@ -224,8 +224,9 @@ impl History {
         }
     }
 
-    /// Makes an operation one of the ordered writes of its session's connection, mostly with the
-    /// next write number. A `Reap` is replaced by an attachment of the session to a connection.
+    /// Makes an operation the next write of its session's connection. One write of twelve has
+    /// another connection instead, and one a random number. For a `Reap`, returns an operation that
+    /// attaches the session to a connection.
     fn in_turn(&mut self, op: Op, model: &Model, session: Option<SessionId>) -> (Op, Option<WriteTurn>) {
         if matches!(op, Op::Reap { .. }) {
             let (connection, timeout_ms) = (self.rng.u64(0..4), self.rng.u32(0..6000));
@@ -375,8 +376,8 @@ impl History {
         }
     }
 
-    /// Acquires a multi-lock, often with an owner. With an owner the two locks are often `/l` and
-    /// `/a`, so that an owner often acquires the same multi-lock again.
+    /// Acquires a multi-lock, often for an owner (a user of locks within the session). For an owner
+    /// the locks are often `/l` and `/a`, so that the owner often acquires them again.
     fn acquire_all_as(&mut self) -> Op {
         let mut wish = self.acquire_all();
         wish.owner = self.pick(&["", "o", "o", "p"]).into();

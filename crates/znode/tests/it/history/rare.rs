@@ -23,8 +23,8 @@ impl History {
         Op::Upgrade(Upgrade { ticket, label })
     }
 
-    /// Acquires a read lock for an owner that holds the write lock (a downgrade), if there is such
-    /// an owner.
+    /// Acquires a read lock for an owner (a user of the lock within its session) that holds the
+    /// write lock (a downgrade), if there is such an owner.
     fn downgrade(&mut self, model: &Model) -> Op {
         let mut acquire = self.acquire();
         let mut writers = Vec::new();

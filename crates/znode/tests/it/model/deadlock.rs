@@ -1,4 +1,4 @@
-//! The model's search for deadlocks: cycles of waits.
+//! The model's search for deadlocks: cycles of waits of owners (users of locks within a session).
 
 use znode::lock::{EndedTicket, LockStatus, Moment, TicketEnd, WaitsFor};
 use znode::{Acquire, LockMode, READ, Reply, SessionId};

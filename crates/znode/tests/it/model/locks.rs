@@ -175,8 +175,9 @@ impl Model {
         Ok(Ok(ticket))
     }
 
-    /// The sequence number of the write ticket with which the owner already holds the lock, so that
-    /// this read acquire is a downgrade. `None` if there is no such ticket, and for other modes.
+    /// The sequence number of the write ticket with which the acquire's owner (a user of the lock
+    /// within the session) holds the lock, so that this read acquire is a downgrade. `None` if
+    /// there is no such ticket, and for other modes.
     fn downgrade_number(&self, acquire: &Acquire, id: SessionId) -> Option<u64> {
         if acquire.mode != LockMode::Read || acquire.owner.is_empty() {
             return None;

@@ -76,8 +76,8 @@ impl Model {
         self.acquired(&first)
     }
 
-    /// The first ticket of the multi-lock that the request's owner has with exactly the requested
-    /// locks and modes.
+    /// The first ticket of the multi-lock that the request's owner (a user of locks within the
+    /// session) has with exactly the requested locks and modes.
     fn same_set(&self, id: SessionId, wish: &AcquireAll) -> Option<String> {
         let owner = &*wish.owner;
         let own = |ticket: &String| self.nodes[ticket].stay == Stay::Session(id) && self.owner_on(ticket) == owner;
@@ -95,7 +95,7 @@ impl Model {
         found.filter(|_| !owner.is_empty()).map(|tickets| tickets[0].clone())
     }
 
-    /// All tickets of an owner in a lock.
+    /// All tickets that an owner (a user of locks within the session) has in a lock.
     fn tickets_of(&self, id: SessionId, lock: &str, owner: &str) -> Vec<String> {
         let own = |path: &String| self.nodes[path].stay == Stay::Session(id) && self.owner_on(path) == owner;
         self.contenders(lock).into_iter().filter(|path| !owner.is_empty() && own(path)).collect()

@@ -153,9 +153,9 @@ impl Client {
     }
 
     /// Closes the session: its locks and ephemeral znodes go at once. The client stays usable; the
-    /// next call that needs a session opens another. A lost session that has asked for a lock with
-    /// a delay ([`Lock::lock_delay`]) is not closed but left to expire, as only an expiry starts
-    /// the delay.
+    /// next call that needs a session opens another. A session that the client has given up as lost
+    /// is not closed if it asked for a lock with a delay ([`Lock::lock_delay`]): it is left to
+    /// expire in the cluster, because only an expiry starts the delay.
     ///
     /// # Errors
     /// When the cluster did not confirm the close in time. The session then ends by its timeout.

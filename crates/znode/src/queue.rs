@@ -274,9 +274,8 @@ impl Queue {
         self.top_token = self.top_token.max(token);
     }
 
-    /// Tells whether the token of a grant by the entry `now` would repeat. A ticket that wants the
-    /// whole lock needs a token above all tokens granted before. In a semaphore, a ticket needs a
-    /// token that no present holder has.
+    /// Tells whether a grant by the entry `now` would repeat a token. A ticket for the whole lock
+    /// needs a token above all earlier ones; in a semaphore, one that no present holder has.
     pub(crate) fn repeats_token(&self, position: &Position, demand: Demand, now: Zxid) -> bool {
         let token = self.token_at(position, now);
         let alone = LockUsage::by(demand, self.settings.limit).alone > 0;

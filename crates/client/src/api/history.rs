@@ -32,7 +32,7 @@ pub enum EndCause {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct End {
-    /// The cause of the end.
+    /// The reason why the ticket or the session ended.
     pub how: EndCause,
     /// The zxid of the log entry that ended the ticket or the session.
     pub zxid: u64,

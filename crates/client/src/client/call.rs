@@ -70,8 +70,8 @@ impl Call {
         Call::new(Method::GET, target, Prefer::Any, Repeat::Safe)
     }
 
-    /// Returns a write, preferably at the leader. It may be repeated only after [`Call::key`] gave
-    /// it an idempotency key.
+    /// Makes the call of a write, which goes to the leader if the client knows it. The call may be
+    /// repeated only after [`Call::key`] gave it an idempotency key.
     pub(crate) fn write(method: Method, target: String) -> Call {
         Call::new(method, target, Prefer::Leader, Repeat::OnlyIfUnsent)
     }

@@ -367,9 +367,9 @@ impl Connection {
         }
     }
 
-    /// Answers a request once all requests before it are answered. `place` is memory reserved for
-    /// the answer, if the request had to wait for memory. A long read frees it, and reserves the
-    /// right size once the length of its answer is known.
+    /// Answers a request once all requests before it are answered. A request that
+    /// had to wait for memory has `place`, the memory reserved for its answer. A read that is done
+    /// in slices frees `place`, and reserves memory again when the length of its answer is known.
     fn resolve<'a>(
         &'a self,
         due: DueRequest,

@@ -84,7 +84,7 @@ pub(crate) struct Terms {
     pub(crate) version: u16,
     /// Longest frame in bytes that the other end may send.
     pub(crate) frame_bytes_max: usize,
-    /// Rules for the other end's messages.
+    /// Checks of what the other end's messages say; a message that fails one is refused.
     pub(crate) rules: Rules,
     /// Entry in the table of callers, through which incomplete frames are counted; `None` at the
     /// end that opened the connection.

@@ -14,6 +14,7 @@ use tokio_rustls::rustls::server::NoServerSessionStorage;
 
 use crate::failures::Failures;
 use crate::files::OwnFiles;
+use crate::handshake_thread::HandshakeThread;
 use crate::handshakes::Handshakes;
 use crate::networks::{Networks, source};
 use crate::reloadable::{Reloadable, TlsConfig};
@@ -47,10 +48,12 @@ pub struct AcceptorConfig {
     pub handshake_timeout_ms: u64,
 }
 
-/// Server side of TLS handshakes. Cheap to clone.
+/// Server side of TLS handshakes, with a thread for them, on which addresses take turns. Cheap to
+/// clone.
 #[derive(Clone)]
 pub struct Acceptor {
     tls: Arc<Reloadable<Arc<ServerConfig>>>,
+    thread: Arc<HandshakeThread>,
     handshakes: Arc<Handshakes>,
     failures: Arc<Failures>,
     exempt: Networks,
@@ -58,14 +61,18 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// Reads the PEM files of the configuration.
+    /// Reads the PEM files of the configuration, and starts the thread of handshakes.
     ///
     /// # Errors
-    /// [`Error`] names the file that cannot be used.
+    /// [`Error`] names the file that cannot be used, or says that no thread can be started.
+    ///
+    /// # Panics
+    /// If called outside of a tokio runtime.
     pub fn load(config: &AcceptorConfig) -> Result<Acceptor, Error> {
         let files = config.clone();
         Ok(Acceptor {
             tls: Arc::new(Reloadable::new(move || server_config(&files))?),
+            thread: Arc::new(HandshakeThread::start().map_err(Error::Thread)?),
             handshakes: Arc::new(Handshakes::new(config.handshakes_max)),
             failures: Arc::default(),
             exempt: config.exempt.clone(),
@@ -131,7 +138,7 @@ impl Acceptor {
         let _place = self.handshakes.enter(source).await;
         let acceptor = TlsAcceptor::from(Arc::clone(&self.tls.current().config));
         let accepted = tokio::select! {
-            accepted = acceptor.accept(stream) => accepted?,
+            accepted = self.thread.run(source, async move { acceptor.accept(stream).await }) => accepted?,
             () = self.handshakes.wanted_by_others() => {
                 return Err(io::Error::new(
                     io::ErrorKind::TimedOut,

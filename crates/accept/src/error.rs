@@ -1,8 +1,9 @@
-//! Errors of the PEM files in a TLS configuration. Operators see their messages.
+//! Errors of a TLS configuration. Operators see their messages.
 
 use std::path::PathBuf;
 
-/// Error of a PEM file that cannot be used. Each message begins with a stable code.
+/// Error of a PEM file that cannot be used, or of a thread that cannot be started. Each message
+/// begins with a stable code.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file does not exist, or reading it failed.
@@ -39,6 +40,9 @@ pub enum Error {
         /// Description of the mismatch by rustls.
         reason: String,
     },
+    /// The operating system starts no thread for handshakes.
+    #[error("tls-no-thread: cannot start the thread of TLS handshakes: {0}")]
+    Thread(std::io::Error),
 }
 
 impl Error {
@@ -49,6 +53,7 @@ impl Error {
             Error::Certificate { .. } => "tls-bad-certificate",
             Error::Key { .. } => "tls-bad-key",
             Error::Mismatch { .. } => "tls-key-mismatch",
+            Error::Thread(_) => "tls-no-thread",
         }
     }
 }

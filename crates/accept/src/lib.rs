@@ -15,8 +15,8 @@
 //! TLS sessions are not resumed, so that each new connection checks the certificate again. PEM
 //! files can be read again while connections are open ([`Certificates::reload`]).
 //!
-//! [`MutualTls`] is the TLS between nodes, in which both ends show a certificate. Handshakes of
-//! nodes and of strangers take turns by address ([`MutualAcceptor`]).
+//! [`MutualTls`] is the TLS between nodes, in which both ends show a certificate. A server performs
+//! its handshakes on a thread, on which addresses take turns ([`Acceptor`], [`MutualAcceptor`]).
 //!
 //! ```text
 //! acceptor.rs   the server's handshakes          connector.rs   the client's handshakes
@@ -30,6 +30,7 @@
 //! failures.rs   log lines of failed handshakes   mutual.rs      TLS between nodes
 //! trust.rs      authorities and revocations      reloadable.rs  files that are read again
 //! der.rs        bytes of a certificate           certificates.rs  certificates of all ports
+//! handshake_thread.rs  thread for handshakes
 //! ```
 
 mod acceptor;
@@ -40,6 +41,7 @@ mod der;
 mod error;
 mod failures;
 mod files;
+mod handshake_thread;
 mod handshakes;
 mod incoming;
 mod listeners;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::net::TcpStream;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::client::{Resumption, WebPkiServerVerifier};
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -19,11 +19,11 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use crate::Error;
 use crate::acceptor::without_resumption;
 use crate::files::{self, OwnFiles};
+use crate::handshake_thread::HandshakeThread;
 use crate::networks::source;
 use crate::reloadable::{self, Reloadable, TlsConfig};
 use crate::stream::{self, OtherEnd, Stream};
 use crate::trust::{Clients, Trust};
-use crate::turns::{Group, Seat, Turns};
 
 /// PEM files for TLS in which both ends show a certificate.
 #[derive(Clone, Debug)]
@@ -54,14 +54,12 @@ struct MutualState {
     looks: watch::Sender<()>,
 }
 
-/// Server side of [`MutualTls`], with a thread for all handshakes, on which addresses take turns: a
-/// handshake is a task in the queue of its address. So a flood of handshakes delays neither the
-/// tasks of the runtime nor the handshakes of other addresses. The caller must limit the number of
-/// handshakes.
+/// Server side of [`MutualTls`], with a thread for all handshakes, on which addresses take turns.
+/// The caller must limit the number of handshakes.
 #[derive(Debug)]
 pub struct MutualAcceptor {
     tls: MutualTls,
-    turns: Turns,
+    thread: HandshakeThread,
 }
 
 /// TLS configurations for both ends of a connection.
@@ -97,11 +95,6 @@ impl MutualTls {
     /// End of the validity of this program's certificate, in seconds since 1970.
     pub fn not_after_s(&self) -> u64 {
         self.0.tls.current().not_after_s
-    }
-
-    async fn accept(&self, stream: TcpStream) -> io::Result<Stream> {
-        let acceptor = TlsAcceptor::from(Arc::clone(&self.0.tls.current().config.server));
-        Ok(Stream::accepted(acceptor.accept(stream).await?, None))
     }
 
     /// Performs the handshake of a connection that this end has opened. The caller must limit its
@@ -152,7 +145,7 @@ impl MutualAcceptor {
     /// # Panics
     /// If called outside of a tokio runtime.
     pub fn start(tls: MutualTls) -> io::Result<MutualAcceptor> {
-        Ok(MutualAcceptor { tls, turns: Turns::start_thread("peer-handshakes")? })
+        Ok(MutualAcceptor { tls, thread: HandshakeThread::start()? })
     }
 
     /// Performs the handshake of a connection that the other end, at the address `addr`, has
@@ -161,18 +154,9 @@ impl MutualAcceptor {
     /// # Errors
     /// An error when the other end does not speak TLS 1.3, or has no valid certificate.
     pub async fn accept(&self, stream: TcpStream, addr: IpAddr) -> io::Result<Stream> {
-        let (mut done, accepted) = oneshot::channel();
-        let tls = self.tls.clone();
-        let handshake = async move {
-            tokio::select! {
-                biased;
-                () = done.closed() => {}
-                // The receiver may have been dropped meanwhile.
-                accepted = tls.accept(stream) => drop(done.send(accepted)),
-            }
-        };
-        self.turns.spawn(&Seat::new(Group::Address(source(addr))), handshake);
-        accepted.await.unwrap_or_else(|_| Err(io::Error::other("the server of handshakes has ended")))
+        let acceptor = TlsAcceptor::from(Arc::clone(&self.tls.0.tls.current().config.server));
+        let handshake = async move { Ok(Stream::accepted(acceptor.accept(stream).await?, None)) };
+        self.thread.run(Some(source(addr)), handshake).await
     }
 }
 
@@ -272,60 +256,5 @@ impl ServerCertVerifier for AnyName {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.supported_verify_schemes()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::{ErrorKind, Write as _};
-    use std::net::Ipv4Addr;
-
-    use testkit::{Authority, Files};
-    use tokio::net::TcpListener;
-    use tokio::task::{JoinSet, yield_now};
-    use tokio_rustls::rustls::ClientConnection;
-
-    use super::*;
-
-    fn tls(files: &Files, authority: &Authority) -> MutualTls {
-        let (certificate, key) = files.put("own", &authority.node(&[], 30));
-        let ca = files.put_certificate("ca", &authority.pem());
-        MutualTls::load(MutualFiles { certificate, key, ca, crl: None, own_uri: None }).unwrap()
-    }
-
-    /// Returns the first message of a client's handshake.
-    fn client_hello(tls: &MutualTls) -> Vec<u8> {
-        let config = Arc::clone(&tls.0.tls.current().config.client);
-        let mut client = ClientConnection::new(config, any_name()).unwrap();
-        let mut hello = Vec::new();
-        client.write_tls(&mut hello).unwrap();
-        hello
-    }
-
-    #[tokio::test]
-    async fn handshakes_do_not_need_the_thread_of_other_tasks() {
-        const FLOOD: usize = 60;
-        let files = Files::create();
-        let tls = tls(&files, &Authority::new("own"));
-        let hello = client_hello(&tls);
-        let acceptor = Arc::new(MutualAcceptor::start(tls).unwrap());
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (mut callers, mut handshakes) = (Vec::new(), JoinSet::new());
-        for _ in 0..FLOOD {
-            let mut caller = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            caller.write_all(&hello).unwrap();
-            caller.set_nonblocking(true).unwrap();
-            callers.push(caller);
-            let (stream, acceptor) = (listener.accept().await.unwrap().0, Arc::clone(&acceptor));
-            stream.readable().await.unwrap();
-            handshakes.spawn(async move { acceptor.accept(stream, Ipv4Addr::LOCALHOST.into()).await });
-        }
-        yield_now().await;
-        let is_answered = |caller: &std::net::TcpStream| match caller.peek(&mut [0]) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => false,
-            seen => seen.unwrap() > 0,
-        };
-        // The thread of this test does nothing else and never waits, so another thread answers.
-        while !callers.iter().all(is_answered) {}
     }
 }

@@ -342,8 +342,8 @@ async fn half_handshakes_of_one_address_do_not_delay_others() {
     assert!(accepted.iter().all(|one| !one.is_finished()), "nor were they sent away");
 }
 
-#[test]
-fn a_file_that_cannot_be_used_is_named_with_a_code() {
+#[tokio::test]
+async fn a_file_that_cannot_be_used_is_named_with_a_code() {
     let (authority, files) = (Authority::new("test authority"), Files::create());
     let (certificate, key) = files.put("server", &authority.server("localhost"));
     let (_, other_key) = files.put("other", &authority.server("localhost"));

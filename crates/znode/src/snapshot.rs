@@ -26,6 +26,7 @@ impl State {
         let head = Record::Head {
             last_zxid: self.last_zxid,
             last_term: self.last_term,
+            history_hash: self.history_hash,
             time_ms: self.time_ms,
             limits: (*self.limits).clone(),
         };
@@ -100,8 +101,8 @@ impl StateBuilder {
         if self.finished {
             return Err(damaged("a record after the last one"));
         }
-        if let Record::Head { last_zxid, last_term, time_ms, limits } = record {
-            let state = State { last_zxid, last_term, time_ms, ..State::empty(limits) };
+        if let Record::Head { last_zxid, last_term, history_hash, time_ms, limits } = record {
+            let state = State { last_zxid, last_term, history_hash, time_ms, ..State::empty(limits) };
             self.records = 1;
             return match self.state.replace(state) {
                 None => Ok(()),

@@ -12,8 +12,8 @@ use crate::queue::revocations::Revocation;
 use crate::state::session::RequestRecord;
 use crate::tree::Tree;
 use crate::{
-    Acl, ClientInfo, Contender, FencingToken, Founding, Kind, Limits, LockSettings, Policy, RequestKey, SecretHash,
-    Session, SessionId, Term, ZPath, Znode, Zxid,
+    Acl, ClientInfo, Contender, FencingToken, Founding, HistoryHash, Kind, Limits, LockSettings, Policy, RequestKey,
+    SecretHash, Session, SessionId, Term, ZPath, Znode, Zxid,
 };
 
 /// A record of a snapshot. Sessions come before their znodes, parents before children, and znodes
@@ -24,6 +24,7 @@ pub(crate) enum Record {
     Head {
         last_zxid: Zxid,
         last_term: Term,
+        history_hash: HistoryHash,
         time_ms: u64,
         limits: Limits,
     },

@@ -87,13 +87,8 @@ pub fn decode_request(bytes: &[u8]) -> Result<Request, DecodeError> {
 /// same hash. The algorithm is SipHash-1-3 with a key of zeros. It never changes, because snapshots
 /// contain the hash.
 pub fn fingerprint(op: &Op, guard: Option<&LockGuard>) -> u64 {
-    keyed_hash((0, 0), (op, guard))
-}
-
-/// SipHash-1-3 of a value's encoding under a key.
-pub(crate) fn keyed_hash(key: (u64, u64), value: impl Encode) -> u64 {
-    let mut hash = Hash(SipHasher13::new_with_keys(key.0, key.1));
-    bincode::encode_into_writer(value, &mut hash, CONFIG).expect("hashing does not fail");
+    let mut hash = Hash(SipHasher13::new());
+    bincode::encode_into_writer((op, guard), &mut hash, CONFIG).expect("hashing does not fail");
     hash.0.finish()
 }
 

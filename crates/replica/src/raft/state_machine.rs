@@ -202,6 +202,7 @@ impl StateMachine {
         let mut proposed = Vec::with_capacity(batch.len());
         view.change(|state, is_wanted| {
             let mut events = Vec::new();
+            let mut histories = view.histories.lock();
             while let Some(CommittedEntry { id, what, responder }) = batch.pop_front() {
                 let term = Term(id.committed_leader_id().term);
                 let request = if let EntryContent::Txn(txn, _) = &what { Some(&txn.request) } else { None };
@@ -227,6 +228,7 @@ impl StateMachine {
                     }
                     EntryContent::Nothing => (skip(state, at), false),
                 };
+                histories.push(id.index, state.history_hash());
                 proposed.extend(responder.map(|responder| (responder, ProposalResult { at: at.zxid, applied })));
                 if wanted || events.len() >= EVENTS_ENOUGH {
                     break;
@@ -349,6 +351,9 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         self.membership = meta.last_membership.clone();
         self.log_since_snapshot_bytes.store(0, Ordering::Relaxed);
         self.view.counters.snapshot_installed();
+        if let Some(last) = meta.last_log_id {
+            self.view.histories.lock().push(last.index, state.history_hash());
+        }
         self.view.replace(Arc::new(state));
         Ok(())
     }

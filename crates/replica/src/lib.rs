@@ -43,6 +43,7 @@
 //!              watches.rs         watches by path
 //!              event_ring.rs      the last events
 //!              observer.rs        interface for a server that keeps watches itself
+//!              histories.rs       hashes of the histories that are compared
 //!              forced.rs          log of locks that are taken from their sessions
 //!              life.rs            whether the node runs, stops or has failed
 //! raft/        consensus.rs       Consensus: Raft as the other parts see it
@@ -58,6 +59,7 @@
 //!              known_cluster.rs   the cluster's uuid, zxid base, format level, members
 //!              continuity.rs      whether an append agrees with what is committed
 //!              transitions.rs     which membership may follow another one
+//!              agreement.rs       Agreement: whether the members' states agree
 //!              ahead_of_leader.rs Accounts: detects logs that contradict each other
 //! write/       propose.rs         Proposer: writes
 //!              budget.rs          bounds on proposals under way
@@ -81,6 +83,7 @@
 //!              health.rs          whether the cluster is healthy
 //!              story.rs           log lines about leader, quorum, readiness, peers
 //!              change_reporter.rs bound on log lines about a value that changes
+//!              comparison.rs      Comparison: compares the members' states
 //!              disk_stall.rs      lets a leader whose disk stalls hand over
 //!              drain_wish.rs      keeps a drained node from leading
 //!              serving.rs         ends waits at a node that cannot serve

@@ -33,6 +33,7 @@ use crate::local::entry_clock::EntryClock;
 use crate::local::host::Host;
 use crate::local::seldom::Seldom;
 use crate::local::vote_gate::VoteGate;
+use crate::operate::comparison::Comparison;
 use crate::operate::disk_stall::DiskStall;
 use crate::operate::drain_wish::DrainWish;
 use crate::operate::housekeeping::Housekeeping;
@@ -194,7 +195,8 @@ impl Parts {
         housekeeping.widen_horizon();
         node.spawn(server::serve(server, listener));
         node.spawn(bootstrap::form(bootstrap, stopped()));
-        node.spawn(follow_members(Arc::clone(&consensus), Arc::clone(&gate), life));
+        node.spawn(follow_members(Arc::clone(&consensus), Arc::clone(&gate), Arc::clone(&life)));
+        node.spawn(Comparison { consensus: Arc::clone(&consensus), view: Arc::clone(&view), life }.watch(stopped()));
         node.spawn(campaign::stand(Arc::clone(&config), Arc::clone(&consensus), gate, stopped()));
         node.spawn(DiskStall { consensus: Arc::clone(&consensus) }.watch(stopped()));
         node.spawn(Serving { consensus: Arc::clone(&consensus), view: Arc::clone(&view) }.watch(stopped()));

@@ -2,6 +2,7 @@
 //! drains, upgrades, log lines.
 
 pub(crate) mod change_reporter;
+pub(crate) mod comparison;
 pub(crate) mod disk_stall;
 pub(crate) mod drain_wish;
 pub(crate) mod health;

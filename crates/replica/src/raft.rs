@@ -1,5 +1,6 @@
 //! Raft, its state machine, and the connections to peers.
 
+pub(crate) mod agreement;
 pub(crate) mod ahead_of_leader;
 pub(crate) mod consensus;
 pub(crate) mod continuity;

@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use znode::{State, Zxid};
 
 use crate::local::vote_gate::VoteGate;
+use crate::raft::agreement::DIVIDED;
 use crate::raft::consensus::Consensus;
 use crate::raft::transport::{Answer, Ask};
 use crate::stop::Stop;
@@ -113,6 +114,7 @@ impl Reads {
             Consistency::Local { min_zxid } => local(min_zxid),
             Consistency::Linearizable => {
                 self.consensus.with_a_disk()?;
+                self.consensus.agreement.check()?;
                 self.read_index(deadline).await?
             }
         };
@@ -144,6 +146,9 @@ impl Reads {
     async fn read_index_here(&self, deadline: Instant) -> Result<Zxid, String> {
         if !self.consensus.cluster.is_founded_at(self.view.applied()) {
             return Err("the cluster is being founded".into());
+        }
+        if self.consensus.agreement.is_divided() {
+            return Err(DIVIDED.into());
         }
         let began = Instant::now();
         let at = match timeout_at(deadline, self.consensus.raft.get_read_linearizer(ReadPolicy::ReadIndex)).await {

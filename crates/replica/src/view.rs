@@ -6,6 +6,7 @@
 
 pub(crate) mod event_ring;
 pub(crate) mod forced;
+pub(crate) mod histories;
 pub(crate) mod life;
 pub(crate) mod observer;
 pub(crate) mod watches;
@@ -21,6 +22,7 @@ use znode::{EventRecord, Identity, Request, State, Zxid};
 use crate::local::counters::Counters;
 use crate::local::times::Times;
 use crate::view::event_ring::{EventRing, RingScan};
+use crate::view::histories::Histories;
 use crate::view::observer::Observer;
 use crate::view::watches::{Registration, Wake, WatchTable};
 use crate::{Config, EventBatch, EventKinds, EventsError, Step, WaitEnd, WatchKey};
@@ -39,6 +41,8 @@ pub(crate) struct View {
     /// Reason with which all waits end now; `None` while callers may wait. It is changed only under
     /// the lock of `subscriptions`.
     ends: watch::Sender<Option<WaitEnd>>,
+    /// Hashes of the state's history after each of the last entries.
+    pub(crate) histories: Histories,
     pub(crate) counters: Counters,
     pub(crate) times: Times,
 }
@@ -80,6 +84,7 @@ impl View {
         View {
             applied: AtomicU64::new(state.last_zxid().0),
             state: RwLock::new(Arc::new(state)),
+            histories: Histories::default(),
             counters: Counters::default(),
             times: Times::default(),
             subscriptions: Mutex::new(Subscriptions { watches, ring, gates: BTreeMap::new(), observers: Vec::new() }),

@@ -24,6 +24,8 @@ const ELECTION_MS: u64 = 70;
 pub(crate) struct Machines {
     pub(crate) hub: Hub,
     pub(crate) nodes: Vec<Node>,
+    /// Nodes that have ended by themselves, with their reasons; `None` if no node may end.
+    pub(crate) ended: Option<Vec<(MachineId, String)>>,
 }
 
 impl Machines {
@@ -41,7 +43,7 @@ impl Machines {
         let config = Config { members: Node::members(3), limits, ..Config::default() };
         let clock = Clock { rate: Clock::TRUE_RATE, ahead_ms: 0 };
         let node = |id| Node::new(hub.clone(), id, config.clone(), clock, 1);
-        let mut machines = Machines { nodes: (1..=3).map(node).collect(), hub };
+        let mut machines = Machines { nodes: (1..=3).map(node).collect(), hub, ended: None };
         machines.nodes.iter_mut().for_each(|node| node.start().unwrap());
         machines
     }
@@ -72,7 +74,14 @@ impl Machines {
             }
         }
         for node in &mut self.nodes {
-            assert!(matches!(node.step(), Stepped::Ran | Stepped::Down));
+            match (node.step(), &mut self.ended) {
+                (Stepped::Ran | Stepped::Down, _) => {}
+                (Stepped::Failed(why), Some(ended)) => {
+                    ended.push((node.id, why));
+                    node.kill(None);
+                }
+                _ => panic!("node {} has ended", node.id),
+            }
         }
     }
 

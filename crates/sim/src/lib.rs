@@ -25,6 +25,8 @@ mod dialing;
 #[cfg(test)]
 mod failover;
 pub mod faults;
+#[cfg(test)]
+mod flipped;
 pub mod history;
 pub mod hub;
 pub mod invariants;

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{OptionalSend, RaftLogReader};
-use storage::{Entry, LogId, LogWrites, TypeConfig, Vote};
+use storage::{Command, Entry, LogId, LogWrites, TypeConfig, Vote};
 use tokio::sync::oneshot;
 
 use crate::hub::{Event, Hub, MachineId};
@@ -105,6 +105,8 @@ struct Disk {
     watched: bool,
     /// The candidate of the watched vote; `None` until this node has voted.
     granted: Option<MachineId>,
+    /// Text in the next entry that is damaged when it is written; `None` for no damage.
+    flips: Option<&'static [u8]>,
     /// Longest time of a flush in milliseconds. A slow disk takes up to `slow_ms` longer.
     flush_ms: u64,
     slow_ms: u64,
@@ -136,6 +138,7 @@ impl LogDisk {
             failures: 0,
             watched: false,
             granted: None,
+            flips: None,
             flush_ms,
             slow_ms: 0,
         };
@@ -152,6 +155,12 @@ impl LogDisk {
     /// Returns an entry as this node last had it, even if it was purged.
     pub fn archived(&self, index: u64) -> Option<Archived> {
         self.lock().archive.get(&index).cloned()
+    }
+
+    /// Damages the next entry whose bytes contain `text`, as a bit that flips on its way to this
+    /// node.
+    pub fn flip(&self, text: &'static [u8]) {
+        self.lock().flips = Some(text);
     }
 
     /// Makes flushes take up to `by_ms` longer from now on.
@@ -329,6 +338,23 @@ impl MemoryLog {
         Ok(())
     }
 
+    /// Flips a bit of the text that is to be damaged, in the first entry that has the text.
+    fn damage(&self, entries: &mut [Entry]) -> io::Result<()> {
+        let mut disk = self.disk()?;
+        let Some(text) = disk.flips else { return Ok(()) };
+        for entry in entries {
+            let openraft::EntryPayload::Normal(Command(bytes)) = &mut entry.payload else { continue };
+            if let Some(at) = bytes.windows(text.len()).position(|part| part == text) {
+                let mut damaged = bytes.to_vec();
+                damaged[at] ^= 1;
+                *bytes = damaged.into();
+                disk.flips = None;
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
     async fn durably(&self, write: Write) -> io::Result<()> {
         let (done, flushed) = oneshot::channel();
         self.write(write, Some(Waiter::Writer(done)))?;
@@ -400,7 +426,9 @@ impl RaftLogStorage<TypeConfig> for MemoryLog {
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
-        self.write(Write::Append(entries.into_iter().collect()), Some(Waiter::Raft(flushed)))
+        let mut entries: Vec<Entry> = entries.into_iter().collect();
+        self.damage(&mut entries)?;
+        self.write(Write::Append(entries), Some(Waiter::Raft(flushed)))
     }
 
     async fn truncate_after(&mut self, last: Option<LogId>) -> io::Result<()> {

@@ -10,34 +10,38 @@ use crate::operations::readings;
 use crate::state::session::RequestRecord;
 use crate::{
     Attempt, Error, EventRecord, LockGuard, LogPosition, Op, Refusal, Reply, Request, RequestKey, SessionId, State,
-    Txn, TxnOutcome, WriteTurn, ZPath, ZnodeOp, Zxid, fingerprint,
+    Txn, TxnOutcome, WriteTurn, ZPath, ZnodeOp, Zxid, encode_txn, fingerprint,
 };
 
 impl State {
     /// Applies one transaction, and makes grants that earlier entries have left over. A refusal
-    /// changes nothing else but the last zxid and term, the time, the stored answer, and the number
-    /// of the session's last ordered write.
+    /// changes nothing else but the last zxid and term, the hash of the history, the time, the
+    /// stored answer, and the number of the session's last ordered write.
     ///
     /// # Panics
     /// If zxids do not rise: entries are applied once and in order.
     pub fn apply(&mut self, at: LogPosition, txn: Txn) -> TxnOutcome {
-        let (applied, recorded) = self.apply_recorded(at, txn);
+        let command = encode_txn(&txn);
+        let (applied, recorded) = self.apply_recorded(at, txn, &command);
         TxnOutcome { events: recorded.into_iter().map(|recorded| recorded.event).collect(), ..applied }
     }
 
     /// Applies one transaction as [`State::apply`] does. Returns its events separately, each with
-    /// the ACLs that decide which clients may receive it.
+    /// the ACLs that decide which clients may receive it. `command` has the bytes of the
+    /// transaction in the log.
     ///
     /// # Panics
     /// If zxids do not rise.
-    pub fn apply_recorded(&mut self, at: LogPosition, txn: Txn) -> (TxnOutcome, Vec<EventRecord>) {
+    pub fn apply_recorded(&mut self, at: LogPosition, txn: Txn, command: &[u8]) -> (TxnOutcome, Vec<EventRecord>) {
         self.advance(at);
         self.time_ms = self.time_ms.max(txn.time_ms);
         let mut effects = Effects::default();
         let (zxid, reply, context) = self.ask(at, txn.request, txn.proven, &mut effects);
         self.take_up_unsettled(&mut effects);
         self.grant_ready(&context, &mut effects);
-        (TxnOutcome { zxid, reply, events: Vec::new() }, effects.events)
+        let outcome = TxnOutcome { zxid, reply, events: Vec::new() };
+        self.history_hash = self.history_hash.after(at, command, &outcome, &effects.events);
+        (outcome, effects.events)
     }
 
     /// Checks that a request would not exceed the budget of its log entry (`entry_cost_max`) if it
@@ -68,12 +72,13 @@ impl State {
     }
 
     /// Advances the state past a log entry that contains no transaction, such as a membership
-    /// change. Only the last zxid and the last term change.
+    /// change. Only the last zxid, the last term and the hash of the history change.
     ///
     /// # Panics
     /// If zxids do not rise.
     pub fn skip(&mut self, at: LogPosition) {
         self.advance(at);
+        self.history_hash = self.history_hash.after_blank(at);
     }
 
     fn advance(&mut self, at: LogPosition) {

@@ -10,7 +10,8 @@
 //!
 //! ```text
 //! words/       names, numbers and bounds that all other folders use
-//! entry/       requests (txn), their table (ops) and bytes (codec), answers (txn_outcome), kind
+//! entry/       requests (txn), their table (ops) and bytes (codec), answers (txn_outcome), kind,
+//!              hash of all entries and answers (history_hash)
 //! queue/       one lock: holders and waiters (Queue), ended tickets, revocations
 //! tree/        the znodes (Tree): one znode, its ACL, its usage, and Quotas
 //! state/       State, composed of Tree, Quotas, Sessions, Locks and Cluster
@@ -40,6 +41,7 @@ mod words;
 
 pub use edits::edit::SEQUENCE_MAX;
 pub use entry::codec::{BYTES_MAX, DecodeError, decode_request, decode_txn, encode_request, encode_txn, fingerprint};
+pub use entry::history_hash::HistoryHash;
 pub use entry::kind::Kind;
 pub use entry::ops::{Asker, OpRow};
 pub use entry::txn::{

@@ -1,149 +1,23 @@
 //! Conversion of the state into a sequence of records, and back. Equal states give equal bytes on
 //! every replica.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+pub(crate) mod record;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bincode::{Decode, Encode};
 use imbl::OrdMap;
 
 use crate::edits::edit::shared_acl;
 use crate::edits::positions::holds_lock;
 use crate::entry::codec::{decode, encode};
-use crate::queue::ended::{EndedSession, Grant, History};
-use crate::queue::revocations::Revocation;
 use crate::queue::{Position, Queue, UpgradePair};
+use crate::snapshot::record::{QueueRecord, Record, Standing, TicketId, ZnodeRecord, session_records, znode_record};
 use crate::state::locks::MultiLock;
-use crate::state::session::{RequestRecord, Requests};
-use crate::tree::Tree;
+use crate::state::session::Requests;
 use crate::tree::znode::Family;
 use crate::words::ticket_name::sequence_of;
-use crate::{
-    Acl, ClientInfo, Cluster, Contender, DecodeError, FencingToken, Founding, Kind, Levels, Limits, LockSettings,
-    Policy, RequestKey, SecretHash, Session, SessionId, State, Term, Usage, ZPath, ZXID_BASE_MAX, Znode, Zxid,
-};
-
-/// A record of a snapshot. Sessions come before their znodes, parents before children, and znodes
-/// before multi-locks, revocations and histories. The order of the enum's variants and fields is
-/// the format on disk.
-#[derive(Encode, Decode)]
-enum Record {
-    Head {
-        last_zxid: Zxid,
-        last_term: Term,
-        time_ms: u64,
-        limits: Limits,
-    },
-    /// Facts about the cluster; the record is absent before the cluster is founded.
-    Cluster {
-        founding: Founding,
-        level: u16,
-        removed: BTreeMap<u64, Zxid>,
-        more: BTreeMap<u16, Vec<u8>>,
-    },
-    Session {
-        id: SessionId,
-        secret_hash: SecretHash,
-        timeout_ms: u32,
-        label: String,
-        opened_ms: u64,
-        address: Option<IpAddr>,
-        client: Arc<ClientInfo>,
-        connection: u64,
-        turn: u64,
-        /// True if the session has expired and a later entry will remove it.
-        ending: bool,
-    },
-    Request {
-        session: SessionId,
-        key: RequestKey,
-        answered: RequestRecord,
-    },
-    Znode(Box<ZnodeRecord>),
-    MultiLock {
-        czxid: Zxid,
-        policy: Policy,
-        tickets: Vec<ZPath>,
-    },
-    /// A lock with grants that are left over for later entries ([`State::is_unsettled`]).
-    Unsettled {
-        lock: ZPath,
-    },
-    Revocation {
-        ticket: ZPath,
-        revocation: Revocation,
-    },
-    History {
-        lock: ZPath,
-        history: History,
-    },
-    EndedSession(EndedSession),
-    /// The last record, with the number of records before it.
-    Tail {
-        records: u64,
-    },
-    /// The cluster's note (a text for people), after `Cluster`; absent if there is no note.
-    #[cfg(feature = "next-level")]
-    Note {
-        text: String,
-    },
-}
-
-#[derive(Encode, Decode)]
-struct ZnodeRecord {
-    path: ZPath,
-    kind: Kind,
-    data: Vec<u8>,
-    acl: Vec<Acl>,
-    czxid: Zxid,
-    mzxid: Zxid,
-    pzxid: Zxid,
-    ctime_ms: u64,
-    mtime_ms: u64,
-    emptied_ms: u64,
-    version: i32,
-    aversion: i32,
-    creates: u64,
-    deletes: u64,
-    contender: Option<Contender>,
-    /// The queue of a lock, without its tickets; `None` if there is no queue.
-    queue: Option<QueueRecord>,
-    /// The grant of a ticket that holds its lock, or the priority of a ticket that waits; `None`
-    /// for other znodes.
-    standing: Option<Standing>,
-}
-
-#[derive(Encode, Decode)]
-struct QueueRecord {
-    settings: LockSettings,
-    top_token: FencingToken,
-    /// Name and czxid of the write ticket of an upgrade. The second ticket is the upgrade's read
-    /// ticket, `None` after it was removed.
-    upgrade: Option<(TicketId, Option<TicketId>)>,
-}
-
-type TicketId = (String, Zxid);
-
-impl Record {
-    /// The format level (version of the snapshots' format) that introduced this kind of record. The
-    /// match has no wildcard, so that a new kind must get a level.
-    fn level(&self) -> u16 {
-        use Record::*;
-        match self {
-            Head { .. } | Cluster { .. } | Session { .. } | Request { .. } | Znode(_) | MultiLock { .. } => 1,
-            Unsettled { .. } | Revocation { .. } | History { .. } | EndedSession(_) | Tail { .. } => 1,
-            #[cfg(feature = "next-level")]
-            Note { .. } => 2,
-        }
-    }
-}
-
-#[derive(Encode, Decode)]
-enum Standing {
-    Waits { priority: u32 },
-    Holds(Grant),
-}
+use crate::{Cluster, DecodeError, Levels, Policy, Session, State, Usage, ZPath, ZXID_BASE_MAX, Znode, Zxid};
 
 impl State {
     /// The state as records, each below 2 MiB with the default limits. The iterator has its own
@@ -152,6 +26,7 @@ impl State {
         let head = Record::Head {
             last_zxid: self.last_zxid,
             last_term: self.last_term,
+            history_hash: self.history_hash,
             time_ms: self.time_ms,
             limits: (*self.limits).clone(),
         };
@@ -193,56 +68,6 @@ impl State {
     }
 }
 
-fn session_records(session: &Session, ending: bool) -> Vec<Record> {
-    let &Session { id, secret_hash, timeout_ms, opened_ms, address, connection, turn, .. } = session;
-    let (label, client) = (session.label.to_string(), session.client.clone());
-    let open =
-        Record::Session { id, secret_hash, timeout_ms, label, opened_ms, address, client, connection, turn, ending };
-    let requests = session.requests.by_key.iter().map(|(key, answered)| Record::Request {
-        session: session.id,
-        key: *key,
-        answered: (**answered).clone(),
-    });
-    std::iter::once(open).chain(requests).collect()
-}
-
-fn znode_record(tree: &Tree, path: ZPath, node: &Znode) -> Record {
-    let standing = standing(tree, &path, node);
-    let queue = node.family.queue.as_deref().map(|queue| {
-        let ticket = |position: &Position| (position.name.to_string(), position.czxid);
-        let upgrade = queue.upgrade().map(|upgrade| (ticket(&upgrade.writer), upgrade.reader.as_ref().map(ticket)));
-        QueueRecord { settings: queue.settings(), top_token: queue.top_token(), upgrade }
-    });
-    Record::Znode(Box::new(ZnodeRecord {
-        path,
-        kind: node.kind,
-        data: node.data.to_vec(),
-        acl: node.acl.to_vec(),
-        czxid: node.czxid,
-        mzxid: node.mzxid,
-        pzxid: node.pzxid,
-        ctime_ms: node.ctime_ms,
-        mtime_ms: node.mtime_ms,
-        emptied_ms: node.emptied_ms,
-        version: node.version,
-        aversion: node.aversion,
-        creates: node.creates,
-        deletes: node.deletes,
-        contender: node.contender.as_deref().cloned(),
-        queue,
-        standing,
-    }))
-}
-
-fn standing(tree: &Tree, path: &ZPath, node: &Znode) -> Option<Standing> {
-    let position = node.position(path.name())?;
-    let queue = tree.queue(path.parent_str()?)?;
-    Some(match queue.holder(&position) {
-        Some(holder) => Standing::Holds(holder.grant),
-        None => Standing::Waits { priority: queue.priority_of(&position) },
-    })
-}
-
 /// Reads a state back from its records, which are pushed in order.
 #[derive(Debug, Default)]
 pub struct StateBuilder {
@@ -276,8 +101,8 @@ impl StateBuilder {
         if self.finished {
             return Err(damaged("a record after the last one"));
         }
-        if let Record::Head { last_zxid, last_term, time_ms, limits } = record {
-            let state = State { last_zxid, last_term, time_ms, ..State::empty(limits) };
+        if let Record::Head { last_zxid, last_term, history_hash, time_ms, limits } = record {
+            let state = State { last_zxid, last_term, history_hash, time_ms, ..State::empty(limits) };
             self.records = 1;
             return match self.state.replace(state) {
                 None => Ok(()),

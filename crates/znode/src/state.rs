@@ -18,8 +18,8 @@ use crate::tree::system_paths::CONFIG;
 use crate::tree::znode::Family;
 use crate::words::weight::QUOTA;
 use crate::{
-    Acl, Cluster, Credential, Error, Kind, Limits, ReapCandidate, Refusal, Session, SessionId, Term, Usage, ZPath,
-    Znode, Zxid,
+    Acl, Cluster, Credential, Error, HistoryHash, Kind, Limits, ReapCandidate, Refusal, Session, SessionId, Term,
+    Usage, ZPath, Znode, Zxid,
 };
 
 /// The replicated state. A clone costs O(1), and later changes of the original leave the clone as
@@ -29,6 +29,7 @@ pub struct State {
     pub(crate) cluster: Option<Arc<Cluster>>,
     pub(crate) last_zxid: Zxid,
     pub(crate) last_term: Term,
+    pub(crate) history_hash: HistoryHash,
     pub(crate) time_ms: u64,
     pub(crate) limits: Arc<Limits>,
     pub(crate) tree: Tree,
@@ -75,6 +76,7 @@ impl State {
             cluster: None,
             last_zxid: Zxid(0),
             last_term: Term(0),
+            history_hash: HistoryHash::default(),
             time_ms: 0,
             limits: Arc::new(limits),
             tree: Tree::default(),
@@ -92,6 +94,12 @@ impl State {
     /// The term of the last entry that was applied.
     pub fn last_term(&self) -> Term {
         self.last_term
+    }
+
+    /// The hash of all entries that were applied, and of their outcomes. States with equal zxids
+    /// and different hashes differ, or have differed before.
+    pub fn history_hash(&self) -> HistoryHash {
+        self.history_hash
     }
 
     /// The time of the state: the latest time that a leader gave to an entry, in milliseconds since

@@ -10,6 +10,7 @@ use openraft::metrics::RaftMetrics;
 use storage::{SnapshotStore, TypeConfig};
 use znode::{Cluster, Term, ZPath, Zxid};
 
+use crate::raft::agreement::DIVIDED;
 use crate::raft::consensus::Consensus;
 use crate::read::Reads;
 use crate::view::life::Life;
@@ -65,6 +66,8 @@ pub enum Readiness {
     NoQuorum,
     /// The node hears a leader, but lacks too many committed entries.
     Lagging,
+    /// The states of the members differ, and no majority is known to agree.
+    Divided,
     /// The disk is low on space: the node serves reads only.
     DiskLow,
     /// The disk has not answered for `disk_stall_max_ms`: the node serves only reads of the state
@@ -82,6 +85,7 @@ impl Readiness {
             Readiness::Recovering => "recovering",
             Readiness::NoQuorum => "no-quorum",
             Readiness::Lagging => "lagging",
+            Readiness::Divided => "divided",
             Readiness::DiskLow => "disk-low",
             Readiness::DiskStalled => "disk-stalled",
             Readiness::Stopped => "stopped",
@@ -186,6 +190,10 @@ pub struct NodeStatus {
     pub disk_waits: Duration,
     /// True if the oldest write to the log has waited for longer than `disk_stall_max_ms`.
     pub disk_stalls: bool,
+    /// Zxid of the last entry up to which this node's state is known to agree with a majority.
+    pub agreed: Zxid,
+    /// Number of members whose state differs from that of the majority, by their last answers.
+    pub differing: u64,
     /// Advice whether to send clients here.
     pub ready: Readiness,
 }
@@ -248,6 +256,8 @@ impl Status {
             counts: self.proposer.view.counters.look(),
             disk_waits: self.consensus.disk_watch.waits(),
             disk_stalls: self.consensus.disk_watch.stalls(),
+            agreed: self.consensus.agreement.agreed(),
+            differing: self.consensus.agreement.differing(),
             ready: self.readiness(&metrics, committed, state.last_zxid()),
         }
     }
@@ -305,7 +315,7 @@ impl Status {
 
     /// Conditions that a ready node must meet, in order. The first that fails gives the node's
     /// readiness. `lag` is the number of committed entries that the node has not applied.
-    fn checks(&self, metrics: &RaftMetrics<TypeConfig>, lag: u64, lag_max: u64) -> [Check; 6] {
+    fn checks(&self, metrics: &RaftMetrics<TypeConfig>, lag: u64, lag_max: u64) -> [Check; 7] {
         let check = |name, readiness, fails: bool, why: &'static str| Check {
             name,
             failure: fails.then_some((readiness, Cow::Borrowed(why))),
@@ -324,6 +334,7 @@ impl Status {
             ),
             check("disk", Readiness::DiskStalled, self.consensus.disk_watch.stalls(), "the disk does not answer"),
             check("quorum", Readiness::NoQuorum, alone, "no leader is heard, or this leader has lost its quorum"),
+            check("agreement", Readiness::Divided, self.consensus.agreement.is_divided(), DIVIDED),
             lag_check(lag, lag_max),
             check("space", Readiness::DiskLow, self.proposer.space.is_low(), "the disk is low on space: no writes"),
         ]

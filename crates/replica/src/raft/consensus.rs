@@ -22,6 +22,7 @@ use crate::local::disk_watch::{DiskWatch, STALLED};
 use crate::local::host::Host;
 use crate::local::leader_term::Sessions;
 use crate::local::leader_watch::LeaderWatch;
+use crate::raft::agreement::Agreement;
 use crate::raft::known_cluster::KnownCluster;
 use crate::raft::peers::{Peer, Peers};
 use crate::raft::state_machine::StateMachine;
@@ -59,6 +60,8 @@ pub(crate) struct Consensus {
     /// True while new proposals wait, during a transfer of leadership, until the next leader has
     /// every entry.
     pub(crate) holds: watch::Sender<bool>,
+    /// Whether this node agrees with the other members about the state.
+    pub(crate) agreement: Agreement,
     sessions: Mutex<Sessions>,
     server_metrics: WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>,
     raft_metrics: WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>,
@@ -89,6 +92,7 @@ impl Consensus {
             leader_watch,
             hands_over,
             holds: watch::Sender::new(false),
+            agreement: Agreement::default(),
             sessions: Mutex::default(),
             server_metrics,
             raft_metrics,
@@ -329,10 +333,11 @@ impl Consensus {
         last.max(self.leader_watch.since).elapsed() >= self.disconnected_after()
     }
 
-    /// Tells whether this node learns of changes: it leads or hears a leader, and its disk answers.
-    /// A leader whose disk stalls learns of changes as long as the other nodes commit its entries.
+    /// Tells whether this node learns of changes: it leads or hears a leader, its disk answers, and
+    /// the members' states are not known to differ without a majority that agrees. A leader whose
+    /// disk stalls learns of changes as long as the other nodes commit its entries.
     pub(crate) fn serves(&self) -> bool {
-        self.heard_leader().is_some() && self.with_a_disk().is_ok()
+        self.heard_leader().is_some() && self.with_a_disk().is_ok() && !self.agreement.is_divided()
     }
 
     /// Time without contact after which a node counts as disconnected.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::{Stream, StreamExt};
 use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
-use storage::{LogId, NodeMeta, Outcome, Snapshot, SnapshotMeta, SnapshotStore, StoredMembership, TypeConfig};
+use storage::{Command, LogId, NodeMeta, Outcome, Snapshot, SnapshotMeta, SnapshotStore, StoredMembership, TypeConfig};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use znode::{
@@ -111,7 +111,8 @@ struct CommittedEntry {
 
 /// Decoded content of an entry.
 enum EntryContent {
-    Txn(Box<Txn>),
+    /// A transaction, and its bytes in the log.
+    Txn(Box<Txn>, Command),
     Membership(StoredMembership),
     Nothing,
 }
@@ -159,7 +160,8 @@ impl StateMachine {
                 EntryPayload::Normal(command) => {
                     bytes += command.0.len();
                     let txn = self.decoded.take(id.index, &command.0);
-                    EntryContent::Txn(txn.map_err(|error| self.own_cluster.unread(&format!("entry {id}"), error))?)
+                    let txn = txn.map_err(|error| self.own_cluster.unread(&format!("entry {id}"), error))?;
+                    EntryContent::Txn(txn, command)
                 }
                 EntryPayload::Membership(membership) => {
                     EntryContent::Membership(StoredMembership::new(Some(id), membership))
@@ -177,7 +179,7 @@ impl StateMachine {
     async fn prepare(&self, batch: &VecDeque<CommittedEntry>) -> io::Result<bool> {
         let (mut of_cluster, mut founded) = (false, false);
         for committed in batch {
-            let EntryContent::Txn(txn) = &committed.what else { continue };
+            let EntryContent::Txn(txn, _) = &committed.what else { continue };
             match txn.request.op {
                 Op::Found(founding) => {
                     if !std::mem::replace(&mut founded, true) && self.view.state().cluster().is_none() {
@@ -200,17 +202,18 @@ impl StateMachine {
         let mut proposed = Vec::with_capacity(batch.len());
         view.change(|state, is_wanted| {
             let mut events = Vec::new();
+            let mut histories = view.histories.lock();
             while let Some(CommittedEntry { id, what, responder }) = batch.pop_front() {
                 let term = Term(id.committed_leader_id().term);
-                let request = if let EntryContent::Txn(txn) = &what { Some(&txn.request) } else { None };
+                let request = if let EntryContent::Txn(txn, _) = &what { Some(&txn.request) } else { None };
                 let at = LogPosition { term, zxid: state.zxid_of(id.index, request) };
                 self.last_applied = Some(id);
                 let (applied, wanted) = match what {
-                    EntryContent::Txn(txn) => {
+                    EntryContent::Txn(txn, command) => {
                         let wanted = is_wanted(&txn.request);
                         let proposed_ms = txn.time_ms;
                         let before = events.len();
-                        let applied = self.apply_txn(state, at, *txn, &mut events);
+                        let applied = self.apply_txn(state, at, (*txn, &command), &mut events);
                         // Only the leader, whose proposal waits for this entry, counts the times.
                         if responder.is_some() {
                             let now_ms = || self.clock.now_ms(state.time_ms());
@@ -225,6 +228,7 @@ impl StateMachine {
                     }
                     EntryContent::Nothing => (skip(state, at), false),
                 };
+                histories.push(id.index, state.history_hash());
                 proposed.extend(responder.map(|responder| (responder, ProposalResult { at: at.zxid, applied })));
                 if wanted || events.len() >= EVENTS_ENOUGH {
                     break;
@@ -239,12 +243,19 @@ impl StateMachine {
         }
     }
 
-    fn apply_txn(&mut self, state: &mut State, at: LogPosition, txn: Txn, events: &mut Vec<EventRecord>) -> TxnOutcome {
+    /// Applies a transaction, which comes with its bytes in the log.
+    fn apply_txn(
+        &mut self,
+        state: &mut State,
+        at: LogPosition,
+        (txn, command): (Txn, &Command),
+        events: &mut Vec<EventRecord>,
+    ) -> TxnOutcome {
         let expires = matches!(txn.request.op, Op::ExpireSessions { .. });
         let may_force = self.view.counters.is_new(at.zxid) && ForcedRelease::may_come_of(&txn.request.op);
         let own = txn.request.credential.map(|credential| credential.session);
         let sessions = state.session_count();
-        let (applied, mut recorded) = state.apply_recorded(at, txn);
+        let (applied, mut recorded) = state.apply_recorded(at, txn, &command.0);
         events.append(&mut recorded);
         if expires {
             self.view.counters.sessions_expired(at.zxid, sessions - state.session_count());
@@ -340,6 +351,9 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         self.membership = meta.last_membership.clone();
         self.log_since_snapshot_bytes.store(0, Ordering::Relaxed);
         self.view.counters.snapshot_installed();
+        if let Some(last) = meta.last_log_id {
+            self.view.histories.lock().push(last.index, state.history_hash());
+        }
         self.view.replace(Arc::new(state));
         Ok(())
     }
@@ -429,7 +443,7 @@ fn skip(state: &mut State, at: LogPosition) -> TxnOutcome {
 #[cfg(test)]
 mod tests {
     use storage::memory::MemoryDisk;
-    use znode::{Create, Limits, Request, ZPath, ZnodeOp};
+    use znode::{Create, Limits, Request, ZPath, ZnodeOp, encode_txn};
 
     use super::*;
     use crate::view::ViewLimits;
@@ -465,7 +479,7 @@ mod tests {
             let txn = Txn { proven: false, time_ms: 0, request: Request::new(Op::Multi(creates.collect())) };
             CommittedEntry {
                 id: LogId::new_term_index(1, index),
-                what: EntryContent::Txn(Box::new(txn)),
+                what: EntryContent::Txn(Box::new(txn.clone()), Command(encode_txn(&txn).into())),
                 responder: None,
             }
         };

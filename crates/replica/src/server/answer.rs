@@ -99,6 +99,7 @@ async fn answer_one(server: &Arc<Server>, ask: NumberedMessage<Ask>, from: u64) 
             Answer::Pong
         }
         Ask::ReadIndex => server.reads.read_index_for_peer().await,
+        Ask::History { index } => history(server, index).await,
         Ask::Upgrade(ask) => server.upgrade.answer_peer(ask).await,
         Ask::Account { index } => server
             .accounts
@@ -107,6 +108,14 @@ async fn answer_one(server: &Arc<Server>, ask: NumberedMessage<Ask>, from: u64) 
             .map_or_else(|| Answer::Refused("Raft has ended".into()), Answer::Account),
     };
     NumberedMessage { number: ask.number, body }
+}
+
+/// Waits until the entry at `index` is applied here, for less time than the peer waits, and answers
+/// with the hash of the history after this entry.
+async fn history(server: &Server, index: u64) -> Answer {
+    let (view, consensus) = (&server.reads.view, &server.consensus);
+    view.applied_at_least(consensus.zxid(index), Instant::now() + consensus.peer_timeout / 2).await;
+    Answer::History(view.histories.lock().at(index).map(|hash| hash.0))
 }
 
 async fn vote(server: &Server, frame: VoteFrame, pre_vote: bool) -> Answer {

@@ -323,6 +323,7 @@ impl Proposer {
             return Err(Error::unavailable(end));
         }
         self.space.check()?;
+        self.consensus.agreement.check()?;
         self.consensus.with_a_disk()
     }
 }

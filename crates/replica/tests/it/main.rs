@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod differing;
 mod drained;
 #[path = "../ensemble/mod.rs"]
 mod ensemble;

@@ -40,11 +40,11 @@ async fn roles(node: &Node) -> [u16; 3] {
 async fn every_condition_has_a_line_and_can_be_left_out() {
     let node = Node::start().await;
     let answer = node.get("/readyz?verbose").await.expect(200);
-    let all = ["alive", "recovered", "disk", "quorum", "lag", "space", "drain", "certificates"];
+    let all = ["alive", "recovered", "disk", "quorum", "agreement", "lag", "space", "drain", "certificates"];
     assert_eq!(lines(&answer), all.map(|name| format!("[+]{name} ok")));
     let answer = node.get("/readyz?verbose=true&exclude=disk&exclude=space").await.expect(200);
     assert_eq!(lines(&answer)[2], "[ ]disk excluded");
-    assert_eq!(lines(&answer)[5], "[ ]space excluded");
+    assert_eq!(lines(&answer)[6], "[ ]space excluded");
     node.get("/readyz?max_lag=0").await.expect(200);
     for (query, detail) in [
         ("exclude=disc", "exclude: there is no condition \"disc\"; these are: alive, recovered, disk"),

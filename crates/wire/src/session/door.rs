@@ -124,7 +124,7 @@ impl Door {
             Readiness::Ready | Readiness::Lagging | Readiness::DiskLow => true,
             // A leader whose own disk stalls may still commit with the other members.
             Readiness::DiskStalled => self.replica.serves(),
-            Readiness::Recovering | Readiness::NoQuorum | Readiness::Stopped => false,
+            Readiness::Recovering | Readiness::NoQuorum | Readiness::Divided | Readiness::Stopped => false,
         }
     }
 

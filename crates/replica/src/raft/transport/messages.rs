@@ -194,6 +194,12 @@ pub(crate) enum Ask {
         /// Sessions, each with the milliseconds since its last heartbeat.
         ages: Vec<(SessionId, u32)>,
     },
+    /// Asks for the hash of the history of the peer's state, right after one entry. The peer waits
+    /// a short time until it has applied that entry.
+    History {
+        /// Log index of the entry.
+        index: u64,
+    },
 }
 
 impl Ask {
@@ -202,7 +208,7 @@ impl Ask {
         match self {
             Ask::Ping | Ask::Standing | Ask::Vote(_) | Ask::PreVote(_) | Ask::TransferLeader(_) => 4,
             Ask::Propose { .. } | Ask::Touch(_) | Ask::ReadIndex | Ask::Account { .. } => 4,
-            Ask::Upgrade(_) | Ask::Members | Ask::Order(_) | Ask::Ages { .. } => 4,
+            Ask::Upgrade(_) | Ask::Members | Ask::Order(_) | Ask::Ages { .. } | Ask::History { .. } => 4,
         }
     }
 }
@@ -258,6 +264,9 @@ pub(crate) enum Answer {
     Members(KnownMembers),
     /// The answer to [`Ask::Order`]: the order's result, as `leader::orders` encodes it.
     Order(Vec<u8>),
+    /// The answer to [`Ask::History`]: the hash, as `znode::HistoryHash` has it. `None` if the node
+    /// has not applied the entry yet, or does not keep its hash any more.
+    History(Option<u64>),
 }
 
 /// Format level (version of the format of log and snapshots) and programs of the members, as the
@@ -535,6 +544,16 @@ mod tests {
         lines.add(Ask::Ages { term: 3, ages: vec![(SessionId(7), 9_000), (SessionId(300), 0)] });
         let hex: Vec<&str> = lines.0.lines().skip(1).step_by(2).map(str::trim).collect();
         assert_eq!(hex, ["010c030207fb2823f92c0100"]);
+    }
+
+    #[test]
+    fn messages_about_histories_keep_their_bytes() {
+        let mut lines = Lines::default();
+        lines.add(Ask::History { index: 300 });
+        lines.add(Answer::History(Some(7 << 56)));
+        lines.add(Answer::History(None));
+        let hex: Vec<&str> = lines.0.lines().skip(1).step_by(2).map(str::trim).collect();
+        assert_eq!(hex, ["010dfb2c01", "010e01fd0000000000000007", "010e00"]);
     }
 
     fn append() -> AppendFrame {

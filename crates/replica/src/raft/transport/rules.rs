@@ -311,7 +311,7 @@ impl PeerMessage for NumberedMessage<Ask> {
             Ask::Propose { request: _, within_ms } => {
                 rule(Duration::from_millis(*within_ms) <= WITHIN_MAX, "no caller waits longer than a day")
             }
-            Ask::Account { index } => rules.index(*index),
+            Ask::Account { index } | Ask::History { index } => rules.index(*index),
             Ask::Upgrade(UpgradeAsk::Status) => Ok(()),
             Ask::Upgrade(UpgradeAsk::Finalize { level: _, within_ms }) => {
                 rule(Duration::from_millis(*within_ms) <= WITHIN_MAX, "no caller waits longer than a day")
@@ -332,6 +332,8 @@ impl PeerMessage for NumberedMessage<Answer> {
         // `number` is looked up among the questions that wait for answers.
         match &self.body {
             Answer::Pong | Answer::Refused(_) | Answer::Leaving { taken: _ } | Answer::Order(_) => Ok(()),
+            // Any number may be a hash.
+            Answer::History(_) => Ok(()),
             Answer::Members(known) => rules.known_members(known),
             Answer::Standing(standing) => rules.standing(standing),
             Answer::Vote(VoteAnswer { vote, granted: _, last_log_id }) => {

@@ -276,8 +276,8 @@ impl Script {
         let txn = Txn { proven: false, time_ms: self.time_ms, request };
         let bytes = znode::encode_txn(&txn);
         assert_eq!(znode::decode_txn(&bytes).as_ref(), Ok(&txn));
-        let applied = self.state.apply_recorded(at, txn.clone());
-        assert_eq!(self.twin.apply_recorded(at, txn), applied, "a replica from a snapshot answers otherwise");
+        let applied = self.state.apply_recorded(at, txn.clone(), &bytes);
+        assert_eq!(self.twin.apply_recorded(at, txn, &bytes), applied, "a replica from a snapshot answers otherwise");
         applied
     }
 

@@ -13,7 +13,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use jute::{Acl, CreateRequest, PathWatch, Request, create_flags, op};
 use serde_json::Value;
+use testkit::zookeeper::Zk;
 use zlock_client::api::Ticket;
 
 use crate::harness::{Call, Client, Cluster, Options, Session, until};
@@ -24,7 +26,7 @@ use crate::restored_from_backup::{begin_from, done, text};
 /// the default.
 const SETTINGS: &str = "admin.super_digest = \"super:lK75jTNcA+U9vtVEw5vB51mj/w4=\"\nraft.promotion_delay = \"200ms\"\ndisk.snapshot_log_entries = 60\nlimits.history_max = 15";
 /// Requests whose answers are kept.
-const QUESTIONS: [&str; 24] = [
+const QUESTIONS: [&str; 25] = [
     "/v1/znodes/plain",
     "/v1/znodes/plain?children=stat",
     "/v1/znodes/plain?acl",
@@ -32,6 +34,7 @@ const QUESTIONS: [&str; 24] = [
     "/v1/znodes/box?children=stat",
     "/v1/znodes/brief",
     "/v1/znodes/own",
+    "/v1/znodes/moved",
     "/v1/znodes/here?children=stat",
     "/v1/znodes/zookeeper/quota/plain/zookeeper_limits",
     "/v1/locks/orders",
@@ -177,6 +180,31 @@ async fn end_sessions(client: &mut Client) {
     .await;
 }
 
+/// Lets the leader delete a znode whose time to live is over.
+async fn make_a_reaped_znode(client: &mut Client) {
+    change(client, Call::post("/v1/znodes/fleeting?mode=persistent-ttl&ttl=100ms")).await;
+    until("the leader has deleted it", async || {
+        (client.send(Call::get("/v1/znodes/fleeting")).await.ok()?.status == 404).then_some(())
+    })
+    .await;
+}
+
+/// Opens a ZooKeeper session with an ephemeral znode, and moves the session to another node.
+async fn move_a_session(cluster: &Cluster) {
+    let doors = [1, 2].map(|id| cluster.zookeeper_endpoint(id).to_owned());
+    let client = Zk::open(&doors, 0, Duration::from_secs(300)).await.unwrap();
+    let acl = vec![Acl { perms: 31, scheme: "world".into(), id: "anyone".into() }];
+    let own = CreateRequest { path: "/moved".into(), data: Vec::new().into(), acl, flags: create_flags::EPHEMERAL };
+    client.ask(Request::Create(op::CREATE, own)).await.unwrap();
+    client.hop();
+    let read = PathWatch { path: "/moved".into(), watch: false };
+    until("the session has moved", async || {
+        let reply = client.ask(Request::Exists(read.clone())).await.ok()?;
+        (reply.connection > 0).then_some(())
+    })
+    .await;
+}
+
 /// Writes until each node has a snapshot with all that was written before.
 async fn all_have_snapshots(cluster: &Cluster) {
     let zxid = cluster.status(1).await.unwrap().applied_zxid;
@@ -196,7 +224,7 @@ async fn all_have_snapshots(cluster: &Cluster) {
 
 /// Writes the directories again, with the answers of the cluster.
 async fn make() {
-    let options = Options { joining: 1, settings: SETTINGS, ..Options::default() };
+    let options = Options { joining: 2, zookeeper: true, settings: SETTINGS, ..Options::default() };
     let mut cluster = Cluster::prepare(options).await;
     // One of the nodes removes the beginning of its log.
     let config = fs::read_to_string(cluster.config(3)).unwrap();
@@ -210,9 +238,14 @@ async fn make() {
         .await;
     make_locks(&mut client, &one, &two).await;
     end_sessions(&mut client).await;
+    make_a_reaped_znode(&mut client).await;
+    move_a_session(&cluster).await;
     cluster.start_joining(4).await;
     operate(&cluster, &["member", "add", &named(&cluster, 4), "--zone", "east", "--wait", "60s"]).await;
-    operate(&cluster, &["member", "remove", "4", "--wait", "60s"]).await;
+    // A replacement of a voter passes through a joint membership.
+    cluster.start_joining(5).await;
+    operate(&cluster, &["member", "replace", "4", &named(&cluster, 5), "--wait", "60s"]).await;
+    operate(&cluster, &["member", "remove", "5", "--wait", "60s"]).await;
     all_have_snapshots(&cluster).await;
     cluster.log_is_purged(3).await;
     // The end of the log, which no snapshot has.

@@ -192,6 +192,8 @@ pub struct NodeStatus {
     pub disk_stalls: bool,
     /// Zxid of the last entry up to which this node's state is known to agree with a majority.
     pub agreed: Zxid,
+    /// True while the states of voters differ and no majority is known to agree.
+    pub divided: bool,
     /// Number of members whose state differs from that of the majority, by their last answers.
     pub differing: u64,
     /// Advice whether to send clients here.
@@ -257,6 +259,7 @@ impl Status {
             disk_waits: self.consensus.disk_watch.waits(),
             disk_stalls: self.consensus.disk_watch.stalls(),
             agreed: self.consensus.agreement.agreed(),
+            divided: self.consensus.agreement.is_divided(),
             differing: self.consensus.agreement.differing(),
             ready: self.readiness(&metrics, committed, state.last_zxid()),
         }

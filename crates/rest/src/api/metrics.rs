@@ -149,6 +149,12 @@ fn log(text: &mut Text, status: &NodeStatus) {
     text.gauge("disk_stalled", help, u8::from(status.disk_stalls));
     let help = "Times that another member had lost entries that it had acknowledged to this leader.";
     text.counter("peer_log_losses_total", help, status.peer_losses);
+    let help = "Zxid of the last entry up to which the node's state is known to agree with a majority of the voters.";
+    text.gauge("agreed_zxid", help, status.agreed);
+    let help = "Members whose state differed from that of a majority when they last answered.";
+    text.gauge("members_differing", help, status.differing);
+    let help = "1 while the states of voters differ and no majority is known to agree; else 0.";
+    text.gauge("members_divided", help, u8::from(status.divided));
     let help = "Zxid of the last entry in the node's newest durable snapshot; 0 without one.";
     text.gauge("snapshot_zxid", help, status.snapshot.zxid);
     text.gauge("snapshot_bytes", "Bytes of the node's newest durable snapshot.", status.snapshot.bytes);

@@ -125,7 +125,7 @@ keys! {
         waits_max: count = rest.waits_max, "Largest number of HTTP long-polls and waiting acquires at once. Further ones get 429.";
         wait_max: duration = rest.wait_max_ms, "Longest `wait` that an HTTP request may ask for; a longer one gets 400.";
         body_bytes_max: size = rest.body_bytes_max, "Largest size of one HTTP request's body; a larger one gets 413.";
-        bodies_bytes_max: size = rest.bodies_bytes_max, "Largest size of all received request bodies and all unread answers above 16 KiB of HTTP clients together; the answers alone may take half of this bound. Of each of these two bounds one address may take half, or a quarter while other addresses also have bodies or such answers.";
+        bodies_bytes_max: size = rest.bodies_bytes_max, "Largest size of all received request bodies of HTTP clients and all their unread answers above 16 KiB together. The answers alone may take half of this bound. One address may take half of either bound (of the total, and of the answers), or a quarter while other addresses also have request bodies or unread answers above 16 KiB.";
         body_read_timeout: duration = rest.body_read_timeout_ms, "Longest time from the first byte of an HTTP request's body to its last; then the request gets 408.";
         uri_bytes_max: size = rest.uri_bytes_max, "Largest size of an HTTP request's URI; a longer one gets 414.";
         headers_bytes_max: size = rest.header_bytes_max, "Largest size of all header names and values of one HTTP request together; a larger one gets 431.";
@@ -156,7 +156,7 @@ keys! {
         watches_bytes_max: size = wire.watch_bytes_max, "Largest memory of ZooKeeper clients' watches at this node: their paths, and 240 bytes for each watch. One address may take a quarter.";
         connection_watches_max: count = wire.connection_watches_max, "Largest number of watches of one ZooKeeper connection. Further watches are refused.";
         connection_answers_bytes_max: size = wire.unread_bytes_max, "Largest size of answers and events that one ZooKeeper client has not read yet. Above half of this bound the node reads no further request of the client; above the bound it closes the connection.";
-        answers_bytes_max: size = wire.answers_bytes_max, "Largest size of all answers in preparation for ZooKeeper clients, and of those that the clients have not read yet, together. One answer may take half of this bound. All answers to one address may take a quarter of the bound; a single answer may be longer than this quarter.";
+        answers_bytes_max: size = wire.answers_bytes_max, "Largest size of all answers to ZooKeeper clients together, from the time the node begins an answer until its client has read it. One answer may take half of this bound. All answers to one address may take a quarter of the bound; a single answer may be longer than this quarter.";
         handshake_timeout: duration = wire.handshake_timeout_ms, "Longest time from the start of a ZooKeeper connection to its first whole packet; then the connection is closed.";
         write_timeout: duration = wire.write_timeout_ms, "Longest time for which a ZooKeeper client may read nothing of its answers and events; then its connection is closed.";
         proposal_timeout: duration = wire.propose_timeout_ms, "Longest time of a ZooKeeper client's write or sync; then its connection is closed, and the outcome is unknown.";
@@ -171,7 +171,7 @@ keys! {
         tls_key: file = peer_tls.key, "PEM file with the private key of the certificate in peers.tls_certificate.";
         tls_ca: file = peer_tls.ca, "PEM file with the certificates of the authorities that sign members' certificates.";
         tls_crl: file = peer_tls.crl, "PEM file with the lists of certificates that the authorities in peers.tls_ca have revoked. Unset: no certificate is revoked.";
-        tls_names: text = peer_tls.names, "Name that a member's certificate needs: `node-id` for the URI `zlock://CLUSTER_ID/NODE_ID`, or `any` for none. With `any`, a caller with any certificate of an authority in peers.tls_ca is accepted as a member.";
+        tls_names: text = peer_tls.names, "Name that a member's certificate needs. With `node-id`, it is the URI `zlock://CLUSTER_ID/NODE_ID`. With `any`, a caller with any certificate of an authority in peers.tls_ca is accepted as a member.";
     }
     raft, "Settings of elections, replication and the leader's tasks" {
         heartbeat_interval: duration = replica.heartbeat_ms, "Time between two heartbeats of an idle leader to its followers; at most an eighth of raft.election_timeout_min.";

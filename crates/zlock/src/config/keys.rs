@@ -100,7 +100,7 @@ keys! {
         members: members, basic = replica.members, "Members of a new cluster, this node included; the same list on every node. Once the cluster exists, its Raft log records the members, and this list only names the nodes to contact first.";
         joining: flag, basic = replica.join, "`true` for a node that joins an existing cluster and never starts a new one. node.members then lists some of that cluster's members and this node.";
         zxid_base: zxid_base = replica.zxid_base, "Number added to log indexes to make the zxids and fencing tokens of a new cluster, used only when the cluster first starts. `time` is 1,024 times the milliseconds since 1970, so that new zxids exceed those of an earlier cluster.";
-        data_dir: directory, basic = replica.data_dir, "Directory of the log, the snapshots and the node's metadata; created if missing.";
+        data_dir: directory, basic = replica.data_dir, "Directory of the Raft log, the snapshots and the node's metadata; created if missing.";
         threads: count = threads, "Number of threads that serve clients and peers; the disk has threads of its own. 0 means one thread for every two cores.";
         stop_timeout: duration = stop_timeout_ms, "Longest time of a clean stop before it is cut short. It is counted from the end of node.drain_delay and node.drain_time.";
         drain_delay: duration = rest.drain_delay_ms, "Time at the beginning of a clean stop in which `/readyz` answers 503 and the node otherwise works as before. node.drain_time comes next.";
@@ -188,7 +188,7 @@ keys! {
         snapshot_log_bytes: size = replica.snapshot_log_bytes, "Size of the log entries applied since the last snapshot at which the node builds the next one, unless disk.snapshot_log_entries is reached first.";
         kept_log_entries: count = replica.log_entries_kept, "Number of entries that stay in the log although a snapshot has them, so that followers that are a little late need no snapshot.";
         free_bytes_min: size = replica.free_disk_min_bytes, "Smallest free space on the disk of node.data_dir. Below it the node refuses clients' writes.";
-        stall_max: duration = replica.disk_stall_max_ms, "Longest time that the log may wait for the disk. Beyond it the node is not ready, and a leader hands over leadership.";
+        stall_max: duration = replica.disk_stall_max_ms, "Longest time that the Raft log may wait for the disk. Beyond it the node is not ready, and a leader hands over leadership.";
     }
     limits, "Bounds of the cluster: set them equal on every node, as the leader's values apply" {
         data_bytes_max: size = replica.limits.data_bytes_max, "Largest size of one znode's data.";

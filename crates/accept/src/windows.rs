@@ -44,8 +44,9 @@ pub struct WriteWindows {
 /// window for all long writes. A drop frees them.
 #[derive(Debug)]
 pub struct WritePass {
-    /// Declared before `_of_address`, so that it is dropped first: its drop counts the addresses
-    /// with writes under way, and the write's own address must still be among them.
+    /// Share of a long write in the window for all addresses; `None` for a short write. Declared
+    /// before `_of_address`, so that it is dropped first: its drop counts the addresses with writes
+    /// under way, and the write's own address must still be among them.
     _long: Option<LongPass>,
     _of_address: Pass,
 }

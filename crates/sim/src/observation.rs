@@ -46,7 +46,7 @@ pub enum Observation {
     },
     /// A node acknowledged the heartbeat of a client that does not have the session's secret.
     StrangerTouched {
-        /// The session.
+        /// Session whose deadline the heartbeat extended.
         session: SessionId,
     },
     /// A client joined a lock's queue, and asked for a lock-delay in case its session expires.

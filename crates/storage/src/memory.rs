@@ -50,7 +50,7 @@ pub struct MemoryParts {
     pub snapshots: SnapshotStore,
     /// Identity of the node that owns the data.
     pub meta: NodeMeta,
-    /// First disk error of the snapshots or of the identity's record.
+    /// First disk error of the snapshots or of the record `node`, which has the node's identity.
     pub fatal: Fatal,
 }
 

@@ -59,7 +59,7 @@ pub struct NewMember {
     pub replaces: Option<u64>,
 }
 
-/// Result of an order.
+/// Result of an order: a request of an operator to the leader, such as to add a member.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum OrderOutcome {
     /// The members as the leader knows them, after the order.

@@ -309,7 +309,7 @@ impl Status {
         checks.into_iter().find_map(|check| check.failure).map_or(Readiness::Ready, |(readiness, _)| readiness)
     }
 
-    /// See [`crate::Replica::checks`].
+    /// Checks whether this node is ready: see [`crate::Replica::checks`].
     pub(crate) fn checks_now(&self, lag_max: Option<u64>) -> Vec<Check> {
         let metrics = self.consensus.metrics();
         let lag = self.consensus.committed(&metrics).0.saturating_sub(self.proposer.view.applied().0);

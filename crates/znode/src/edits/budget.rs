@@ -63,8 +63,8 @@ impl State {
         &sessions[..sessions.iter().take_while(fits).count()]
     }
 
-    /// Makes the entry being applied examine also the locks with grants that earlier entries have
-    /// left over.
+    /// Makes the entry being applied examine also the locks whose next grants earlier entries did
+    /// not make, because their budget was used up.
     pub(crate) fn take_up_unsettled(&mut self, effects: &mut Effects) {
         for lock in self.locks.take_unsettled(TAKEN_UP_MAX) {
             effects.queue_changed(&lock);

@@ -129,8 +129,8 @@ pub(super) fn is_over(answer: &Answer) -> bool {
         || answer.error.as_deref().is_some_and(|error| error.starts_with(WRONG))
 }
 
-/// Makes a judged answer from the outcome of a request over ZooKeeper's protocol. A success has the
-/// result, the reply and the zxid of the write.
+/// Judges from the outcome of a request over ZooKeeper's protocol whether it was executed, was not,
+/// or may have been. A success has the result, the reply and the zxid of the write.
 fn told<T>(effect: Effect, result: Result<(T, Reply, Option<u64>), Failure>) -> Told<T> {
     match result {
         Ok((told, reply, zxid)) => {

@@ -130,7 +130,7 @@ pub use local::seldom::Seldom;
 pub use local::session_tracker::Silence;
 pub use local::times::{PeerMeasures, Times};
 pub use operate::health::{Health, MemberHealth, Part};
-pub use operate::status::{Check, Leader, NodeStatus, Readiness, Role, SnapshotStatus};
+pub use operate::status::{Check, Followers, Leader, NodeStatus, Readiness, Role, SnapshotStatus};
 pub use operate::upgrade::{FinalizeOutcome, MemberProgram, UpgradeStatus};
 pub use raft::transport::MEMBERS_MAX;
 pub use read::Consistency;

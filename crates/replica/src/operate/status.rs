@@ -1,6 +1,7 @@
 //! Status that a node reports of itself.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -163,12 +164,12 @@ pub struct NodeStatus {
     pub mixed_locks: u64,
     /// Bytes of entries applied since this node last began or received a snapshot.
     pub log_since_snapshot_bytes: u64,
-    /// Number of other members that accepted a message of this leader lately; 0 if this node does
-    /// not lead.
-    pub followers: u64,
-    /// Number of `followers` that are nearly up to date: they lack at most
-    /// [`Config::ready_lag_max`](crate::Config::ready_lag_max) committed entries.
-    pub synced_followers: u64,
+    /// Number of members that vote.
+    pub voters: u64,
+    /// Counts of the other voters, as this leader sees them.
+    pub followers: Followers,
+    /// Counts of the members that do not vote, as this leader sees them.
+    pub observers: Followers,
     /// Number of times, since this node started, that a member turned out to have lost entries that
     /// it had acknowledged to this leader.
     pub peer_losses: u64,
@@ -200,6 +201,16 @@ pub struct NodeStatus {
     pub ready: Readiness,
 }
 
+/// Numbers of members that follow a leader; zeros at a node that does not lead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Followers {
+    /// Number of members that accepted a message of the leader lately.
+    pub following: u64,
+    /// Number of these members that lack at most
+    /// [`Config::ready_lag_max`](crate::Config::ready_lag_max) committed entries.
+    pub synced: u64,
+}
+
 /// The parts of a node from which its status is read.
 pub(crate) struct Status {
     pub(crate) consensus: Arc<Consensus>,
@@ -221,11 +232,13 @@ impl Status {
             zxid: snapshot.meta().last_log_id.map_or(Zxid(0), |id| self.consensus.zxid(id.index)),
             bytes: snapshot.bytes(),
         });
-        let (followers, synced_followers) = self.followers(&metrics, committed);
+        let voters = self.consensus.voters();
+        let (followers, observers) = self.followers(&metrics, committed, &voters);
         let tally = self.consensus.peers.tally();
         NodeStatus {
+            voters: voters.len() as u64,
             followers,
-            synced_followers,
+            observers,
             node_id: self.consensus.node_id,
             cluster_id: self.config.cluster_id.clone(),
             cluster: state.cluster().cloned(),
@@ -265,24 +278,28 @@ impl Status {
         }
     }
 
-    /// Number of members that follow this leader, and number of those members that lack at most
-    /// `ready_lag_max` committed entries.
-    fn followers(&self, metrics: &RaftMetrics<TypeConfig>, committed: Zxid) -> (u64, u64) {
-        let Some(term) = self.consensus.leader_term(metrics) else { return (0, 0) };
+    /// Counts the voters and the other members that follow this leader.
+    fn followers(
+        &self,
+        metrics: &RaftMetrics<TypeConfig>,
+        committed: Zxid,
+        voters: &BTreeSet<u64>,
+    ) -> (Followers, Followers) {
+        let (mut followers, mut observers) = (Followers::default(), Followers::default());
+        let Some(term) = self.consensus.leader_term(metrics) else { return (followers, observers) };
         let disconnected_after = self.consensus.disconnected_after();
-        let follows = |since: tokio::time::Instant| since.elapsed() < disconnected_after;
-        let peers = self.consensus.peers.all().into_iter();
-        let following = peers.filter(|(_, peer)| peer.following.since(term).is_some_and(follows));
-        let has = |id| {
-            metrics
-                .replication
-                .as_ref()
-                .and_then(|all| all.get(&id)?.as_ref().map(|last| self.consensus.zxid(last.index)))
+        let lag = |id| {
+            let last = metrics.replication.as_ref()?.get(&id)?.as_ref()?;
+            Some(committed.0.saturating_sub(self.consensus.zxid(last.index).0))
         };
-        following.fold((0, 0), |(followers, synced), (id, _)| {
-            let behind = has(id).map(|has| committed.0.saturating_sub(has.0));
-            (followers + 1, synced + u64::from(behind.is_some_and(|behind| behind <= self.config.ready_lag_max)))
-        })
+        for (id, peer) in self.consensus.peers.all() {
+            if peer.following.since(term).is_some_and(|since| since.elapsed() < disconnected_after) {
+                let counts = if voters.contains(&id) { &mut followers } else { &mut observers };
+                counts.following += 1;
+                counts.synced += u64::from(lag(id).is_some_and(|lag| lag <= self.config.ready_lag_max));
+            }
+        }
+        (followers, observers)
     }
 
     fn role(&self, state: ServerState) -> Role {

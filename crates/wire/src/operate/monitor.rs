@@ -53,7 +53,7 @@ pub(crate) fn fields(door: &Door, out: &mut String) {
         line("max_file_descriptor_count", &max);
     }
     if status.members.len() > 1 {
-        line("quorum_size", &status.members.len());
+        line("quorum_size", &status.voters);
     }
     if status.role == Role::Leader && status.members.len() > 1 {
         leader(door, &status, &mut line);
@@ -67,13 +67,12 @@ pub(crate) fn fields(door: &Door, out: &mut String) {
 
 /// Writes the fields of `mntr` that only a leader shows.
 fn leader(door: &Door, status: &NodeStatus, line: &mut dyn FnMut(&str, &dyn Display)) {
-    // All members that follow this leader.
-    line("learners", &status.followers);
+    line("learners", &(status.followers.following + status.observers.following));
     // ZooKeeper's name before 3.6, which tools still ask for.
-    line("followers", &status.followers);
-    line("synced_followers", &status.synced_followers);
+    line("followers", &status.followers.following);
+    line("synced_followers", &status.followers.synced);
     line("synced_non_voting_followers", &0);
-    line("synced_observers", &0);
+    line("synced_observers", &status.observers.synced);
     line("pending_syncs", &door.syncs.load(Ordering::Relaxed));
     // Sizes of proposals are not measured; ZooKeeper shows -1 as long as a leader has none.
     for key in ["last_proposal_size", "min_proposal_size", "max_proposal_size"] {

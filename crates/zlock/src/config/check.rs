@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use accept::Clients;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use replica::Member;
 use znode::lock::TICKET_NAME_BYTES_MAX;
 
@@ -21,6 +23,8 @@ const THREADS_MAX: usize = 1_024;
 /// Bounds for the setting of an HTTP connection's longest idle time, in milliseconds. A shorter
 /// time would close connections between two requests of a client; clients need no longer time.
 const IDLE_MS: std::ops::RangeInclusive<u64> = 1_000..=3_600_000;
+/// Length of a SHA-1 hash.
+const SHA_1_BYTES: usize = 20;
 /// Largest setting of `node.drain_delay` and of `node.drain_time`, in milliseconds.
 const DRAIN_MS_MAX: u64 = 300_000;
 
@@ -233,8 +237,8 @@ impl Settings {
                 "an address cannot have TLS and not: http.tls_listen and zookeeper.tls_listen need addresses of their own".to_owned(),
             ),
             (
-                !digest.is_empty() && digest.matches(':').count() != 1,
-                "admin.super_digest must be user:base64(sha1(user:password))".to_owned(),
+                !digest.is_empty() && !is_digest(digest),
+                "admin.super_digest must be user:base64(sha1(user:password)), as `zlock digest USER` prints it".to_owned(),
             ),
         ]
     }
@@ -323,6 +327,12 @@ impl Settings {
             ),
         ]
     }
+}
+
+/// Tells whether `text` has the form `user:base64(sha1(user:password))`.
+fn is_digest(text: &str) -> bool {
+    let hash = |text| STANDARD.decode(text).is_ok_and(|hash| hash.len() == SHA_1_BYTES);
+    text.split_once(':').is_some_and(|(user, text)| !user.is_empty() && hash(text))
 }
 
 /// Returns the address to listen on for the advertised address `addr`: `addr` itself if it has an

@@ -452,7 +452,10 @@ fn tls_that_is_given_in_part_is_refused() {
     refused(&format!("{listens}{files}tls.client_certificates = \"maybe\"\n"), "must be optional or required");
     refused(&format!("{listens}{files}http.tls_listen = \"10.0.0.2:7001\"\n"), "cannot have TLS and not");
     refused(&format!("{listens}{files}http.tls_listen = \"10.0.0.2:2281\"\n"), "cannot have TLS and not");
-    refused(&format!("{THREE}admin.super_digest = \"super\"\n"), "admin.super_digest must be user:");
+    let sha_1 = "D/InIHSb7yEEbrWz8b9l71RjZJU=";
+    for digest in ["super", ":", "super:", "super:test", "super:c2hvcnQ=", &format!(":{sha_1}"), &format!("a:b:{sha_1}")] {
+        refused(&format!("{THREE}admin.super_digest = \"{digest}\"\n"), "admin.super_digest must be user:");
+    }
     let digest = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
     let settings = load_text(THREE, &[("admin.super_digest", digest)]).unwrap();
     assert_eq!([&*settings.rest.super_digest, &*settings.wire.super_digest], [digest; 2]);

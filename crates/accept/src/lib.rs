@@ -19,8 +19,8 @@
 //! its handshakes on a thread, on which addresses take turns ([`Acceptor`], [`MutualAcceptor`]).
 //!
 //! ```text
-//! acceptor.rs   the server's handshakes          connector.rs   the client's handshakes
-//! files.rs      PEM files and their faults       error.rs       files that cannot be used
+//! acceptor.rs   the server's handshakes          files.rs       PEM files and their faults
+//! error.rs      files that cannot be used
 //! listeners.rs  addresses of a door              incoming.rs    a connection before its handshake
 //! stream.rs     a connection, with TLS or not    subject.rs     a subject as text (RFC 2253)
 //! admission.rs  bounds on connections            handshakes.rs  bounds on handshakes
@@ -36,7 +36,6 @@
 mod acceptor;
 mod admission;
 mod certificates;
-mod connector;
 mod der;
 mod error;
 mod failures;
@@ -60,7 +59,6 @@ mod windows;
 pub use acceptor::{Acceptor, AcceptorConfig};
 pub use admission::{Admission, AdmissionConfig, Full, Place, Waiting};
 pub use certificates::{Certificate, CertificateFiles, Certificates};
-pub use connector::{Connector, ConnectorConfig};
 pub use error::Error;
 pub use incoming::Incoming;
 pub use listeners::Listeners;

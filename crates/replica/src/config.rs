@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use accept::MutualTls;
+use bincode::{Decode, Encode};
 use znode::{Levels, Limits, ZXID_BASE_MAX};
 
 use crate::StartError;
@@ -29,7 +30,7 @@ impl Member {
 
 /// Program that a node runs: its version, and the format levels that it knows. A format level is a
 /// version of the formats of entries and snapshots. Each node tells both to the other members.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Program {
     /// The program's version, for people.
     pub version: String,

@@ -88,8 +88,9 @@
 //!              drain_wish.rs      keeps a drained node from leading
 //!              serving.rs         ends waits at a node that cannot serve
 //!              housekeeping.rs    periodic work
-//!              upgrade.rs         members' programs, and raising the format level
+//!              upgrade.rs         raising the format level
 //! server/      Server: answers to peers
+//! programs.rs  programs that the members run
 //! node.rs      makes the parts of a node, starts and ends it
 //! replica.rs   the handle
 //! offline/     beginning.rs       makes the data directory of a restored cluster's member
@@ -105,6 +106,7 @@ mod local;
 mod node;
 pub mod offline;
 mod operate;
+mod programs;
 mod raft;
 mod read;
 mod replica;
@@ -131,7 +133,8 @@ pub use local::session_tracker::Silence;
 pub use local::times::{PeerMeasures, Times};
 pub use operate::health::{Health, MemberHealth, Part};
 pub use operate::status::{Check, Leader, NodeStatus, Readiness, Role, SnapshotStatus};
-pub use operate::upgrade::{FinalizeOutcome, MemberProgram, UpgradeStatus};
+pub use operate::upgrade::FinalizeOutcome;
+pub use programs::{MemberProgram, UpgradeStatus};
 pub use raft::transport::MEMBERS_MAX;
 pub use read::Consistency;
 pub use replica::{OpenConnection, Replica};

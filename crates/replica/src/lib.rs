@@ -93,6 +93,7 @@
 //! programs.rs  programs that the members run
 //! node.rs      makes the parts of a node, starts and ends it
 //! replica.rs   the handle
+//! reception.rs Reception: clients' connections at one server
 //! offline/     beginning.rs       makes the data directory of a restored cluster's member
 //!              survivor.rs        reads the data of a stopped node
 //!              error.rs           why offline work is refused
@@ -109,6 +110,7 @@ mod operate;
 mod programs;
 mod raft;
 mod read;
+mod reception;
 mod replica;
 mod server;
 pub mod simulation;
@@ -137,6 +139,7 @@ pub use operate::upgrade::FinalizeOutcome;
 pub use programs::{MemberProgram, UpgradeStatus};
 pub use raft::transport::MEMBERS_MAX;
 pub use read::Consistency;
+pub use reception::Reception;
 pub use replica::{OpenConnection, Replica};
 pub use storage::{Durations, WORK, descriptors_wanted, random_uuid, want_descriptors};
 pub use view::observer::{Observer, Observing};

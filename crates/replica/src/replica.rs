@@ -303,7 +303,7 @@ impl Replica {
     }
 
     /// Counts an open connection of a client until the guard is dropped.
-    pub fn connected(&self, entrance: Entrance) -> OpenConnection {
+    pub(crate) fn connected(&self, entrance: Entrance) -> OpenConnection {
         self.node.view.counters.connected(entrance);
         OpenConnection { replica: self.clone(), entrance }
     }
@@ -314,7 +314,7 @@ impl Replica {
     }
 
     /// Counts a connection of a client that was turned away.
-    pub fn count_turned_away(&self, entrance: Entrance, cause: TurnedAway) {
+    pub(crate) fn count_turned_away(&self, entrance: Entrance, cause: TurnedAway) {
         self.node.view.counters.turned_away(entrance, cause);
     }
 

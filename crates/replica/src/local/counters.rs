@@ -29,6 +29,14 @@ pub enum RequestEnd {
 impl Entrance {
     /// Every entrance.
     pub const ALL: [Entrance; 2] = [Entrance::Http, Entrance::ZooKeeper];
+
+    /// Name in settings, metrics and log lines.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Entrance::Http => "http",
+            Entrance::ZooKeeper => "zookeeper",
+        }
+    }
 }
 
 impl RequestEnd {

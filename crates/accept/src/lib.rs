@@ -30,7 +30,7 @@
 //! failures.rs   log lines of failed handshakes   mutual.rs      TLS between nodes
 //! trust.rs      authorities and revocations      reloadable.rs  files that are read again
 //! der.rs        bytes of a certificate           certificates.rs  certificates of all ports
-//! handshake_thread.rs  thread for handshakes
+//! handshake_thread.rs  thread for handshakes    seldom.rs  limit on log lines
 //! ```
 
 mod acceptor;
@@ -49,6 +49,7 @@ mod networks;
 mod proxies;
 mod rates;
 mod reloadable;
+mod seldom;
 mod step_times;
 mod stream;
 mod subject;
@@ -66,6 +67,7 @@ pub use mutual::{MutualAcceptor, MutualFiles, MutualTls, is_tls_error};
 pub use networks::{Networks, source};
 pub use proxies::Proxies;
 pub use rates::Rates;
+pub use seldom::Seldom;
 pub use step_times::{LONG_STEPS, StepTimes};
 pub use stream::{Direct, ReadHalf, Stream, WriteHalf};
 pub use subject::subject_in;

@@ -38,7 +38,6 @@
 //!              leader_term.rs     heartbeats in one term, and ages from the previous leader
 //!              counters.rs        counters for monitoring
 //!              entry_clock.rs     the time on entries
-//!              seldom.rs          limit on log lines that non-members can cause
 //! view/        View: the applied state, and callers that wait for changes
 //!              watches.rs         watches by path
 //!              event_ring.rs      the last events
@@ -130,7 +129,6 @@ pub use follower::session_heartbeats::Touch;
 pub use leader::orders::{MemberReport, MembersReport, NewMember, Order, OrderError, OrderOutcome, RefusedOrder};
 pub use local::background;
 pub use local::counters::{Counts, Entrance, RequestEnd, TurnedAway};
-pub use local::seldom::Seldom;
 pub use local::session_tracker::Silence;
 pub use local::times::{PeerMeasures, Times};
 pub use operate::health::{Health, MemberHealth, Part};

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use accept::MutualAcceptor;
+use accept::{MutualAcceptor, Seldom};
 use openraft::SnapshotPolicy;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::storage::RaftLogStorage;
@@ -31,7 +31,6 @@ use crate::local::disk_space::DiskSpace;
 use crate::local::disk_watch::DiskWatch;
 use crate::local::entry_clock::EntryClock;
 use crate::local::host::Host;
-use crate::local::seldom::Seldom;
 use crate::local::vote_gate::VoteGate;
 use crate::operate::comparison::Comparison;
 use crate::operate::disk_stall::DiskStall;

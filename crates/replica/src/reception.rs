@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use accept::{Admission, AdmissionConfig, Full, Place};
+use accept::{Admission, AdmissionConfig, Full, Place, Seldom};
 use storage::{descriptors_wanted, want_descriptors};
 use tokio::time::Instant;
 use tracing::warn;
 
-use crate::{Entrance, OpenConnection, Replica, Seldom, TurnedAway};
+use crate::{Entrance, OpenConnection, Replica, TurnedAway};
 
 /// Pause after an error of accept, such as a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);

@@ -120,7 +120,7 @@ fn node(text: &mut Text, status: &NodeStatus, draining: bool) {
     let labels = [("cluster_id", &*status.cluster_id), ("node_id", &*id), ("version", version)];
     text.labelled("node_info", &labels, 1);
     text.begin("role", "gauge", "1 for the role of the node in the ensemble, 0 for each other role.");
-    for role in [Role::Leader, Role::Follower, Role::Candidate, Role::Learner, Role::Stopped] {
+    for role in Role::ALL {
         text.labelled("role", &[("role", role.as_str())], u8::from(role == status.role));
     }
     let ready = u8::from(status.ready == Readiness::Ready && !draining);
@@ -264,7 +264,7 @@ fn traffic(text: &mut Text, status: &NodeStatus, waits: usize) {
     text.begin("requests_total", "counter", help);
     for entrance in Entrance::ALL {
         for end in RequestEnd::ALL {
-            let labels = [("door", entrance.as_str()), ("outcome", outcome(end))];
+            let labels = [("door", entrance.as_str()), ("outcome", end.as_str())];
             text.labelled("requests_total", &labels, status.counts.requests(entrance, end));
         }
     }
@@ -283,12 +283,7 @@ fn connections(text: &mut Text, status: &NodeStatus) {
     text.begin("connections_turned_away_total", "counter", help);
     for entrance in Entrance::ALL {
         for away in TurnedAway::ALL {
-            let cause = match away {
-                TurnedAway::DoorFull => "door-full",
-                TurnedAway::AddressFull => "address-full",
-                TurnedAway::GaveWay => "gave-way",
-            };
-            let labels = [("door", entrance.as_str()), ("cause", cause)];
+            let labels = [("door", entrance.as_str()), ("cause", away.as_str())];
             text.labelled("connections_turned_away_total", &labels, status.counts.turned_away(entrance, away));
         }
     }
@@ -332,15 +327,6 @@ fn backups(text: &mut Text, LastBackup { at_seconds, bytes }: LastBackup) {
     text.gauge("backup_last_success_timestamp_seconds", help, at_seconds);
     let help = "Bytes of the last backup that the node wrote to its end; 0 for none since it started.";
     text.gauge("backup_last_bytes", help, bytes);
-}
-
-fn outcome(end: RequestEnd) -> &'static str {
-    match end {
-        RequestEnd::Done => "done",
-        RequestEnd::Refused => "refused",
-        RequestEnd::Unavailable => "unavailable",
-        RequestEnd::Unknown => "unknown",
-    }
 }
 
 #[cfg(test)]

@@ -114,13 +114,15 @@ impl Settings {
     }
 }
 
-/// Format of a log line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    /// Plain text: time, level, part of the program, message, fields.
-    Text,
-    /// One JSON object.
-    Json,
+znode::named! {
+    /// Format of a log line.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum LogFormat {
+        /// Plain text: time, level, part of the program, message, fields.
+        Text = "text",
+        /// One JSON object.
+        Json = "json",
+    }
 }
 
 impl Settings {

@@ -140,6 +140,11 @@ impl State {
         self.tree.get(path)
     }
 
+    /// The znode at a path; the refusal `NoNode` if there is none.
+    pub(crate) fn existing(&self, path: &ZPath) -> Result<&Znode, Refusal> {
+        self.node(path).ok_or_else(|| Refusal::at(Error::NoNode, path))
+    }
+
     /// The session that owns the ephemeral znode at a path; `None` if the znode is missing or not
     /// ephemeral.
     pub fn owner_of(&self, path: &ZPath) -> Option<SessionId> {

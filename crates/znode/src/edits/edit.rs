@@ -100,9 +100,7 @@ impl State {
         effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, path);
-        let Some(node) = self.node(path) else {
-            return Err(refuse(Error::NoNode));
-        };
+        let node = self.existing(path)?;
         expect_version(version, node.version).map_err(refuse)?;
         if data.len() > self.limits.data_bytes_max as usize {
             return Err(refuse(Error::DataTooLarge));

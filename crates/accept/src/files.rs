@@ -36,12 +36,7 @@ impl PemFile {
 
     /// Parses all certificates, in the order of the file.
     pub(crate) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, Error> {
-        let found: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(&self.text).collect();
-        let found = found.map_err(|error| self.unusable(error.to_string()))?;
-        if found.is_empty() {
-            return Err(self.unusable("there is no certificate in it (BEGIN CERTIFICATE)".to_owned()));
-        }
-        Ok(found)
+        self.items("there is no certificate in it (BEGIN CERTIFICATE)")
     }
 
     /// Parses the private key, which is in PKCS#8, PKCS#1 or SEC1.
@@ -68,10 +63,15 @@ impl PemFile {
 
     /// Parses the lists of revoked certificates. A file without a list is an error.
     pub(crate) fn revocations(&self) -> Result<Vec<CertificateRevocationListDer<'static>>, Error> {
-        let found: Result<Vec<_>, pem::Error> = CertificateRevocationListDer::pem_slice_iter(&self.text).collect();
+        self.items("there is no revocation list in it (BEGIN X509 CRL)")
+    }
+
+    /// Parses all items of one type; `missing` is the error of a file without one.
+    fn items<T: PemObject>(&self, missing: &str) -> Result<Vec<T>, Error> {
+        let found: Result<Vec<T>, pem::Error> = T::pem_slice_iter(&self.text).collect();
         let found = found.map_err(|error| self.unusable(error.to_string()))?;
         if found.is_empty() {
-            return Err(self.unusable("there is no revocation list in it (BEGIN X509 CRL)".to_owned()));
+            return Err(self.unusable(missing.to_owned()));
         }
         Ok(found)
     }

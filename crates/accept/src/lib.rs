@@ -19,8 +19,8 @@
 //! its handshakes on a thread, on which addresses take turns ([`Acceptor`], [`MutualAcceptor`]).
 //!
 //! ```text
-//! acceptor.rs   the server's handshakes          connector.rs   the client's handshakes
-//! files.rs      PEM files and their faults       error.rs       files that cannot be used
+//! acceptor.rs   the server's handshakes          files.rs       PEM files and their faults
+//! error.rs      files that cannot be used
 //! listeners.rs  addresses of a door              incoming.rs    a connection before its handshake
 //! stream.rs     a connection, with TLS or not    subject.rs     a subject as text (RFC 2253)
 //! admission.rs  bounds on connections            handshakes.rs  bounds on handshakes
@@ -30,13 +30,12 @@
 //! failures.rs   log lines of failed handshakes   mutual.rs      TLS between nodes
 //! trust.rs      authorities and revocations      reloadable.rs  files that are read again
 //! der.rs        bytes of a certificate           certificates.rs  certificates of all ports
-//! handshake_thread.rs  thread for handshakes
+//! handshake_thread.rs  thread for handshakes    seldom.rs  limit on log lines
 //! ```
 
 mod acceptor;
 mod admission;
 mod certificates;
-mod connector;
 mod der;
 mod error;
 mod failures;
@@ -50,6 +49,7 @@ mod networks;
 mod proxies;
 mod rates;
 mod reloadable;
+mod seldom;
 mod step_times;
 mod stream;
 mod subject;
@@ -60,7 +60,6 @@ mod windows;
 pub use acceptor::{Acceptor, AcceptorConfig};
 pub use admission::{Admission, AdmissionConfig, Full, Place, Waiting};
 pub use certificates::{Certificate, CertificateFiles, Certificates};
-pub use connector::{Connector, ConnectorConfig};
 pub use error::Error;
 pub use incoming::Incoming;
 pub use listeners::Listeners;
@@ -68,6 +67,7 @@ pub use mutual::{MutualAcceptor, MutualFiles, MutualTls, is_tls_error};
 pub use networks::{Networks, source};
 pub use proxies::Proxies;
 pub use rates::Rates;
+pub use seldom::Seldom;
 pub use step_times::{LONG_STEPS, StepTimes};
 pub use stream::{Direct, ReadHalf, Stream, WriteHalf};
 pub use subject::subject_in;

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ppp::v2::{Addresses, Command, Header};
@@ -17,6 +17,7 @@ use tracing::warn;
 
 use crate::incoming::Incoming;
 use crate::networks::Networks;
+use crate::seldom::Seldom;
 
 /// Timeout for reading a PROXY header.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -28,8 +29,6 @@ const READING_MAX: usize = 32;
 const PREFIX_BYTES: usize = 16;
 /// Largest length in bytes of the PROXY header's variable part.
 const REST_BYTES_MAX: usize = 2_048;
-/// Shortest time between two log lines about connections without a valid PROXY header.
-const PAUSE: Duration = Duration::from_secs(10);
 
 /// Addresses of load balancers, and the balancers' connections until their headers are read.
 #[derive(Debug)]
@@ -38,14 +37,7 @@ pub struct Proxies {
     reading: Arc<Semaphore>,
     ready: mpsc::Sender<(Incoming, SocketAddr)>,
     next: Mutex<mpsc::Receiver<(Incoming, SocketAddr)>>,
-    refused: Arc<StdMutex<Refused>>,
-}
-
-/// Count of connections that were closed without a valid header since the last log line.
-#[derive(Debug, Default)]
-struct Refused {
-    times: u64,
-    told: Option<Instant>,
+    refused: Arc<Seldom>,
 }
 
 impl Default for Proxies {
@@ -128,14 +120,9 @@ async fn read_header(stream: &mut TcpStream) -> io::Result<Option<SocketAddr>> {
     Ok(Some(client))
 }
 
-/// Counts a closed connection of a balancer and logs the reason, at most once in [`PAUSE`].
-fn tell(refused: &StdMutex<Refused>, proxy: SocketAddr, reason: &str) {
-    let mut refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
-    refused.times += 1;
-    if refused.told.is_some_and(|told| told.elapsed() < PAUSE) {
-        return;
+/// Counts a closed connection of a balancer, and logs the reason now and then.
+fn tell(refused: &Seldom, proxy: SocketAddr, reason: &str) {
+    if let Some(times) = refused.note(Instant::now()) {
+        warn!(addr = %proxy, reason, times, "a connection of a proxy had no good PROXY header");
     }
-    let times = std::mem::take(&mut refused.times);
-    refused.told = Some(Instant::now());
-    warn!(addr = %proxy, reason, times, "a connection of a proxy had no good PROXY header");
 }

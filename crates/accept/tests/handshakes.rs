@@ -5,11 +5,8 @@
 
 use std::time::Duration;
 
-use accept::{
-    Acceptor, AcceptorConfig, CertificateFiles, Certificates, Clients, Connector, ConnectorConfig, Error, Listeners,
-    Networks, Stream,
-};
-use testkit::{Authority, Files, Lines};
+use accept::{Acceptor, AcceptorConfig, CertificateFiles, Certificates, Clients, Error, Listeners, Networks, Stream};
+use testkit::{Authority, Files, Lines, TlsClient};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::Instant;
@@ -51,9 +48,9 @@ impl Server {
     }
 
     /// Returns a client; `own` has the PEM texts of its certificate and key.
-    fn connector(&self, own: Option<(String, String)>) -> Connector {
+    fn connector(&self, own: Option<(String, String)>) -> TlsClient {
         let own = own.map(|own| self.files.put("client", &own));
-        Connector::load(&ConnectorConfig { ca: self.files.path("ca.pem"), own }).unwrap()
+        TlsClient::new(&self.files.path("ca.pem"), own)
     }
 
     async fn dial(&self) -> TcpStream {
@@ -74,7 +71,7 @@ impl Server {
 
     /// Connects a client and returns the results of the server and the client. The client also
     /// reads, because in TLS 1.3 only the first read reports a refusal.
-    async fn meet(&self, connector: &Connector, host: &str) -> (std::io::Result<Stream>, std::io::Result<Vec<u8>>) {
+    async fn meet(&self, connector: &TlsClient, host: &str) -> (std::io::Result<Stream>, std::io::Result<Vec<u8>>) {
         let served = async {
             let mut stream = self.accepted().await?;
             stream.write_all(b"hello").await?;
@@ -99,7 +96,7 @@ async fn a_client_knows_the_server_by_its_authority_and_name() {
     let (_, heard) = server.meet(&server.connector(None), "other.example").await;
     assert!(heard.unwrap_err().to_string().contains("not valid for name"));
     let other = server.files.put_certificate("other", &Authority::new("another authority").pem());
-    let stranger = Connector::load(&ConnectorConfig { ca: other, own: None }).unwrap();
+    let stranger = TlsClient::new(&other, None);
     let (served, heard) = server.meet(&stranger, "localhost").await;
     assert!(heard.unwrap_err().to_string().contains("UnknownIssuer"));
     assert!(served.is_err());
@@ -189,7 +186,7 @@ async fn keys_of_older_tools_are_read() {
         let ca = server.files.put_certificate("own-ca", &certificate);
         server.files.put("server", &(certificate, key));
         assert!(acceptor.reload().unwrap());
-        let client = Connector::load(&ConnectorConfig { ca, own: None }).unwrap();
+        let client = TlsClient::new(&ca, None);
         assert_eq!(server.meet(&client, "localhost").await.1.unwrap(), b"hello", "{name}");
     }
 }
@@ -375,6 +372,4 @@ async fn a_file_that_cannot_be_used_is_named_with_a_code() {
     check(AcceptorConfig { clients: clients(&missing), ..good.clone() }, "tls-file-unreadable", "missing.pem");
     check(AcceptorConfig { clients: clients(&empty), ..good.clone() }, "tls-bad-certificate", "empty.pem");
     check(AcceptorConfig { clients: clients(&damaged), ..good.clone() }, "tls-bad-certificate", "damaged.pem");
-    let own = Some((good.certificate.clone(), good.certificate.clone()));
-    assert_eq!(Connector::load(&ConnectorConfig { ca: good.certificate, own }).unwrap_err().code(), "tls-bad-key");
 }

@@ -21,18 +21,16 @@ mod guard;
 mod holding;
 mod life;
 mod lock;
-#[cfg(test)]
-mod losses;
 mod multi_lock;
 mod opened_session;
 mod operate;
 mod own_details;
-#[cfg(test)]
-mod secrets;
 mod secure;
 mod semaphore;
 mod session;
 mod simple_lock;
+#[cfg(test)]
+mod tests;
 mod transport;
 mod tries;
 mod txn;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use accept::MutualTls;
+use bincode::{Decode, Encode};
 use znode::{Levels, Limits, ZXID_BASE_MAX};
 
 use crate::StartError;
@@ -29,7 +30,7 @@ impl Member {
 
 /// Program that a node runs: its version, and the format levels that it knows. A format level is a
 /// version of the formats of entries and snapshots. Each node tells both to the other members.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Program {
     /// The program's version, for people.
     pub version: String,
@@ -64,91 +65,115 @@ pub fn node_uri(cluster_id: &str, node_id: u64) -> String {
     format!("zlock://{cluster_id}/{node_id}")
 }
 
-/// Settings of one node. All durations are in milliseconds.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Id of this node. It is one of `members`, unless the node joins.
-    pub node_id: u64,
-    /// The cluster's name. Peers and data directories of another cluster are refused.
-    pub cluster_id: String,
-    /// The members that found the cluster, the same list on every node. After the founding the log
-    /// says who is a member, and this list only names the peers to ask first.
-    pub members: Vec<Member>,
-    /// True if this node joins an existing cluster. Such a node never helps to found one, and need
-    /// not be among `members`.
-    pub join: bool,
-    /// Preference for this node as leader, 0 to 100. Of voters that are equally far in the log, the
-    /// one with the highest preference leads. A node with 0 leads only as long as no other can.
-    pub leader_priority: u8,
-    /// Time for which a learner must be nearly up to date (lack few entries) before the leader
-    /// makes it a voter.
-    pub promote_after_ms: u64,
-    /// Number that is added to an entry's index to make its zxid, for a cluster that is founded
-    /// now; at most [`znode::ZXID_BASE_MAX`]. `None` stands for the time in milliseconds since
-    /// 1970, times 1,024, so that zxids are larger than those of an earlier cluster.
-    pub zxid_base: Option<u64>,
-    /// Directory of the log, the snapshots and the node's identity. Created when missing.
-    pub data_dir: PathBuf,
-    /// Address at which this node listens for peers.
-    pub peer_listen: SocketAddr,
-    /// TLS with peers; `None` for connections without TLS.
-    pub peer_tls: Option<PeerTls>,
-    /// Time between two heartbeats of an idle leader.
-    pub heartbeat_ms: u64,
-    /// Shortest time without a leader after which a follower stands for election. The actual time
-    /// is random, up to `election_timeout_max_ms`. Half of this minimum (at least four heartbeats)
-    /// is the lease: the time after a message from the leader in which a follower votes for no
-    /// other node. When the leader's connection ends, a follower asks for pre-votes as soon as the
-    /// lease is over.
-    pub election_timeout_min_ms: u64,
-    /// Longest time without a leader after which a follower stands for election.
-    pub election_timeout_max_ms: u64,
-    /// Timeout of one round trip between peers, connecting included.
-    pub peer_timeout_ms: u64,
-    /// Number of applied entries, counted from the last snapshot, after which the next one is
-    /// built.
-    pub snapshot_log_entries: u64,
-    /// Bytes of applied entries, counted from the last snapshot, after which the next one is built.
-    pub snapshot_log_bytes: u64,
-    /// Number of entries that stay in the log although a snapshot contains them, for followers that
-    /// lag a little.
-    pub log_entries_kept: u64,
-    /// Limits of the replicated state, for example on sizes and timeouts. A leader whose limits
-    /// differ from those in the state proposes its own.
-    pub limits: Limits,
-    /// Largest number of proposals of this node under way at once. Proposals that peers forward are
-    /// counted apart. A proposal beyond the bound is `Unavailable`.
-    pub proposals_max: usize,
-    /// Largest total size in bytes of the proposals of this node that are under way. Each counts
-    /// with the size of its request.
-    pub proposal_bytes_max: usize,
-    /// Bound on the reads and heartbeats of this node that are under way at once. A call beyond it
-    /// is `Unavailable`.
-    pub reads_max: usize,
-    /// Largest number of callers that wait at this node for a change of the state. One more wait
-    /// ends at once with [`crate::WaitEnd::TooMany`].
-    pub watches_max: usize,
-    /// Largest number of events that are kept for [`crate::Replica::events`].
-    pub event_ring_max: usize,
-    /// Largest size in bytes of the events that are kept for [`crate::Replica::events`].
-    pub event_ring_bytes_max: usize,
-    /// Free bytes of the data directory's filesystem below which clients' writes are `Unavailable`.
-    pub free_disk_min_bytes: u64,
-    /// Longest time that a write to the log may wait for the disk. Beyond it the node is not ready
-    /// and takes no part in elections, and a leader hands over leadership.
-    pub disk_stall_max_ms: u64,
-    /// Time between two scans by the leader for sessions without heartbeats and for znodes that are
-    /// due for deletion.
-    pub tick_ms: u64,
-    /// Largest number of znodes that the leader deletes with one entry because they are due, and
-    /// largest number of sessions that it expires with one entry.
-    pub reap_batch_max: usize,
-    /// Largest number of committed entries that a ready node may not have applied yet. A node that
-    /// lacks more is not ready.
-    pub ready_lag_max: u64,
-    /// The program that this node runs. Only a simulation sets another one, so that the node plays
-    /// an older program.
-    pub program: Program,
+/// Defines a struct of settings, in which each field has its default behind its type.
+#[macro_export]
+macro_rules! settings {
+    ($(#[$meta:meta])* pub struct $name:ident {$(
+        $(#[$field_meta:meta])* pub $field:ident: $type:ty = $default:expr,
+    )*}) => {
+        $(#[$meta])*
+        pub struct $name {
+            $($(#[$field_meta])* pub $field: $type,)*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                $name { $($field: $default,)* }
+            }
+        }
+    };
+}
+
+settings! {
+    /// Settings of one node. All durations are in milliseconds.
+    #[derive(Clone, Debug)]
+    pub struct Config {
+        /// Id of this node. It is one of `members`, unless the node joins.
+        pub node_id: u64 = 1,
+        /// The cluster's name. Peers and data directories of another cluster are refused.
+        pub cluster_id: String = "zlock".into(),
+        /// The members that found the cluster, the same list on every node. After the founding the
+        /// log says who is a member, and this list only names the peers to ask first.
+        pub members: Vec<Member> = Vec::new(),
+        /// True if this node joins an existing cluster. Such a node never helps to found one, and
+        /// need not be among `members`.
+        pub join: bool = false,
+        /// Preference for this node as leader, 0 to 100. Of voters that are equally far in the log,
+        /// the one with the highest preference leads. A node with 0 leads only as long as no other
+        /// can.
+        pub leader_priority: u8 = 50,
+        /// Time for which a learner must be nearly up to date (lack few entries) before the leader
+        /// makes it a voter.
+        pub promote_after_ms: u64 = 10_000,
+        /// Number that is added to an entry's index to make its zxid, for a cluster that is founded
+        /// now; at most [`znode::ZXID_BASE_MAX`]. `None` stands for the time in milliseconds since
+        /// 1970, times 1,024, so that zxids are larger than those of an earlier cluster.
+        pub zxid_base: Option<u64> = None,
+        /// Directory of the log, the snapshots and the node's identity. Created when missing.
+        pub data_dir: PathBuf = PathBuf::from("data"),
+        /// Address at which this node listens for peers.
+        pub peer_listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 7101)),
+        /// TLS with peers; `None` for connections without TLS.
+        pub peer_tls: Option<PeerTls> = None,
+        /// Time between two heartbeats of an idle leader.
+        pub heartbeat_ms: u64 = 60,
+        /// Shortest time without a leader after which a follower stands for election. The actual
+        /// time is random, up to `election_timeout_max_ms`. Half of this minimum (at least four
+        /// heartbeats) is the lease: the time after a message from the leader in which a follower
+        /// votes for no other node. When the leader's connection ends, a follower asks for
+        /// pre-votes as soon as the lease is over.
+        pub election_timeout_min_ms: u64 = 500,
+        /// Longest time without a leader after which a follower stands for election.
+        pub election_timeout_max_ms: u64 = 800,
+        /// Timeout of one round trip between peers, connecting included.
+        pub peer_timeout_ms: u64 = 1_000,
+        /// Number of applied entries, counted from the last snapshot, after which the next one is
+        /// built.
+        pub snapshot_log_entries: u64 = 200_000,
+        /// Bytes of applied entries, counted from the last snapshot, after which the next one is
+        /// built.
+        pub snapshot_log_bytes: u64 = 256 << 20,
+        /// Number of entries that stay in the log although a snapshot contains them, for followers
+        /// that lag a little.
+        pub log_entries_kept: u64 = 20_000,
+        /// Limits of the replicated state, for example on sizes and timeouts. A leader whose limits
+        /// differ from those in the state proposes its own.
+        pub limits: Limits = Limits::default(),
+        /// Largest number of proposals of this node under way at once. Proposals that peers forward
+        /// are counted apart. A proposal beyond the bound is `Unavailable`.
+        pub proposals_max: usize = 4_096,
+        /// Largest total size in bytes of the proposals of this node that are under way. Each
+        /// counts with the size of its request.
+        pub proposal_bytes_max: usize = 64 << 20,
+        /// Bound on the reads and heartbeats of this node that are under way at once. A call beyond
+        /// it is `Unavailable`.
+        pub reads_max: usize = 16_384,
+        /// Largest number of callers that wait at this node for a change of the state. One more
+        /// wait ends at once with [`crate::WaitEnd::TooMany`].
+        pub watches_max: usize = 1_000_000,
+        /// Largest number of events that are kept for [`crate::Replica::events`].
+        pub event_ring_max: usize = 100_000,
+        /// Largest size in bytes of the events that are kept for [`crate::Replica::events`].
+        pub event_ring_bytes_max: usize = 64 << 20,
+        /// Free bytes of the data directory's filesystem below which clients' writes are
+        /// `Unavailable`.
+        pub free_disk_min_bytes: u64 = 512 << 20,
+        /// Longest time that a write to the log may wait for the disk. Beyond it the node is not
+        /// ready and takes no part in elections, and a leader hands over leadership.
+        pub disk_stall_max_ms: u64 = 2_000,
+        /// Time between two scans by the leader for sessions without heartbeats and for znodes that
+        /// are due for deletion.
+        pub tick_ms: u64 = 100,
+        /// Largest number of znodes that the leader deletes with one entry because they are due,
+        /// and largest number of sessions that it expires with one entry.
+        pub reap_batch_max: usize = 256,
+        /// Largest number of committed entries that a ready node may not have applied yet. A node
+        /// that lacks more is not ready.
+        pub ready_lag_max: u64 = 10_000,
+        /// The program that this node runs. Only a simulation sets another one, so that the node
+        /// plays an older program.
+        pub program: Program = Program::default(),
+    }
 }
 
 impl Config {
@@ -170,43 +195,6 @@ impl Config {
     /// was elected. Clearly shorter than the lease, because clocks run at different speeds.
     pub(crate) fn sure_ms(&self) -> u64 {
         self.lease_ms() * 3 / 4
-    }
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Config {
-            node_id: 1,
-            cluster_id: "zlock".into(),
-            members: Vec::new(),
-            join: false,
-            leader_priority: 50,
-            promote_after_ms: 10_000,
-            zxid_base: None,
-            data_dir: PathBuf::from("data"),
-            peer_listen: SocketAddr::from(([127, 0, 0, 1], 7101)),
-            peer_tls: None,
-            heartbeat_ms: 60,
-            election_timeout_min_ms: 500,
-            election_timeout_max_ms: 800,
-            peer_timeout_ms: 1_000,
-            snapshot_log_entries: 200_000,
-            snapshot_log_bytes: 256 << 20,
-            log_entries_kept: 20_000,
-            limits: Limits::default(),
-            proposals_max: 4_096,
-            proposal_bytes_max: 64 << 20,
-            reads_max: 16_384,
-            watches_max: 1_000_000,
-            event_ring_max: 100_000,
-            event_ring_bytes_max: 64 << 20,
-            free_disk_min_bytes: 512 << 20,
-            disk_stall_max_ms: 2_000,
-            tick_ms: 100,
-            reap_batch_max: 256,
-            ready_lag_max: 10_000,
-            program: Program::default(),
-        }
     }
 }
 

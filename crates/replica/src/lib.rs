@@ -38,7 +38,6 @@
 //!              leader_term.rs     heartbeats in one term, and ages from the previous leader
 //!              counters.rs        counters for monitoring
 //!              entry_clock.rs     the time on entries
-//!              seldom.rs          limit on log lines that non-members can cause
 //! view/        View: the applied state, and callers that wait for changes
 //!              watches.rs         watches by path
 //!              event_ring.rs      the last events
@@ -88,10 +87,12 @@
 //!              drain_wish.rs      keeps a drained node from leading
 //!              serving.rs         ends waits at a node that cannot serve
 //!              housekeeping.rs    periodic work
-//!              upgrade.rs         members' programs, and raising the format level
+//!              upgrade.rs         raising the format level
 //! server/      Server: answers to peers
+//! programs.rs  programs that the members run
 //! node.rs      makes the parts of a node, starts and ends it
 //! replica.rs   the handle
+//! reception.rs Reception: clients' connections at one server
 //! offline/     beginning.rs       makes the data directory of a restored cluster's member
 //!              survivor.rs        reads the data of a stopped node
 //!              error.rs           why offline work is refused
@@ -105,8 +106,10 @@ mod local;
 mod node;
 pub mod offline;
 mod operate;
+mod programs;
 mod raft;
 mod read;
+mod reception;
 mod replica;
 mod server;
 pub mod simulation;
@@ -126,14 +129,15 @@ pub use follower::session_heartbeats::Touch;
 pub use leader::orders::{MemberReport, MembersReport, NewMember, Order, OrderError, OrderOutcome, RefusedOrder};
 pub use local::background;
 pub use local::counters::{Counts, Entrance, RequestEnd, TurnedAway};
-pub use local::seldom::Seldom;
 pub use local::session_tracker::Silence;
 pub use local::times::{PeerMeasures, Times};
 pub use operate::health::{Health, MemberHealth, Part};
 pub use operate::status::{Check, Followers, Leader, NodeStatus, Readiness, Role, SnapshotStatus};
-pub use operate::upgrade::{FinalizeOutcome, MemberProgram, UpgradeStatus};
+pub use operate::upgrade::FinalizeOutcome;
+pub use programs::{MemberProgram, UpgradeStatus};
 pub use raft::transport::MEMBERS_MAX;
 pub use read::Consistency;
+pub use reception::Reception;
 pub use replica::{OpenConnection, Replica};
 pub use storage::{Durations, WORK, descriptors_wanted, random_uuid, want_descriptors};
 pub use view::observer::{Observer, Observing};

@@ -9,7 +9,6 @@ pub(crate) mod entry_clock;
 pub(crate) mod host;
 pub(crate) mod leader_term;
 pub(crate) mod leader_watch;
-pub(crate) mod seldom;
 pub(crate) mod session_tracker;
 pub(crate) mod times;
 pub(crate) mod vote_gate;

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use accept::MutualAcceptor;
+use accept::{MutualAcceptor, Seldom};
 use openraft::SnapshotPolicy;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::storage::RaftLogStorage;
@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use znode::{State, Zxid};
 
-use crate::follower::bootstrap::{self, Bootstrap};
+use crate::follower::bootstrap::Bootstrap;
 use crate::follower::campaign;
 use crate::follower::follow_members::follow_members;
 use crate::follower::session_heartbeats::{self, SessionHeartbeats};
@@ -31,7 +31,6 @@ use crate::local::disk_space::DiskSpace;
 use crate::local::disk_watch::DiskWatch;
 use crate::local::entry_clock::EntryClock;
 use crate::local::host::Host;
-use crate::local::seldom::Seldom;
 use crate::local::vote_gate::VoteGate;
 use crate::operate::comparison::Comparison;
 use crate::operate::disk_stall::DiskStall;
@@ -191,25 +190,24 @@ impl Parts {
             disk: Mutex::new(Some(disk)),
             state_machine_gone: Mutex::new(Some(state_machine_gone)),
         });
-        let stopped = || node.life.stopped();
         housekeeping.widen_horizon();
         node.spawn(server::serve(server, listener));
-        node.spawn(bootstrap::form(bootstrap, stopped()));
-        node.spawn(follow_members(Arc::clone(&consensus), Arc::clone(&gate), Arc::clone(&life)));
-        node.spawn(Comparison { consensus: Arc::clone(&consensus), view: Arc::clone(&view), life }.watch(stopped()));
-        node.spawn(campaign::stand(Arc::clone(&config), Arc::clone(&consensus), gate, stopped()));
-        node.spawn(DiskStall { consensus: Arc::clone(&consensus) }.watch(stopped()));
-        node.spawn(Serving { consensus: Arc::clone(&consensus), view: Arc::clone(&view) }.watch(stopped()));
-        node.spawn(leadership::lead(leadership, stopped()));
-        node.spawn(member_duty.fulfil(stopped()));
-        node.spawn(session_heartbeats::forward(heartbeats, heartbeats_queue, stopped()));
-        node.spawn(read::forward(Arc::clone(&consensus), indexes, stopped()));
-        node.spawn(housekeeping.keep_house(stopped()));
-        node.spawn(watch_failure(Arc::clone(&node)));
+        node.spawn_until_stop(bootstrap.join());
+        node.spawn_until_stop(follow_members(Arc::clone(&consensus), Arc::clone(&gate), Arc::clone(&life)));
+        node.spawn_until_stop(Comparison { consensus: Arc::clone(&consensus), view: Arc::clone(&view), life }.watch());
+        node.spawn_until_stop(campaign::stand(config, Arc::clone(&consensus), gate));
+        node.spawn_until_stop(DiskStall { consensus: Arc::clone(&consensus) }.watch());
+        node.spawn_until_stop(Serving { consensus: Arc::clone(&consensus), view: Arc::clone(&view) }.watch());
+        node.spawn_until_stop(leadership::lead(leadership));
+        node.spawn_until_stop(member_duty.fulfil());
+        node.spawn_until_stop(session_heartbeats::forward(heartbeats, heartbeats_queue));
+        node.spawn_until_stop(read::forward(Arc::clone(&consensus), indexes));
+        node.spawn_until_stop(housekeeping.keep_house());
+        node.spawn_until_stop(watch_failure(Arc::clone(&node)));
         // A simulation has no operator.
         if !node.consensus.host.is_simulated() {
-            node.spawn(Arc::clone(&node.drain_wish).keep_away(stopped()));
-            node.spawn(story::tell(Teller { consensus, view, status }, stopped()));
+            node.spawn_until_stop(Arc::clone(&node.drain_wish).keep_away());
+            node.spawn_until_stop(story::tell(Teller { consensus, view, status }));
         }
         node
     }
@@ -335,6 +333,18 @@ impl Node {
         self.tasks.lock().expect("nothing panics under this guard").spawn(task);
     }
 
+    /// Spawns a task that ends at an await when the node stops.
+    fn spawn_until_stop(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let stopped = self.life.stopped();
+        self.spawn(async move {
+            tokio::select! {
+                biased;
+                () = stopped.wait() => {}
+                () = task => {}
+            }
+        });
+    }
+
     /// See [`crate::Replica::shutdown`].
     pub(crate) async fn shutdown(&self) {
         if !self.life.is_stopped() {
@@ -427,7 +437,6 @@ fn raft_config(config: &Config) -> Result<openraft::Config, StartError> {
 async fn watch_failure(node: Arc<Node>) {
     let fatal = node.disk.lock().expect("nothing panics under this guard").as_ref().map(|disk| disk.fatal.clone());
     let Some(fatal) = fatal else { return };
-    let stopped = node.life.stopped();
     let mut metrics = node.consensus.raft.metrics();
     let raft_ended = async {
         loop {
@@ -442,7 +451,6 @@ async fn watch_failure(node: Arc<Node>) {
     let mut outgrown = node.consensus.cluster.outgrown();
     let failure = tokio::select! {
         biased;
-        () = stopped.wait() => return,
         // Checked before Raft's end: Raft also ends when it cannot read an entry of a later level.
         Ok(other) = async { outgrown.wait_for(Option::is_some).await.map(|other| *other) } => match other {
             Some(other) => Failure::Level(other),

@@ -16,7 +16,6 @@ use crate::local::vote_gate::VoteGate;
 use crate::raft::agreement::DIVIDED;
 use crate::raft::consensus::Consensus;
 use crate::raft::transport::{Answer, Ask};
-use crate::stop::Stop;
 use crate::view::View;
 use crate::view::life::Life;
 use crate::write::propose::Proposer;
@@ -191,13 +190,12 @@ impl Reads {
 
 /// Asks the leader for read indexes, with one question for all readers that wait. A reader takes
 /// only the answer to a question that was sent after the reader came.
-pub(crate) async fn forward(consensus: Arc<Consensus>, mut queue: mpsc::Receiver<IndexWaiter>, stopped: Stop) {
+pub(crate) async fn forward(consensus: Arc<Consensus>, mut queue: mpsc::Receiver<IndexWaiter>) {
     let mut rounds = FuturesUnordered::new();
     loop {
         let mut waiters = Vec::new();
         tokio::select! {
             biased;
-            () = stopped.wait() => return,
             Some(()) = rounds.next(), if !rounds.is_empty() => continue,
             count = queue.recv_many(&mut waiters, READERS_MAX), if rounds.len() < ROUNDS_MAX => {
                 if count == 0 {

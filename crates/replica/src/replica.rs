@@ -51,31 +51,20 @@ impl std::fmt::Debug for Replica {
 }
 
 impl Replica {
-    /// Opens storage, listens for peers, and founds or joins the ensemble. The nodes of an ensemble
-    /// may be started in any order, and again after a failure.
+    /// Opens storage, listens for peers on the listener, and founds or joins the ensemble. The nodes
+    /// of an ensemble may be started in any order, and again after a failure.
+    /// `config.peer_listen` stands in errors only.
     ///
     /// # Errors
     /// See [`StartError`]; nothing is left running.
-    pub async fn start(config: Config) -> Result<Replica, StartError> {
-        let addr = config.peer_listen;
-        let listener =
-            TcpListener::bind(addr).map_err(|source| StartError::Listen { addr: addr.to_string(), source })?;
-        Replica::start_on(config, listener).await
-    }
-
-    /// Starts a node as [`Replica::start`] does, on a peer listener that is already bound.
-    /// `config.peer_listen` is not used.
-    ///
-    /// # Errors
-    /// As [`Replica::start`].
     pub async fn start_on(config: Config, listener: TcpListener) -> Result<Replica, StartError> {
         Ok(Replica::of(Node::start(config, listener).await?))
     }
 
-    /// Starts a node as [`Replica::start`] does, on a simulated machine.
+    /// Starts a node as [`Replica::start_on`] does, on a simulated machine.
     ///
     /// # Errors
-    /// As [`Replica::start`].
+    /// As [`Replica::start_on`].
     pub async fn start_simulated<L>(config: Config, machine: Machine<L>) -> Result<Replica, StartError>
     where
         L: RaftLogStorage<TypeConfig>,
@@ -174,8 +163,9 @@ impl Replica {
         self.node.view.wait_for(deadline, step).await
     }
 
-    /// Returns the events of `kinds` at `key` after the zxid `since`. If there are none yet, waits
-    /// for the first. The result has no events if the deadline comes first.
+    /// Returns the events of `kinds` at `key` after the zxid `since`, without events of znodes that
+    /// the reader may not read. If there are none yet, waits for the first. The result has no events
+    /// if the deadline comes first. Without a reader, no event is left out.
     ///
     /// # Errors
     /// `Gone` when events after `since` are no longer kept; see [`EventsError`].
@@ -184,25 +174,10 @@ impl Replica {
         key: WatchKey,
         kinds: EventKinds,
         since: Zxid,
+        reader: Option<&[Identity]>,
         deadline: Instant,
     ) -> Result<EventBatch, EventsError> {
-        self.node.view.events(key, kinds, since, None, deadline).await
-    }
-
-    /// Returns events as [`Replica::events`] does, without events of znodes that the reader may not
-    /// read.
-    ///
-    /// # Errors
-    /// As [`Replica::events`].
-    pub async fn events_for(
-        &self,
-        key: WatchKey,
-        kinds: EventKinds,
-        since: Zxid,
-        reader: &[Identity],
-        deadline: Instant,
-    ) -> Result<EventBatch, EventsError> {
-        self.node.view.events(key, kinds, since, Some(reader), deadline).await
+        self.node.view.events(key, kinds, since, reader, deadline).await
     }
 
     /// Tells whether this node can serve now: it leads or hears a leader, and its disk answers. A
@@ -328,7 +303,7 @@ impl Replica {
     }
 
     /// Counts an open connection of a client until the guard is dropped.
-    pub fn connected(&self, entrance: Entrance) -> OpenConnection {
+    pub(crate) fn connected(&self, entrance: Entrance) -> OpenConnection {
         self.node.view.counters.connected(entrance);
         OpenConnection { replica: self.clone(), entrance }
     }
@@ -339,7 +314,7 @@ impl Replica {
     }
 
     /// Counts a connection of a client that was turned away.
-    pub fn count_turned_away(&self, entrance: Entrance, cause: TurnedAway) {
+    pub(crate) fn count_turned_away(&self, entrance: Entrance, cause: TurnedAway) {
         self.node.view.counters.turned_away(entrance, cause);
     }
 

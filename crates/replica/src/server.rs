@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 
-use accept::MutualAcceptor;
+use accept::{MutualAcceptor, Seldom};
 use storage::{SnapshotStore, want_descriptors};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -19,7 +19,6 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 use crate::follower::bootstrap::Bootstrap;
 use crate::follower::session_heartbeats::SessionHeartbeats;
 use crate::leader::operators::Operators;
-use crate::local::seldom::Seldom;
 use crate::operate::upgrade::Upgrade;
 use crate::raft::ahead_of_leader::Accounts;
 use crate::raft::consensus::Consensus;

@@ -116,7 +116,7 @@ pub async fn serve(replica: &Replica, call: Call, within: Duration) -> Reply {
         Call::Read(consistency) => Reply::State(replica.read(consistency, deadline).await),
         Call::Finalize => Reply::Finalized(replica.finalize(None, deadline).await),
         Call::Touch(credential) => Reply::Touched(replica.touch(credential, deadline).await),
-        Call::Events { key, since } => Reply::Events(replica.events(key, EventKinds::ALL, since, deadline).await),
+        Call::Events { key, since } => Reply::Events(replica.events(key, EventKinds::ALL, since, None, deadline).await),
         Call::Order(order) => Reply::Ordered(replica.order(order, deadline).await),
         Call::WaitGrant(ticket) => wait(replica, deadline, |state| granted(state, &ticket)).await,
         Call::WaitExists(path) => wait(replica, deadline, |state| exists(state, &path)).await,

@@ -7,7 +7,7 @@
 //!  links.rs    TCP proxies that cut, delay and break connections
 //!  http.rs     a client for HTTP                  zookeeper/  a client for ZooKeeper's protocol
 //!  until.rs    waiting for a condition            lines.rs    log lines of the test's own process
-//!  authority.rs  certificates for tests of TLS
+//!  authority.rs  certificates for tests of TLS  tls.rs  a client for TLS
 //! ```
 //!
 //! Both clients send each request once and report the result. They never retry, as a retry would
@@ -19,6 +19,7 @@ mod lines;
 mod links;
 mod ports;
 mod process;
+mod tls;
 mod until;
 pub mod zookeeper;
 
@@ -27,4 +28,5 @@ pub use lines::Lines;
 pub use links::{LinkRule, Links, Proxy, Rule};
 pub use ports::Ports;
 pub use process::{Process, last_lines, reset_ignored_signals, serve, signal};
+pub use tls::TlsClient;
 pub use until::{Pace, until};

@@ -18,85 +18,83 @@ use std::time::Duration;
 pub use keys::{KEYS, Key, effective};
 pub use load::{Given, flags, from_matches, given, load, unknown_variables};
 
-/// Settings of a node. The functions in [`KEYS`] read and write its fields.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Settings of the replica: Raft, state machine and storage.
-    pub replica: replica::Config,
-    /// Settings of the HTTP server.
-    pub rest: rest::RestConfig,
-    /// Settings of the ZooKeeper server.
-    pub wire: wire::WireConfig,
-    /// Address of the ZooKeeper server's listener without TLS; `None` for no such listener.
-    pub zookeeper_listen: Option<SocketAddr>,
-    /// Address of the ZooKeeper server's listener with TLS; `None` for no such listener.
-    pub zookeeper_tls_listen: Option<SocketAddr>,
-    /// Address of the HTTP server's listener with TLS; `None` for no such listener.
-    pub http_tls_listen: Option<SocketAddr>,
-    /// Certificate, key and limits of TLS at both servers.
-    pub tls: accept::AcceptorConfig,
-    /// TLS with peers.
-    pub peer_tls: PeerTlsSettings,
-    /// PEM file with lists of revoked certificates of clients; an empty path if there is none.
-    pub tls_client_crl: PathBuf,
-    /// PEM file with the certificate authorities for clients' certificates; empty when clients are
-    /// not asked for a certificate.
-    pub tls_client_ca: PathBuf,
-    /// Whether clients must have a certificate: `optional` or `required`.
-    pub tls_clients: String,
-    /// Addresses of balancers, whose connections begin with a header of the PROXY protocol.
-    pub proxy_protocol_from: accept::Networks,
-    /// Path of the admin socket; empty for no such socket.
-    pub admin_socket: PathBuf,
-    /// Address of the HTTP server's listener without TLS. When not given, `check` derives it from
-    /// this node's `http_addr`.
-    pub http_listen: Option<SocketAddr>,
-    /// Address of the listener for peers. When not given, `check` derives it from this node's
-    /// `peer_addr`.
-    pub peer_listen: Option<SocketAddr>,
-    /// Filter of the log, in the syntax of tracing-subscriber's `EnvFilter`.
-    pub log: String,
-    /// Format of the log lines.
-    pub log_format: LogFormat,
-    /// File of the log; stderr when empty.
-    pub log_file: PathBuf,
-    /// Longest time of a clean stop in milliseconds, after which the node ends anyway. It begins
-    /// after `drain_delay_ms` and `drain_time_ms` of the HTTP server.
-    pub stop_timeout_ms: u64,
-    /// Number of threads of the async runtime; 0 for one for every two cores.
-    pub threads: usize,
-}
-
-/// Settings of TLS with peers. A path that is not given is empty.
-#[derive(Clone, Debug)]
-pub struct PeerTlsSettings {
-    /// Value of `peers.tls`: `off`, `permit` or `require`.
-    pub mode: String,
-    /// True if the node opens its connections with TLS even with the mode `permit`.
-    pub dials: bool,
-    /// PEM file with the node's certificate.
-    pub certificate: PathBuf,
-    /// PEM file with the certificate's private key.
-    pub key: PathBuf,
-    /// PEM file with the authorities that sign peers' certificates.
-    pub ca: PathBuf,
-    /// PEM file with lists of revoked certificates of peers.
-    pub crl: PathBuf,
-    /// Value of `peers.tls_names`: `node-id` or `any`.
-    pub names: String,
-}
-
-impl Default for PeerTlsSettings {
-    fn default() -> Self {
-        PeerTlsSettings {
-            mode: "off".to_owned(),
-            dials: false,
+replica::settings! {
+    /// Settings of a node. The functions in [`KEYS`] read and write its fields.
+    #[derive(Clone, Debug)]
+    pub struct Settings {
+        /// Settings of the replica: Raft, state machine and storage.
+        pub replica: replica::Config = replica_defaults(),
+        /// Settings of the HTTP server.
+        pub rest: rest::RestConfig = rest::RestConfig::default(),
+        /// Settings of the ZooKeeper server.
+        pub wire: wire::WireConfig = wire::WireConfig::default(),
+        /// Address of the ZooKeeper server's listener without TLS; `None` for no such listener.
+        pub zookeeper_listen: Option<SocketAddr> = None,
+        /// Address of the ZooKeeper server's listener with TLS; `None` for no such listener.
+        pub zookeeper_tls_listen: Option<SocketAddr> = None,
+        /// Address of the HTTP server's listener with TLS; `None` for no such listener.
+        pub http_tls_listen: Option<SocketAddr> = None,
+        /// Certificate, key and limits of TLS at both servers.
+        pub tls: accept::AcceptorConfig = accept::AcceptorConfig {
             certificate: PathBuf::new(),
             key: PathBuf::new(),
-            ca: PathBuf::new(),
-            crl: PathBuf::new(),
-            names: "node-id".to_owned(),
-        }
+            clients: None,
+            client_crl: None,
+            handshakes_max: 256,
+            exempt: accept::Networks::default(),
+            handshake_timeout_ms: 10_000,
+        },
+        /// TLS with peers.
+        pub peer_tls: PeerTlsSettings = PeerTlsSettings::default(),
+        /// PEM file with lists of revoked certificates of clients; an empty path if there is none.
+        pub tls_client_crl: PathBuf = PathBuf::new(),
+        /// PEM file with the certificate authorities for clients' certificates; empty when clients
+        /// are not asked for a certificate.
+        pub tls_client_ca: PathBuf = PathBuf::new(),
+        /// Whether clients must have a certificate: `optional` or `required`.
+        pub tls_clients: String = "optional".to_owned(),
+        /// Addresses of balancers, whose connections begin with a header of the PROXY protocol.
+        pub proxy_protocol_from: accept::Networks = accept::Networks::default(),
+        /// Path of the admin socket; empty for no such socket.
+        pub admin_socket: PathBuf = PathBuf::new(),
+        /// Address of the HTTP server's listener without TLS. When not given, `check` derives it
+        /// from this node's `http_addr`.
+        pub http_listen: Option<SocketAddr> = None,
+        /// Address of the listener for peers. When not given, `check` derives it from this node's
+        /// `peer_addr`.
+        pub peer_listen: Option<SocketAddr> = None,
+        /// Filter of the log, in the syntax of tracing-subscriber's `EnvFilter`.
+        pub log: String = "info,openraft=error,raft_log=warn,chunked_wal=warn,sled=warn".to_owned(),
+        /// Format of the log lines.
+        pub log_format: LogFormat = LogFormat::Text,
+        /// File of the log; stderr when empty.
+        pub log_file: PathBuf = PathBuf::new(),
+        /// Longest time of a clean stop in milliseconds, after which the node ends anyway. It
+        /// begins after `drain_delay_ms` and `drain_time_ms` of the HTTP server.
+        pub stop_timeout_ms: u64 = 10_000,
+        /// Number of threads of the async runtime; 0 for one for every two cores.
+        pub threads: usize = 0,
+    }
+}
+
+replica::settings! {
+    /// Settings of TLS with peers. A path that is not given is empty.
+    #[derive(Clone, Debug)]
+    pub struct PeerTlsSettings {
+        /// Value of `peers.tls`: `off`, `permit` or `require`.
+        pub mode: String = "off".to_owned(),
+        /// True if the node opens its connections with TLS even with the mode `permit`.
+        pub dials: bool = false,
+        /// PEM file with the node's certificate.
+        pub certificate: PathBuf = PathBuf::new(),
+        /// PEM file with the certificate's private key.
+        pub key: PathBuf = PathBuf::new(),
+        /// PEM file with the authorities that sign peers' certificates.
+        pub ca: PathBuf = PathBuf::new(),
+        /// PEM file with lists of revoked certificates of peers.
+        pub crl: PathBuf = PathBuf::new(),
+        /// Value of `peers.tls_names`: `node-id` or `any`.
+        pub names: String = "node-id".to_owned(),
     }
 }
 
@@ -116,13 +114,15 @@ impl Settings {
     }
 }
 
-/// Format of a log line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    /// Plain text: time, level, part of the program, message, fields.
-    Text,
-    /// One JSON object.
-    Json,
+znode::named! {
+    /// Format of a log line.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum LogFormat {
+        /// Plain text: time, level, part of the program, message, fields.
+        Text = "text",
+        /// One JSON object.
+        Json = "json",
+    }
 }
 
 impl Settings {
@@ -133,44 +133,13 @@ impl Settings {
     }
 }
 
-impl Default for Settings {
-    fn default() -> Self {
-        // The id 0 stands for a missing id. There is no default, as two nodes with the same id
-        // would act as one node.
-        let mut replica = replica::Config { node_id: 0, ..replica::Config::default() };
-        replica.limits.sessions_per_address_max = 0;
-        replica.limits.subtree_bytes_max = 0;
-        Settings {
-            replica,
-            rest: rest::RestConfig::default(),
-            wire: wire::WireConfig::default(),
-            zookeeper_listen: None,
-            zookeeper_tls_listen: None,
-            http_tls_listen: None,
-            tls: accept::AcceptorConfig {
-                certificate: PathBuf::new(),
-                key: PathBuf::new(),
-                clients: None,
-                client_crl: None,
-                handshakes_max: 256,
-                exempt: accept::Networks::default(),
-                handshake_timeout_ms: 10_000,
-            },
-            peer_tls: PeerTlsSettings::default(),
-            tls_client_crl: PathBuf::new(),
-            tls_client_ca: PathBuf::new(),
-            tls_clients: "optional".to_owned(),
-            proxy_protocol_from: accept::Networks::default(),
-            admin_socket: PathBuf::new(),
-            http_listen: None,
-            peer_listen: None,
-            log: "info,openraft=error,raft_log=warn,chunked_wal=warn,sled=warn".to_owned(),
-            log_format: LogFormat::Text,
-            log_file: PathBuf::new(),
-            stop_timeout_ms: 10_000,
-            threads: 0,
-        }
-    }
+/// Returns the defaults of the replica's settings. The id 0 stands for a missing id. There is no
+/// default, as two nodes with the same id would act as one node. `check` fills in the two limits.
+fn replica_defaults() -> replica::Config {
+    let mut replica = replica::Config { node_id: 0, ..replica::Config::default() };
+    replica.limits.sessions_per_address_max = 0;
+    replica.limits.subtree_bytes_max = 0;
+    replica
 }
 
 /// Reason why a configuration is refused, with a message for the operator.

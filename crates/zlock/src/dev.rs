@@ -7,7 +7,6 @@
 //! signals only this process, which then stops the nodes cleanly.
 
 mod child;
-mod http;
 mod layout;
 mod proof;
 
@@ -81,8 +80,9 @@ async fn dev(options: &Options) -> Result<Exit, String> {
 /// Waits for a leader, takes and releases a lock as a test, then waits until all nodes have ended,
 /// and reports each end.
 async fn run_until_ended(layout: &Layout, children: &mut [Child]) -> Result<Exit, String> {
+    let client = proof::client(layout)?;
     let leader = tokio::select! {
-        leader = proof::wait_for_leader(layout, Instant::now() + LEADER_WAIT) => leader?,
+        leader = proof::wait_for_leader(layout, &client, Instant::now() + LEADER_WAIT) => leader?,
         (id, status) = child::next_end(children) => {
             return Err(format!("node {id} ended with {status} instead of starting; its lines above say why"));
         }
@@ -92,7 +92,7 @@ async fn run_until_ended(layout: &Layout, children: &mut [Child]) -> Result<Exit
         let zookeeper = node.zookeeper_addr.as_ref().map(|addr| format!("  zookeeper {addr}")).unwrap_or_default();
         say(&format!("node {}  http://{}  pid {}{zookeeper}{leads}", node.id, node.http_addr, child.pid()));
     }
-    say(&proof::take_a_lock(layout).await?);
+    say(&proof::take_a_lock(&client).await.map_err(|error| error.to_string())?);
     say(&proof::lines_to_paste(layout));
     for _ in 0..children.len() {
         let (id, status) = child::next_end(children).await;

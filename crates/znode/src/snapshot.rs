@@ -6,15 +6,12 @@ pub(crate) mod record;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use imbl::OrdMap;
-
 use crate::edits::edit::shared_acl;
 use crate::edits::positions::holds_lock;
 use crate::entry::codec::{decode, encode};
 use crate::queue::{Position, Queue, UpgradePair};
 use crate::snapshot::record::{QueueRecord, Record, Standing, TicketId, ZnodeRecord, session_records, znode_record};
 use crate::state::locks::MultiLock;
-use crate::state::session::Requests;
 use crate::tree::znode::Family;
 use crate::words::ticket_name::sequence_of;
 use crate::{Cluster, DecodeError, Levels, Policy, Session, State, Usage, ZPath, ZXID_BASE_MAX, Znode, Zxid};
@@ -206,11 +203,7 @@ fn push_session(state: &mut State, record: Record) -> Result<(), DecodeError> {
         client,
         connection,
         turn,
-        ephemerals: imbl::OrdSet::new(),
-        tickets: OrdMap::new(),
-        named: OrdMap::new(),
-        keyless: OrdMap::new(),
-        requests: Requests::default(),
+        ..Session::default()
     };
     let new = state.sessions.add(session);
     state.sessions.will_end(ending.then_some(id));

@@ -15,11 +15,10 @@ use crate::tree::Tree;
 use crate::tree::quota::Quotas;
 use crate::tree::subtrees;
 use crate::tree::system_paths::CONFIG;
-use crate::tree::znode::Family;
 use crate::words::weight::QUOTA;
 use crate::{
-    Acl, Cluster, Credential, Error, HistoryHash, Kind, Limits, ReapCandidate, Refusal, Session, SessionId, Term,
-    Usage, ZPath, Znode, Zxid,
+    Acl, Cluster, Credential, Error, HistoryHash, Limits, ReapCandidate, Refusal, Session, SessionId, Term, ZPath,
+    Znode, Zxid,
 };
 
 /// The replicated state. A clone costs O(1), and later changes of the original leave the clone as
@@ -48,25 +47,7 @@ impl State {
     /// The state before the first transaction, in which the root is the only znode.
     pub fn new(limits: Limits) -> State {
         let mut state = State::empty(limits);
-        let root = Znode {
-            kind: Kind::Persistent,
-            data: Arc::new([]),
-            acl: Acl::open().into(),
-            czxid: Zxid(0),
-            mzxid: Zxid(0),
-            pzxid: Zxid(0),
-            ctime_ms: 0,
-            mtime_ms: 0,
-            emptied_ms: 0,
-            version: 0,
-            aversion: 0,
-            creates: 0,
-            deletes: 0,
-            below: Usage::default(),
-            family: Family::default(),
-            contender: None,
-        };
-        state.tree.plant(root);
+        state.tree.plant(Znode { acl: Acl::open().into(), ..Znode::default() });
         state
     }
 
@@ -157,6 +138,11 @@ impl State {
     /// The znode at a path.
     pub fn node(&self, path: &ZPath) -> Option<&Znode> {
         self.tree.get(path)
+    }
+
+    /// The znode at a path; the refusal `NoNode` if there is none.
+    pub(crate) fn existing(&self, path: &ZPath) -> Result<&Znode, Refusal> {
+        self.node(path).ok_or_else(|| Refusal::at(Error::NoNode, path))
     }
 
     /// The session that owns the ephemeral znode at a path; `None` if the znode is missing or not

@@ -8,6 +8,7 @@ pub(crate) mod ids;
 pub(crate) mod level;
 pub(crate) mod limits;
 pub(crate) mod mode;
+pub(crate) mod names;
 pub(crate) mod path;
 pub(crate) mod stat;
 pub(crate) mod ticket_name;

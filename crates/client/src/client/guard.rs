@@ -206,3 +206,6 @@ impl fmt::Debug for Guard {
         shown.field("session", &self.claim.session).field("is_safe", &self.is_safe()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

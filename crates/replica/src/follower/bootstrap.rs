@@ -31,7 +31,6 @@ use crate::Config;
 use crate::local::vote_gate::VoteGate;
 use crate::raft::consensus::Consensus;
 use crate::raft::transport::{Answer, Ask, KnownMembers, Standing};
-use crate::stop::Stop;
 use crate::view::View;
 
 /// Log message of a node that cannot choose between several clusters.
@@ -124,16 +123,6 @@ fn judge(asker: Asker, answers: &[PeerAnswers]) -> Conclusion {
     Conclusion::Join { floor: sure().map(|answer| answer.standing.term).max().unwrap_or(0) }
 }
 
-/// Founds or joins the cluster. Returns when this node has a vote and its log has a membership, or
-/// when this node stops.
-pub(crate) async fn form(bootstrap: Arc<Bootstrap>, stopped: Stop) {
-    tokio::select! {
-        biased;
-        () = stopped.wait() => {}
-        () = bootstrap.join() => {}
-    }
-}
-
 /// Founds the cluster with the other members, or joins this node to it.
 pub(crate) struct Bootstrap {
     pub(crate) consensus: Arc<Consensus>,
@@ -144,7 +133,8 @@ pub(crate) struct Bootstrap {
 }
 
 impl Bootstrap {
-    async fn join(&self) {
+    /// Founds or joins the cluster, until this node has a vote and its log has a membership.
+    pub(crate) async fn join(self: Arc<Self>) {
         let mut catch_up: Option<u64> = None;
         let mut told: Option<String> = None;
         while !(self.gate.joined() && self.consensus.is_initialized()) {

@@ -26,7 +26,6 @@ use crate::Config;
 use crate::local::leader_watch::LeaderSigns;
 use crate::local::vote_gate::VoteGate;
 use crate::raft::consensus::Consensus;
-use crate::stop::Stop;
 
 /// Time for which a follower waits after the end of its own lease. The other followers heard the
 /// leader a little later, so their leases end later.
@@ -74,20 +73,15 @@ impl Timing {
 
 /// Runs until the node stops: tells Raft when it may stand for election by itself, and when it must
 /// ask for pre-votes at once.
-pub(crate) async fn stand(config: Arc<Config>, consensus: Arc<Consensus>, gate: Arc<VoteGate>, stopped: Stop) {
+pub(crate) async fn stand(config: Arc<Config>, consensus: Arc<Consensus>, gate: Arc<VoteGate>) {
     let mut changes = consensus.role_changes();
     let mut state = State::default();
-    tokio::select! {
-        biased;
-        () = stopped.wait() => return,
-        // Until then, this node must keep a lease that it may have given before its restart.
-        () = gate.unbound() => {}
-    }
+    // Until then, this node must keep a lease that it may have given before its restart.
+    gate.unbound().await;
     loop {
         let next = state.look(&config, &consensus, &gate).await;
         tokio::select! {
             biased;
-            () = stopped.wait() => return,
             changed = changes.changed() => if changed.is_err() { return },
             () = consensus.leader_watch.changed() => {}
             () = sleep_until(next) => {}

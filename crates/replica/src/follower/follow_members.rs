@@ -24,7 +24,6 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Updates this node's peers to the members each time that the membership changes, and fails the
 /// node when it was removed. Runs until the node stops.
 pub(crate) async fn follow_members(consensus: Arc<Consensus>, gate: Arc<VoteGate>, life: Arc<Life>) {
-    let stopped = life.stopped();
     let mut changes = consensus.role_changes();
     let removed = consensus.cluster.own_removal();
     tokio::pin!(removed);
@@ -36,24 +35,16 @@ pub(crate) async fn follow_members(consensus: Arc<Consensus>, gate: Arc<VoteGate
             consensus.peers.adopt(&membership, !gate.joined());
         }
         if gate.joined() && !consensus.hears_leader() && consensus.leading_term().is_none() {
-            tokio::select! {
-                biased;
-                () = stopped.wait() => return,
-                () = ask_whether_removed(&consensus) => {}
-            }
+            ask_whether_removed(&consensus).await;
         }
         tokio::select! {
             biased;
-            () = stopped.wait() => return,
             zxid = &mut removed => return life.fail(Failure::Removed { zxid }),
             changed = changes.changed() => if changed.is_err() { return },
             Ok(()) = doubts.changed() => {
                 let member = *doubts.borrow_and_update();
-                tokio::select! {
-                    biased;
-                    () = stopped.wait() => return,
-                    () = async { call(&consensus, member).await; sleep(PAUSE).await } => {}
-                }
+                call(&consensus, member).await;
+                sleep(PAUSE).await;
             }
             () = sleep(LOOK) => {}
         }

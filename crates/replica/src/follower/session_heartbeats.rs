@@ -12,7 +12,6 @@ use crate::Error;
 use crate::leader::leadership::Leadership;
 use crate::raft::consensus::Consensus;
 use crate::raft::transport::{Answer, Ask, TOUCHES_MAX, TouchAnswer};
-use crate::stop::Stop;
 use crate::view::View;
 use crate::view::life::Life;
 use crate::write::propose::Proposer;
@@ -146,27 +145,18 @@ impl SessionHeartbeats {
 }
 
 /// Forwards queued heartbeats to the leader, many in one message.
-pub(crate) async fn forward(heartbeats: Arc<SessionHeartbeats>, mut queue: mpsc::Receiver<Heartbeat>, stopped: Stop) {
-    loop {
-        let Some(batch) = gather(&mut queue, &stopped).await else {
-            return;
-        };
-        tokio::select! {
-            biased;
-            () = stopped.wait() => return,
-            () = heartbeats.pass_on(batch) => {}
-        }
+pub(crate) async fn forward(heartbeats: Arc<SessionHeartbeats>, mut queue: mpsc::Receiver<Heartbeat>) {
+    while let Some(batch) = gather(&mut queue).await {
+        heartbeats.pass_on(batch).await;
     }
 }
 
 /// Gathers heartbeats for one message: until a caller waits for one of them, the message is full,
-/// or [`LINGER`] is over. `None` when the node stops.
-async fn gather(queue: &mut mpsc::Receiver<Heartbeat>, stopped: &Stop) -> Option<Vec<Heartbeat>> {
+/// or [`LINGER`] is over. `None` when no caller is left.
+async fn gather(queue: &mut mpsc::Receiver<Heartbeat>) -> Option<Vec<Heartbeat>> {
     let mut batch = Vec::new();
-    tokio::select! {
-        biased;
-        () = stopped.wait() => return None,
-        count = queue.recv_many(&mut batch, BATCH_MAX) => if count == 0 { return None },
+    if queue.recv_many(&mut batch, BATCH_MAX).await == 0 {
+        return None;
     }
     let deadline = Instant::now() + LINGER;
     while batch.len() < BATCH_MAX && batch.iter().all(|heartbeat| heartbeat.waiter.is_none()) {

@@ -23,7 +23,6 @@ use crate::local::leader_term::Sessions;
 use crate::local::session_tracker::{HeartbeatOutcome, SessionTracker, Silence};
 use crate::raft::consensus::Consensus;
 use crate::raft::transport::TouchAnswer;
-use crate::stop::Stop;
 use crate::write::closings::ENDING_PART;
 use crate::write::propose::Proposer;
 
@@ -332,7 +331,7 @@ fn note<T, E: std::fmt::Display>(written: &Result<T, E>) -> bool {
 
 /// Does the duties of a leader until the node stops. Runs on every node, and does nothing while
 /// another node leads.
-pub(crate) async fn lead(leadership: Arc<Leadership>, stopped: Stop) {
+pub(crate) async fn lead(leadership: Arc<Leadership>) {
     let mut tick = interval(leadership.tick());
     // After a pause of the process, ticks go on from here; the tracker itself leaves the pause out.
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -342,7 +341,6 @@ pub(crate) async fn lead(leadership: Arc<Leadership>, stopped: Stop) {
     loop {
         tokio::select! {
             biased;
-            () = stopped.wait() => return,
             Some(duty) = under_way.next(), if !under_way.is_empty() => {
                 leadership.end_duty(&duty);
                 busy.remove(&duty);

@@ -16,7 +16,6 @@ use crate::leader::orders::OrderError;
 use crate::leader::transfer::Transfer;
 use crate::raft::consensus::Consensus;
 use crate::raft::transport::Standing;
-use crate::stop::Stop;
 
 /// Shortest time between two transfers of leadership to voters with a higher preference.
 const REBALANCE: Duration = Duration::from_secs(60);
@@ -47,21 +46,13 @@ impl MemberDuty {
 
     /// Completes changes of the members, step by step, until the node stops. Does nothing while
     /// another node leads.
-    pub(crate) async fn fulfil(self, stopped: Stop) {
+    pub(crate) async fn fulfil(self) {
         let mut tick = interval(Duration::from_millis(self.config.tick_ms * 2));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut watch = Watch { term: 0, in_step: BTreeMap::new(), outranked: None, rebalanced: None };
         loop {
-            tokio::select! {
-                biased;
-                () = stopped.wait() => return,
-                _ = tick.tick() => {}
-            }
-            tokio::select! {
-                biased;
-                () = stopped.wait() => return,
-                () = self.look(&mut watch) => {}
-            }
+            tick.tick().await;
+            self.look(&mut watch).await;
         }
     }
 

@@ -124,76 +124,38 @@ pub struct MemberReport {
     pub last_contact_ms: Option<u64>,
 }
 
-/// Reason why an order is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
-pub enum RefusedOrder {
-    /// The order is invalid.
-    BadOrder,
-    /// The cluster has no member with this id.
-    NoMember,
-    /// The node is a member already.
-    AlreadyMember,
-    /// The id belonged to a member that was removed.
-    IdUsedBefore,
-    /// The node does not answer at its address as a member of this cluster.
-    MemberUnreachable,
-    /// The new member has a vote already, or has data of another cluster.
-    MemberHasOtherData,
-    /// Another change of the members or of the leader is under way.
-    ChangeInProgress,
-    /// The largest number of learners, of observers, or of all members is reached.
-    TooManyLearners,
-    /// The learner lacks too many entries.
-    LearnerLagging,
-    /// The learner does not follow the leader now.
-    LearnerSilent,
-    /// No quorum of the voters that would remain follows the leader now.
-    WouldLoseQuorum,
-    /// The member is the last voter.
-    LastVoter,
-    /// Another node answers at the new address.
-    AnotherNodeAnswers,
-    /// Leadership was not transferred to the voter in the order.
-    TransferFailed,
-}
-
-impl RefusedOrder {
-    /// All reasons.
-    pub const ALL: &[RefusedOrder] = &[
-        RefusedOrder::BadOrder,
-        RefusedOrder::NoMember,
-        RefusedOrder::AlreadyMember,
-        RefusedOrder::IdUsedBefore,
-        RefusedOrder::MemberUnreachable,
-        RefusedOrder::MemberHasOtherData,
-        RefusedOrder::ChangeInProgress,
-        RefusedOrder::TooManyLearners,
-        RefusedOrder::LearnerLagging,
-        RefusedOrder::LearnerSilent,
-        RefusedOrder::WouldLoseQuorum,
-        RefusedOrder::LastVoter,
-        RefusedOrder::AnotherNodeAnswers,
-        RefusedOrder::TransferFailed,
-    ];
-
-    /// Name of the reason in problem types and logs.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            RefusedOrder::BadOrder => "bad-order",
-            RefusedOrder::NoMember => "no-member",
-            RefusedOrder::AlreadyMember => "already-member",
-            RefusedOrder::IdUsedBefore => "id-used-before",
-            RefusedOrder::MemberUnreachable => "member-unreachable",
-            RefusedOrder::MemberHasOtherData => "member-has-other-data",
-            RefusedOrder::ChangeInProgress => "change-in-progress",
-            RefusedOrder::TooManyLearners => "too-many-learners",
-            RefusedOrder::LearnerLagging => "learner-lagging",
-            RefusedOrder::LearnerSilent => "learner-silent",
-            RefusedOrder::WouldLoseQuorum => "would-lose-quorum",
-            RefusedOrder::LastVoter => "last-voter",
-            RefusedOrder::AnotherNodeAnswers => "another-node-answers",
-            RefusedOrder::TransferFailed => "transfer-failed",
-        }
+znode::named! {
+    /// Reason why an order is refused.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+    pub enum RefusedOrder {
+        /// The order is invalid.
+        BadOrder = "bad-order",
+        /// The cluster has no member with this id.
+        NoMember = "no-member",
+        /// The node is a member already.
+        AlreadyMember = "already-member",
+        /// The id belonged to a member that was removed.
+        IdUsedBefore = "id-used-before",
+        /// The node does not answer at its address as a member of this cluster.
+        MemberUnreachable = "member-unreachable",
+        /// The new member has a vote already, or has data of another cluster.
+        MemberHasOtherData = "member-has-other-data",
+        /// Another change of the members or of the leader is under way.
+        ChangeInProgress = "change-in-progress",
+        /// The largest number of learners, of observers, or of all members is reached.
+        TooManyLearners = "too-many-learners",
+        /// The learner lacks too many entries.
+        LearnerLagging = "learner-lagging",
+        /// The learner does not follow the leader now.
+        LearnerSilent = "learner-silent",
+        /// No quorum of the voters that would remain follows the leader now.
+        WouldLoseQuorum = "would-lose-quorum",
+        /// The member is the last voter.
+        LastVoter = "last-voter",
+        /// Another node answers at the new address.
+        AnotherNodeAnswers = "another-node-answers",
+        /// Leadership was not transferred to the voter in the order.
+        TransferFailed = "transfer-failed",
     }
 }
 

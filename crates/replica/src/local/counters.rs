@@ -4,54 +4,44 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use znode::Zxid;
 
-/// Interface through which a client's request comes in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Entrance {
-    /// The HTTP API.
-    Http,
-    /// ZooKeeper's client protocol.
-    ZooKeeper,
+znode::named! {
+    /// Interface through which a client's request comes in.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Entrance {
+        /// The HTTP API.
+        Http = "http",
+        /// ZooKeeper's client protocol.
+        ZooKeeper = "zookeeper",
+    }
 }
 
-/// Outcome of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RequestEnd {
-    /// The request was done.
-    Done,
-    /// The request was refused, and nothing was done.
-    Refused,
-    /// The request could not be served now, and nothing was done.
-    Unavailable,
-    /// The request may have been done.
-    Unknown,
+znode::named! {
+    /// Outcome of a request.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum RequestEnd {
+        /// The request was done.
+        Done = "done",
+        /// The request was refused, and nothing was done.
+        Refused = "refused",
+        /// The request could not be served now, and nothing was done.
+        Unavailable = "unavailable",
+        /// The request may have been done.
+        Unknown = "unknown",
+    }
 }
 
-impl Entrance {
-    /// Every entrance.
-    pub const ALL: [Entrance; 2] = [Entrance::Http, Entrance::ZooKeeper];
-}
-
-impl RequestEnd {
-    /// Every outcome of a request.
-    pub const ALL: [RequestEnd; 4] =
-        [RequestEnd::Done, RequestEnd::Refused, RequestEnd::Unavailable, RequestEnd::Unknown];
-}
-
-/// Reasons for which a connection of a client is turned away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TurnedAway {
-    /// The number of connections of the HTTP or ZooKeeper server is at its limit.
-    DoorFull,
-    /// The number of connections of the client's address is at its limit.
-    AddressFull,
-    /// The connection was closed to make room for one from another address, because its own address
-    /// had the most connections.
-    GaveWay,
-}
-
-impl TurnedAway {
-    /// Every reason.
-    pub const ALL: [TurnedAway; 3] = [TurnedAway::DoorFull, TurnedAway::AddressFull, TurnedAway::GaveWay];
+znode::named! {
+    /// Reasons for which a connection of a client is turned away.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum TurnedAway {
+        /// The number of connections of the HTTP or ZooKeeper server is at its limit.
+        DoorFull = "door-full",
+        /// The number of connections of the client's address is at its limit.
+        AddressFull = "address-full",
+        /// The connection was closed to make room for one from another address, because its own
+        /// address had the most connections.
+        GaveWay = "gave-way",
+    }
 }
 
 /// The counters of one node.

@@ -18,7 +18,6 @@ use crate::raft::agreement::{Verdict, judge};
 use crate::raft::consensus::Consensus;
 use crate::raft::peers::Peer;
 use crate::raft::transport::{Answer, Ask};
-use crate::stop::Stop;
 use crate::view::View;
 use crate::view::life::Life;
 
@@ -36,18 +35,12 @@ pub(crate) struct Comparison {
 
 impl Comparison {
     /// Compares until the node stops.
-    pub(crate) async fn watch(self, stopped: Stop) {
+    pub(crate) async fn watch(self) {
         let mut tick = interval(INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            tokio::select! {
-                biased;
-                () = stopped.wait() => return,
-                () = async {
-                    tick.tick().await;
-                    self.compare().await;
-                } => {}
-            }
+            tick.tick().await;
+            self.compare().await;
         }
     }
 

@@ -12,7 +12,6 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use crate::raft::consensus::Consensus;
-use crate::stop::Stop;
 
 /// Time after which a leader that found no successor asks again.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -57,7 +56,7 @@ impl DiskStall {
     }
 
     /// Checks the disk's writes until the node stops.
-    pub(crate) async fn watch(self, stopped: Stop) {
+    pub(crate) async fn watch(self) {
         let watch = &self.consensus.disk_watch;
         let mut tick = interval(watch.every);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -65,7 +64,6 @@ impl DiskStall {
         loop {
             tokio::select! {
                 biased;
-                () = stopped.wait() => return,
                 Some(()) = under_way.next(), if !under_way.is_empty() => continue,
                 _ = tick.tick() => {}
             }

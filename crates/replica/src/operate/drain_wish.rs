@@ -8,7 +8,6 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::raft::consensus::Consensus;
-use crate::stop::Stop;
 
 /// Time between two checks of a drained node whether it leads. The time doubles with each check
 /// that finds that the node leads, so that leadership does not go from node to node all the time
@@ -38,27 +37,20 @@ impl DrainWish {
 
     /// While the node is drained, gives leadership away each time that it leads. Runs until the
     /// node stops.
-    pub(crate) async fn keep_away(self: Arc<Self>, stopped: Stop) {
+    pub(crate) async fn keep_away(self: Arc<Self>) {
         let mut wished = self.wished.subscribe();
-        let work = async {
-            let mut pause = PAUSE;
-            // The sender lives in `self`.
-            while wished.wait_for(|wished| *wished).await.is_ok() {
-                if timeout(pause, wished.wait_for(|wished| !*wished)).await.is_ok() {
-                    pause = PAUSE;
-                    continue;
-                }
-                let leads = self.consensus.leading_term().is_some();
-                if leads {
-                    pause = (pause * 2).min(PAUSE_MAX);
-                    self.consensus.give_leadership_away().await;
-                }
+        let mut pause = PAUSE;
+        // The sender lives in `self`.
+        while wished.wait_for(|wished| *wished).await.is_ok() {
+            if timeout(pause, wished.wait_for(|wished| !*wished)).await.is_ok() {
+                pause = PAUSE;
+                continue;
             }
-        };
-        tokio::select! {
-            biased;
-            () = stopped.wait() => {}
-            () = work => {}
+            let leads = self.consensus.leading_term().is_some();
+            if leads {
+                pause = (pause * 2).min(PAUSE_MAX);
+                self.consensus.give_leadership_away().await;
+            }
         }
     }
 }

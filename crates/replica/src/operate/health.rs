@@ -9,25 +9,16 @@ use tokio::time::Instant;
 
 use crate::operate::status::Status;
 
-/// Role of a member in the cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// The member leads.
-    Leader,
-    /// The member has a vote.
-    Voter,
-    /// The member gets entries, and has no vote.
-    Learner,
-}
-
-impl Part {
-    /// Name of the role, as APIs print it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Part::Leader => "leader",
-            Part::Voter => "voter",
-            Part::Learner => "learner",
-        }
+znode::named! {
+    /// Role of a member in the cluster.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Part {
+        /// The member leads.
+        Leader = "leader",
+        /// The member has a vote.
+        Voter = "voter",
+        /// The member gets entries, and has no vote.
+        Learner = "learner",
     }
 }
 

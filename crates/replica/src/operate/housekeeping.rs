@@ -9,7 +9,6 @@ use tokio::time::{Duration, interval};
 use crate::local::disk_space::DiskSpace;
 use crate::raft::consensus::Consensus;
 use crate::raft::transport::Identity;
-use crate::stop::Stop;
 
 const INTERVAL: Duration = Duration::from_millis(500);
 
@@ -33,23 +32,13 @@ impl Housekeeping {
 
     /// Periodically measures free space, requests snapshots and updates the bounds for peers'
     /// messages, until the node stops.
-    pub(crate) async fn keep_house(self, stopped: Stop) {
+    pub(crate) async fn keep_house(self) {
         let mut tick = interval(INTERVAL);
         loop {
-            tokio::select! {
-                biased;
-                () = stopped.wait() => return,
-                _ = tick.tick() => {}
-            }
+            tick.tick().await;
             self.widen_horizon();
             if let Some(guard) = self.space.guard() {
-                // The node's stop does not wait for a disk that does not answer.
-                let look = self.consensus.host.blocking(move || Ok(guard.is_low()));
-                let looked = tokio::select! {
-                    biased;
-                    () = stopped.wait() => return,
-                    looked = look => looked,
-                };
+                let looked = self.consensus.host.blocking(move || Ok(guard.is_low())).await;
                 self.space.note(looked.and_then(|is_low| is_low));
             }
             // Raft ignores this while it builds a snapshot. Bytes count from the beginning of a

@@ -11,7 +11,6 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::raft::consensus::Consensus;
-use crate::stop::Stop;
 use crate::view::View;
 
 /// Time between two checks whether the node can serve.
@@ -25,17 +24,13 @@ pub(crate) struct Serving {
 
 impl Serving {
     /// Checks until the node stops whether it can serve, and ends callers' waits while it cannot.
-    pub(crate) async fn watch(self, stopped: Stop) {
+    pub(crate) async fn watch(self) {
         let mut tick = interval(LOOK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let patience = self.consensus.election_timeout_max;
         let mut since = None;
         loop {
-            tokio::select! {
-                biased;
-                () = stopped.wait() => return,
-                _ = tick.tick() => {}
-            }
+            tick.tick().await;
             // Counted from the first failed check, not from the last message: after a pause of the
             // process, messages that were sent meanwhile still come in.
             since = if self.consensus.serves() { None } else { since.or_else(|| Some(Instant::now())) };

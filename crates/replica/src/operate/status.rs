@@ -18,31 +18,20 @@ use crate::view::life::Life;
 use crate::write::propose::Proposer;
 use crate::{Config, Counts, Member};
 
-/// Role of a node in Raft.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// The node leads.
-    Leader,
-    /// The node follows a leader, or does not know a leader yet.
-    Follower,
-    /// The node stands for election.
-    Candidate,
-    /// The node gets entries, and has no vote.
-    Learner,
-    /// The node has stopped.
-    Stopped,
-}
-
-impl Role {
-    /// The role in lower case, as APIs and logs print it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Role::Leader => "leader",
-            Role::Follower => "follower",
-            Role::Candidate => "candidate",
-            Role::Learner => "learner",
-            Role::Stopped => "stopped",
-        }
+znode::named! {
+    /// Role of a node in Raft.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Role {
+        /// The node leads.
+        Leader = "leader",
+        /// The node follows a leader, or does not know a leader yet.
+        Follower = "follower",
+        /// The node stands for election.
+        Candidate = "candidate",
+        /// The node gets entries, and has no vote.
+        Learner = "learner",
+        /// The node has stopped.
+        Stopped = "stopped",
     }
 }
 
@@ -55,42 +44,28 @@ pub struct Leader {
     pub http_addr: String,
 }
 
-/// Advice to a load balancer: whether to send clients to this node, and if not, why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Readiness {
-    /// The node can serve.
-    Ready,
-    /// The node has not yet applied again all entries that it knew to be committed before its
-    /// start.
-    Recovering,
-    /// The node hears no leader, or it leads and has lost its quorum.
-    NoQuorum,
-    /// The node hears a leader, but lacks too many committed entries.
-    Lagging,
-    /// The states of the members differ, and no majority is known to agree.
-    Divided,
-    /// The disk is low on space: the node serves reads only.
-    DiskLow,
-    /// The disk has not answered for `disk_stall_max_ms`: the node serves only reads of the state
-    /// that it has, and takes no part in elections.
-    DiskStalled,
-    /// The node failed or is shutting down.
-    Stopped,
-}
-
-impl Readiness {
-    /// Name of the readiness, as APIs and logs print it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Readiness::Ready => "ready",
-            Readiness::Recovering => "recovering",
-            Readiness::NoQuorum => "no-quorum",
-            Readiness::Lagging => "lagging",
-            Readiness::Divided => "divided",
-            Readiness::DiskLow => "disk-low",
-            Readiness::DiskStalled => "disk-stalled",
-            Readiness::Stopped => "stopped",
-        }
+znode::named! {
+    /// Advice to a load balancer: whether to send clients to this node, and if not, why.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Readiness {
+        /// The node can serve.
+        Ready = "ready",
+        /// The node has not yet applied again all entries that it knew to be committed before its
+        /// start.
+        Recovering = "recovering",
+        /// The node hears no leader, or it leads and has lost its quorum.
+        NoQuorum = "no-quorum",
+        /// The node hears a leader, but lacks too many committed entries.
+        Lagging = "lagging",
+        /// The states of the members differ, and no majority is known to agree.
+        Divided = "divided",
+        /// The disk is low on space: the node serves reads only.
+        DiskLow = "disk-low",
+        /// The disk has not answered for `disk_stall_max_ms`: the node serves only reads of the
+        /// state that it has, and takes no part in elections.
+        DiskStalled = "disk-stalled",
+        /// The node failed or is shutting down.
+        Stopped = "stopped",
     }
 }
 

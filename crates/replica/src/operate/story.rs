@@ -26,7 +26,6 @@ use crate::raft::consensus::Consensus;
 use crate::raft::reach::{Contact, Obstacle};
 use crate::raft::stored_progress::StoredProgress;
 use crate::raft::transport::{Answer, Ask};
-use crate::stop::Stop;
 use crate::view::View;
 use crate::{Config, Readiness};
 
@@ -252,7 +251,7 @@ pub(crate) fn start(config: &Config, progress: &StoredProgress) {
 }
 
 /// Logs changes of leader, quorum, readiness and peers until the node stops.
-pub(crate) async fn tell(teller: Teller, stopped: Stop) {
+pub(crate) async fn tell(teller: Teller) {
     let mut changes = teller.consensus.role_changes();
     let mut tick = interval(LOOK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -262,7 +261,6 @@ pub(crate) async fn tell(teller: Teller, stopped: Stop) {
     loop {
         tokio::select! {
             biased;
-            () = stopped.wait() => return,
             Some(()) = probes.next(), if !probes.is_empty() => continue,
             changed = changes.changed() => if changed.is_err() { return },
             _ = tick.tick() => {}

@@ -7,55 +7,12 @@
 use std::sync::Arc;
 
 use tokio::time::{Duration, Instant};
-use znode::{Levels, Op, Zxid};
+use znode::{Op, Zxid};
 
 use crate::raft::consensus::Consensus;
-use crate::raft::transport::{Answer, Ask, ChannelError, MemberRecord, ProposeAnswer, UpgradeAsk, UpgradeRecord};
+use crate::raft::transport::{Answer, Ask, ChannelError, ProposeAnswer, UpgradeAsk, UpgradeRecord};
 use crate::write::propose::Proposer;
-use crate::{Error, Program};
-
-/// The program that a member runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemberProgram {
-    /// The member's id.
-    pub id: u64,
-    /// Program of the member when it last connected to the leader. `None` if it has not connected,
-    /// or if its program does not name itself.
-    pub program: Option<Program>,
-    /// True if the member follows the leader, or is the leader.
-    pub reachable: bool,
-}
-
-impl MemberProgram {
-    /// Tells whether the member is reachable and its program knows this format level.
-    pub fn is_ready_for(&self, level: u16) -> bool {
-        self.reachable && self.program.as_ref().is_some_and(|program| program.levels.contains(level))
-    }
-}
-
-/// Format level of the cluster, and the programs of its members.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UpgradeStatus {
-    /// Format level of the cluster.
-    pub level: u16,
-    /// All members, by id.
-    pub members: Vec<MemberProgram>,
-}
-
-impl UpgradeStatus {
-    /// The highest format level that any member knows.
-    fn highest(&self) -> u16 {
-        let levels = self.members.iter().filter_map(|member| member.program.as_ref());
-        levels.map(|program| program.levels.max).max().unwrap_or(self.level)
-    }
-
-    /// The highest format level that all members are ready for; `None` if it is not above the
-    /// cluster's.
-    pub fn next_level(&self) -> Option<u16> {
-        let ready = |level: &u16| self.members.iter().all(|member| member.is_ready_for(*level));
-        (self.level + 1..=self.highest()).rev().find(ready)
-    }
-}
+use crate::{Error, MemberProgram, UpgradeStatus};
 
 /// Result of raising the cluster's format level.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,21 +38,20 @@ pub(crate) struct Upgrade {
 impl Upgrade {
     /// Asks the leader which programs the members run.
     pub(crate) async fn status(&self, deadline: Instant) -> Result<UpgradeStatus, Error> {
-        Ok(self.ask(UpgradeAsk::Status, deadline).await?.into())
+        Ok(self.ask(UpgradeAsk::Status, deadline).await?.status)
     }
 
     /// Raises the cluster's format level: see [`crate::Replica::finalize`].
     pub(crate) async fn finalize(&self, level: Option<u16>, deadline: Instant) -> Result<FinalizeOutcome, Error> {
         let within = deadline.saturating_duration_since(Instant::now());
         let within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
-        let record = self.ask(UpgradeAsk::Finalize { level, within_ms }, deadline).await?;
-        let (not_ready_for, at) = (record.not_ready_for, Zxid(record.at));
-        let status = UpgradeStatus::from(record);
+        let UpgradeRecord { at, status, not_ready_for } =
+            self.ask(UpgradeAsk::Finalize { level, within_ms }, deadline).await?;
         if let Some(level) = not_ready_for {
             return Ok(FinalizeOutcome::NotReady { level, status });
         }
         // The next requests to this node are answered at the new level.
-        if self.proposer.is_applied_here(at, deadline).await {
+        if self.proposer.is_applied_here(Zxid(at), deadline).await {
             return Ok(FinalizeOutcome::Done(status));
         }
         Err(Error::unknown("the level is raised, but this node has not caught up with it in time"))
@@ -149,7 +105,7 @@ impl Upgrade {
         };
         let before = self.record(term);
         let UpgradeAsk::Finalize { level, .. } = ask else { return Ok(before) };
-        let status = UpgradeStatus::from(before.clone());
+        let status = &before.status;
         let level = level.unwrap_or_else(|| status.highest().max(status.level));
         if level == status.level {
             return Ok(before);
@@ -164,7 +120,7 @@ impl Upgrade {
         let after = self.record(term);
         match applied.reply {
             // Another call may have raised the level meanwhile.
-            Err(refusal) if after.level < level => Err(Error::Refused(refusal.error)),
+            Err(refusal) if after.status.level < level => Err(Error::Refused(refusal.error)),
             reply => {
                 if reply.is_ok() {
                     tracing::info!(level, zxid = at.0, "the upgrade is finalised: the cluster is at a new level");
@@ -191,44 +147,11 @@ impl Upgrade {
                 let since = self.consensus.peers.get(id).and_then(|peer| peer.following.since(term));
                 (self.consensus.cluster.program_of(id), since.is_some_and(|since| since.elapsed() < recent))
             };
-            let program = program.map(|Program { version, levels }| (version, levels.min, levels.max));
-            MemberRecord { id, program, reachable }
+            MemberProgram { id, program, reachable }
         };
         let state = self.proposer.view.state();
         let members = self.members().into_iter().map(member).collect();
-        UpgradeRecord { at: state.last_zxid().0, level: state.level(), members, not_ready_for: None }
-    }
-}
-
-impl From<UpgradeRecord> for UpgradeStatus {
-    fn from(record: UpgradeRecord) -> Self {
-        let member = |MemberRecord { id, program, reachable }| {
-            let program = program.map(|(version, min, max)| Program { version, levels: Levels { min, max } });
-            MemberProgram { id, program, reachable }
-        };
-        UpgradeStatus { level: record.level, members: record.members.into_iter().map(member).collect() }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn member(id: u64, levels: Option<(u16, u16)>, reachable: bool) -> MemberProgram {
-        let program = levels.map(|(min, max)| Program { version: "0".into(), levels: Levels { min, max } });
-        MemberProgram { id, program, reachable }
-    }
-
-    #[test]
-    fn the_next_level_is_the_highest_that_all_members_are_ready_for() {
-        let next = |members: &[MemberProgram]| UpgradeStatus { level: 2, members: members.to_vec() }.next_level();
-        let (new, newer) = (member(1, Some((1, 3)), true), member(2, Some((2, 5)), true));
-        assert_eq!(next(&[new.clone(), newer.clone()]), Some(3));
-        assert_eq!(next(std::slice::from_ref(&newer)), Some(5));
-        for hindrance in [member(3, Some((1, 2)), true), member(3, Some((1, 3)), false), member(3, None, true)] {
-            assert_eq!(next(&[new.clone(), newer.clone(), hindrance]), None);
-        }
-        // This member knows none of the levels between.
-        assert_eq!(next(&[newer, member(3, Some((5, 6)), true)]), Some(5));
+        let status = UpgradeStatus { level: state.level(), members };
+        UpgradeRecord { at: state.last_zxid().0, status, not_ready_for: None }
     }
 }

@@ -6,13 +6,13 @@ use std::io;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use accept::Seldom;
 use storage::NodeMeta;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use znode::{Cluster, ClusterUuid, Founding, Levels, OtherLevel, Zxid};
 
 use crate::Program;
-use crate::local::seldom::Seldom;
 
 /// Facts that a peer has told of itself.
 #[derive(Clone, Debug)]

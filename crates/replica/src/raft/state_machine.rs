@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use accept::Seldom;
 use futures_util::{Stream, StreamExt};
 use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
@@ -20,7 +21,6 @@ use znode::{
 
 use crate::local::entry_clock::EntryClock;
 use crate::local::host::Host;
-use crate::local::seldom::Seldom;
 use crate::raft::decoded_entries::DecodedEntries;
 use crate::raft::known_cluster::KnownCluster;
 use crate::view::View;

@@ -196,7 +196,9 @@ async fn waits_at_a_node_that_hears_no_leader_end_and_the_others_go_on() {
     };
     let events = |node: &Replica| {
         let (node, key) = (node.clone(), WatchKey::Node(path("/a")));
-        tokio::spawn(async move { node.events(key, EventKinds::DATA, created, soon()).await.map(|batch| batch.upto) })
+        tokio::spawn(
+            async move { node.events(key, EventKinds::DATA, created, None, soon()).await.map(|batch| batch.upto) },
+        )
     };
     let (ended, told) = ((wait(&node), events(&node)), (wait(&other), events(&other)));
     eventually("all wait", || node.status().watches == 2 && other.status().watches == 2).await;

@@ -16,6 +16,7 @@ use znode::{Error, FencingToken, Identity, LockGuard, LockMode, Op, Reply, Sessi
 use crate::api::acquire::enter;
 use crate::api::convert;
 use crate::api::history;
+use crate::api::release;
 use crate::openapi::examples::{ZXID, stat};
 use crate::openapi::problems::QUEUE;
 use crate::problem::Problem;
@@ -118,12 +119,8 @@ pub(crate) async fn proclaim(WithBody(mut call): WithBody) -> Answer {
 pub(crate) async fn resign(mut call: Call) -> Answer {
     let path = call.lock_path(ROUTE)?;
     let leader = own_leadership(&mut call, &path).await?;
-    let released = call.propose(Op::Release { ticket: leader.ticket.clone().into() }).await;
-    let released = released.map_err(|problem| of_leader(&call, problem, &leader.ticket));
-    let (zxid, Reply::Released { holds }) = released? else {
-        return Err(Problem::internal("a release was not answered as one"));
-    };
-    Ok(json(StatusCode::OK, zxid, &Release { holds, zxid: zxid.0 }))
+    let op = Op::Release { ticket: leader.ticket.clone().into() };
+    release::propose(&call, op, |problem, _| of_leader(&call, problem, &leader.ticket)).await
 }
 
 /// Replaces an error about the leader's missing ticket by the 410 of an ended ticket.

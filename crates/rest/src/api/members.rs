@@ -205,8 +205,8 @@ mod tests {
     fn every_refusal_is_a_problem_of_its_name() {
         for kind in RefusedOrder::ALL {
             let named = ProblemType::from_slug(kind.as_str()).unwrap_or(ProblemType::BadRequest);
-            assert_eq!(problem(OrderError::Refused { kind: *kind, why: "why".into() }).kind, named);
-            assert_eq!(named == ProblemType::BadRequest, *kind == RefusedOrder::BadOrder, "{kind:?}");
+            assert_eq!(problem(OrderError::Refused { kind, why: "why".into() }).kind, named);
+            assert_eq!(named == ProblemType::BadRequest, kind == RefusedOrder::BadOrder, "{kind:?}");
         }
     }
 }

@@ -120,7 +120,7 @@ fn node(text: &mut Text, status: &NodeStatus, draining: bool) {
     let labels = [("cluster_id", &*status.cluster_id), ("node_id", &*id), ("version", version)];
     text.labelled("node_info", &labels, 1);
     text.begin("role", "gauge", "1 for the role of the node in the ensemble, 0 for each other role.");
-    for role in [Role::Leader, Role::Follower, Role::Candidate, Role::Learner, Role::Stopped] {
+    for role in Role::ALL {
         text.labelled("role", &[("role", role.as_str())], u8::from(role == status.role));
     }
     let ready = u8::from(status.ready == Readiness::Ready && !draining);
@@ -209,7 +209,7 @@ fn requests(text: &mut Text, times: &Times) {
     text.begin("request_seconds", "histogram", help);
     for ((entrance, operation), durations) in times.requests() {
         if durations.buckets().last().is_some_and(|(_, all)| *all > 0) {
-            let labels = [("door", door(entrance)), ("operation", operation.as_str())];
+            let labels = [("door", entrance.as_str()), ("operation", operation.as_str())];
             text.histogram("request_seconds", &labels, &durations);
         }
     }
@@ -258,13 +258,13 @@ fn traffic(text: &mut Text, status: &NodeStatus, waits: usize) {
     text.begin("watches", "gauge", "Watches and waits that the node keeps, by the client's protocol (door).");
     let watches = [(Entrance::Http, status.watches), (Entrance::ZooKeeper, status.observed)];
     for (entrance, watches) in watches {
-        text.labelled("watches", &[("door", door(entrance))], watches);
+        text.labelled("watches", &[("door", entrance.as_str())], watches);
     }
     let help = "Requests answered since the node started, by protocol (door) and outcome.";
     text.begin("requests_total", "counter", help);
     for entrance in Entrance::ALL {
         for end in RequestEnd::ALL {
-            let labels = [("door", door(entrance)), ("outcome", outcome(end))];
+            let labels = [("door", entrance.as_str()), ("outcome", end.as_str())];
             text.labelled("requests_total", &labels, status.counts.requests(entrance, end));
         }
     }
@@ -273,7 +273,7 @@ fn traffic(text: &mut Text, status: &NodeStatus, waits: usize) {
 fn connections(text: &mut Text, status: &NodeStatus) {
     text.begin("connections", "gauge", "Open client connections, by protocol (door).");
     for entrance in Entrance::ALL {
-        text.labelled("connections", &[("door", door(entrance))], status.counts.connections(entrance));
+        text.labelled("connections", &[("door", entrance.as_str())], status.counts.connections(entrance));
     }
     text.begin("peer_connections", "gauge", "Open connections of other members to the node, with TLS or plain.");
     for (transport, has_tls) in [("plain", false), ("tls", true)] {
@@ -283,12 +283,7 @@ fn connections(text: &mut Text, status: &NodeStatus) {
     text.begin("connections_turned_away_total", "counter", help);
     for entrance in Entrance::ALL {
         for away in TurnedAway::ALL {
-            let cause = match away {
-                TurnedAway::DoorFull => "door-full",
-                TurnedAway::AddressFull => "address-full",
-                TurnedAway::GaveWay => "gave-way",
-            };
-            let labels = [("door", door(entrance)), ("cause", cause)];
+            let labels = [("door", entrance.as_str()), ("cause", away.as_str())];
             text.labelled("connections_turned_away_total", &labels, status.counts.turned_away(entrance, away));
         }
     }
@@ -332,22 +327,6 @@ fn backups(text: &mut Text, LastBackup { at_seconds, bytes }: LastBackup) {
     text.gauge("backup_last_success_timestamp_seconds", help, at_seconds);
     let help = "Bytes of the last backup that the node wrote to its end; 0 for none since it started.";
     text.gauge("backup_last_bytes", help, bytes);
-}
-
-fn door(entrance: Entrance) -> &'static str {
-    match entrance {
-        Entrance::Http => "http",
-        Entrance::ZooKeeper => "zookeeper",
-    }
-}
-
-fn outcome(end: RequestEnd) -> &'static str {
-    match end {
-        RequestEnd::Done => "done",
-        RequestEnd::Refused => "refused",
-        RequestEnd::Unavailable => "unavailable",
-        RequestEnd::Unknown => "unknown",
-    }
 }
 
 #[cfg(test)]

@@ -106,7 +106,8 @@ pub(crate) async fn release_held(mut call: Call) -> Answer {
     propose(&call, Op::Release { ticket: TicketRef::Held(held) }, explained).await
 }
 
-async fn propose(call: &Call, op: Op, explained: impl Fn(Problem, &State) -> Problem) -> Answer {
+/// Proposes an operation that is answered as a release, with its errors replaced by `explained`.
+pub(crate) async fn propose(call: &Call, op: Op, explained: impl Fn(Problem, &State) -> Problem) -> Answer {
     let released = call.propose(op).await;
     let released = released.map_err(|problem| explained(problem, &call.door.replica.state()));
     let (zxid, Reply::Released { holds }) = released? else {

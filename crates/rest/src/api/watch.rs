@@ -42,7 +42,7 @@ pub(crate) async fn watch(mut call: Call, path: ZPath) -> Answer {
     let _waiting = if wait_ms > 0 { call.waits() } else { None };
     call.forget_head();
     // The identities restrict the events to znodes that the request may read.
-    let events = call.door.replica.events_for(key, kinds, since, &call.identities, deadline.max(Instant::now()));
+    let events = call.door.replica.events(key, kinds, since, Some(&call.identities), deadline.max(Instant::now()));
     let batch = tokio::select! {
         batch = events => batch?,
         () = call.door.stopped() => return Err(Problem::stopping()),

@@ -9,11 +9,10 @@ use std::time::Duration;
 use accept::{Admission, AdmissionConfig, Full, Incoming, Listeners, Place};
 use axum::http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue};
 use axum::response::Response;
-use replica::{Entrance, Replica, Seldom, TurnedAway, descriptors_wanted, want_descriptors};
+use replica::{Entrance, Reception, Replica};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -37,10 +36,8 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// closed.
 const LAST_LOOKS: usize = 2;
 /// Number of errors of accept at shutdown after which the backlogs are not emptied further.
-/// [`ACCEPT_PAUSE`] follows each error.
+/// A pause follows each error.
 const LAST_ERRORS_MAX: usize = 50;
-/// Pause after an error of accept, such as a lack of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Serves the API until `shutdown` resolves, and for two more periods, `drain_delay_ms` and
 /// `drain_time_ms`. In both the node reports itself as not ready; in the second, each connection
@@ -63,7 +60,8 @@ pub async fn serve(
     if let Some(admin) = admin {
         tokio::spawn(Arc::clone(&server).accept_operators(admin));
     }
-    tokio::spawn(Arc::clone(&server).give_back());
+    let own = Arc::clone(&server);
+    tokio::spawn(async move { own.stopping.run_until_cancelled(own.reception.give_back()).await });
     server.accept(&listeners, shutdown).await;
     server.door.stops_soon();
     if !drain_delay.is_zero() {
@@ -106,29 +104,25 @@ struct Server {
     connections: Connections,
     /// Connections for operators, with the same routes.
     admin_connections: Connections,
-    places: Arc<Admission>,
+    reception: Reception,
     /// Count and bound of the operators' connections. They are counted separately, so that
     /// operators are admitted when the clients' bound is reached.
     admin_places: Arc<Admission>,
     refusals: Arc<Semaphore>,
     stopping: CancellationToken,
-    refused: Seldom,
-    ousted: Seldom,
-    given: Seldom,
-    unaccepted: Seldom,
 }
 
 impl Server {
     fn new(replica: Replica, config: RestConfig, stopping: CancellationToken) -> Server {
-        let door = Door::new(replica, config, stopping.clone());
+        let door = Door::new(replica.clone(), config, stopping.clone());
         let (routes, config) = (routes(Arc::clone(&door)), &door.config);
         let admin_connections = Connections::new(for_operators(routes.clone()), config, stopping.clone());
         let connections = Connections::new(routes, config, stopping.clone());
-        let places = Admission::new(&AdmissionConfig {
+        let bounds = AdmissionConfig {
             connections_max: config.connections_max,
             connections_per_address_max: config.connections_per_address_max,
             exempt: config.exempt.clone(),
-        });
+        };
         let admin_places = Admission::new(&AdmissionConfig {
             connections_max: ADMIN_CONNECTIONS_MAX,
             connections_per_address_max: ADMIN_CONNECTIONS_MAX,
@@ -138,14 +132,10 @@ impl Server {
             door,
             connections,
             admin_connections,
-            places,
+            reception: Reception::new(Entrance::Http, replica, &bounds),
             admin_places,
             refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
             stopping,
-            refused: Seldom::default(),
-            ousted: Seldom::default(),
-            given: Seldom::default(),
-            unaccepted: Seldom::default(),
         }
     }
 
@@ -153,7 +143,7 @@ impl Server {
     /// them, and lose the bytes sent on them.
     async fn accept_the_last(self: &Arc<Self>, listeners: &Listeners) {
         let take = |(incoming, addr): (Incoming, SocketAddr)| Arc::clone(self).take(incoming, addr.ip());
-        each_of_the_last(|| listeners.accept(), |error| self.cannot_accept(error), take).await;
+        each_of_the_last(|| listeners.accept(), |error| self.reception.cannot_accept(error), take).await;
     }
 
     /// Accepts connections until `end` resolves.
@@ -170,34 +160,7 @@ impl Server {
                     tokio::task::yield_now().await;
                     Arc::clone(self).take(incoming, addr.ip());
                 }
-                Err(error) => self.cannot_accept(error).await,
-            }
-        }
-    }
-
-    /// Logs an error of accept, and pauses. If file descriptors are used up, asks the servers of
-    /// this process to close other connections.
-    async fn cannot_accept(&self, error: io::Error) {
-        want_descriptors(&error);
-        if let Some(times) = self.unaccepted.note(Instant::now()) {
-            warn!(%error, times, "cannot accept a connection");
-        }
-        tokio::time::sleep(ACCEPT_PAUSE).await;
-    }
-
-    /// Closes one connection each time that a listener of this process gets no file descriptor for
-    /// a new connection.
-    async fn give_back(self: Arc<Self>) {
-        loop {
-            tokio::select! {
-                () = self.stopping.cancelled() => return,
-                () = descriptors_wanted() => {}
-            }
-            let Some(source) = self.places.give_one() else { continue };
-            self.door.replica.count_turned_away(Entrance::Http, TurnedAway::GaveWay);
-            if let Some(times) = self.given.note(Instant::now()) {
-                let (door, addr, bound) = ("http", source.map(|addr| addr.to_string()), "open_files");
-                warn!(door, addr, bound, times, "a connection gave way: no file descriptor is left");
+                Err(error) => self.reception.cannot_accept(error).await,
             }
         }
     }
@@ -211,13 +174,7 @@ impl Server {
             };
             match accepted {
                 Ok((stream, _)) => Arc::clone(&self).take_operator(stream),
-                Err(error) => {
-                    want_descriptors(&error);
-                    if let Some(times) = self.unaccepted.note(Instant::now()) {
-                        warn!(%error, times, "cannot accept a connection of an operator");
-                    }
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
+                Err(error) => self.reception.cannot_accept(error).await,
             }
         }
     }
@@ -237,10 +194,8 @@ impl Server {
 
     /// Serves a connection, or refuses it when a bound on connections is reached.
     fn take(self: Arc<Self>, incoming: Incoming, addr: IpAddr) {
-        let full = match self.places.enter(addr) {
-            Ok(place) => {
-                self.tell_ousted(&place);
-                let connected = self.door.replica.connected(Entrance::Http);
+        let full = match self.reception.enter(addr) {
+            Ok((place, connected)) => {
                 place.serve(|place| async move {
                     self.connection(incoming, addr, place).await;
                     drop(connected);
@@ -249,12 +204,6 @@ impl Server {
             }
             Err(full) => full,
         };
-        let cause = if full == Full::Door { TurnedAway::DoorFull } else { TurnedAway::AddressFull };
-        self.door.replica.count_turned_away(Entrance::Http, cause);
-        if let Some(times) = self.refused.note(Instant::now()) {
-            let whose = if full == Full::Door { "http.connections_max" } else { "http.connections_per_address_max" };
-            warn!(door = "http", %addr, bound = whose, times, "a connection is refused: there are too many");
-        }
         if let Ok(permit) = self.refusals.clone().try_acquire_owned()
             // TLS clients get no refusal: the handshake would cost the work that the bound saves.
             && let Some(stream) = incoming.into_plain()
@@ -264,15 +213,6 @@ impl Server {
                 let _ = tokio::time::timeout(REFUSAL_TIMEOUT, refuse(stream, self.door.unasked(refusal(full)))).await;
                 drop(permit);
             });
-        }
-    }
-
-    fn tell_ousted(&self, place: &Place) {
-        let Some(addr) = place.ousted() else { return };
-        self.door.replica.count_turned_away(Entrance::Http, TurnedAway::GaveWay);
-        if let Some(times) = self.ousted.note(Instant::now()) {
-            let bound = "http.connections_max";
-            warn!(door = "http", %addr, bound, times, "a connection of the address that has most gave way to another address");
         }
     }
 
@@ -299,7 +239,7 @@ impl Server {
     /// Waits, for a bounded time, until every connection has ended and every ticket of a vanished
     /// client is withdrawn.
     async fn drain(&self) {
-        let ended = async { tokio::join!(self.places.emptied(), self.admin_places.emptied(), self.door.quiet()) };
+        let ended = async { tokio::join!(self.reception.emptied(), self.admin_places.emptied(), self.door.quiet()) };
         let timeout = Duration::from_millis(self.door.config.shutdown_timeout_ms);
         if tokio::time::timeout(timeout, ended).await.is_err() {
             warn!("connections were still open at shutdown");

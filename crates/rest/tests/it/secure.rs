@@ -1,10 +1,10 @@
 //! TLS, and the identities that requests prove.
 
-use accept::{Acceptor, AcceptorConfig, Clients, Connector, ConnectorConfig, Listeners, Networks};
+use accept::{Acceptor, AcceptorConfig, Clients, Listeners, Networks};
 use axum::http::Method;
 use rest::RestConfig;
 use serde_json::json;
-use testkit::{Authority, Files};
+use testkit::{Authority, Files, TlsClient};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -208,7 +208,7 @@ impl SecureDoor {
     /// an error if the server refuses the connection.
     async fn ask(&self, name: Option<&str>, request: &str) -> std::io::Result<String> {
         let own = name.map(|name| self.files.put("client", &self.authority.client(name, 30)));
-        let connector = Connector::load(&ConnectorConfig { ca: self.files.path("ca.pem"), own }).unwrap();
+        let connector = TlsClient::new(&self.files.path("ca.pem"), own);
         let asked = async {
             // The server admits one connection, and may not have noticed the end of the last one.
             loop {

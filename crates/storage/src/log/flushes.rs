@@ -29,12 +29,12 @@ use raft_log::codeq::OffsetSize;
 use raft_log::{ChunkId, RaftLog, Segment};
 use tokio::sync::{Notify, watch};
 
-use crate::codec::OwnerRecord;
+use crate::codec::{LogIdRecord, OwnerRecord};
 use crate::directory::descriptors::{lend, try_lend, want_descriptors};
 use crate::fatal::Fatal;
 use crate::log::callback::{Appends, Done, Reach, WalCallback};
 use crate::log::log_writes::LogWrites;
-use crate::log::wal::{WalLogId, WalOwner, WalTypes};
+use crate::log::wal::WalTypes;
 use crate::raft::types::TypeConfig;
 
 type Log = RwLock<RaftLog<WalTypes>>;
@@ -102,7 +102,7 @@ pub(crate) struct Flushes {
     log: Mutex<Weak<Log>>,
     /// The last entry known to be committed. It is written to the log by [`Flushes::write_out`],
     /// and not with each append.
-    committed: Mutex<Option<WalLogId>>,
+    committed: Mutex<Option<LogIdRecord>>,
     /// Sender for the receivers of [`Flushes::closing`]. Its drop signals that the log is closed.
     open: Mutex<Option<watch::Sender<()>>>,
     fatal: Fatal,
@@ -202,8 +202,8 @@ impl Flushes {
         if durable <= self.reach.marked.load(Ordering::Acquire) {
             return Ok(());
         }
-        if let Some(WalOwner(owner)) = log.log_state().user_data.clone() {
-            let owner = Some(WalOwner(OwnerRecord { durable, ..owner }));
+        if let Some(owner) = log.log_state().user_data.clone() {
+            let owner = Some(OwnerRecord { durable, ..owner });
             self.record(log, |log| log.save_user_data(owner).map(Some))?;
         }
         self.reach.marked.store(durable, Ordering::Release);
@@ -211,7 +211,7 @@ impl Flushes {
     }
 
     /// The last entry committed since the log was opened; `None` before the first.
-    pub(crate) fn committed(&self) -> MutexGuard<'_, Option<WalLogId>> {
+    pub(crate) fn committed(&self) -> MutexGuard<'_, Option<LogIdRecord>> {
         self.committed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -14,7 +14,7 @@ use raft_log::api::raft_log_writer::RaftLogWriter;
 use raft_log::{RaftLog, Segment};
 use tokio::sync::{oneshot, watch};
 
-use crate::codec::{EntryRecord, OwnerRecord};
+use crate::codec::{EntryRecord, LogIdRecord, OwnerRecord, VoteRecord};
 use crate::directory::descriptors::lend;
 use crate::failpoint;
 use crate::fatal::Fatal;
@@ -22,7 +22,7 @@ use crate::log::callback::{Done, Reach};
 use crate::log::flushes::{OnClose, SharedLog};
 use crate::log::log_writes::LogWrites;
 use crate::log::tail;
-use crate::log::wal::{self, WalLogId, WalOwner, WalTypes, WalVote};
+use crate::log::wal::WalTypes;
 use crate::raft::types::{Entry, LogId, TypeConfig, Vote};
 
 /// Size in bytes of one file (chunk) of the log. A purge deletes whole chunks only.
@@ -95,25 +95,25 @@ impl LogStore {
 
     /// The current vote; `None` if the node never voted.
     pub fn vote(&self) -> Option<Vote> {
-        self.read().log_state().vote().map(|vote| vote.0.into())
+        self.read().log_state().vote().copied().map(Vote::from)
     }
 
     /// Position of the last entry; when all entries were purged, of the last purged entry. `None`
     /// for an empty log.
     pub fn last(&self) -> Option<LogId> {
-        self.read().log_state().last().map(position)
+        self.read().log_state().last().copied().map(LogId::from)
     }
 
     /// Position of the last entry known to be committed: the later one of the positions in this
     /// process's memory and in the log on disk.
     pub fn committed(&self) -> Option<LogId> {
         let written = self.read().log_state().committed().copied();
-        written.max(*self.log.flushes.committed()).as_ref().map(position)
+        written.max(*self.log.flushes.committed()).map(LogId::from)
     }
 
     /// Position of the last entry that was purged; `None` before the first purge.
     pub fn purged(&self) -> Option<LogId> {
-        self.read().log_state().purged().map(position)
+        self.read().log_state().purged().copied().map(LogId::from)
     }
 
     /// Bytes that the log occupies on disk.
@@ -124,7 +124,7 @@ impl LogStore {
     /// Owner record of this log: its node, and the number of its bytes on disk. `None` in a new
     /// log.
     pub(crate) fn owner(&self) -> Option<OwnerRecord> {
-        self.read().log_state().user_data.clone().map(|owner| owner.0)
+        self.read().log_state().user_data.clone()
     }
 
     /// Number of bytes ever written to this log, purged bytes included.
@@ -135,7 +135,7 @@ impl LogStore {
     /// Writes `owner`, the record of the node that owns the log. On return, this record and all
     /// records that were in the opened log are durable. Blocking.
     pub(crate) fn begin(&self, owner: OwnerRecord) -> io::Result<()> {
-        self.durably_at_start(|log| log.save_user_data(Some(WalOwner(owner))))?;
+        self.durably_at_start(|log| log.save_user_data(Some(owner)))?;
         let mut log = self.write()?;
         // All records that were in the opened log are on disk now. An owner record that states this
         // number of bytes tells later damage to them from an unflushed end.
@@ -145,14 +145,14 @@ impl LogStore {
 
     /// Writes a vote into a new log, before Raft uses it. Durable on return. Blocking.
     pub(crate) fn begin_vote(&self, vote: &Vote) -> io::Result<()> {
-        let vote = WalVote(vote.into());
+        let vote = VoteRecord::from(vote);
         self.durably_at_start(|log| log.save_vote(vote))
     }
 
     /// Marks all entries up to `last`, the last entry of a snapshot, as purged in a new log.
     /// Durable on return. Blocking.
     pub(crate) fn begin_behind(&self, last: LogId) -> io::Result<()> {
-        let last = WalLogId((&last).into());
+        let last = LogIdRecord::from(&last);
         self.durably_at_start(|log| log.purge(last))
     }
 
@@ -261,10 +261,6 @@ impl LogStore {
     }
 }
 
-fn position(id: &WalLogId) -> LogId {
-    id.0.into()
-}
-
 /// Returns `entries`, or an empty list if the first of them does not have the index `from`: a purge
 /// can remove that entry after Raft decided to send it. openraft asserts that the entries for a
 /// follower have no gap; without entries it sends a heartbeat, and later a snapshot.
@@ -296,12 +292,12 @@ impl LogStore {
         let mut entries = Vec::new();
         let mut bytes = 0;
         for item in log.read(from, to) {
-            let (id, payload) = self.fatal.note("reading the Raft log", item)?;
+            let (log_id, payload) = self.fatal.note("reading the Raft log", item)?;
             bytes += <WalTypes as raft_log::Types>::payload_size(&payload);
             if bytes > bytes_max && !entries.is_empty() {
                 break;
             }
-            let entry = EntryRecord { log_id: id.0, payload: payload.0 }.into_entry();
+            let entry = EntryRecord { log_id, payload }.into_entry();
             entries.push(self.fatal.note("reading the Raft log", entry.map_err(io::Error::from))?);
         }
         Ok(entries)
@@ -339,7 +335,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     }
 
     async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
-        let vote = WalVote(vote.into());
+        let vote = VoteRecord::from(vote);
         self.durably("saving the vote", |log| {
             failpoint::pass("vote.save")?;
             log.save_vote(vote).map(Some)
@@ -352,7 +348,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     async fn save_committed(&mut self, committed: Option<LogId>) -> io::Result<()> {
         self.fatal.check()?;
         let Some(committed) = committed else { return Ok(()) };
-        *self.log.flushes.committed() = Some(WalLogId((&committed).into()));
+        *self.log.flushes.committed() = Some(LogIdRecord::from(&committed));
         self.write_soon();
         Ok(())
     }
@@ -369,9 +365,9 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         self.log.flushes.room().await;
         let mut bytes = 0;
         let entries = entries.into_iter().map(|entry| {
-            let (id, payload) = wal::split(EntryRecord::from(&entry));
+            let EntryRecord { log_id, payload } = EntryRecord::from(&entry);
             bytes += <WalTypes as raft_log::Types>::payload_size(&payload);
-            (id, payload)
+            (log_id, payload)
         });
         let mut entries = entries.peekable();
         let doing = "appending to the Raft log";
@@ -400,7 +396,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             failpoint::pass("log.truncate")?;
             // If no entry stands behind `last`, there is nothing to cut. raft-log would refuse to
             // cut at a purged entry.
-            if log.log_state().last().is_none_or(|id| id.0.index < next) {
+            if log.log_state().last().is_none_or(|id| id.index < next) {
                 return Ok(None);
             }
             log.truncate(next).map(Some)
@@ -409,7 +405,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     }
 
     async fn purge(&mut self, upto: LogId) -> io::Result<()> {
-        let upto = WalLogId((&upto).into());
+        let upto = LogIdRecord::from(&upto);
         let doing = "purging the Raft log";
         let loan = self.fatal.note(doing, lend().await)?;
         self.durably(doing, |log| {

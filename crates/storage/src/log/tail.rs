@@ -17,8 +17,9 @@ use raft_log::chunked_wal::Config;
 use raft_log::codeq::Decode;
 use raft_log::{RaftLogAction, RaftLogRecord, WALRecord};
 
+use crate::codec::{LogIdRecord, OwnerRecord};
 use crate::directory::place::sync_dir;
-use crate::log::wal::{WalLogId, WalOwner, WalTypes};
+use crate::log::wal::WalTypes;
 
 type Record = RaftLogRecord<WalTypes>;
 
@@ -93,7 +94,7 @@ fn remove_stale_front(dir: &Path, chunks: &mut Vec<(u64, PathBuf)>) -> io::Resul
 
 /// Tells whether all entries in chunks before the given ones were purged.
 fn all_before_is_purged(chunks: &[(u64, PathBuf)]) -> io::Result<bool> {
-    let (mut last, mut purged): (Option<Option<WalLogId>>, Option<WalLogId>) = (None, None);
+    let (mut last, mut purged): (Option<Option<LogIdRecord>>, Option<LogIdRecord>) = (None, None);
     for (_, path) in chunks {
         whole_records(&fs::read(path)?, |record| match record {
             WALRecord::Checkpoint(state) => {
@@ -133,6 +134,6 @@ fn claimed(bytes: &[u8], incarnation: u64) -> Option<u64> {
     });
     // A client's command could contain bytes that look like an owner record, but clients do not
     // know the incarnation.
-    let own = claims.filter(|owner: &WalOwner| owner.0.incarnation == incarnation);
-    own.map(|owner| owner.0.durable).max()
+    let own = claims.filter(|owner: &OwnerRecord| owner.incarnation == incarnation);
+    own.map(|owner| owner.durable).max()
 }

@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 
 use raft_log::codeq;
 
-use crate::codec::{self, CodecError, EntryRecord, LogIdRecord, OwnerRecord, PayloadRecord, VoteRecord};
+use crate::codec::{self, CodecError, LogIdRecord, OwnerRecord, PayloadRecord, VoteRecord};
 use crate::log::callback::WalCallback;
 use crate::raft::types::{Command, Vote};
 
@@ -13,51 +13,31 @@ use crate::raft::types::{Command, Vote};
 pub(crate) struct WalTypes;
 
 impl raft_log::Types for WalTypes {
-    type LogId = WalLogId;
-    type LogPayload = WalPayload;
-    type Vote = WalVote;
+    type LogId = LogIdRecord;
+    type LogPayload = PayloadRecord;
+    type Vote = VoteRecord;
     type Callback = WalCallback;
-    type UserData = WalOwner;
+    type UserData = OwnerRecord;
 
-    fn log_index(id: &WalLogId) -> u64 {
-        id.0.index
+    fn log_index(id: &LogIdRecord) -> u64 {
+        id.index
     }
 
-    fn payload_size(payload: &WalPayload) -> u64 {
+    fn payload_size(payload: &PayloadRecord) -> u64 {
         // The constant 64 stands for the framing of a record, so that entries without a command
         // count too.
-        64 + match &payload.0 {
+        64 + match payload {
             PayloadRecord::Normal(Command(bytes)) => bytes.len() as u64,
             PayloadRecord::Blank | PayloadRecord::Membership(_) => 0,
         }
     }
 }
 
-/// A position in the log: term and index. Positions are ordered by term, then index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct WalLogId(pub(crate) LogIdRecord);
-
-/// Content of an entry.
-#[derive(Clone, Debug)]
-pub(crate) struct WalPayload(pub(crate) PayloadRecord);
-
-/// A vote with Raft's order of votes. raft-log compares votes and refuses to save a smaller one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WalVote(pub(crate) VoteRecord);
-
-/// Node that owns the log, and the number of the log's bytes that are known to be on disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct WalOwner(pub(crate) OwnerRecord);
-
-impl PartialOrd for WalVote {
+/// Raft's order of votes. raft-log compares votes and refuses to save a smaller one.
+impl PartialOrd for VoteRecord {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Vote::from(self.0).partial_cmp(&Vote::from(other.0))
+        Vote::from(*self).partial_cmp(&Vote::from(*other))
     }
-}
-
-/// Splits an entry into the two parts that raft-log stores.
-pub(crate) fn split(record: EntryRecord) -> (WalLogId, WalPayload) {
-    (WalLogId(record.log_id), WalPayload(record.payload))
 }
 
 /// Writes a record: its length, the length's bitwise complement, and `parts`. The length has 1, 2
@@ -117,19 +97,19 @@ fn read_record(mut reader: impl Read) -> io::Result<Vec<u8>> {
 /// First byte of a payload that is a command: the number of the variant `Normal`.
 const COMMAND: u8 = 1;
 
-impl codeq::Encode for WalPayload {
+impl codeq::Encode for PayloadRecord {
     /// Writes a command as one byte and the command's bytes, and any other payload as its bincode.
     fn encode<W: Write>(&self, writer: W) -> io::Result<usize> {
-        match &self.0 {
+        match self {
             PayloadRecord::Normal(Command(bytes)) => write_record(&[&[COMMAND], bytes], writer),
             payload => write_record(&[&codec::encode_bare(payload)], writer),
         }
     }
 }
 
-impl codeq::Decode for WalPayload {
+impl codeq::Decode for PayloadRecord {
     fn decode<R: Read>(reader: R) -> io::Result<Self> {
-        Ok(WalPayload(decode_payload(&read_record(reader)?)?))
+        Ok(decode_payload(&read_record(reader)?)?)
     }
 }
 
@@ -144,17 +124,17 @@ macro_rules! codeq_record {
     ($encode:path, $decode:path, $($type:ident),*) => {$(
         impl codeq::Encode for $type {
             fn encode<W: Write>(&self, writer: W) -> io::Result<usize> {
-                write_record(&[&$encode(&self.0)], writer)
+                write_record(&[&$encode(self)], writer)
             }
         }
 
         impl codeq::Decode for $type {
             fn decode<R: Read>(reader: R) -> io::Result<Self> {
-                Ok($type($decode(&read_record(reader)?)?))
+                Ok($decode(&read_record(reader)?)?)
             }
         }
     )*};
 }
 
-codeq_record!(codec::encode_bare, codec::decode_bare, WalLogId);
-codeq_record!(codec::encode, codec::decode, WalVote, WalOwner);
+codeq_record!(codec::encode_bare, codec::decode_bare, LogIdRecord);
+codeq_record!(codec::encode, codec::decode, VoteRecord, OwnerRecord);

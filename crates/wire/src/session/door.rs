@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use accept::{Rates, WriteWindows};
-use replica::{Readiness, Replica, Seldom};
+use accept::{Rates, Seldom, WriteWindows};
+use replica::{Readiness, Replica};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

@@ -5,9 +5,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use accept::StepTimes;
+use accept::{Seldom, StepTimes};
 use jute::{Record, ReplyHeader, WatcherEvent, error, event, framed, xid};
-use replica::{Observer, Observing, Seldom};
+use replica::{Observer, Observing};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::Instant;

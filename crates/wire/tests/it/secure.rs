@@ -3,9 +3,9 @@
 
 use std::net::SocketAddr;
 
-use accept::{Acceptor, AcceptorConfig, Clients, Connector, ConnectorConfig, Listeners, Networks};
+use accept::{Acceptor, AcceptorConfig, Clients, Listeners, Networks};
 use jute::{Acl, AclStat, AuthRequest, CreateRequest, PathOnly, Request, WhoAmIResponse, op};
-use testkit::{Authority, Files};
+use testkit::{Authority, Files, TlsClient};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -47,7 +47,7 @@ impl SecureDoor {
     /// Opens a client through a tunnel that uses a certificate for `name`, or none.
     async fn client(&self, name: Option<&str>) -> Client {
         let own = name.map(|name| self.files.put("client", &self.authority.client(name, 30)));
-        let connector = Connector::load(&ConnectorConfig { ca: self.files.path("ca.pem"), own }).unwrap();
+        let connector = TlsClient::new(&self.files.path("ca.pem"), own);
         let tunnel = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (entrance, exit) = (tunnel.local_addr().unwrap(), self.addr);
         tokio::spawn(async move {

@@ -11,17 +11,6 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use zlock_client::api::Millis;
 
-/// Environment variables of the shared options, by the option's name.
-const VARIABLES: [(&str, &str); 8] = [
-    ("endpoints", "ZLOCK_ENDPOINTS"),
-    ("admin-socket", "ZLOCK_ADMIN_SOCKET"),
-    ("client-config", "ZLOCK_CLIENT_CONFIG"),
-    ("ca", "ZLOCK_CA"),
-    ("certificate", "ZLOCK_CERTIFICATE"),
-    ("key", "ZLOCK_KEY"),
-    ("user", "ZLOCK_USER"),
-    ("user-file", "ZLOCK_USER_FILE"),
-];
 const TIMEOUT_DEFAULT: &str = "10s";
 
 /// Adds the shared options to a command, with their variables and defaults. For a group of
@@ -29,15 +18,15 @@ const TIMEOUT_DEFAULT: &str = "10s";
 pub(crate) fn with_options(command: Command) -> Command {
     let is_group = command.has_subcommands();
     let options = bare().map(|option| {
-        let variable = VARIABLES.iter().find(|(name, _)| option.get_id() == *name);
-        let option = match variable {
+        let name = option.get_id().to_string();
+        let variable = format!("ZLOCK_{}", name.replace('-', "_").to_ascii_uppercase());
+        let option = match &*name {
+            "timeout" => option.default_value(TIMEOUT_DEFAULT),
+            "json" => option,
             // The value of `user` contains a password.
-            Some((name, variable)) if says_something(variable) => {
-                option.env(*variable).hide_env_values(*name == "user")
-            }
+            _ if says_something(&variable) => option.env(variable).hide_env_values(name == "user"),
             _ => option,
         };
-        let option = if option.get_id() == "timeout" { option.default_value(TIMEOUT_DEFAULT) } else { option };
         option.global(is_group)
     });
     command.args(options)

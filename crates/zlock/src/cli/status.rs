@@ -1,7 +1,5 @@
 //! `zlock status`: shows the state of all nodes.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use clap::Command;
 use serde::Serialize;
 use zlock_client::api::LargestSubtree;
@@ -9,7 +7,7 @@ use zlock_client::{Cluster, Error};
 
 use super::context::Context;
 use super::failure::Failure;
-use super::output::{Output, Tone};
+use super::output::{Output, Tone, now_ms};
 use super::seen::plain;
 
 pub(crate) fn command() -> Command {
@@ -98,7 +96,7 @@ fn print(out: Output, status: &Status) -> Result<(), Failure> {
 
 /// Returns a line for each certificate that expires within [`WARNING_DAYS`] or has expired.
 fn expiring(nodes: &[Line]) -> Vec<String> {
-    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    let now_ms = now_ms();
     let certificates = nodes.iter().filter_map(|line| Some((&line.endpoint, line.node.as_ref()?)));
     let certificates = certificates.flat_map(|(endpoint, node)| {
         node.certificates.iter().map(move |certificate| (endpoint, &*certificate.port, certificate.not_after_ms))

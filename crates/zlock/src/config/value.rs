@@ -196,20 +196,13 @@ pub mod log_format {
     /// # Errors
     /// A message when the text is neither.
     pub fn parse(text: &str) -> Result<LogFormat, String> {
-        match text {
-            "text" => Ok(LogFormat::Text),
-            "json" => Ok(LogFormat::Json),
-            _ => Err(format!("`{text}` is neither text nor json")),
-        }
+        let named = LogFormat::ALL.into_iter().find(|format| format.as_str() == text);
+        named.ok_or_else(|| format!("`{text}` is neither text nor json"))
     }
 
     /// Returns the value as text that `parse` reads back.
     pub fn show(value: &LogFormat) -> String {
-        match value {
-            LogFormat::Text => "text",
-            LogFormat::Json => "json",
-        }
-        .to_owned()
+        value.as_str().to_owned()
     }
 }
 

@@ -3,17 +3,24 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use zlock_client::api::{Cluster, NewSession, Release, Ticket};
+use zlock_client::{Client, Error};
 
-use super::http::{Call, call, try_call};
 use super::layout::Layout;
 
 const PAUSE: Duration = Duration::from_millis(50);
+const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Returns a client of all nodes.
+pub(super) fn client(layout: &Layout) -> Result<Client, String> {
+    let endpoints = layout.nodes.iter().map(|node| node.http_addr.as_str());
+    let builder = Client::builder(endpoints).label("zlock dev").session_timeout(SESSION_TIMEOUT);
+    builder.build().map_err(|error| error.to_string())
+}
 
 /// Waits until every node is ready and all nodes report the same leader. Returns the leader's id.
-pub(super) async fn wait_for_leader(layout: &Layout, deadline: Instant) -> Result<u64, String> {
+pub(super) async fn wait_for_leader(layout: &Layout, client: &Client, deadline: Instant) -> Result<u64, String> {
     loop {
-        let problem = match common_leader(layout).await {
+        let problem = match common_leader(layout, client).await {
             Ok(leader) => return Ok(leader),
             Err(problem) => problem,
         };
@@ -24,11 +31,10 @@ pub(super) async fn wait_for_leader(layout: &Layout, deadline: Instant) -> Resul
     }
 }
 
-async fn common_leader(layout: &Layout) -> Result<u64, String> {
+async fn common_leader(layout: &Layout, client: &Client) -> Result<u64, String> {
     let mut leader = None;
-    for node in &layout.nodes {
-        let seen: Cluster =
-            call(&Call { method: "GET", node: &node.http_addr, path: "/v1/cluster", session: None, body: "" }).await?;
+    for (node, (_, seen)) in layout.nodes.iter().zip(client.status().await) {
+        let seen = seen.map_err(|error| error.to_string())?;
         if seen.status != "ready" || leader.is_some_and(|leader| seen.leader != Some(leader)) {
             return Err(format!("node {} is {}, its leader {:?}", node.id, seen.status, seen.leader));
         }
@@ -37,37 +43,22 @@ async fn common_leader(layout: &Layout) -> Result<u64, String> {
     leader.ok_or_else(|| "no node leads".to_owned())
 }
 
-/// Opens a session at node 1, takes a lock at node 2, and releases it at node 3. Returns a message
-/// about the result.
-pub(super) async fn take_a_lock(layout: &Layout) -> Result<String, String> {
-    let node = |turn: usize| layout.nodes[turn % layout.nodes.len()].http_addr.as_str();
+/// Takes a lock and releases it. Returns a message about the result.
+pub(super) async fn take_a_lock(client: &Client) -> Result<String, Error> {
     let began = Instant::now();
-    let open = Call {
-        method: "POST",
-        node: node(0),
-        path: "/v1/sessions",
-        session: None,
-        body: r#"{"timeout":"10s","label":"zlock dev"}"#,
-    };
-    let opened: NewSession = call(&open).await?;
-    let session = Some(opened.session_key.as_str());
     // A try without waiting, because another session may hold the lock: sessions outlive a restart.
-    let acquire = Call { method: "POST", node: node(1), path: "/v1/locks/hello", session, body: "" };
-    let said = match try_call::<Ticket>(&acquire).await? {
-        Ok(Ticket::Held { ticket, fencing_token, .. }) => {
-            let path = format!("/v1/tickets{ticket}");
-            let _: Release = call(&Call { method: "DELETE", node: node(2), path: &path, session, body: "" }).await?;
+    let said = match client.lock("/hello").try_acquire().await? {
+        Some(guard) => {
+            let fencing_token = guard.fencing_token();
+            guard.release().await?;
             let took_ms = began.elapsed().as_millis();
             format!("a lock was taken with fencing token {fencing_token} and released, {took_ms} ms in all")
         }
-        Ok(Ticket::Waiting { .. }) => return Err("a try for the lock /hello was queued".to_owned()),
-        Err(refused) if refused.status == 409 => {
+        None => {
             "the lock /hello is held by another session, so no lock was taken: `zlock locks` shows by which".to_owned()
         }
-        Err(refused) => return Err(refused.text),
     };
-    let path = format!("/v1/sessions/{}", opened.session);
-    let _: serde_json::Value = call(&Call { method: "DELETE", node: node(0), path: &path, session, body: "" }).await?;
+    client.close().await?;
     Ok(said)
 }
 

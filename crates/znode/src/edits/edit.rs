@@ -9,8 +9,7 @@ use crate::edits::context::Context;
 use crate::edits::effects::Effects;
 use crate::tree::quota::Growth;
 use crate::tree::system_paths::is_system;
-use crate::tree::znode::Family;
-use crate::{Acl, Contender, Error, EventKind, Kind, Refusal, Reply, Stat, State, Usage, ZPath, Znode};
+use crate::{Acl, Contender, Error, EventKind, Kind, Refusal, Reply, Stat, State, ZPath, Znode};
 
 /// Number of creates after which a parent has no sequence numbers left. The next number would wrap
 /// in ZooKeeper's 32 bits, and clients that compare names would sort its znode before all others.
@@ -40,13 +39,8 @@ impl State {
             ctime_ms: time_ms,
             mtime_ms: time_ms,
             emptied_ms: time_ms,
-            version: 0,
-            aversion: 0,
-            creates: 0,
-            deletes: 0,
-            below: Usage::default(),
-            family: Family::default(),
             contender: new.contender.map(Arc::new),
+            ..Znode::default()
         };
         let (stat, bytes, acl) = (node.stat(), node.data.len() as u64, self.readers(path, &node));
         self.link(path, &parent, node, |parent| {
@@ -106,9 +100,7 @@ impl State {
         effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, path);
-        let Some(node) = self.node(path) else {
-            return Err(refuse(Error::NoNode));
-        };
+        let node = self.existing(path)?;
         expect_version(version, node.version).map_err(refuse)?;
         if data.len() > self.limits.data_bytes_max as usize {
             return Err(refuse(Error::DataTooLarge));

@@ -88,9 +88,7 @@ impl State {
     /// the lock.
     pub(crate) fn permit_data(&self, path: &ZPath, data: &[u8], context: &Context) -> Result<(), Refusal> {
         let refuse = |error| Refusal::at(error, path);
-        let Some(node) = self.node(path) else {
-            return Err(refuse(Error::NoNode));
-        };
+        let node = self.existing(path)?;
         if node.contender().is_none() {
             return permit(&node.acl, WRITE, context).map_err(refuse);
         }

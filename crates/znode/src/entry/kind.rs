@@ -6,9 +6,10 @@ use crate::words::ticket_name::{is_of_recipe, sequence_of};
 use crate::{CreateMode, SessionId};
 
 /// Kinds of znodes, by how long they stay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub enum Kind {
     /// Stays until it is deleted.
+    #[default]
     Persistent,
     /// Stays until its session ends.
     Ephemeral {

@@ -22,7 +22,7 @@ impl State {
     ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, path);
         check_client_path(path)?;
-        let node = self.node(path).ok_or_else(|| refuse(Error::NoNode))?;
+        let node = self.existing(path)?;
         let lock = if node.owner().is_none() { path.clone() } else { path.parent().ok_or(Error::NoNode)? };
         permit(&self.tree[&lock].acl, REVOKE, context).map_err(|error| Refusal::at(error, &lock))?;
         let tickets = match node.owner() {

@@ -4,13 +4,10 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use imbl::{OrdMap, OrdSet};
-
 use crate::edits::context::Context;
 use crate::edits::effects::Effects;
 use crate::operations::readings;
 use crate::queue::ended::TicketEnd;
-use crate::state::session::Requests;
 use crate::state::sessions::weight_of_new;
 use crate::{ClientInfo, Error, Limits, Refusal, Reply, SecretHash, Session, SessionId, State, Term, WriteTurn, ZPath};
 
@@ -45,13 +42,7 @@ impl State {
             opened_ms: context.time_ms,
             address,
             client: client.into(),
-            connection: 0,
-            turn: 0,
-            ephemerals: OrdSet::new(),
-            tickets: OrdMap::new(),
-            named: OrdMap::new(),
-            keyless: OrdMap::new(),
-            requests: Requests::default(),
+            ..Session::default()
         };
         let id = session.id;
         self.sessions.add(session);

@@ -137,9 +137,7 @@ impl State {
         let Some(parent) = path.parent_str() else {
             return Err(refuse(Error::BadArguments));
         };
-        let Some(node) = self.node(path) else {
-            return Err(refuse(Error::NoNode));
-        };
+        let node = self.existing(path)?;
         permit(&self.tree[parent].acl, DELETE, context).map_err(refuse)?;
         expect_version(version, node.version).map_err(refuse)?;
         if !node.family.names.is_empty() {
@@ -151,9 +149,7 @@ impl State {
 
     fn check(&self, path: &ZPath, version: i32, context: &Context) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, path);
-        let Some(node) = self.node(path) else {
-            return Err(refuse(Error::NoNode));
-        };
+        let node = self.existing(path)?;
         permit(self.acl_of(path, node), READ, context).map_err(refuse)?;
         expect_version(version, node.version).map_err(refuse)?;
         Ok(Reply::Done)
@@ -167,9 +163,7 @@ impl State {
         context: &Context,
     ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, path);
-        let Some(node) = self.node(path) else {
-            return Err(refuse(Error::NoNode));
-        };
+        let node = self.existing(path)?;
         self.permit_acl(path, node, context).map_err(refuse)?;
         expect_version(version, node.aversion).map_err(refuse)?;
         self.check_acl(&acl).map_err(refuse)?;

@@ -13,53 +13,39 @@ use imbl::{OrdMap, OrdSet};
 
 use crate::{LockMode, ZPath, Znode};
 
-/// Kinds of names of lock nodes. The three kinds `Own...` are for tickets of acquires, whose
-/// records tell the kind. `Data` is for children that are not tickets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Naming {
-    /// `...lock-`: Curator's mutex, go-zookeeper.
-    Curator,
-    /// `...__READ__`, `...__WRIT__`: Curator's read/write lock.
-    CuratorReadWrite,
-    /// `...latch-`: Curator's LeaderLatch.
-    CuratorLatch,
-    /// `...__lock__`: kazoo's Lock, WriteLock and Election.
-    Kazoo,
-    /// `...__rlock__`: kazoo's ReadLock.
-    KazooReader,
-    /// 32 hex digits, without a number: a permit of kazoo's Semaphore.
-    KazooSemaphore,
-    /// `x-<session>-`: the recipe that comes with ZooKeeper.
-    Recipe,
-    /// A name of none of the kinds above, with a dash before the ten digits of its number.
-    Dash,
-    /// Any other name that ends with a number.
-    Other,
-    /// A ticket of an acquire that wants the whole lock.
-    Own,
-    /// A ticket of an acquire for reading.
-    OwnReader,
-    /// A ticket of an acquire for permits.
-    OwnLease,
-    /// A child that is not a ticket, with a name that sorts before those of tickets.
-    Data,
+crate::named! {
+    /// Kinds of names of lock nodes. The three kinds `Own...` are for tickets of acquires, whose
+    /// records tell the kind. `Data` is for children that are not tickets.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Naming {
+        /// `...lock-`: Curator's mutex, go-zookeeper.
+        Curator = "curator",
+        /// `...__READ__`, `...__WRIT__`: Curator's read/write lock.
+        CuratorReadWrite = "curator-rw",
+        /// `...latch-`: Curator's LeaderLatch.
+        CuratorLatch = "curator-latch",
+        /// `...__lock__`: kazoo's Lock, WriteLock and Election.
+        Kazoo = "kazoo",
+        /// `...__rlock__`: kazoo's ReadLock.
+        KazooReader = "kazoo-reader",
+        /// 32 hex digits, without a number: a permit of kazoo's Semaphore.
+        KazooSemaphore = "kazoo-semaphore",
+        /// `x-<session>-`: the recipe that comes with ZooKeeper.
+        Recipe = "zookeeper-recipe",
+        /// A name of none of the kinds above, with a dash before the ten digits of its number.
+        Dash = "other",
+        /// Any other name that ends with a number.
+        Other = "other",
+        /// A ticket of an acquire that wants the whole lock.
+        Own = "zlock",
+        /// A ticket of an acquire for reading.
+        OwnReader = "zlock-reader",
+        /// A ticket of an acquire for permits.
+        OwnLease = "zlock-semaphore",
+        /// A child that is not a ticket, with a name that sorts before those of tickets.
+        Data = "data",
+    }
 }
-
-const ALL: [Naming; 13] = [
-    Naming::Curator,
-    Naming::CuratorReadWrite,
-    Naming::CuratorLatch,
-    Naming::Kazoo,
-    Naming::KazooReader,
-    Naming::KazooSemaphore,
-    Naming::Recipe,
-    Naming::Dash,
-    Naming::Other,
-    Naming::Own,
-    Naming::OwnReader,
-    Naming::OwnLease,
-    Naming::Data,
-];
 
 /// A finding in one directory: the clients of one library do not see certain lock nodes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,20 +62,7 @@ pub struct MixedPair {
 /// The name of the kind in messages and answers.
 impl fmt::Display for Naming {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Naming::Curator => "curator",
-            Naming::CuratorReadWrite => "curator-rw",
-            Naming::CuratorLatch => "curator-latch",
-            Naming::Kazoo => "kazoo",
-            Naming::KazooReader => "kazoo-reader",
-            Naming::KazooSemaphore => "kazoo-semaphore",
-            Naming::Recipe => "zookeeper-recipe",
-            Naming::Dash | Naming::Other => "other",
-            Naming::Own => "zlock",
-            Naming::OwnReader => "zlock-reader",
-            Naming::OwnLease => "zlock-semaphore",
-            Naming::Data => "data",
-        })
+        f.write_str(self.as_str())
     }
 }
 
@@ -177,7 +150,7 @@ impl Naming {
 }
 
 /// Number of children of a directory for each naming.
-type Counts = [u32; ALL.len()];
+type Counts = [u32; Naming::ALL.len()];
 
 /// Counts of children by naming in each directory, and the directories with mixed clients (clients
 /// that do not see each other's lock nodes).
@@ -245,10 +218,11 @@ impl MixedClients {
 
 fn pairs(counts: &Counts) -> impl Iterator<Item = MixedPair> + '_ {
     let there = |naming: &Naming| counts[*naming as usize] > 0;
-    let clients = ALL.into_iter().filter(move |clients| clients.is_of_library() && there(clients));
+    let clients = Naming::ALL.into_iter().filter(move |clients| clients.is_of_library() && there(clients));
     let between = clients.clone().flat_map(move |clients| {
-        let unseen =
-            ALL.into_iter().filter(move |unseen| *unseen != Naming::Data && there(unseen) && !clients.sees(*unseen));
+        let unseen = Naming::ALL
+            .into_iter()
+            .filter(move |unseen| *unseen != Naming::Data && there(unseen) && !clients.sees(*unseen));
         unseen.map(move |unseen| MixedPair { clients, unseen, child: None })
     });
     // Curator's clients wait for a child that is not a ticket, and zlock does not.

@@ -12,7 +12,7 @@ use crate::words::weight::{KEY, text};
 use crate::{ClientInfo, Contender, Limits, LockMode, Refusal, Reply, RequestKey, SecretHash, SessionId, ZPath, Zxid};
 
 /// A session. Only the leader knows its deadline, which is not part of the state.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Session {
     /// The id: the zxid of the entry that opened the session.
     pub id: SessionId,

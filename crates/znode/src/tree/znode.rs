@@ -10,7 +10,7 @@ use crate::words::weight::{ZNODE, text};
 use crate::{Acl, Contender, Kind, SessionId, Stat, Usage, ZPath, Zxid};
 
 /// A znode. It contains values only, so a clone stays as it is when the tree changes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Znode {
     pub(crate) kind: Kind,
     pub(crate) data: Arc<[u8]>,

@@ -16,8 +16,6 @@ pub struct ErrorRow {
     pub zookeeper: Option<i32>,
     /// The problem type in an HTTP answer (RFC 9457). Each type has one HTTP status.
     pub problem: &'static str,
-    /// The message of the error.
-    pub text: &'static str,
 }
 
 macro_rules! errors {
@@ -42,7 +40,6 @@ macro_rules! errors {
                         code: $code,
                         zookeeper: $zookeeper,
                         problem: $problem,
-                        text: $text,
                     },)*
                 }
             }

@@ -9,8 +9,8 @@ use bincode::enc::write::Writer;
 use bincode::error::{DecodeError, EncodeError};
 use bincode::{Decode, Encode};
 
-macro_rules! number {
-    ($(#[$doc:meta])* $name:ident) => {
+macro_rules! numbers {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(pub u64);
@@ -34,37 +34,29 @@ macro_rules! number {
                 self.0.fmt(f)
             }
         }
-    };
+    )*};
 }
 
-number! {
+numbers! {
     /// A transaction id: the index of the Raft log entry that applied it, plus the `zxid_base` of
     /// the cluster's founding.
     ///
     /// ZooKeeper packs an epoch and a counter because Zab restarts its counter in every epoch. A
     /// Raft log index never restarts, so the index alone is unique and increasing. Zero means
     /// "never". Stays below 2^53, so that a JSON number holds it exactly.
-    Zxid
-}
-number! {
+    Zxid;
     /// A session's id: the zxid of the entry that opened the session, so no id is used twice. Zero
     /// means "no session".
-    SessionId
-}
-number! {
+    SessionId;
     /// The number that a holder shows to a resource: the czxid of its lock node, or the zxid of the
     /// granting entry if a token at least as large was granted before. Rises with the grants of one
     /// lock.
-    FencingToken
-}
-number! {
+    FencingToken;
     /// A Raft term: a period with at most one leader.
-    Term
-}
-number! {
+    Term;
     /// One try of one acquire. A client that retries with the same [`RequestKey`] makes a new
     /// attempt. `Withdraw` names the attempt that it ends, so it never ends a later attempt.
-    Attempt
+    Attempt;
 }
 
 impl From<Zxid> for FencingToken {

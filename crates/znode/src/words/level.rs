@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use bincode::{Decode, Encode};
+
 /// The lowest format level of a cluster in which this program can be a member.
 pub const LEVEL_MIN: u16 = 1;
 
@@ -16,7 +18,7 @@ pub const LEVEL_MAX: u16 = 2;
 
 /// Format levels (versions of the format of log and snapshots) that a program knows: all from the
 /// lowest to the highest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Levels {
     /// The lowest format level that the program knows.
     pub min: u16,

@@ -3,32 +3,8 @@
 
 use bincode::{Decode, Encode};
 
-/// Properties of one limit, as [`Limits::ROWS`] lists them.
-#[derive(Clone, Copy, Debug)]
-pub struct LimitRow {
-    /// The name of the field of [`Limits`].
-    pub name: &'static str,
-    /// Unit of the value.
-    pub unit: Unit,
-    /// The result when the bound is reached: the name of an error, or a text.
-    pub at_the_bound: &'static str,
-    /// Function that reads the limit's value.
-    pub get: fn(&Limits) -> u64,
-}
-
-/// Units of limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    /// A number of bytes.
-    Bytes,
-    /// A time in milliseconds.
-    Millis,
-    /// A number of items, for example of znodes or sessions.
-    Count,
-}
-
 macro_rules! limits {
-    ($($(#[$doc:meta])* $name:ident: $kind:ty = $default:expr, $unit:ident, $at_the_bound:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident: $kind:ty = $default:expr, $at_the_bound:literal;)*) => {
         /// Every bound that `State::apply` enforces. A new leader proposes its configured limits
         /// when they differ from those in the state.
         #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -45,91 +21,87 @@ macro_rules! limits {
         }
 
         impl Limits {
-            /// The table of all limits, in the order of their encoding.
-            pub const ROWS: &'static [LimitRow] = &[$(LimitRow {
-                name: stringify!($name),
-                unit: Unit::$unit,
-                at_the_bound: $at_the_bound,
-                get: |limits| limits.$name.into(),
-            },)*];
+            /// Name of each limit, and the result when the bound is reached: the name of an error, or
+            /// a text.
+            pub const ROWS: &'static [(&'static str, &'static str)] = &[$((stringify!($name), $at_the_bound)),*];
         }
     };
 }
 
-// Columns: name, type, default, unit, result at the bound.
+// Columns: name, type, default, result at the bound.
 limits! {
     /// Longest data of one znode, in bytes. The default is ZooKeeper's 1 MiB less 1 KiB for the
     /// rest of the entry.
-    data_bytes_max: u32 = (1 << 20) - (1 << 10), Bytes, "DataTooLarge";
+    data_bytes_max: u32 = (1 << 20) - (1 << 10), "DataTooLarge";
     /// Longest path, in bytes.
-    path_bytes_max: u32 = 1024, Bytes, "PathTooLong";
+    path_bytes_max: u32 = 1024, "PathTooLong";
     /// Maximum number of names in a path.
-    path_depth_max: u32 = 64, Count, "PathTooLong";
+    path_depth_max: u32 = 64, "PathTooLong";
     /// Longest name in a path, in bytes.
-    name_bytes_max: u32 = 255, Bytes, "PathTooLong";
+    name_bytes_max: u32 = 255, "PathTooLong";
     /// Longest owner of a lock, label of a lock, and label of a session, each in bytes.
-    label_bytes_max: u32 = 256, Bytes, "DataTooLarge";
+    label_bytes_max: u32 = 256, "DataTooLarge";
     /// Maximum number of children of one znode, lock nodes included.
-    children_max: u32 = 1_000_000, Count, "TooManyChildren";
+    children_max: u32 = 1_000_000, "TooManyChildren";
     /// Maximum number of tickets in one lock's queue, holders included.
-    waiters_max: u32 = 200_000, Count, "TooManyWaiters";
+    waiters_max: u32 = 200_000, "TooManyWaiters";
     /// Maximum number of znodes in all.
-    znodes_max: u64 = 5_000_000, Count, "QuotaExceeded";
+    znodes_max: u64 = 5_000_000, "QuotaExceeded";
     /// Maximum memory that the state may take, by estimate, in bytes.
-    state_bytes_max: u64 = 1 << 30, Bytes, "QuotaExceeded";
+    state_bytes_max: u64 = 1 << 30, "QuotaExceeded";
     /// Maximum number of open sessions.
-    sessions_max: u32 = 200_000, Count, "TooManySessions";
+    sessions_max: u32 = 200_000, "TooManySessions";
     /// Maximum number of open sessions of one address: an IPv4 address, or the /64 network of an
     /// IPv6 address.
-    sessions_per_address_max: u32 = 50_000, Count, "TooManySessions";
+    sessions_per_address_max: u32 = 50_000, "TooManySessions";
     /// Maximum number of ephemeral znodes of one session. Bounds the work of the entry that ends
     /// the session.
-    ephemerals_max: u32 = 10_000, Count, "TooManyEphemerals";
+    ephemerals_max: u32 = 10_000, "TooManyEphemerals";
     /// Maximum number of operations of one multi.
-    ops_max: u32 = 128, Count, "TooManyOps";
+    ops_max: u32 = 128, "TooManyOps";
     /// Maximum number of znodes that one entry may make, remove or grant a lock to, in total. The
     /// end of one session may exceed this limit.
-    entry_cost_max: u32 = 16_384, Count, "TooManyOps";
+    entry_cost_max: u32 = 16_384, "TooManyOps";
     /// Maximum number of entries of one ACL.
-    acl_entries_max: u32 = 64, Count, "InvalidAcl";
+    acl_entries_max: u32 = 64, "InvalidAcl";
     /// Maximum number of holds (acquires that share a ticket) of one lock by one owner.
-    holds_max: u32 = 1024, Count, "TooManyHolds";
+    holds_max: u32 = 1024, "TooManyHolds";
     /// Maximum number of replies that each session keeps, to answer repeated idempotency keys.
-    replies_max: u32 = 64, Count, "the session forgets its oldest answer or key";
+    replies_max: u32 = 64, "the session forgets its oldest answer or key";
     /// Maximum number of idempotency keys that each session remembers as used after their replies
     /// are dropped.
-    used_keys_max: u32 = 1024, Count, "the session forgets its oldest answer or key";
+    used_keys_max: u32 = 1024, "the session forgets its oldest answer or key";
     /// The shortest session timeout, in milliseconds. A client that asks for a shorter one gets
     /// this.
-    session_timeout_min_ms: u32 = 2_000, Millis, "the session gets the nearest allowed timeout";
+    session_timeout_min_ms: u32 = 2_000, "the session gets the nearest allowed timeout";
     /// The longest session timeout, in milliseconds. A client that asks for a longer one gets this.
-    session_timeout_max_ms: u32 = 300_000, Millis, "the session gets the nearest allowed timeout";
+    session_timeout_max_ms: u32 = 300_000, "the session gets the nearest allowed timeout";
     /// The longest lock-delay, in milliseconds. The HTTP server refuses a longer one, and the state
     /// machine shortens it.
-    lock_delay_max_ms: u32 = 60_000, Millis, "the HTTP server refuses a longer lock-delay";
+    lock_delay_max_ms: u32 = 60_000, "the HTTP server refuses a longer lock-delay";
     /// Time for which a container stays after its last child was deleted, in milliseconds. So a
     /// busy lock keeps its directory, and its sequence numbers go on.
-    container_idle_ms: u32 = 60_000, Millis, "the container is deleted";
+    container_idle_ms: u32 = 60_000, "the container is deleted";
     /// Maximum number of ended tickets in the history of a lock, separately for tickets that held
     /// the lock and for tickets that only waited. A value above [`Limits::HISTORY_MOST`] counts as
     /// `HISTORY_MOST`.
-    history_max: u32 = 16, Count, "the oldest record or history is forgotten";
+    history_max: u32 = 16, "the oldest record or history is forgotten";
     /// Maximum number of locks that have a history. The history of the lock in which no ticket has
     /// ended for the longest time is forgotten first.
-    histories_max: u32 = 10_000, Count, "the oldest record or history is forgotten";
+    histories_max: u32 = 10_000, "the oldest record or history is forgotten";
     /// Maximum number of ended sessions that are remembered.
-    ended_sessions_max: u32 = 10_000, Count, "the oldest ended session is forgotten";
+    ended_sessions_max: u32 = 10_000, "the oldest ended session is forgotten";
     /// Time for which ended sessions are remembered, in milliseconds, measured by the time of the
     /// leader in each log entry.
-    ended_sessions_ms: u32 = 3_600_000, Millis, "the oldest ended session is forgotten";
+    ended_sessions_ms: u32 = 3_600_000, "the oldest ended session is forgotten";
     /// Maximum number of tickets that one acquire examines to find a deadlock. If these tickets
     /// show none, the acquire enters the queue. A value above [`Limits::LOOKS_MOST`] counts as
     /// `LOOKS_MOST`.
-    deadlock_looks_max: u32 = 256, Count, "the acquire enters the queue";
+    deadlock_looks_max: u32 = 256, "the acquire enters the queue";
     /// Maximum estimated memory of one child of the root with all znodes below it, in bytes;
     /// ephemeral znodes do not count. The default is a quarter of the part of `state_bytes_max`
     /// that is for znodes without a session.
-    subtree_bytes_max: u64 = ((1 << 30) - (1 << 30) / 5) / 4, Bytes, "QuotaExceeded";
+    subtree_bytes_max: u64 = ((1 << 30) - (1 << 30) / 5) / 4, "QuotaExceeded";
 }
 
 impl Limits {

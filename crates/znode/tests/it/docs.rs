@@ -20,12 +20,12 @@ fn every_error_stands_in_the_table_with_its_number() {
 fn every_limit_stands_in_the_table_with_what_happens_at_it() {
     let (_, table) = MODEL.split_once("| limit | default | at the limit |\n").unwrap();
     let rows: Vec<&str> = table.lines().take_while(|line| line.starts_with('|')).collect();
-    for limit in Limits::ROWS {
-        let named = rows.iter().find(|row| row.contains(&format!("`{}`", limit.name)));
-        let row = named.unwrap_or_else(|| panic!("no limit {}", limit.name));
-        assert!(row.contains(limit.at_the_bound), "{}: {} is not said in {row}", limit.name, limit.at_the_bound);
-        let error = Error::ALL.iter().any(|error| format!("{error:?}") == limit.at_the_bound);
-        assert!(error || limit.at_the_bound.contains(' '), "no error {}", limit.at_the_bound);
+    for (limit, at_the_bound) in Limits::ROWS {
+        let named = rows.iter().find(|row| row.contains(&format!("`{limit}`")));
+        let row = named.unwrap_or_else(|| panic!("no limit {limit}"));
+        assert!(row.contains(at_the_bound), "{limit}: {at_the_bound} is not said in {row}");
+        let error = Error::ALL.iter().any(|error| format!("{error:?}") == *at_the_bound);
+        assert!(error || at_the_bound.contains(' '), "no error {at_the_bound}");
     }
 }
 

@@ -13,7 +13,7 @@ use znode::{Levels, OtherLevel, Zxid};
 use super::callers::CallerPlace;
 use super::frame::{FramedStream, Terms, malformed};
 use super::messages::{
-    Acceptance, Answer, Ask, Hello, LEADER_PRIORITY, Lane, NumberedMessage, PROGRAM, ProgramRecord, Standing, Welcome,
+    Acceptance, Answer, Ask, Hello, LEADER_PRIORITY, Lane, NumberedMessage, PROGRAM, Standing, Welcome,
 };
 use super::refusal::{Refusal, VERSIONS};
 use super::rules::{Horizon, Rules};
@@ -99,8 +99,7 @@ impl Identity {
 
     /// This node's program and preference as leader, as numbered fields of a hello or a welcome.
     fn more(&self) -> Vec<(u16, Vec<u8>)> {
-        let Program { version, levels: Levels { min, max } } = self.cluster.program();
-        let program = codec::encode::<ProgramRecord>(&(version.clone(), *min, *max));
+        let program = codec::encode(self.cluster.program());
         vec![(PROGRAM, program), (LEADER_PRIORITY, vec![self.leader_priority])]
     }
 
@@ -286,9 +285,10 @@ const VERSION_BYTES_MAX: usize = 64;
 /// field is missing or malformed.
 fn program(more: &[(u16, Vec<u8>)]) -> Option<Program> {
     let (_, record) = more.iter().find(|(number, _)| *number == PROGRAM)?;
-    let (version, min, max) = codec::decode_short::<ProgramRecord>(record).ok()?;
+    let program: Program = codec::decode_short(record).ok()?;
+    let Program { version, levels } = &program;
     let printable = version.len() <= VERSION_BYTES_MAX && version.bytes().all(|byte| byte.is_ascii_graphic());
-    (printable && min <= max).then_some(Program { version, levels: Levels { min, max } })
+    (printable && levels.min <= levels.max).then_some(program)
 }
 
 /// Tells whether two ranges have a number in common.

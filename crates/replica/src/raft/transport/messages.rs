@@ -6,6 +6,7 @@ use storage::codec::{LogIdRecord, StoredMembershipRecord, VoteRecord};
 use znode::{ClusterUuid, Credential, SessionId, TxnOutcome};
 
 use super::refusal::Refusal;
+use crate::UpgradeStatus;
 
 /// Purpose of a connection. Each purpose has separate connections, so that a snapshot never delays
 /// a heartbeat.
@@ -50,12 +51,9 @@ impl Lane {
     }
 }
 
-/// Number of the field in `more` of [`Hello`] and [`Acceptance`] that tells a node's program.
+/// Number of the field in `more` of [`Hello`] and [`Acceptance`] that has a node's
+/// [`Program`](crate::Program).
 pub(crate) const PROGRAM: u16 = 1;
-
-/// Version of a node's program, and the lowest and the highest format level (version of the format
-/// of log and snapshots) that it knows.
-pub(crate) type ProgramRecord = (String, u16, u16);
 
 /// Number of the field in `more` with the preference for a node as leader: one byte, 0 to 100.
 pub(crate) const LEADER_PRIORITY: u16 = 2;
@@ -275,23 +273,10 @@ pub(crate) enum Answer {
 pub(crate) struct UpgradeRecord {
     /// Zxid of the state from which these facts come.
     pub(crate) at: u64,
-    /// The cluster's format level.
-    pub(crate) level: u16,
-    /// The members.
-    pub(crate) members: Vec<MemberRecord>,
+    /// The cluster's format level and the members' programs.
+    pub(crate) status: UpgradeStatus,
     /// Format level that was asked for, while not all members are ready for it; else `None`.
     pub(crate) not_ready_for: Option<u16>,
-}
-
-/// Program of one member, as the leader knows it.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub(crate) struct MemberRecord {
-    /// The member's id.
-    pub(crate) id: u64,
-    /// Program that the member runs; `None` if not known.
-    pub(crate) program: Option<ProgramRecord>,
-    /// True if the member follows the leader.
-    pub(crate) reachable: bool,
 }
 
 /// Facts that a node knows of the members of its cluster.
@@ -464,10 +449,11 @@ mod tests {
 
     use storage::Command;
     use storage::codec::{self, EntryRecord, PayloadRecord, SnapshotMetaRecord, StoredMembershipRecord};
-    use znode::{Reply, Zxid};
+    use znode::{Levels, Reply, Zxid};
 
     use super::*;
     use crate::raft::transport::AppendFrame;
+    use crate::{MemberProgram, Program};
 
     const VOTE: VoteRecord = VoteRecord { term: 3, node_id: 2, committed: true };
     const ID: LogIdRecord = LogIdRecord { term: 3, index: 300 };
@@ -525,14 +511,14 @@ mod tests {
 
     #[test]
     fn messages_of_upgrades_keep_their_bytes() {
-        let program = Some(("0.2.0".to_owned(), 1, 2));
-        let members = vec![MemberRecord { id: 3, program, reachable: true }];
-        let record = UpgradeRecord { at: 300, level: 1, members, not_ready_for: Some(2) };
+        let program = Program { version: "0.2.0".to_owned(), levels: Levels { min: 1, max: 2 } };
+        let members = vec![MemberProgram { id: 3, program: Some(program.clone()), reachable: true }];
+        let record = UpgradeRecord { at: 300, status: UpgradeStatus { level: 1, members }, not_ready_for: Some(2) };
         let mut lines = Lines::default();
         lines.add(UpgradeAsk::Status);
         lines.add(UpgradeAsk::Finalize { level: Some(2), within_ms: 1_000 });
         lines.add(record);
-        lines.add::<ProgramRecord>(("0.2.0".into(), 1, 2));
+        lines.add(program);
         let hex: Vec<&str> = lines.0.lines().skip(1).step_by(2).map(str::trim).collect();
         let frozen = ["0100", "01010102fbe803", "01fb2c010101030105302e322e300102010102", "0105302e322e300102"];
         assert_eq!(hex, frozen);

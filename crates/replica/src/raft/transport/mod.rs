@@ -36,9 +36,9 @@ pub(crate) use frame::{Exchange, FramedStream, malformed};
 #[cfg(fuzzing)]
 pub use fuzzing::peer_message;
 pub(crate) use messages::{
-    Account, Answer, AppendAnswer, AppendResult, Ask, FRAME_BYTES_MAX, KnownMembers, Lane, MemberRecord,
-    NumberedMessage, ProposeAnswer, SnapshotAnswer, SnapshotFrame, Standing, TouchAnswer, TransferFrame,
-    TransferRefusal, UpgradeAsk, UpgradeRecord, VoteAnswer, VoteFrame,
+    Account, Answer, AppendAnswer, AppendResult, Ask, FRAME_BYTES_MAX, KnownMembers, Lane, NumberedMessage,
+    ProposeAnswer, SnapshotAnswer, SnapshotFrame, Standing, TouchAnswer, TransferFrame, TransferRefusal, UpgradeAsk,
+    UpgradeRecord, VoteAnswer, VoteFrame,
 };
 pub(crate) use refusal::Refusal;
 pub use rules::MEMBERS_MAX;

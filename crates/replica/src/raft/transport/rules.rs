@@ -363,9 +363,9 @@ impl PeerMessage for NumberedMessage<Answer> {
                 [entry, last, acknowledged].into_iter().try_for_each(|id| rules.any_id(id.as_ref()))
             }
             // The members' programs are for people. Ids that belong to no member are ignored.
-            Answer::Upgrade(UpgradeRecord { at, level: _, members, not_ready_for: _ }) => {
+            Answer::Upgrade(UpgradeRecord { at, status, not_ready_for: _ }) => {
                 rule(*at < ZXID_END, "a state has a zxid of this cluster")?;
-                rule(members.len() <= MEMBERS_TOLD_MAX, "no cluster has so many members")
+                rule(status.members.len() <= MEMBERS_TOLD_MAX, "no cluster has so many members")
             }
             Answer::NotLeader(leader) => leader.iter().try_for_each(|leader| node(*leader)),
         }

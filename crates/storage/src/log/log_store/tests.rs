@@ -140,7 +140,7 @@ fn a_hole_is_cut_unless_a_record_behind_it_says_that_it_was_on_disk() {
         let dir = memory();
         let log = LogStore::open(dir.path(), INCARNATION, Fatal::new()).unwrap();
         let mut state = log.read().log_state().clone();
-        state.user_data = Some(WalOwner(OwnerRecord { incarnation, durable, ..owner() }));
+        state.user_data = Some(OwnerRecord { incarnation, durable, ..owner() });
         let mut record = Vec::new();
         raft_log::RaftLogRecord::<WalTypes>::Checkpoint(state).encode(&mut record).unwrap();
         record
@@ -201,7 +201,7 @@ fn what_was_to_be_written_out_during_a_flush_is_written_behind_it() {
     let opened = parked(&store);
     let (done, flushed) = <TypeConfig as openraft::type_config::TypeConfigExt>::oneshot();
     runtime.block_on(store.clone().append(entries(), IOFlushed::signal(done))).unwrap();
-    let committed = WalLogId((&entries()[0].log_id).into());
+    let committed = LogIdRecord::from(&entries()[0].log_id);
     store.write().unwrap().commit(committed).unwrap();
     store.log.flushes.write_out();
     opened.recv().unwrap().unwrap();
@@ -284,14 +284,14 @@ fn without_a_descriptor_for_the_next_file_records_stay_in_the_full_one() {
     let mut guard = log.write().unwrap();
     // Simulates a created next file whose directory cannot be synced for lack of a descriptor.
     let full = |log: &mut RaftLog<WalTypes>| {
-        log.save_vote(WalVote((&Vote::new_committed(4, 1)).into()))?;
+        log.save_vote((&Vote::new_committed(4, 1)).into())?;
         fs::write(next(log), "")?;
         Err(rustix::io::Errno::MFILE.into())
     };
     flushes.record(&mut guard, full).unwrap();
     assert!(!next(&guard).exists(), "nothing is in the way of the next try");
     assert_eq!(flushes.reach.end.load(Ordering::Acquire), guard.stat().open_chunk.global_end);
-    flushes.record(&mut guard, |log| log.save_vote(WalVote((&Vote::new_committed(5, 1)).into())).map(Some)).unwrap();
+    flushes.record(&mut guard, |log| log.save_vote((&Vote::new_committed(5, 1)).into()).map(Some)).unwrap();
     drop(guard);
     drop(log);
     let log = LogStore::open(dir.path(), INCARNATION, Fatal::new()).unwrap();

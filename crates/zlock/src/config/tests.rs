@@ -453,7 +453,9 @@ fn tls_that_is_given_in_part_is_refused() {
     refused(&format!("{listens}{files}http.tls_listen = \"10.0.0.2:7001\"\n"), "cannot have TLS and not");
     refused(&format!("{listens}{files}http.tls_listen = \"10.0.0.2:2281\"\n"), "cannot have TLS and not");
     let sha_1 = "D/InIHSb7yEEbrWz8b9l71RjZJU=";
-    for digest in ["super", ":", "super:", "super:test", "super:c2hvcnQ=", &format!(":{sha_1}"), &format!("a:b:{sha_1}")] {
+    for digest in
+        ["super", ":", "super:", "super:test", "super:c2hvcnQ=", &format!(":{sha_1}"), &format!("a:b:{sha_1}")]
+    {
         refused(&format!("{THREE}admin.super_digest = \"{digest}\"\n"), "admin.super_digest must be user:");
     }
     let digest = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";

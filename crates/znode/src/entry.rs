@@ -1,6 +1,7 @@
 //! Content of log entries (requests), and the results of applying them.
 
 pub(crate) mod codec;
+pub(crate) mod create_mode;
 pub(crate) mod history_hash;
 pub(crate) mod kind;
 pub(crate) mod ops;

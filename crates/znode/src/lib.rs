@@ -10,8 +10,8 @@
 //!
 //! ```text
 //! words/       names, numbers and bounds that all other folders use
-//! entry/       requests (txn), their table (ops) and bytes (codec), answers (txn_outcome), kind,
-//!              hash of all entries and answers (history_hash)
+//! entry/       requests (txn, create_mode), their table (ops) and bytes (codec), kind,
+//!              answers (txn_outcome), hash of all entries and answers (history_hash)
 //! queue/       one lock: holders and waiters (Queue), ended tickets, revocations
 //! tree/        the znodes (Tree): one znode, its ACL, its usage, and Quotas
 //! state/       State, composed of Tree, Quotas, Sessions, Locks and Cluster
@@ -41,12 +41,13 @@ mod words;
 
 pub use edits::edit::SEQUENCE_MAX;
 pub use entry::codec::{BYTES_MAX, DecodeError, decode_request, decode_txn, encode_request, encode_txn, fingerprint};
+pub use entry::create_mode::CreateMode;
 pub use entry::history_hash::HistoryHash;
 pub use entry::kind::Kind;
 pub use entry::ops::{Asker, OpRow};
 pub use entry::txn::{
-    Acquire, AcquireAll, Create, CreateMode, Credential, Ensure, HeldTicket, LockGuard, LockSettings, Op, Policy,
-    ReapCandidate, Request, SecretHash, TicketRef, Txn, Upgrade, WriteTurn, ZnodeOp, secret_hash,
+    Acquire, AcquireAll, Create, Credential, Ensure, HeldTicket, LockGuard, LockSettings, Op, Policy, ReapCandidate,
+    Request, SecretHash, TicketRef, Txn, Upgrade, WriteTurn, ZnodeOp, secret_hash,
 };
 pub use entry::txn_outcome::{Event, EventKind, EventRecord, Refusal, Reply, TxnOutcome};
 pub use queue::contender::{Contender, Hold};

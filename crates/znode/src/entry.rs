@@ -5,5 +5,6 @@ pub(crate) mod create_mode;
 pub(crate) mod history_hash;
 pub(crate) mod kind;
 pub(crate) mod ops;
+pub(crate) mod record_key;
 pub(crate) mod txn;
 pub(crate) mod txn_outcome;

@@ -45,6 +45,7 @@ pub use entry::create_mode::CreateMode;
 pub use entry::history_hash::HistoryHash;
 pub use entry::kind::Kind;
 pub use entry::ops::{Asker, OpRow};
+pub use entry::record_key::RecordKey;
 pub use entry::txn::{
     Acquire, AcquireAll, Create, Credential, Ensure, HeldTicket, LockGuard, LockSettings, Op, Policy, ReapCandidate,
     Request, SecretHash, TicketRef, Txn, Upgrade, WriteTurn, ZnodeOp, secret_hash,

@@ -11,14 +11,16 @@
 //! ```text
 //! words/       names, numbers and bounds that all other folders use
 //! entry/       requests (txn, create_mode), their table (ops) and bytes (codec), kind,
-//!              answers (txn_outcome), hash of all entries and answers (history_hash)
+//!              answers (txn_outcome), hash of all entries and answers (history_hash),
+//!              keys of a snapshot's records (record_key)
 //! queue/       one lock: holders and waiters (Queue), ended tickets, revocations
 //! tree/        the znodes (Tree): one znode, its ACL, its usage, and Quotas
 //! state/       State, composed of Tree, Quotas, Sessions, Locks and Cluster
 //! edits/       parts of operations: edits, permissions, positions, histories, events
 //! operations/  requests: acquire, release, create, open a session, and the other operations
+//! snapshot     the state as records, and pages of them
 //! apply        one entry, from its credential to its answer
-//! snapshot     the state as records · invariants · restore (the first state of a restored cluster)
+//! invariants   checks for tests · restore (the first state of a restored cluster)
 //! lock         what can be read of locks, for other crates
 //! ```
 //!

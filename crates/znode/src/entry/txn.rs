@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use bincode::{Decode, Encode};
 
 use crate::{
-    Acl, Attempt, ClientInfo, CreateMode, FencingToken, Founding, Identity, Limits, LockMode, RequestKey, SessionId,
-    Term, ZPath, Zxid,
+    Acl, Attempt, ClientInfo, CreateMode, FencingToken, Founding, Identity, Limits, LockMode, RecordKey, RequestKey,
+    SessionId, Term, ZPath, Zxid,
 };
 
 /// One transaction: all of its changes are applied, or none.
@@ -241,6 +241,12 @@ pub enum Op {
     NoteRemoved {
         /// Id of the node that was removed.
         node_id: u64,
+    },
+    /// Hashes some of the records that a snapshot of the state would have. Changes nothing. Since
+    /// the hash is a part of the outcome, nodes whose records differ are found.
+    Scrub {
+        /// The record after which the hashed records begin; `None` for the first record.
+        after: Option<RecordKey>,
     },
     /// Replaces the cluster's note, a text for people. Only builds for tests of upgrades have this
     /// operation and the format level that it needs.

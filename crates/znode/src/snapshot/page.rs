@@ -1,13 +1,14 @@
 //! Pages of the sequence of a snapshot's records. A page begins after any record, so a reader can
 //! go through the sequence while the state changes.
 
+use std::hash::Hasher as _;
 use std::iter::once;
 use std::mem::discriminant;
 use std::ops::Bound;
 
 use crate::entry::codec::encode;
 use crate::snapshot::record::{Record, request_records, session_record, znode_record};
-use crate::{RecordKey, SessionId, State, ZPath, Zxid};
+use crate::{LogPosition, RecordKey, Reply, SessionId, State, ZPath, Zxid};
 
 /// Number of records at which a page ends. The hash of a page is a part of the outcome of an entry,
 /// so this bound and the next one never change within a format level.
@@ -35,6 +36,17 @@ impl State {
             }
         }
         None
+    }
+
+    /// Hashes the page after the record `after`. The hash is a part of the outcome of the entry, so
+    /// it shows a record that differs on one node. Each entry has another key for the hash.
+    pub(crate) fn scrub(&self, after: Option<&RecordKey>) -> Reply {
+        let mut hash = self.history_hash.begin(LogPosition { term: self.last_term, zxid: self.last_zxid });
+        let last = self.page(after, |record| {
+            hash.write(&(record.len() as u64).to_le_bytes());
+            hash.write(&record);
+        });
+        Reply::Scrubbed { hash: hash.finish(), last }
     }
 
     /// The records after the record `after`, without the tail. The record `after` need not exist

@@ -146,6 +146,9 @@ pub struct Config {
     /// Largest number of committed entries that a ready node may not have applied yet. A node that
     /// lacks more is not ready.
     pub ready_lag_max: u64,
+    /// Time in which the leader's entries hash all records of the state (the scrub). Only tests set
+    /// another time than the default.
+    pub scrub_round_ms: u64,
     /// The program that this node runs. Only a simulation sets another one, so that the node plays
     /// an older program.
     pub program: Program,
@@ -205,6 +208,7 @@ impl Default for Config {
             tick_ms: 100,
             reap_batch_max: 256,
             ready_lag_max: 10_000,
+            scrub_round_ms: 3_600_000,
             program: Program::default(),
         }
     }

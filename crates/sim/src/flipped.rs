@@ -1,7 +1,9 @@
-//! Tests of an entry that is damaged on its way to one node, on machines without other faults. The
-//! node must find within a second that its state differs, and end.
+//! Tests of a bit that flips in the log or in the state of one node, on machines without other
+//! faults. The node must find that its state differs, and end.
 
-use replica::Readiness;
+use openraft::EntryPayload;
+use replica::{Config, Readiness};
+use storage::{Identity, SnapshotMeta, StoredMembership};
 use znode::{Create, Op, Request, ZPath, ZnodeOp};
 
 use crate::failover::Machines;
@@ -9,6 +11,8 @@ use crate::hub::MachineId;
 
 /// Longest time in milliseconds from the damage in a node's state to the end of the node.
 const FOUND_MS: u64 = 1_000;
+/// Time of a round of the scrub, in milliseconds.
+const ROUND_MS: u64 = 3_000;
 const RIGHT: &[u8] = b"right";
 
 fn path() -> ZPath {
@@ -30,6 +34,10 @@ fn data(machines: &Machines, id: MachineId) -> Option<Vec<u8>> {
     state.node(&path()).map(|znode| znode.data().to_vec())
 }
 
+fn create(name: String, data: &[u8]) -> ZnodeOp {
+    ZnodeOp::Create(Create { data: data.into(), ..Create::new(ZPath::root(), name) })
+}
+
 /// Three nodes, with the leader and a follower in whose state the value is damaged.
 fn with_a_flip(seed: u64) -> (Machines, MachineId, MachineId) {
     let mut machines = Machines::start(seed);
@@ -37,13 +45,60 @@ fn with_a_flip(seed: u64) -> (Machines, MachineId, MachineId) {
     let (_, leader) = machines.leader().unwrap();
     let follower = machines.others(leader)[seed as usize % 2];
     machines.node(follower).log.flip(RIGHT);
-    let create = Create { data: RIGHT.into(), ..Create::new(ZPath::root(), "value") };
-    machines.node(leader).propose(Request::new(Op::Znode(ZnodeOp::Create(create))));
+    machines.node(leader).propose(Request::new(Op::Znode(create("value".into(), RIGHT))));
     run_until(&mut machines, 5_000, "the follower applies the damaged entry", |machines| {
         data(machines, follower).is_some()
     });
     assert_eq!(data(&machines, follower).unwrap()[0], RIGHT[0] ^ 1, "seed {seed}");
     (machines, leader, follower)
+}
+
+/// Three nodes with 301 znodes, with the leader and a follower. In the follower's state, a bit of
+/// `text` in the record of the value is flipped, and no entry has shown that.
+fn with_a_damaged_record(seed: u64, text: &[u8], scrub_round_ms: u64) -> (Machines, MachineId, MachineId) {
+    let mut machines = Machines::make(seed, Config { scrub_round_ms, ..Config::default() });
+    machines.run_until_ready();
+    machines.ended = Some(Vec::new());
+    let (_, leader) = machines.leader().unwrap();
+    let follower = machines.others(leader)[seed as usize % 2];
+    let mut ops: Vec<ZnodeOp> = (0..300).map(|number| create(format!("n{number}"), &[7; 100])).collect();
+    ops.push(create("value".into(), RIGHT));
+    for part in ops.chunks(100) {
+        machines.node(leader).propose(Request::new(Op::Multi(part.into())));
+    }
+    run_until(&mut machines, 5_000, "all nodes have the value", |machines| {
+        (1..=3).all(|id| data(machines, id).is_some())
+    });
+    damage(&mut machines, follower, text);
+    run_until(&mut machines, 10_000, "the follower is back", |machines| data(machines, follower).is_some());
+    (machines, leader, follower)
+}
+
+/// Kills a node, and starts it from a snapshot of its state in which a bit of the record of the
+/// value is flipped. All checksums are right.
+fn damage(machines: &mut Machines, id: MachineId, text: &[u8]) {
+    let node = machines.node(id);
+    let state = node.replica().unwrap().state();
+    node.kill(None);
+    let last = state.last_zxid().0 - state.cluster().unwrap().founding().zxid_base;
+    let entries = || (0..=last).rev().filter_map(|index| node.log.archived(index)).map(|archived| archived.entry);
+    let last_membership = entries().find_map(|entry| match entry.payload {
+        EntryPayload::Membership(membership) => Some(StoredMembership::new(Some(entry.log_id), membership)),
+        _ => None,
+    });
+    let last_log_id = entries().next().map(|entry| entry.log_id);
+    let identity = Identity { cluster_id: Config::default().cluster_id, node_id: id };
+    let mut writer = node.disk.open(identity).unwrap().snapshots.writer().unwrap();
+    for mut record in state.records() {
+        let find = |text: &[u8]| record.windows(text.len()).position(|part| part == text);
+        if let (Some(_), Some(at)) = (find(b"/value"), find(text)) {
+            record[at] ^= 1;
+        }
+        writer.push(&record).unwrap();
+    }
+    let last_membership = last_membership.unwrap();
+    writer.finish(&SnapshotMeta { last_log_id, last_membership }).unwrap();
+    node.start().unwrap();
 }
 
 #[track_caller]
@@ -96,6 +151,19 @@ fn two_that_differ_serve_nothing_before_a_third_is_back() {
         machines.node(leader).start().unwrap();
         run_until(&mut machines, 10_000, "the node with the right state is back", |machines| {
             data(machines, leader).is_some()
+        });
+        ends(&mut machines, flipped);
+        others_serve(&mut machines, flipped);
+        machines.end();
+    }
+}
+
+#[test]
+fn the_scrub_finds_a_flipped_bit_that_no_entry_touches() {
+    for seed in 0..20 {
+        let (mut machines, _, flipped) = with_a_damaged_record(seed, RIGHT, ROUND_MS);
+        run_until(&mut machines, ROUND_MS + FOUND_MS, "the scrub comes round", |machines| {
+            !machines.ended.as_ref().unwrap().is_empty()
         });
         ends(&mut machines, flipped);
         others_serve(&mut machines, flipped);

@@ -131,6 +131,31 @@ fn a_flipped_bit_in_an_entry_ends_the_node_within_a_second() {
     }
 }
 
+/// Reads begin in each step from the damage to the end of the node.
+#[test]
+fn no_linearizable_read_gets_the_value_of_a_node_that_differs() {
+    let mut refused = 0;
+    for seed in 0..20 {
+        let (mut machines, _, flipped) = with_a_flip(seed);
+        let mut reads = Vec::new();
+        while machines.ended.as_ref().unwrap().is_empty() {
+            reads.extend(machines.node(flipped).read());
+            machines.step();
+            reads.retain_mut(|read| match read.try_recv() {
+                Ok(Ok(_)) => panic!("seed {seed}: a read was answered"),
+                Ok(Err(_)) => {
+                    refused += 1;
+                    false
+                }
+                Err(_) => true,
+            });
+        }
+        ends(&mut machines, flipped);
+        machines.end();
+    }
+    assert!(refused > 0, "every node ended before a read was compared");
+}
+
 /// The leader dies before the states are compared, so that each of the two other nodes may lead.
 #[test]
 fn two_that_differ_serve_nothing_before_a_third_is_back() {

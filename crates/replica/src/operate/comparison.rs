@@ -44,7 +44,11 @@ impl Comparison {
                 biased;
                 () = stopped.wait() => return,
                 () = async {
-                    tick.tick().await;
+                    tokio::select! {
+                        biased;
+                        () = self.consensus.agreement.suspected() => {}
+                        _ = tick.tick() => {}
+                    }
                     self.compare().await;
                 } => {}
             }

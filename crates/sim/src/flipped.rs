@@ -14,6 +14,8 @@ const FOUND_MS: u64 = 1_000;
 /// Time of a round of the scrub, in milliseconds.
 const ROUND_MS: u64 = 3_000;
 const RIGHT: &[u8] = b"right";
+/// The identity in the ACL of each znode of these tests.
+const ANYONE: &[u8] = b"anyone";
 
 fn path() -> ZPath {
     ZPath::parse("/value").unwrap()
@@ -114,9 +116,14 @@ fn ends(machines: &mut Machines, id: MachineId) {
 #[track_caller]
 fn others_serve(machines: &mut Machines, id: MachineId) {
     let others = machines.others(id);
-    run_until(machines, 5_000, "the other nodes serve the right value", |machines| {
-        others.iter().all(|other| {
-            machines.ready(*other) == Some(Readiness::Ready) && data(machines, *other).as_deref() == Some(RIGHT)
+    serve(machines, &others, RIGHT);
+}
+
+#[track_caller]
+fn serve(machines: &mut Machines, nodes: &[MachineId], value: &[u8]) {
+    run_until(machines, 5_000, "the nodes serve the right value", |machines| {
+        nodes.iter().all(|node| {
+            machines.ready(*node) == Some(Readiness::Ready) && data(machines, *node).as_deref() == Some(value)
         })
     });
 }
@@ -163,16 +170,16 @@ fn two_that_differ_serve_nothing_before_a_third_is_back() {
         let (mut machines, leader, flipped) = with_a_flip(seed);
         machines.node(leader).kill(None);
         let left = machines.others(leader);
-        let serve = |machines: &Machines, id: MachineId| {
+        let serves = |machines: &Machines, id: MachineId| {
             machines.nodes[id as usize - 1].replica().is_some_and(replica::Replica::serves)
         };
         run_until(&mut machines, FOUND_MS, "both know that they differ", |machines| {
-            left.iter().all(|id| !serve(machines, *id))
+            left.iter().all(|id| !serves(machines, *id))
         });
         run_until(&mut machines, 10_000, "a leader is elected, which is not ready", |machines| {
             machines.leader().is_some() && left.iter().all(|id| machines.ready(*id) == Some(Readiness::Divided))
         });
-        assert!(left.iter().all(|id| !serve(&machines, *id)), "seed {seed}");
+        assert!(left.iter().all(|id| !serves(&machines, *id)), "seed {seed}");
         machines.node(leader).start().unwrap();
         run_until(&mut machines, 10_000, "the node with the right state is back", |machines| {
             data(machines, leader).is_some()
@@ -192,6 +199,79 @@ fn the_scrub_finds_a_flipped_bit_that_no_entry_touches() {
         });
         ends(&mut machines, flipped);
         others_serve(&mut machines, flipped);
+        machines.end();
+    }
+}
+
+/// The ACL of the value is damaged on one node, so that a set of the value is refused there.
+#[test]
+fn another_outcome_of_an_entry_ends_the_node_within_a_second() {
+    const LATER: &[u8] = b"later";
+    for seed in 0..20 {
+        let hour = Config::default().scrub_round_ms;
+        let (mut machines, leader, flipped) = with_a_damaged_record(seed, ANYONE, hour);
+        let set = ZnodeOp::SetData { path: path(), data: LATER.into(), version: -1 };
+        machines.node(leader).propose(Request::new(Op::Znode(set)));
+        let others = machines.others(flipped);
+        run_until(&mut machines, 5_000, "the other nodes apply the entry", |machines| {
+            others.iter().any(|id| data(machines, *id).as_deref() == Some(LATER))
+        });
+        ends(&mut machines, flipped);
+        serve(&mut machines, &others, LATER);
+        machines.end();
+    }
+}
+
+/// The bit flips between the leader's write of the entry to its log, and the leader's read of the
+/// committed entry.
+#[test]
+fn a_flipped_bit_in_its_own_log_ends_the_leader_within_a_second() {
+    for seed in 0..20 {
+        let mut machines = Machines::start(seed);
+        machines.ended = Some(Vec::new());
+        let (_, leader) = machines.leader().unwrap();
+        machines.node(leader).propose(Request::new(Op::Znode(create("value".into(), RIGHT))));
+        run_until(&mut machines, 5_000, "the leader writes the entry", |machines| {
+            machines.nodes[leader as usize - 1].log.rot(RIGHT)
+        });
+        assert_eq!(data(&machines, leader), None, "seed {seed}: the entry was applied before the damage");
+        run_until(&mut machines, 5_000, "the leader applies the entry", |machines| data(machines, leader).is_some());
+        assert_eq!(data(&machines, leader).unwrap()[0], RIGHT[0] ^ 1, "seed {seed}");
+        ends(&mut machines, leader);
+        others_serve(&mut machines, leader);
+        machines.end();
+    }
+}
+
+/// A follower loses its disk, and the leader sends it a snapshot.
+#[test]
+fn a_snapshot_with_a_flipped_bit_is_refused_and_sent_again() {
+    for seed in 0..20 {
+        let config = Config { snapshot_log_entries: 20, log_entries_kept: 0, ..Config::default() };
+        let mut machines = Machines::make(seed, config);
+        machines.run_until_ready();
+        let (_, leader) = machines.leader().unwrap();
+        let follower = machines.others(leader)[seed as usize % 2];
+        machines.node(leader).propose(Request::new(Op::Znode(create("value".into(), RIGHT))));
+        let mut random = fastrand::Rng::with_seed(seed);
+        for number in 0..60 {
+            let noise: Vec<u8> = (0..500).map(|_| random.u8(..)).collect();
+            machines.node(leader).propose(Request::new(Op::Znode(create(format!("n{number}"), &noise))));
+        }
+        run_until(&mut machines, 10_000, "the leader purges its log", |machines| {
+            machines.nodes[leader as usize - 1].status.as_ref().is_some_and(|status| status.purged.0 > 0)
+        });
+        machines.node(follower).kill(None);
+        machines.node(follower).wipe();
+        machines.hub.lock().network.flip(leader, follower);
+        machines.node(follower).start().unwrap();
+        run_until(&mut machines, 10_000, "the follower has the right value", |machines| {
+            data(machines, follower).as_deref() == Some(RIGHT)
+        });
+        assert!(!machines.hub.lock().network.is_to_flip(), "seed {seed}: no snapshot was sent");
+        serve(&mut machines, &[1, 2, 3], RIGHT);
+        let failures = machines.node(leader).status.as_ref().unwrap().snapshot_send_failures;
+        assert!(failures > 0, "seed {seed}: the damage was not found");
         machines.end();
     }
 }

@@ -83,12 +83,12 @@ fn damage(machines: &mut Machines, id: MachineId, text: &[u8]) {
     let state = node.replica().unwrap().state();
     node.kill(None);
     let last = state.last_zxid().0 - state.cluster().unwrap().founding().zxid_base;
-    let entries = || (0..=last).rev().filter_map(|index| node.log.archived(index)).map(|archived| archived.entry);
-    let last_membership = entries().find_map(|entry| match entry.payload {
-        EntryPayload::Membership(membership) => Some(StoredMembership::new(Some(entry.log_id), membership)),
+    let entries: Vec<_> = (0..=last).map(|index| node.log.archived(index).unwrap().entry).collect();
+    let last_membership = entries.iter().rev().find_map(|entry| match &entry.payload {
+        EntryPayload::Membership(membership) => Some(StoredMembership::new(Some(entry.log_id), membership.clone())),
         _ => None,
     });
-    let last_log_id = entries().next().map(|entry| entry.log_id);
+    let last_log_id = entries.last().map(|entry| entry.log_id);
     let identity = Identity { cluster_id: Config::default().cluster_id, node_id: id };
     let mut writer = node.disk.open(identity).unwrap().snapshots.writer().unwrap();
     for mut record in state.records() {

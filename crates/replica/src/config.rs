@@ -170,6 +170,9 @@ settings! {
         /// Largest number of committed entries that a ready node may not have applied yet. A node
         /// that lacks more is not ready.
         pub ready_lag_max: u64 = 10_000,
+        /// Time in which the leader's entries hash all records of the state (the scrub). Only tests
+        /// set another time than the default.
+        pub scrub_round_ms: u64 = 3_600_000,
         /// The program that this node runs. Only a simulation sets another one, so that the node
         /// plays an older program.
         pub program: Program = Program::default(),

@@ -8,4 +8,5 @@ pub(crate) mod mixed_log;
 pub(crate) mod operators;
 pub(crate) mod orders;
 pub(crate) mod quota_log;
+pub(crate) mod scrub_pace;
 pub(crate) mod transfer;

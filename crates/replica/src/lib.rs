@@ -43,6 +43,7 @@
 //!              event_ring.rs      the last events
 //!              observer.rs        interface for a server that keeps watches itself
 //!              histories.rs       hashes of the histories that are compared
+//!              scrub.rs           progress of the scrub, which hashes all records of the state
 //!              forced.rs          log of locks that are taken from their sessions
 //!              life.rs            whether the node runs, stops or has failed
 //! raft/        consensus.rs       Consensus: Raft as the other parts see it
@@ -68,6 +69,7 @@
 //! leader/      leadership.rs      Leadership: expiry, collection and other duties of a leader
 //!              quota_log.rs       log of subtrees that exceed their quota
 //!              mixed_log.rs       log of locks whose clients do not see each other
+//!              scrub_pace.rs      time between two entries of the scrub
 //!              orders.rs          orders of an operator and their results
 //!              operators.rs       Operators: carries orders out, or forwards them to the leader
 //!              member_steps.rs    the next step of a change of the members

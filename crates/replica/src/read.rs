@@ -10,7 +10,7 @@ use openraft::ReadPolicy;
 use openraft::error::{LinearizableReadError, RaftError};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
-use znode::{State, Zxid};
+use znode::{HistoryHash, State, Zxid};
 
 use crate::local::vote_gate::VoteGate;
 use crate::raft::agreement::DIVIDED;
@@ -34,9 +34,17 @@ pub enum Consistency {
     },
 }
 
-/// Sender to a reader that waits for a read index (the zxid that its state must include) from the
-/// leader.
-pub(crate) type IndexWaiter = oneshot::Sender<Result<Zxid, String>>;
+/// Read index: the entry that the state of a linearizable read must include.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadIndex {
+    zxid: Zxid,
+    /// Log index of the entry, and the hash of the leader's history after it. `None` if this node
+    /// leads, or if the leader has not told the hash.
+    leader_history: Option<(u64, HistoryHash)>,
+}
+
+/// Sender to a reader that waits for a read index from the leader.
+pub(crate) type IndexWaiter = oneshot::Sender<Result<ReadIndex, String>>;
 
 /// Largest number of questions for a read index that are under way to the leader at once. Readers
 /// that come meanwhile share the next question.
@@ -109,8 +117,8 @@ impl Reads {
         if under_way >= self.config.reads_max {
             return Err(Error::unavailable("too many reads under way on this node"));
         }
-        let zxid = match consistency {
-            Consistency::Local { min_zxid } => local(min_zxid),
+        let index = match consistency {
+            Consistency::Local { min_zxid } => ReadIndex { zxid: local(min_zxid), leader_history: None },
             Consistency::Linearizable => {
                 self.consensus.with_a_disk()?;
                 self.consensus.agreement.check()?;
@@ -120,29 +128,42 @@ impl Reads {
         if !self.gate.joined() && matches!(consistency, Consistency::Local { .. }) {
             return Err(Error::unavailable("this node has not caught up since its data directory was new"));
         }
-        if self.view.applied_at_least(zxid, deadline).await {
+        if self.view.applied_at_least(index.zxid, deadline).await {
+            self.compare_with_leader(&index)?;
             return Ok(self.view.state());
         }
         Err(Error::unavailable(self.life.end().unwrap_or_else(|| "this node has not caught up in time".into())))
     }
 
-    /// Zxid that the state of a linearizable read must include if the read begins now.
-    async fn read_index(&self, deadline: Instant) -> Result<Zxid, Error> {
+    /// Fails if this node's history differs from the leader's at the read index.
+    fn compare_with_leader(&self, index: &ReadIndex) -> Result<(), Error> {
+        let Some((index, leaders)) = index.leader_history else { return Ok(()) };
+        // A node that has installed a later snapshot does not have the hash.
+        let own = self.view.histories.lock().at(index);
+        own.map_or(Ok(()), |own| self.consensus.agreement.compare_with_leader(own, leaders))
+    }
+
+    /// Read index of a linearizable read that begins now.
+    async fn read_index(&self, deadline: Instant) -> Result<ReadIndex, Error> {
         let mut tries = Retry::new(&self.consensus, deadline);
         loop {
-            let zxid = match self.consensus.heard_leader() {
-                Some(leader) if leader == self.consensus.node_id => self.read_index_here(deadline).await,
+            let index = match self.consensus.heard_leader() {
+                Some(leader) if leader == self.consensus.node_id => {
+                    let index = self.read_index_here(deadline).await;
+                    index.map(|index| ReadIndex { zxid: self.consensus.zxid(index), leader_history: None })
+                }
                 Some(_) => self.read_index_there(deadline).await,
                 None => Err("no leader is heard".into()),
             };
-            match zxid {
-                Ok(zxid) => return Ok(zxid),
+            match index {
+                Ok(index) => return Ok(index),
                 Err(reason) => tries.again(&self.life, &self.consensus, reason).await?,
             }
         }
     }
 
-    async fn read_index_here(&self, deadline: Instant) -> Result<Zxid, String> {
+    /// Log index of a linearizable read, if this node leads.
+    async fn read_index_here(&self, deadline: Instant) -> Result<u64, String> {
         if !self.consensus.cluster.is_founded_at(self.view.applied()) {
             return Err("the cluster is being founded".into());
         }
@@ -162,12 +183,12 @@ impl Reads {
         // ones are here, too.
         let give_up = deadline.min(Instant::now() + Duration::from_millis(self.config.lease_ms()));
         match timeout_at(give_up, self.consensus.followed_again(at.committed_leader_id().term, began)).await {
-            Ok(()) => Ok(self.consensus.zxid(at.index())),
+            Ok(()) => Ok(at.index()),
             Err(_) => Err("the leader has no quorum".into()),
         }
     }
 
-    async fn read_index_there(&self, deadline: Instant) -> Result<Zxid, String> {
+    async fn read_index_there(&self, deadline: Instant) -> Result<ReadIndex, String> {
         let (waiter, index) = oneshot::channel();
         if self.indexes.try_send(waiter).is_err() {
             return Err("too many reads under way on this node".into());
@@ -183,8 +204,15 @@ impl Reads {
         if self.consensus.leader() != Some(self.consensus.node_id) {
             return Answer::NotLeader(self.consensus.leader());
         }
-        let deadline = Instant::now() + self.consensus.peer_timeout;
-        self.read_index_here(deadline).await.map_or_else(Answer::Refused, |zxid| Answer::ReadIndex(zxid.0))
+        let timeout = self.consensus.peer_timeout;
+        let index = match self.read_index_here(Instant::now() + timeout).await {
+            Ok(index) => index,
+            Err(reason) => return Answer::Refused(reason),
+        };
+        let zxid = self.consensus.zxid(index);
+        self.view.applied_at_least(zxid, Instant::now() + timeout / 2).await;
+        let history = self.view.histories.lock().at(index).map(|hash| (index, hash.0));
+        Answer::ReadIndex { zxid: zxid.0, history }
     }
 }
 
@@ -209,7 +237,10 @@ pub(crate) async fn forward(consensus: Arc<Consensus>, mut queue: mpsc::Receiver
 
 async fn round(consensus: &Consensus, waiters: Vec<IndexWaiter>) {
     let result = consensus.ask_leader(Ask::ReadIndex, consensus.peer_timeout).await.and_then(|answer| match answer {
-        Answer::ReadIndex(zxid) => Ok(Zxid(zxid)),
+        Answer::ReadIndex { zxid, history } => {
+            let leader_history = history.map(|(index, hash)| (index, HistoryHash(hash)));
+            Ok(ReadIndex { zxid: Zxid(zxid), leader_history })
+        }
         other => Err(format!("the leader answered something else: {other:?}")),
     });
     for waiter in waiters {

@@ -9,6 +9,7 @@ pub(crate) mod forced;
 pub(crate) mod histories;
 pub(crate) mod life;
 pub(crate) mod observer;
+pub(crate) mod scrub;
 pub(crate) mod watches;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ use crate::local::times::Times;
 use crate::view::event_ring::{EventRing, RingScan};
 use crate::view::histories::Histories;
 use crate::view::observer::Observer;
+use crate::view::scrub::Scrub;
 use crate::view::watches::{Registration, Wake, WatchTable};
 use crate::{Config, EventBatch, EventKinds, EventsError, Step, WaitEnd, WatchKey};
 
@@ -43,6 +45,7 @@ pub(crate) struct View {
     ends: watch::Sender<Option<WaitEnd>>,
     /// Hashes of the state's history after each of the last entries.
     pub(crate) histories: Histories,
+    pub(crate) scrub: Scrub,
     pub(crate) counters: Counters,
     pub(crate) times: Times,
 }
@@ -85,6 +88,7 @@ impl View {
             applied: AtomicU64::new(state.last_zxid().0),
             state: RwLock::new(Arc::new(state)),
             histories: Histories::default(),
+            scrub: Scrub::new(),
             counters: Counters::default(),
             times: Times::default(),
             subscriptions: Mutex::new(Subscriptions { watches, ring, gates: BTreeMap::new(), observers: Vec::new() }),

@@ -2,7 +2,7 @@
 //! which the leader stays.
 
 use replica::{Config, Readiness};
-use znode::{ClientInfo, Limits, Op, Request};
+use znode::{ClientInfo, Op, Request};
 
 use crate::hub::{Event, Hub, MachineId};
 use crate::machine::{Clock, Node, Stepped};
@@ -30,17 +30,17 @@ pub(crate) struct Machines {
 
 impl Machines {
     pub(crate) fn start(seed: u64) -> Machines {
-        let mut machines = Machines::make(seed, Limits::default());
+        let mut machines = Machines::make(seed, Config::default());
         machines.run_until_ready();
         machines
     }
 
-    /// Starts three nodes, without waiting until they are ready.
-    pub(crate) fn make(seed: u64, limits: Limits) -> Machines {
+    /// Starts three nodes with a configuration, without waiting until they are ready.
+    pub(crate) fn make(seed: u64, config: Config) -> Machines {
         storage::seed_random(Some(seed));
         let hub = Hub::new(seed, Detail::Last);
         hub.lock().network.calm();
-        let config = Config { members: Node::members(3), limits, ..Config::default() };
+        let config = Config { members: Node::members(3), ..config };
         let clock = Clock { rate: Clock::TRUE_RATE, ahead_ms: 0 };
         let node = |id| Node::new(hub.clone(), id, config.clone(), clock, 1);
         let mut machines = Machines { nodes: (1..=3).map(node).collect(), hub, ended: None };
@@ -93,7 +93,7 @@ impl Machines {
     }
 
     /// Runs until every node is ready, which means that all know the same leader.
-    fn run_until_ready(&mut self) {
+    pub(crate) fn run_until_ready(&mut self) {
         let end = self.hub.now_ms() + 60_000;
         while !self.are_ready() {
             assert!(self.hub.now_ms() < end, "not ready in a minute");

@@ -12,7 +12,7 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
-use openraft::{OptionalSend, RaftLogReader};
+use openraft::{EntryPayload, OptionalSend, RaftLogReader};
 use storage::{Command, Entry, LogId, LogWrites, TypeConfig, Vote};
 use tokio::sync::oneshot;
 
@@ -161,6 +161,12 @@ impl LogDisk {
     /// node.
     pub fn flip(&self, text: &'static [u8]) {
         self.lock().flips = Some(text);
+    }
+
+    /// Damages an entry that the log already has, if its bytes contain `text`. Returns false if
+    /// there is no such entry.
+    pub fn rot(&self, text: &[u8]) -> bool {
+        self.lock().current.entries.values_mut().any(|entry| flip_bit(entry, text))
     }
 
     /// Makes flushes take up to `by_ms` longer from now on.
@@ -342,15 +348,8 @@ impl MemoryLog {
     fn damage(&self, entries: &mut [Entry]) -> io::Result<()> {
         let mut disk = self.disk()?;
         let Some(text) = disk.flips else { return Ok(()) };
-        for entry in entries {
-            let openraft::EntryPayload::Normal(Command(bytes)) = &mut entry.payload else { continue };
-            if let Some(at) = bytes.windows(text.len()).position(|part| part == text) {
-                let mut damaged = bytes.to_vec();
-                damaged[at] ^= 1;
-                *bytes = damaged.into();
-                disk.flips = None;
-                return Ok(());
-            }
+        if entries.iter_mut().any(|entry| flip_bit(entry, text)) {
+            disk.flips = None;
         }
         Ok(())
     }
@@ -360,6 +359,16 @@ impl MemoryLog {
         self.write(write, Some(Waiter::Writer(done)))?;
         flushed.await.unwrap_or_else(|_| Err(io::Error::other("the machine has lost power")))
     }
+}
+
+/// Flips a bit of the text in an entry. Returns false if the entry does not have the text.
+fn flip_bit(entry: &mut Entry, text: &[u8]) -> bool {
+    let EntryPayload::Normal(Command(bytes)) = &mut entry.payload else { return false };
+    let Some(at) = bytes.windows(text.len()).position(|part| part == text) else { return false };
+    let mut damaged = bytes.to_vec();
+    damaged[at] ^= 1;
+    *bytes = damaged.into();
+    true
 }
 
 impl RaftLogReader<TypeConfig> for MemoryLog {
@@ -443,8 +452,6 @@ impl RaftLogStorage<TypeConfig> for MemoryLog {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-
-    use openraft::EntryPayload;
 
     use crate::trace::Detail;
 

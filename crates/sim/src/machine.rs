@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use replica::simulation::{self, Duplex, Machine};
-use replica::{Config, Member, NodeStatus, Order, Program, Replica};
+use replica::{Config, Consistency, Member, NodeStatus, Order, Program, Replica};
 use storage::Identity;
 use storage::memory::MemoryDisk;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
-use znode::{Levels, Request, Term};
+use znode::{Levels, Request, State, Term};
 
 use crate::call::{self, Call, CallId};
 use crate::hub::{Event, Hub, MachineId};
@@ -335,6 +335,18 @@ impl Node {
     /// Proposes a write to the node, without waiting for an answer.
     pub fn propose(&mut self, request: Request) {
         self.ask(|replica, deadline| async move { drop(replica.propose(request, deadline).await) });
+    }
+
+    /// Begins a linearizable read at the node, and returns the channel of its result. `None` while
+    /// the node does not serve.
+    pub fn read(&self) -> Option<oneshot::Receiver<Result<Arc<State>, replica::Error>>> {
+        let process = self.process.as_ref()?;
+        let replica = process.running.clone()?;
+        let (done, result) = oneshot::channel();
+        process.runtime.spawn(async move {
+            let _ = done.send(replica.read(Consistency::Linearizable, Instant::now() + ASKED_MAX).await);
+        });
+        Some(result)
     }
 
     /// Asks the node to transfer leadership to another voter.

@@ -17,6 +17,9 @@ use crate::trace::hash_bytes;
 /// many are under way.
 pub const IN_FLIGHT_MAX: usize = 1 << 20;
 
+/// Length in bytes from which on a packet is long, such as a chunk of a snapshot.
+const LONG: usize = 16 << 10;
+
 /// Number of a connection.
 pub type ConnectionId = u64;
 
@@ -81,6 +84,8 @@ pub struct Network {
     last_connection: ConnectionId,
     /// The longest delay of a usual delivery. A few deliveries take up to 100 ms longer.
     spread_ms: u64,
+    /// Machines between which a bit of the next long packet flips, from the first to the second.
+    flips: Option<(MachineId, MachineId)>,
     /// Inverse probability that a packet is lost: one in this many; 0 for no losses.
     lost_one_in: u32,
 }
@@ -95,6 +100,7 @@ impl Network {
             connections: BTreeMap::new(),
             last_connection: 0,
             spread_ms: [1, 3, 5, 10, 30][random.usize(..5)],
+            flips: None,
             lost_one_in: [0, 0, 500, 100, 30][random.usize(..5)],
         }
     }
@@ -122,6 +128,17 @@ impl Network {
     /// Cuts one direction of a link.
     pub fn cut(&mut self, from: MachineId, to: MachineId) {
         self.cut.insert((from, to));
+    }
+
+    /// Flips a bit of the next long packet from one machine to the other, such as a part of a
+    /// snapshot.
+    pub fn flip(&mut self, from: MachineId, to: MachineId) {
+        self.flips = Some((from, to));
+    }
+
+    /// Tells whether a bit is still to be flipped.
+    pub fn is_to_flip(&self) -> bool {
+        self.flips.is_some()
     }
 
     /// Makes one direction of a link slow.
@@ -164,10 +181,15 @@ impl Shared {
         let delay_ms = self.latency_ms(from, to);
         let at_ms = self.now_ms + delay_ms.max(self.step_ms);
         self.network.sent_ms.insert((from, to), self.now_ms);
+        let mut bytes = bytes.to_vec();
+        if bytes.len() >= LONG && self.network.flips.take_if(|link| *link == (from, to)).is_some() {
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+        }
         let Some(flow) = self.flow(pipe) else { return };
         flow.last_ms = flow.last_ms.max(at_ms);
-        flow.under_way.push_back((flow.last_ms, bytes.to_vec()));
         flow.in_flight += bytes.len();
+        flow.under_way.push_back((flow.last_ms, bytes));
         let delay_ms = flow.last_ms - self.now_ms;
         self.schedule(delay_ms, Event::Arrival(pipe));
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
-use replica::{Error, Readiness};
+use replica::{Config, Error, Readiness};
 use znode::{Create, Credential, Limits, Op, Request, SessionId, ZPath, ZnodeOp};
 
 use crate::call::{Call, Reply};
@@ -59,7 +59,7 @@ impl Disks {
     fn start(seed: u64) -> Disks {
         let limits = Limits { session_timeout_min_ms: SESSION_MS, ..Limits::default() };
         let mut disks = Disks {
-            machines: Machines::make(seed, limits),
+            machines: Machines::make(seed, Config { limits, ..Config::default() }),
             stalled: BTreeMap::new(),
             slower_ms: 0,
             late: Vec::new(),

@@ -265,6 +265,7 @@ impl State {
             Op::Found(founding) => self.found(founding),
             Op::SetLevel { level } => self.set_level(level),
             Op::NoteRemoved { node_id } => self.note_removed(node_id, context.zxid),
+            Op::Scrub { after } => Ok(self.scrub(after.as_ref())),
             #[cfg(feature = "next-level")]
             Op::SetNote { text } => self.set_note(&text),
             Op::SetLimits(limits) => {

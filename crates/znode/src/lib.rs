@@ -10,15 +10,17 @@
 //!
 //! ```text
 //! words/       names, numbers and bounds that all other folders use
-//! entry/       requests (txn), their table (ops) and bytes (codec), answers (txn_outcome), kind,
-//!              hash of all entries and answers (history_hash)
+//! entry/       requests (txn, create_mode), their table (ops) and bytes (codec), kind,
+//!              answers (txn_outcome), hash of all entries and answers (history_hash),
+//!              keys of a snapshot's records (record_key)
 //! queue/       one lock: holders and waiters (Queue), ended tickets, revocations
 //! tree/        the znodes (Tree): one znode, its ACL, its usage, and Quotas
 //! state/       State, composed of Tree, Quotas, Sessions, Locks and Cluster
 //! edits/       parts of operations: edits, permissions, positions, histories, events
 //! operations/  requests: acquire, release, create, open a session, and the other operations
+//! snapshot     the state as records, and pages of them
 //! apply        one entry, from its credential to its answer
-//! snapshot     the state as records · invariants · restore (the first state of a restored cluster)
+//! invariants   checks for tests · restore (the first state of a restored cluster)
 //! lock         what can be read of locks, for other crates
 //! ```
 //!
@@ -41,12 +43,14 @@ mod words;
 
 pub use edits::edit::SEQUENCE_MAX;
 pub use entry::codec::{BYTES_MAX, DecodeError, decode_request, decode_txn, encode_request, encode_txn, fingerprint};
+pub use entry::create_mode::CreateMode;
 pub use entry::history_hash::HistoryHash;
 pub use entry::kind::Kind;
 pub use entry::ops::{Asker, OpRow};
+pub use entry::record_key::RecordKey;
 pub use entry::txn::{
-    Acquire, AcquireAll, Create, CreateMode, Credential, Ensure, HeldTicket, LockGuard, LockSettings, Op, Policy,
-    ReapCandidate, Request, SecretHash, TicketRef, Txn, Upgrade, WriteTurn, ZnodeOp, secret_hash,
+    Acquire, AcquireAll, Create, Credential, Ensure, HeldTicket, LockGuard, LockSettings, Op, Policy, ReapCandidate,
+    Request, SecretHash, TicketRef, Txn, Upgrade, WriteTurn, ZnodeOp, secret_hash,
 };
 pub use entry::txn_outcome::{Event, EventKind, EventRecord, Refusal, Reply, TxnOutcome};
 pub use queue::contender::{Contender, Hold};

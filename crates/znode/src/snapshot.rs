@@ -1,6 +1,7 @@
 //! Conversion of the state into a sequence of records, and back. Equal states give equal bytes on
 //! every replica.
 
+pub(crate) mod page;
 pub(crate) mod record;
 
 use std::collections::BTreeSet;
@@ -10,7 +11,7 @@ use crate::edits::edit::shared_acl;
 use crate::edits::positions::holds_lock;
 use crate::entry::codec::{decode, encode};
 use crate::queue::{Position, Queue, UpgradePair};
-use crate::snapshot::record::{QueueRecord, Record, Standing, TicketId, ZnodeRecord, session_records, znode_record};
+use crate::snapshot::record::{QueueRecord, Record, Standing, TicketId, ZnodeRecord};
 use crate::state::locks::MultiLock;
 use crate::tree::znode::Family;
 use crate::words::ticket_name::sequence_of;
@@ -20,48 +21,20 @@ impl State {
     /// The state as records, each below 2 MiB with the default limits. The iterator has its own
     /// clone, so the state may change meanwhile.
     pub fn records(&self) -> impl Iterator<Item = Vec<u8>> + Send + 'static {
-        let head = Record::Head {
-            last_zxid: self.last_zxid,
-            last_term: self.last_term,
-            history_hash: self.history_hash,
-            time_ms: self.time_ms,
-            limits: (*self.limits).clone(),
-        };
-        let cluster = self.cluster.as_deref().map(|cluster| Record::Cluster {
-            founding: cluster.founding,
-            level: cluster.level,
-            removed: cluster.removed().collect(),
-            more: cluster.more.iter().map(|(number, field)| (*number, field.to_vec())).collect(),
+        let (state, mut after, mut records, mut ended) = (self.clone(), None, 0, false);
+        let pages = std::iter::from_fn(move || {
+            let mut page = Vec::new();
+            (!ended).then(|| {
+                after = state.page(after.as_ref(), |record| page.push(record));
+                records += page.len() as u64;
+                ended = after.is_none();
+                if ended {
+                    page.push(encode(&Record::Tail { records }));
+                }
+                page
+            })
         });
-        #[cfg(feature = "next-level")]
-        let cluster = {
-            let note = self.cluster.as_deref().and_then(Cluster::note);
-            cluster.into_iter().chain(note.map(|text| Record::Note { text: text.to_owned() }))
-        };
-        let sessions = self.sessions.walk().flat_map(|(session, ending)| session_records(&session, ending));
-        let tree = self.tree.clone();
-        let znodes = self.tree.walk().map(move |(path, node)| znode_record(&tree, path, &node));
-        let multis = self.locks.multis().clone().into_iter().map(|(czxid, multi)| {
-            let (policy, tickets) = (multi.policy, multi.tickets.clone());
-            Record::MultiLock { czxid, policy, tickets }
-        });
-        let unsettled = self.locks.unsettled().clone().into_iter().map(|lock| Record::Unsettled { lock });
-        let revocations = self.locks.revocations.all().clone().into_iter();
-        let revocations = revocations.map(|(ticket, revocation)| Record::Revocation { ticket, revocation });
-        let histories = self.locks.histories.walk();
-        let histories = histories.map(|(lock, history)| Record::History { lock, history: (*history).clone() });
-        let ended = self.locks.histories.walk_sessions().map(|session| Record::EndedSession((*session).clone()));
-        let beside = multis.chain(unsettled).chain(revocations).chain(histories).chain(ended);
-        let mut all = std::iter::once(head).chain(cluster).chain(sessions).chain(znodes).chain(beside).fuse();
-        let (mut records, mut ended, level) = (0, false, self.level());
-        std::iter::from_fn(move || {
-            let record = all.next();
-            records += u64::from(record.is_some());
-            let tail = || (!std::mem::replace(&mut ended, true)).then_some(Record::Tail { records });
-            let record = record.or_else(tail)?;
-            assert!(record.level() <= level, "a cluster at level {level} has nothing of a later one");
-            Some(encode(&record))
-        })
+        pages.flatten()
     }
 }
 

@@ -95,6 +95,12 @@ impl Tree {
         self.nodes.range::<_, str>(range).map(|(path, node)| (path, &**node))
     }
 
+    /// Znodes with paths after `path`, sorted by path.
+    pub(crate) fn after(&self, path: &str) -> impl Iterator<Item = (&ZPath, &Znode)> {
+        let range = (Bound::Excluded(path), Bound::Unbounded);
+        self.nodes.range::<_, str>(range).map(|(path, node)| (path, &**node))
+    }
+
     /// All znodes, sorted by path, unaffected by later changes of the tree.
     pub(crate) fn walk(&self) -> impl Iterator<Item = (ZPath, Arc<Znode>)> + Send + use<> {
         self.nodes.clone().into_iter()

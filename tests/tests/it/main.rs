@@ -25,6 +25,7 @@ mod closed_cluster;
 mod copies_put_back;
 mod crowds;
 mod dev_starts_and_stops;
+mod differing;
 mod documented_lines;
 mod documented_rust;
 mod examples;

@@ -19,6 +19,7 @@ use znode::{
 
 use crate::leader::mixed_log::MixedLog;
 use crate::leader::quota_log::QuotaLog;
+use crate::leader::scrub_pace::pause;
 use crate::local::leader_term::Sessions;
 use crate::local::session_tracker::{HeartbeatOutcome, SessionTracker, Silence};
 use crate::raft::consensus::Consensus;
@@ -48,6 +49,7 @@ enum Duty {
         term: Term,
     },
     Reap,
+    Scrub,
     SetLimits,
     Found,
     /// Writes a text (the note) into the state once the cluster's format level is 2. Exists only in
@@ -202,6 +204,10 @@ impl Leadership {
         if !busy.contains(&Duty::Reap) && reapable() {
             duties.push(Duty::Reap);
         }
+        let scrub_pause = pause(Duration::from_millis(self.proposer.config.scrub_round_ms), state.state_bytes());
+        if !busy.contains(&Duty::Scrub) && self.proposer.view.scrub.is_due(now, scrub_pause) {
+            duties.push(Duty::Scrub);
+        }
         if !busy.contains(&Duty::SetLimits) && *state.limits() != self.proposer.config.limits {
             duties.push(Duty::SetLimits);
         }
@@ -255,6 +261,9 @@ impl Leadership {
                         break;
                     }
                 }
+            }
+            Duty::Scrub => {
+                self.propose_as_duty(self.proposer.view.scrub.next()).await;
             }
             Duty::Found => {
                 let zxid_base =

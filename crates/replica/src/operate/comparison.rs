@@ -39,7 +39,11 @@ impl Comparison {
         let mut tick = interval(INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            tick.tick().await;
+            tokio::select! {
+                biased;
+                () = self.consensus.agreement.suspected() => {}
+                _ = tick.tick() => {}
+            }
             self.compare().await;
         }
     }

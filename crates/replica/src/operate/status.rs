@@ -168,6 +168,9 @@ pub struct NodeStatus {
     pub disk_stalls: bool,
     /// Zxid of the last entry up to which this node's state is known to agree with a majority.
     pub agreed: Zxid,
+    /// Time at which all records of the state had been hashed and compared (the end of a round of
+    /// the scrub), in milliseconds since 1970; 0 for no round that this node knows.
+    pub scrubbed_ms: u64,
     /// True while the states of voters differ and no majority is known to agree.
     pub divided: bool,
     /// Number of members whose state differs from that of the majority, by their last answers.
@@ -247,6 +250,7 @@ impl Status {
             disk_waits: self.consensus.disk_watch.waits(),
             disk_stalls: self.consensus.disk_watch.stalls(),
             agreed: self.consensus.agreement.agreed(),
+            scrubbed_ms: self.proposer.view.scrub.ended_ms(),
             divided: self.consensus.agreement.is_divided(),
             differing: self.consensus.agreement.differing(),
             ready: self.readiness(&metrics, committed, state.last_zxid()),

@@ -8,12 +8,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::Notify;
 use znode::{HistoryHash, Zxid};
 
 use crate::Error;
 
 /// Reason why a node serves no request that needs a majority, while the members' states differ.
 pub(crate) const DIVIDED: &str = "the states of the members differ, and no majority agrees: see docs/storage-trouble.md, \"A node whose state differs\"";
+
+/// Reason why a node refuses a linearizable read while its state differs from the leader's.
+const UNLIKE_LEADER: &str =
+    "this node's state differs from the leader's: see docs/storage-trouble.md, \"A node whose state differs\"";
+
+fn refused(reason: &'static str) -> Error {
+    Error::Unavailable { reason: reason.into(), retry_after_ms: 1_000 }
+}
 
 /// Result of comparing the hashes of several members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +53,9 @@ pub(crate) fn judge(voters: &[BTreeSet<u64>], hashes: &BTreeMap<u64, HistoryHash
 #[derive(Debug, Default)]
 pub(crate) struct Agreement {
     divided: AtomicBool,
+    /// Notifies the comparison with all members that this node's state or the leader's may be
+    /// wrong.
+    suspected: Notify,
     /// Zxid of the last entry up to which this node is known to agree with a majority.
     agreed: AtomicU64,
     /// Members whose last answer differed from that of the majority.
@@ -53,8 +65,17 @@ pub(crate) struct Agreement {
 impl Agreement {
     /// Fails while the states of voters differ and no majority is known to agree.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let refused = || Error::Unavailable { reason: DIVIDED.into(), retry_after_ms: 1_000 };
-        if self.is_divided() { Err(refused()) } else { Ok(()) }
+        if self.is_divided() { Err(refused(DIVIDED)) } else { Ok(()) }
+    }
+
+    /// Fails if this node's hash differs from the leader's hash at the same log index. Then a
+    /// comparison with all members begins at once, because the leader's state may be the wrong one.
+    pub(crate) fn compare_with_leader(&self, own: HistoryHash, leaders: HistoryHash) -> Result<(), Error> {
+        if own == leaders {
+            return Ok(());
+        }
+        self.suspected.notify_one();
+        Err(refused(UNLIKE_LEADER))
     }
 
     pub(crate) fn is_divided(&self) -> bool {
@@ -64,6 +85,11 @@ impl Agreement {
     /// Notes whether the states of voters differ without a majority. Returns true if that is new.
     pub(crate) fn note_divided(&self, divided: bool) -> bool {
         self.divided.swap(divided, Ordering::AcqRel) != divided
+    }
+
+    /// Waits until this node's state or the leader's may be wrong.
+    pub(crate) async fn suspected(&self) {
+        self.suspected.notified().await;
     }
 
     /// Notes that this node and a majority agree up to `zxid`.

@@ -260,8 +260,10 @@ impl StateMachine {
         if expires {
             self.view.counters.sessions_expired(at.zxid, sessions - state.session_count());
         }
-        if let Ok(reply) = &applied.reply {
-            self.note_sequence(state, reply);
+        match &applied.reply {
+            Ok(Reply::Scrubbed { last, .. }) => self.view.scrub.note(last.clone(), state.time_ms()),
+            Ok(reply) => self.note_sequence(state, reply),
+            Err(_) => {}
         }
         if may_force {
             self.forced.find(ForcedRelease::by(state, own, &applied));
@@ -351,6 +353,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         self.membership = meta.last_membership.clone();
         self.log_since_snapshot_bytes.store(0, Ordering::Relaxed);
         self.view.counters.snapshot_installed();
+        self.view.scrub.begin_anew();
         if let Some(last) = meta.last_log_id {
             self.view.histories.lock().push(last.index, state.history_hash());
         }

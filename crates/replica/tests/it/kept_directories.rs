@@ -12,7 +12,8 @@ const LEVEL_1: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/tests/go
 /// Kinds of records in a snapshot, by number. Only number 6, for a lock whose next grants are left
 /// to a later entry, is missing: such a lock needs thousands of waiters.
 const RECORDS: [u8; 10] = [0, 1, 2, 3, 4, 5, 7, 8, 9, 10];
-/// Operations in the log. Only `set-level` is missing, which no log at level 1 has.
+/// Operations in the log. Two are missing: `set-level`, which no log at level 1 has, and `scrub`,
+/// which a leader first proposes after many minutes.
 const OPERATIONS: [&str; 19] = [
     "acquire",
     "acquire-all",

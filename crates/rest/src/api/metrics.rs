@@ -155,6 +155,9 @@ fn log(text: &mut Text, status: &NodeStatus) {
     text.gauge("members_differing", help, status.differing);
     let help = "1 while the states of voters differ and no majority is known to agree; else 0.";
     text.gauge("members_divided", help, u8::from(status.divided));
+    let help =
+        "Time at which the last round of the scrub ended, in seconds since 1970; 0 for none that the node knows.";
+    text.gauge("scrub_last_round_timestamp_seconds", help, status.scrubbed_ms / 1_000);
     let help = "Zxid of the last entry in the node's newest durable snapshot; 0 without one.";
     text.gauge("snapshot_zxid", help, status.snapshot.zxid);
     text.gauge("snapshot_bytes", "Bytes of the node's newest durable snapshot.", status.snapshot.bytes);

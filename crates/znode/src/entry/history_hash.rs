@@ -52,7 +52,8 @@ impl HistoryHash {
         HistoryHash(hash.finish())
     }
 
-    fn begin(self, at: LogPosition) -> SipHasher13 {
+    /// A hash with a key that no other entry has.
+    pub(crate) fn begin(self, at: LogPosition) -> SipHasher13 {
         SipHasher13::new_with_keys(self.0, at.zxid.0)
     }
 }
@@ -82,6 +83,7 @@ fn reply_words(reply: &Reply) -> (u64, u64) {
         Reply::Removed { count } => (10, u64::from(*count)),
         Reply::Revoking { tickets } => (11, tickets.len() as u64),
         Reply::Deadlock { cycle } => (12, cycle.len() as u64),
+        Reply::Scrubbed { hash, .. } => (13, *hash),
     }
 }
 

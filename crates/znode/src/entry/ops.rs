@@ -54,6 +54,7 @@ impl Op {
             Op::Found(_) => ("found", Leader, 1),
             Op::SetLevel { .. } => ("set-level", Leader, 1),
             Op::NoteRemoved { .. } => ("note-removed", Leader, 1),
+            Op::Scrub { .. } => ("scrub", Leader, 1),
             #[cfg(feature = "next-level")]
             Op::SetNote { .. } => ("set-note", Client, 2),
         };
@@ -74,7 +75,7 @@ impl Op {
             Op::OpenSession { .. } | Op::CloseSession { .. } | Op::ExpireSessions { .. } => false,
             Op::AttachSession { .. } | Op::SetAcl { .. } | Op::Revoke { .. } | Op::Reap { .. } => false,
             Op::Release { .. } | Op::Withdraw { .. } | Op::SetLimits(_) => false,
-            Op::Found(_) | Op::SetLevel { .. } | Op::NoteRemoved { .. } => false,
+            Op::Found(_) | Op::SetLevel { .. } | Op::NoteRemoved { .. } | Op::Scrub { .. } => false,
         }
     }
 
@@ -101,7 +102,7 @@ impl Op {
             Op::Reap { candidates } => candidates.len() * REQUEST_BYTES,
             Op::ExpireSessions { sessions, .. } => sessions.len() * size_of::<SessionId>(),
             Op::CloseSession { .. } | Op::AttachSession { .. } | Op::SetLimits(_) => 0,
-            Op::Found(_) | Op::SetLevel { .. } | Op::NoteRemoved { .. } => 0,
+            Op::Found(_) | Op::SetLevel { .. } | Op::NoteRemoved { .. } | Op::Scrub { .. } => 0,
             #[cfg(feature = "next-level")]
             Op::SetNote { text } => text.len(),
         }

@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use bincode::{Decode, Encode};
 
 use crate::{
-    Acl, Attempt, ClientInfo, FencingToken, Founding, Identity, Limits, LockMode, RequestKey, SessionId, Term, ZPath,
-    Zxid,
+    Acl, Attempt, ClientInfo, CreateMode, FencingToken, Founding, Identity, Limits, LockMode, RecordKey, RequestKey,
+    SessionId, Term, ZPath, Zxid,
 };
 
 /// One transaction: all of its changes are applied, or none.
@@ -242,6 +242,12 @@ pub enum Op {
         /// Id of the node that was removed.
         node_id: u64,
     },
+    /// Hashes some of the records that a snapshot of the state would have. Changes nothing. Since
+    /// the hash is a part of the outcome, nodes whose records differ are found.
+    Scrub {
+        /// The record after which the hashed records begin; `None` for the first record.
+        after: Option<RecordKey>,
+    },
     /// Replaces the cluster's note, a text for people. Only builds for tests of upgrades have this
     /// operation and the format level that it needs.
     #[cfg(feature = "next-level")]
@@ -327,48 +333,6 @@ pub enum Ensure {
     Own,
     /// As [`Ensure::Own`], but refused if the session's znode has other data.
     OwnWithData,
-}
-
-/// ZooKeeper's create modes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
-pub enum CreateMode {
-    /// Stays until a client deletes it.
-    Persistent,
-    /// Deleted when its session ends.
-    Ephemeral,
-    /// Persistent; the parent's create counter is appended to the name.
-    PersistentSequential,
-    /// Ephemeral; the parent's create counter is appended to the name.
-    EphemeralSequential,
-    /// Deleted some time after its last child was deleted (`container_idle_ms`).
-    Container,
-    /// Deleted when it has no children and its data was not set for `ttl_ms`.
-    PersistentTtl {
-        /// The time to live: 1 to 2^40 - 1 milliseconds, as in ZooKeeper.
-        ttl_ms: u64,
-    },
-    /// As [`CreateMode::PersistentTtl`]; the parent's create counter is appended to the name.
-    PersistentSequentialTtl {
-        /// The time to live: 1 to 2^40 - 1 milliseconds.
-        ttl_ms: u64,
-    },
-}
-
-impl CreateMode {
-    /// Tells whether ten digits are appended to the name.
-    pub fn is_sequential(self) -> bool {
-        matches!(
-            self,
-            CreateMode::PersistentSequential
-                | CreateMode::EphemeralSequential
-                | CreateMode::PersistentSequentialTtl { .. }
-        )
-    }
-
-    /// Tells whether the znode belongs to a session.
-    pub fn is_ephemeral(self) -> bool {
-        matches!(self, CreateMode::Ephemeral | CreateMode::EphemeralSequential)
-    }
 }
 
 /// Puts a ticket into a lock's queue. Needs a credential and an idempotency key.

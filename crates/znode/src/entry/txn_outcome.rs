@@ -7,7 +7,7 @@ use bincode::error::DecodeError;
 use bincode::{BorrowDecode, Decode, Encode};
 
 use crate::words::weight::text;
-use crate::{Acl, Error, FencingToken, Identity, READ, SessionId, Stat, ZPath, Zxid, permits};
+use crate::{Acl, Error, FencingToken, Identity, READ, RecordKey, SessionId, Stat, ZPath, Zxid, permits};
 
 /// The outcome of one transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -82,6 +82,13 @@ pub enum Reply {
         /// The cycle of waits, in order: from the owner that sent the request back to that owner.
         cycle: Vec<WaitsFor>,
     },
+    /// Some records of the state were hashed.
+    Scrubbed {
+        /// The hash of the records.
+        hash: u64,
+        /// The last record that was hashed; `None` if it was the last one of the state.
+        last: Option<RecordKey>,
+    },
 }
 
 impl Reply {
@@ -93,6 +100,7 @@ impl Reply {
         TicketHolds: Decode<D::Context>,
         SessionId: Decode<D::Context>,
         WaitsFor: Decode<D::Context>,
+        RecordKey: Decode<D::Context>,
     {
         Ok(match u32::decode(decoder)? {
             0 => Reply::Done,
@@ -117,6 +125,7 @@ impl Reply {
             10 => Reply::Removed { count: Decode::decode(decoder)? },
             11 => Reply::Revoking { tickets: Decode::decode(decoder)? },
             12 => Reply::Deadlock { cycle: Decode::decode(decoder)? },
+            13 => Reply::Scrubbed { hash: Decode::decode(decoder)?, last: Decode::decode(decoder)? },
             _ => return Err(DecodeError::Other("not a reply")),
         })
     }
@@ -274,7 +283,9 @@ impl Reply {
             | Reply::Released { .. }
             | Reply::Withdrawn
             | Reply::Superseded
-            | Reply::Removed { .. } => 0,
+            | Reply::Removed { .. }
+            // No session keeps the reply to a leader's own operation.
+            | Reply::Scrubbed { .. } => 0,
         }
     }
 }

@@ -2,6 +2,7 @@
 //! record is forgotten first.
 
 use std::collections::VecDeque;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use bincode::{Decode, Encode};
@@ -221,14 +222,15 @@ impl Histories {
         self.sessions.get(&id).map(|session| &**session).filter(|session| is_remembered(session, limits, now_ms))
     }
 
-    /// The histories of all locks, unaffected by later changes.
-    pub(crate) fn walk(&self) -> impl Iterator<Item = (ZPath, Arc<History>)> + Send + use<> {
-        self.by_lock.clone().into_iter()
+    /// The histories of the locks with paths after `lock`, sorted by path.
+    pub(crate) fn after(&self, lock: &str) -> impl Iterator<Item = (&ZPath, &History)> {
+        let range = (Bound::Excluded(lock), Bound::Unbounded);
+        self.by_lock.range::<_, str>(range).map(|(lock, history)| (lock, &**history))
     }
 
-    /// The ended sessions, unaffected by later changes.
-    pub(crate) fn walk_sessions(&self) -> impl Iterator<Item = Arc<EndedSession>> + Send + use<> {
-        self.sessions.clone().into_iter().map(|(_, session)| session)
+    /// The ended sessions with ids above `id`, by id.
+    pub(crate) fn sessions_after(&self, id: SessionId) -> impl Iterator<Item = &EndedSession> {
+        self.sessions.range((Bound::Excluded(id), Bound::Unbounded)).map(|(_, session)| &**session)
     }
 
     pub(crate) fn add_ticket(

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use bincode::{Decode, Encode};
@@ -12,8 +13,8 @@ use crate::queue::revocations::Revocation;
 use crate::state::session::RequestRecord;
 use crate::tree::Tree;
 use crate::{
-    Acl, ClientInfo, Contender, FencingToken, Founding, HistoryHash, Kind, Limits, LockSettings, Policy, RequestKey,
-    SecretHash, Session, SessionId, Term, ZPath, Znode, Zxid,
+    Acl, ClientInfo, Contender, FencingToken, Founding, HistoryHash, Kind, Limits, LockSettings, Policy, RecordKey,
+    RequestKey, SecretHash, Session, SessionId, Term, ZPath, Znode, Zxid,
 };
 
 /// A record of a snapshot. Sessions come before their znodes, parents before children, and znodes
@@ -130,6 +131,25 @@ impl Record {
             Note { .. } => 2,
         }
     }
+
+    /// The key of the record. The records of the state as a whole share one key, and the tail has a
+    /// key above all others.
+    pub(crate) fn key(&self) -> RecordKey {
+        match self {
+            Record::Head { .. } | Record::Cluster { .. } => RecordKey::Head,
+            #[cfg(feature = "next-level")]
+            Record::Note { .. } => RecordKey::Head,
+            Record::Session { id, .. } => RecordKey::Session(*id, None),
+            Record::Request { session, key, .. } => RecordKey::Session(*session, Some(*key)),
+            Record::Znode(record) => RecordKey::Znode(record.path.clone()),
+            Record::MultiLock { czxid, .. } => RecordKey::MultiLock(*czxid),
+            Record::Unsettled { lock } => RecordKey::Unsettled(lock.clone()),
+            Record::Revocation { ticket, .. } => RecordKey::Revocation(ticket.clone()),
+            Record::History { lock, .. } => RecordKey::History(lock.clone()),
+            Record::EndedSession(session) => RecordKey::EndedSession(session.id),
+            Record::Tail { .. } => RecordKey::EndedSession(SessionId(u64::MAX)),
+        }
+    }
 }
 
 #[derive(Encode, Decode)]
@@ -138,17 +158,21 @@ pub(crate) enum Standing {
     Holds(Grant),
 }
 
-pub(crate) fn session_records(session: &Session, ending: bool) -> Vec<Record> {
+pub(crate) fn session_record(session: &Session, ending: bool) -> Record {
     let &Session { id, secret_hash, timeout_ms, opened_ms, address, connection, turn, .. } = session;
     let (label, client) = (session.label.to_string(), session.client.clone());
-    let open =
-        Record::Session { id, secret_hash, timeout_ms, label, opened_ms, address, client, connection, turn, ending };
-    let requests = session.requests.by_key.iter().map(|(key, answered)| Record::Request {
+    Record::Session { id, secret_hash, timeout_ms, label, opened_ms, address, client, connection, turn, ending }
+}
+
+/// The records of a session's remembered requests with keys above `after`; of all of them for
+/// `None`.
+pub(crate) fn request_records(session: &Session, after: Option<RequestKey>) -> impl Iterator<Item = Record> {
+    let behind = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+    session.requests.by_key.range(behind).map(|(key, answered)| Record::Request {
         session: session.id,
         key: *key,
         answered: (**answered).clone(),
-    });
-    std::iter::once(open).chain(requests).collect()
+    })
 }
 
 pub(crate) fn znode_record(tree: &Tree, path: ZPath, node: &Znode) -> Record {

@@ -58,13 +58,6 @@ impl Sessions {
         self.open.range((Bound::Excluded(after), Bound::Unbounded)).map(|(_, session)| &**session)
     }
 
-    /// All open sessions, unaffected by later changes. The flag is true for a session that has
-    /// expired and is not removed yet.
-    pub(crate) fn walk(&self) -> impl Iterator<Item = (Arc<Session>, bool)> + Send + use<> {
-        let ending = self.ending.clone();
-        self.open.clone().into_iter().map(move |(id, session)| (session, ending.contains(&id)))
-    }
-
     /// Number of open sessions from an address; for IPv6, from its /64 network.
     pub(crate) fn of_address(&self, address: IpAddr) -> u32 {
         self.by_source.get(&source(address)).copied().unwrap_or(0)

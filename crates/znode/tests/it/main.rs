@@ -19,4 +19,5 @@ mod restore;
 mod reviewed;
 mod script;
 mod scripts;
+mod scrub;
 mod specification;

@@ -317,7 +317,7 @@ fn rows_after(world: &World, op: Option<&Op>) -> Rows<Op> {
         Some(Op::Reap { .. }) => vec![(Op::SetLimits(Limits::default()), ANY)],
         Some(Op::SetLimits(_)) => {
             let founding = znode::Founding { uuid: znode::ClusterUuid([7; 16]), zxid_base: 0, group: 0 };
-            vec![(Op::Found(founding), ANY)]
+            vec![(Op::Scrub { after: None }, ANY), (Op::Found(founding), ANY)]
         }
         // The cluster is not founded here. The server for clients checks the requester, not the
         // state machine.
@@ -345,7 +345,7 @@ fn rows_after(world: &World, op: Option<&Op>) -> Rows<Op> {
             let [ticket, to] = world.managed.clone();
             vec![(Op::HandOver { ticket, to }, SESSION)]
         }
-        Some(Op::HandOver { .. }) => Vec::new(),
+        Some(Op::HandOver { .. } | Op::Scrub { .. }) => Vec::new(),
     }
 }
 

@@ -380,14 +380,18 @@ mod tests {
             let first: NumberedMessage<Ask> = framed.next().await.unwrap().unwrap();
             let second: NumberedMessage<Ask> = framed.next().await.unwrap().unwrap();
             for ask in [second, first] {
-                let body = if ask.body == Ask::ReadIndex { Answer::ReadIndex(5) } else { Answer::Pong };
+                let body = if ask.body == Ask::ReadIndex {
+                    Answer::ReadIndex { zxid: 5, history: None }
+                } else {
+                    Answer::Pong
+                };
                 framed.send(&NumberedMessage { number: ask.number, body }).await.unwrap();
             }
             framed
         };
         let asks = async { tokio::join!(channel.ask(Ask::ReadIndex, soon()), channel.ask(Ask::Ping, soon())) };
         let (answers, _framed) = tokio::join!(asks, answering);
-        assert_eq!(answers, (Ok(Answer::ReadIndex(5)), Ok(Answer::Pong)));
+        assert_eq!(answers, (Ok(Answer::ReadIndex { zxid: 5, history: None }), Ok(Answer::Pong)));
     }
 
     #[tokio::test]
@@ -440,13 +444,16 @@ mod tests {
                 .send(&NumberedMessage { number: PING, body: Answer::Leaving { taken: first.number } })
                 .await
                 .unwrap();
-            framed.send(&NumberedMessage { number: first.number, body: Answer::ReadIndex(5) }).await.unwrap();
+            framed
+                .send(&NumberedMessage { number: first.number, body: Answer::ReadIndex { zxid: 5, history: None } })
+                .await
+                .unwrap();
             // The asker closes the connection after the last answer.
             assert!(framed.next::<NumberedMessage<Ask>>().await.unwrap().is_none());
         };
         let asks = async { tokio::join!(channel.ask(Ask::ReadIndex, soon()), channel.ask(Ask::ReadIndex, soon())) };
         let ((first, second), ()) = tokio::join!(asks, leaving);
-        assert_eq!(first, Ok(Answer::ReadIndex(5)));
+        assert_eq!(first, Ok(Answer::ReadIndex { zxid: 5, history: None }));
         assert_eq!(second, Err(ChannelError::NotSent(LEFT.into())));
     }
 
@@ -467,11 +474,14 @@ mod tests {
                 assert_eq!(ping.body, Ask::Ping);
                 framed.send(&NumberedMessage { number: ping.number, body: Answer::Pong }).await.unwrap();
             }
-            framed.send(&NumberedMessage { number: question.number, body: Answer::ReadIndex(1) }).await.unwrap();
+            framed
+                .send(&NumberedMessage { number: question.number, body: Answer::ReadIndex { zxid: 1, history: None } })
+                .await
+                .unwrap();
             framed
         };
         let (answer, _framed) = tokio::join!(channel.ask(Ask::ReadIndex, soon()), slow);
-        assert_eq!(answer, Ok(Answer::ReadIndex(1)));
+        assert_eq!(answer, Ok(Answer::ReadIndex { zxid: 1, history: None }));
     }
 
     #[tokio::test]
@@ -495,7 +505,7 @@ mod tests {
         ask.into_iter().for_each(|question| line.put(question).unwrap());
         let mut peer = FramedStream::new(theirs.unwrap().0, SILENCE).unwrap();
         peer.send(&NumberedMessage { number: PING, body: Answer::Leaving { taken: 1 } }).await.unwrap();
-        peer.send(&NumberedMessage { number: 1, body: Answer::ReadIndex(5) }).await.unwrap();
+        peer.send(&NumberedMessage { number: 1, body: Answer::ReadIndex { zxid: 5, history: None } }).await.unwrap();
         drop(peer);
         let error = loop {
             line.framed.queue(&NumberedMessage { number: PING, body: Ask::Ping }).unwrap();
@@ -504,7 +514,7 @@ mod tests {
             }
         };
         line.hear_out(&error, SILENCE * 100).await;
-        assert_eq!(answers.remove(0).await.unwrap(), Ok(Answer::ReadIndex(5)));
+        assert_eq!(answers.remove(0).await.unwrap(), Ok(Answer::ReadIndex { zxid: 5, history: None }));
         assert_eq!(answers.remove(0).await.unwrap(), Err(ChannelError::NotSent(LEFT.into())));
     }
 }

@@ -241,8 +241,14 @@ pub(crate) enum Answer {
     Propose(ProposeAnswer),
     /// The answer to [`Ask::Touch`]: one outcome for each heartbeat, in the order of the question.
     Touch(Vec<TouchAnswer>),
-    /// The answer to [`Ask::ReadIndex`]: the zxid up to which the read must wait.
-    ReadIndex(u64),
+    /// The answer to [`Ask::ReadIndex`].
+    ReadIndex {
+        /// Zxid that the state of the read must include.
+        zxid: u64,
+        /// Log index of the entry at the zxid, and the hash of the leader's history after this
+        /// entry. `None` if the leader has not applied the entry in time.
+        history: Option<(u64, u64)>,
+    },
     /// The node does not lead. The value is the id of the leader that it knows, if any.
     NotLeader(Option<u64>),
     /// Nothing was done, for this reason.
@@ -502,7 +508,7 @@ mod tests {
                 TouchAnswer::Refused(znode::Error::SessionExpired),
                 TouchAnswer::Expiring,
             ]),
-            Answer::ReadIndex(300),
+            Answer::ReadIndex { zxid: 300, history: Some((299, 7 << 56)) },
             Answer::NotLeader(Some(2)),
             Answer::Refused("r".into()),
             Answer::Account(Account { vote: VOTE, entry: None, last: Some(ID), acknowledged: Some(ID) }),

@@ -357,7 +357,11 @@ impl PeerMessage for NumberedMessage<Answer> {
                 ProposeAnswer::Unavailable { .. } | ProposeAnswer::Unknown(_) | ProposeAnswer::Refused(_),
             ) => Ok(()),
             Answer::Touch(answers) => rule(answers.len() <= TOUCHES_MAX, "no more than 4,096 heartbeats at once"),
-            Answer::ReadIndex(zxid) => rule(*zxid < ZXID_END, "a read sees a zxid of this cluster"),
+            // Any number may be a hash.
+            Answer::ReadIndex { zxid, history } => {
+                rule(*zxid < ZXID_END, "a read sees a zxid of this cluster")?;
+                history.iter().try_for_each(|(index, _)| rules.index(*index))
+            }
             Answer::Account(Account { vote, entry, last, acknowledged }) => {
                 rules.vote(vote)?;
                 [entry, last, acknowledged].into_iter().try_for_each(|id| rules.any_id(id.as_ref()))

@@ -147,7 +147,10 @@ mod tests {
     /// Answers one question. Returns false if the other end has closed the connection.
     async fn answer(framed: &mut FramedStream) -> bool {
         let Ok(Some(ask)) = framed.next::<NumberedMessage<Ask>>().await else { return false };
-        framed.send(&NumberedMessage { number: ask.number, body: Answer::ReadIndex(5) }).await.unwrap();
+        framed
+            .send(&NumberedMessage { number: ask.number, body: Answer::ReadIndex { zxid: 5, history: None } })
+            .await
+            .unwrap();
         true
     }
 
@@ -160,7 +163,7 @@ mod tests {
             framed
         };
         let (first, mut framed) = tokio::join!(pair.ask(), answering);
-        assert_eq!(first, Ok(Answer::ReadIndex(5)));
+        assert_eq!(first, Ok(Answer::ReadIndex { zxid: 5, history: None }));
         tokio::time::pause();
         tokio::time::advance(AGE_MAX - AGE_SPREAD - Duration::from_secs(1)).await;
         tokio::time::resume();
@@ -184,18 +187,27 @@ mod tests {
             // A reload that changes nothing leaves the connection open.
             assert!(!pair.caller_tls.reload().unwrap());
             tokio::task::yield_now().await;
-            framed.send(&NumberedMessage { number: ask.number, body: Answer::ReadIndex(5) }).await.unwrap();
+            framed
+                .send(&NumberedMessage { number: ask.number, body: Answer::ReadIndex { zxid: 5, history: None } })
+                .await
+                .unwrap();
             let ask = framed.next::<NumberedMessage<Ask>>().await.unwrap().unwrap();
             // Node 2 has the second certificate of the authority.
             pair.files.put_certificate("crl", &pair.authority.crl(&[2]));
             assert!(pair.caller_tls.reload().unwrap());
             tokio::task::yield_now().await;
-            framed.send(&NumberedMessage { number: ask.number, body: Answer::ReadIndex(6) }).await.unwrap();
+            framed
+                .send(&NumberedMessage { number: ask.number, body: Answer::ReadIndex { zxid: 6, history: None } })
+                .await
+                .unwrap();
             assert!(!answer(&mut framed).await, "the connection is closed");
         };
         let asks = async { (pair.ask().await, pair.ask().await) };
         let (answers, ()) = tokio::join!(asks, ends);
-        assert_eq!(answers, (Ok(Answer::ReadIndex(5)), Ok(Answer::ReadIndex(6))));
+        assert_eq!(
+            answers,
+            (Ok(Answer::ReadIndex { zxid: 5, history: None }), Ok(Answer::ReadIndex { zxid: 6, history: None }))
+        );
         let refused = async {
             let (stream, _) = pair.listener.accept().await.unwrap();
             let acceptor = MutualAcceptor::start(pair.called.tls.as_ref().unwrap().tls.clone()).unwrap();

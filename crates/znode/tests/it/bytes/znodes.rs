@@ -6,8 +6,8 @@ use fastrand::Rng;
 use znode::{
     Acl, Acquire, AcquireAll, Asker, Attempt, ClientInfo, ClusterUuid, Create, CreateMode, Credential, DecodeError,
     Ensure, Error, FencingToken, Founding, HeldTicket, Identity, LEVEL_MAX, Limits, LockGuard, LockMode, LockSettings,
-    LogPosition, Op, ReapCandidate, Request, RequestKey, SessionId, State, StateBuilder, Term, TicketRef, Txn, Upgrade,
-    WriteTurn, ZPath, ZnodeOp, Zxid, decode_request, decode_txn, encode_request, encode_txn,
+    LogPosition, Op, ReapCandidate, RecordKey, Request, RequestKey, SessionId, State, StateBuilder, Term, TicketRef,
+    Txn, Upgrade, WriteTurn, ZPath, ZnodeOp, Zxid, decode_request, decode_txn, encode_request, encode_txn,
 };
 
 use crate::bytes::frozen::{assert_frozen, build, bytes, hex, path, ticket};
@@ -45,7 +45,7 @@ fn every_operation_has_its_row() {
         let lacks_session = refused.is_some_and(|refusal| refusal.error == Error::SessionRequired);
         assert!(lacks_session || row.asker != Asker::Session, "{row:?}");
     }
-    assert_eq!(names.len(), 20, "one of the operations is not frozen");
+    assert_eq!(names.len(), 21, "one of the operations is not frozen");
 }
 
 #[test]
@@ -350,6 +350,13 @@ fn ops(ticket: &ZPath) -> Vec<(&'static str, Op)> {
         ("set_level", Op::SetLevel { level: 300 }),
         ("note_removed", Op::NoteRemoved { node_id: 300 }),
         ("attach_session", Op::AttachSession { connection: 77, timeout_ms: 30_000 }),
+        ("scrub", Op::Scrub { after: None }),
+        (
+            "scrub_after_request",
+            Op::Scrub { after: Some(RecordKey::Session(SessionId(300), Some(RequestKey([2; 16])))) },
+        ),
+        ("scrub_after_znode", Op::Scrub { after: Some(RecordKey::Znode(path("/a"))) }),
+        ("scrub_after_ended_session", Op::Scrub { after: Some(RecordKey::EndedSession(SessionId(7))) }),
     ]
 }
 

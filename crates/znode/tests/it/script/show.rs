@@ -66,6 +66,7 @@ fn reply(reply: &Reply, state: &State) -> String {
             };
             format!("Deadlock{}", cycle.iter().map(edge).collect::<String>())
         }
+        Reply::Scrubbed { last, .. } => format!("Scrubbed up to {last:?}"),
         Reply::Revoking { tickets } => {
             format!("Revoking [{}]", tickets.iter().map(ZPath::name).collect::<Vec<_>>().join(" "))
         }

@@ -51,8 +51,8 @@ impl std::fmt::Debug for Replica {
 }
 
 impl Replica {
-    /// Opens storage, listens for peers on the listener, and founds or joins the ensemble. The nodes
-    /// of an ensemble may be started in any order, and again after a failure.
+    /// Opens storage, listens for peers on the listener, and founds or joins the ensemble. The
+    /// nodes of an ensemble may be started in any order, and again after a failure.
     /// `config.peer_listen` stands in errors only.
     ///
     /// # Errors
@@ -164,8 +164,8 @@ impl Replica {
     }
 
     /// Returns the events of `kinds` at `key` after the zxid `since`, without events of znodes that
-    /// the reader may not read. If there are none yet, waits for the first. The result has no events
-    /// if the deadline comes first. Without a reader, no event is left out.
+    /// the reader may not read. If there are none yet, waits for the first. The result has no
+    /// events if the deadline comes first. Without a reader, no event is left out.
     ///
     /// # Errors
     /// `Gone` when events after `since` are no longer kept; see [`EventsError`].

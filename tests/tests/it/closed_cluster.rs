@@ -19,13 +19,18 @@ fn the_commands_make_a_cluster_that_takes_only_its_certificates() {
     let page = std::fs::read_to_string(root.join("docs/security.md")).unwrap();
     let ports = Ports::claim(9).unwrap();
     let port = |n: u16| ports.addr(n).rsplit_once(':').unwrap().1.to_owned();
+    let mark = |n: u16| format!("<port {n}>");
     let mut lines = shell_lines(&page);
+    // All ports of the page become marks first, because a new port may contain a port of the page.
     for (n, family) in (0..).zip(["700", "710", "744"]) {
         for member in 1..=3 {
-            lines = lines.replace(&format!("{family}{member}"), &port(3 * n + member - 1));
+            lines = lines.replace(&format!("{family}{member}"), &mark(3 * n + member - 1));
         }
         // The loop over the nodes takes each node's port from an array.
         lines = lines.replace(&format!("{family}$n"), &format!("${{p{family}[$n]}}"));
+    }
+    for n in 0..9 {
+        lines = lines.replace(&mark(n), &port(n));
     }
     let arrays: String = (0..).zip(["700", "710", "744"]).fold(String::new(), |text, (n, family)| {
         text + &format!("p{family}=(0 {} {} {})\n", port(3 * n), port(3 * n + 1), port(3 * n + 2))

@@ -27,7 +27,7 @@ fn flip(log: &Path) {
         let mut bytes = fs::read(&path).unwrap();
         let Some(at) = bytes.windows(VALUE.len()).position(|part| part == VALUE.as_bytes()) else { continue };
         let begins = at.saturating_sub(AROUND)..at;
-        let ends = at + VALUE.len()..bytes.len().min(at + AROUND) - 8;
+        let ends = at + VALUE.len()..=bytes.len().min(at + AROUND) - 8;
         let records = ends.flat_map(|end| begins.clone().map(move |begin| (begin, end)));
         let (begin, end) = records
             .into_iter()

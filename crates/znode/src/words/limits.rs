@@ -21,8 +21,8 @@ macro_rules! limits {
         }
 
         impl Limits {
-            /// Name of each limit, and the result when the bound is reached: the name of an error, or
-            /// a text.
+            /// Name of each limit, and the result when the bound is reached: the name of an error,
+            /// or a text.
             pub const ROWS: &'static [(&'static str, &'static str)] = &[$((stringify!($name), $at_the_bound)),*];
         }
     };

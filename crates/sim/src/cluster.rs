@@ -22,7 +22,7 @@ use crate::member_faults::{MemberFaults, Recruits, unsettled};
 use crate::observation::{NodeView, Observation, Standing};
 use crate::switchboard::Switchboard;
 use crate::trace::Detail;
-use crate::{panics, workload};
+use crate::{dialing, panics, workload};
 
 /// Length in simulated milliseconds of the first part of a run, in which faults happen.
 const ACTIVE_MS: u64 = 15_000;
@@ -296,20 +296,9 @@ impl Cluster {
 
     /// Handles all scheduled events that are due.
     fn deliver(&mut self) {
-        loop {
-            // The hub must be unlocked before an event is dropped, because the drop may lock the
-            // hub.
-            let due = self.hub.lock().due();
-            let Some(event) = due else { return };
+        while let Some(event) = dialing::next_event(&self.hub) {
             match event {
                 Event::Flush { node, boot } => self.nodes[node as usize - 1].log.flushed(boot),
-                Event::Arrival(pipe) => self.hub.lock().arrive(pipe),
-                Event::Connect { from, to, dialing } => crate::dialing::connect(&self.hub, from, to, dialing),
-                Event::Connected { from, to, result, dialing } => {
-                    if !self.hub.lock().network.is_cut(from, to) {
-                        drop(dialing.send(result));
-                    }
-                }
                 Event::Call { from, to, id, call } => {
                     let door = {
                         let mut shared = self.hub.lock();
@@ -334,6 +323,9 @@ impl Cluster {
                     if !lost {
                         self.shared.switchboard.answer(id, reply);
                     }
+                }
+                Event::Arrival(_) | Event::Connect { .. } | Event::Connected { .. } => {
+                    unreachable!("`next_event` has handled it")
                 }
             }
         }

@@ -2,10 +2,10 @@
 //! node must find within a second that its state differs, and end.
 
 use replica::Readiness;
+use sim::hub::MachineId;
 use znode::{Create, Op, Request, ZPath, ZnodeOp};
 
 use crate::failover::Machines;
-use crate::hub::MachineId;
 
 /// Longest time in milliseconds from the damage in a node's state to the end of the node.
 const FOUND_MS: u64 = 1_000;

@@ -129,7 +129,7 @@ impl Invariants {
                 ("sessions end in time", Box::new(sessions::SessionsEndInTime::new(Rc::clone(&calm)))),
                 ("strangers count for nothing", Box::new(sessions::StrangersCountForNothing)),
                 ("delays last", Box::new(locks::DelaysLast::default())),
-                ("acknowledged writes survive", Box::new(requests::AcknowledgedSurvive::default())),
+                ("acknowledged writes survive", Box::new(requests::AcknowledgedSurvive)),
                 ("exactly once", Box::new(requests::ExactlyOnce::default())),
                 ("reads are fresh", Box::new(requests::ReadsAreFresh)),
                 ("watches fire once", Box::new(requests::WatchesFireOnce)),

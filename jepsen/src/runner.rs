@@ -237,16 +237,16 @@ async fn start_cluster(options: &Options, dir: &std::path::Path) -> io::Result<C
     if !options.endpoints.is_empty() {
         return Ok(Cluster::of(options.endpoints.clone()));
     }
-    let own_disk = needs::disk_kind(&options.faults).map_err(io::Error::other)?;
+    let own_disk = options.faults.iter().any(|fault| fault.need() == Need::Disk);
     let (mut disks, mut data_dirs) = (Disks::default(), Vec::new());
     let changes = options.faults.contains(&Fault::Members);
     let spares = if changes { SPARES } else { 0 };
     for id in 1..=options.nodes + spares {
         let node_dir = dir.join(format!("node{id}"));
-        data_dirs.push(own_disk.map(|kind| disks.mount(&node_dir, kind)).transpose()?);
+        data_dirs.push(own_disk.then(|| disks.mount(&node_dir)).transpose()?);
     }
     let mut settings = options.settings.clone();
-    if own_disk.is_some() {
+    if own_disk {
         settings.push_str("\ndisk.free_bytes_min = \"8MiB\"\n");
     }
     // A new member becomes a voter within seconds, so that a run has several changes.

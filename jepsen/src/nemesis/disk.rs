@@ -1,9 +1,10 @@
 //! Fault of a disk that is full or that loses writes.
 
+use power_disk::Disk;
 use serde_json::{Value, json};
 
 use super::kind::{Doing, Kind, Scene};
-use crate::cluster::{Breakage, disk};
+use crate::cluster::Breakage;
 
 /// Fault that breaks the disk of a random node, in the way that the [`Breakage`] says, until the
 /// nemesis undoes all faults.
@@ -13,13 +14,14 @@ impl Kind for BrokenDisk {
     fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
         Box::pin(async move {
             let one = scene.one();
-            let node = scene.cluster.node(one);
-            node.break_disk(self.0);
-            let filled = match self.0 {
-                Breakage::Full => disk::fill(&node.data_dir),
-                Breakage::LosesWrites => disk::fill_below(&node.data_dir),
-            };
-            filled.map_err(|error| format!("disk of node {one}: {error}"))?;
+            scene.cluster.node(one).break_disk(self.0);
+            scene.cluster.impair_disk(
+                one,
+                match self.0 {
+                    Breakage::Full => Disk::fill,
+                    Breakage::LosesWrites => Disk::fail,
+                },
+            )?;
             Ok(json!({"nodes": [one]}))
         })
     }

@@ -39,7 +39,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout};
 
-use crate::cluster::{self, Clock, Cluster};
+use crate::cluster::{Clock, Cluster};
 use crate::recorder::Recorder;
 
 pub use fault::{Fault, Need};
@@ -264,7 +264,6 @@ fn mend(cluster: &mut Cluster) -> Result<(), String> {
     }
     cluster.disks.mend();
     for node in &mut cluster.nodes {
-        cluster::disk::mend(&node.data_dir).map_err(|error| format!("disk of node {}: {error}", node.id))?;
         node.mend_disk();
         if node.is_paused() {
             node.pause(false);

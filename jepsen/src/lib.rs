@@ -23,6 +23,7 @@ pub mod http;
 pub mod models;
 pub mod needs;
 pub mod nemesis;
+pub mod options;
 mod pulse;
 pub mod recorder;
 pub mod replay;

@@ -11,9 +11,10 @@ use std::time::Duration;
 use clap::Parser as _;
 use jepsen::check::{self, Workload};
 use jepsen::history::{self, Entry};
+use jepsen::options::Options;
 use jepsen::replay;
 use jepsen::report;
-use jepsen::runner::{self, Options, Progress};
+use jepsen::runner::{self, Progress};
 use jepsen::verdict::Validity;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -72,8 +73,8 @@ fn show_progress(progress: Progress, of_s: u64, terminal: bool) {
 /// Makes one run and shows its progress. Ctrl-C and SIGTERM end the run and its nodes. A supervised
 /// run (one that `jepsen all` started) also ends when its stdin ends.
 async fn run_one(options: &Options, supervised: bool) -> Result<Validity, String> {
-    say(&jepsen::store::command(options));
-    let (of_s, terminal) = (options.time.as_secs(), std::io::stderr().is_terminal());
+    say(&options.command());
+    let (of_s, terminal) = (options.common.time.as_secs(), std::io::stderr().is_terminal());
     let results = tokio::select! {
         results = runner::run(options, move |progress| show_progress(progress, of_s, terminal)) => results,
         () = told_to_stop(supervised) => Err("interrupted".into()),

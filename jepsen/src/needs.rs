@@ -8,7 +8,8 @@ use crate::check::Workload;
 use crate::cluster::cgroup;
 use crate::cluster::{NetworkKind, namespaces_available};
 use crate::nemesis::{Fault, Need};
-use crate::runner::{Door, Options};
+use crate::options::Options;
+use crate::runner::Door;
 
 /// Directories in which Linux distributions install libfaketime.
 const FAKETIME_DIRS: [&str; 5] =
@@ -48,19 +49,19 @@ pub fn check(faults: &[Fault], network: NetworkKind) -> Result<(), String> {
 /// The requirement that is not met.
 pub fn check_options(options: &Options) -> Result<(), String> {
     let has = |fault| options.faults.contains(&fault);
-    if has(Fault::Upgrade) && options.zlock_next.is_none() {
+    if has(Fault::Upgrade) && options.common.zlock_next.is_none() {
         return Err("the nemesis upgrade needs a second program: name it with --zlock-next".into());
     }
     if has(Fault::Members) && has(Fault::Upgrade) {
         return Err("new members run the first program: run the nemeses members and upgrade separately".into());
     }
-    if has(Fault::Members) && options.door != Door::Http {
+    if has(Fault::Members) && options.common.door != Door::Http {
         return Err("clients of ZooKeeper's protocol do not follow the members: use --door http".into());
     }
-    if has(Fault::Restore) && (options.workload != Workload::Restore || options.replay.is_some()) {
+    if has(Fault::Restore) && (options.workload != Workload::Restore || options.common.replay.is_some()) {
         return Err("a restore loses writes and logs: use --workload restore, without --replay".into());
     }
-    if has(Fault::Rotation) && !options.peer_tls {
+    if has(Fault::Rotation) && !options.common.peer_tls {
         return Err("the nemesis rotation replaces the certificates of the nodes: use --peer-tls".into());
     }
     for fault in [Fault::Restore, Fault::Rotation] {

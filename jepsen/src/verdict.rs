@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::history::Operation;
@@ -11,10 +11,9 @@ use crate::history::Operation;
 /// counted.
 const FINDINGS_MAX: usize = 20;
 
-/// Validity of a history: whether the cluster kept the promise of the history's workload. In JSON
-/// `true`, `false` or `"unknown"`, as in Jepsen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(from = "Value")]
+/// Validity of a history: whether the cluster kept the promise of the history's workload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Validity {
     /// The promise was kept in this history.
     Valid,
@@ -32,26 +31,6 @@ impl Validity {
             Validity::Valid => "valid",
             Validity::Invalid => "INVALID",
             Validity::Unknown => "unknown",
-        }
-    }
-}
-
-impl Serialize for Validity {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Validity::Valid => serializer.serialize_bool(true),
-            Validity::Invalid => serializer.serialize_bool(false),
-            Validity::Unknown => serializer.serialize_str("unknown"),
-        }
-    }
-}
-
-impl From<Value> for Validity {
-    fn from(value: Value) -> Validity {
-        match value {
-            Value::Bool(true) => Validity::Valid,
-            Value::Bool(false) => Validity::Invalid,
-            _ => Validity::Unknown,
         }
     }
 }

@@ -87,8 +87,8 @@ pub struct Cluster {
     pub dir: PathBuf,
     /// Number of backups that were saved in `dir`.
     pub backups: u64,
-    /// Links between the nodes; `None` for a cluster that the harness did not start.
-    pub network: Option<Network>,
+    /// Links between the nodes.
+    pub network: Network,
     /// Disks of the nodes, if faults need them. The field is after `nodes`, so that the processes
     /// end before their disks are unmounted.
     pub disks: disk::Disks,
@@ -115,7 +115,6 @@ impl Cluster {
         let addrs: Vec<String> = places.iter().map(|place| place.http.clone()).collect();
         let endpoints = Endpoints::from(addrs);
         let zookeeper = places.iter().map(|place| place.zookeeper.clone()).collect();
-        let network = Some(network);
         let (dir, backups, nodes) = (std::fs::canonicalize(&plan.dir)?, 0, Vec::new());
         let mut cluster = Cluster { endpoints, zookeeper, nodes, raised: false, dir, backups, network, disks };
         for (id, place) in (1..).zip(&places) {
@@ -133,13 +132,6 @@ impl Cluster {
             Some(end) => Err(io::Error::other(format!("a node ended while it was started: {end:?}"))),
             None => Ok(cluster),
         }
-    }
-
-    /// Returns a cluster that runs already at these HTTP addresses.
-    pub fn of(endpoints: Vec<String>) -> Cluster {
-        let (zookeeper, nodes, disks) = (Vec::new(), Vec::new(), disk::Disks::default());
-        let (endpoints, dir, backups) = (endpoints.into(), PathBuf::new(), 0);
-        Cluster { endpoints, zookeeper, nodes, raised: false, dir, backups, network: None, disks }
     }
 
     /// Returns the number of nodes that started the cluster.
@@ -289,7 +281,7 @@ impl Cluster {
 
     /// Returns the number of bytes that the links between nodes have held back and then delivered.
     pub fn late_bytes(&self) -> u64 {
-        self.network.as_ref().map_or(0, Network::late_bytes)
+        self.network.late_bytes()
     }
 
     /// Cuts the power of the disk of a node that was killed.

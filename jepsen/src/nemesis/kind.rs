@@ -128,9 +128,7 @@ impl Scene<'_> {
     /// faults stay in force.
     pub(super) fn set_links(&mut self, rules: Rules) -> Result<(), String> {
         self.links.insert(self.name, rules);
-        let network = self.cluster.network.as_ref();
-        let network = network.ok_or("the links of a cluster that was there before are not ours")?;
-        network.set(together(self.links)).map_err(|error| error.to_string())
+        self.cluster.network.set(together(self.links)).map_err(|error| error.to_string())
     }
 }
 

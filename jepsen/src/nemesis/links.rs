@@ -32,8 +32,8 @@ impl Kind for Loss {
             let all = scene.pairs();
             scene.set_links(rules(all, rule))?;
             Ok(match &scene.cluster.network {
-                Some(Network::Namespaces(_)) => json!({"packets_dropped_percent": LOSS_PERCENT}),
-                _ => json!({"connection_breaks_one_read_in": rule.break_one_in}),
+                Network::Namespaces(_) => json!({"packets_dropped_percent": LOSS_PERCENT}),
+                Network::Proxies(..) => json!({"connection_breaks_one_read_in": rule.break_one_in}),
             })
         })
     }

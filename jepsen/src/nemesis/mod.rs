@@ -259,9 +259,7 @@ fn scene<'a>(
 
 /// Undoes the faults of links, disks, clocks and control groups, and resumes paused processes.
 fn mend(cluster: &mut Cluster) -> Result<(), String> {
-    if let Some(network) = &cluster.network {
-        network.set(BTreeMap::new()).map_err(|error| error.to_string())?;
-    }
+    cluster.network.set(BTreeMap::new()).map_err(|error| error.to_string())?;
     cluster.disks.mend();
     for node in &mut cluster.nodes {
         node.mend_disk();

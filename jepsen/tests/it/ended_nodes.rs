@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jepsen::cluster::disk::Disks;
-use jepsen::cluster::{Breakage, Cluster, NetworkKind, Node, Place, Plan};
+use jepsen::cluster::{Breakage, Cluster, Network, NetworkKind, Node, Place, Plan};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -64,7 +64,7 @@ impl Rig {
             raised: false,
             dir: dir.path().to_owned(),
             backups: 0,
-            network: None,
+            network: Network::make(NetworkKind::Proxies, 1).await.unwrap().0,
             disks: Disks::default(),
         };
         let rig = Rig { dir, cluster };

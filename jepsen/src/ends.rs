@@ -1,12 +1,8 @@
-//! Judgement of node processes that ended unexpectedly, and of losses of power. The history does
-//! not contain these events.
+//! Judgement of node processes that ended unexpectedly, which the history does not contain.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use power_disk::Cut;
+use std::collections::BTreeMap;
 
 use crate::cluster::Ended;
-use crate::cluster::disk::Losses;
 use crate::verdict::Verdict;
 
 /// Reports each node whose process ended without an excuse. The excuses are a disk that the nemesis
@@ -33,20 +29,6 @@ pub(crate) fn judge(ends: &[Ended], verdict: &mut Verdict) {
     let refused = ends.iter().filter(|end| end.refused_damage).count();
     if refused > 0 {
         verdict.figure("refused-damaged-data", refused);
-    }
-}
-
-/// Adds figures on losses of power and on nodes that refused to start on damaged data afterwards.
-/// Makes a valid verdict unknown when no loss of power destroyed unsynced data.
-pub(crate) fn judge_losses(losses: Losses, ends: &[Ended], verdict: &mut Verdict) {
-    let refused: BTreeSet<u64> = ends.iter().filter(|end| end.says_damaged()).map(|end| end.node).collect();
-    verdict.figure("node-power-losses", losses.nodes);
-    verdict.figure("refusals-after-power-loss", refused.len());
-    let Cut { pages_kept, pages_lost, names_kept, names_lost } = losses.cut;
-    verdict.figure("unsynced-pages", format!("{pages_kept} kept, {pages_lost} lost"));
-    verdict.figure("unsynced-names", format!("{names_kept} kept, {names_lost} lost"));
-    if pages_lost + names_lost == 0 {
-        verdict.doubt("no loss of power has lost anything".to_owned());
     }
 }
 

@@ -13,7 +13,6 @@ use tokio::task::JoinSet;
 use crate::ballast;
 use crate::check::{self, Workload};
 use crate::client::Client;
-use crate::cluster::disk::Disks;
 use crate::cluster::{Cluster, Endpoints, Node, Plan, program_beside};
 use crate::convergence;
 use crate::ends;
@@ -190,16 +189,11 @@ fn told(what: &str, error: &io::Error) -> String {
 
 async fn start_cluster(options: &Options, dir: &std::path::Path) -> io::Result<Cluster> {
     let common = &options.common;
-    let own_disk = options.faults.iter().any(|fault| fault.need() == Need::Disk);
-    let (mut disks, mut data_dirs) = (Disks::default(), Vec::new());
+    let own_disks = options.faults.iter().any(|fault| fault.need() == Need::Disk);
     let changes = options.faults.contains(&Fault::Members);
     let spares = if changes { SPARES } else { 0 };
-    for id in 1..=common.nodes + spares {
-        let node_dir = dir.join(format!("node{id}"));
-        data_dirs.push(own_disk.then(|| disks.mount(&node_dir)).transpose()?);
-    }
     let mut settings = options.settings.clone();
-    if own_disk {
+    if own_disks {
         settings.push_str("\ndisk.free_bytes_min = \"8MiB\"\n");
     }
     // A new member becomes a voter within seconds, so that a run has several changes.
@@ -218,8 +212,8 @@ async fn start_cluster(options: &Options, dir: &std::path::Path) -> io::Result<C
     let faketime = if jumps { Some(needs::faketime()?) } else { None };
     let (nodes, dir, network) = (common.nodes, dir.to_owned(), options.network);
     let (next, peer_tls) = (common.zlock_next.clone(), common.peer_tls);
-    let plan = Plan { nodes, spares, program, next, dir, faketime, data_dirs, settings, network, peer_tls };
-    Cluster::start(&plan, disks).await
+    let plan = Plan { nodes, spares, program, next, dir, faketime, own_disks, settings, network, peer_tls };
+    Cluster::start(&plan).await
 }
 
 struct Run {
@@ -333,16 +327,13 @@ impl Run {
     }
 
     /// Judges events that the clients' history does not show: the nodes' final states, unexpected
-    /// process ends, losses of power, snapshots, and failures of the nemesis. Returns the number of
+    /// process ends, snapshots, and failures of the nemesis. Returns the number of
     /// times that each fault was made, and the verdict.
     async fn judge_cluster(&self, cluster: &mut Cluster, broken: Broken, entries: &[Entry]) -> (Injected, Verdict) {
         let Broken { injected: faults, figures, wrong, trouble } = broken;
         let mut convergence = convergence::check(cluster).await;
         let ends = cluster.ends();
         ends::judge(&ends, &mut convergence);
-        if faults.contains_key(Fault::PowerLoss.name()) {
-            ends::judge_losses(cluster.disks.losses(), &ends, &mut convergence);
-        }
         snapshots::count(cluster, &mut convergence).await;
         snapshots::judge(&self.options.settings, snapshots::missed(entries), &mut convergence);
         // A node must end when an fsync fails. If no node has ended, no fsync has failed.
@@ -365,7 +356,8 @@ impl Run {
         let (faults, convergence) = self.judge_cluster(&mut cluster, broken, &entries).await;
         let alarms: Vec<String> = cluster.nodes.iter().flat_map(|node| node.alarms()).collect();
         // The nodes are ended before the check, because the checkers may need the memory.
-        let used = cluster.nodes.drain(..).filter(Node::was_used);
+        cluster.nodes.iter_mut().for_each(Node::kill);
+        let used = cluster.nodes.iter().filter(|node| node.was_used());
         let data_dirs: Vec<PathBuf> = used.map(|node| node.data_dir.clone()).collect();
         let facts = match &self.options.common.replay {
             Some(program) => replay::run(program, &data_dirs, &self.dir).await?,
@@ -407,7 +399,8 @@ impl Run {
             // Nodes' data is kept for invalid and unknown runs only: a matrix has hundreds of runs.
             data_dirs.iter().for_each(|dir| _ = std::fs::remove_dir_all(dir));
         } else {
-            cluster.disks.save().map_err(|error| told("what the disks hold", &error))?;
+            let saved = cluster.nodes.iter().try_for_each(Node::save_disk);
+            saved.map_err(|error| told("what the disks hold", &error))?;
         }
         report::write(&results.dir, &results).map_err(|error| told("the report", &error))?;
         Ok(results)

@@ -14,14 +14,12 @@ impl Kind for BrokenDisk {
     fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
         Box::pin(async move {
             let one = scene.one();
-            scene.cluster.node(one).break_disk(self.0);
-            scene.cluster.impair_disk(
-                one,
-                match self.0 {
-                    Breakage::Full => Disk::fill,
-                    Breakage::LosesWrites => Disk::fail,
-                },
-            )?;
+            let node = scene.cluster.node(one);
+            node.break_disk(self.0);
+            node.own_disk()?.impair(match self.0 {
+                Breakage::Full => Disk::fill,
+                Breakage::LosesWrites => Disk::fail,
+            });
             Ok(json!({"nodes": [one]}))
         })
     }

@@ -39,8 +39,9 @@ impl Kind for DiskStall {
         Box::pin(async move {
             self.leader = scene.leader().await;
             let others = scene.others(self.leader);
-            self.able = scene.alone && others.iter().all(|id| scene.cluster.disk_rested(*id, RESTED));
-            scene.cluster.impair_disk(self.leader, Disk::hang)?;
+            let mut rested = |id: &u64| scene.cluster.node(*id).own_disk().is_ok_and(|disk| disk.rested(RESTED));
+            self.able = scene.alone && others.iter().all(&mut rested);
+            scene.cluster.node(self.leader).own_disk()?.impair(Disk::hang);
             self.began = Some(Instant::now());
             Ok(json!({"leader": self.leader, "must_hand_over": self.able}))
         })

@@ -107,7 +107,7 @@ impl HeldAnswers {
 impl Kind for HeldAnswers {
     fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
         Box::pin(async move {
-            self.late_before = scene.cluster.late_bytes();
+            self.late_before = scene.cluster.network.late_bytes();
             self.hold(&mut scene).await?;
             Ok(json!({"leader": self.leader}))
         })
@@ -119,7 +119,7 @@ impl Kind for HeldAnswers {
 
     fn end<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Outcome> {
         Box::pin(async move {
-            let late = scene.cluster.late_bytes() - self.late_before;
+            let late = scene.cluster.network.late_bytes() - self.late_before;
             Ok(Outcome {
                 made: self.deposed > 0 && late > 0,
                 told: json!({"deposed": self.deposed, "late_bytes": late}),

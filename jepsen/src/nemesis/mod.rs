@@ -260,12 +260,9 @@ fn scene<'a>(
 /// Undoes the faults of links, disks, clocks and control groups, and resumes paused processes.
 fn mend(cluster: &mut Cluster) -> Result<(), String> {
     cluster.network.set(BTreeMap::new()).map_err(|error| error.to_string())?;
-    cluster.disks.mend();
     for node in &mut cluster.nodes {
         node.mend_disk();
-        if node.is_paused() {
-            node.pause(false);
-        }
+        node.pause(false);
         node.set_clock(Clock::RIGHT).map_err(|error| error.to_string())?;
         node.release().map_err(|error| format!("control group of node {}: {error}", node.id))?;
     }

@@ -44,7 +44,7 @@ impl RestartInLease {
         };
         self.silenced = (restarted != leader).then_some(leader);
         let began = Instant::now();
-        scene.cluster.kill(restarted);
+        scene.cluster.node(restarted).kill();
         scene.cluster.restart(restarted).map_err(|error| format!("restart of node {restarted}: {error}"))?;
         let took = began.elapsed();
         self.restarts += 1;

@@ -25,7 +25,7 @@ impl Kind for Restore {
             scene.cluster.backups = backups;
             sleep(between(scene.rng, 100, 2_000)).await;
             for id in nodes.iter().copied() {
-                scene.cluster.kill(id);
+                scene.cluster.node(id).kill();
             }
             let number = if scene.rng.u8(..3) == 0 { scene.rng.u64(1..=backups) } else { backups };
             let (backup, seed) = (scene.cluster.file(&format!("backup-{number}")), format!("seed-{backups}"));

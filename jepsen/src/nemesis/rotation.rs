@@ -39,7 +39,7 @@ impl Kind for Rotation {
             for id in others.iter().copied() {
                 scene.cluster.node(id).hang_up().map_err(|error| format!("SIGHUP of node {id}: {error}"))?;
             }
-            scene.cluster.kill(restarted);
+            scene.cluster.node(restarted).kill();
             scene.cluster.restart(restarted).map_err(|error| format!("restart of node {restarted}: {error}"))?;
             Ok(json!({"restarted": restarted, "reload": others}))
         })

@@ -33,9 +33,10 @@ impl Kind for SlowDisk {
             // Short delays are as likely as long ones.
             let delay_ms = SHORTEST_MS * (LONGEST_MS / SHORTEST_MS).powf(scene.rng.f64());
             let delay = Duration::from_millis(delay_ms as u64);
-            self.delayed_before = scene.cluster.delayed_fsyncs(&self.ids)?;
             for id in &self.ids {
-                scene.cluster.impair_disk(*id, |disk| disk.slow(delay))?;
+                let disk = scene.cluster.node(*id).own_disk()?;
+                self.delayed_before += disk.delayed();
+                disk.impair(|disk| disk.slow(delay));
             }
             Ok(json!({"nodes": self.ids, "fsync_ms": delay.as_millis() as u64}))
         })
@@ -43,7 +44,11 @@ impl Kind for SlowDisk {
 
     fn end<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Outcome> {
         Box::pin(async move {
-            let slow = scene.cluster.delayed_fsyncs(&self.ids)? - self.delayed_before;
+            let mut delayed = 0;
+            for id in &self.ids {
+                delayed += scene.cluster.node(*id).own_disk()?.delayed();
+            }
+            let slow = delayed - self.delayed_before;
             let told = json!({"slow_fsyncs": slow});
             Ok(Outcome { made: slow > 0, told, figures: vec![("slow-fsyncs", slow)], ..Outcome::default() })
         })

@@ -26,11 +26,11 @@ impl Kind for Strike {
             let ids = scene.choose(self.1).await;
             for id in ids.iter().copied() {
                 match self.0 {
-                    How::Kill => scene.cluster.kill(id),
-                    How::Stop => scene.cluster.stop(id).await,
+                    How::Kill => scene.cluster.node(id).kill(),
+                    How::Stop => scene.cluster.node(id).stop().await,
                     How::Pause => scene.cluster.node(id).pause(true),
                     How::Wipe => {
-                        scene.cluster.kill(id);
+                        scene.cluster.node(id).kill();
                         scene.cluster.node(id).wipe().map_err(|error| format!("wipe of node {id}: {error}"))?;
                         scene.cluster.restart(id).map_err(|error| format!("restart of node {id}: {error}"))?;
                     }

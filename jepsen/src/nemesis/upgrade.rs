@@ -71,9 +71,9 @@ impl Upgrade {
             Step::Restart(id, which) => {
                 self.restarts += 1;
                 if scene.rng.bool() {
-                    scene.cluster.stop(id).await
+                    scene.cluster.node(id).stop().await
                 } else {
-                    scene.cluster.kill(id)
+                    scene.cluster.node(id).kill()
                 }
                 scene.cluster.node(id).run_program(which)?;
                 // The next node is restarted only when all are ready again.
@@ -89,7 +89,7 @@ impl Upgrade {
                 Ok(())
             }
             Step::TurnedAway(id) => {
-                scene.cluster.kill(id);
+                scene.cluster.node(id).kill();
                 scene.cluster.node(id).run_program(Which::First)?;
                 let ended = scene.cluster.node(id).start_to_the_end().await.map_err(|error| error.to_string())?;
                 if ended.code != Some(REFUSED) || !ended.last_lines.iter().any(|line| line.contains(WORDS)) {

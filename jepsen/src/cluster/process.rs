@@ -11,7 +11,7 @@ use testkit::{Process, last_lines, serve};
 use tokio::time::{Instant, sleep};
 
 use super::alarms::alarms;
-use super::cgroup::{Group, Scarcity};
+use super::cgroup::{Group, Resource};
 use super::clock::Clock;
 use super::disk::OwnDisk;
 use super::ended::{DAMAGED, Ended, Refused};
@@ -370,14 +370,15 @@ impl Node {
         }
     }
 
-    /// Limits a resource of the process, until [`Node::release`].
+    /// Limits a resource of the process to an amount as in [`Group::around`], until
+    /// [`Node::release`].
     ///
     /// # Errors
     /// When the process does not run, or the control group cannot be made.
-    pub fn starve(&mut self, scarcity: Scarcity) -> io::Result<()> {
+    pub fn starve(&mut self, resource: Resource, amount: u64) -> io::Result<()> {
         self.release()?;
         let process = self.process.as_ref().ok_or_else(|| io::Error::other("it does not run"))?;
-        self.group = Some(Group::around(process.id(), scarcity)?);
+        self.group = Some(Group::around(process.id(), resource, amount)?);
         Ok(())
     }
 

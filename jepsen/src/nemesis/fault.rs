@@ -13,7 +13,7 @@ use super::power_loss::PowerLoss;
 use super::restart_in_lease::RestartInLease;
 use super::restore::Restore;
 use super::rotation::Rotation;
-use super::scarce::{Kept, Scarce};
+use super::scarce::Scarce;
 use super::slow_disk::SlowDisk;
 use super::strike::{How, Strike};
 use super::transfer::Transfer;
@@ -153,8 +153,8 @@ const ROWS: [Row; 34] = [
     Row { fault: Fault::ClockRates, name: "clock-rates", need: Need::Faketime, make: || Box::new(ClockSteps::new(Change::Rates)) },
     Row { fault: Fault::SlowDisk, name: "slow-disk", need: Need::Disk, make: || Box::new(SlowDisk::default()) },
     Row { fault: Fault::DiskStall, name: "disk-stall", need: Need::Disk, make: || Box::new(DiskStall::default()) },
-    Row { fault: Fault::Memory, name: "memory", need: Need::Group(Resource::Memory), make: || Box::new(Scarce::new(Kept::Memory)) },
-    Row { fault: Fault::Cpu, name: "cpu", need: Need::Group(Resource::Cpu), make: || Box::new(Scarce::new(Kept::Cpu)) },
+    Row { fault: Fault::Memory, name: "memory", need: Need::Group(Resource::Memory), make: || Box::new(Scarce { resource: Resource::Memory, node: 0 }) },
+    Row { fault: Fault::Cpu, name: "cpu", need: Need::Group(Resource::Cpu), make: || Box::new(Scarce { resource: Resource::Cpu, node: 0 }) },
     Row { fault: Fault::Upgrade, name: "upgrade", need: Need::NextProgram, make: || Box::new(Upgrade::default()) },
     Row { fault: Fault::Transfer, name: "transfer", need: Need::Operator, make: || Box::new(Transfer::default()) },
     Row { fault: Fault::Members, name: "members", need: Need::Operator, make: || Box::new(Members::default()) },

@@ -3,14 +3,7 @@
 use serde_json::{Value, json};
 
 use super::kind::{Doing, Kind, Outcome, Scene, Whom};
-use crate::cluster::cgroup::Scarcity;
-
-/// Resource that the fault makes scarce.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kept {
-    Memory,
-    Cpu,
-}
+use crate::cluster::cgroup::Resource;
 
 /// Bytes of memory that a node may use beyond its memory at the beginning of the fault. The kernel
 /// first evicts cached file pages, and in the end kills the node.
@@ -21,14 +14,8 @@ const CPU_QUOTA: std::ops::RangeInclusive<u64> = 1_000..=4_000;
 /// Fault by which the leader or a random node is short of a resource until the nemesis undoes all
 /// faults.
 pub(super) struct Scarce {
-    of: Kept,
-    node: u64,
-}
-
-impl Scarce {
-    pub(super) fn new(of: Kept) -> Scarce {
-        Scarce { of, node: 0 }
-    }
+    pub(super) resource: Resource,
+    pub(super) node: u64,
 }
 
 impl Kind for Scarce {
@@ -36,15 +23,16 @@ impl Kind for Scarce {
         Box::pin(async move {
             let whom = if scene.rng.bool() { Whom::Leader } else { Whom::One };
             self.node = scene.choose(whom).await.first().copied().unwrap_or(1);
-            let scarcity = match self.of {
-                Kept::Memory => Scarcity::MemoryLeft(scene.rng.u64(MEMORY_LEFT)),
-                Kept::Cpu => Scarcity::CpuQuota(scene.rng.u64(CPU_QUOTA)),
-            };
+            let amount = scene.rng.u64(match self.resource {
+                Resource::Memory => MEMORY_LEFT,
+                Resource::Cpu => CPU_QUOTA,
+            });
             let node = scene.cluster.node(self.node);
             if node.runs() {
-                node.starve(scarcity).map_err(|error| format!("control group of node {}: {error}", self.node))?;
+                let starved = node.starve(self.resource, amount);
+                starved.map_err(|error| format!("control group of node {}: {error}", self.node))?;
             }
-            Ok(json!({"node": self.node, "scarcity": format!("{scarcity:?}")}))
+            Ok(json!({"node": self.node, "amount": amount}))
         })
     }
 
@@ -52,9 +40,9 @@ impl Kind for Scarce {
         Box::pin(async move {
             let met = scene.cluster.node(self.node).bound_met();
             let met = met.map_err(|error| format!("control group of node {}: {error}", self.node))?;
-            let figure = match self.of {
-                Kept::Memory => "memory-bound-met",
-                Kept::Cpu => "throttled-periods",
+            let figure = match self.resource {
+                Resource::Memory => "memory-bound-met",
+                Resource::Cpu => "throttled-periods",
             };
             let told = json!({figure: met});
             Ok(Outcome { made: met > 0, told, figures: vec![(figure, met)], ..Outcome::default() })

@@ -1,22 +1,11 @@
 //! List of all faults, with their names, their requirements, and the functions that create them.
 
-use super::clock::{Change, ClockSteps, Jumps};
-use super::disk::BrokenDisk;
-use super::disk_stall::DiskStall;
-use super::flapping::Flapping;
-use super::held_answers::HeldAnswers;
+use super::disks::{BrokenDisk, DiskStall, PowerLoss, SlowDisk};
 use super::kind::{Kind, Whom};
-use super::links::{Loss, Slow};
+use super::links::{self, Cut, Flapping, HeldAnswers, Loss, Slow};
 use super::members::Members;
-use super::partition::{self, Cut};
-use super::power_loss::PowerLoss;
-use super::restart_in_lease::RestartInLease;
-use super::restore::Restore;
-use super::rotation::Rotation;
-use super::scarce::Scarce;
-use super::slow_disk::SlowDisk;
-use super::strike::{How, Strike};
-use super::transfer::Transfer;
+use super::operator::{Restore, Rotation, Transfer};
+use super::processes::{Change, ClockSteps, How, Jumps, RestartInLease, Scarce, Strike};
 use super::upgrade::Upgrade;
 use crate::cluster::Breakage;
 use crate::cluster::cgroup::Resource;
@@ -134,10 +123,10 @@ const ROWS: [Row; 34] = [
     Row { fault: Fault::StopLeader, name: "stop-leader", need: Need::Nothing, make: || Box::new(Strike(How::Stop, Whom::Leader)) },
     Row { fault: Fault::Pause, name: "pause", need: Need::Nothing, make: || Box::new(Strike(How::Pause, Whom::One)) },
     Row { fault: Fault::PauseLeader, name: "pause-leader", need: Need::Nothing, make: || Box::new(Strike(How::Pause, Whom::Leader)) },
-    Row { fault: Fault::Halves, name: "halves", need: Need::Nothing, make: || Box::new(Cut(partition::halves)) },
-    Row { fault: Fault::IsolateLeader, name: "isolate-leader", need: Need::Nothing, make: || Box::new(Cut(partition::isolate_leader)) },
-    Row { fault: Fault::Ring, name: "ring", need: Need::Nothing, make: || Box::new(Cut(partition::ring)) },
-    Row { fault: Fault::OneWay, name: "one-way", need: Need::Nothing, make: || Box::new(Cut(partition::one_way)) },
+    Row { fault: Fault::Halves, name: "halves", need: Need::Nothing, make: || Box::new(Cut(links::halves)) },
+    Row { fault: Fault::IsolateLeader, name: "isolate-leader", need: Need::Nothing, make: || Box::new(Cut(links::isolate_leader)) },
+    Row { fault: Fault::Ring, name: "ring", need: Need::Nothing, make: || Box::new(Cut(links::ring)) },
+    Row { fault: Fault::OneWay, name: "one-way", need: Need::Nothing, make: || Box::new(Cut(links::one_way)) },
     Row { fault: Fault::Slow, name: "slow", need: Need::Delays, make: || Box::new(Slow) },
     Row { fault: Fault::Loss, name: "loss", need: Need::Nothing, make: || Box::new(Loss) },
     Row { fault: Fault::Wipe, name: "wipe", need: Need::Nothing, make: || Box::new(Strike(How::Wipe, Whom::One)) },
@@ -148,7 +137,7 @@ const ROWS: [Row; 34] = [
     Row { fault: Fault::HeldAnswers, name: "held-answers", need: Need::Delays, make: || Box::new(HeldAnswers::default()) },
     Row { fault: Fault::RestartInLease, name: "restart-in-lease", need: Need::Nothing, make: || Box::new(RestartInLease::default()) },
     Row { fault: Fault::Flapping, name: "flapping", need: Need::Nothing, make: || Box::new(Flapping::default()) },
-    Row { fault: Fault::Asymmetric, name: "asymmetric", need: Need::Nothing, make: || Box::new(Cut(partition::asymmetric)) },
+    Row { fault: Fault::Asymmetric, name: "asymmetric", need: Need::Nothing, make: || Box::new(Cut(links::asymmetric)) },
     Row { fault: Fault::ClockSteps, name: "clock-steps", need: Need::Faketime, make: || Box::new(ClockSteps::new(Change::Steps)) },
     Row { fault: Fault::ClockRates, name: "clock-rates", need: Need::Faketime, make: || Box::new(ClockSteps::new(Change::Rates)) },
     Row { fault: Fault::SlowDisk, name: "slow-disk", need: Need::Disk, make: || Box::new(SlowDisk::default()) },

@@ -2,33 +2,19 @@
 //!
 //! ```text
 //!  kind.rs      the interface of a fault, and the scene that it acts on
-//!  strike.rs, restart_in_lease.rs, upgrade.rs, transfer.rs       processes and data
-//!  members.rs, restore.rs, rotation.rs                           the cluster as a whole
-//!  partition.rs, flapping.rs, links.rs, held_answers.rs          links between nodes
-//!  clock.rs                                                      wall clocks
-//!  disk.rs, slow_disk.rs, disk_stall.rs, power_loss.rs               disks
+//!  processes.rs, disks.rs, links.rs           processes with their clocks, disks, links
+//!  operator.rs, members.rs, upgrade.rs        the work of an operator
 //!  fault.rs     the list of all faults: name, requirement, constructor
 //!  mod.rs       the choice of the next fault, and the mending
 //! ```
 
-mod clock;
-mod disk;
-mod disk_stall;
+mod disks;
 mod fault;
-mod flapping;
-mod held_answers;
 mod kind;
 mod links;
 mod members;
-mod partition;
-mod power_loss;
-mod restart_in_lease;
-mod restore;
-mod rotation;
-mod scarce;
-mod slow_disk;
-mod strike;
-mod transfer;
+mod operator;
+mod processes;
 mod upgrade;
 
 use std::collections::BTreeMap;

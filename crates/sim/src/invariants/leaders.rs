@@ -117,12 +117,12 @@ pub(super) struct IdsOnce {
 
 impl Invariant for IdsOnce {
     fn committed(&mut self, commit: &Commit<'_>, _: &History) -> Result<(), String> {
-        let Some(membership) = commit.membership else { return Ok(()) };
+        let Some(membership) = &commit.entry.membership else { return Ok(()) };
         let now: BTreeSet<MachineId> = membership.nodes().map(|(id, _)| *id).collect();
         self.gone.extend(self.members.difference(&now));
         self.members = now;
         match self.members.intersection(&self.gone).next() {
-            Some(id) => Err(format!("node {id} was removed, and is a member again since {}", commit.zxid)),
+            Some(id) => Err(format!("node {id} was removed, and is a member again since {}", commit.entry.zxid)),
             None => Ok(()),
         }
     }

@@ -95,13 +95,13 @@ impl Invariant for TokensRise {
     fn committed(&mut self, commit: &Commit<'_>, _: &History) -> Result<(), String> {
         for name in LOCKS {
             let Ok(lock) = ZPath::parse(name) else { continue };
-            for (ticket, token) in writers(commit.after, &lock) {
+            for (ticket, token) in writers(&commit.entry.state, &lock) {
                 let newest = self.newest.entry(lock.clone()).or_insert((token, ticket.clone()));
                 if newest.1 == ticket {
                     continue;
                 }
                 if newest.0 >= token {
-                    return Err(format!("at {}: {ticket} got {token} after {}", commit.zxid, newest.0));
+                    return Err(format!("at {}: {ticket} got {token} after {}", commit.entry.zxid, newest.0));
                 }
                 *newest = (token, ticket);
             }
@@ -149,8 +149,8 @@ impl DelaysLast {
             let Some(session) = commit.before.session(*session) else { continue };
             for ticket in session.ephemerals() {
                 let (Some(delay_ms), Some(lock)) = (self.asked.get(ticket), ticket.parent()) else { continue };
-                if holds(commit.before, ticket) && commit.after.session(session.id).is_none() {
-                    let until_ms = commit.after.time_ms() + u64::from(*delay_ms);
+                if holds(commit.before, ticket) && commit.entry.state.session(session.id).is_none() {
+                    let until_ms = commit.entry.state.time_ms() + u64::from(*delay_ms);
                     self.closed.insert(lock, (ticket.clone(), until_ms));
                 }
             }
@@ -167,15 +167,15 @@ impl Invariant for DelaysLast {
     }
 
     fn committed(&mut self, commit: &Commit<'_>, _: &History) -> Result<(), String> {
-        let time_ms = commit.after.time_ms();
+        let time_ms = commit.entry.state.time_ms();
         self.closed.retain(|_, (_, until_ms)| time_ms < *until_ms);
-        if let Some(Op::ExpireSessions { sessions, .. }) = commit.txn.map(|txn| &txn.request.op) {
+        if let Some(Op::ExpireSessions { sessions, .. }) = commit.entry.txn.as_ref().map(|txn| &txn.request.op) {
             self.close(commit, sessions);
         }
         for (lock, (dead, until_ms)) in &self.closed {
-            for name in commit.after.children(lock).into_iter().flatten() {
+            for name in commit.entry.state.children(lock).into_iter().flatten() {
                 let Ok(ticket) = lock.child(name) else { continue };
-                let newly = holds(commit.after, &ticket) && !holds(commit.before, &ticket);
+                let newly = holds(&commit.entry.state, &ticket) && !holds(commit.before, &ticket);
                 if ticket != *dead && newly {
                     return Err(format!("{ticket} holds {} ms before the delay of {dead} is over", until_ms - time_ms));
                 }
@@ -234,7 +234,7 @@ impl Invariant for GrantsAreTold {
         for (ticket, waiter) in &mut self.waiters {
             // A ticket that ended with its session holds nothing, so its client need not be told.
             let held_ms = waiter.held_ms.unwrap_or(commit.now_ms);
-            waiter.held_ms = holds(commit.after, ticket).then_some(held_ms);
+            waiter.held_ms = holds(&commit.entry.state, ticket).then_some(held_ms);
         }
         Ok(())
     }

@@ -136,10 +136,10 @@ pub(super) struct LevelsAreKnown;
 
 impl Invariant for LevelsAreKnown {
     fn committed(&mut self, commit: &Commit<'_>, _: &History) -> Result<(), String> {
-        let Some(txn) = commit.txn else { return Ok(()) };
-        let (row, level) = (txn.request.op.row(), commit.before.level());
+        let Some(txn) = &commit.entry.txn else { return Ok(()) };
+        let (row, level, at) = (txn.request.op.row(), commit.before.level(), commit.entry.zxid);
         if row.level > level {
-            return Err(format!("`{}` came with level {}, and {} is at {level}", row.name, row.level, commit.zxid));
+            return Err(format!("`{}` came with level {}, and {at} is at {level}", row.name, row.level));
         }
         Ok(())
     }

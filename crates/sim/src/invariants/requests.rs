@@ -62,7 +62,7 @@ struct Done {
 
 impl Invariant for ExactlyOnce {
     fn committed(&mut self, commit: &Commit<'_>, _: &History) -> Result<(), String> {
-        let (Some(txn), Some(applied)) = (commit.txn, commit.applied) else { return Ok(()) };
+        let (Some(txn), Some(applied)) = (&commit.entry.txn, &commit.entry.applied) else { return Ok(()) };
         if let (Op::Withdraw { ticket, .. }, Ok(Reply::Withdrawn)) = (&txn.request.op, &applied.reply) {
             // The name of a ticket contains its key.
             let named = |key: &RequestKey| {
@@ -77,24 +77,24 @@ impl Invariant for ExactlyOnce {
         };
         // A repeated acquire has no events, as its ticket already exists.
         let changed = !applied.events.is_empty() || matches!(applied.reply, Ok(Reply::Released { .. }));
-        if applied.zxid != commit.zxid || !changed || matches!(txn.request.op, Op::Withdraw { .. }) {
+        if applied.zxid != commit.entry.zxid || !changed || matches!(txn.request.op, Op::Withdraw { .. }) {
             return Ok(());
         }
         let attempt = Some(txn.request.attempt).filter(|_| matches!(txn.request.op, Op::Acquire(_)));
         let done = self.done.entry((credential.session, key)).or_insert(Done {
-            at: commit.zxid,
+            at: commit.entry.zxid,
             attempts: Vec::new(),
             withdrawn: true,
         });
         // It is wrong to apply one attempt twice, or another attempt while the ticket still queues.
-        if done.at != commit.zxid
+        if done.at != commit.entry.zxid
             && !(done.withdrawn && attempt.is_some_and(|attempt| !done.attempts.contains(&attempt)))
         {
-            return Err(format!("request {} was done at {} and again at {}", key, done.at, commit.zxid));
+            return Err(format!("request {} was done at {} and again at {}", key, done.at, commit.entry.zxid));
         }
-        *done = Done { at: commit.zxid, withdrawn: false, attempts: std::mem::take(&mut done.attempts) };
+        *done = Done { at: commit.entry.zxid, withdrawn: false, attempts: std::mem::take(&mut done.attempts) };
         done.attempts.extend(attempt);
-        self.by_key.insert(key, commit.zxid);
+        self.by_key.insert(key, commit.entry.zxid);
         Ok(())
     }
 

@@ -49,10 +49,12 @@ impl NoEarlyExpiry {
 
 impl Invariant for NoEarlyExpiry {
     fn committed(&mut self, commit: &Commit<'_>, _: &History) -> Result<(), String> {
-        let Some(Op::ExpireSessions { sessions, .. }) = commit.txn.map(|txn| &txn.request.op) else { return Ok(()) };
+        let Some(Op::ExpireSessions { sessions, .. }) = commit.entry.txn.as_ref().map(|txn| &txn.request.op) else {
+            return Ok(());
+        };
         for session in sessions {
-            if commit.before.session(*session).is_some() && commit.after.session(*session).is_none() {
-                self.expired.insert(*session, commit.written_ms);
+            if commit.before.session(*session).is_some() && commit.entry.state.session(*session).is_none() {
+                self.expired.insert(*session, commit.entry.written_ms);
                 self.check(*session)?;
             }
         }
@@ -122,10 +124,10 @@ impl Invariant for SessionsEndInTime {
 
     fn committed(&mut self, commit: &Commit<'_>, _: &History) -> Result<(), String> {
         self.now_ms = commit.now_ms;
-        match commit.txn.map(|txn| &txn.request.op) {
+        match commit.entry.txn.as_ref().map(|txn| &txn.request.op) {
             Some(Op::ExpireSessions { sessions, .. }) => sessions.iter().try_for_each(|session| {
                 let lease = self.leases.remove(session);
-                lease.map_or(Ok(()), |lease| self.judge(&lease.borrow(), commit.written_ms))
+                lease.map_or(Ok(()), |lease| self.judge(&lease.borrow(), commit.entry.written_ms))
             }),
             Some(Op::CloseSession { session }) => {
                 self.leases.remove(session);

@@ -14,7 +14,7 @@ pub(super) struct ParentsExist;
 
 impl Invariant for ParentsExist {
     fn committed(&mut self, commit: &Commit<'_>, _: &History) -> Result<(), String> {
-        commit.after.check_invariants().map_err(|why| format!("at {}: {why}", commit.zxid))
+        commit.entry.state.check_invariants().map_err(|why| format!("at {}: {why}", commit.entry.zxid))
     }
 }
 
@@ -33,7 +33,7 @@ impl Invariant for EphemeralsHaveOwners {
     fn committed(&mut self, commit: &Commit<'_>, _: &History) -> Result<(), String> {
         for place in PLACES {
             let Ok(place) = ZPath::parse(place) else { continue };
-            check(commit.after, &place).map_err(|why| format!("at {}: {why}", commit.zxid))?;
+            check(&commit.entry.state, &place).map_err(|why| format!("at {}: {why}", commit.entry.zxid))?;
         }
         Ok(())
     }

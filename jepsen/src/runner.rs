@@ -122,7 +122,8 @@ impl Results {
     /// `why`.
     pub fn lost(options: &Options, why: String) -> Results {
         let (workload, command) = (options.workload.name().to_owned(), options.command());
-        let mut lost = Results { workload, command, seed: options.seed, ..Results::default() };
+        let (valid, seed) = (Validity::Unknown, options.seed);
+        let mut lost = Results { valid, workload, command, seed, ..Results::default() };
         lost.checker.doubt(why);
         lost
     }

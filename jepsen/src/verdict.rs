@@ -16,9 +16,9 @@ const FINDINGS_MAX: usize = 20;
 #[serde(rename_all = "lowercase")]
 pub enum Validity {
     /// The promise was kept in this history.
+    #[default]
     Valid,
     /// The checker could not decide, or too little happened in the history.
-    #[default]
     Unknown,
     /// The promise was broken.
     Invalid,
@@ -47,7 +47,7 @@ pub struct Finding {
 }
 
 /// Verdict of the checkers of one workload on one history.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// Validity of the whole history.
     pub valid: Validity,
@@ -60,18 +60,6 @@ pub struct Verdict {
     pub doubts: Vec<String>,
     /// Counts and measured times of the history, by name. They do not decide the verdict.
     pub figures: BTreeMap<String, Value>,
-}
-
-impl Default for Verdict {
-    fn default() -> Self {
-        Verdict {
-            valid: Validity::Valid,
-            findings: Vec::new(),
-            finding_count: 0,
-            doubts: Vec::new(),
-            figures: BTreeMap::new(),
-        }
-    }
 }
 
 impl Verdict {

@@ -8,8 +8,7 @@
 //! `report.rs` writes the report.
 //!
 //! The judging modules do no I/O: `history.rs` is Jepsen's format, `wgl.rs` decides linearizability
-//! by search, `check/zones.rs` decides registers in linear time, and `models/` says what operations
-//! mean, without zlock's code.
+//! by search, and `models/` says what operations mean, without zlock's code.
 
 pub mod answer;
 mod ballast;

@@ -38,7 +38,7 @@ impl Validity {
 /// One broken promise with a small part of the history that shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Kind of the finding: `stale-read`, `two-holders`, ...
+    /// Kind of the finding: `lost-create`, `two-holders`, ...
     pub kind: String,
     /// Description of the case, for people.
     pub detail: String,

@@ -28,7 +28,6 @@ mod told_in_time;
 mod waits;
 mod watch;
 mod worth;
-pub mod zones;
 
 use crate::answer::WRONG;
 use crate::history::{self, Entry, Operation};

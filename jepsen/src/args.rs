@@ -27,8 +27,7 @@ pub(crate) enum Command {
     Check {
         /// A directory with `history.jsonl`.
         dir: PathBuf,
-        /// The workload of the run, if neither results.json in the directory nor its parent's name
-        /// tells it.
+        /// The workload of the run, if no results.json in the directory tells it.
         #[arg(long, value_parser = workload)]
         workload: Option<Workload>,
     },

@@ -104,8 +104,7 @@ async fn told_to_stop(supervised: bool) {
     }
 }
 
-/// Judges a stored history again. Without a given workload, `results.json` names it, or else the
-/// directory's parent.
+/// Judges a stored history again. Without a given workload, `results.json` names it.
 fn check_stored(dir: &Path, workload: Option<Workload>) -> Result<Validity, String> {
     let (workload, entries) = stored(dir, workload)?;
     let facts = replay::stored(dir)?;
@@ -126,10 +125,7 @@ fn stored(dir: &Path, workload: Option<Workload>) -> Result<(Workload, Vec<Entry
 }
 
 fn stored_workload(dir: &Path) -> Option<Workload> {
-    let results = std::fs::read(dir.join("results.json")).ok();
-    let results: Option<serde_json::Value> = results.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    let named = results.as_ref().and_then(|results| results.get("workload")?.as_str());
-    let parent = std::fs::canonicalize(dir).ok();
-    let parent = parent.as_deref().and_then(Path::parent).and_then(Path::file_name).and_then(|name| name.to_str());
-    named.or(parent).and_then(Workload::from_name)
+    let results = std::fs::read(dir.join("results.json")).ok()?;
+    let results: serde_json::Value = serde_json::from_slice(&results).ok()?;
+    Workload::from_name(results["workload"].as_str()?)
 }

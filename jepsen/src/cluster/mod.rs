@@ -24,7 +24,7 @@ pub use ended::Ended;
 pub use endpoints::Endpoints;
 pub(crate) use namespaces::{LOSS_PERCENT, available as namespaces_available};
 pub use network::{Network, NetworkKind, Place};
-pub use process::{Breakage, Node, Which};
+pub use process::{Breakage, Node, SUPER, Which};
 
 use crate::answer::Effect;
 use crate::http::{Call, Http};

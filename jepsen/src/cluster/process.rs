@@ -21,6 +21,8 @@ use crate::store::log_minute;
 /// Credentials (`super:test`, hashed) of the super user in every node's configuration, as in the
 /// documentation of ZooKeeper. The nodes show the digest of their state only to this user.
 const SUPER_DIGEST: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
+/// HTTP basic authentication as this user.
+pub const SUPER: &str = "Basic c3VwZXI6dGVzdA==";
 
 /// Number of lines from the end of a node's log that are reported when its process ends.
 const LAST_LINES: usize = 8;

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use zlock_client::api::Members as View;
 
 use super::kind::{Doing, Kind, Outcome, Scene, between};
-use super::upgrade::SUPER;
 use crate::answer::Effect;
+use crate::cluster::SUPER;
 use crate::http::Http;
 
 /// Number of members by which the cluster grows.

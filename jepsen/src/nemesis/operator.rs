@@ -7,7 +7,7 @@ use testkit::http::Call;
 use tokio::time::{Instant, sleep};
 
 use super::kind::{Doing, Kind, Outcome, Scene, between};
-use super::upgrade::SUPER;
+use crate::cluster::SUPER;
 use crate::http::Http;
 
 /// Longest time for the answer to a transfer: two elections on a busy machine.

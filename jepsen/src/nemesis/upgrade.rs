@@ -9,12 +9,9 @@ use testkit::http::Call;
 use tokio::time::sleep;
 
 use super::kind::{Doing, Kind, Outcome, Scene, between};
-use crate::cluster::{Endpoints, Which};
+use crate::cluster::{Endpoints, SUPER, Which};
 use crate::http::Http;
 
-/// Credentials `super:test` of the nodes' super user, because only an operator may raise the
-/// cluster's level (version of the data format).
-pub(super) const SUPER: &str = "Basic c3VwZXI6dGVzdA==";
 /// Exit code of a node whose program does not know the cluster's level (version of the data
 /// format).
 const REFUSED: i32 = 1;

@@ -18,17 +18,14 @@ pub(crate) fn judge(ends: &[Ended], verdict: &mut Verdict) {
         let detail = format!("node {node} ended unexpectedly ({times}x): {}", end.how);
         verdict.found_outside("node-ended", detail, end.last_lines.clone());
     }
-    let for_disks = ends.iter().filter(|end| end.for_its_disk).count();
-    if for_disks > 0 {
-        verdict.figure("ended-for-their-disk", for_disks);
-    }
-    let for_memory = ends.iter().filter(|end| end.for_its_memory).count();
-    if for_memory > 0 {
-        verdict.figure("ended-for-their-memory", for_memory);
-    }
-    let refused = ends.iter().filter(|end| end.refused_damage).count();
-    if refused > 0 {
-        verdict.figure("refused-damaged-data", refused);
+    let count = |of: fn(&&Ended) -> bool| ends.iter().filter(of).count();
+    let counts = [
+        ("ended-for-their-disk", count(|end| end.for_its_disk)),
+        ("ended-for-their-memory", count(|end| end.for_its_memory)),
+        ("refused-damaged-data", count(|end| end.refused_damage)),
+    ];
+    for (name, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+        verdict.figure(name, count);
     }
 }
 

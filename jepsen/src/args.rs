@@ -5,12 +5,9 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use jepsen::check::Workload;
-use jepsen::cluster::NetworkKind;
-use jepsen::needs;
-use jepsen::nemesis::{Fault, Pace};
-use jepsen::runner::{Door, Options, has_negative};
-use jepsen::snapshots::SMALL;
-use zlock_client::api::Millis;
+use jepsen::nemesis::Fault;
+use jepsen::options::{Common, Options, duration};
+use jepsen::runner::has_negative;
 
 /// Causes faults in a zlock cluster while clients use it, and checks the clients' history.
 #[derive(Debug, Parser)]
@@ -30,77 +27,13 @@ pub(crate) enum Command {
     Check {
         /// A directory with `history.jsonl`.
         dir: PathBuf,
-        /// The workload of the run, if neither results.json in the directory nor its parent's name
-        /// tells it.
+        /// The workload of the run, if no results.json in the directory tells it.
         #[arg(long, value_parser = workload)]
         workload: Option<Workload>,
     },
-    /// Runs every workload under every fault and writes `matrix.md` and `matrix.json` into the
-    /// store. Exit code: the worst of all runs.
+    /// Runs every workload under every fault and writes `matrix.md` into the store. Exit code: the
+    /// worst of all runs.
     All(All),
-}
-
-/// Options that `test` and `all` share.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Common {
-    /// Nodes of the cluster that is started.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=9))]
-    pub(crate) nodes: u64,
-    /// Time for which clients work, such as 60s or 5m.
-    #[arg(long, default_value = "60s", value_parser = duration)]
-    pub(crate) time: Duration,
-    /// Number of clients that work at the same time.
-    #[arg(long, default_value_t = 10)]
-    pub(crate) concurrency: usize,
-    /// Steps (one operation or a few each) per second, of all clients together.
-    #[arg(long, default_value_t = 100.0)]
-    pub(crate) rate: f64,
-    /// Seed of every random choice, taken from the clock if not given, and printed.
-    #[arg(long)]
-    pub(crate) seed: Option<u64>,
-    /// Directory for the results of all runs.
-    #[arg(long, default_value = "store")]
-    pub(crate) store: PathBuf,
-    /// The program `zlock`. The default is the one in the directory of this program.
-    #[arg(long)]
-    pub(crate) zlock: Option<PathBuf>,
-    /// A program `zlock` that knows one level (version of the data format) more than `--zlock`, for
-    /// the nemesis `upgrade`. `cargo build -p zlock --features next-level` builds it.
-    #[arg(long)]
-    pub(crate) zlock_next: Option<PathBuf>,
-    /// The program `replay`, which reads the logs of the nodes after the run. With it, the grants
-    /// in the logs are judged as well.
-    #[arg(long)]
-    pub(crate) replay: Option<PathBuf>,
-    /// Time between faults.
-    #[arg(long, default_value = "5s", value_parser = duration)]
-    pub(crate) calm: Duration,
-    /// Approximate time for which a fault lasts.
-    #[arg(long, default_value = "5s", value_parser = duration)]
-    pub(crate) fault: Duration,
-    /// Means by which links between nodes are broken. The default is the best that this machine
-    /// has.
-    #[arg(long, value_enum)]
-    pub(crate) network: Option<NetworkKind>,
-    /// Makes certificates with `zlock tls init`, and lets the nodes demand TLS of each other. Needs
-    /// network namespaces.
-    #[arg(long)]
-    pub(crate) peer_tls: bool,
-    /// Protocol of the clients. The values zookeeper and both are only for the workloads register,
-    /// lock, watch and multi.
-    #[arg(long, value_enum, default_value_t = Door::Http)]
-    pub(crate) door: Door,
-    /// Number of znodes of 24 KiB created before clients begin. With them snapshots take longer.
-    #[arg(long, default_value_t = 0)]
-    pub(crate) ballast: u64,
-    /// Distance between snapshots: small (one every 200 log entries, 20 entries kept in the log),
-    /// large (as configured), or half (small in runs with an odd seed, large in others).
-    #[arg(long, default_value = "half")]
-    pub(crate) snapshots: String,
-    /// A line for the configuration of every node, such as 'disk.snapshot_log_entries = 500'. May
-    /// be repeated.
-    #[arg(long)]
-    pub(crate) set: Vec<String>,
 }
 
 /// `jepsen test`.
@@ -118,10 +51,6 @@ pub(crate) struct Test {
     /// transfer, members, restore, rotation.
     #[arg(long, default_value = "none", value_delimiter = ',')]
     nemesis: Vec<String>,
-    /// `host:port` of each node of a cluster that runs already. Faults cannot be made in it, so
-    /// `--nemesis` must be none.
-    #[arg(long, value_delimiter = ',')]
-    endpoints: Vec<String>,
     /// Negative control of the checker: clients leave out a part of their protocol (linearizable
     /// reads, idempotency keys, zxids, resuming of watches, or tokens), and the verdict must be
     /// invalid. For register, exactly-once, session, watch and fenced-lock.
@@ -154,15 +83,8 @@ pub(crate) struct All {
     /// Time that a run may take beyond its `--time`. Then it is stopped and counts as unknown.
     #[arg(long, default_value = "6m", value_parser = duration)]
     pub(crate) grace: Duration,
-    /// Continues the matrix in the store: runs that were judged valid or invalid are not repeated.
-    #[arg(long)]
-    pub(crate) resume: bool,
     #[command(flatten)]
     pub(crate) common: Common,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    text.parse().map(|Millis(ms)| Duration::from_millis(ms)).map_err(|error| format!("{error}"))
 }
 
 /// Returns the faults with these names.
@@ -181,83 +103,15 @@ fn workload(name: &str) -> Result<Workload, String> {
     Workload::from_name(name).ok_or_else(|| format!("no workload is called `{name}`; see --help"))
 }
 
-impl Common {
-    /// Returns the options of one run.
-    pub(crate) fn options(&self, workload: Workload, faults: Vec<Fault>, seed: u64) -> Result<Options, String> {
-        let (door, network) = (self.door, self.network.unwrap_or_else(|| needs::best_network(&faults)));
-        if !door.has(workload) {
-            return Err(format!(
-                "{} is only possible with --door http; use register, lock, watch or multi",
-                workload.name()
-            ));
-        }
-        if self.peer_tls && network == NetworkKind::Proxies {
-            let why = "the proxies between nodes cannot read TLS";
-            return Err(format!("{why}: --peer-tls needs --network namespaces, and no nemesis that needs proxies"));
-        }
-        Ok(Options {
-            workload,
-            door,
-            faults,
-            nodes: self.nodes,
-            time: self.time,
-            concurrency: self.concurrency.max(1),
-            rate: self.rate,
-            seed,
-            store: self.store.clone(),
-            dir: None,
-            zlock: self.zlock.clone(),
-            zlock_next: self.zlock_next.clone(),
-            replay: self.replay.clone(),
-            endpoints: Vec::new(),
-            pace: Pace { calm: self.calm, fault: self.fault },
-            settings: self.settings(seed)?,
-            network,
-            peer_tls: self.peer_tls,
-            ballast: self.ballast,
-            negative: false,
-        })
-    }
-
-    /// Returns the additional configuration lines for every node of the run with this seed: those
-    /// of `--set`, and those for small snapshots if `--snapshots` asks for them. A line of `--set`
-    /// with the same key takes precedence.
-    fn settings(&self, seed: u64) -> Result<String, String> {
-        let small = match self.snapshots.as_str() {
-            "small" => true,
-            "large" => false,
-            "half" => seed % 2 == 1,
-            other => return Err(format!("no snapshots are called `{other}`: small, large or half")),
-        };
-        let mut lines = self.set.clone();
-        let own = |(key, _): &(&str, &str)| self.set.iter().any(|line| line.trim_start().starts_with(key));
-        for setting in SMALL.iter().filter(|setting| small && !own(setting)) {
-            lines.push(format!("{} = {}", setting.0, setting.1));
-        }
-        Ok(lines.join("\n"))
-    }
-
-    /// Returns the seed of the command line, or else a random one.
-    pub(crate) fn seed(&self) -> u64 {
-        self.seed.unwrap_or_else(|| fastrand::u64(1..1_000_000_000))
-    }
+/// Returns the seed of the command line, or else a random one.
+pub(crate) fn seed(common: &Common) -> u64 {
+    common.seed.unwrap_or_else(|| fastrand::u64(1..1_000_000_000))
 }
 
 impl Test {
     /// Returns the options of the run.
     pub(crate) fn options(&self) -> Result<Options, String> {
-        let faults = faults(&self.nemesis)?;
-        if !self.endpoints.is_empty() && !faults.is_empty() {
-            return Err("faults cannot be made in a running cluster: leave out --nemesis or --endpoints".into());
-        }
-        if !self.endpoints.is_empty() && self.common.peer_tls {
-            return Err("a running cluster has certificates or none: leave out --peer-tls or --endpoints".into());
-        }
-        let mut options = self.common.options(self.workload, faults, self.common.seed())?;
-        if options.door != Door::Http && !self.endpoints.is_empty() {
-            return Err("--endpoints are HTTP addresses: leave out --door".into());
-        }
-        options.endpoints.clone_from(&self.endpoints);
+        let mut options = self.common.options(self.workload, faults(&self.nemesis)?, seed(&self.common))?;
         options.negative = self.negative;
         options.dir.clone_from(&self.supervised);
         if self.negative && !has_negative(options.workload) {
@@ -283,7 +137,5 @@ mod tests {
         let why = "the proxies between nodes cannot read TLS";
         assert!(refusal(&["--peer-tls", "--network", "proxy"]).starts_with(why));
         assert!(refusal(&["--peer-tls", "--nemesis", "transfer"]).starts_with(why));
-        let why = "a running cluster has certificates or none: leave out --peer-tls or --endpoints";
-        assert_eq!(refusal(&["--peer-tls", "--endpoints", "127.0.0.1:7001"]), why);
     }
 }

@@ -17,8 +17,33 @@ use crate::history::{Entry, Kind, Process};
 use crate::http::{Call, Http};
 use crate::recorder::Recorder;
 
-/// Longest time for which a request that is not part of the history is repeated.
-const SETUP_MAX: Duration = Duration::from_secs(60);
+/// Longest time for which a request is repeated that must be answered.
+const TRIED_MAX: Duration = Duration::from_secs(60);
+/// Pause between two tries.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Deadline for the tries of one request that must be answered.
+pub(crate) struct Patience {
+    deadline: Instant,
+}
+
+impl Patience {
+    pub(crate) fn new() -> Patience {
+        Patience { deadline: Instant::now() + TRIED_MAX }
+    }
+
+    /// Waits before the next try, after a failed one. `what` names what is tried.
+    ///
+    /// # Errors
+    /// The error of the failed try, if the deadline is over.
+    pub(crate) async fn after(&self, what: &str, answer: &Answer) -> Result<(), String> {
+        if Instant::now() > self.deadline {
+            return Err(format!("{what}: {}", answer.error.as_deref().unwrap_or_default()));
+        }
+        tokio::time::sleep(PAUSE).await;
+        Ok(())
+    }
+}
 
 /// A client, which is one process of the history. After an operation of unknown outcome it
 /// continues as a new process.
@@ -122,16 +147,13 @@ impl Client {
     /// # Errors
     /// The last answer's error, after a minute without success.
     pub async fn insist(&mut self, call: Call, settled: impl Fn(&Answer) -> bool) -> Result<Answer, String> {
-        let deadline = Instant::now() + SETUP_MAX;
+        let patience = Patience::new();
         loop {
             let answer = self.send(call.clone()).await;
             if answer.is_ok() || settled(&answer) {
                 return Ok(answer);
             }
-            if Instant::now() > deadline {
-                return Err(format!("{call:?}: {}", answer.error.unwrap_or_default()));
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            patience.after(&format!("{call:?}"), &answer).await?;
         }
     }
 
@@ -225,5 +247,21 @@ async fn keep_alive(id: u64, key: String, timeout: Duration, mut http: Http, qui
             node = http.after(node);
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::http::NoAnswer;
+
+    use super::*;
+    use crate::answer::judge;
+
+    #[tokio::test]
+    async fn a_request_that_is_never_answered_is_told_of() {
+        let answer = judge(Effect::Read, Err(NoAnswer::TimedOut), 1);
+        assert_eq!(Patience::new().after("key 0-1", &answer).await, Ok(()));
+        let over = Patience { deadline: Instant::now().checked_sub(PAUSE).expect("the machine runs for longer") };
+        assert_eq!(over.after("key 0-1", &answer).await, Err("key 0-1: timed-out".to_owned()));
     }
 }

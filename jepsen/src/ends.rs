@@ -1,12 +1,8 @@
-//! Judgement of node processes that ended unexpectedly, and of losses of power. The history does
-//! not contain these events.
+//! Judgement of node processes that ended unexpectedly, which the history does not contain.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use power_disk::Cut;
+use std::collections::BTreeMap;
 
 use crate::cluster::Ended;
-use crate::cluster::disk::Losses;
 use crate::verdict::Verdict;
 
 /// Reports each node whose process ended without an excuse. The excuses are a disk that the nemesis
@@ -22,31 +18,14 @@ pub(crate) fn judge(ends: &[Ended], verdict: &mut Verdict) {
         let detail = format!("node {node} ended unexpectedly ({times}x): {}", end.how);
         verdict.found_outside("node-ended", detail, end.last_lines.clone());
     }
-    let for_disks = ends.iter().filter(|end| end.for_its_disk).count();
-    if for_disks > 0 {
-        verdict.figure("ended-for-their-disk", for_disks);
-    }
-    let for_memory = ends.iter().filter(|end| end.for_its_memory).count();
-    if for_memory > 0 {
-        verdict.figure("ended-for-their-memory", for_memory);
-    }
-    let refused = ends.iter().filter(|end| end.refused_damage).count();
-    if refused > 0 {
-        verdict.figure("refused-damaged-data", refused);
-    }
-}
-
-/// Adds figures on losses of power and on nodes that refused to start on damaged data afterwards.
-/// Makes a valid verdict unknown when no loss of power destroyed unsynced data.
-pub(crate) fn judge_losses(losses: Losses, ends: &[Ended], verdict: &mut Verdict) {
-    let refused: BTreeSet<u64> = ends.iter().filter(|end| end.says_damaged()).map(|end| end.node).collect();
-    verdict.figure("node-power-losses", losses.nodes);
-    verdict.figure("refusals-after-power-loss", refused.len());
-    let Cut { pages_kept, pages_lost, names_kept, names_lost } = losses.cut;
-    verdict.figure("unsynced-pages", format!("{pages_kept} kept, {pages_lost} lost"));
-    verdict.figure("unsynced-names", format!("{names_kept} kept, {names_lost} lost"));
-    if pages_lost + names_lost == 0 {
-        verdict.doubt("no loss of power has lost anything".to_owned());
+    let count = |of: fn(&&Ended) -> bool| ends.iter().filter(of).count();
+    let counts = [
+        ("ended-for-their-disk", count(|end| end.for_its_disk)),
+        ("ended-for-their-memory", count(|end| end.for_its_memory)),
+        ("refused-damaged-data", count(|end| end.refused_damage)),
+    ];
+    for (name, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+        verdict.figure(name, count);
     }
 }
 

@@ -8,8 +8,7 @@
 //! `report.rs` writes the report.
 //!
 //! The judging modules do no I/O: `history.rs` is Jepsen's format, `wgl.rs` decides linearizability
-//! by search, `check/zones.rs` decides registers in linear time, and `models/` says what operations
-//! mean, without zlock's code.
+//! by search, and `models/` says what operations mean, without zlock's code.
 
 pub mod answer;
 mod ballast;
@@ -23,6 +22,7 @@ pub mod http;
 pub mod models;
 pub mod needs;
 pub mod nemesis;
+pub mod options;
 mod pulse;
 pub mod recorder;
 pub mod replay;

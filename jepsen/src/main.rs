@@ -11,9 +11,10 @@ use std::time::Duration;
 use clap::Parser as _;
 use jepsen::check::{self, Workload};
 use jepsen::history::{self, Entry};
+use jepsen::options::Options;
 use jepsen::replay;
 use jepsen::report;
-use jepsen::runner::{self, Options, Progress};
+use jepsen::runner::{self, Progress};
 use jepsen::verdict::Validity;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -72,8 +73,8 @@ fn show_progress(progress: Progress, of_s: u64, terminal: bool) {
 /// Makes one run and shows its progress. Ctrl-C and SIGTERM end the run and its nodes. A supervised
 /// run (one that `jepsen all` started) also ends when its stdin ends.
 async fn run_one(options: &Options, supervised: bool) -> Result<Validity, String> {
-    say(&jepsen::store::command(options));
-    let (of_s, terminal) = (options.time.as_secs(), std::io::stderr().is_terminal());
+    say(&options.command());
+    let (of_s, terminal) = (options.common.time.as_secs(), std::io::stderr().is_terminal());
     let results = tokio::select! {
         results = runner::run(options, move |progress| show_progress(progress, of_s, terminal)) => results,
         () = told_to_stop(supervised) => Err("interrupted".into()),
@@ -103,8 +104,7 @@ async fn told_to_stop(supervised: bool) {
     }
 }
 
-/// Judges a stored history again. Without a given workload, `results.json` names it, or else the
-/// directory's parent.
+/// Judges a stored history again. Without a given workload, `results.json` names it.
 fn check_stored(dir: &Path, workload: Option<Workload>) -> Result<Validity, String> {
     let (workload, entries) = stored(dir, workload)?;
     let facts = replay::stored(dir)?;
@@ -125,10 +125,7 @@ fn stored(dir: &Path, workload: Option<Workload>) -> Result<(Workload, Vec<Entry
 }
 
 fn stored_workload(dir: &Path) -> Option<Workload> {
-    let results = std::fs::read(dir.join("results.json")).ok();
-    let results: Option<serde_json::Value> = results.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    let named = results.as_ref().and_then(|results| results.get("workload")?.as_str());
-    let parent = std::fs::canonicalize(dir).ok();
-    let parent = parent.as_deref().and_then(Path::parent).and_then(Path::file_name).and_then(|name| name.to_str());
-    named.or(parent).and_then(Workload::from_name)
+    let results = std::fs::read(dir.join("results.json")).ok()?;
+    let results: serde_json::Value = serde_json::from_slice(&results).ok()?;
+    Workload::from_name(results["workload"].as_str()?)
 }

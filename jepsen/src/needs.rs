@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use crate::check::Workload;
 use crate::cluster::cgroup;
-use crate::cluster::disk::{self, DiskKind};
 use crate::cluster::{NetworkKind, namespaces_available};
 use crate::nemesis::{Fault, Need};
-use crate::runner::{Door, Options};
+use crate::options::Options;
+use crate::runner::Door;
 
 /// Directories in which Linux distributions install libfaketime.
 const FAKETIME_DIRS: [&str; 5] =
@@ -37,7 +37,6 @@ pub fn check(faults: &[Fault], network: NetworkKind) -> Result<(), String> {
             return Err(format!("the nemesis {} cannot be run here: {why}", fault.name()));
         }
     }
-    disk_kind(faults)?;
     if network == NetworkKind::Namespaces {
         namespaces_available().map_err(|error| format!("no network namespaces here: {error}; use --network proxy"))?;
     }
@@ -50,19 +49,19 @@ pub fn check(faults: &[Fault], network: NetworkKind) -> Result<(), String> {
 /// The requirement that is not met.
 pub fn check_options(options: &Options) -> Result<(), String> {
     let has = |fault| options.faults.contains(&fault);
-    if has(Fault::Upgrade) && options.zlock_next.is_none() {
+    if has(Fault::Upgrade) && options.common.zlock_next.is_none() {
         return Err("the nemesis upgrade needs a second program: name it with --zlock-next".into());
     }
     if has(Fault::Members) && has(Fault::Upgrade) {
         return Err("new members run the first program: run the nemeses members and upgrade separately".into());
     }
-    if has(Fault::Members) && options.door != Door::Http {
+    if has(Fault::Members) && options.common.door != Door::Http {
         return Err("clients of ZooKeeper's protocol do not follow the members: use --door http".into());
     }
-    if has(Fault::Restore) && (options.workload != Workload::Restore || options.replay.is_some()) {
+    if has(Fault::Restore) && (options.workload != Workload::Restore || options.common.replay.is_some()) {
         return Err("a restore loses writes and logs: use --workload restore, without --replay".into());
     }
-    if has(Fault::Rotation) && !options.peer_tls {
+    if has(Fault::Rotation) && !options.common.peer_tls {
         return Err("the nemesis rotation replaces the certificates of the nodes: use --peer-tls".into());
     }
     for fault in [Fault::Restore, Fault::Rotation] {
@@ -78,15 +77,14 @@ fn missing(need: Need, network: NetworkKind) -> Option<String> {
     match need {
         Need::Group(resource) => cgroup::available(resource).err().map(|error| error.to_string()),
         Need::Faketime => faketime().err().map(|error| error.to_string()),
-        Need::Disk(DiskKind::Powered) => power_disk::available().err().map(|error| error.to_string()),
-        Need::Disk(_) if !disk::available() => Some("it needs root, mount and mkfs.ext4".into()),
+        Need::Disk => power_disk::available().err().map(|error| error.to_string()),
         Need::Delays if network == NetworkKind::Namespaces => {
             Some("namespaces cannot delay packets: use --network proxy".into())
         }
         Need::NextProgram | Need::Operator if network == NetworkKind::Namespaces => {
             Some("operators come by this machine's own address: use --network proxy".into())
         }
-        Need::Nothing | Need::Delays | Need::NextProgram | Need::Operator | Need::Disk(_) => None,
+        Need::Nothing | Need::Delays | Need::NextProgram | Need::Operator => None,
     }
 }
 
@@ -95,27 +93,6 @@ pub fn best_network(faults: &[Fault]) -> NetworkKind {
     NetworkKind::best(
         faults.iter().any(|fault| matches!(fault.need(), Need::Delays | Need::NextProgram | Need::Operator)),
     )
-}
-
-/// Returns the kind of disk that the faults need; `None` when they work on any disk.
-///
-/// # Errors
-/// When two faults need kinds of disk that cannot be combined.
-pub fn disk_kind(faults: &[Fault]) -> Result<Option<DiskKind>, String> {
-    let mut needed: Option<(Fault, DiskKind)> = None;
-    for fault in faults {
-        let Need::Disk(kind) = fault.need() else { continue };
-        needed = match needed {
-            None => Some((*fault, kind)),
-            Some((other, before)) => {
-                let both = before.with(kind).ok_or_else(|| {
-                    format!("{} takes another kind of disk than {}: run it by itself", fault.name(), other.name())
-                })?;
-                Some((*fault, both))
-            }
-        };
-    }
-    Ok(needed.map(|(_, kind)| kind))
 }
 
 #[cfg(test)]
@@ -127,13 +104,5 @@ mod tests {
         assert_eq!(check(&[Fault::Kill, Fault::Slow, Fault::Halves], NetworkKind::Proxies), Ok(()));
         let why = check(&[Fault::Kill, Fault::Slow], NetworkKind::Namespaces).unwrap_err();
         assert_eq!(why, "the nemesis slow cannot be run here: namespaces cannot delay packets: use --network proxy");
-    }
-
-    #[test]
-    fn faults_share_a_disk_or_are_refused_together() {
-        assert_eq!(disk_kind(&[Fault::Kill]), Ok(None));
-        assert_eq!(disk_kind(&[Fault::DiskFull, Fault::Fsync]), Ok(Some(DiskKind::FailingFsync)));
-        let why = "power-loss takes another kind of disk than fsync: run it by itself";
-        assert_eq!(disk_kind(&[Fault::Fsync, Fault::PowerLoss]), Err(why.to_owned()));
     }
 }

@@ -11,16 +11,15 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 
 use crate::ballast;
-use crate::check::replayed::NodeFacts;
 use crate::check::{self, Workload};
 use crate::client::Client;
-use crate::cluster::disk::Disks;
-use crate::cluster::{Cluster, Endpoints, NetworkKind, Node, Plan, program_beside};
+use crate::cluster::{Cluster, Endpoints, Node, Plan, program_beside};
 use crate::convergence;
 use crate::ends;
 use crate::history::Entry;
 use crate::needs;
 use crate::nemesis::{Broken, Fault, Injected, Need, Nemesis, Pace, Trouble};
+use crate::options::Options;
 use crate::pulse;
 use crate::recorder::{Counts, Recorder};
 use crate::replay;
@@ -68,54 +67,6 @@ impl Door {
         let of_either = [Workload::Register, Workload::Lock, Workload::Watch, Workload::Multi];
         self == Door::Http || of_either.contains(&workload)
     }
-}
-
-/// Options of a run.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Workload of the clients.
-    pub workload: Workload,
-    /// Protocols that the clients use.
-    pub door: Door,
-    /// Faults that are made.
-    pub faults: Vec<Fault>,
-    /// Number of nodes of the cluster, if the run starts one.
-    pub nodes: u64,
-    /// Time for which clients work.
-    pub time: Duration,
-    /// Number of clients at a time.
-    pub concurrency: usize,
-    /// Steps (one operation or a few each) per second, of all clients together.
-    pub rate: f64,
-    /// Seed of every random choice.
-    pub seed: u64,
-    /// Directory for the results of all runs; each run creates a new directory in it.
-    pub store: PathBuf,
-    /// Empty directory for the results, instead of a new one below `store`.
-    pub dir: Option<PathBuf>,
-    /// Path of the program `zlock`; `None` for the one in the directory of this program.
-    pub zlock: Option<PathBuf>,
-    /// A program `zlock` that knows one level (version of the data format) more, for the nemesis
-    /// `upgrade`.
-    pub zlock_next: Option<PathBuf>,
-    /// Path of the program `replay`, which prints the grants and sessions in the nodes' logs: see
-    /// [`crate::replay`]. With `None` the logs are not judged.
-    pub replay: Option<PathBuf>,
-    /// `host:port` of each node of a cluster that runs already; empty to start one.
-    pub endpoints: Vec<String>,
-    /// Length of a fault, and of the time without faults after it.
-    pub pace: Pace,
-    /// Additional lines for the configuration of every node.
-    pub settings: String,
-    /// Means by which faults break the links between nodes.
-    pub network: NetworkKind,
-    /// Tells whether the nodes demand TLS of each other. Needs network namespaces.
-    pub peer_tls: bool,
-    /// Number of znodes of 24 KiB that are written before clients begin, to make snapshots larger.
-    pub ballast: u64,
-    /// Leaves out a part of the clients' protocol that the promise of the workload ([`Workload`])
-    /// needs. The checker must then find that the promise is broken: see [`has_negative`].
-    pub negative: bool,
 }
 
 /// Tells whether a workload has a negative control: a mode in which clients leave out a part of
@@ -170,8 +121,9 @@ impl Results {
     /// Returns results with an unknown verdict, for a run that could not be judged because of
     /// `why`.
     pub fn lost(options: &Options, why: String) -> Results {
-        let (workload, command) = (options.workload.name().to_owned(), store::command(options));
-        let mut lost = Results { workload, command, seed: options.seed, ..Results::default() };
+        let (workload, command) = (options.workload.name().to_owned(), options.command());
+        let (valid, seed) = (Validity::Unknown, options.seed);
+        let mut lost = Results { valid, workload, command, seed, ..Results::default() };
         lost.checker.doubt(why);
         lost
     }
@@ -199,14 +151,17 @@ pub async fn run(options: &Options, progress: impl Fn(Progress) + Send + 'static
     needs::check_options(options)?;
     let dir = match &options.dir {
         Some(dir) => dir.clone(),
-        None => store::new_run(&options.store, options.workload.name()).map_err(|error| told("the store", &error))?,
+        None => {
+            let made = store::new_run(&options.common.store, options.workload.name());
+            made.map_err(|error| told("the store", &error))?
+        }
     };
     let cluster = start_cluster(options, &dir).await.map_err(|error| told("the cluster", &error))?;
     let recorder = Arc::new(Recorder::create(&dir).map_err(|error| told("the history", &error))?);
     let run = Run { options: options.clone(), cluster: Arc::new(Mutex::new(cluster)), recorder, dir };
-    let (n, negative) = (options.concurrency, options.negative);
+    let (n, negative) = (options.common.concurrency, options.negative);
     let zookeeper = run.cluster.lock().await.zookeeper.clone().into();
-    let doors = Doors { which: options.door, zookeeper };
+    let doors = Doors { which: options.common.door, zookeeper };
     match options.workload {
         Workload::Register => run.go(Registers::new(doors, negative), progress).await,
         Workload::Lock => run.go(Locks::new(doors, LockKind::Plain, n), progress).await,
@@ -234,19 +189,12 @@ fn told(what: &str, error: &io::Error) -> String {
 }
 
 async fn start_cluster(options: &Options, dir: &std::path::Path) -> io::Result<Cluster> {
-    if !options.endpoints.is_empty() {
-        return Ok(Cluster::of(options.endpoints.clone()));
-    }
-    let own_disk = needs::disk_kind(&options.faults).map_err(io::Error::other)?;
-    let (mut disks, mut data_dirs) = (Disks::default(), Vec::new());
+    let common = &options.common;
+    let own_disks = options.faults.iter().any(|fault| fault.need() == Need::Disk);
     let changes = options.faults.contains(&Fault::Members);
     let spares = if changes { SPARES } else { 0 };
-    for id in 1..=options.nodes + spares {
-        let node_dir = dir.join(format!("node{id}"));
-        data_dirs.push(own_disk.map(|kind| disks.mount(&node_dir, kind)).transpose()?);
-    }
     let mut settings = options.settings.clone();
-    if own_disk.is_some() {
+    if own_disks {
         settings.push_str("\ndisk.free_bytes_min = \"8MiB\"\n");
     }
     // A new member becomes a voter within seconds, so that a run has several changes.
@@ -257,17 +205,16 @@ async fn start_cluster(options: &Options, dir: &std::path::Path) -> io::Result<C
     if options.faults.contains(&Fault::Restore) && !settings.contains("limits.session_timeout_max") {
         settings.push_str("\nlimits.session_timeout_max = \"4s\"\n");
     }
-    let program = match &options.zlock {
+    let program = match &common.zlock {
         Some(program) => program.clone(),
         None => program_beside()?,
     };
     let jumps = options.faults.iter().any(|fault| fault.need() == Need::Faketime);
     let faketime = if jumps { Some(needs::faketime()?) } else { None };
-    let (nodes, dir, network) = (options.nodes, dir.to_owned(), options.network);
-    let next = options.zlock_next.clone();
-    let peer_tls = options.peer_tls;
-    let plan = Plan { nodes, spares, program, next, dir, faketime, data_dirs, settings, network, peer_tls };
-    Cluster::start(&plan, disks).await
+    let (nodes, dir, network) = (common.nodes, dir.to_owned(), options.network);
+    let (next, peer_tls) = (common.zlock_next.clone(), common.peer_tls);
+    let plan = Plan { nodes, spares, program, next, dir, faketime, own_disks, settings, network, peer_tls };
+    Cluster::start(&plan).await
 }
 
 struct Run {
@@ -298,13 +245,13 @@ impl Run {
         let endpoints = self.cluster.lock().await.endpoints.clone();
         let mut client = Client::new(&endpoints, &self.recorder, self.options.seed);
         work.prepare(&mut client).await?;
-        ballast::load(&endpoints, self.options.ballast, self.options.seed).await?;
+        ballast::load(&endpoints, self.options.common.ballast, self.options.seed).await?;
         let work = Arc::new(work);
         let began = Instant::now();
         let (stop, stopped) = watch::channel(false);
         let nemesis = Nemesis::new(
             self.options.faults.clone(),
-            self.options.pace,
+            Pace { calm: self.options.common.calm, fault: self.options.common.fault },
             self.options.seed ^ 0x5eed,
             self.recorder.clone(),
             self.cluster.clone(),
@@ -313,7 +260,7 @@ impl Run {
         let (mut breaking, mut ticking) = (JoinSet::new(), JoinSet::new());
         breaking.spawn(nemesis.run(stopped));
         ticking.spawn(tick(self.recorder.clone(), began, progress));
-        let (end, over) = (Arc::new(OnceLock::new()), began + self.options.time);
+        let (end, over) = (Arc::new(OnceLock::new()), began + self.options.common.time);
         let last_calm = self.options.workload.is_timed() && !self.options.faults.is_empty();
         if self.options.workload.is_timed() {
             ticking.spawn(pulse::beat(Client::new(&endpoints, &self.recorder, self.options.seed ^ 0x9015e)));
@@ -347,10 +294,10 @@ impl Run {
         endpoints: &Endpoints,
         end: &Arc<OnceLock<Instant>>,
     ) -> Result<Vec<(W::Worker, Client)>, String> {
-        let gap = Duration::from_secs_f64(1.0 / self.options.rate.max(0.001));
+        let gap = Duration::from_secs_f64(1.0 / self.options.common.rate.max(0.001));
         let pacer = Arc::new(Pacer { next: std::sync::Mutex::new(Instant::now()), gap });
         let mut workers = JoinSet::new();
-        for index in 0..self.options.concurrency {
+        for index in 0..self.options.common.concurrency {
             let seed = self.options.seed.wrapping_mul(1_000_003).wrapping_add(index as u64 + 1);
             let mut client = Client::new(endpoints, &self.recorder, seed);
             let (work, pacer, end) = (work.clone(), pacer.clone(), end.clone());
@@ -381,20 +328,15 @@ impl Run {
     }
 
     /// Judges events that the clients' history does not show: the nodes' final states, unexpected
-    /// process ends, losses of power, snapshots, and failures of the nemesis. Returns the number of
+    /// process ends, snapshots, and failures of the nemesis. Returns the number of
     /// times that each fault was made, and the verdict.
     async fn judge_cluster(&self, cluster: &mut Cluster, broken: Broken, entries: &[Entry]) -> (Injected, Verdict) {
         let Broken { injected: faults, figures, wrong, trouble } = broken;
         let mut convergence = convergence::check(cluster).await;
         let ends = cluster.ends();
         ends::judge(&ends, &mut convergence);
-        if faults.contains_key(Fault::PowerLoss.name()) {
-            ends::judge_losses(cluster.disks.losses(), &ends, &mut convergence);
-        }
-        if !cluster.nodes.is_empty() {
-            snapshots::count(cluster, &mut convergence).await;
-            snapshots::judge(&self.options.settings, snapshots::missed(entries), &mut convergence);
-        }
+        snapshots::count(cluster, &mut convergence).await;
+        snapshots::judge(&self.options.settings, snapshots::missed(entries), &mut convergence);
         // A node must end when an fsync fails. If no node has ended, no fsync has failed.
         if faults.contains_key(Fault::Fsync.name()) && !ends.iter().any(|end| end.for_its_disk) {
             convergence.doubt("no fsync has failed: no node ended for its disk".to_owned());
@@ -415,17 +357,22 @@ impl Run {
         let (faults, convergence) = self.judge_cluster(&mut cluster, broken, &entries).await;
         let alarms: Vec<String> = cluster.nodes.iter().flat_map(|node| node.alarms()).collect();
         // The nodes are ended before the check, because the checkers may need the memory.
-        let used = cluster.nodes.drain(..).filter(Node::was_used);
+        cluster.nodes.iter_mut().for_each(Node::kill);
+        let used = cluster.nodes.iter().filter(|node| node.was_used());
         let data_dirs: Vec<PathBuf> = used.map(|node| node.data_dir.clone()).collect();
-        let facts = match &self.options.replay {
+        let facts = match &self.options.common.replay {
             Some(program) => replay::run(program, &data_dirs, &self.dir).await?,
             None => Vec::new(),
         };
-        let (options, counts) = (self.options.clone(), self.recorder.counts());
-        let (entries, mut checker, check_ms) =
-            tokio::task::spawn_blocking(move || timed_check(&options, entries, &facts))
-                .await
-                .map_err(|error| format!("the checker: {error}"))?;
+        let (workload, counts, began) = (self.options.workload, self.recorder.counts(), Instant::now());
+        let check = move || {
+            let mut verdict = check::check(workload, &entries);
+            replay::judge(workload, &entries, &facts, &mut verdict);
+            verdict
+        };
+        let checked = tokio::task::spawn_blocking(check).await;
+        let mut checker = checked.map_err(|error| format!("the checker: {error}"))?;
+        let check_ms = began.elapsed().as_millis() as u64;
         self.check_worth(&faults, counts, &mut checker);
         if let Some(why) = unsettled {
             checker.doubt(why);
@@ -437,7 +384,7 @@ impl Run {
         let results = Results {
             valid,
             workload: self.options.workload.name().to_owned(),
-            command: store::command(&self.options),
+            command: self.options.command(),
             seed: self.options.seed,
             ok: counts.ok,
             fail: counts.fail,
@@ -453,9 +400,10 @@ impl Run {
             // Nodes' data is kept for invalid and unknown runs only: a matrix has hundreds of runs.
             data_dirs.iter().for_each(|dir| _ = std::fs::remove_dir_all(dir));
         } else {
-            cluster.disks.save().map_err(|error| told("what the disks hold", &error))?;
+            let saved = cluster.nodes.iter().try_for_each(Node::save_disk);
+            saved.map_err(|error| told("what the disks hold", &error))?;
         }
-        report::write(&results.dir, &results, &entries).map_err(|error| told("the report", &error))?;
+        report::write(&results.dir, &results).map_err(|error| told("the report", &error))?;
         Ok(results)
     }
 
@@ -463,7 +411,7 @@ impl Run {
     /// made.
     fn check_worth(&self, faults: &Injected, counts: Counts, checker: &mut Verdict) {
         check::check_worth(self.options.workload, checker);
-        let wanted = self.options.time.as_secs().min(20);
+        let wanted = self.options.common.time.as_secs().min(20);
         if counts.ok < wanted {
             checker.doubt(format!("only {} operations were acknowledged", counts.ok));
         }
@@ -487,12 +435,4 @@ async fn settle<W: Work>(work: &W, workers: Vec<(W::Worker, Client)>, client: &m
         work.settle(worker, &mut client).await?;
     }
     work.finish(client).await
-}
-
-fn timed_check(options: &Options, entries: Vec<Entry>, facts: &[NodeFacts]) -> (Vec<Entry>, Verdict, u64) {
-    let began = Instant::now();
-    let mut verdict = check::check(options.workload, &entries);
-    replay::judge(options.workload, &entries, facts, &mut verdict);
-    let took = began.elapsed().as_millis();
-    (entries, verdict, u64::try_from(took).unwrap_or(u64::MAX))
 }

@@ -4,8 +4,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::runner::{Door, Options};
-
 /// Creates the directory of a new run and points `store/<workload>/latest` to it.
 ///
 /// # Errors
@@ -43,63 +41,6 @@ pub(crate) fn log_minute(seconds: u64) -> String {
 /// Formats a time as `2026-01-02T03:04:05Z`.
 fn date(seconds: u64) -> String {
     humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds)).to_string()
-}
-
-/// Returns the command that repeats the run.
-pub fn command(options: &Options) -> String {
-    let quoted = |word: String| if word.contains([' ', '"', '$']) { format!("'{word}'") } else { word };
-    let words: Vec<String> = arguments(options).into_iter().map(quoted).collect();
-    format!("cargo run --release -p jepsen -- {}", words.join(" "))
-}
-
-/// Returns the arguments of `jepsen` that repeat this run.
-pub fn arguments(options: &Options) -> Vec<String> {
-    let faults: Vec<&str> = options.faults.iter().map(|fault| fault.name()).collect();
-    let mut words = vec!["test".to_owned()];
-    let mut say = |name: &str, value: String| words.extend([format!("--{name}"), value]);
-    say("workload", options.workload.name().into());
-    if options.door != Door::Http {
-        say("door", options.door.name());
-    }
-    say("nemesis", if faults.is_empty() { "none".to_owned() } else { faults.join(",") });
-    if options.endpoints.is_empty() {
-        say("nodes", options.nodes.to_string());
-    } else {
-        say("endpoints", options.endpoints.join(","));
-    }
-    say("time", span(options.time));
-    say("concurrency", options.concurrency.to_string());
-    say("rate", options.rate.to_string());
-    say("seed", options.seed.to_string());
-    say("network", options.network.name());
-    say("calm", span(options.pace.calm));
-    say("fault", span(options.pace.fault));
-    if options.ballast > 0 {
-        say("ballast", options.ballast.to_string());
-    }
-    say("snapshots", "large".into());
-    for setting in options.settings.lines() {
-        say("set", setting.into());
-    }
-    let programs = [("zlock", &options.zlock), ("zlock-next", &options.zlock_next), ("replay", &options.replay)];
-    for (name, program) in programs {
-        if let Some(program) = program {
-            say(name, program.display().to_string());
-        }
-    }
-    for (flag, given) in [("--peer-tls", options.peer_tls), ("--negative", options.negative)] {
-        if given {
-            words.push(flag.into());
-        }
-    }
-    words
-}
-
-fn span(time: Duration) -> String {
-    match time.as_millis() {
-        ms if ms % 1_000 == 0 => format!("{}s", ms / 1_000),
-        ms => format!("{ms}ms"),
-    }
 }
 
 #[cfg(test)]

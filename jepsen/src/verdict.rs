@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::history::Operation;
@@ -11,15 +11,14 @@ use crate::history::Operation;
 /// counted.
 const FINDINGS_MAX: usize = 20;
 
-/// Validity of a history: whether the cluster kept the promise of the history's workload. In JSON
-/// `true`, `false` or `"unknown"`, as in Jepsen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(from = "Value")]
+/// Validity of a history: whether the cluster kept the promise of the history's workload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Validity {
     /// The promise was kept in this history.
+    #[default]
     Valid,
     /// The checker could not decide, or too little happened in the history.
-    #[default]
     Unknown,
     /// The promise was broken.
     Invalid,
@@ -36,30 +35,10 @@ impl Validity {
     }
 }
 
-impl Serialize for Validity {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Validity::Valid => serializer.serialize_bool(true),
-            Validity::Invalid => serializer.serialize_bool(false),
-            Validity::Unknown => serializer.serialize_str("unknown"),
-        }
-    }
-}
-
-impl From<Value> for Validity {
-    fn from(value: Value) -> Validity {
-        match value {
-            Value::Bool(true) => Validity::Valid,
-            Value::Bool(false) => Validity::Invalid,
-            _ => Validity::Unknown,
-        }
-    }
-}
-
 /// One broken promise with a small part of the history that shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Kind of the finding: `stale-read`, `two-holders`, ...
+    /// Kind of the finding: `lost-create`, `two-holders`, ...
     pub kind: String,
     /// Description of the case, for people.
     pub detail: String,
@@ -68,7 +47,7 @@ pub struct Finding {
 }
 
 /// Verdict of the checkers of one workload on one history.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// Validity of the whole history.
     pub valid: Validity,
@@ -81,18 +60,6 @@ pub struct Verdict {
     pub doubts: Vec<String>,
     /// Counts and measured times of the history, by name. They do not decide the verdict.
     pub figures: BTreeMap<String, Value>,
-}
-
-impl Default for Verdict {
-    fn default() -> Self {
-        Verdict {
-            valid: Validity::Valid,
-            findings: Vec::new(),
-            finding_count: 0,
-            doubts: Vec::new(),
-            figures: BTreeMap::new(),
-        }
-    }
 }
 
 impl Verdict {

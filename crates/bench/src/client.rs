@@ -60,11 +60,11 @@ impl Client {
     }
 
     /// Connects to another node with the session of this client.
-    pub(crate) async fn resume(&self, addr: &str, timeout_s: u16) -> Result<Client, Error> {
+    pub(crate) async fn resume(&self, addr: &str) -> Result<Client, Error> {
         Ok(match self {
             Client::Rest(rest) => Client::Rest(Rest::resume(addr, rest).await?),
             Client::Etcd(etcd) => Client::Etcd(Etcd::resume(addr, etcd).await?),
-            Client::ZooKeeper(of) => Client::ZooKeeper(ZooKeeper::resume(addr, i32::from(timeout_s) * 1000, of).await?),
+            Client::ZooKeeper(of) => Client::ZooKeeper(ZooKeeper::resume(addr, of).await?),
             Client::Redis(_) => Client::Redis(Redis::open(addr).await?),
         })
     }
@@ -119,22 +119,13 @@ impl Client {
         }
     }
 
-    /// Reads the value from the server's own copy, which may be old.
-    pub(crate) async fn get_local(&mut self, name: &str) -> Result<(), Error> {
+    /// Reads a value: the current one, or else that of the server's own copy, which may be old.
+    pub(crate) async fn get(&mut self, name: &str, linearizable: bool) -> Result<(), Error> {
         match self {
-            Client::Rest(rest) => rest.get(name, false).await,
+            Client::Rest(rest) => rest.get(name, linearizable).await,
+            Client::ZooKeeper(zookeeper) if linearizable => zookeeper.get_synced(&format!("/{name}")).await,
             Client::ZooKeeper(zookeeper) => zookeeper.get(&format!("/{name}"), false).await,
-            Client::Etcd(etcd) => etcd.get(name, false).await,
-            Client::Redis(redis) => redis.get(name).await,
-        }
-    }
-
-    /// Reads the current value.
-    pub(crate) async fn get_linearizable(&mut self, name: &str) -> Result<(), Error> {
-        match self {
-            Client::Rest(rest) => rest.get(name, true).await,
-            Client::ZooKeeper(zookeeper) => zookeeper.get_synced(&format!("/{name}")).await,
-            Client::Etcd(etcd) => etcd.get(name, true).await,
+            Client::Etcd(etcd) => etcd.get(name, linearizable).await,
             Client::Redis(redis) => redis.get(name).await,
         }
     }
@@ -183,7 +174,11 @@ impl Client {
     /// Creates many znodes or keys in one transaction.
     pub(crate) async fn create_all(&mut self, names: impl Iterator<Item = String>, data: &[u8]) -> Result<(), Error> {
         match self {
-            Client::ZooKeeper(zookeeper) => zookeeper.create_all(names.map(|name| format!("/{name}")), data).await,
+            Client::ZooKeeper(zookeeper) => {
+                let paths = names.map(|name| format!("/{name}"));
+                let creations = ZooKeeper::creations(paths, data, jute::create_flags::PERSISTENT);
+                zookeeper.create_all(&creations).await
+            }
             Client::Etcd(etcd) => etcd.put_all(names, data).await,
             Client::Rest(_) | Client::Redis(_) => Err(Error::Absent("not loaded through this door".into())),
         }

@@ -5,7 +5,6 @@
 //! another, because servers limit each address. Hostile clients run on a separate thread.
 
 mod attack;
-mod flood;
 mod honest;
 mod http;
 mod kind;

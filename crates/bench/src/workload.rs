@@ -203,8 +203,8 @@ impl Worker<'_> {
                 client.create(&format!("{name}-{number}"), &DATA).await?;
             }
             Workload::Write => client.set(name, &DATA).await?,
-            Workload::LocalGet => client.get_local(name).await?,
-            Workload::LinearizableGet => client.get_linearizable(name).await?,
+            Workload::LocalGet => client.get(name, false).await?,
+            Workload::LinearizableGet => client.get(name, true).await?,
             Workload::LockCycle => {
                 let ticket = client.lock(name).await?;
                 client.unlock(name, &ticket).await?;

@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 use znode::LockMode;
-use znode::lock::TicketEnd;
 
 /// An effect of a log entry, or the beginning or end of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -56,18 +55,11 @@ pub enum Fact {
         session: u64,
         /// The fencing token of the grant.
         token: u64,
-        /// The reason for the end; `None` if the ticket is no longer in the lock's stored history.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        end: Option<&'static str>,
     },
     /// The end of the replay: the last entry that the node knows to be committed.
     Applied {
         /// The zxid of the last committed entry.
         zxid: u64,
-        /// The log index of the last committed entry.
-        index: u64,
-        /// The term of the last committed entry.
-        term: u64,
         /// SHA-256 of the state after the last committed entry, in hex.
         digest: String,
     },
@@ -103,18 +95,5 @@ impl From<LockMode> for Mode {
             LockMode::Latch => Mode::Latch,
             LockMode::Lease { permits, limit } => Mode::Lease { permits, limit },
         }
-    }
-}
-
-/// Returns the text of [`Fact::Ended`]'s field `end` for this reason.
-pub(crate) fn word(end: TicketEnd) -> &'static str {
-    match end {
-        TicketEnd::Released => "released",
-        TicketEnd::Closed => "closed",
-        TicketEnd::Expired => "expired",
-        TicketEnd::Revoked => "revoked",
-        TicketEnd::Withdrawn => "withdrawn",
-        TicketEnd::Admin => "admin",
-        TicketEnd::Deadlock => "deadlock",
     }
 }

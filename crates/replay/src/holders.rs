@@ -6,13 +6,11 @@ use znode::lock::{self, Grant};
 use znode::{Error, SessionId, State, ZPath};
 
 use crate::Fact;
-use crate::facts::{Mode, word};
+use crate::facts::Mode;
 
 /// Number of tickets (contenders' znodes in a lock's queue) that are read at a time. The tickets of
 /// holders precede those of waiters.
 const PAGE: usize = 64;
-/// Number of ended tickets in a lock's history that are searched for the reason of an end.
-const PAST: usize = 256;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Held {
@@ -47,7 +45,6 @@ impl Holders {
                 ticket: ticket.clone(),
                 session: held.session.0,
                 token: held.grant.token.0,
-                end: reason(state, &lock, ticket, held),
             }));
             let granted = now.iter().filter(|(ticket, held)| before.get(*ticket) != Some(held));
             facts.extend(granted.map(|(ticket, held)| Fact::Granted {
@@ -97,10 +94,4 @@ fn holders(state: &State, lock: &ZPath) -> BTreeMap<String, Held> {
         }
     }
     holders
-}
-
-fn reason(state: &State, lock: &ZPath, ticket: &str, held: &Held) -> Option<&'static str> {
-    let past = lock::history(state, lock, PAST);
-    let ended = past.iter().find(|past| past.name == ticket && past.session == held.session)?;
-    Some(word(ended.end))
 }

@@ -74,10 +74,9 @@ pub async fn replay(node: Node, mut tell: impl FnMut(Fact)) -> Result<(), Error>
     holders.look(&state, locks, state.last_zxid().0).into_iter().for_each(&mut tell);
     let end = storage.log.committed().map_or(next, |committed| committed.index + 1);
     let mut log = storage.log.clone();
-    let mut position = storage.snapshots.current().and_then(|snapshot| snapshot.meta().last_log_id);
     while next < end {
         for entry in log.try_get_log_entries(next..end.min(next + BATCH)).await? {
-            (next, position) = (entry.log_id.index + 1, Some(entry.log_id));
+            next = entry.log_id.index + 1;
             apply(&mut state, &mut holders, entry, &mut tell)?;
         }
     }
@@ -85,8 +84,7 @@ pub async fn replay(node: Node, mut tell: impl FnMut(Fact)) -> Result<(), Error>
         return Err(Error::Disagree(lock));
     }
     let digest = replica::Replica::digest(&state).iter().map(|byte| format!("{byte:02x}")).collect();
-    let (index, term) = position.map_or((0, 0), |id| (id.index, id.committed_leader_id().term));
-    tell(Fact::Applied { zxid: state.last_zxid().0, index, term, digest });
+    tell(Fact::Applied { zxid: state.last_zxid().0, digest });
     Ok(())
 }
 

@@ -16,13 +16,13 @@ use crate::counts::{ACKNOWLEDGED, Counts, FAULTS, GRANTS};
 use crate::faults::Faults;
 use crate::history::History;
 use crate::hub::{Event, Hub};
-use crate::invariants::{Invariants, World, nodes_can_apply};
+use crate::invariants::{Invariants, World, nodes};
 use crate::machine::{Clock, Fate, Node, Stepped};
 use crate::member_faults::{MemberFaults, Recruits, unsettled};
 use crate::observation::{NodeView, Observation, Standing};
 use crate::switchboard::Switchboard;
 use crate::trace::Detail;
-use crate::{panics, workload};
+use crate::{dialing, panics, workload};
 
 /// Length in simulated milliseconds of the first part of a run, in which faults happen.
 const ACTIVE_MS: u64 = 15_000;
@@ -238,7 +238,7 @@ impl Cluster {
             let (zxid, last) = (observation.zxid(), self.history.last());
             return Err(format!("a client saw {zxid} at {seen_ms} ms, and {last} is the last that was committed"));
         }
-        self.invariants.end(&mut self.history)
+        self.invariants.ask(|invariant| invariant.end(&mut self.history))
     }
 
     /// Waits until every node is ready, then lets clients queue for one lock without any fault.
@@ -283,12 +283,12 @@ impl Cluster {
                     self.hub.lock().event(&[17, id], || format!("node {id} ends itself: {why}"));
                     let turned_away = self.faults.programs.may_end(node, &why);
                     node.bury();
-                    if why.starts_with(nodes_can_apply::REMOVED) {
+                    if why.starts_with(nodes::REMOVED) {
                         node.fate = Fate::Removed;
                     }
                     self.faults.ended(id);
                     if !turned_away {
-                        self.invariants.ended(&self.history, id, &why)?;
+                        self.invariants.ask(|invariant| invariant.ended(id, &why, &self.history))?;
                     }
                 }
             }
@@ -305,20 +305,9 @@ impl Cluster {
 
     /// Handles all scheduled events that are due.
     fn deliver(&mut self) {
-        loop {
-            // The hub must be unlocked before an event is dropped, because the drop may lock the
-            // hub.
-            let due = self.hub.lock().due();
-            let Some(event) = due else { return };
+        while let Some(event) = dialing::next_event(&self.hub) {
             match event {
                 Event::Flush { node, boot } => self.nodes[node as usize - 1].log.flushed(boot),
-                Event::Arrival(pipe) => self.hub.lock().arrive(pipe),
-                Event::Connect { from, to, dialing } => crate::dialing::connect(&self.hub, from, to, dialing),
-                Event::Connected { from, to, result, dialing } => {
-                    if !self.hub.lock().network.is_cut(from, to) {
-                        drop(dialing.send(result));
-                    }
-                }
                 Event::Call { from, to, id, call } => {
                     let door = {
                         let mut shared = self.hub.lock();
@@ -344,6 +333,9 @@ impl Cluster {
                         self.shared.switchboard.answer(id, reply);
                     }
                 }
+                Event::Arrival(_) | Event::Connect { .. } | Event::Connected { .. } => {
+                    unreachable!("`next_event` has handled it")
+                }
             }
         }
     }
@@ -352,7 +344,7 @@ impl Cluster {
     fn observe(&mut self) -> Result<(), String> {
         let now_ms = self.hub.now_ms();
         let standings: Vec<Standing> = self.nodes.iter().filter_map(|node| node.standing(now_ms)).collect();
-        self.invariants.step(&standings, now_ms)?;
+        self.invariants.ask(|invariant| invariant.step(&standings, now_ms))?;
         let mut views = Vec::new();
         for (node, shown) in self.nodes.iter().zip(&mut self.shown) {
             let Some(replica) = node.replica() else { continue };
@@ -378,7 +370,7 @@ impl Cluster {
                 let leads = view.leads.map_or(String::new(), |term| format!(", leads in term {term}"));
                 format!("node {} has applied {}{leads}", view.node, view.state.last_zxid())
             });
-            self.invariants.node(&mut self.history, log, view)?;
+            self.invariants.ask(|invariant| invariant.node(view, log, &mut self.history))?;
         }
         // A node may answer and die within one step, before another node shows that the entry is
         // committed. So an observation is judged only once the history has the observation's zxid.

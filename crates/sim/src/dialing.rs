@@ -1,5 +1,5 @@
-//! Setup of connections between machines: a request travels to the listening machine, and an answer
-//! travels back.
+//! Due events of the network between machines. For the setup of a connection a request travels to
+//! the listening machine, and an answer travels back.
 
 use std::io;
 
@@ -7,8 +7,27 @@ use replica::simulation::Duplex;
 
 use crate::hub::{Dialing, Event, Hub, MachineId};
 
+/// Handles the due events of the network between machines. Returns the first due event of another
+/// kind.
+pub fn next_event(hub: &Hub) -> Option<Event> {
+    loop {
+        // The hub must be unlocked before an event is dropped, because the drop may lock the hub.
+        let due = hub.lock().due();
+        match due? {
+            Event::Arrival(pipe) => hub.lock().arrive(pipe),
+            Event::Connect { from, to, dialing } => connect(hub, from, to, dialing),
+            Event::Connected { from, to, result, dialing } => {
+                if !hub.lock().network.is_cut(from, to) {
+                    drop(dialing.send(result));
+                }
+            }
+            event => return Some(event),
+        }
+    }
+}
+
 /// Handles a request to connect that arrives at `to`.
-pub(crate) fn connect(hub: &Hub, from: MachineId, to: MachineId, dialing: Dialing) {
+fn connect(hub: &Hub, from: MachineId, to: MachineId, dialing: Dialing) {
     let door = {
         let shared = hub.lock();
         // A request that does not arrive gets no answer, and the caller notices by its own timeout.

@@ -12,7 +12,8 @@ use crate::observation::Commit;
 
 /// One committed log entry.
 pub struct Entry {
-    zxid: Zxid,
+    /// The zxid of the entry.
+    pub zxid: Zxid,
     /// The Raft term of the entry.
     pub term: Term,
     /// The transaction; `None` for another kind of entry.
@@ -182,18 +183,7 @@ impl History {
     /// Returns an entry as invariants see it, with the states before and after it.
     pub fn commit(&self, zxid: Zxid, now_ms: u64) -> Option<Commit<'_>> {
         let position = self.position(zxid)?;
-        let entry = &self.entries[position];
         let before = position.checked_sub(1).map_or(&self.start, |before| &self.entries[before].state);
-        Some(Commit {
-            zxid,
-            term: entry.term,
-            txn: entry.txn.as_ref(),
-            membership: entry.membership.as_ref(),
-            applied: entry.applied.as_ref(),
-            before,
-            after: &entry.state,
-            written_ms: entry.written_ms,
-            now_ms,
-        })
+        Some(Commit { entry: &self.entries[position], before, now_ms })
     }
 }

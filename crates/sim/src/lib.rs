@@ -17,16 +17,10 @@
 
 pub mod call;
 pub mod client;
-#[cfg(test)]
-mod clock_leap;
 pub mod cluster;
 pub mod counts;
-mod dialing;
-#[cfg(test)]
-mod failover;
+pub mod dialing;
 pub mod faults;
-#[cfg(test)]
-mod flipped;
 pub mod history;
 pub mod hub;
 pub mod invariants;
@@ -39,8 +33,6 @@ pub mod observation;
 mod operator;
 mod panics;
 pub mod programs;
-#[cfg(test)]
-mod stalls;
 pub mod stream;
 pub mod switchboard;
 pub mod trace;

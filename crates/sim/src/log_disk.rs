@@ -80,6 +80,7 @@ pub struct Archived {
     pub written_ms: u64,
 }
 
+#[derive(Default)]
 struct Disk {
     current: Contents,
     durable: Contents,
@@ -112,6 +113,16 @@ struct Disk {
     slow_ms: u64,
 }
 
+impl Disk {
+    /// Ends the process that used the disk. The next one reads what is durable.
+    fn end_process(&mut self) {
+        self.boot += 1;
+        self.current = self.durable.clone();
+        self.waiters.clear();
+        (self.flushing, self.fails, self.failed) = (None, false, false);
+    }
+}
+
 /// The log of a node, which outlives the node's processes. Clones share it.
 #[derive(Clone)]
 pub struct LogDisk {
@@ -123,25 +134,7 @@ pub struct LogDisk {
 impl LogDisk {
     /// Returns an empty log.
     pub fn new(hub: Hub, node: MachineId, flush_ms: u64) -> LogDisk {
-        let disk = Disk {
-            current: Contents::default(),
-            durable: Contents::default(),
-            unflushed: VecDeque::new(),
-            flushing: None,
-            waiters: VecDeque::new(),
-            waited_for: LogWrites::default(),
-            written: 0,
-            archive: BTreeMap::new(),
-            boot: 0,
-            fails: false,
-            failed: false,
-            failures: 0,
-            watched: false,
-            granted: None,
-            flips: None,
-            flush_ms,
-            slow_ms: 0,
-        };
+        let disk = Disk { flush_ms, ..Disk::default() };
         LogDisk { disk: Arc::new(Mutex::new(disk)), hub, node }
     }
 
@@ -204,18 +197,13 @@ impl LogDisk {
     /// part; `None` if nothing is lost.
     pub fn crash(&self, power: Option<u8>) -> Option<u8> {
         let mut disk = self.lock();
-        disk.boot += 1;
         let lost = power.or_else(|| self.lost_by_failure(&disk));
         let kept = lost.map_or(disk.unflushed.len(), |part| disk.unflushed.len() * usize::from(part) / 256);
         disk.unflushed.truncate(kept);
         for write in std::mem::take(&mut disk.unflushed) {
             disk.durable.apply(&write);
         }
-        disk.current = disk.durable.clone();
-        disk.waiters.clear();
-        disk.flushing = None;
-        disk.fails = false;
-        disk.failed = false;
+        disk.end_process();
         lost
     }
 
@@ -238,14 +226,9 @@ impl LogDisk {
     /// Empties the log, as the loss of the disk does.
     pub fn wipe(&self) {
         let mut disk = self.lock();
-        disk.boot += 1;
-        disk.current = Contents::default();
         disk.durable = Contents::default();
         disk.unflushed.clear();
-        disk.waiters.clear();
-        disk.flushing = None;
-        disk.fails = false;
-        disk.failed = false;
+        disk.end_process();
     }
 
     /// Completes the flush under way, if it was begun after the node's start with the number

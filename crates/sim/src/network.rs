@@ -73,6 +73,7 @@ pub struct Presence {
 }
 
 /// The network between all machines.
+#[derive(Default)]
 pub struct Network {
     /// The presence of every machine.
     pub presence: BTreeMap<MachineId, Presence>,
@@ -93,20 +94,15 @@ pub struct Network {
 impl Network {
     pub(crate) fn new(random: &mut fastrand::Rng) -> Network {
         Network {
-            presence: BTreeMap::new(),
-            cut: BTreeSet::new(),
-            slow: BTreeMap::new(),
-            sent_ms: BTreeMap::new(),
-            connections: BTreeMap::new(),
-            last_connection: 0,
             spread_ms: [1, 3, 5, 10, 30][random.usize(..5)],
             flips: None,
             lost_one_in: [0, 0, 500, 100, 30][random.usize(..5)],
+            ..Network::default()
         }
     }
 
     /// Ends losses, and makes most deliveries fast.
-    pub(crate) fn calm(&mut self) {
+    pub fn calm(&mut self) {
         (self.spread_ms, self.lost_one_in) = (1, 0);
     }
 

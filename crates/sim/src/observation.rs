@@ -6,8 +6,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use replica::{EventBatch, WatchKey};
-use znode::{FencingToken, Levels, RequestKey, SessionId, State, Term, Txn, TxnOutcome, ZPath, Zxid};
+use znode::{FencingToken, Levels, RequestKey, SessionId, State, Term, TxnOutcome, ZPath, Zxid};
 
+use crate::history::Entry;
 use crate::hub::MachineId;
 
 /// Lease of a session as its client counts it, by the client's own clock.
@@ -159,22 +160,10 @@ impl Observation {
 
 /// A committed log entry, as invariants see it.
 pub struct Commit<'a> {
-    /// The zxid of the entry.
-    pub zxid: Zxid,
-    /// The term in which the entry was written.
-    pub term: Term,
-    /// The transaction; `None` for blank entries and memberships.
-    pub txn: Option<&'a Txn>,
-    /// The members from this entry on; `None` if the entry has no membership.
-    pub membership: Option<&'a storage::Membership>,
-    /// The result of applying the transaction; `None` for blank entries and memberships.
-    pub applied: Option<&'a TxnOutcome>,
+    /// The entry.
+    pub entry: &'a Entry,
     /// The state before the entry.
     pub before: &'a State,
-    /// The state after the entry.
-    pub after: &'a State,
-    /// The time at which a node first wrote the entry to its log.
-    pub written_ms: u64,
     /// The present simulated time.
     pub now_ms: u64,
 }

@@ -1,6 +1,7 @@
 //! Trace of a run: a hash of all events, and optionally their text.
 
 use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hasher as _};
 
 /// Number of events whose text is kept, to show the end of a failed run.
 const KEPT: usize = 200;
@@ -20,7 +21,7 @@ pub enum Detail {
 #[derive(Debug)]
 pub struct Trace {
     detail: Detail,
-    hash: u64,
+    hash: DefaultHasher,
     events: u64,
     last: VecDeque<String>,
 }
@@ -28,14 +29,14 @@ pub struct Trace {
 impl Trace {
     /// Returns an empty trace.
     pub fn new(detail: Detail) -> Trace {
-        Trace { detail, hash: 0xcbf2_9ce4_8422_2325, events: 0, last: VecDeque::new() }
+        Trace { detail, hash: DefaultHasher::new(), events: 0, last: VecDeque::new() }
     }
 
     /// Adds an event: numbers for the hash, and words for people.
     pub fn event(&mut self, at_ms: u64, numbers: &[u64], words: impl FnOnce() -> String) {
         self.events += 1;
-        self.mix(at_ms);
-        numbers.iter().for_each(|number| self.mix(*number));
+        self.hash.write_u64(at_ms);
+        numbers.iter().for_each(|number| self.hash.write_u64(*number));
         if self.detail == Detail::Hash {
             return;
         }
@@ -51,7 +52,7 @@ impl Trace {
 
     /// The hash of all events so far.
     pub fn hash(&self) -> u64 {
-        self.hash
+        self.hash.finish()
     }
 
     /// The number of events so far.
@@ -63,25 +64,11 @@ impl Trace {
     pub fn last(&self) -> impl Iterator<Item = &str> {
         self.last.iter().map(String::as_str)
     }
-
-    fn mix(&mut self, number: u64) {
-        self.hash = mix(self.hash, number);
-    }
-}
-
-/// Mixes one 64-bit word into the hash by FNV-1a. The added shift makes low bits depend on high
-/// ones.
-fn mix(hash: u64, number: u64) -> u64 {
-    let hash = (hash ^ number).wrapping_mul(0x0000_0100_0000_01b3);
-    hash ^ (hash >> 29)
 }
 
 /// Returns the hash of bytes.
 pub fn hash_bytes(bytes: &[u8]) -> u64 {
-    let mut hash = bytes.len() as u64;
-    let (words, rest) = bytes.as_chunks::<8>();
-    for word in words {
-        hash = mix(hash, u64::from_le_bytes(*word));
-    }
-    rest.iter().fold(hash, |hash, byte| mix(hash, u64::from(*byte)))
+    let mut hash = DefaultHasher::new();
+    hash.write(bytes);
+    hash.finish()
 }

@@ -92,20 +92,28 @@ impl Disk {
         self.state().faults.syncs = Syncs::Fail;
     }
 
-    /// Makes every fsync work from now on. Hanging fsyncs complete now.
+    /// Leaves no space on the disk: writes fail with ENOSPC, until files are removed.
+    pub fn fill(&self) {
+        let mut state = self.state();
+        state.faults.full_bytes = Some(state.tree.allocated());
+    }
+
+    /// Makes every fsync work from now on, and frees the space of a full disk. Hanging fsyncs
+    /// complete now.
     pub fn mend(&self) {
         let mut state = self.state();
-        state.faults.syncs = Syncs::Work;
+        state.faults.work();
         for (inode, reply) in std::mem::take(&mut state.waiting).into_values() {
             reply_empty(reply, state.sync(inode));
         }
     }
 
-    /// Makes every fsync work from now on. Hanging fsyncs fail, and make nothing durable. This is
-    /// for processes that are to end: a process in a hanging fsync cannot be killed.
+    /// Makes every fsync work from now on, and frees the space of a full disk. Hanging fsyncs fail,
+    /// and make nothing durable. This is for processes that are to end: a process in a hanging
+    /// fsync cannot be killed.
     pub fn drop_hung(&self) {
         let mut state = self.state();
-        state.faults.syncs = Syncs::Work;
+        state.faults.work();
         std::mem::take(&mut state.waiting).into_values().for_each(|(_, reply)| reply.error(Errno::EIO));
     }
 
@@ -178,6 +186,10 @@ impl State {
         }
     }
 
+    pub(crate) fn free_bytes(&self) -> u64 {
+        self.faults.full_bytes.unwrap_or(CAPACITY_BYTES).saturating_sub(self.tree.allocated())
+    }
+
     pub(crate) fn handle(&mut self) -> FileHandle {
         self.next_handle += 1;
         FileHandle(self.next_handle)
@@ -226,7 +238,7 @@ impl State {
 
     pub(crate) fn write(&mut self, number: u64, offset: u64, data: &[u8]) -> Result<(), Errno> {
         self.faults.change()?;
-        if self.tree.allocated() + data.len() as u64 > CAPACITY_BYTES {
+        if data.len() as u64 > self.free_bytes() {
             return Err(Errno::ENOSPC);
         }
         self.tree.file(number)?.write(offset, data);

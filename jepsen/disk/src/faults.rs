@@ -23,6 +23,8 @@ pub(crate) enum Syncs {
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     pub(crate) syncs: Syncs,
+    /// Number of bytes on the disk above which it has no space; `None` for the disk's capacity.
+    pub(crate) full_bytes: Option<u64>,
     stopped: bool,
     /// Number of changes until the planned stop, and the sender that reports it; `None` without a
     /// planned stop.
@@ -40,6 +42,11 @@ impl Faults {
 
     pub(crate) fn fail_after(&mut self, changes: u64) {
         self.fail = Some(changes);
+    }
+
+    /// Ends the present faults of fsyncs and of the disk's space.
+    pub(crate) fn work(&mut self) {
+        (self.syncs, self.full_bytes) = (Syncs::Work, None);
     }
 
     /// Counts a change of the disk (a write, a change of a name, an fsync), and begins a planned

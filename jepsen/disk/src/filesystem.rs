@@ -252,7 +252,7 @@ impl Filesystem for Disk {
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
         let block = PAGE_BYTES as u64;
-        let free = CAPACITY_BYTES.saturating_sub(self.state().tree.allocated()) / block;
+        let free = self.state().free_bytes() / block;
         let (inodes, name_max) = (1 << 20, 255);
         reply.statfs(
             CAPACITY_BYTES / block,

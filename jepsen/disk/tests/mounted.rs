@@ -204,6 +204,20 @@ fn an_fsync_fails_and_forgets_what_it_should_have_written() {
 }
 
 #[test]
+fn a_full_disk_takes_writes_again_when_it_is_mended() {
+    let Some((dir, mounted)) = disk("a_full_disk_takes_writes_again_when_it_is_mended") else { return };
+    let file = dir.path().join("a");
+    fs::write(&file, "before").unwrap();
+    mounted.fill();
+    assert_eq!(rustix::fs::statvfs(dir.path()).unwrap().f_bavail, 0);
+    let full = fs::write(dir.path().join("b"), "x").unwrap_err();
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "before");
+    mounted.mend();
+    fs::write(dir.path().join("b"), "x").unwrap();
+}
+
+#[test]
 fn the_disk_goes_with_its_owner() {
     let Some((dir, mounted)) = disk("the_disk_goes_with_its_owner") else { return };
     fs::write(dir.path().join("a"), "x").unwrap();

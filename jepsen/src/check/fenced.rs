@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{holds, set};
-use crate::history::Operation;
+use serde_json::Value;
+
+use super::holds;
+use crate::history::{Kind, Operation};
 use crate::verdict::Verdict;
 
 /// Judges the workload `fenced-lock`: tokens rise from grant to grant, old tokens are refused, and
@@ -38,7 +40,7 @@ pub(super) fn check_updates(operations: &[Operation], verdict: &mut Verdict) {
                 verdict.doubt(format!("{lock}: the {name} was not read at the end"));
                 continue;
             };
-            kept += set::check(&format!("{name} of {lock}"), &additions, last, verdict);
+            kept += check_elements(&format!("{name} of {lock}"), &additions, last, verdict);
         }
         verdict.figure(&format!("{name}-updates-kept"), kept);
     }
@@ -74,4 +76,40 @@ fn check_accepted(operations: &[Operation], f: &str, count: &str, verdict: &mut 
             }
         }
     }
+}
+
+/// Compares additions with the elements in the final read `last`. Returns the number of
+/// acknowledged additions whose element is in the read.
+fn check_elements(what: &str, additions: &[&Operation], last: &Operation, verdict: &mut Verdict) -> usize {
+    let mut kept = 0;
+    let mut there: BTreeMap<u64, usize> = BTreeMap::new();
+    let elements = last.result.get("elements").and_then(Value::as_array);
+    for element in elements.into_iter().flatten().filter_map(Value::as_u64) {
+        *there.entry(element).or_default() += 1;
+    }
+    let mut known = BTreeMap::new();
+    for addition in additions {
+        let Some(element) = addition.number("element") else { continue };
+        known.insert(element, *addition);
+        let count = there.get(&element).copied().unwrap_or(0);
+        if count > 1 {
+            verdict.found("duplicated", format!("{what}: {element} is there {count} times"), &[addition, last]);
+        }
+        match (addition.outcome, count) {
+            (Kind::Ok, 0) => {
+                let detail = format!("{what}: {element} was acknowledged and is not there");
+                verdict.found("lost-update", detail, &[addition, last]);
+            }
+            (Kind::Ok, _) => kept += 1,
+            (Kind::Fail, 1..) => {
+                let detail = format!("{what}: {element} was refused and is there");
+                verdict.found("refused-but-there", detail, &[addition, last]);
+            }
+            _ => {}
+        }
+    }
+    for element in there.keys().filter(|element| !known.contains_key(element)) {
+        verdict.found("element-from-nowhere", format!("{what}: no client added {element}"), &[last]);
+    }
+    kept
 }

@@ -10,7 +10,7 @@ use super::holds::{self, Clock};
 use crate::history::Operation;
 use crate::models::{LockModel, LockOp};
 use crate::verdict::Verdict;
-use crate::wgl::{self, Call};
+use crate::wgl::{self, Call, Model};
 
 /// Largest number of configurations (sets of applied operations, with the model's state) that one
 /// search may visit.
@@ -44,7 +44,7 @@ fn check(operations: &[Operation], model: LockModel) -> Verdict {
     verdict.figure("sessions-lost", ends.lost.len());
     for (lock, part) in partition(operations) {
         let (subjects, calls) = calls(&part, &ends, model);
-        search(lock, model, &calls, &subjects, &mut verdict);
+        search(lock, &model, &calls, &subjects, &mut verdict);
     }
     verdict
 }
@@ -146,16 +146,24 @@ fn partition(operations: &[Operation]) -> BTreeMap<&str, Vec<&Operation>> {
     locks
 }
 
-fn search(lock: &str, model: LockModel, calls: &[Call<LockOp>], subjects: &[&Operation], verdict: &mut Verdict) {
-    match wgl::check(&model, calls, CONFIGURATIONS_MAX) {
+/// Judges by search whether an object with the name `what` is linearizable. `subjects` are the
+/// operations of the calls.
+pub(super) fn search<M: Model>(
+    what: &str,
+    model: &M,
+    calls: &[Call<M::Op>],
+    subjects: &[&Operation],
+    verdict: &mut Verdict,
+) {
+    match wgl::check(model, calls, CONFIGURATIONS_MAX) {
         wgl::Verdict::Linearizable => {}
         wgl::Verdict::NotLinearizable { explained, stuck_at } => {
             let before = explained.len().saturating_sub(SHOWN_BEFORE);
             let part: Vec<&Operation> = explained[before..].iter().chain([&stuck_at]).map(|i| subjects[*i]).collect();
-            verdict.found("not-linearizable", format!("{lock} does not behave as a lock"), &part);
+            verdict.found("not-linearizable", format!("{what} is not linearizable"), &part);
         }
         wgl::Verdict::Unknown { configurations } => {
-            verdict.doubt(format!("{lock}: gave up after {configurations} configurations"));
+            verdict.doubt(format!("{what}: gave up after {configurations} configurations"));
         }
     }
 }

@@ -2,9 +2,11 @@
 //! or none) on the same locks, and upgrades from reading to writing without another writer in
 //! between.
 
+use serde_json::{Value, json};
+
 use super::ends::Ends;
 use super::holds::{self, Clock};
-use super::{again, fenced, queue, several, waits};
+use super::{fenced, in_time, queue, waits};
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
@@ -20,8 +22,8 @@ use crate::verdict::Verdict;
 /// * `look`, which reads the queue
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
-    several::check_whole(operations, &mut verdict);
-    let parts = several::split(operations);
+    check_whole(operations, &mut verdict);
+    let parts = split(operations);
     let lasting = queue::check_lasting(&parts, &mut verdict);
     holds::check_tokens(&lasting, &mut verdict);
     let holds = holds::check_proven(&parts, &mut verdict);
@@ -31,7 +33,7 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     check_one_at_a_time(operations, &mut verdict);
     check_refusals(operations, &mut verdict);
     check_downgrades(operations, &mut verdict);
-    again::check(operations, &mut verdict);
+    in_time::check_again(operations, &mut verdict);
     let leases = lasting.iter().filter(|hold| hold.grant.number("permits").is_some()).count();
     verdict.figure("leases", leases);
     verdict.figure("locks-granted", lasting.len());
@@ -93,4 +95,59 @@ fn check_downgrades(operations: &[Operation], verdict: &mut Verdict) {
         }
     }
     verdict.figure("downgrades", count);
+}
+
+fn locks(value: &Value) -> impl Iterator<Item = &Value> {
+    value.get("locks").and_then(Value::as_array).into_iter().flatten()
+}
+
+/// Checks that an answer has tokens for all the locks that were asked for, or for none of them.
+fn check_whole(operations: &[Operation], verdict: &mut Verdict) {
+    let mut granted = [0, 0];
+    for operation in operations.iter().filter(|operation| operation.is_ok()) {
+        let names = |value| locks(value).filter_map(|part: &Value| part["lock"].as_str()).collect::<Vec<_>>();
+        let (asked, answered) = (names(&operation.argument), names(&operation.result));
+        if asked.is_empty() {
+            continue;
+        }
+        let tokens = locks(&operation.result).filter(|part| part["token"].is_u64()).count();
+        let told = operation.result.is_object();
+        if told && (asked != answered || !(tokens == 0 || tokens == asked.len())) {
+            let detail = format!("{tokens} of {} locks are held: {}", asked.len(), asked.join(", "));
+            verdict.found("partly-held", detail, &[operation]);
+        }
+        if tokens > 0 && matches!(operation.f.as_str(), "enqueue" | "await") {
+            granted[usize::from(operation.text("policy") == Some("backfill"))] += 1;
+        }
+    }
+    verdict.figure("granted-strict", granted[0]);
+    verdict.figure("granted-backfill", granted[1]);
+}
+
+/// Splits operations on several locks into one operation for each lock.
+fn split(operations: &[Operation]) -> Vec<Operation> {
+    let mut parts = Vec::new();
+    for operation in operations {
+        let mut of = locks(&operation.result).chain(locks(&operation.argument)).peekable();
+        if of.peek().is_none() {
+            parts.push(operation.clone());
+            continue;
+        }
+        let mut seen: Vec<&str> = Vec::new();
+        for part in of {
+            let Some(lock) = part["lock"].as_str().filter(|lock| !seen.contains(lock)) else { continue };
+            seen.push(lock);
+            let with = |value: &Value| {
+                let mut one = json!({"owner": value["owner"], "policy": value["policy"]});
+                ["lock", "mode", "token", "permits", "limit"].iter().for_each(|name| one[*name] = part[*name].clone());
+                one
+            };
+            let mut one = Operation { argument: with(&operation.argument), ..operation.clone() };
+            if operation.result.is_object() {
+                one.result = with(&operation.result);
+            }
+            parts.push(one);
+        }
+    }
+    parts
 }

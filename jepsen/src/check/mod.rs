@@ -1,6 +1,5 @@
 //! Checkers of histories: one for each workload, which judges the promise of the workload.
 
-mod again;
 mod calm;
 mod election;
 mod ends;
@@ -17,18 +16,11 @@ mod places;
 mod queue;
 mod register;
 pub mod replayed;
-mod restore;
 mod revoke;
-mod semaphore;
 mod sequential;
 mod session;
-mod set;
-mod several;
-mod told_in_time;
 mod waits;
 mod watch;
-mod worth;
-pub mod zones;
 
 use crate::answer::WRONG;
 use crate::history::{self, Entry, Operation};
@@ -36,7 +28,6 @@ use crate::verdict::Verdict;
 
 pub use calm::SETTLE_NS;
 pub use in_time::GRANT_MAX_NS;
-pub use worth::check_worth;
 
 /// Workload that the harness can run on a cluster, and judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -142,7 +133,7 @@ const ROWS: [Row; 18] = [
     row(Workload::Multi, "multi", multi::check, &["transfer", "read"], &["transfers", "zxids-in-order"]),
     row(Workload::Session, "session", session::check, &["write", "local-read"], &["local-reads", "writes"]),
     row(Workload::ExactlyOnce, "exactly-once", sequential::check_exactly_once, &[], &["acquires", "adds", "children"]),
-    row(Workload::Semaphore, "semaphore", semaphore::check, QUEUED, &["grants", "looks", "waits"]),
+    row(Workload::Semaphore, "semaphore", queue::check_semaphore, QUEUED, &["grants", "looks", "waits"]),
     row(Workload::Election, "election", election::check, QUEUED,
         &["leaders", "observations", "proclamations", "znode-updates-kept"]),
     row(Workload::Mixed, "mixed", mixed::check, QUEUED,
@@ -200,11 +191,11 @@ pub fn check(workload: Workload, entries: &[Entry]) -> Verdict {
         in_time::check(entries, &operations, &mut verdict);
     }
     match workload {
-        Workload::Watch => told_in_time::check(entries, &operations, &mut verdict),
+        Workload::Watch => watch::check_in_time(entries, &operations, &mut verdict),
         Workload::LockDelay => lock_delay::check_delays(entries, &operations, &mut verdict),
         Workload::Restore => {
             lock_delay::check_delays(entries, &operations, &mut verdict);
-            restore::check(entries, &operations, &mut verdict);
+            lock_delay::check_restores(entries, &operations, &mut verdict);
         }
         _ => {}
     }
@@ -220,6 +211,33 @@ pub fn check(workload: Workload, entries: &[Entry]) -> Verdict {
 /// check judges by zxid.
 pub fn check_operations(workload: Workload, operations: &[Operation]) -> Verdict {
     let mut verdict = (workload.row().check)(operations);
-    worth::check_zxids(workload, operations, &mut verdict);
+    check_zxids(workload, operations, &mut verdict);
     verdict
+}
+
+/// Makes a valid verdict unknown when acknowledged operations that are judged by zxid have no zxid.
+fn check_zxids(workload: Workload, operations: &[Operation], verdict: &mut Verdict) {
+    let judged =
+        operations.iter().filter(|operation| operation.is_ok() && workload.row().by_zxid.contains(&&*operation.f));
+    let (with, without): (Vec<_>, Vec<_>) = judged.partition(|operation| operation.zxid.is_some());
+    if let Some(first) = without.first() {
+        let (count, all) = (without.len(), with.len() + without.len());
+        verdict.doubt(format!("{count} of {all} answers have no zxid to judge them by: {}", first.describe()));
+    }
+}
+
+/// Makes a valid verdict unknown when it lacks a count that the workload needs, such as `grants`:
+/// then nothing was judged. Called for whole runs only, because a part of a run may lack grants.
+pub fn check_worth(workload: Workload, verdict: &mut Verdict) {
+    let in_time = ["granted-in-time"].into_iter().filter(|_| workload.has_locks());
+    // The figure is missing over ZooKeeper's protocol, which has no requests that wait.
+    let waits = ["waits-ended"].into_iter().filter(|name| verdict.figures.contains_key(*name));
+    let needed: Vec<&str> = workload.row().needed.iter().copied().chain(in_time).chain(waits).collect();
+    for name in needed {
+        // A figure that is a text is accepted: it says why nothing was judged.
+        let judged = |figure: &serde_json::Value| figure.is_string() || figure.as_u64().is_some_and(|count| count > 0);
+        if !verdict.figures.get(name).is_some_and(judged) {
+            verdict.doubt(format!("nothing was judged: {name} 0"));
+        }
+    }
 }

@@ -1,21 +1,14 @@
 //! Checker of the workload `register`: every key is a linearizable register.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::order;
-use super::zones::{self, ZoneVerdict};
+use super::{lock, order};
 use crate::history::Operation;
 use crate::models::{RegisterModel, RegisterOp};
 use crate::verdict::Verdict;
-use crate::wgl::{self, Call};
-
-/// Largest number of configurations (sets of applied operations, with the register's value) that
-/// the search of [`second_opinion`] may visit.
-const SECOND_OPINION_MAX: usize = 20_000;
-/// Largest number of operations on a key for which [`second_opinion`] searches.
-const SECOND_OPINION_OPS: usize = 300;
+use crate::wgl::Call;
 
 /// Judges reads, writes and compare-and-sets of many keys, each key by itself: linearizability is
 /// compositional.
@@ -53,55 +46,38 @@ fn check_key(key: &str, operations: &[&Operation], verdict: &mut Verdict) {
         verdict.found("lost-create", format!("key {key}: the created znode is gone"), &[operation]);
     }
     let (subjects, calls) = calls(key, operations, verdict);
-    match zones::decide(&calls) {
-        ZoneVerdict::Linearizable => second_opinion(key, &calls, true, verdict),
-        ZoneVerdict::NotLinearizable { kind, part } => {
-            let part: Vec<&Operation> = part.into_iter().map(|i| subjects[i]).collect();
-            verdict.found(kind, format!("key {key} is not linearizable"), &part);
-            second_opinion(key, &calls, false, verdict);
-        }
-        ZoneVerdict::NotApplicable => verdict.doubt(format!("key {key}: a value was written twice")),
-    }
+    lock::search(&format!("key {key}"), &RegisterModel, &calls, &subjects, verdict);
 }
 
 /// Returns the operations on one key that affect a register, and the [`Call`] of the register's
-/// model for each, in the same order.
+/// model for each, in the same order. Leaves out each write of unknown outcome whose value no
+/// operation saw: an order with the write is still an order without it.
 fn calls<'a>(
     key: &str,
     operations: &[&'a Operation],
     verdict: &mut Verdict,
 ) -> (Vec<&'a Operation>, Vec<Call<RegisterOp>>) {
-    let mut subjects = Vec::new();
-    let mut calls = Vec::new();
-    for operation in operations.iter().filter(|operation| operation.is_possible()) {
+    let mut part = Vec::new();
+    let mut seen = BTreeSet::new();
+    for operation in operations.iter().copied().filter(|operation| operation.is_possible()) {
         match op(operation) {
             // A read without an answer says nothing.
             Some(RegisterOp::Read(_)) if !operation.is_ok() => {}
             Some(op) => {
+                if let RegisterOp::Read(Some(value)) | RegisterOp::Cas(value, _) = op {
+                    seen.insert(value);
+                }
                 let complete = operation.is_ok().then_some(operation.complete);
-                calls.push(Call { op, call: operation.call, complete });
-                subjects.push(*operation);
+                part.push((operation, Call { op, call: operation.call, complete }));
             }
             None => verdict.doubt(format!("key {key}: not understood: {}", operation.describe())),
         }
     }
-    (subjects, calls)
-}
-
-/// Checks the verdict `good` of [`zones::decide`] by the search of [`wgl::check`], which shares no
-/// code with [`zones::decide`]. Makes a valid verdict unknown if the two disagree.
-fn second_opinion(key: &str, calls: &[Call<RegisterOp>], good: bool, verdict: &mut Verdict) {
-    if calls.len() > SECOND_OPINION_OPS {
-        return;
-    }
-    let disagrees = match wgl::check(&RegisterModel, calls, SECOND_OPINION_MAX) {
-        wgl::Verdict::Linearizable => !good,
-        wgl::Verdict::NotLinearizable { .. } => good,
-        wgl::Verdict::Unknown { .. } => false,
+    let is_needed = |(_, call): &(&Operation, Call<RegisterOp>)| match call.op {
+        RegisterOp::Write(value) | RegisterOp::Cas(_, value) => call.complete.is_some() || seen.contains(&value),
+        RegisterOp::Read(_) => true,
     };
-    if disagrees {
-        verdict.doubt(format!("key {key}: the search and the zones disagree; one of the checkers is wrong"));
-    }
+    part.into_iter().filter(is_needed).unzip()
 }
 
 fn op(operation: &Operation) -> Option<RegisterOp> {

@@ -13,25 +13,6 @@ pub enum Resource {
     Cpu,
 }
 
-/// Amount of a scarce resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scarcity {
-    /// Bytes of memory that the process may use in addition. Its present memory stays charged to
-    /// its earlier control group.
-    MemoryLeft(u64),
-    /// Microseconds of processor time in every 100,000.
-    CpuQuota(u64),
-}
-
-impl Scarcity {
-    fn resource(self) -> Resource {
-        match self {
-            Scarcity::MemoryLeft(_) => Resource::Memory,
-            Scarcity::CpuQuota(_) => Resource::Cpu,
-        }
-    }
-}
-
 /// Directory in which the kernel shows its control groups.
 const ROOT: &str = "/sys/fs/cgroup";
 /// Period in which a CPU quota limits a group's processor time, in microseconds.
@@ -108,17 +89,18 @@ pub struct Group {
 }
 
 impl Group {
-    /// Moves a process into a new group.
+    /// Moves a process into a new group with this amount of the resource: bytes of memory that the
+    /// process may use in addition, or microseconds of processor time in every 100,000. The present
+    /// memory of the process stays charged to its earlier control group.
     ///
     /// # Errors
     /// When the group cannot be made.
-    pub fn around(process: u32, scarcity: Scarcity) -> io::Result<Group> {
-        let resource = scarcity.resource();
+    pub fn around(process: u32, resource: Resource, amount: u64) -> io::Result<Group> {
         let hierarchy = Hierarchy::of(resource)?;
         let dir = hierarchy.dir().join(format!("jepsen-{}-{process}", std::process::id()));
         fs::create_dir(&dir)?;
         let group = Group { hierarchy, dir, resource };
-        match group.fill(process, scarcity) {
+        match group.fill(process, amount) {
             Ok(()) => Ok(group),
             Err(error) => {
                 let _ = group.remove();
@@ -127,23 +109,16 @@ impl Group {
         }
     }
 
-    fn fill(&self, process: u32, scarcity: Scarcity) -> io::Result<()> {
-        let one = matches!(self.hierarchy, Hierarchy::One(_));
-        match scarcity {
-            Scarcity::MemoryLeft(left) => {
-                self.write(self.files().limit, &left.to_string())?;
-                self.write("cgroup.procs", &process.to_string())
-            }
-            Scarcity::CpuQuota(quota) if one => {
+    fn fill(&self, process: u32, amount: u64) -> io::Result<()> {
+        match (self.resource, &self.hierarchy) {
+            (Resource::Memory, _) => self.write(self.files().limit, &amount.to_string())?,
+            (Resource::Cpu, Hierarchy::One(_)) => {
                 self.write("cpu.cfs_period_us", &PERIOD_US.to_string())?;
-                self.write("cpu.cfs_quota_us", &quota.to_string())?;
-                self.write("cgroup.procs", &process.to_string())
+                self.write("cpu.cfs_quota_us", &amount.to_string())?;
             }
-            Scarcity::CpuQuota(quota) => {
-                self.write("cpu.max", &format!("{quota} {PERIOD_US}"))?;
-                self.write("cgroup.procs", &process.to_string())
-            }
+            (Resource::Cpu, Hierarchy::Two(_)) => self.write("cpu.max", &format!("{amount} {PERIOD_US}"))?,
         }
+        self.write("cgroup.procs", &process.to_string())
     }
 
     /// Returns the number of times that the process reached its limit.

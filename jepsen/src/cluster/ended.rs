@@ -27,12 +27,6 @@ impl Ended {
     pub fn is_excused(&self) -> bool {
         self.for_its_disk || self.for_its_memory
     }
-
-    /// Tells whether the node's last line says that its data is damaged, whether or not its disk
-    /// was broken.
-    pub fn says_damaged(&self) -> bool {
-        self.last_lines.last().is_some_and(|line| line.contains(DAMAGED))
-    }
 }
 
 /// Result of a start that must fail: the process ends by itself, such as an old program on newer

@@ -24,7 +24,7 @@ pub use ended::Ended;
 pub use endpoints::Endpoints;
 pub(crate) use namespaces::{LOSS_PERCENT, available as namespaces_available};
 pub use network::{Network, NetworkKind, Place};
-pub use process::{Breakage, Node, Which};
+pub use process::{Breakage, Node, SUPER, Which};
 
 use crate::answer::Effect;
 use crate::http::{Call, Http};
@@ -61,8 +61,8 @@ pub struct Plan {
     pub dir: PathBuf,
     /// Path of the library libfaketime; `None` if no fault changes wall clocks.
     pub faketime: Option<PathBuf>,
-    /// Directory of each node's data on a disk that can break; `None` for the default directory.
-    pub data_dirs: Vec<Option<PathBuf>>,
+    /// Tells whether each node has a disk of its own, which can break.
+    pub own_disks: bool,
     /// Additional `key = value` lines for the configuration of every node.
     pub settings: String,
     /// Means by which faults break the links between nodes.
@@ -75,33 +75,25 @@ pub struct Plan {
 pub struct Cluster {
     /// HTTP addresses of all nodes, and the ids of the present members.
     pub endpoints: Endpoints,
-    /// Address (`host:port`) of every node for ZooKeeper's protocol; empty for a cluster that the
-    /// harness did not start.
+    /// Address (`host:port`) of every node for ZooKeeper's protocol.
     pub zookeeper: Vec<String>,
-    /// Processes of the nodes; empty for a cluster that the harness did not start.
+    /// Processes of the nodes.
     pub nodes: Vec<Node>,
     /// True once the cluster's level (version of the data format) was raised beyond the highest
     /// level that [`Plan::program`] knows.
     pub raised: bool,
-    /// Directory for backups; empty for a cluster that the harness did not start.
+    /// Directory for backups.
     pub dir: PathBuf,
     /// Number of backups that were saved in `dir`.
     pub backups: u64,
-    /// Links between the nodes; `None` for a cluster that the harness did not start.
-    pub network: Option<Network>,
-    /// Disks of the nodes, if faults need them. The field is after `nodes`, so that the processes
-    /// end before their disks are unmounted.
-    pub disks: disk::Disks,
+    /// Links between the nodes.
+    pub network: Network,
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // A process that waits for an fsync ends only after the fsync returns. So SIGKILL is sent
-        // first, and then the waiting fsyncs are made to fail.
-        for node in &mut self.nodes {
-            node.condemn();
-        }
-        self.disks.let_go();
+        // All nodes end at the same time.
+        self.nodes.iter_mut().for_each(Node::condemn);
     }
 }
 
@@ -110,14 +102,13 @@ impl Cluster {
     ///
     /// # Errors
     /// When the program cannot be started or the nodes do not become ready.
-    pub async fn start(plan: &Plan, disks: disk::Disks) -> io::Result<Cluster> {
+    pub async fn start(plan: &Plan) -> io::Result<Cluster> {
         let (network, places) = Network::make(plan.network, plan.nodes + plan.spares).await?;
         let addrs: Vec<String> = places.iter().map(|place| place.http.clone()).collect();
         let endpoints = Endpoints::from(addrs);
         let zookeeper = places.iter().map(|place| place.zookeeper.clone()).collect();
-        let network = Some(network);
         let (dir, backups, nodes) = (std::fs::canonicalize(&plan.dir)?, 0, Vec::new());
-        let mut cluster = Cluster { endpoints, zookeeper, nodes, raised: false, dir, backups, network, disks };
+        let mut cluster = Cluster { endpoints, zookeeper, nodes, raised: false, dir, backups, network };
         for (id, place) in (1..).zip(&places) {
             cluster.nodes.push(Node::prepare(plan, id, place)?);
         }
@@ -133,13 +124,6 @@ impl Cluster {
             Some(end) => Err(io::Error::other(format!("a node ended while it was started: {end:?}"))),
             None => Ok(cluster),
         }
-    }
-
-    /// Returns a cluster that runs already at these HTTP addresses.
-    pub fn of(endpoints: Vec<String>) -> Cluster {
-        let (zookeeper, nodes, disks) = (Vec::new(), Vec::new(), disk::Disks::default());
-        let (endpoints, dir, backups) = (endpoints.into(), PathBuf::new(), 0);
-        Cluster { endpoints, zookeeper, nodes, raised: false, dir, backups, network: None, disks }
     }
 
     /// Returns the number of nodes that started the cluster.
@@ -169,7 +153,7 @@ impl Cluster {
     /// the start of the nodes, all nodes are members.
     pub fn members_option(&self) -> String {
         let member = |id: u64| {
-            let Place { peer, http, .. } = self.nodes[(id - 1) as usize].place();
+            let Place { peer, http, .. } = &self.nodes[(id - 1) as usize].place;
             format!("{id}={peer}/{http}")
         };
         self.endpoints.members().into_iter().map(member).collect::<Vec<_>>().join(",")
@@ -206,7 +190,7 @@ impl Cluster {
     /// Returns the lines of `node.members` for these nodes.
     fn listed(&self, ids: &[u64]) -> String {
         let line = |id: &u64| {
-            let Place { peer, http, .. } = self.nodes[(*id - 1) as usize].place();
+            let Place { peer, http, .. } = &self.nodes[(*id - 1) as usize].place;
             format!("    {{ id = {id}, peer_addr = \"{peer}\", http_addr = \"{http}\" }},\n")
         };
         ids.iter().map(line).collect()
@@ -235,69 +219,12 @@ impl Cluster {
         &mut self.nodes[(id - 1) as usize]
     }
 
-    /// Kills a node with SIGKILL, and returns when the process is gone. Hanging fsyncs of its disk
-    /// fail, so that the process can end.
-    pub fn kill(&mut self, id: u64) {
-        let node = &mut self.nodes[(id - 1) as usize];
-        node.condemn();
-        self.disks.let_go_of(&node.data_dir);
-        node.kill();
-    }
-
-    /// Stops a node with SIGTERM, and waits for its end. Its slow or hanging disk is mended before.
-    pub async fn stop(&mut self, id: u64) {
-        let node = &mut self.nodes[(id - 1) as usize];
-        self.disks.mend_one(&node.data_dir);
-        node.stop().await;
-    }
-
     /// Returns why a node is not ready: its answer to `/readyz`, or why it has not answered. `None`
     /// when it is ready.
     pub async fn not_ready(&self, id: u64) -> Option<String> {
         let answer = Http::new(&self.endpoints).send(id, Call::get("/readyz")).await;
         (!answer.is_ok())
             .then(|| format!("{} {}", answer.error.unwrap_or_default(), String::from_utf8_lossy(&answer.body)))
-    }
-
-    /// Makes every fsync of a node slow or hang.
-    ///
-    /// # Errors
-    /// As [`disk::Disks::impair`].
-    pub fn impair_disk(&mut self, id: u64, how: impl FnOnce(&power_disk::Disk)) -> Result<(), String> {
-        let data_dir = &self.nodes[(id - 1) as usize].data_dir;
-        self.disks.impair(data_dir, how).map_err(|error| format!("disk of node {id}: {error}"))
-    }
-
-    /// Returns the number of fsyncs of these nodes that were slow or hung since their disks were
-    /// mounted.
-    ///
-    /// # Errors
-    /// As [`disk::Disks::delayed`].
-    pub fn delayed_fsyncs(&mut self, ids: &[u64]) -> Result<u64, String> {
-        let mut sum = 0;
-        for id in ids {
-            let data_dir = &self.nodes[(id - 1) as usize].data_dir;
-            sum += self.disks.delayed(data_dir).map_err(|error| format!("disk of node {id}: {error}"))?;
-        }
-        Ok(sum)
-    }
-
-    /// Tells whether the fsyncs of a node have worked at full speed for longer than `time`.
-    pub fn disk_rested(&self, id: u64, time: Duration) -> bool {
-        self.disks.rested(&self.nodes[(id - 1) as usize].data_dir, time)
-    }
-
-    /// Returns the number of bytes that the links between nodes have held back and then delivered.
-    pub fn late_bytes(&self) -> u64 {
-        self.network.as_ref().map_or(0, Network::late_bytes)
-    }
-
-    /// Cuts the power of the disk of a node that was killed.
-    ///
-    /// # Errors
-    /// As [`disk::Disks::lose_power`].
-    pub fn lose_power(&mut self, id: u64, seed: u64) -> io::Result<power_disk::Cut> {
-        self.disks.lose_power(&self.nodes[(id - 1) as usize].data_dir, seed)
     }
 
     /// Starts again every node that has ended because of a broken disk or a lack of memory.

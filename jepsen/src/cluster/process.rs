@@ -11,8 +11,9 @@ use testkit::{Process, last_lines, serve};
 use tokio::time::{Instant, sleep};
 
 use super::alarms::alarms;
-use super::cgroup::{Group, Scarcity};
+use super::cgroup::{Group, Resource};
 use super::clock::Clock;
+use super::disk::OwnDisk;
 use super::ended::{DAMAGED, Ended, Refused};
 use super::{CLUSTER_ID, Place, Plan};
 use crate::store::log_minute;
@@ -20,6 +21,8 @@ use crate::store::log_minute;
 /// Credentials (`super:test`, hashed) of the super user in every node's configuration, as in the
 /// documentation of ZooKeeper. The nodes show the digest of their state only to this user.
 const SUPER_DIGEST: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
+/// HTTP basic authentication as this user.
+pub const SUPER: &str = "Basic c3VwZXI6dGVzdA==";
 
 /// Number of lines from the end of a node's log that are reported when its process ends.
 const LAST_LINES: usize = 8;
@@ -92,7 +95,7 @@ pub struct Node {
     pub(super) program: PathBuf,
     programs: (PathBuf, Option<PathBuf>),
     /// Addresses of the node, and the beginning of its command line.
-    place: Place,
+    pub place: Place,
     config: PathBuf,
     /// Text of the configuration file without the members.
     settings: String,
@@ -100,15 +103,15 @@ pub struct Node {
     pub(super) joins: bool,
     /// True once an operator removes the node from the members. Then its process may end with
     /// [`REMOVED`].
-    leaves: bool,
+    pub leaves: bool,
     log: PathBuf,
     faketime: Option<(PathBuf, PathBuf)>,
     pub(super) process: Option<Process>,
+    /// Disk with the node's data, if faults need one. The field is after `process`, so that the
+    /// process ends before the disk is unmounted.
+    own_disk: Option<OwnDisk>,
     /// Time of the last start of the node's process.
     started: Instant,
-    paused: bool,
-    /// True after SIGKILL was sent, until the process has ended.
-    condemned: bool,
     disk: Disk,
     data: Data,
     /// Control group that limits the node's memory or processor time; `None` without a limit.
@@ -124,8 +127,12 @@ impl Node {
     pub fn prepare(plan: &Plan, id: u64, place: &Place) -> io::Result<Node> {
         let dir = fs::canonicalize(&plan.dir)?.join(format!("node{id}"));
         fs::create_dir_all(&dir)?;
-        let elsewhere = plan.data_dirs.get(id as usize - 1).cloned().flatten();
-        let data_dir = elsewhere.unwrap_or_else(|| dir.join("data"));
+        let (own_disk, data_dir) = if plan.own_disks {
+            let (disk, data_dir) = OwnDisk::mount(&dir)?;
+            (Some(disk), data_dir)
+        } else {
+            (None, dir.join("data"))
+        };
         let config = dir.join("node.toml");
         let settings = format!(
             "node.id = {id}\nnode.cluster_id = \"{CLUSTER_ID}\"\nnode.data_dir = \"{}\"\npeers.listen = \"{}\"\nzookeeper.listen = \"{}\"\nadmin.super_digest = \"{SUPER_DIGEST}\"\n{}\n",
@@ -158,9 +165,8 @@ impl Node {
             log,
             faketime,
             process: None,
+            own_disk,
             started: Instant::now(),
-            paused: false,
-            condemned: false,
             disk: Disk::Sound,
             data: Data::Sound,
             group: None,
@@ -177,25 +183,9 @@ impl Node {
         fs::write(&self.config, format!("{}{joining}node.members = [\n{members}]\n", self.settings))
     }
 
-    /// Addresses of the node.
-    pub fn place(&self) -> &Place {
-        &self.place
-    }
-
     /// Tells whether the process was ever started.
     pub fn was_used(&self) -> bool {
         self.log.exists()
-    }
-
-    /// Marks the node as one that an operator removes from the members, so that its end with exit
-    /// code 4 is expected.
-    pub fn expect_removal(&mut self) {
-        self.leaves = true;
-    }
-
-    /// Tells whether an operator removes or has removed the node from the members.
-    pub fn is_leaving(&self) -> bool {
-        self.leaves
     }
 
     /// Chooses the program that the node runs from its next start on.
@@ -252,7 +242,6 @@ impl Node {
         }
         self.started = Instant::now();
         self.process = Some(Process::start(command, &self.log)?);
-        self.paused = false;
         if self.disk == Disk::Mended {
             self.disk = Disk::Sound;
         }
@@ -270,7 +259,6 @@ impl Node {
         let Some(process) = &mut self.process else { return false };
         let Ok(Some(status)) = process.ended() else { return true };
         self.process = None;
-        self.paused = false;
         if !(self.leaves && status.code() == Some(REMOVED)) {
             self.note_end(status.to_string());
         }
@@ -295,6 +283,22 @@ impl Node {
         &self.ends
     }
 
+    /// Returns the node's disk.
+    ///
+    /// # Errors
+    /// When the node has no disk of its own.
+    pub fn own_disk(&mut self) -> Result<&mut OwnDisk, String> {
+        self.own_disk.as_mut().ok_or_else(|| format!("node {} has no disk of its own", self.id))
+    }
+
+    /// Copies the data of the node's own disk, as [`OwnDisk::save`] does.
+    ///
+    /// # Errors
+    /// When a file cannot be copied.
+    pub fn save_disk(&self) -> io::Result<()> {
+        self.own_disk.as_ref().map_or(Ok(()), OwnDisk::save)
+    }
+
     /// Marks the node's disk as broken from now on. The caller breaks it.
     pub fn break_disk(&mut self, breakage: Breakage) {
         self.disk = Disk::Broken;
@@ -303,8 +307,9 @@ impl Node {
         }
     }
 
-    /// Marks the node's disk as whole again. The caller mends it.
+    /// Mends the node's disk, and marks it as whole again.
     pub fn mend_disk(&mut self) {
+        self.own_disk.iter_mut().for_each(OwnDisk::mend);
         if self.disk == Disk::Broken {
             self.disk = if self.runs() { Disk::Mended } else { Disk::Sound };
         }
@@ -318,29 +323,26 @@ impl Node {
 
     /// Kills the process with SIGKILL, and returns when it is gone.
     pub fn kill(&mut self) {
-        // If the node ended by itself before the kill, `runs` records that as an unexpected end.
-        if !std::mem::take(&mut self.condemned) {
-            self.runs();
-        }
-        // The drop of `Process` kills it, even if it is paused.
+        self.condemn();
+        // The drop of `Process` waits for its end.
         self.process = None;
-        self.paused = false;
     }
 
-    /// Sends SIGKILL and does not wait for the end, because a hanging disk may delay it.
-    /// [`Node::kill`] waits.
-    pub fn condemn(&mut self) {
+    /// Sends SIGKILL, and makes hanging fsyncs of the disk fail, so that the process can end. If
+    /// the node has ended by itself before, that counts as an unexpected end.
+    pub(super) fn condemn(&mut self) {
         if self.runs()
             && let Some(process) = &self.process
         {
             let _ = process.signal(Signal::KILL);
-            self.condemned = true;
         }
+        self.own_disk.iter_mut().for_each(OwnDisk::let_go);
     }
 
-    /// Sends SIGTERM and waits for the end. A process that does not stop cleanly in time is added
-    /// to [`Node::ends`].
+    /// Sends SIGTERM and waits for the end. The node's disk is mended before. A process that does
+    /// not stop cleanly in time is added to [`Node::ends`].
     pub async fn stop(&mut self) {
+        self.own_disk.iter_mut().for_each(OwnDisk::mend);
         self.pause(false);
         let told = self.runs() && self.process.as_ref().is_some_and(|process| process.signal(Signal::TERM).is_ok());
         if !told {
@@ -365,25 +367,20 @@ impl Node {
 
     /// Pauses the process with SIGSTOP and waits until it is paused, or resumes it with SIGCONT.
     pub fn pause(&mut self, pause: bool) {
-        let Some(process) = &self.process else { return };
-        if (if pause { process.pause() } else { process.resume() }).is_ok() {
-            self.paused = pause;
+        if let Some(process) = &self.process {
+            let _ = if pause { process.pause() } else { process.resume() };
         }
     }
 
-    /// Tells whether the process is paused by SIGSTOP.
-    pub fn is_paused(&self) -> bool {
-        self.paused
-    }
-
-    /// Limits a resource of the process, until [`Node::release`].
+    /// Limits a resource of the process to an amount as in [`Group::around`], until
+    /// [`Node::release`].
     ///
     /// # Errors
     /// When the process does not run, or the control group cannot be made.
-    pub fn starve(&mut self, scarcity: Scarcity) -> io::Result<()> {
+    pub fn starve(&mut self, resource: Resource, amount: u64) -> io::Result<()> {
         self.release()?;
         let process = self.process.as_ref().ok_or_else(|| io::Error::other("it does not run"))?;
-        self.group = Some(Group::around(process.id(), scarcity)?);
+        self.group = Some(Group::around(process.id(), resource, amount)?);
         Ok(())
     }
 

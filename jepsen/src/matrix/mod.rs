@@ -9,7 +9,7 @@ use jepsen::check::Workload;
 use jepsen::cluster::NetworkKind;
 use jepsen::needs;
 use jepsen::nemesis::Fault;
-use jepsen::runner::Options;
+use jepsen::options::Options;
 use jepsen::verdict::Validity;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use crate::args::{self, All};
 use crate::say;
 
-use table::{Cell, Table};
+use table::Table;
 
 /// Faults that `jepsen all` leaves out unless `--nemeses` names them: the parts of `partition`,
 /// which runs as a whole, `stop`, and faults that need an operator or `--peer-tls`.
@@ -26,14 +26,17 @@ const LEFT_OUT: [&str; 10] =
 
 /// One run that is still to be made.
 pub(crate) struct Planned {
-    cell: Cell,
+    nemesis: String,
     options: Options,
 }
 
 /// Makes the planned runs of the matrix (workloads by faults). The verdict is the worst of all
 /// runs.
 pub(crate) async fn run(all: &All) -> Result<Validity, String> {
-    let (mut table, planned) = prepare(all, all.common.seed())?;
+    let (mut table, seed) = (Table::new(&all.common), args::seed(&all.common));
+    let planned = prepare(all, seed)?;
+    let (count, path) = (planned.len(), all.common.store.join("matrix.md"));
+    say(&format!("{count} runs, {} at a time; seed {seed}; {}", all.parallel, path.display()));
     let grace = all.common.time.saturating_add(all.grace);
     let done = run_all(planned, &mut table, all.parallel as usize, grace).await;
     table.write()?;
@@ -41,16 +44,15 @@ pub(crate) async fn run(all: &All) -> Result<Validity, String> {
     done.map(|()| table.worst())
 }
 
-/// Returns the table of earlier runs, and the runs that the table lacks. Options that cannot work
-/// are refused here, before the first run.
-fn prepare(all: &All, seed: u64) -> Result<(Table, Vec<Planned>), String> {
+/// Returns all runs. Options that cannot work are refused here, before the first run.
+fn prepare(all: &All, seed: u64) -> Result<Vec<Planned>, String> {
     std::fs::create_dir_all(&all.common.store).map_err(|error| format!("the store: {error}"))?;
     let mut planned = Vec::new();
-    for (i, (workload, cell)) in cells(all).into_iter().enumerate() {
-        let parts: Vec<String> = cell.nemesis.split('+').map(str::to_owned).collect();
-        let options = all.common.options(workload, args::faults(&parts)?, seed + i as u64)?;
+    for ((workload, nemesis), seed) in cells(all).into_iter().zip(seed..) {
+        let parts: Vec<String> = nemesis.split('+').map(str::to_owned).collect();
+        let options = all.common.options(workload, args::faults(&parts)?, seed)?;
         needs::check_options(&options)?;
-        planned.push(Planned { cell, options });
+        planned.push(Planned { nemesis, options });
     }
     let mut asked: Vec<(&[Fault], NetworkKind)> =
         planned.iter().map(|planned| (planned.options.faults.as_slice(), planned.options.network)).collect();
@@ -59,23 +61,20 @@ fn prepare(all: &All, seed: u64) -> Result<(Table, Vec<Planned>), String> {
     for (faults, network) in asked {
         needs::check(faults, network).map_err(|why| format!("{why}. Leave it out with --nemeses"))?;
     }
-    let table = if all.resume { Table::resume(&all.common, seed)? } else { Table::new(&all.common, seed) };
-    planned.retain(|planned| !table.has(&planned.cell));
-    Ok((table, planned))
+    Ok(planned)
 }
 
 /// Returns workload and nemesis of every run. All workloads run under one nemesis before the next,
 /// so that a nemesis that breaks everything shows early.
-fn cells(all: &All) -> Vec<(Workload, Cell)> {
+fn cells(all: &All) -> Vec<(Workload, String)> {
     let door = all.common.door;
     let every = || Workload::all().filter(|workload| door.has(*workload)).collect();
     let workloads: Vec<Workload> = if all.workloads.is_empty() { every() } else { all.workloads.clone() };
     let nemeses = if all.nemeses.is_empty() { nemeses() } else { all.nemeses.clone() };
     let mut cells = Vec::new();
-    for round in 0..all.rounds {
+    for _ in 0..all.rounds {
         for nemesis in &nemeses {
-            let cell = |workload: &Workload| Cell { workload: workload.name().into(), nemesis: nemesis.clone(), round };
-            cells.extend(workloads.iter().map(|workload| (*workload, cell(workload))));
+            cells.extend(workloads.iter().map(|workload| (*workload, nemesis.clone())));
         }
     }
     cells
@@ -91,7 +90,6 @@ fn nemeses() -> Vec<String> {
 
 async fn run_all(planned: Vec<Planned>, table: &mut Table, parallel: usize, limit: Duration) -> Result<(), String> {
     let (count, began) = (planned.len(), Instant::now());
-    say(&format!("{count} runs, {parallel} at a time; seed {}; {}", table.seed, table.path().display()));
     let (stop, stopped) = watch::channel(false);
     let (mut running, mut queue, mut done) = (JoinSet::new(), planned.into_iter(), 0);
     let interrupted = crate::told_to_stop(false);
@@ -109,8 +107,6 @@ async fn run_all(planned: Vec<Planned>, table: &mut Table, parallel: usize, limi
             },
             () = &mut interrupted => {
                 stop.send_replace(true);
-                // Runs that were cut off are not in the table, so that they are made when the
-                // matrix is resumed.
                 while running.join_next().await.is_some() {}
                 return Err("interrupted".into());
             }

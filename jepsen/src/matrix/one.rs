@@ -22,12 +22,12 @@ const END_MAX: Duration = Duration::from_secs(20);
 /// Makes the planned run in a process of its own, and returns its row of the table. The run is
 /// stopped when it takes longer than `limit`, or when `stopped` becomes true.
 pub(super) async fn run(planned: Planned, limit: Duration, stopped: watch::Receiver<bool>) -> Row {
-    let Planned { cell, options } = planned;
-    let result = match store::new_run(&options.store, options.workload.name()) {
-        Ok(dir) => supervise(&store::arguments(&options), &dir, limit, stopped).await,
+    let Planned { nemesis, options } = planned;
+    let result = match store::new_run(&options.common.store, options.workload.name()) {
+        Ok(dir) => supervise(&options.arguments(), &dir, limit, stopped).await,
         Err(error) => Err(format!("the store: {error}")),
     };
-    Row { cell, results: result.unwrap_or_else(|why| Results::lost(&options, why)) }
+    Row { nemesis, results: result.unwrap_or_else(|why| Results::lost(&options, why)) }
 }
 
 async fn supervise(

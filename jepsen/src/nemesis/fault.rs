@@ -1,26 +1,14 @@
 //! List of all faults, with their names, their requirements, and the functions that create them.
 
-use super::clock::{Change, ClockSteps, Jumps};
-use super::disk::BrokenDisk;
-use super::disk_stall::DiskStall;
-use super::flapping::Flapping;
-use super::held_answers::HeldAnswers;
+use super::disks::{BrokenDisk, DiskStall, PowerLoss, SlowDisk};
 use super::kind::{Kind, Whom};
-use super::links::{Loss, Slow};
+use super::links::{self, Cut, Flapping, HeldAnswers, Loss, Slow};
 use super::members::Members;
-use super::partition::{self, Cut};
-use super::power_loss::PowerLoss;
-use super::restart_in_lease::RestartInLease;
-use super::restore::Restore;
-use super::rotation::Rotation;
-use super::scarce::{Kept, Scarce};
-use super::slow_disk::SlowDisk;
-use super::strike::{How, Strike};
-use super::transfer::Transfer;
+use super::operator::{Restore, Rotation, Transfer};
+use super::processes::{Change, ClockSteps, How, Jumps, RestartInLease, Scarce, Strike};
 use super::upgrade::Upgrade;
 use crate::cluster::Breakage;
 use crate::cluster::cgroup::Resource;
-use crate::cluster::disk::DiskKind;
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -113,7 +101,7 @@ pub enum Need {
     /// Control groups for this resource.
     Group(Resource),
     /// A separate disk for each node.
-    Disk(DiskKind),
+    Disk,
 }
 
 /// Properties of one kind of fault.
@@ -123,10 +111,6 @@ struct Row {
     need: Need,
     make: fn() -> Box<dyn Kind>,
 }
-
-const FULL: Need = Need::Disk(DiskKind::Full);
-const FSYNC: Need = Need::Disk(DiskKind::FailingFsync);
-const POWERED: Need = Need::Disk(DiskKind::Powered);
 
 /// Properties of all faults, in the order of the variants.
 #[rustfmt::skip]
@@ -139,27 +123,27 @@ const ROWS: [Row; 34] = [
     Row { fault: Fault::StopLeader, name: "stop-leader", need: Need::Nothing, make: || Box::new(Strike(How::Stop, Whom::Leader)) },
     Row { fault: Fault::Pause, name: "pause", need: Need::Nothing, make: || Box::new(Strike(How::Pause, Whom::One)) },
     Row { fault: Fault::PauseLeader, name: "pause-leader", need: Need::Nothing, make: || Box::new(Strike(How::Pause, Whom::Leader)) },
-    Row { fault: Fault::Halves, name: "halves", need: Need::Nothing, make: || Box::new(Cut(partition::halves)) },
-    Row { fault: Fault::IsolateLeader, name: "isolate-leader", need: Need::Nothing, make: || Box::new(Cut(partition::isolate_leader)) },
-    Row { fault: Fault::Ring, name: "ring", need: Need::Nothing, make: || Box::new(Cut(partition::ring)) },
-    Row { fault: Fault::OneWay, name: "one-way", need: Need::Nothing, make: || Box::new(Cut(partition::one_way)) },
+    Row { fault: Fault::Halves, name: "halves", need: Need::Nothing, make: || Box::new(Cut(links::halves)) },
+    Row { fault: Fault::IsolateLeader, name: "isolate-leader", need: Need::Nothing, make: || Box::new(Cut(links::isolate_leader)) },
+    Row { fault: Fault::Ring, name: "ring", need: Need::Nothing, make: || Box::new(Cut(links::ring)) },
+    Row { fault: Fault::OneWay, name: "one-way", need: Need::Nothing, make: || Box::new(Cut(links::one_way)) },
     Row { fault: Fault::Slow, name: "slow", need: Need::Delays, make: || Box::new(Slow) },
     Row { fault: Fault::Loss, name: "loss", need: Need::Nothing, make: || Box::new(Loss) },
     Row { fault: Fault::Wipe, name: "wipe", need: Need::Nothing, make: || Box::new(Strike(How::Wipe, Whom::One)) },
     Row { fault: Fault::Clock, name: "clock", need: Need::Faketime, make: || Box::new(Jumps) },
-    Row { fault: Fault::DiskFull, name: "disk-full", need: FULL, make: || Box::new(BrokenDisk(Breakage::Full)) },
-    Row { fault: Fault::Fsync, name: "fsync", need: FSYNC, make: || Box::new(BrokenDisk(Breakage::LosesWrites)) },
-    Row { fault: Fault::PowerLoss, name: "power-loss", need: POWERED, make: || Box::new(PowerLoss::default()) },
+    Row { fault: Fault::DiskFull, name: "disk-full", need: Need::Disk, make: || Box::new(BrokenDisk(Breakage::Full)) },
+    Row { fault: Fault::Fsync, name: "fsync", need: Need::Disk, make: || Box::new(BrokenDisk(Breakage::LosesWrites)) },
+    Row { fault: Fault::PowerLoss, name: "power-loss", need: Need::Disk, make: || Box::new(PowerLoss::default()) },
     Row { fault: Fault::HeldAnswers, name: "held-answers", need: Need::Delays, make: || Box::new(HeldAnswers::default()) },
     Row { fault: Fault::RestartInLease, name: "restart-in-lease", need: Need::Nothing, make: || Box::new(RestartInLease::default()) },
     Row { fault: Fault::Flapping, name: "flapping", need: Need::Nothing, make: || Box::new(Flapping::default()) },
-    Row { fault: Fault::Asymmetric, name: "asymmetric", need: Need::Nothing, make: || Box::new(Cut(partition::asymmetric)) },
+    Row { fault: Fault::Asymmetric, name: "asymmetric", need: Need::Nothing, make: || Box::new(Cut(links::asymmetric)) },
     Row { fault: Fault::ClockSteps, name: "clock-steps", need: Need::Faketime, make: || Box::new(ClockSteps::new(Change::Steps)) },
     Row { fault: Fault::ClockRates, name: "clock-rates", need: Need::Faketime, make: || Box::new(ClockSteps::new(Change::Rates)) },
-    Row { fault: Fault::SlowDisk, name: "slow-disk", need: POWERED, make: || Box::new(SlowDisk::default()) },
-    Row { fault: Fault::DiskStall, name: "disk-stall", need: POWERED, make: || Box::new(DiskStall::default()) },
-    Row { fault: Fault::Memory, name: "memory", need: Need::Group(Resource::Memory), make: || Box::new(Scarce::new(Kept::Memory)) },
-    Row { fault: Fault::Cpu, name: "cpu", need: Need::Group(Resource::Cpu), make: || Box::new(Scarce::new(Kept::Cpu)) },
+    Row { fault: Fault::SlowDisk, name: "slow-disk", need: Need::Disk, make: || Box::new(SlowDisk::default()) },
+    Row { fault: Fault::DiskStall, name: "disk-stall", need: Need::Disk, make: || Box::new(DiskStall::default()) },
+    Row { fault: Fault::Memory, name: "memory", need: Need::Group(Resource::Memory), make: || Box::new(Scarce { resource: Resource::Memory, node: 0 }) },
+    Row { fault: Fault::Cpu, name: "cpu", need: Need::Group(Resource::Cpu), make: || Box::new(Scarce { resource: Resource::Cpu, node: 0 }) },
     Row { fault: Fault::Upgrade, name: "upgrade", need: Need::NextProgram, make: || Box::new(Upgrade::default()) },
     Row { fault: Fault::Transfer, name: "transfer", need: Need::Operator, make: || Box::new(Transfer::default()) },
     Row { fault: Fault::Members, name: "members", need: Need::Operator, make: || Box::new(Members::default()) },

@@ -118,19 +118,23 @@ impl Scene<'_> {
         }
     }
 
-    /// Returns all directed links, as (sender, receiver).
-    pub(super) fn pairs(&self) -> Vec<(u64, u64)> {
+    /// Returns the directed links, as (sender, receiver), that the function accepts.
+    pub(super) fn links(&self, which: impl Fn(u64, u64) -> bool) -> Vec<(u64, u64)> {
         let all = self.all();
-        all.iter().flat_map(|a| all.iter().map(move |b| (*a, *b))).filter(|(a, b)| a != b).collect()
+        let pairs = all.iter().flat_map(|a| all.iter().map(move |b| (*a, *b)));
+        pairs.filter(|(a, b)| a != b && which(*a, *b)).collect()
+    }
+
+    /// Returns the directed links from and to a node.
+    pub(super) fn links_of(&self, node: u64) -> Vec<(u64, u64)> {
+        self.links(|a, b| a == node || b == node)
     }
 
     /// Sets the rules of this fault for links, in place of its earlier rules. The rules of other
     /// faults stay in force.
     pub(super) fn set_links(&mut self, rules: Rules) -> Result<(), String> {
         self.links.insert(self.name, rules);
-        let network = self.cluster.network.as_ref();
-        let network = network.ok_or("the links of a cluster that was there before are not ours")?;
-        network.set(together(self.links)).map_err(|error| error.to_string())
+        self.cluster.network.set(together(self.links)).map_err(|error| error.to_string())
     }
 }
 

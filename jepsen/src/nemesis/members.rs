@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use zlock_client::api::Members as View;
 
 use super::kind::{Doing, Kind, Outcome, Scene, between};
-use super::upgrade::SUPER;
 use crate::answer::Effect;
+use crate::cluster::SUPER;
 use crate::http::Http;
 
 /// Number of members by which the cluster grows.
@@ -114,13 +114,13 @@ impl Members {
             Step::Wipe => {
                 let id = scene.one();
                 next.wiped = Some(id);
-                scene.cluster.kill(id);
+                scene.cluster.node(id).kill();
                 scene.cluster.node(id).wipe().map_err(|error| format!("wipe of node {id}: {error}"))?;
                 scene.cluster.restart(id).map_err(|error| format!("restart of node {id}: {error}"))?;
             }
         }
         if let Some(id) = next.leaves {
-            scene.cluster.node(id).expect_removal();
+            scene.cluster.node(id).leaves = true;
         }
         self.under_way = Some(next);
         self.order(scene, next, view).await;
@@ -132,7 +132,7 @@ impl Members {
     async fn order(&mut self, scene: &mut Scene<'_>, now: Task, view: &View) {
         let call = match (now.joins, now.leaves) {
             (Some(id), replaces) if !view.members.iter().any(|member| member.id == id) => {
-                let place = scene.cluster.node(id).place();
+                let place = &scene.cluster.node(id).place;
                 let replaces = replaces.map(|id| format!("&replaces={id}")).unwrap_or_default();
                 let (peer, http) = (&place.peer, &place.http);
                 Call::post(format!("/v1/admin/members?id={id}&peer_addr={peer}&http_addr={http}{replaces}"))
@@ -179,7 +179,7 @@ fn voters(view: &View) -> impl Iterator<Item = u64> {
 /// Gives clients and nodes the present list of members, without the nodes that the operator has
 /// removed: the view of a deposed leader may still contain these nodes.
 fn follow(scene: &mut Scene<'_>, view: &View) -> Result<(), String> {
-    let members: Vec<u64> = voters(view).filter(|id| !scene.cluster.node(*id).is_leaving()).collect();
+    let members: Vec<u64> = voters(view).filter(|id| !scene.cluster.node(*id).leaves).collect();
     scene.cluster.set_members(members).map_err(|error| format!("configuration files: {error}"))
 }
 
@@ -205,7 +205,7 @@ impl Kind for Members {
         // A change that is cut off completes by itself, so a member that is being removed is no
         // longer expected to run.
         let staying: Vec<u64> =
-            cluster.endpoints.members().into_iter().filter(|id| !cluster.node(*id).is_leaving()).collect();
+            cluster.endpoints.members().into_iter().filter(|id| !cluster.node(*id).leaves).collect();
         let set = cluster.set_members(staying).map_err(|error| format!("configuration files: {error}"));
         let made = self.left.is_empty() && self.under_way.is_none();
         let told =

@@ -2,33 +2,19 @@
 //!
 //! ```text
 //!  kind.rs      the interface of a fault, and the scene that it acts on
-//!  strike.rs, restart_in_lease.rs, upgrade.rs, transfer.rs       processes and data
-//!  members.rs, restore.rs, rotation.rs                           the cluster as a whole
-//!  partition.rs, flapping.rs, links.rs, held_answers.rs          links between nodes
-//!  clock.rs                                                      wall clocks
-//!  disk.rs, slow_disk.rs, disk_stall.rs, power_loss.rs               disks
+//!  processes.rs, disks.rs, links.rs           processes with their clocks, disks, links
+//!  operator.rs, members.rs, upgrade.rs        the work of an operator
 //!  fault.rs     the list of all faults: name, requirement, constructor
 //!  mod.rs       the choice of the next fault, and the mending
 //! ```
 
-mod clock;
-mod disk;
-mod disk_stall;
+mod disks;
 mod fault;
-mod flapping;
-mod held_answers;
 mod kind;
 mod links;
 mod members;
-mod partition;
-mod power_loss;
-mod restart_in_lease;
-mod restore;
-mod rotation;
-mod scarce;
-mod slow_disk;
-mod strike;
-mod transfer;
+mod operator;
+mod processes;
 mod upgrade;
 
 use std::collections::BTreeMap;
@@ -39,7 +25,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout};
 
-use crate::cluster::{self, Clock, Cluster};
+use crate::cluster::{Clock, Cluster};
 use crate::recorder::Recorder;
 
 pub use fault::{Fault, Need};
@@ -259,16 +245,10 @@ fn scene<'a>(
 
 /// Undoes the faults of links, disks, clocks and control groups, and resumes paused processes.
 fn mend(cluster: &mut Cluster) -> Result<(), String> {
-    if let Some(network) = &cluster.network {
-        network.set(BTreeMap::new()).map_err(|error| error.to_string())?;
-    }
-    cluster.disks.mend();
+    cluster.network.set(BTreeMap::new()).map_err(|error| error.to_string())?;
     for node in &mut cluster.nodes {
-        cluster::disk::mend(&node.data_dir).map_err(|error| format!("disk of node {}: {error}", node.id))?;
         node.mend_disk();
-        if node.is_paused() {
-            node.pause(false);
-        }
+        node.pause(false);
         node.set_clock(Clock::RIGHT).map_err(|error| error.to_string())?;
         node.release().map_err(|error| format!("control group of node {}: {error}", node.id))?;
     }

@@ -9,12 +9,9 @@ use testkit::http::Call;
 use tokio::time::sleep;
 
 use super::kind::{Doing, Kind, Outcome, Scene, between};
-use crate::cluster::{Endpoints, Which};
+use crate::cluster::{Endpoints, SUPER, Which};
 use crate::http::Http;
 
-/// Credentials `super:test` of the nodes' super user, because only an operator may raise the
-/// cluster's level (version of the data format).
-pub(super) const SUPER: &str = "Basic c3VwZXI6dGVzdA==";
 /// Exit code of a node whose program does not know the cluster's level (version of the data
 /// format).
 const REFUSED: i32 = 1;
@@ -71,9 +68,9 @@ impl Upgrade {
             Step::Restart(id, which) => {
                 self.restarts += 1;
                 if scene.rng.bool() {
-                    scene.cluster.stop(id).await
+                    scene.cluster.node(id).stop().await
                 } else {
-                    scene.cluster.kill(id)
+                    scene.cluster.node(id).kill()
                 }
                 scene.cluster.node(id).run_program(which)?;
                 // The next node is restarted only when all are ready again.
@@ -89,7 +86,7 @@ impl Upgrade {
                 Ok(())
             }
             Step::TurnedAway(id) => {
-                scene.cluster.kill(id);
+                scene.cluster.node(id).kill();
                 scene.cluster.node(id).run_program(Which::First)?;
                 let ended = scene.cluster.node(id).start_to_the_end().await.map_err(|error| error.to_string())?;
                 if ended.code != Some(REFUSED) || !ended.last_lines.iter().any(|line| line.contains(WORDS)) {

@@ -4,10 +4,9 @@
 use serde_json::json;
 
 use super::door::{Door, Doors, Seen};
-use super::patience::Patience;
 use super::{ROOT, Work, make_root};
 use crate::answer::Answer;
-use crate::client::Client;
+use crate::client::{Client, Patience};
 use crate::history::Kind;
 
 const ACCOUNTS: u64 = 5;
@@ -125,7 +124,7 @@ impl Work for Bank {
             if answer.is_ok() {
                 return Ok(());
             }
-            patience.after("the accounts", &answer).await?;
+            patience.after("the last read of the accounts", &answer).await?;
         }
     }
 }

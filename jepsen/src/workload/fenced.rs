@@ -13,7 +13,8 @@ use serde_json::json;
 
 use super::door::{Taken, Wish};
 use super::pool::Pool;
-use super::{Work, guarded, waits};
+use super::waiter::next_wait;
+use super::{Work, guarded};
 use crate::client::{Client, Session};
 use crate::history::Kind;
 use crate::http::Call;
@@ -70,7 +71,7 @@ impl Fenced {
 
     async fn acquire(&self, user: &mut User, session: &mut Session, client: &mut Client) -> Result<(), String> {
         let lock = self.pool.take_guarded(client).await?;
-        let wait = waits::next(WAIT, &mut client.rng);
+        let wait = next_wait(WAIT, &mut client.rng);
         let mut value = json!({"lock": lock, "owner": session.id, "wait_ms": wait.as_millis() as u64});
         client.invoke("acquire", value.clone());
         let wish = Wish { lock: &lock, mode: "exclusive", reentrant: false, wait };

@@ -7,7 +7,8 @@ use serde_json::json;
 
 use super::door::{Doors, Wish};
 use super::owner::Owner;
-use super::{ROOT, Work, epoch, waits};
+use super::waiter::next_wait;
+use super::{ROOT, Work, epoch};
 use crate::answer::Answer;
 use crate::client::{Client, Session};
 
@@ -86,7 +87,7 @@ impl Locks {
             Some(held) => (held.lock.clone(), held.mode),
             None => self.any(client),
         };
-        let wait = waits::next(WAIT, &mut client.rng);
+        let wait = next_wait(WAIT, &mut client.rng);
         let mut value = json!({"lock": lock, "owner": session.id, "mode": mode});
         // Over HTTP the node must end the wait in time, which the checker judges by `wait_ms`.
         if session.zk.is_none() {

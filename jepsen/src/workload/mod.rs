@@ -15,7 +15,6 @@ mod locks;
 mod mixed;
 mod own_session;
 mod owner;
-mod patience;
 mod pool;
 mod queues;
 mod register;
@@ -25,7 +24,6 @@ mod sequences;
 mod sessions;
 mod stretches;
 mod waiter;
-mod waits;
 mod watchers;
 mod wishes;
 

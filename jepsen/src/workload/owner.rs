@@ -36,9 +36,7 @@ impl Owner {
     pub(super) fn with_timeout(timeout_ms: u64) -> Owner {
         Owner { timeout_ms, ..Owner::default() }
     }
-}
 
-impl Owner {
     /// Returns an owner that opens its sessions at this door (HTTP or ZooKeeper's protocol).
     pub(super) fn new(door: Door) -> Owner {
         Owner { door, timeout_ms: SESSION_TIMEOUT_MS, session: None, to_close: Vec::new() }

@@ -7,11 +7,10 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::json;
 
 use super::door::{Door, Doors};
-use super::patience::Patience;
 use super::stretches::{Stretches, keys};
 use super::{ROOT, Work, make_root};
 use crate::answer::Answer;
-use crate::client::Client;
+use crate::client::{Client, Patience};
 
 /// The workload `register`. Registers are empty at first, and every value is written only once.
 pub struct Registers {
@@ -166,7 +165,7 @@ impl Work for Registers {
                 if answer.is_ok() || answer.is_problem("no-node") {
                     break;
                 }
-                patience.after(&format!("key {key}"), &answer).await?;
+                patience.after(&format!("the last read of key {key}"), &answer).await?;
             }
         }
         Ok(())

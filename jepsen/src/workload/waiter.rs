@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use zlock_client::api::{LockQueue, MultiTicket, Ticket};
 
 use super::owner::Owner;
-use super::waits;
 use super::wishes::Asked;
 use crate::answer::{Answer, Effect};
 use crate::client::{Client, Session};
@@ -15,6 +14,17 @@ use crate::http::Call;
 
 /// Usual time that one request waits for the grant of a ticket.
 const WAIT: Duration = Duration::from_millis(500);
+/// Length of a long wait. It is longer than the grant of a free lock may take, because the checker
+/// finds a lost grant only by a wait that goes on after that time.
+const LONG: Duration = Duration::from_secs(6);
+/// Share of long waits: one in this many. With more of them, too many clients would wait at a node
+/// that is cut off.
+const LONG_ONE_IN: u8 = 10;
+
+/// Returns the length of the next wait for a lock: mostly `short`, sometimes [`LONG`].
+pub(super) fn next_wait(short: Duration, rng: &mut fastrand::Rng) -> Duration {
+    if rng.u8(..LONG_ONE_IN) == 0 { LONG } else { short }
+}
 
 /// Kind of a ticket. A ticket is the lock node (or the multi-lock) that stands in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,7 +193,7 @@ impl Waiter {
     /// Makes the operation `await`, which waits for the grant of the place in the queue.
     pub(super) async fn wait(&mut self, session: Session, mut place: Place, client: &mut Client) {
         let mut result = owned(&place.value, &session);
-        let wait = waits::next(WAIT, &mut client.rng);
+        let wait = next_wait(WAIT, &mut client.rng);
         let mut asked = result.clone();
         asked["wait_ms"] = (wait.as_millis() as u64).into();
         let call = Call::get(place.tickets.look(&place.ticket, wait)).session(&session.key).waiting(wait);
@@ -210,5 +220,16 @@ impl Waiter {
             self.place = Some(place);
         }
         self.after(session, &answer, client);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::GRANT_MAX_NS;
+
+    #[test]
+    fn a_long_wait_shows_a_lost_grant() {
+        assert!(LONG.as_nanos() >= 2 * u128::from(GRANT_MAX_NS));
     }
 }

@@ -25,7 +25,7 @@ fn a_bad_history_ends_with_1_and_names_the_operations() {
     let dir = tempfile::tempdir().unwrap();
     let (code, said) = judge(dir.path(), STALE);
     assert_eq!(code, 1, "{said}");
-    assert!(said.contains("stale-read") && said.contains("process 1 read"), "{said}");
+    assert!(said.contains("not-linearizable") && said.contains("process 1 read"), "{said}");
 }
 
 #[test]

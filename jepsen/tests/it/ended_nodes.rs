@@ -7,8 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use jepsen::cluster::disk::Disks;
-use jepsen::cluster::{Breakage, Cluster, NetworkKind, Node, Place, Plan};
+use jepsen::cluster::{Breakage, Cluster, Network, NetworkKind, Node, Place, Plan};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -47,7 +46,7 @@ impl Rig {
             next: None,
             dir: dir.path().to_owned(),
             faketime: None,
-            data_dirs: Vec::new(),
+            own_disks: false,
             settings: String::new(),
             network: NetworkKind::Proxies,
             peer_tls: false,
@@ -64,8 +63,7 @@ impl Rig {
             raised: false,
             dir: dir.path().to_owned(),
             backups: 0,
-            network: None,
-            disks: Disks::default(),
+            network: Network::make(NetworkKind::Proxies, 1).await.unwrap().0,
         };
         let rig = Rig { dir, cluster };
         until(|| rig.starts() == 1).await;

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use jepsen::check::zones::{ZoneVerdict, decide};
 use jepsen::check::{Workload, check_operations};
 use jepsen::history::{Kind, Operation};
 use jepsen::models::{LockModel, LockOp, RegisterModel, RegisterOp};
@@ -81,7 +80,6 @@ fn lamport_new_old_inversion() {
     };
     for (first, second, good) in [(1, 1, true), (1, 2, true), (2, 2, true), (2, 1, false)] {
         judge(&RegisterModel, &history(first, second), good);
-        assert_eq!(decide(&history(first, second)) == ZoneVerdict::Linearizable, good, "{first} then {second}");
     }
 }
 
@@ -99,7 +97,6 @@ fn a_deposed_leader_serves_a_stale_read() {
     };
     for (answer, good) in [(4, true), (0, true), (2, false)] {
         judge(&RegisterModel, &history(answer), good);
-        assert_eq!(decide(&history(answer)) == ZoneVerdict::Linearizable, good, "{answer}");
     }
 }
 

@@ -18,14 +18,14 @@ fn a_stale_read_is_found() {
         )
     };
     good(Workload::Register, &history(2));
-    bad(Workload::Register, "stale-read", &history(1));
+    bad(Workload::Register, "not-linearizable", &history(1));
 }
 
 #[test]
 fn a_lost_acknowledgement_is_found() {
     bad(
         Workload::Register,
-        "stale-read",
+        "not-linearizable",
         r#"
         0 write ["k",7] -> ok
         1 read ["k",null] -> ok"#,

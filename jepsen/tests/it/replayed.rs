@@ -30,9 +30,7 @@ fn granted(zxid: u64, ticket: &str, session: u64, token: u64, mode: &str) -> Str
 }
 
 fn ended(zxid: u64, ticket: &str, session: u64, token: u64) -> String {
-    format!(
-        r#"{{"fact":"ended","zxid":{zxid},"lock":"/l","ticket":"{ticket}","session":{session},"token":{token},"end":"released"}}"#
-    )
+    format!(r#"{{"fact":"ended","zxid":{zxid},"lock":"/l","ticket":"{ticket}","session":{session},"token":{token}}}"#)
 }
 
 const ALONE: &str = r#""mode":"exclusive""#;

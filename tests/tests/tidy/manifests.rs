@@ -38,7 +38,7 @@ const OWNED: &[(&str, &[&str])] = &[
     ("axum", &["rest"]),
     ("tower", &["rest"]),
     ("imbl", &["znode"]),
-    ("tokio-rustls", &["accept", "zlock-client", "testkit"]),
+    ("tokio-rustls", &["accept", "zlock-client", "testkit", "bench"]),
     ("rustls-native-certs", &["zlock-client"]),
     ("rustls-webpki", &["accept"]),
     ("toml", &["zlock", "tests"]),

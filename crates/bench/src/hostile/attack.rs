@@ -41,7 +41,7 @@ pub(crate) struct Target {
     /// Addresses of the peer ports.
     pub(crate) peers: Vec<String>,
     /// Index of a node that does not lead.
-    pub(crate) follower: usize,
+    follower: usize,
     /// Third byte of the addresses of hostile clients. Each kind of traffic has its own, because
     /// the ports of an address stay in use for a minute after their connections were closed.
     pub(crate) network: u8,
@@ -66,15 +66,15 @@ impl Target {
         IpAddr::V4(Ipv4Addr::new(127, 0, self.network, 1 + number))
     }
 
+    /// Returns a target that consists of a follower's HTTP server.
+    pub(crate) fn follower(&self) -> Target {
+        Target { rest: vec![self.rest[self.follower].clone()], ..self.clone() }
+    }
+
     /// Connects a client to a node's HTTP server. `number` chooses the node and the client's
     /// address.
     pub(crate) async fn rest(&self, number: usize) -> Result<Rest, Error> {
-        self.rest_at(number % self.rest.len(), number).await
-    }
-
-    /// Connects a client to the HTTP server of the node with the index `node`.
-    pub(crate) async fn rest_at(&self, node: usize, number: usize) -> Result<Rest, Error> {
-        let addr = &self.rest[node];
+        let addr = &self.rest[number % self.rest.len()];
         Ok(Rest::over(Link::open_from(self.source(number), addr).await?, addr))
     }
 

@@ -4,8 +4,7 @@ use clap::ValueEnum;
 use tokio::time::Instant;
 
 use super::attack::{Tally, Target};
-use super::flood::Repeated;
-use super::{flood, http, peer, wire};
+use super::{http, peer, wire};
 use crate::client::ZooKeeper;
 use crate::error::Error;
 use crate::system::name_of;
@@ -82,8 +81,8 @@ impl Kind {
         match self {
             Kind::QuotaRecounts | Kind::SubtreeSizes | Kind::Digests => wire::load_subtree(target).await,
             Kind::UnreadLists => wire::load_names(target).await,
-            Kind::LargeBodies | Kind::UnreadData | Kind::IdleConnections => flood::make_znodes(target).await,
-            Kind::Listings | Kind::ManyListings | Kind::UnreadPages => flood::hold_locks(target).await,
+            Kind::LargeBodies | Kind::UnreadData | Kind::IdleConnections => http::make_znodes(target).await,
+            Kind::Listings | Kind::ManyListings | Kind::UnreadPages => http::hold_locks(target).await,
             _ => Ok(()),
         }
     }
@@ -102,8 +101,8 @@ impl Kind {
         match self {
             Kind::QuotaRecounts => wire::recount(target, until, tally).await,
             Kind::SubtreeSizes => wire::ask_sizes(target, until, tally).await,
-            Kind::AnnouncedBodies => http::hold_bodies(target, 64, http::ANNOUNCED, until, tally).await,
-            Kind::ChunkedBodies => http::hold_bodies(target, 210, http::CHUNKED, until, tally).await,
+            Kind::AnnouncedBodies => http::hold(target, 64, http::HELD, http::ANNOUNCED, until, tally).await,
+            Kind::ChunkedBodies => http::hold(target, 210, http::HELD, http::CHUNKED, until, tally).await,
             Kind::MassExpiry => {
                 // The connections close, and the sessions send nothing any more.
                 tally.sent(prepared.len() as u64);
@@ -112,23 +111,26 @@ impl Kind {
             }
             Kind::LongAcls => wire::fill_with_acls(target, until, tally).await,
             Kind::KeptReplies => http::fill_with_replies(target, until, tally).await,
-            Kind::ManySessions => http::open_sessions(target, until, tally).await,
+            Kind::ManySessions => http::repeat(target, 12, http::SESSION, until, tally).await,
             Kind::SilentConnections => wire::stay_silent(target, until, tally).await,
             Kind::UnreadLists => wire::leave_unread(target, until, tally).await,
-            Kind::Digests => http::ask_digests(target, until, tally).await,
-            Kind::Listings => Repeated::listing(300).send(target, until, tally).await,
-            Kind::ManyListings => Repeated::listing(2_000).send(target, until, tally).await,
-            Kind::Pipelines => wire::pipeline(target, until, tally).await,
-            Kind::LargeBodies => flood::send_large_bodies(target, until, tally).await,
-            Kind::Documents => Repeated::document().send(target, until, tally).await,
+            Kind::Digests => http::repeat(target, 12, http::DIGEST, until, tally).await,
+            Kind::Listings => http::repeat(target, 300, http::LISTING, until, tally).await,
+            Kind::ManyListings => http::repeat(target, 2_000, http::LISTING, until, tally).await,
+            Kind::Pipelines => wire::ask_existence(target, until, tally).await,
+            Kind::LargeBodies => http::repeat(&target.follower(), 300, http::LARGE, until, tally).await,
+            Kind::Documents => http::repeat(target, 1_000, http::DOCUMENT, until, tally).await,
             Kind::LongWatches => wire::set_long_watches(target, until, tally).await,
             Kind::WatchStorms => wire::change_what_many_watch(target, until, tally).await,
-            Kind::UnreadData => flood::leave_data_unread(target, until, tally).await,
-            Kind::UnreadPages => flood::leave_pages_unread(target, until, tally).await,
-            Kind::LongPolls => flood::wait(target, 4_096 * target.rest.len(), 0, until, tally).await,
-            Kind::LongHeads => flood::wait(target, 4_096 * target.rest.len(), 15_000, until, tally).await,
-            Kind::IdleConnections => flood::idle_and_write(target, until, tally).await,
-            Kind::FullState => flood::fill_state(target, until, tally).await,
+            Kind::UnreadData => http::leave_data_unread(target, until, tally).await,
+            Kind::UnreadPages => http::leave_pages_unread(target, until, tally).await,
+            Kind::LongPolls => http::hold(target, 4_096 * target.rest.len(), http::POLL, "\r\n", until, tally).await,
+            Kind::LongHeads => {
+                let rest = format!("x-filler: {}\r\n\r\n", "x".repeat(15_000));
+                http::hold(target, 4_096 * target.rest.len(), http::POLL, &rest, until, tally).await;
+            }
+            Kind::IdleConnections => http::idle_and_write(target, until, tally).await,
+            Kind::FullState => http::fill_state(target, until, tally).await,
             Kind::PeerHandshakes => peer::begin_handshakes(target, until, tally).await,
         }
     }

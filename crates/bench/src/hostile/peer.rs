@@ -1,7 +1,11 @@
 //! Hostile traffic at the peer ports of nodes that require TLS of each other.
 
+use std::sync::Arc;
+
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::Instant;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 use super::attack::{Tally, Target, swarm};
 use crate::client::connect_from;
@@ -33,30 +37,12 @@ pub(crate) async fn begin_handshakes(target: &Target, until: Instant, tally: &Ta
     .await;
 }
 
-/// Makes the first message of a TLS 1.3 handshake (RFC 8446, section 4.1.2), with the group x25519.
+/// Makes the first message of a TLS handshake.
 fn client_hello() -> Vec<u8> {
-    let extension = |number: u16, body: &[u8]| [&number.to_be_bytes(), &sized(body)[..]].concat();
-    let key = [9; 32];
-    let share = sized(&[&29_u16.to_be_bytes(), &sized(&key)[..]].concat());
-    let algorithms: Vec<u8> =
-        [0x0403_u16, 0x0503, 0x0804, 0x0805, 0x0807].iter().flat_map(|n| n.to_be_bytes()).collect();
-    let extensions = [
-        // supported_groups, signature_algorithms, supported_versions and key_share.
-        extension(10, &sized(&29_u16.to_be_bytes())),
-        extension(13, &sized(&algorithms)),
-        extension(43, &[2, 3, 4]),
-        extension(51, &share),
-    ]
-    .concat();
-    let random = [7; 32];
-    // The suite is TLS_AES_128_GCM_SHA256; there is no session id and no compression.
-    let body = [&[3, 3], &random[..], &[0, 0, 2, 0x13, 0x01, 1, 0], &sized(&extensions)].concat();
-    let message = [&[1, 0], &sized(&body)[..]].concat();
-    [&[22, 3, 1], &sized(&message)[..]].concat()
-}
-
-/// Returns `bytes` behind their number in two bytes.
-fn sized(bytes: &[u8]) -> Vec<u8> {
-    let count = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
-    [&count.to_be_bytes(), bytes].concat()
+    let config = ClientConfig::builder().with_root_certificates(RootCertStore::empty()).with_no_client_auth();
+    let server = ServerName::try_from("localhost").expect("it is a name");
+    let mut hello = Vec::new();
+    let mut client = ClientConnection::new(Arc::new(config), server).expect("the configuration is complete");
+    client.write_tls(&mut hello).expect("a vector takes all bytes");
+    hello
 }

@@ -4,13 +4,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use jute::{
-    Acl, AddWatchRequest, CreateRequest, Input, MultiOp, MultiResult, PathOnly, PathVersion, PathWatch, Record as _,
-    SetDataRequest, SetWatches, create_flags, error, op, read_multi_results,
+    Acl, AddWatchRequest, CreateRequest, MultiOp, PathOnly, PathVersion, PathWatch, Request, SetDataRequest,
+    SetWatches, create_flags, error, op,
 };
 use tokio::time::{Instant, sleep};
 
 use super::attack::{Sizes, Tally, Target, swarm};
-use crate::client::{ZooKeeper, connect_from};
+use crate::client::{Link, ZooKeeper};
 use crate::error::Error;
 
 /// Path of the large subtree.
@@ -43,13 +43,11 @@ async fn create(target: &Target, count: usize, path: impl Fn(usize) -> String) -
     let load = |number: usize| async move {
         let mut client = None;
         for batch in (number * BATCH..count).step_by(LOADERS * BATCH) {
-            let creation =
-                |znode| MultiOp::Create(op::CREATE, ZooKeeper::creation(&path(znode), b"", create_flags::PERSISTENT));
-            let ops: Vec<MultiOp> = (batch..(batch + BATCH).min(count)).map(creation).collect();
+            let paths = (batch..(batch + BATCH).min(count)).map(path);
+            let creations = ZooKeeper::creations(paths, b"", create_flags::PERSISTENT);
             let mut tries = 0;
-            while let Err(error) = create_batch(target, number + tries, &mut client, &ops).await {
+            while let Err(error) = create_batch(target, number + tries, &mut client, &creations).await {
                 tries += 1;
-                client = None;
                 if tries == TRIES {
                     return Err(error);
                 }
@@ -61,28 +59,40 @@ async fn create(target: &Target, count: usize, path: impl Fn(usize) -> String) -
     stream::iter(0..LOADERS).map(load).buffer_unordered(LOADERS).try_collect::<()>().await
 }
 
-/// Creates one batch of znodes. Succeeds also if one of them exists, because an earlier try may
-/// have been applied without an answer.
+/// Creates one batch of znodes. A client whose connection failed is dropped.
 async fn create_batch(
     target: &Target,
     node: usize,
     client: &mut Option<ZooKeeper>,
-    ops: &[MultiOp],
+    creations: &Request,
 ) -> Result<(), Error> {
     let mut connected = match client.take() {
         Some(client) => client,
         None => target.wire(node, SESSION_MS).await?,
     };
-    let (code, body) = connected.multi(ops).await?;
-    let results = read_multi_results(&mut Input::new(&body)).map_err(|_| Error::answer("multi", &body))?;
-    let there = |result: &MultiResult| matches!(result, MultiResult::Error(error::NODE_EXISTS));
-    let made = code == error::OK && results.iter().all(|result| matches!(result, MultiResult::Created(..)));
-    if !made && !results.iter().any(there) {
-        let refused = results.iter().find(|result| !matches!(result, MultiResult::Error(error::OK)));
-        return Err(Error::Answer(format!("multi: error {code}, {refused:?}")));
-    }
+    connected.create_all(creations).await?;
     *client = Some(connected);
     Ok(())
+}
+
+/// Sends a request `count` times at once, and counts the answers.
+async fn ask(client: &mut ZooKeeper, count: u64, request: &Request, tally: &Tally) -> Result<(), Error> {
+    (0..count).for_each(|_| client.queue(request));
+    client.flush().await?;
+    tally.sent(count);
+    for _ in 0..count {
+        tally.answer(client.next_answer().await?.0 == error::OK);
+    }
+    Ok(())
+}
+
+/// Sends pings until the server closes the connection, and reads nothing. A client that reads
+/// nothing does not see the end of its connection, but its pings fail then.
+async fn stay(client: &mut ZooKeeper) -> Result<(), Error> {
+    loop {
+        sleep(PROBE).await;
+        client.send_ping().await?;
+    }
 }
 
 /// Creates the large subtree.
@@ -105,15 +115,23 @@ pub(crate) async fn recount(target: &Target, until: Instant, tally: &Tally) {
     let set = ZooKeeper::creation(&path, b"count=-1,bytes=-1", create_flags::PERSISTENT);
     let take = PathVersion { path, version: -1 };
     let pair = [MultiOp::Create(op::CREATE, set), MultiOp::Delete(take)];
-    let ops: Vec<MultiOp> = pair.iter().cycle().take(BATCH).cloned().collect();
-    let ops = &ops;
+    let request = &Request::Multi(pair.iter().cycle().take(BATCH).cloned().collect());
     swarm(4, until, tally, |number| async move {
         let mut client = target.wire(number, SESSION_MS).await?;
-        let directory = ZooKeeper::creation(&format!("/zookeeper/quota{BIG}"), b"", create_flags::PERSISTENT);
-        client.call(op::CREATE, &directory).await?;
+        client.create(&format!("/zookeeper/quota{BIG}"), b"").await?;
         loop {
-            tally.sent(1);
-            tally.answer(client.multi(ops).await?.0 == error::OK);
+            ask(&mut client, 1, request, tally).await?;
+        }
+    })
+    .await;
+}
+
+/// Sends a request again and again on each of `count` connections, `at_once` times without waiting.
+async fn pipeline(target: &Target, count: usize, at_once: u64, request: &Request, until: Instant, tally: &Tally) {
+    swarm(count, until, tally, |number| async move {
+        let mut client = target.wire(number, SESSION_MS).await?;
+        loop {
+            ask(&mut client, at_once, request, tally).await?;
         }
     })
     .await;
@@ -121,21 +139,14 @@ pub(crate) async fn recount(target: &Target, until: Instant, tally: &Tally) {
 
 /// Sends thousands of small requests that each ask for the number of znodes in the whole subtree.
 pub(crate) async fn ask_sizes(target: &Target, until: Instant, tally: &Tally) {
-    swarm(3, until, tally, |number| async move {
-        let mut client = target.wire(number, SESSION_MS).await?;
-        loop {
-            for _ in 0..1_000 {
-                let which = PathOnly { path: BIG.into() };
-                client.queue(op::GET_ALL_CHILDREN_NUMBER, |out| which.write(out));
-            }
-            client.flush().await?;
-            tally.sent(1_000);
-            for _ in 0..1_000 {
-                tally.answer(client.next_answer().await?.0 == error::OK);
-            }
-        }
-    })
-    .await;
+    let request = Request::GetAllChildrenNumber(PathOnly { path: BIG.into() });
+    pipeline(target, 3, 1_000, &request, until, tally).await;
+}
+
+/// Sends many small requests at once, on many connections.
+pub(crate) async fn ask_existence(target: &Target, until: Instant, tally: &Tally) {
+    let request = Request::Exists(PathWatch { path: "/zookeeper".into(), watch: false });
+    pipeline(target, 1_000, 900, &request, until, tally).await;
 }
 
 /// Opens sessions with many ephemeral znodes. Returns them with their open connections.
@@ -146,14 +157,8 @@ pub(crate) async fn sessions_with_ephemerals(target: &Target) -> Result<Vec<ZooK
         let directory = format!("/expiring-{number}");
         client.create(&directory, b"").await?;
         for batch in (0..each).step_by(BATCH) {
-            let creation = |znode| {
-                let path = format!("{directory}/{znode}");
-                MultiOp::Create(op::CREATE, ZooKeeper::creation(&path, b"", create_flags::EPHEMERAL))
-            };
-            let ops: Vec<MultiOp> = (batch..(batch + BATCH).min(each)).map(creation).collect();
-            if client.multi(&ops).await?.0 != error::OK {
-                return Err(Error::Answer("ephemerals are refused".into()));
-            }
+            let paths = (batch..(batch + BATCH).min(each)).map(|znode| format!("{directory}/{znode}"));
+            client.create_all(&ZooKeeper::creations(paths, b"", create_flags::EPHEMERAL)).await?;
         }
         Ok(client)
     };
@@ -174,10 +179,9 @@ pub(crate) async fn fill_with_acls(target: &Target, until: Instant, tally: &Tall
             };
             let acl = (0..64).map(entry).collect();
             let path = format!("/acl-{number}-");
-            let request =
-                CreateRequest { path, data: Vec::new().into(), acl, flags: create_flags::PERSISTENT_SEQUENTIAL };
-            tally.sent(1);
-            tally.answer(client.call(op::CREATE, &request).await?.0 == error::OK);
+            let flags = create_flags::PERSISTENT_SEQUENTIAL;
+            let creation = CreateRequest { path, data: Vec::new().into(), acl, flags };
+            ask(&mut client, 1, &Request::Create(op::CREATE, creation), tally).await?;
         }
         Ok(())
     })
@@ -187,17 +191,10 @@ pub(crate) async fn fill_with_acls(target: &Target, until: Instant, tally: &Tall
 /// Opens connections that send nothing.
 pub(crate) async fn stay_silent(target: &Target, until: Instant, tally: &Tally) {
     swarm(target.sizes.connections * target.wire.len(), until, tally, |number| async move {
-        let stream = connect_from(target.source(number), &target.wire[number % target.wire.len()]).await?;
+        let addr = &target.wire[number % target.wire.len()];
+        let link = Link::open_from(target.source(number), addr).await?;
         tally.sent(1);
-        // Waits until the server closes the connection.
-        let ended = async {
-            while stream.readable().await.is_ok() {
-                if stream.try_read(&mut [0; 64]).is_ok_and(|read| read == 0) {
-                    return;
-                }
-            }
-        };
-        ended.await;
+        link.ended().await;
         Err(Error::Gone)
     })
     .await;
@@ -205,40 +202,13 @@ pub(crate) async fn stay_silent(target: &Target, until: Instant, tally: &Tally) 
 
 /// Asks for long answers, and never reads them.
 pub(crate) async fn leave_unread(target: &Target, until: Instant, tally: &Tally) {
+    let request = &Request::GetChildren(PathWatch { path: WIDE.into(), watch: false });
     swarm(100, until, tally, |number| async move {
         let mut client = target.wire(number, SESSION_MS).await?;
-        for _ in 0..16 {
-            let which = PathWatch { path: WIDE.into(), watch: false };
-            client.queue(op::GET_CHILDREN, |out| which.write(out));
-        }
+        (0..16).for_each(|_| client.queue(request));
         client.flush().await?;
         tally.sent(16);
-        // A client that reads nothing does not see the end of its connection, but its pings fail
-        // then.
-        loop {
-            sleep(PROBE).await;
-            client.send_ping().await?;
-        }
-    })
-    .await;
-}
-
-/// Sends many small requests at once, on many connections.
-pub(crate) async fn pipeline(target: &Target, until: Instant, tally: &Tally) {
-    const QUESTIONS: u64 = 900;
-    swarm(1_000, until, tally, |number| async move {
-        let mut client = target.wire(number, SESSION_MS).await?;
-        loop {
-            for _ in 0..QUESTIONS {
-                let which = PathWatch { path: "/zookeeper".into(), watch: false };
-                client.queue(op::EXISTS, |out| which.write(out));
-            }
-            client.flush().await?;
-            tally.sent(QUESTIONS);
-            for _ in 0..QUESTIONS {
-                tally.answer(client.next_answer().await?.0 == error::OK);
-            }
-        }
+        stay(&mut client).await
     })
     .await;
 }
@@ -253,15 +223,9 @@ pub(crate) async fn set_long_watches(target: &Target, until: Instant, tally: &Ta
             let path = |watch: usize| format!("/{number:0>200}/{:0>200}/{:0>200}/{:0>200}/{watch:0>200}", 1, 2, 3);
             let exist = (batch..batch + AT_ONCE).map(path).collect();
             let set = SetWatches { exist, ..SetWatches::default() };
-            client.queue(op::SET_WATCHES, |out| set.write(out));
-            client.flush().await?;
-            tally.sent(1);
-            tally.answer(client.next_answer().await?.0 == error::OK);
+            ask(&mut client, 1, &Request::SetWatches(set), tally).await?;
         }
-        loop {
-            sleep(PROBE).await;
-            client.send_ping().await?;
-        }
+        stay(&mut client).await
     })
     .await;
 }
@@ -274,7 +238,7 @@ pub(crate) async fn change_what_many_watch(target: &Target, until: Instant, tall
     let watching = swarm(WATCHING, until, tally, |number| async move {
         let mut client = target.wire(number, SESSION_MS).await?;
         let watch = AddWatchRequest { path: directory(number), mode: 1 };
-        client.call(op::ADD_WATCH, &watch).await?;
+        client.call(&Request::AddWatch(watch)).await?;
         loop {
             client.until_event(&format!("{}/{}", directory(number), BATCH - 1)).await?;
         }
@@ -288,10 +252,9 @@ pub(crate) async fn change_what_many_watch(target: &Target, until: Instant, tall
         }
         let set =
             |znode| MultiOp::SetData(SetDataRequest { path: path(znode), data: b"x".as_slice().into(), version: -1 });
-        let ops: Vec<MultiOp> = (0..BATCH).map(set).collect();
+        let request = Request::Multi((0..BATCH).map(set).collect());
         loop {
-            tally.sent(1);
-            tally.answer(client.multi(&ops).await?.0 == error::OK);
+            ask(&mut client, 1, &request, tally).await?;
             sleep(Duration::from_millis(100)).await;
         }
     });

@@ -151,7 +151,7 @@ impl Keeper {
     async fn move_on(&mut self, addrs: &[String]) {
         self.place = (self.place + 1) % addrs.len();
         let moved = async {
-            let mut client = self.client.resume(&addrs[self.place], SESSION_TIMEOUT_S).await?;
+            let mut client = self.client.resume(&addrs[self.place]).await?;
             client.keep_alive().await?;
             Ok::<Client, Error>(client)
         };

@@ -41,7 +41,7 @@ pub(super) async fn run(
     figures.push(Figure::new("memory of a node", "MB", memory_of_a_node(cluster)?));
     let back = cluster.restart().await?;
     let mut again = Client::open(kind.door(), &cluster.addrs(kind.door())[0]).await?;
-    again.get_linearizable(&name(znodes - 1)).await?;
+    again.get(&name(znodes - 1), true).await?;
     figures.push(Figure::new("time of a restart until all nodes serve", "s", back.as_secs_f64()));
     figures.push(Figure::new("memory of a node after the restart", "MB", memory_of_a_node(cluster)?));
     snapshot::run(cluster, kind, figures).await

@@ -1,31 +1,15 @@
-//! Invariants: conditions that must always be true. Each has a file, which names the source of the
+//! Invariants: conditions that must always be true. The comment of each names the source of the
 //! condition.
 //!
 //! An invariant sees each committed entry once and in order, each change of a node's visible state,
 //! and the observations of clients. The first violation ends the run.
 
-mod acknowledged_survive;
-mod applied_rises;
-mod delays_last;
-mod ephemerals_have_owners;
-mod exactly_once;
-mod grants_are_told;
-mod ids_once;
-mod levels_are_known;
-mod no_early_expiry;
-pub(crate) mod nodes_can_apply;
-mod one_holder;
-mod one_leader;
-mod one_quorum;
-mod one_sure_leader;
-mod parents_exist;
-mod reads_are_fresh;
-mod replicas_agree;
-mod restarts_go_on;
-mod sessions_end_in_time;
-mod strangers_count_for_nothing;
-mod tokens_rise;
-mod watches_fire_once;
+mod leaders;
+mod locks;
+pub(crate) mod nodes;
+mod requests;
+mod sessions;
+mod znodes;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -64,9 +48,6 @@ pub struct Calm {
 /// A condition that must always be true. The simulation calls the methods during a run, and each
 /// call can report a violation.
 pub trait Invariant {
-    /// The name for the report.
-    fn name(&self) -> &'static str;
-
     /// Checks one more committed entry.
     ///
     /// # Errors
@@ -119,7 +100,8 @@ pub trait Invariant {
 
 /// All invariants of a run.
 pub struct Invariants {
-    all: Vec<Box<dyn Invariant>>,
+    /// Each invariant with its name for the report.
+    all: Vec<(&'static str, Box<dyn Invariant>)>,
     calm: Rc<RefCell<Calm>>,
     acknowledged: u64,
 }
@@ -130,28 +112,28 @@ impl Invariants {
         let calm = Rc::<RefCell<Calm>>::default();
         Invariants {
             all: vec![
-                Box::new(levels_are_known::LevelsAreKnown),
-                Box::new(replicas_agree::ReplicasAgree),
-                Box::new(applied_rises::AppliedRises::default()),
-                Box::new(one_leader::OneLeader::default()),
-                Box::new(one_sure_leader::OneSureLeader::default()),
-                Box::new(one_quorum::OneQuorum::new(hub)),
-                Box::new(ids_once::IdsOnce::default()),
-                Box::new(nodes_can_apply::NodesCanApply),
-                Box::new(restarts_go_on::RestartsGoOn::default()),
-                Box::new(parents_exist::ParentsExist),
-                Box::new(ephemerals_have_owners::EphemeralsHaveOwners),
-                Box::new(one_holder::OneHolder::new(world)),
-                Box::new(tokens_rise::TokensRise::default()),
-                Box::new(no_early_expiry::NoEarlyExpiry::new(world)),
-                Box::new(sessions_end_in_time::SessionsEndInTime::new(Rc::clone(&calm))),
-                Box::new(strangers_count_for_nothing::StrangersCountForNothing),
-                Box::new(delays_last::DelaysLast::default()),
-                Box::new(acknowledged_survive::AcknowledgedSurvive::default()),
-                Box::new(exactly_once::ExactlyOnce::default()),
-                Box::new(reads_are_fresh::ReadsAreFresh),
-                Box::new(watches_fire_once::WatchesFireOnce),
-                Box::new(grants_are_told::GrantsAreTold::new(Rc::clone(&calm))),
+                ("levels are known", Box::new(nodes::LevelsAreKnown)),
+                ("replicas agree", Box::new(nodes::ReplicasAgree)),
+                ("applied never regresses", Box::new(nodes::AppliedRises::default())),
+                ("one leader in a term", Box::new(leaders::OneLeader::default())),
+                ("one sure leader", Box::new(leaders::OneSureLeader::default())),
+                ("one quorum", Box::new(leaders::OneQuorum::new(hub))),
+                ("ids once", Box::new(leaders::IdsOnce::default())),
+                ("nodes can apply", Box::new(nodes::NodesCanApply)),
+                ("restarts go on", Box::new(nodes::RestartsGoOn::default())),
+                ("parents exist", Box::new(znodes::ParentsExist)),
+                ("ephemerals have live owners", Box::new(znodes::EphemeralsHaveOwners)),
+                ("one holder", Box::new(locks::OneHolder::new(world))),
+                ("tokens rise", Box::new(locks::TokensRise::default())),
+                ("no early expiry", Box::new(sessions::NoEarlyExpiry::new(world))),
+                ("sessions end in time", Box::new(sessions::SessionsEndInTime::new(Rc::clone(&calm)))),
+                ("strangers count for nothing", Box::new(sessions::StrangersCountForNothing)),
+                ("delays last", Box::new(locks::DelaysLast::default())),
+                ("acknowledged writes survive", Box::new(requests::AcknowledgedSurvive)),
+                ("exactly once", Box::new(requests::ExactlyOnce::default())),
+                ("reads are fresh", Box::new(requests::ReadsAreFresh)),
+                ("watches fire once", Box::new(requests::WatchesFireOnce)),
+                ("grants are told", Box::new(locks::GrantsAreTold::new(Rc::clone(&calm)))),
             ],
             calm,
             acknowledged: 0,
@@ -182,31 +164,6 @@ impl Invariants {
         self.ask(|invariant| invariant.committed(&commit, history))
     }
 
-    /// Shows the roles and states of running nodes after a step of the simulated time to all
-    /// invariants.
-    ///
-    /// # Errors
-    /// The first violation.
-    pub fn step(&mut self, standings: &[Standing], now_ms: u64) -> Result<(), String> {
-        self.ask(|invariant| invariant.step(standings, now_ms))
-    }
-
-    /// Shows a node's visible state to all invariants.
-    ///
-    /// # Errors
-    /// The first violation.
-    pub fn node(&mut self, history: &mut History, log: &LogDisk, view: &NodeView) -> Result<(), String> {
-        self.ask(|invariant| invariant.node(view, log, history))
-    }
-
-    /// Shows the end of a node that ended by itself to all invariants.
-    ///
-    /// # Errors
-    /// The first violation.
-    pub fn ended(&mut self, history: &History, node: MachineId, why: &str) -> Result<(), String> {
-        self.ask(|invariant| invariant.ended(node, why, history))
-    }
-
     /// Shows an observation of a client to all invariants.
     ///
     /// # Errors
@@ -216,17 +173,13 @@ impl Invariants {
         self.ask(|invariant| invariant.client(seen, history, now_ms))
     }
 
-    /// Shows the end of the run to all invariants.
+    /// Calls a method of all invariants.
     ///
     /// # Errors
     /// The first violation.
-    pub fn end(&mut self, history: &mut History) -> Result<(), String> {
-        self.ask(|invariant| invariant.end(history))
-    }
-
-    fn ask(&mut self, mut ask: impl FnMut(&mut dyn Invariant) -> Result<(), String>) -> Result<(), String> {
-        for invariant in &mut self.all {
-            ask(&mut **invariant).map_err(|why| format!("{}: {why}", invariant.name()))?;
+    pub fn ask(&mut self, mut ask: impl FnMut(&mut dyn Invariant) -> Result<(), String>) -> Result<(), String> {
+        for (name, invariant) in &mut self.all {
+            ask(&mut **invariant).map_err(|why| format!("{name}: {why}"))?;
         }
         Ok(())
     }

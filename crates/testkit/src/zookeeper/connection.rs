@@ -68,7 +68,7 @@ impl Connection {
 }
 
 /// Returns the packet of a request: length, header and body.
-pub(super) fn packet(xid: i32, request: &Request) -> Vec<u8> {
+pub fn packet(xid: i32, request: &Request) -> Vec<u8> {
     framed(|out| {
         RequestHeader { xid, op: request.op() }.write(out);
         request.write(out);

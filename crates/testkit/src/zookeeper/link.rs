@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use jute::{Buffer, ConnectRequest, Frames, Input, ReplyHeader, Request, WatcherEvent, error, xid};
+use jute::{ConnectRequest, Frames, Input, ReplyHeader, Request, WatcherEvent, error, xid};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, interval, timeout};
@@ -52,10 +52,8 @@ pub(super) struct Link {
     doors: Vec<String>,
     /// Index in `doors` (addresses of the nodes' ZooKeeper servers) of the present node.
     at: usize,
-    timeout_ms: i32,
-    session: i64,
-    password: Buffer,
-    seen: i64,
+    /// Request that opens or resumes the session. It has the last zxid that the client has seen.
+    session: ConnectRequest,
     next_xid: i32,
     place: u64,
     armed: Armed,
@@ -74,13 +72,12 @@ impl Link {
         events: mpsc::Sender<Event>,
         shared: Arc<Shared>,
     ) -> Link {
+        let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+        let session = ConnectRequest { timeout_ms, read_only: Some(false), ..ConnectRequest::default() };
         Link {
             doors: doors.to_vec(),
             at: (first % doors.len().max(1) as u64) as usize,
-            timeout_ms: i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
-            session: 0,
-            password: Buffer::default(),
-            seen: 0,
+            session,
             next_xid: 0,
             place: 0,
             armed: Armed::default(),
@@ -123,22 +120,13 @@ impl Link {
     }
 
     async fn greet(&mut self) -> Greeting {
-        let request = ConnectRequest {
-            protocol_version: 0,
-            last_zxid_seen: self.seen,
-            timeout_ms: self.timeout_ms,
-            session_id: self.session,
-            password: self.password.clone(),
-            read_only: Some(false),
-        };
-        let exchange = Connection::greet(&self.doors[self.at], &request);
+        let exchange = Connection::greet(&self.doors[self.at], &self.session);
         let Ok(Ok((connection, response))) = timeout(SILENCE_MAX, exchange).await else { return Greeting::None };
         if response.timeout_ms <= 0 {
             return Greeting::Expired;
         }
-        self.session = response.session_id;
-        self.password = response.password;
-        self.shared.session.send_replace(u64::try_from(self.session).unwrap_or(u64::MAX));
+        (self.session.session_id, self.session.password) = (response.session_id, response.password);
+        self.shared.session.send_replace(u64::try_from(response.session_id).unwrap_or(u64::MAX));
         Greeting::Welcome(connection)
     }
 
@@ -149,7 +137,7 @@ impl Link {
         let (mut heard, mut said) = (Instant::now(), Instant::now());
         let mut ticks = interval(TICK);
         let mut out = Vec::new();
-        if let Some(request) = self.armed.again(self.seen) {
+        if let Some(request) = self.armed.again(self.session.last_zxid_seen) {
             self.send(request, None, &mut out);
         }
         loop {
@@ -237,10 +225,11 @@ impl Link {
         let Some(sent) = self.sent.pop_front() else {
             return Err(Over::Wrong(format!("an answer to nothing: {header:?}")));
         };
+        let seen = self.session.last_zxid_seen;
         let why = if sent.xid != header.xid {
             Some(format!("an answer to {} where {} was due", header.xid, sent.xid))
-        } else if header.zxid < self.seen {
-            Some(format!("node {} answers at {} after {} was seen", self.at + 1, header.zxid, self.seen))
+        } else if header.zxid < seen {
+            Some(format!("node {} answers at {} after {seen} was seen", self.at + 1, header.zxid))
         } else {
             None
         };
@@ -248,7 +237,7 @@ impl Link {
             self.sent.push_front(sent);
             return Err(Over::Wrong(why));
         }
-        self.seen = header.zxid;
+        self.session.last_zxid_seen = header.zxid;
         self.armed.answered(&sent.request, header.error);
         let reply = Reply {
             zxid: u64::try_from(header.zxid).unwrap_or(0),

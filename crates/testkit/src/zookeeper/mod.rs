@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
-pub use connection::Connection;
+pub use connection::{Connection, packet};
 use link::Link;
 
 /// Time after which a request without an answer fails with [`Failure::TimedOut`].

@@ -3,11 +3,11 @@
 
 use openraft::EntryPayload;
 use replica::{Config, Readiness};
+use sim::hub::MachineId;
 use storage::{Identity, SnapshotMeta, StoredMembership};
 use znode::{Create, Op, Request, ZPath, ZnodeOp};
 
 use crate::failover::Machines;
-use crate::hub::MachineId;
 
 /// Longest time in milliseconds from the damage in a node's state to the end of the node.
 const FOUND_MS: u64 = 1_000;

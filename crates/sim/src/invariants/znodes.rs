@@ -1,9 +1,4 @@
-//! The session of each ephemeral znode is open. The only exception is a ticket with a lock-delay,
-//! which outlives its session for that delay.
-//!
-//! Source: ZooKeeper (zookeeperProgrammers, "Ephemeral Nodes"). ZooKeeper itself broke this rule in
-//! ZOOKEEPER-1208 and ZOOKEEPER-2355. In zlock one log entry removes an expired session together
-//! with its znodes.
+//! Invariants of the znodes in each committed state.
 
 use znode::{Kind, State, ZPath};
 
@@ -11,20 +6,34 @@ use super::Invariant;
 use crate::history::History;
 use crate::observation::Commit;
 
+/// Every znode has a parent that lists it, and all counts and indexes are right.
+///
+/// Source: the data model of ZooKeeper (zookeeperProgrammers, "The ZooKeeper Data Model") and
+/// docs/znode-model.md; `State::check_invariants` walks the whole state.
+pub(super) struct ParentsExist;
+
+impl Invariant for ParentsExist {
+    fn committed(&mut self, commit: &Commit<'_>, _: &History) -> Result<(), String> {
+        commit.entry.state.check_invariants().map_err(|why| format!("at {}: {why}", commit.entry.zxid))
+    }
+}
+
+/// The session of each ephemeral znode is open. The only exception is a ticket with a lock-delay,
+/// which outlives its session for that delay.
+///
+/// Source: ZooKeeper (zookeeperProgrammers, "Ephemeral Nodes"). ZooKeeper itself broke this rule in
+/// ZOOKEEPER-1208 and ZOOKEEPER-2355. In zlock one log entry removes an expired session together
+/// with its znodes.
 pub(super) struct EphemeralsHaveOwners;
 
 /// Parents under which the workload creates ephemeral znodes.
 const PLACES: [&str; 4] = ["/present", "/locks/l0", "/locks/l1", "/locks/l2"];
 
 impl Invariant for EphemeralsHaveOwners {
-    fn name(&self) -> &'static str {
-        "ephemerals have live owners"
-    }
-
     fn committed(&mut self, commit: &Commit<'_>, _: &History) -> Result<(), String> {
         for place in PLACES {
             let Ok(place) = ZPath::parse(place) else { continue };
-            check(commit.after, &place).map_err(|why| format!("at {}: {why}", commit.zxid))?;
+            check(&commit.entry.state, &place).map_err(|why| format!("at {}: {why}", commit.entry.zxid))?;
         }
         Ok(())
     }

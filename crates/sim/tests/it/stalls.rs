@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
 use replica::{Config, Error, Readiness};
+use sim::call::{Call, Reply};
+use sim::hub::{Event, FIRST_CLIENT, MachineId};
 use znode::{Create, Credential, Limits, Op, Request, SessionId, ZPath, ZnodeOp};
 
-use crate::call::{Call, Reply};
 use crate::failover::{Machines, open_session};
-use crate::hub::{Event, FIRST_CLIENT, MachineId};
 
 const SESSION_MS: u32 = 4_000;
 /// The default time after which a disk counts as stalled.

@@ -2,11 +2,11 @@
 //! which the leader stays.
 
 use replica::{Config, Readiness};
+use sim::dialing;
+use sim::hub::{Event, Hub, MachineId};
+use sim::machine::{Clock, Node, Stepped};
+use sim::trace::Detail;
 use znode::{ClientInfo, Op, Request};
-
-use crate::hub::{Event, Hub, MachineId};
-use crate::machine::{Clock, Node, Stepped};
-use crate::trace::Detail;
 
 /// Length of the leader's lease in milliseconds, with the default configuration: half of the
 /// shortest election timeout.
@@ -59,19 +59,8 @@ impl Machines {
     /// clients to `act`.
     pub(crate) fn step_with(&mut self, mut act: impl FnMut(&mut [Node], Event)) {
         self.hub.pass_step();
-        loop {
-            let due = self.hub.lock().due();
-            match due {
-                None => break,
-                Some(Event::Arrival(pipe)) => self.hub.lock().arrive(pipe),
-                Some(Event::Connect { from, to, dialing }) => crate::dialing::connect(&self.hub, from, to, dialing),
-                Some(Event::Connected { from, to, result, dialing }) => {
-                    if !self.hub.lock().network.is_cut(from, to) {
-                        drop(dialing.send(result));
-                    }
-                }
-                Some(event) => act(&mut self.nodes, event),
-            }
+        while let Some(event) = dialing::next_event(&self.hub) {
+            act(&mut self.nodes, event);
         }
         for node in &mut self.nodes {
             match (node.step(), &mut self.ended) {

@@ -25,7 +25,7 @@ impl State {
         let pages = std::iter::from_fn(move || {
             let mut page = Vec::new();
             (!ended).then(|| {
-                after = state.page(after.as_ref(), |record| page.push(record));
+                after = state.page(after.as_ref(), |record| page.push(record.to_vec()));
                 records += page.len() as u64;
                 ended = after.is_none();
                 if ended {

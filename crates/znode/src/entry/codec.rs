@@ -40,9 +40,15 @@ pub enum DecodeError {
 }
 
 pub(crate) fn encode<T: Encode>(value: &T) -> Vec<u8> {
-    let mut bytes = vec![VERSION];
-    bincode::encode_into_std_write(value, &mut bytes, CONFIG).expect("values of the state can be encoded");
+    let mut bytes = Vec::new();
+    encode_to(value, &mut bytes);
     bytes
+}
+
+/// Appends the encoded value to `bytes`.
+pub(crate) fn encode_to<T: Encode>(value: &T, bytes: &mut Vec<u8>) {
+    bytes.push(VERSION);
+    bincode::encode_into_std_write(value, bytes, CONFIG).expect("values of the state can be encoded");
 }
 
 pub(crate) fn decode<T: Decode<()>>(bytes: &[u8]) -> Result<T, DecodeError> {

@@ -6,7 +6,7 @@ use std::iter::once;
 use std::mem::discriminant;
 use std::ops::Bound;
 
-use crate::entry::codec::encode;
+use crate::entry::codec::encode_to;
 use crate::snapshot::record::{Record, request_records, session_record, znode_record};
 use crate::{LogPosition, RecordKey, Reply, SessionId, State, ZPath, Zxid};
 
@@ -23,14 +23,15 @@ impl State {
     /// Passes the encoded records after the record `after` to `take`, until a page is full; begins
     /// with the first record for `None`. Returns the key of the page's last record, or `None` if
     /// the page has reached the end of the sequence.
-    pub(crate) fn page(&self, after: Option<&RecordKey>, mut take: impl FnMut(Vec<u8>)) -> Option<RecordKey> {
-        let (mut records, mut bytes, level) = (0, 0, self.level());
+    pub(crate) fn page(&self, after: Option<&RecordKey>, mut take: impl FnMut(&[u8])) -> Option<RecordKey> {
+        let (mut encoded, mut records, mut bytes, level) = (Vec::new(), 0, 0, self.level());
         for record in self.records_after(after) {
             assert!(record.level() <= level, "a cluster at level {level} has nothing of a later one");
-            let encoded = encode(&record);
+            encoded.clear();
+            encode_to(&record, &mut encoded);
             records += 1;
             bytes += encoded.len();
-            take(encoded);
+            take(&encoded);
             if records == RECORDS_MAX || bytes >= BYTES_ENOUGH {
                 return Some(record.key());
             }
@@ -44,7 +45,7 @@ impl State {
         let mut hash = self.history_hash.begin(LogPosition { term: self.last_term, zxid: self.last_zxid });
         let last = self.page(after, |record| {
             hash.write(&(record.len() as u64).to_le_bytes());
-            hash.write(&record);
+            hash.write(record);
         });
         Reply::Scrubbed { hash: hash.finish(), last }
     }

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use jepsen::check::Workload;
 use jepsen::nemesis::Fault;
 use jepsen::options::{Common, Options, duration};
-use jepsen::runner::has_negative;
+use jepsen::runner::{Door, has_negative};
 
 /// Causes faults in a zlock cluster while clients use it, and checks the clients' history.
 #[derive(Debug, Parser)]
@@ -51,6 +51,10 @@ pub(crate) struct Test {
     /// transfer, members, restore, rotation.
     #[arg(long, default_value = "none", value_delimiter = ',')]
     nemesis: Vec<String>,
+    /// `host:port` of each node of a cluster that runs already. No node is started and no fault is
+    /// made, so `--nemesis` must be none.
+    #[arg(long, value_delimiter = ',')]
+    endpoints: Vec<String>,
     /// Negative control of the checker: clients leave out a part of their protocol (linearizable
     /// reads, idempotency keys, zxids, resuming of watches, or tokens), and the verdict must be
     /// invalid. For register, exactly-once, session, watch and fenced-lock.
@@ -112,6 +116,11 @@ impl Test {
     /// Returns the options of the run.
     pub(crate) fn options(&self) -> Result<Options, String> {
         let mut options = self.common.options(self.workload, faults(&self.nemesis)?, seed(&self.common))?;
+        let Options { faults, common: Common { peer_tls, door, .. }, .. } = &options;
+        if !self.endpoints.is_empty() && (!faults.is_empty() || *peer_tls || *door != Door::Http) {
+            return Err("jepsen only sends HTTP requests to a cluster that runs already: leave out --nemesis, --peer-tls and --door, or --endpoints".into());
+        }
+        options.endpoints.clone_from(&self.endpoints);
         options.negative = self.negative;
         options.dir.clone_from(&self.supervised);
         if self.negative && !has_negative(options.workload) {
@@ -130,6 +139,14 @@ mod tests {
         let args = Args::try_parse_from(["jepsen", "test", "--workload", "lock"].iter().chain(options)).unwrap();
         let Command::Test(test) = args.command else { panic!("another command") };
         test.options().unwrap_err()
+    }
+
+    #[test]
+    fn a_cluster_that_runs_already_gets_no_faults() {
+        for options in [["--nemesis", "kill"], ["--door", "both"]] {
+            let why = refusal(&["--endpoints", "127.0.0.1:7001", options[0], options[1]]);
+            assert!(why.starts_with("jepsen only sends HTTP requests"), "{why}");
+        }
     }
 
     #[test]

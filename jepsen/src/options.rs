@@ -93,6 +93,8 @@ pub struct Options {
     /// needs. The checker must then find that the promise is broken: see
     /// [`crate::runner::has_negative`].
     pub negative: bool,
+    /// `host:port` of each node of a cluster that runs already; empty to start one.
+    pub endpoints: Vec<String>,
     /// Empty directory for the results, instead of a new one in the store.
     pub dir: Option<PathBuf>,
     /// Options that the runs of a matrix share.
@@ -125,8 +127,8 @@ impl Common {
             return Err(format!("{why}: --peer-tls needs --network namespaces, and no nemesis that needs proxies"));
         }
         let settings = self.settings(seed)?;
-        let common = self.clone();
-        Ok(Options { workload, faults, seed, settings, network, negative: false, dir: None, common })
+        let (endpoints, common) = (Vec::new(), self.clone());
+        Ok(Options { workload, faults, seed, settings, network, negative: false, endpoints, dir: None, common })
     }
 
     /// Returns the additional configuration lines for every node of the run with this seed: those
@@ -185,6 +187,9 @@ impl Options {
         let words = ["test", "--workload", self.workload.name(), "--nemesis", &faults, "--seed", &seed];
         let mut words: Vec<String> = words.map(str::to_owned).into();
         words.extend(["--network".into(), self.network.name()]);
+        if !self.endpoints.is_empty() {
+            words.extend(["--endpoints".into(), self.endpoints.join(",")]);
+        }
         words.extend(self.common.arguments());
         words.extend(self.negative.then(|| "--negative".into()));
         words

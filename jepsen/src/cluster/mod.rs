@@ -126,6 +126,12 @@ impl Cluster {
         }
     }
 
+    /// Returns a cluster that runs already at these HTTP addresses.
+    pub fn of(endpoints: Vec<String>) -> Cluster {
+        let (zookeeper, nodes, dir, network) = (Vec::new(), Vec::new(), PathBuf::new(), Network::Foreign);
+        Cluster { endpoints: endpoints.into(), zookeeper, nodes, raised: false, dir, backups: 0, network }
+    }
+
     /// Returns the number of nodes that started the cluster.
     pub fn founders(&self) -> usize {
         self.nodes.iter().filter(|node| !node.joins).count()

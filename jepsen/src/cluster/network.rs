@@ -53,6 +53,8 @@ pub enum Network {
     Proxies(Links, Ports),
     /// Network namespaces and the bridge between them.
     Namespaces(Namespaces),
+    /// Links of a cluster that runs already, in which no fault is made.
+    Foreign,
 }
 
 impl Network {
@@ -97,6 +99,7 @@ impl Network {
         match self {
             Network::Proxies(links, _) => links.set(rules),
             Network::Namespaces(namespaces) => namespaces.set(&rules)?,
+            Network::Foreign => {}
         }
         Ok(())
     }
@@ -105,7 +108,7 @@ impl Network {
     pub fn late_bytes(&self) -> u64 {
         match self {
             Network::Proxies(links, _) => links.late_bytes(),
-            Network::Namespaces(_) => 0,
+            Network::Namespaces(_) | Network::Foreign => 0,
         }
     }
 }

@@ -34,7 +34,7 @@ impl Kind for Loss {
             scene.set_links(rules(all, rule))?;
             Ok(match &scene.cluster.network {
                 Network::Namespaces(_) => json!({"packets_dropped_percent": LOSS_PERCENT}),
-                Network::Proxies(..) => json!({"connection_breaks_one_read_in": rule.break_one_in}),
+                Network::Proxies(..) | Network::Foreign => json!({"connection_breaks_one_read_in": rule.break_one_in}),
             })
         })
     }

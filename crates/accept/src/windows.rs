@@ -27,8 +27,8 @@ const LONG_BYTES: usize = 64 << 10;
 const LONG_WINDOW: usize = 512;
 /// Pause after a long write before its units are free again, as a multiple of the time that the
 /// write took. The pause is made only while another address has writes under way. Each unit is then
-/// in use for at most a sixth of the time, unless [`PAUSE_MAX`] shortens the pause.
-const PAUSE: u32 = 5;
+/// in use for at most a quarter of the time, unless [`PAUSE_MAX`] shortens the pause.
+const PAUSE: u32 = 3;
 /// Longest pause after a long write.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 

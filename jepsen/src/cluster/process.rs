@@ -101,8 +101,8 @@ pub struct Node {
     settings: String,
     /// True for a node that joins a cluster, and never starts a new one.
     pub(super) joins: bool,
-    /// True once an operator removes the node from the members. Then its process may end with
-    /// [`REMOVED`].
+    /// True once an operator removes the node from the members. Then its process may end with the
+    /// exit code of a removed node.
     pub leaves: bool,
     log: PathBuf,
     faketime: Option<(PathBuf, PathBuf)>,

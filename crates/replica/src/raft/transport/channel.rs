@@ -338,8 +338,9 @@ mod tests {
     use futures_util::FutureExt;
     use tokio::net::{TcpListener, TcpStream};
 
+    use super::super::addresses::Addresses;
     use super::super::callers::Callers;
-    use super::super::connect::{Addresses, Identity, welcome};
+    use super::super::connect::{Identity, welcome};
     use super::super::frame::Terms;
     use super::super::messages::Lane;
     use super::super::refusal::VERSIONS;

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use storage::{NodeMeta, codec};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use znode::{Levels, OtherLevel, Zxid};
 
+use super::addresses::Addresses;
 use super::callers::CallerPlace;
 use super::frame::{FramedStream, Terms, malformed};
 use super::messages::{
@@ -296,38 +296,6 @@ fn overlap((low, high): (u16, u16), (own_low, own_high): (u16, u16)) -> bool {
     low.max(own_low) <= high.min(own_high)
 }
 
-/// Addresses of a peer: that in the membership, and that in this node's configuration, which is
-/// tried when the first fails. The handshake shows which node answers there.
-#[derive(Debug)]
-pub(crate) struct Addresses {
-    all: Vec<Arc<str>>,
-    at: AtomicUsize,
-}
-
-impl Addresses {
-    /// Takes the `host:port` of the peer's listener in the membership, and that in this node's
-    /// configuration.
-    pub(crate) fn new(addr: &str, other: Option<&str>) -> Addresses {
-        let other = other.filter(|other| *other != addr);
-        Addresses { all: [Some(addr), other].into_iter().flatten().map(Arc::from).collect(), at: AtomicUsize::new(0) }
-    }
-
-    /// The address in the membership.
-    pub(crate) fn first(&self) -> &str {
-        &self.all[0]
-    }
-
-    /// The address to which the next try connects.
-    pub(crate) fn current(&self) -> Arc<str> {
-        Arc::clone(&self.all[self.at.load(Ordering::Relaxed) % self.all.len()])
-    }
-
-    /// Goes on to the next address, after a failed try.
-    fn next(&self) {
-        self.at.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 /// Peer to connect to, with all that a connection to it needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
@@ -362,8 +330,11 @@ impl Target {
     /// # Errors
     /// An error with the peer's reason when the peer refuses; otherwise an error of the connection.
     pub(crate) async fn connect(&self) -> io::Result<FramedStream> {
-        let connected = timeout(self.peer_timeout, self.shake_hands()).await;
-        let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        let until = Instant::now() + self.peer_timeout;
+        let connected = match Stream::connect(&self.identity.host, &self.addrs, until).await {
+            Ok(stream) => timeout_at(until, self.shake_hands(stream)).await.unwrap_or_else(|late| Err(late.into())),
+            Err(error) => Err(error),
+        };
         match &connected {
             Ok(_) => self.reach.reached(),
             Err(error) => {
@@ -399,8 +370,7 @@ impl Target {
         }
     }
 
-    async fn shake_hands(&self) -> io::Result<FramedStream> {
-        let stream = Stream::connect(&self.identity.host, &self.addrs.current(), self.peer_timeout).await?;
+    async fn shake_hands(&self, stream: Stream) -> io::Result<FramedStream> {
         let mut framed = FramedStream::new(self.secure(stream).await?, self.peer_timeout)?;
         framed.send(&self.identity.hello(self.to, self.lane)).await?;
         let welcome = framed.greeting::<Welcome>().await;

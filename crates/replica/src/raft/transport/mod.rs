@@ -8,9 +8,10 @@
 //! messages.rs  all other messages             callers.rs   connections of peers, and their bounds
 //! rules.rs     checks of messages             stream.rs    TCP, TLS, or a simulation
 //! refusal.rs   refusals of callers            fuzzing.rs   any bytes as a message, for fuzzing
-//! tenure.rs    end of a connection's time
+//! tenure.rs    end of a connection's time        addresses.rs  addresses and lookups of a name
 //! ```
 
+mod addresses;
 mod append;
 mod append_frame;
 mod callers;
@@ -27,11 +28,12 @@ mod snapshot;
 mod stream;
 mod tenure;
 
+pub(crate) use addresses::Addresses;
 pub(crate) use append::{AppendLine, AppendStream};
 pub(crate) use append_frame::AppendFrame;
 pub(crate) use callers::{CallerPlace, Callers};
 pub(crate) use channel::{Channel, ChannelError, DropGuard};
-pub(crate) use connect::{Addresses, Identity, Introduction, PeerRejection, Target, TlsFailure, welcome};
+pub(crate) use connect::{Identity, Introduction, PeerRejection, Target, TlsFailure, welcome};
 pub(crate) use frame::{Exchange, FramedStream, malformed};
 #[cfg(fuzzing)]
 pub use fuzzing::peer_message;

@@ -2,7 +2,7 @@
 //! connection.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -12,9 +12,11 @@ use accept::{MutualAcceptor, MutualTls};
 use bytes::BytesMut;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream, lookup_host};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
 
+use super::addresses::Addresses;
 use crate::local::host::Host;
 use crate::simulation::Duplex;
 
@@ -44,10 +46,11 @@ impl From<TcpStream> for Stream {
 }
 
 impl Stream {
-    pub(crate) async fn connect(host: &Host, addr: &str, within: Duration) -> io::Result<Stream> {
+    /// Opens a connection to the current one of a peer's addresses.
+    pub(crate) async fn connect(host: &Host, to: &Addresses, until: Instant) -> io::Result<Stream> {
         match host {
-            Host::Machine => connect_any(&resolve(addr).await?, within).await.map(Stream::Tcp),
-            Host::Simulated(world) => world.connect(addr).await.map(Stream::Simulated),
+            Host::Machine => to.connect(until).await.map(Stream::Tcp),
+            Host::Simulated(world) => timeout_at(until, world.connect(&to.current())).await?.map(Stream::Simulated),
         }
     }
 
@@ -161,31 +164,6 @@ async fn begins_tls(stream: &TcpStream) -> io::Result<bool> {
     }
 }
 
-/// Resolves `host:port`. A name without an address is an error of the kind `NotFound`, whatever the
-/// system reports.
-async fn resolve(addr: &str) -> io::Result<Vec<SocketAddr>> {
-    let unresolvable = |why: &dyn std::fmt::Display| {
-        io::Error::new(io::ErrorKind::NotFound, format!("{addr} cannot be resolved: {why}"))
-    };
-    let addrs: Vec<_> = lookup_host(addr).await.map_err(|error| unresolvable(&error))?.collect();
-    if addrs.is_empty() { Err(unresolvable(&"the name has no address")) } else { Ok(addrs) }
-}
-
-/// Connects to the first address that answers. Each address gets an equal share of `within`, so
-/// that an address that drops packets leaves time for the others.
-async fn connect_any(addrs: &[SocketAddr], within: Duration) -> io::Result<TcpStream> {
-    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for addr in addrs {
-        let share = within / u32::try_from(addrs.len()).unwrap_or(u32::MAX);
-        failed = match tokio::time::timeout(share, TcpStream::connect(addr)).await {
-            Ok(Ok(stream)) => return Ok(stream),
-            Ok(Err(error)) => error,
-            Err(_) => io::Error::new(io::ErrorKind::TimedOut, format!("no connection to {addr} within {share:?}")),
-        };
-    }
-    Err(failed)
-}
-
 /// Listener for connections of peers.
 pub(crate) enum Listener {
     Tcp {
@@ -222,8 +200,6 @@ impl Listener {
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpSocket;
-
     use super::*;
 
     #[tokio::test]
@@ -235,24 +211,5 @@ mod tests {
         drop(caller);
         let (_stream, addr) = Listener::Tcp { listener, tls: None }.accept().await.unwrap();
         assert_eq!(addr, Some("127.0.0.1".parse().unwrap()));
-    }
-
-    #[tokio::test]
-    async fn an_address_that_drops_packets_leaves_time_for_the_next() {
-        // The queue of this listener is full: further connections are dropped.
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let full = socket.listen(1).unwrap();
-        let silent = full.local_addr().unwrap();
-        let mut queued = Vec::new();
-        while let Ok(Ok(stream)) = tokio::time::timeout(Duration::from_millis(200), TcpStream::connect(silent)).await {
-            queued.push(stream);
-        }
-        let live = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let addrs = [silent, live.local_addr().unwrap()];
-        let stream = connect_any(&addrs, Duration::from_millis(500)).await.unwrap();
-        assert_eq!(stream.peer_addr().unwrap(), addrs[1]);
-        let error = connect_any(&addrs[..1], Duration::from_millis(100)).await.unwrap_err();
-        assert!(error.to_string().contains(&format!("no connection to {silent} within 100ms")), "{error}");
     }
 }

@@ -83,9 +83,10 @@ mod tests {
     use tokio::net::TcpListener;
     use tokio::time::Instant;
 
+    use super::super::addresses::Addresses;
     use super::super::callers::Callers;
     use super::super::channel::{Channel, ChannelError};
-    use super::super::connect::{Addresses, Identity, Target, welcome};
+    use super::super::connect::{Identity, Target, welcome};
     use super::super::messages::{Answer, Ask, Lane, NumberedMessage};
     use super::super::stream::Stream;
     use super::*;

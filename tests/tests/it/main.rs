@@ -22,6 +22,7 @@ mod client;
 mod client_barriers;
 mod client_recipes;
 mod closed_cluster;
+mod copied_machine;
 mod copies_put_back;
 mod crowds;
 mod dev_starts_and_stops;

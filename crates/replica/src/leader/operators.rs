@@ -166,14 +166,17 @@ impl Operators {
             Err(_) => std::io::ErrorKind::TimedOut.into(),
         };
         let refusal = error.get_ref().and_then(|error| error.downcast_ref::<PeerRejection>());
-        let kind = match refusal.map(|away| away.refusal) {
-            Some(Refusal::OtherCluster) => RefusedOrder::MemberHasOtherData,
-            _ => RefusedOrder::MemberUnreachable,
+        let (kind, why) = match refusal.map(|away| away.refusal) {
+            None | Some(Refusal::NoMember) => {
+                let why = format!(
+                    "node {id} does not answer at {addr} as a member to be ({error}): start it first, with `node.joining = true`, \
+                     the cluster's name and node.id = {id}"
+                );
+                (RefusedOrder::MemberUnreachable, why)
+            }
+            Some(Refusal::OtherCluster) => (RefusedOrder::MemberHasOtherData, format!("node {id} at {addr}: {error}")),
+            Some(_) => (RefusedOrder::MemberUnreachable, format!("node {id} at {addr} cannot join: {error}")),
         };
-        let why = format!(
-            "node {id} does not answer at {addr} as a member to be ({error}): start it first, with `node.joining = true`, the cluster's \
-             name and node.id = {id}"
-        );
         Err(OrderError::refused(kind, why))
     }
 }

@@ -61,6 +61,8 @@ impl Figures {
 
 struct Scene {
     addrs: Vec<SocketAddr>,
+    /// Incarnations (random numbers) of the nodes' data directories, which strangers copy.
+    incarnations: [u64; 3],
     heard: Arc<MemberRecords>,
     figures: Figures,
     /// Newest term that any node knows.
@@ -104,7 +106,8 @@ async fn run(time: Duration, seed: u64) {
     write(ensemble.node(0), create("/", "a", b"")).await;
     let numbers = || (AtomicU64::new(0), AtomicU64::new(0));
     let ((term, index), figures, over) = (numbers(), Figures::default(), AtomicBool::new(false));
-    let scene = Arc::new(Scene { addrs, heard, figures, term, index, over });
+    let incarnations = [0, 1, 2].map(|at| ensemble.incarnation(at));
+    let scene = Arc::new(Scene { addrs, incarnations, heard, figures, term, index, over });
     let nodes: Vec<Replica> = ensemble.running().cloned().collect();
     let mut tasks = tokio::task::JoinSet::new();
     (0..4).for_each(|number| drop(tasks.spawn(load(Arc::clone(&scene), nodes.clone(), number))));
@@ -179,7 +182,8 @@ async fn one_stranger(scene: &Scene, random: &mut fastrand::Rng) {
     let from = 1 + (to + random.u64(..2)) % 3;
     let lane = [APPEND, APPEND, CONTROL, SNAPSHOT, FORWARD][random.usize(..5)];
     let Ok(mut stream) = TcpStream::connect(scene.addrs[to as usize - 1]).await else { return };
-    let hello = Hello::of(from, to, lane);
+    let incarnation = scene.incarnations[from as usize - 1];
+    let hello = Hello { incarnation, ..Hello::of(from, to, lane) };
     let greeting = match random.u32(..10) {
         0 => bytes(random, 200),
         1 => frame(&mutated(random, hello.frame()[8..].to_vec())),

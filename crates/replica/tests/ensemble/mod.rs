@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use replica::{Config, Consistency, Member, Replica, Role};
+use storage::codec;
 use tempfile::TempDir;
 use tokio::time::Instant;
 use znode::{Create, Credential, Op, Reply, Request, TxnOutcome, ZPath, ZnodeOp};
@@ -114,6 +115,14 @@ impl Ensemble {
 
     pub(crate) fn data_dir(&self, at: usize) -> PathBuf {
         self.dir.path().join(at.to_string())
+    }
+
+    /// Incarnation (random number) of a node's data directory.
+    pub(crate) fn incarnation(&self, at: usize) -> u64 {
+        type Founding = Option<([u8; 16], u64, u32)>;
+        type Record = (u32, String, u64, Founding, u64, (bool, bool, bool, u64));
+        let record: Record = codec::unseal(&std::fs::read(self.data_dir(at).join("node")).unwrap()).unwrap();
+        record.4
     }
 
     pub(crate) fn addr(&self, at: usize) -> SocketAddr {

@@ -4,7 +4,11 @@
 //! A node plays an older or a newer program: its configuration says which levels it knows.
 
 use crate::ensemble::{Ensemble, LONG, create, eventually, set, soon, write};
-use replica::{Config, Error, Failure, FinalizeOutcome, Program, Replica, StartError, UpgradeStatus};
+use crate::members::{new_member, order, three_of};
+use replica::{
+    Config, Error, Failure, FinalizeOutcome, Order, OrderError, Program, RefusedOrder, Replica, StartError,
+    UpgradeStatus,
+};
 use tokio::time::timeout;
 use znode::{Levels, Op, OtherLevel, Request};
 
@@ -192,6 +196,33 @@ async fn a_node_that_runs_ends_at_the_entry_that_raises_the_level_beyond_its_pro
     ensemble.start(at).await;
     write(ensemble.node(at), create("/", "c", b"")).await;
     ensemble.assert_equal_states().await;
+    ensemble.stop_all().await;
+}
+
+/// A node that is to join runs a program that has no format level in common with the cluster. The
+/// operator hears so, in the direction that is wrong.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_at_another_level_does_not_join() {
+    let mut ensemble = three_of(5).await;
+    let leader = ensemble.leader().await;
+    ensemble.change = |config| {
+        config.join = true;
+        let levels = if config.node_id == 4 { Levels { min: 7, max: 8 } } else { Levels { min: 1, max: 8 } };
+        config.program = Program { version: "0.8.0".into(), levels };
+        config.members.retain(|member| member.id <= 3);
+    };
+    ensemble.start(3).await;
+    ensemble.start(4).await;
+    let add = async |at: usize| order(ensemble.node(leader), Order::Add(new_member(&ensemble, at))).await;
+    match add(3).await {
+        Err(OrderError::Refused { kind: RefusedOrder::MemberUnreachable, why }) => {
+            let words = "knows levels of the format 7 to 8, and this node needs only 1: start an older zlock there";
+            assert!(why.contains(words), "{why}");
+        }
+        done => panic!("{done:?}"),
+    }
+    // What a stranger says of levels does not end the leader.
+    add(4).await.unwrap();
     ensemble.stop_all().await;
 }
 

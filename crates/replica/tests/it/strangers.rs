@@ -20,6 +20,11 @@ fn patient(config: &mut Config) {
     config.election_timeout_max_ms = 2_000;
 }
 
+/// Makes the hello that member `from` sends.
+fn hello(ensemble: &Ensemble, from: u64, to: u64, lane: u32) -> Hello {
+    Hello { incarnation: ensemble.incarnation(from as usize - 1), ..Hello::of(from, to, lane) }
+}
+
 /// An ensemble without writes under way: its leader, the follower that is attacked, and the
 /// follower's last entry.
 struct Scene {
@@ -44,7 +49,7 @@ impl Scene {
     /// Connects to the follower as if it were the leader.
     async fn pose(&self, lane: u32) -> Stranger {
         let (from, to) = (self.leader as u64 + 1, self.follower as u64 + 1);
-        Stranger::posing(self.ensemble.addr(self.follower), from, to, lane).await
+        Stranger::posing(self.ensemble.addr(self.follower), &hello(&self.ensemble, from, to, lane)).await
     }
 
     /// Makes an append that the leader could send next: it has these entries and says that all of
@@ -223,7 +228,7 @@ async fn a_deposed_leader_whose_entries_contradict_what_is_committed_hears_of_th
         acknowledged: None,
         entries: vec![blank(id(term, index))],
     };
-    let mut stranger = Stranger::posing(ensemble.addr(follower), from, to, APPEND).await;
+    let mut stranger = Stranger::posing(ensemble.addr(follower), &Hello::of(from, to, APPEND)).await;
     stranger.send(&uncommitted.frame()).await;
     let answer = stranger.record().await.expect("an answer");
     let answer: (u64, u32, VoteRecord) = codec::decode(&answer).expect("a higher vote");
@@ -244,7 +249,8 @@ async fn what_only_the_leader_itself_proposes_is_refused_when_a_peer_passes_it_o
         Op::SetLimits(Limits { znodes_max: 1, ..limits.clone() }),
     ];
     let (from, to) = (scene.follower as u64 + 1, scene.leader as u64 + 1);
-    let mut stranger = Stranger::posing(scene.ensemble.addr(scene.leader), from, to, FORWARD).await;
+    let hello = hello(&scene.ensemble, from, to, FORWARD);
+    let mut stranger = Stranger::posing(scene.ensemble.addr(scene.leader), &hello).await;
     let mut pass_on = async |request: Request| {
         let ask = (1u64, 5u32, encode_request(&request), 10_000u64);
         stranger.send(&frame(&codec::encode(&ask))).await;
@@ -312,7 +318,7 @@ async fn half_frames_take_up_no_more_than_a_bound_over_all_connections() {
     for number in 0..48u64 {
         let from = 1 + (to + number % 2) % 3;
         let lane = if number % 2 == 0 { APPEND } else { FORWARD };
-        let mut stranger = Stranger::posing(addr, from, to, lane).await;
+        let mut stranger = Stranger::posing(addr, &hello(&scene.ensemble, from, to, lane)).await;
         let mut announced = (16u32 << 20).to_le_bytes().to_vec();
         announced.extend_from_slice(&[0; 4]);
         stranger.send(&announced).await;
@@ -335,7 +341,7 @@ async fn a_frame_that_is_begun_and_not_completed_ends_its_connection() {
     let (addr, begun) = (ensemble.addr(0), &frame(&[7; 100])[..50]);
     for lane in [APPEND, CONTROL, SNAPSHOT, FORWARD] {
         for length in [1, 4, 8, 50] {
-            let mut stranger = Stranger::posing(addr, 2, 1, lane).await;
+            let mut stranger = Stranger::posing(addr, &hello(&ensemble, 2, 1, lane)).await;
             stranger.send(&begun[..length]).await;
             stranger.records().await;
         }
@@ -359,7 +365,7 @@ async fn a_node_of_another_cluster_of_the_same_name_is_turned_away_before_any_fr
     let uuid = Some(scene.ensemble.node(0).state().cluster().unwrap().founding().uuid.0);
     let other = Some([9; 16]);
     for lane in [APPEND, CONTROL, SNAPSHOT, FORWARD] {
-        let hello = |uuid| Hello { uuid, ..Hello::of(2, 1, lane) };
+        let hello = |uuid| Hello { uuid, ..hello(&scene.ensemble, 2, 1, lane) };
         let refusals = Stranger::hasty(scene.ensemble.addr(0), &hello(other)).await.records().await;
         assert_eq!(refusals, [codec::encode(&(1u32, 3u32))], "lane {lane}");
         for welcome in [uuid, None] {

@@ -46,17 +46,19 @@ pub(crate) struct Hello {
     pub(crate) from: u64,
     pub(crate) to: u64,
     pub(crate) lane: u32,
+    /// Incarnation (random number) of the data directory.
+    pub(crate) incarnation: u64,
 }
 
 impl Hello {
-    /// Makes the hello that member `from` would send.
+    /// Makes the hello that member `from` would send if it had another data directory.
     pub(crate) fn of(from: u64, to: u64, lane: u32) -> Hello {
-        Hello { version: 4, level: 1, cluster: "test".into(), uuid: None, from, to, lane }
+        Hello { version: 4, level: 1, cluster: "test".into(), uuid: None, from, to, lane, incarnation: 7 }
     }
 
     pub(crate) fn frame(&self) -> Vec<u8> {
-        let Hello { version, level, cluster, uuid, from, to, lane } = self.clone();
-        let (versions, levels, group, incarnation, more) = ((version, version), (level, level), 0u32, 7u64, 0u64);
+        let Hello { version, level, cluster, uuid, from, to, lane, incarnation } = self.clone();
+        let (versions, levels, group, more) = ((version, version), (level, level), 0u32, 0u64);
         frame(&codec::encode(&(versions, levels, cluster, (from, to, lane), (group, uuid, incarnation, more))))
     }
 }
@@ -79,9 +81,9 @@ impl Stranger {
         stranger
     }
 
-    /// Connects with the hello of member `from`, and waits until the node accepts it.
-    pub(crate) async fn posing(addr: SocketAddr, from: u64, to: u64, lane: u32) -> Stranger {
-        let mut stranger = Stranger::hasty(addr, &Hello::of(from, to, lane)).await;
+    /// Connects with the hello of a member, and waits until the node accepts it.
+    pub(crate) async fn posing(addr: SocketAddr, hello: &Hello) -> Stranger {
+        let mut stranger = Stranger::hasty(addr, hello).await;
         let welcome = stranger.record().await;
         assert_eq!(welcome.as_deref().map(|welcome| &welcome[..2]), Some(&[1, 0][..]), "it was not let in");
         stranger

@@ -7,15 +7,21 @@
 //! connection beyond it replaces that member's oldest connection on the lane. Peers are not
 //! authenticated: a stranger that knows the cluster's name and ids counts as a member.
 //!
+//! Of two processes with one id, for example on a copied machine, the first to connect is served.
+//! The other one is refused until the first is silent: the two have different data directories.
+//!
 //! Incomplete frames are kept until they are complete. All of them together have a limit. Beyond
 //! it, the connection that holds the most bytes is ended.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::messages::Lane;
 
@@ -25,10 +31,21 @@ const STRANGERS_MAX: usize = 64;
 /// frames of the greatest length.
 const BEGUN_BYTES_MAX: usize = 64 << 20;
 
+/// Time after its last message in which a member keeps out another process with its id. A member
+/// asks each other one four times a second.
+const HEARD: Duration = Duration::from_secs(2);
+
 /// All nodes that have a connection to this node's peer port.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Callers {
+    began: Instant,
     table: Mutex<CallerTable>,
+}
+
+impl Default for Callers {
+    fn default() -> Callers {
+        Callers { began: Instant::now(), table: Mutex::default() }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -42,11 +59,31 @@ struct CallerTable {
 #[derive(Debug)]
 struct Caller {
     addr: Option<IpAddr>,
-    /// The caller's id as a member, and the connection's purpose; `None` before the caller's hello.
-    member: Option<(u64, Lane)>,
+    /// The caller as a member; `None` before the caller's hello.
+    member: Option<Member>,
+    /// Time of the caller's last message after the hello, in milliseconds since the table was
+    /// made; 0 before that message.
+    heard_ms: Arc<AtomicU64>,
     begun_bytes: usize,
     /// Sender that tells the connection to end.
     end: oneshot::Sender<()>,
+}
+
+/// Caller whose hello is accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) id: u64,
+    /// Incarnation (random number) of the caller's data directory.
+    pub(crate) incarnation: u64,
+    /// Purpose of the connection.
+    pub(crate) lane: Lane,
+}
+
+impl Member {
+    /// Tells whether two callers are processes with one id and different data directories.
+    fn is_twin_of(self, other: Member) -> bool {
+        self.id == other.id && self.incarnation != other.incarnation
+    }
 }
 
 /// Entry of one connection in the table of callers, removed by its drop.
@@ -54,7 +91,12 @@ struct Caller {
 pub(crate) struct CallerPlace {
     callers: Arc<Callers>,
     number: u64,
+    heard_ms: Arc<AtomicU64>,
 }
+
+/// Refusal of a member, because another process with its id is connected.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct IdInUse;
 
 /// Receiver of the notice that another connection has replaced this one. It gets no notice when the
 /// connection itself drops its [`CallerPlace`].
@@ -84,9 +126,16 @@ impl Callers {
         }
         let number = table.next;
         table.next += 1;
-        table.callers.insert(number, Caller { addr, member: None, begun_bytes: 0, end });
+        let heard_ms = Arc::<AtomicU64>::default();
+        table
+            .callers
+            .insert(number, Caller { addr, member: None, heard_ms: Arc::clone(&heard_ms), begun_bytes: 0, end });
         drop(table);
-        (CallerPlace { callers: Arc::clone(self), number }, replaced)
+        (CallerPlace { callers: Arc::clone(self), number, heard_ms }, replaced)
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Bytes of the incomplete frames of all connections.
@@ -141,20 +190,39 @@ impl CallerTable {
 
 impl CallerPlace {
     /// Turns the connection of a stranger into that of a member, after its hello. Replaces the
-    /// member's oldest connection on this lane (for this purpose) if there are too many.
-    pub(crate) fn admit(&self, member: u64, lane: Lane) {
+    /// member's oldest connection on this lane (for this purpose) if there are too many, and all
+    /// connections of an earlier process with another data directory.
+    ///
+    /// # Errors
+    /// When that process has sent a message in the last two seconds.
+    pub(crate) fn admit(&self, member: Member) -> Result<(), IdInUse> {
+        let Member { id, lane, .. } = member;
         let mut table = self.callers.table();
-        let of_lane = |caller: &Caller| caller.member == Some((member, lane));
+        let is_twin = |caller: &Caller| caller.member.is_some_and(|other| other.is_twin_of(member));
+        let twins: Vec<u64> =
+            table.callers.iter().filter(|(_, caller)| is_twin(caller)).map(|(number, _)| *number).collect();
+        let since = self.callers.now_ms().saturating_sub(HEARD.as_millis() as u64).max(1);
+        if twins.iter().any(|twin| table.callers[twin].heard_ms.load(Ordering::Relaxed) >= since) {
+            return Err(IdInUse);
+        }
+        twins.into_iter().for_each(|twin| table.end(twin));
+        let of_lane = |caller: &Caller| caller.member == Some(member);
         let taken = table.callers.values().filter(|caller| of_lane(caller)).count();
         let oldest = table.callers.iter().find(|(_, caller)| of_lane(caller)).map(|(number, _)| *number);
         if let Some(oldest) = oldest.filter(|_| taken >= lane.places()) {
-            tracing::debug!(member, ?lane, "a new connection takes the place of the oldest");
+            tracing::debug!(id, ?lane, "a new connection takes the place of the oldest");
             table.end(oldest);
         }
         // A stranger that was replaced meanwhile is about to end.
         if let Some(caller) = table.callers.get_mut(&self.number) {
-            caller.member = Some((member, lane));
+            caller.member = Some(member);
         }
+        Ok(())
+    }
+
+    /// Notes that the caller has sent a message after its hello.
+    pub(crate) fn heard(&self) {
+        self.heard_ms.store(self.callers.now_ms().max(1), Ordering::Relaxed);
     }
 
     /// Notes that this connection keeps `bytes` of an incomplete frame.
@@ -187,6 +255,8 @@ impl Drop for CallerPlace {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::advance;
+
     use super::*;
 
     fn addr(last: u8) -> Option<IpAddr> {
@@ -220,9 +290,9 @@ mod tests {
     #[test]
     fn a_member_always_has_a_place_and_only_replaces_its_own() {
         let callers = Arc::<Callers>::default();
-        let enter = |member, lane| {
+        let enter = |id, lane| {
             let (place, replaced) = callers.enter(addr(1));
-            place.admit(member, lane);
+            place.admit(Member { id, incarnation: 1, lane }).unwrap();
             (place, replaced)
         };
         let mut others = [enter(2, Lane::Forward), enter(3, Lane::Append)];
@@ -231,6 +301,25 @@ mod tests {
         let living: Vec<usize> = (0..100).filter(|at| lives(&mut own[*at].1)).collect();
         assert_eq!(living, [96, 97, 98, 99]);
         assert_eq!(callers.table().callers.len(), 6);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_two_processes_with_one_id_the_first_is_served() {
+        let callers = Arc::<Callers>::default();
+        let enter = |id, incarnation| {
+            let (place, replaced) = callers.enter(addr(1));
+            (place.admit(Member { id, incarnation, lane: Lane::Control }), place, replaced)
+        };
+        // A caller that sends nothing after its hello keeps nobody out.
+        let (_, _idle, mut idle) = enter(2, 1);
+        let (admitted, first, mut first_lives) = enter(2, 2);
+        assert!(admitted.is_ok() && !lives(&mut idle));
+        first.heard();
+        advance(HEARD).await;
+        assert_eq!(enter(2, 3).0, Err(IdInUse));
+        assert!(enter(2, 2).0.is_ok() && enter(3, 3).0.is_ok() && lives(&mut first_lives));
+        advance(Duration::from_millis(2)).await;
+        assert!(enter(2, 3).0.is_ok() && !lives(&mut first_lives));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use znode::{Levels, OtherLevel, Zxid};
 
 use super::addresses::Addresses;
-use super::callers::CallerPlace;
+use super::callers::{CallerPlace, IdInUse, Member};
 use super::frame::{FramedStream, Terms, malformed};
 use super::messages::{
     Acceptance, Answer, Ask, Hello, LEADER_PRIORITY, Lane, NumberedMessage, PROGRAM, Standing, Welcome,
@@ -146,7 +146,7 @@ impl Identity {
                 Refusal::NoCommonVersion { versions } => format!("this node speaks only versions {versions:?}"),
                 Refusal::NoCommonLevel { .. } => self.levels_in_words(*levels),
                 Refusal::Removed { zxid } => format!("it was removed from the cluster at zxid {zxid}"),
-                Refusal::OtherCluster | Refusal::NoMember | Refusal::NeedsTls => {
+                Refusal::OtherCluster | Refusal::NoMember | Refusal::NeedsTls | Refusal::IdInUse => {
                     "it belongs to another cluster of the same name".into()
                 }
             };
@@ -236,30 +236,32 @@ impl Identity {
     /// node fails if the cluster is at a format level that its program does not know, or has
     /// removed this node.
     fn turned_away(&self, refusal: Refusal) -> io::Error {
-        let words = match refusal {
+        match refusal {
             Refusal::NoCommonLevel { levels } => {
                 self.cluster.note_levels(levels);
-                self.levels_in_words(levels)
+                let known = self.cluster.program().levels;
+                let outgrown = (levels.0 > known.max).then(|| OtherLevel { level: levels.0, known }.to_string());
+                rejection(refusal, outgrown.unwrap_or_else(|| self.levels_in_words(levels)))
             }
             Refusal::Removed { zxid } => {
                 self.cluster.learn_own_removal(Zxid(zxid));
-                refusal.to_string()
+                rejection(refusal, refusal.to_string())
             }
-            refusal => refusal.to_string(),
-        };
-        io::Error::new(io::ErrorKind::PermissionDenied, PeerRejection { refusal, words })
+            refusal => rejection(refusal, refusal.to_string()),
+        }
     }
 
-    /// Describes the format levels of a peer that has no level in common with this node.
+    /// Describes the format levels of a node that has no level in common with this node.
     fn levels_in_words(&self, (min, max): (u16, u16)) -> String {
-        let known = self.cluster.program().levels;
-        if min > known.max {
-            return OtherLevel { level: min, known }.to_string();
-        }
         let (low, high) = self.cluster.levels();
         let (theirs, own) = (Levels { min, max }, Levels { min: low, max: high });
-        format!("the peer knows levels of the format {theirs}, and this node needs {own}: start a newer zlock there")
+        let other = if min > high { "an older" } else { "a newer" };
+        format!("the peer knows levels of the format {theirs}, and this node needs {own}: start {other} zlock there")
     }
+}
+
+fn rejection(refusal: Refusal, words: String) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, PeerRejection { refusal, words })
 }
 
 /// A refusal, with a description for this node's log.
@@ -376,7 +378,7 @@ impl Target {
         let welcome = framed.greeting::<Welcome>().await;
         match welcome.map_err(|error| if accept::is_tls_error(&error) { tls_failure(&error) } else { error })? {
             Some(Welcome::Accepted(accepted)) => {
-                self.identity.agrees(&accepted).map_err(|why| self.identity.turned_away(why))?;
+                self.identity.agrees(&accepted).map_err(|why| self.turned_away(why))?;
                 if self.is_peer {
                     self.identity.cluster.met(self.to, said(accepted.incarnation, &accepted.more));
                 }
@@ -385,8 +387,17 @@ impl Target {
                 framed.set_terms(Terms { version: accepted.version, frame_bytes_max, rules, place: None });
                 Ok(framed)
             }
-            Some(Welcome::Refused(why)) => Err(self.identity.turned_away(why)),
+            Some(Welcome::Refused(why)) => Err(self.turned_away(why)),
             None => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    fn turned_away(&self, refusal: Refusal) -> io::Error {
+        match refusal {
+            refusal if self.is_peer => self.identity.turned_away(refusal),
+            // A node that is no peer does not know what the cluster has decided.
+            Refusal::NoCommonLevel { levels } => rejection(refusal, self.identity.levels_in_words(levels)),
+            refusal => rejection(refusal, refusal.to_string()),
         }
     }
 }
@@ -398,6 +409,15 @@ pub(crate) struct TlsFailure(String);
 
 fn tls_failure(why: &dyn std::fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, TlsFailure(why.to_string()))
+}
+
+/// Refusal of a second process with the id of member `id`, with the reason for this node's log.
+fn id_in_use(id: u64) -> (Refusal, String) {
+    let why = format!(
+        "two nodes say that they are node {id}: a process with another data directory is connected under this id, so \
+         the second one was turned away"
+    );
+    (Refusal::IdInUse, why)
 }
 
 /// Answers a caller's [`Hello`], and turns the connection of an accepted caller into that of a
@@ -413,14 +433,17 @@ pub(crate) async fn welcome(
     let Some(hello) = hello? else {
         return Ok(None);
     };
-    let refusal = identity.distrusts(&hello, framed.certificate_uris()).or_else(|| identity.refusal(&hello));
+    let caller = Member { id: hello.from, incarnation: hello.incarnation, lane: hello.lane };
+    let refusal = identity
+        .distrusts(&hello, framed.certificate_uris())
+        .or_else(|| identity.refusal(&hello))
+        .or_else(|| place.admit(caller).err().map(|IdInUse| id_in_use(hello.from)));
     let answer = match &refusal {
         Some((refusal, _)) => Welcome::Refused(*refusal),
         None => Welcome::Accepted(identity.accepted(&hello)),
     };
     if refusal.is_none() {
         identity.cluster.met(hello.from, said(hello.incarnation, &hello.more));
-        place.admit(hello.from, hello.lane);
         let (rules, frame_bytes_max) = (identity.rules(hello.from), hello.lane.question_bytes_max());
         let version = hello.versions.1.min(VERSIONS.1);
         framed.set_terms(Terms { version, frame_bytes_max, rules, place: Some(place) });

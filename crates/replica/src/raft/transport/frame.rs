@@ -86,8 +86,8 @@ pub(crate) struct Terms {
     pub(crate) frame_bytes_max: usize,
     /// Checks of what the other end's messages say; a message that fails one is refused.
     pub(crate) rules: Rules,
-    /// Entry in the table of callers, through which incomplete frames are counted; `None` at the
-    /// end that opened the connection.
+    /// Entry in the table of callers, which counts incomplete frames and notes when the other end
+    /// was heard; `None` at the end that opened the connection.
     pub(crate) place: Option<CallerPlace>,
 }
 
@@ -303,6 +303,9 @@ impl FramedStream {
         };
         let message: T = codec::decode(record)?;
         message.check(&terms.rules).map_err(|broken| malformed(format!("a message that breaks a rule: {broken}")))?;
+        if let Some(place) = &terms.place {
+            place.heard();
+        }
         Ok(message)
     }
 

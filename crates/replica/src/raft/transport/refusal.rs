@@ -33,6 +33,8 @@ pub(crate) enum Refusal {
     },
     /// The caller has connected without TLS, which the called node requires.
     NeedsTls,
+    /// Another process with the caller's id and another data directory is connected.
+    IdInUse,
 }
 
 impl fmt::Display for Refusal {
@@ -53,6 +55,10 @@ impl fmt::Display for Refusal {
             }
             Refusal::NeedsTls => f.write_str(
                 "the peer takes connections with TLS only: peers.tls of this node must be permit or require",
+            ),
+            Refusal::IdInUse => f.write_str(
+                "two nodes have the id of this node: another process with this id and another data directory is \
+                 connected to the peer",
             ),
             Refusal::OtherCluster => {
                 f.write_str("the peer belongs to another cluster of the same name: their uuids differ")

@@ -1,10 +1,11 @@
 //! Orders of operators, which come in at any node and are carried out by the leader.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use storage::codec;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::leader::members::Members;
 use crate::leader::orders::{NewMember, Order, OrderError, OrderOutcome, RefusedOrder};
@@ -158,12 +159,16 @@ impl Operators {
 
     /// Connects to the node at the address that a member is to have, before a change is proposed.
     async fn meet(&self, id: u64, addr: &str) -> Result<Introduction, OrderError> {
-        let target = self.consensus.peers.stranger(id, addr);
-        let met = timeout(self.consensus.peer_timeout * 2, target.introduce()).await;
-        let error = match met {
-            Ok(Ok(met)) => return Ok(met),
-            Ok(Err(error)) => error,
-            Err(_) => std::io::ErrorKind::TimedOut.into(),
+        let (target, round_trip) = (self.consensus.peers.stranger(id, addr), self.consensus.peer_timeout);
+        let until = Instant::now() + round_trip * 5;
+        let error = loop {
+            let met = timeout(round_trip * 2, target.introduce()).await;
+            match met.unwrap_or_else(|late| Err(late.into())) {
+                Ok(met) => return Ok(met),
+                // A name server may not know a new host yet.
+                Err(error) if is_transient(&error) && Instant::now() < until => sleep(round_trip / 10).await,
+                Err(error) => break error,
+            }
         };
         let refusal = error.get_ref().and_then(|error| error.downcast_ref::<PeerRejection>());
         let (kind, why) = match refusal.map(|away| away.refusal) {
@@ -179,6 +184,12 @@ impl Operators {
         };
         Err(OrderError::refused(kind, why))
     }
+}
+
+/// Tells whether another try to reach a node may succeed: there was no answer in time, or the host
+/// name has no address.
+fn is_transient(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::NotFound)
 }
 
 #[cfg(test)]

@@ -50,8 +50,8 @@ impl State {
                 return Err("its parent is ephemeral".into());
             }
         }
-        if node.czxid > node.mzxid || node.czxid > node.pzxid || node.mzxid.max(node.pzxid) > self.last_zxid {
-            return Err(format!("zxids out of order: {:?} at {}", node.stat(), self.last_zxid));
+        if node.czxid > node.mzxid || node.czxid > node.pzxid || node.mzxid.max(node.pzxid) > self.last_zxid() {
+            return Err(format!("zxids out of order: {:?} at {}", node.stat(), self.last_zxid()));
         }
         if node.creates - node.deletes != node.family.names.len() as u64 {
             return Err("creates less deletes is not the number of children".into());
@@ -187,7 +187,7 @@ impl State {
             if session.ephemerals().filter(acquired).collect::<BTreeSet<_>>() != session.named.values().collect() {
                 return Err(format!("session {id}: {:?} are not its tickets", session.named));
             }
-            if id.0 > self.last_zxid.0 {
+            if id.0 > self.last_zxid().0 {
                 return Err(format!("session {id} was opened by no entry"));
             }
             listed.extend(session.ephemerals().map(|path| (id, path.clone())));

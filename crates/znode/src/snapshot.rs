@@ -15,7 +15,9 @@ use crate::snapshot::record::{QueueRecord, Record, Standing, TicketId, ZnodeReco
 use crate::state::locks::MultiLock;
 use crate::tree::znode::Family;
 use crate::words::ticket_name::sequence_of;
-use crate::{Cluster, DecodeError, Levels, Policy, Session, State, Usage, ZPath, ZXID_BASE_MAX, Znode, Zxid};
+use crate::{
+    Cluster, DecodeError, Levels, LogPosition, Policy, Session, State, Usage, ZPath, ZXID_BASE_MAX, Znode, Zxid,
+};
 
 impl State {
     /// The state as records, each below 2 MiB with the default limits. The iterator has its own
@@ -72,7 +74,8 @@ impl StateBuilder {
             return Err(damaged("a record after the last one"));
         }
         if let Record::Head { last_zxid, last_term, history_hash, time_ms, limits } = record {
-            let state = State { last_zxid, last_term, history_hash, time_ms, ..State::empty(limits) };
+            let last = LogPosition { term: last_term, zxid: last_zxid };
+            let state = State::empty(last, history_hash, time_ms, limits);
             self.records = 1;
             return match self.state.replace(state) {
                 None => Ok(()),
@@ -129,11 +132,8 @@ impl StateBuilder {
 
 fn push_cluster(state: &mut State, cluster: Cluster) -> Result<(), DecodeError> {
     let Cluster { founding, level, .. } = &cluster;
-    let good = founding.zxid_base <= ZXID_BASE_MAX && state.last_zxid.0 > founding.zxid_base && *level > 0;
-    match state.cluster.replace(Arc::new(cluster)) {
-        None if good => Ok(()),
-        _ => Err(damaged("a cluster that cannot be")),
-    }
+    let good = founding.zxid_base <= ZXID_BASE_MAX && state.last_zxid().0 > founding.zxid_base && *level > 0;
+    if good && state.set_cluster(cluster) { Ok(()) } else { Err(damaged("a cluster that cannot be")) }
 }
 
 /// Adds a record that comes after the znodes to the state: a multi-lock, a lock with grants left to

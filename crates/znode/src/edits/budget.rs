@@ -39,7 +39,7 @@ impl State {
 
     /// Steps of [`Limits::entry_cost_max`] that the entry being applied has not used yet.
     pub(crate) fn steps_left(&self, effects: &Effects) -> u64 {
-        u64::from(self.limits.entry_cost_max).saturating_sub(effects.steps)
+        u64::from(self.limits().entry_cost_max).saturating_sub(effects.steps)
     }
 
     /// Checks that the entry is within its budget.
@@ -47,7 +47,7 @@ impl State {
     /// # Errors
     /// `TooManyOps` when the entry has used more steps.
     pub(crate) fn check_steps(&self, effects: &Effects) -> Result<(), Refusal> {
-        let over = effects.steps > u64::from(self.limits.entry_cost_max);
+        let over = effects.steps > u64::from(self.limits().entry_cost_max);
         if over { Err(Error::TooManyOps.into()) } else { Ok(()) }
     }
 
@@ -58,7 +58,7 @@ impl State {
         let fits = |id: &&SessionId| {
             let first = cost == 0;
             cost += self.cost_of_ending(**id);
-            first || cost <= u64::from(self.limits.entry_cost_max)
+            first || cost <= u64::from(self.limits().entry_cost_max)
         };
         &sessions[..sessions.iter().take_while(fits).count()]
     }

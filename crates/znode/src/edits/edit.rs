@@ -102,7 +102,7 @@ impl State {
         let refuse = |error| Refusal::at(error, path);
         let node = self.existing(path)?;
         expect_version(version, node.version).map_err(refuse)?;
-        if data.len() > self.limits.data_bytes_max as usize {
+        if data.len() > self.limits().data_bytes_max as usize {
             return Err(refuse(Error::DataTooLarge));
         }
         self.replace_data(path, data, context, effects)
@@ -145,7 +145,7 @@ impl State {
     /// not for memory. `parent` is its nearest existing ancestor; `count` includes its missing
     /// ancestors.
     pub(crate) fn check_room(&self, parent: &Znode, path: &ZPath, data: usize, count: u64) -> Result<(), Error> {
-        let limits = &*self.limits;
+        let limits = self.limits();
         if parent.owner().is_some() {
             return Err(Error::NoChildrenForEphemerals);
         }
@@ -170,7 +170,7 @@ impl State {
 
     /// Checks that a path is within the limits for length, depth and names.
     pub(crate) fn check_path(&self, path: &ZPath) -> Result<(), Error> {
-        let limits = &*self.limits;
+        let limits = self.limits();
         let long = path.as_str().len() > limits.path_bytes_max as usize
             || path.depth() > limits.path_depth_max as usize
             || path.as_str().split('/').any(|name| name.len() > limits.name_bytes_max as usize);
@@ -182,7 +182,7 @@ impl State {
             return Ok(());
         };
         let session = self.session(owner).ok_or(Error::SessionExpired)?;
-        let full = session.ephemerals.len() >= self.limits.ephemerals_max as usize;
+        let full = session.ephemerals.len() >= self.limits().ephemerals_max as usize;
         if full { Err(Error::TooManyEphemerals) } else { Ok(()) }
     }
 }

@@ -8,7 +8,7 @@ use crate::edits::effects::Effects;
 use crate::queue::ended::{EndedSession, EndedTicket, Grant, History, Moment, TicketEnd};
 use crate::words::client_info::short;
 use crate::words::ticket_name::mode_of;
-use crate::{Acl, Actor, ClientInfo, Identity, Op, READ, Session, SessionId, State, ZPath, Znode, Zxid, permits};
+use crate::{Acl, Actor, ClientInfo, Identity, Op, READ, SessionId, State, ZPath, Znode, Zxid, permits};
 
 /// The ended tickets that a lock's history remembers, the newest end first; at most `max`. Empty
 /// for a lock without a history.
@@ -79,21 +79,7 @@ impl State {
     /// The record of an ended session; `None` if the session is unknown, or its record was
     /// forgotten.
     pub fn ended_session(&self, id: SessionId) -> Option<&EndedSession> {
-        self.locks.histories.session(id, &self.limits, self.time_ms)
-    }
-
-    pub(crate) fn remember_session(&mut self, session: &Session, expired: bool, context: &Context) {
-        let ended = EndedSession {
-            id: session.id,
-            label: session.label.to_string(),
-            timeout_ms: session.timeout_ms,
-            opened_ms: session.opened_ms,
-            ended: context.moment(),
-            expired,
-            ephemerals: u32::try_from(session.ephemeral_count()).unwrap_or(u32::MAX),
-            client: session.client.clone(),
-        };
-        self.locks.histories.add_session(ended, &self.limits);
+        self.locks.histories.session(id, self.limits(), self.time_ms())
     }
 
     /// Records the end of a ticket: its lock node is removed, or is kept only for the lock-delay
@@ -144,7 +130,7 @@ impl State {
             owner: contender.map_or_else(String::new, |contender| short(&contender.owner)),
             // The label is omitted if some readers of the history could not read it.
             label: if is_open {
-                short(node.label(self.limits.label_bytes_max).unwrap_or_default())
+                short(node.label(self.limits().label_bytes_max).unwrap_or_default())
             } else {
                 String::new()
             },
@@ -164,16 +150,5 @@ impl State {
     pub(crate) fn history_readers(&self, lock: &ZPath) -> Option<Arc<[Acl]>> {
         let acl = &self.nearest(lock.as_str()).1.acl;
         (!permits(acl, READ, &[])).then(|| Arc::clone(acl))
-    }
-
-    /// Adds a ticket to a lock's history. If the state exceeds its memory bound, older histories
-    /// are forgotten.
-    pub(crate) fn remember_ticket(&mut self, lock: &ZPath, ticket: EndedTicket, readers: Option<Arc<[Acl]>>) {
-        self.locks.histories.add_ticket(lock, ticket, readers, &self.limits);
-        for _ in 0..2 {
-            if self.is_overweight() {
-                self.locks.histories.forget_oldest();
-            }
-        }
     }
 }

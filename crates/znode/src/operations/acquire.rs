@@ -58,7 +58,7 @@ impl State {
         if lock.is_root() {
             return Err(refuse(Error::BadArguments));
         }
-        let label_bytes_max = self.limits.label_bytes_max as usize;
+        let label_bytes_max = self.limits().label_bytes_max as usize;
         if acquire.label.len() > label_bytes_max || acquire.owner.len() > label_bytes_max {
             return Err(refuse(Error::DataTooLarge));
         }
@@ -202,7 +202,7 @@ impl State {
         self.check_quota(&ticket, Growth { count, bytes: bytes as u64 })?;
         self.check_ephemerals(kind).map_err(refuse)?;
         let tickets = if missing.is_empty() { parent.family.ticket_count() } else { 0 };
-        if tickets >= self.limits.waiters_max as usize {
+        if tickets >= self.limits().waiters_max as usize {
             return Err(refuse(Error::TooManyWaiters));
         }
         let at_end = !held_at_once && missing.is_empty() && !part;
@@ -221,7 +221,7 @@ impl State {
         let contender = Contender {
             mode,
             owner: acquire.owner.clone(),
-            lock_delay_ms: acquire.lock_delay_ms.min(self.limits.lock_delay_max_ms),
+            lock_delay_ms: acquire.lock_delay_ms.min(self.limits().lock_delay_max_ms),
             holds: vec![hold],
             released: 0,
             lingers_until_ms: None,

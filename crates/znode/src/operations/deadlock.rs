@@ -200,7 +200,7 @@ impl State {
 
 impl<'a> Search<'a> {
     fn of(state: &'a State, asker: Owner, waits: Vec<Wait>) -> Search<'a> {
-        let looks = state.limits.deadlock_looks();
+        let looks = state.limits().deadlock_looks();
         Search { state, asker, looks, waits: waits.into(), reached: BTreeMap::new() }
     }
 

@@ -205,7 +205,7 @@ impl State {
     /// to a later entry. For tests.
     pub(crate) fn check_nobody_is_next(&self, lock: &ZPath) -> Result<(), String> {
         let left_over = |lock: &ZPath| self.locks.unsettled().contains(lock);
-        match self.next_in(lock, self.last_zxid) {
+        match self.next_in(lock, self.last_zxid()) {
             Look::Next(next) if !left_over(lock) && !self.locks_of(&next).iter().any(left_over) => {
                 Err(format!("{next:?} could hold and waits"))
             }

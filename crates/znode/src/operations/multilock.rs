@@ -35,7 +35,7 @@ impl State {
         let id = context.session.ok_or(Error::SessionRequired)?;
         let hold = context.hold()?;
         self.check_parts(wish)?;
-        if wish.label.len().max(wish.owner.len()) > self.limits.label_bytes_max as usize {
+        if wish.label.len().max(wish.owner.len()) > self.limits().label_bytes_max as usize {
             return Err(Error::DataTooLarge.into());
         }
         if let Some(ticket) = self.all_with(id, wish, hold.key) {
@@ -139,7 +139,7 @@ impl State {
     }
 
     fn check_parts(&self, wish: &AcquireAll) -> Result<(), Refusal> {
-        if wish.parts.len() > PARTS_MAX.min(self.limits.ops_max as usize) {
+        if wish.parts.len() > PARTS_MAX.min(self.limits().ops_max as usize) {
             return Err(Error::TooManyOps.into());
         }
         if wish.parts.is_empty() {

@@ -290,7 +290,7 @@ fn entry(state: &State, lock: &ZPath, queue: &Queue, at: usize, position: &Posit
         session_label,
         client,
         owner: acquired.map_or_else(String::new, |contender| contender.owner.clone()),
-        label: node.label(state.limits.label_bytes_max).map(String::from),
+        label: node.label(state.limits().label_bytes_max).map(String::from),
         since_ms: node.ctime_ms,
         token: holder.map_or(FencingToken::from(node.czxid), |holder| holder.grant.token),
         grant: grant(state, &ticket),

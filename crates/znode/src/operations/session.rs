@@ -21,7 +21,7 @@ impl State {
         client: ClientInfo,
         context: &Context,
     ) -> Result<Reply, Refusal> {
-        let limits = &*self.limits;
+        let limits = self.limits();
         client.check(limits)?;
         if label.len() > limits.label_bytes_max as usize {
             return Err(Error::DataTooLarge.into());
@@ -64,7 +64,7 @@ impl State {
         if connection == 0 {
             return Err(Error::BadArguments.into());
         }
-        let timeout_ms = agreed_timeout(timeout_ms, &self.limits);
+        let timeout_ms = agreed_timeout(timeout_ms, self.limits());
         let session = context.session.ok_or(Error::SessionRequired)?;
         let attached = self.sessions.get_mut(session).expect("the credential was checked");
         (attached.connection, attached.turn, attached.timeout_ms) = (connection, 0, timeout_ms);
@@ -150,7 +150,7 @@ impl State {
         effects: &mut Effects,
     ) {
         let session = self.sessions.remove(id).expect("the caller has seen it");
-        self.remember_session(&session, effects.end == Some(TicketEnd::Expired), context);
+        self.remember_session(&session, effects.end == Some(TicketEnd::Expired), context.moment());
         effects.ended.insert(id, session.clone());
         for path in session.ephemerals() {
             if lingering.contains(path) {

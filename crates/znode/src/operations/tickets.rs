@@ -43,7 +43,7 @@ impl State {
 
     /// Adds the hold of one more acquire to a ticket, and answers with the ticket's state.
     pub(crate) fn count_hold(&mut self, ticket: &ZPath, hold: Hold) -> Result<Reply, Refusal> {
-        if self.tree[ticket].contender().map_or(0, Contender::count) >= self.limits.holds_max {
+        if self.tree[ticket].contender().map_or(0, Contender::count) >= self.limits().holds_max {
             return Err(Refusal::at(Error::TooManyHolds, ticket));
         }
         self.check_bytes(weight::HOLD).map_err(|error| Refusal::at(error, ticket))?;
@@ -77,7 +77,7 @@ impl State {
     /// Tells whether an owner has any ticket. Examines no more tickets than a search for a deadlock
     /// may examine.
     pub(crate) fn has_ticket(&self, id: SessionId, owner: &str) -> bool {
-        let looks = self.limits.deadlock_looks();
+        let looks = self.limits().deadlock_looks();
         let mut tickets = self.sessions[&id].tickets.keys().take(looks as usize);
         !owner.is_empty() && tickets.any(|(_, _, other)| **other == *owner)
     }

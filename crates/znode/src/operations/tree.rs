@@ -44,7 +44,7 @@ impl State {
         context: &Context,
         effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
-        if ops.len() > self.limits.ops_max as usize {
+        if ops.len() > self.limits().ops_max as usize {
             return Err(Error::TooManyOps.into());
         }
         self.check_multi_cost(&ops, context, effects)?;
@@ -110,7 +110,7 @@ impl State {
         let made = weight::made(&path, data.len(), count) + queued;
         // Znodes of this kind and size use the memory reserved for sessions: lock nodes of
         // ZooKeeper's clients, simple locks (one znode without a queue), members of groups.
-        if mode.is_ephemeral() && data.len() <= self.limits.label_bytes_max as usize {
+        if mode.is_ephemeral() && data.len() <= self.limits().label_bytes_max as usize {
             self.check_bytes(made).map_err(refuse)?;
         } else {
             self.check_plain_bytes(&path, made)?;
@@ -205,10 +205,10 @@ impl State {
     }
 
     fn is_due(&self, path: &ZPath, node: &Znode) -> bool {
-        let idle_ms = u64::from(self.limits.container_idle_ms);
-        timed_at(node).is_some_and(|due_ms| due_ms <= self.time_ms)
-            || idle_since(node).is_some_and(|emptied_ms| emptied_ms.saturating_add(idle_ms) <= self.time_ms)
-            || self.locks.revocations.due_ms(path).is_some_and(|due_ms| due_ms <= self.time_ms)
+        let idle_ms = u64::from(self.limits().container_idle_ms);
+        timed_at(node).is_some_and(|due_ms| due_ms <= self.time_ms())
+            || idle_since(node).is_some_and(|emptied_ms| emptied_ms.saturating_add(idle_ms) <= self.time_ms())
+            || self.locks.revocations.due_ms(path).is_some_and(|due_ms| due_ms <= self.time_ms())
     }
 
     /// The parent of the sequential znode in a reply, and how many of the parent's
@@ -240,7 +240,7 @@ impl State {
             let words = [&entry.scheme, &entry.id];
             entry.perms != 0 && !entry.scheme.is_empty() && words.iter().all(|word| word.len() <= IDENTITY_BYTES_MAX)
         };
-        let fits = (1..=self.limits.acl_entries_max as usize).contains(&acl.len());
+        let fits = (1..=self.limits().acl_entries_max as usize).contains(&acl.len());
         if fits && acl.iter().all(good) { Ok(()) } else { Err(Error::InvalidAcl) }
     }
 }

@@ -35,7 +35,7 @@ impl State {
         let id = self.check_ticket(reader, context).map_err(refuse)?;
         let hold = context.hold().map_err(refuse)?;
         let key = hold.key;
-        if upgrade.label.len() > self.limits.label_bytes_max as usize {
+        if upgrade.label.len() > self.limits().label_bytes_max as usize {
             return Err(refuse(Error::DataTooLarge));
         }
         // The answer and the key may be forgotten in the session, but the ticket still has the key
@@ -118,7 +118,7 @@ impl State {
         self.check_quota(writer, Growth { count: 1, bytes: upgrade.label.len() as u64 })?;
         self.check_ephemerals(Kind::Ephemeral { owner: id }).map_err(refuse)?;
         let waits = |queue: &Queue| !queue.fits_after(reading, reading, Demand::Alone);
-        let full = parent.family.ticket_count() >= self.limits.waiters_max as usize
+        let full = parent.family.ticket_count() >= self.limits().waiters_max as usize
             || self.queue(lock).is_some_and(|queue| queue.is_full() && waits(queue));
         if full { Err(refuse(Error::TooManyWaiters)) } else { Ok(()) }
     }

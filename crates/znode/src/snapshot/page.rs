@@ -8,7 +8,7 @@ use std::ops::Bound;
 
 use crate::entry::codec::encode_to;
 use crate::snapshot::record::{Record, request_records, session_record, znode_record};
-use crate::{LogPosition, RecordKey, Reply, SessionId, State, ZPath, Zxid};
+use crate::{RecordKey, Reply, SessionId, State, ZPath, Zxid};
 
 /// Number of records at which a page ends. The hash of a page is a part of the outcome of an entry,
 /// so this bound and the next one never change within a format level.
@@ -42,7 +42,7 @@ impl State {
     /// Hashes the page after the record `after`. The hash is a part of the outcome of the entry, so
     /// it shows a record that differs on one node. Each entry has another key for the hash.
     pub(crate) fn scrub(&self, after: Option<&RecordKey>) -> Reply {
-        let mut hash = self.history_hash.begin(LogPosition { term: self.last_term, zxid: self.last_zxid });
+        let mut hash = self.history_hash().begin(self.last());
         let last = self.page(after, |record| {
             hash.write(&(record.len() as u64).to_le_bytes());
             hash.write(record);
@@ -81,13 +81,13 @@ impl State {
     /// The records of the state as a whole and of the cluster.
     fn heads(&self) -> impl Iterator<Item = Record> {
         let head = Record::Head {
-            last_zxid: self.last_zxid,
-            last_term: self.last_term,
-            history_hash: self.history_hash,
-            time_ms: self.time_ms,
-            limits: (*self.limits).clone(),
+            last_zxid: self.last_zxid(),
+            last_term: self.last_term(),
+            history_hash: self.history_hash(),
+            time_ms: self.time_ms(),
+            limits: self.limits().clone(),
         };
-        let cluster = self.cluster.as_deref().map(|cluster| Record::Cluster {
+        let cluster = self.cluster().map(|cluster| Record::Cluster {
             founding: cluster.founding,
             level: cluster.level,
             removed: cluster.removed().collect(),
@@ -95,7 +95,7 @@ impl State {
         });
         #[cfg(feature = "next-level")]
         let cluster = {
-            let note = self.cluster.as_deref().and_then(crate::Cluster::note);
+            let note = self.cluster().and_then(crate::Cluster::note);
             cluster.into_iter().chain(note.map(|text| Record::Note { text: text.to_owned() }))
         };
         once(head).chain(cluster)

@@ -111,7 +111,7 @@ impl State {
             return (now, Err(Error::SessionRequired.into()));
         };
         let fingerprint = fingerprint(&op, guard.as_ref());
-        if let Some(answered) = self.sessions[&id].requests.get(&key).cloned() {
+        if let Some(answered) = self.sessions()[&id].requests.get(&key).cloned() {
             if answered.fingerprint != fingerprint {
                 return (now, Err(Error::RequestKeyReused.into()));
             }

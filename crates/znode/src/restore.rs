@@ -99,11 +99,11 @@ impl State {
         for session in sessions {
             self.end_session(session, &Default::default(), context, effects);
         }
-        let walk = self.tree.walk().filter(|(_, node)| node.owner().is_some());
+        let walk = self.tree().walk().filter(|(_, node)| node.owner().is_some());
         let lingering: Vec<ZPath> = walk.map(|(path, _)| path).collect();
         for path in lingering {
             // The node is gone already if another part of its multi-lock was removed.
-            if self.tree.contains(&path) {
+            if self.tree().contains(&path) {
                 self.remove(&path, context, effects);
             }
         }
@@ -113,10 +113,10 @@ impl State {
     /// new cluster must not grant such a ticket its lock with its czxid as token, because the old
     /// cluster may have granted larger tokens after the backup was made.
     fn raise_tokens(&mut self, token: FencingToken) {
-        let locks = self.tree.walk().filter(|(_, node)| node.family.queue.is_some());
+        let locks = self.tree().walk().filter(|(_, node)| node.family.queue.is_some());
         let locks: Vec<ZPath> = locks.map(|(path, _)| path).collect();
         for lock in locks {
-            self.tree.edit_queue(&lock, |queue| queue.raise_top_token(token));
+            self.edit_queue(&lock, |queue| queue.raise_top_token(token));
         }
     }
 
@@ -128,13 +128,13 @@ impl State {
         };
         let restoring = path(RESTORING);
         // The backup may come from a restored cluster that did not grant locks yet.
-        if self.tree.contains(&restoring) {
+        if self.tree().contains(&restoring) {
             self.remove(&restoring, context, effects);
         }
         if grace_ms == 0 {
             return;
         }
-        if !self.tree.contains(&path(SYSTEM)) {
+        if !self.tree().contains(&path(SYSTEM)) {
             self.insert(&path(SYSTEM), made(ALL, String::new()), context, effects);
         }
         let data = format!("{GRACE}{grace_ms},\"prepared_ms\":{}}}", self.time_ms());
@@ -144,7 +144,7 @@ impl State {
     /// Time in milliseconds for which a leader of this restored cluster grants no lock, from the
     /// start of its term. `None` if leaders grant locks at once.
     pub fn grace_ms(&self) -> Option<u64> {
-        let node = self.tree.get(RESTORING)?;
+        let node = self.tree().get(RESTORING)?;
         let text = std::str::from_utf8(&node.data).ok();
         let digits = text.and_then(|text| text.strip_prefix(GRACE)?.split(',').next());
         // A client overwrote the text, and it cannot be read, so the longest session timeout
@@ -156,7 +156,7 @@ impl State {
     /// Tells whether the leader grants no lock for now, because clients of the old cluster may
     /// still believe that they hold locks.
     pub fn is_restoring(&self) -> bool {
-        self.tree.get(RESTORING).is_some()
+        self.tree().get(RESTORING).is_some()
     }
 
     /// Tells whether a session was ended by the restore of its cluster.

@@ -33,9 +33,9 @@ pub struct State {
     history_hash: HistoryHash,
     time_ms: u64,
     limits: Arc<Limits>,
-    pub(crate) tree: Tree,
-    pub(crate) sessions: Sessions,
-    pub(crate) locks: Locks,
+    tree: Tree,
+    sessions: Sessions,
+    locks: Locks,
     quotas: Quotas,
 }
 
@@ -66,6 +66,21 @@ impl State {
             locks: Locks::default(),
             quotas: Quotas::default(),
         }
+    }
+
+    /// The tree of znodes, to read it.
+    pub(crate) fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// The open sessions, to read them.
+    pub(crate) fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// Indexes and counts over all locks, to read them.
+    pub(crate) fn locks(&self) -> &Locks {
+        &self.locks
     }
 
     /// Facts about the cluster, such as its uuid; `None` before the cluster is founded.

@@ -28,7 +28,7 @@ impl State {
     /// budget was used up, or a grant would have repeated a fencing token. Every later entry makes
     /// such grants within its budget.
     pub fn is_unsettled(&self) -> bool {
-        !self.locks.unsettled().is_empty()
+        !self.locks().unsettled().is_empty()
     }
 
     /// Cost of ending a session, in steps of [`Limits::entry_cost_max`]: one for the session, and
@@ -66,7 +66,7 @@ impl State {
     /// Makes the entry being applied examine also the locks whose next grants earlier entries did
     /// not make, because their budget was used up.
     pub(crate) fn take_up_unsettled(&mut self, effects: &mut Effects) {
-        for lock in self.locks.take_unsettled(TAKEN_UP_MAX) {
+        for lock in self.take_unsettled(TAKEN_UP_MAX) {
             effects.queue_changed(&lock);
         }
     }

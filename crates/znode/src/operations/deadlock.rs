@@ -108,7 +108,7 @@ impl State {
         let settings = self.queue(newcomer.lock)?.settings();
         settings.limit.is_none().then(|| {
             let mut state = self.clone();
-            state.tree.edit_queue(newcomer.lock, |queue| queue.set(LockSettings { limit: Some(limit), ..settings }));
+            state.edit_queue(newcomer.lock, |queue| queue.set(LockSettings { limit: Some(limit), ..settings }));
             state
         })
     }

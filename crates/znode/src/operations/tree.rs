@@ -82,7 +82,7 @@ impl State {
             self.check_acl(&acl).map_err(|error| Refusal::at(error, &parent))?;
         }
         let (base, missing) = self.way_to(&parent, ensure)?;
-        let node = &self.tree[&base];
+        let node = &self.tree()[&base];
         permit(&node.acl, CREATE, context).map_err(|error| Refusal::at(error, &parent))?;
         let path = if mode.is_sequential() {
             let path = next_number(node).and_then(|number| parent.child(&format!("{name}{number:010}")));
@@ -138,7 +138,7 @@ impl State {
             return Err(refuse(Error::BadArguments));
         };
         let node = self.existing(path)?;
-        permit(&self.tree[parent].acl, DELETE, context).map_err(refuse)?;
+        permit(&self.tree()[parent].acl, DELETE, context).map_err(refuse)?;
         expect_version(version, node.version).map_err(refuse)?;
         if !node.family.names.is_empty() {
             return Err(refuse(Error::NotEmpty));
@@ -171,9 +171,9 @@ impl State {
         // A container with its own ACL becomes persistent. If it were collected, the next acquire
         // would make it again with its parent's ACL. A directory with the name of a ticket stays a
         // container, because a persistent znode with that name would contend for a lock.
-        let own = path.parent_str().is_some_and(|parent| *self.tree[parent].acl != *acl)
+        let own = path.parent_str().is_some_and(|parent| *self.tree()[parent].acl != *acl)
             && Kind::Persistent.number(path.name()).is_none();
-        let stat = self.tree.set_acl(path, acl.into(), |node| {
+        let stat = self.replace_acl(path, acl.into(), |node| {
             if own && node.kind == Kind::Container {
                 node.kind = Kind::Persistent;
             }
@@ -208,7 +208,7 @@ impl State {
         let idle_ms = u64::from(self.limits().container_idle_ms);
         timed_at(node).is_some_and(|due_ms| due_ms <= self.time_ms())
             || idle_since(node).is_some_and(|emptied_ms| emptied_ms.saturating_add(idle_ms) <= self.time_ms())
-            || self.locks.revocations.due_ms(path).is_some_and(|due_ms| due_ms <= self.time_ms())
+            || self.locks().revocations.due_ms(path).is_some_and(|due_ms| due_ms <= self.time_ms())
     }
 
     /// The parent of the sequential znode in a reply, and how many of the parent's

@@ -54,25 +54,25 @@ impl State {
     /// any more.
     fn records_after<'a>(&'a self, after: Option<&'a RecordKey>) -> impl Iterator<Item = Record> + 'a {
         let heads = after.is_none().then(|| self.heads()).into_iter().flatten();
-        let znodes = self.tree.after(path_after(after, RecordKey::Znode));
-        let znodes = znodes.map(|(path, node)| znode_record(&self.tree, path.clone(), node));
-        let multis = self.locks.multis().range((Bound::Excluded(multi_after(after)), Bound::Unbounded));
+        let znodes = self.tree().after(path_after(after, RecordKey::Znode));
+        let znodes = znodes.map(|(path, node)| znode_record(self.tree(), path.clone(), node));
+        let multis = self.locks().multis().range((Bound::Excluded(multi_after(after)), Bound::Unbounded));
         let multis = multis.map(|(czxid, multi)| {
             let (policy, tickets) = (multi.policy, multi.tickets.clone());
             Record::MultiLock { czxid: *czxid, policy, tickets }
         });
-        let unsettled = self.locks.unsettled().range::<_, str>(behind(path_after(after, RecordKey::Unsettled)));
+        let unsettled = self.locks().unsettled().range::<_, str>(behind(path_after(after, RecordKey::Unsettled)));
         let unsettled = unsettled.map(|lock| Record::Unsettled { lock: lock.clone() });
-        let revocations = self.locks.revocations.all();
+        let revocations = self.locks().revocations.all();
         let revocations = revocations.range::<_, str>(behind(path_after(after, RecordKey::Revocation)));
         let revocations = revocations.map(|(ticket, revocation)| {
             let (ticket, revocation) = (ticket.clone(), revocation.clone());
             Record::Revocation { ticket, revocation }
         });
-        let histories = self.locks.histories.after(path_after(after, RecordKey::History));
+        let histories = self.locks().histories.after(path_after(after, RecordKey::History));
         let histories =
             histories.map(|(lock, history)| Record::History { lock: lock.clone(), history: history.clone() });
-        let ended = self.locks.histories.sessions_after(ended_after(after));
+        let ended = self.locks().histories.sessions_after(ended_after(after));
         let ended = ended.map(|session| Record::EndedSession(session.clone()));
         let beside = multis.chain(unsettled).chain(revocations).chain(histories).chain(ended);
         heads.chain(self.sessions_after(after)).chain(znodes).chain(beside)
@@ -107,9 +107,9 @@ impl State {
             Some(RecordKey::Session(id, request)) => (*id, *request),
             Some(_) => (SessionId(u64::MAX), None),
         };
-        let begun = self.sessions.get(id).into_iter().flat_map(move |session| request_records(session, request));
-        let others = self.sessions.from(id).flat_map(|session| {
-            let ending = self.sessions.is_ending(session.id);
+        let begun = self.sessions().get(id).into_iter().flat_map(move |session| request_records(session, request));
+        let others = self.sessions().from(id).flat_map(|session| {
+            let ending = self.sessions().is_ending(session.id);
             once(session_record(session, ending)).chain(request_records(session, None))
         });
         begun.chain(others)

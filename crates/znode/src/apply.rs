@@ -1,8 +1,6 @@
 //! `State::apply`, the only way to change the state. It checks the client, then looks up the
 //! idempotency key, and only then executes the operation.
 
-use std::sync::Arc;
-
 use crate::edits::context::Context;
 use crate::edits::effects::Effects;
 use crate::edits::history::end_of;
@@ -33,14 +31,13 @@ impl State {
     /// # Panics
     /// If zxids do not rise.
     pub fn apply_recorded(&mut self, at: LogPosition, txn: Txn, command: &[u8]) -> (TxnOutcome, Vec<EventRecord>) {
-        self.advance(at);
-        self.time_ms = self.time_ms.max(txn.time_ms);
+        self.begin_entry(at, txn.time_ms);
         let mut effects = Effects::default();
         let (zxid, reply, context) = self.ask(at, txn.request, txn.proven, &mut effects);
         self.take_up_unsettled(&mut effects);
         self.grant_ready(&context, &mut effects);
         let outcome = TxnOutcome { zxid, reply, events: Vec::new() };
-        self.history_hash = self.history_hash.after(at, command, &outcome, &effects.events);
+        self.end_entry(command, &outcome, &effects.events);
         (outcome, effects.events)
     }
 
@@ -56,36 +53,19 @@ impl State {
     pub fn check_cost(&self, request: &Request) -> Result<(), Error> {
         if request.key.is_some()
             || request.turn.is_some()
-            || self.cost_of(&request.op) <= u64::from(self.limits.entry_cost_max)
+            || self.cost_of(&request.op) <= u64::from(self.limits().entry_cost_max)
         {
             return Ok(());
         }
         // The request may be refused for another reason first, so it is applied to a copy of the
         // state. That is cheap, because a request beyond the budget is refused before it is
         // executed.
-        let at = LogPosition { term: self.last_term, zxid: Zxid(self.last_zxid.0 + 1) };
+        let at = LogPosition { zxid: Zxid(self.last_zxid().0 + 1), ..self.last() };
         let (_, answer, _) = self.clone().ask(at, request.clone(), false, &mut Effects::default());
         match answer {
             Err(Refusal { error: Error::TooManyOps, .. }) => Err(Error::TooManyOps),
             _ => Ok(()),
         }
-    }
-
-    /// Advances the state past a log entry that contains no transaction, such as a membership
-    /// change. Only the last zxid, the last term and the hash of the history change.
-    ///
-    /// # Panics
-    /// If zxids do not rise.
-    pub fn skip(&mut self, at: LogPosition) {
-        self.advance(at);
-        self.history_hash = self.history_hash.after_blank(at);
-    }
-
-    fn advance(&mut self, at: LogPosition) {
-        assert!(at.zxid.0 < 1 << 53, "zxid {} is beyond what a JSON number holds exactly", at.zxid);
-        assert!(at.zxid > self.last_zxid, "entries apply once and in order: {} after {}", at.zxid, self.last_zxid);
-        self.last_zxid = at.zxid;
-        self.last_term = at.term;
     }
 
     /// Checks the request's credential, and answers the request. Returns also the zxid of the entry
@@ -103,7 +83,7 @@ impl State {
             false => self.authenticate(&credential).map(|session| session.id),
         });
         let session = known.and_then(Result::ok);
-        let context = Context { session, identities, address, key, attempt, ..Context::new(at, self.time_ms) };
+        let context = Context { session, identities, address, key, attempt, ..Context::new(at, self.time_ms()) };
         let (zxid, answer) = match known {
             // The credential is wrong or expired, so the refusal is not kept under the request's
             // key.
@@ -131,7 +111,7 @@ impl State {
             return (now, Err(Error::SessionRequired.into()));
         };
         let fingerprint = fingerprint(&op, guard.as_ref());
-        if let Some(answered) = self.sessions[&id].requests.get(&key).cloned() {
+        if let Some(answered) = self.sessions()[&id].requests.get(&key).cloned() {
             if answered.fingerprint != fingerprint {
                 return (now, Err(Error::RequestKeyReused.into()));
             }
@@ -156,18 +136,6 @@ impl State {
         (now, answer)
     }
 
-    /// Keeps a request's answer under its idempotency key in the session, unless the request has
-    /// closed the session.
-    fn keep_answer(&mut self, id: SessionId, key: RequestKey, answered: RequestRecord) {
-        let (limits, overweight) = (self.limits.clone(), self.is_overweight());
-        self.sessions.edit_requests(id, |requests| {
-            requests.keep(key, answered, &limits);
-            if overweight {
-                requests.drop_answers();
-            }
-        });
-    }
-
     /// Answers a retry, whose idempotency key the session has used before for an equal request:
     /// with the stored answer or, for an acquire, with the present state of its ticket.
     fn answer_again(
@@ -178,7 +146,7 @@ impl State {
         attempt: Attempt,
         answered: &RequestRecord,
     ) -> (Zxid, Result<Reply, Refusal>) {
-        let now = self.last_zxid;
+        let now = self.last_zxid();
         let acquires = matches!(op, Op::Acquire(_) | Op::AcquireAll(_) | Op::Upgrade(_));
         let ticket = match &answered.answer {
             // A retried acquire is answered with the present state of its ticket.
@@ -269,7 +237,7 @@ impl State {
             #[cfg(feature = "next-level")]
             Op::SetNote { text } => self.set_note(&text),
             Op::SetLimits(limits) => {
-                self.limits = Arc::new(limits);
+                self.set_limits(limits);
                 Ok(Reply::Done)
             }
         }
@@ -278,7 +246,7 @@ impl State {
     /// Tells whether a state of `bytes` bytes is too full to remember another idempotency key with
     /// its answer. The bound is an eighth above `state_bytes_max`.
     fn is_full_of_keys(&self, bytes: u64) -> bool {
-        let max = self.limits.state_bytes_max;
+        let max = self.limits().state_bytes_max;
         bytes > max.saturating_add(max / 8)
     }
 }

@@ -2,7 +2,6 @@
 
 pub(crate) mod actors;
 pub(crate) mod budget;
-pub(crate) mod charge;
 pub(crate) mod containers;
 pub(crate) mod context;
 pub(crate) mod edit;

@@ -17,23 +17,23 @@ impl State {
             return Err("there is no root".into());
         }
         let mut sums = Sums::default();
-        for (path, node) in self.tree.iter() {
+        for (path, node) in self.tree().iter() {
             self.check_node(path, node, &mut sums).map_err(|why| format!("{path}: {why}"))?;
         }
-        if sums.children + 1 != self.tree.len() {
-            return Err(format!("{} children for {} znodes", sums.children, self.tree.len()));
+        if sums.children + 1 != self.tree().len() {
+            return Err(format!("{} children for {} znodes", sums.children, self.tree().len()));
         }
         let counted = (sums.tickets, sums.holders, sums.locks.len());
-        if counted != (self.locks.ticket_count(), self.locks.holder_count(), self.locks.directory_count()) {
-            return Err(format!("tickets, holders and locks are {counted:?}: {:?}", self.locks));
+        if counted != (self.locks().ticket_count(), self.locks().holder_count(), self.locks().directory_count()) {
+            return Err(format!("tickets, holders and locks are {counted:?}: {:?}", self.locks()));
         }
-        same("locks", sums.locks, &self.locks.directories_from("").cloned().collect())?;
+        same("locks", sums.locks, &self.locks().directories_from("").cloned().collect())?;
         self.check_multis()?;
-        self.tree.check_invariants()?;
-        self.sessions.check_invariants()?;
-        self.locks.histories.check_invariants()?;
-        self.locks.revocations.check_invariants()?;
-        self.locks.mixed_clients.check(self.tree.iter())?;
+        self.tree().check_invariants()?;
+        self.sessions().check_invariants()?;
+        self.locks().histories.check_invariants()?;
+        self.locks().revocations.check_invariants()?;
+        self.locks().mixed_clients.check(self.tree().iter())?;
         self.check_revocations()?;
         self.check_quotas()?;
         self.check_sessions(&sums.owned)
@@ -50,8 +50,8 @@ impl State {
                 return Err("its parent is ephemeral".into());
             }
         }
-        if node.czxid > node.mzxid || node.czxid > node.pzxid || node.mzxid.max(node.pzxid) > self.last_zxid {
-            return Err(format!("zxids out of order: {:?} at {}", node.stat(), self.last_zxid));
+        if node.czxid > node.mzxid || node.czxid > node.pzxid || node.mzxid.max(node.pzxid) > self.last_zxid() {
+            return Err(format!("zxids out of order: {:?} at {}", node.stat(), self.last_zxid()));
         }
         if node.creates - node.deletes != node.family.names.len() as u64 {
             return Err("creates less deletes is not the number of children".into());
@@ -105,7 +105,7 @@ impl State {
 
     /// Checks for every multi-lock that either all of its tickets hold their locks, or none.
     fn check_multis(&self) -> Result<(), String> {
-        for (czxid, multi) in self.locks.multis() {
+        for (czxid, multi) in self.locks().multis() {
             let mut held = 0;
             for ticket in &multi.tickets {
                 let node = self.node(ticket).filter(|node| node.czxid == *czxid);
@@ -149,7 +149,7 @@ impl State {
                 && holder.grant.at.zxid == position.czxid
                 && first_waits.is_some_and(|first| first < position)
         });
-        let left_over = self.locks.unsettled().contains(lock) || self.sessions.are_ending();
+        let left_over = self.locks().unsettled().contains(lock) || self.sessions().are_ending();
         if left_over
             || downgraded
             || !in_turn
@@ -166,7 +166,7 @@ impl State {
     }
 
     fn check_revocations(&self) -> Result<(), String> {
-        let asked = self.locks.revocations.all();
+        let asked = self.locks().revocations.all();
         let owned = |ticket: &ZPath| self.node(ticket).is_some_and(|node| node.owner().is_some());
         let lingers = |ticket: &ZPath| self.node(ticket).and_then(Znode::lingers_until_ms).is_some();
         match asked.keys().find(|ticket| !owned(ticket) || lingers(ticket)) {
@@ -177,7 +177,7 @@ impl State {
 
     fn check_sessions(&self, owned: &BTreeSet<(SessionId, ZPath)>) -> Result<(), String> {
         let mut listed = BTreeSet::new();
-        for session in self.sessions.from(SessionId(0)) {
+        for session in self.sessions().from(SessionId(0)) {
             let id = session.id;
             let keyless = |path: &&ZPath| self.node(path).and_then(Znode::contender).is_some_and(|it| it.keyless);
             if session.ephemerals().filter(keyless).collect::<BTreeSet<_>>() != session.keyless.values().collect() {
@@ -187,7 +187,7 @@ impl State {
             if session.ephemerals().filter(acquired).collect::<BTreeSet<_>>() != session.named.values().collect() {
                 return Err(format!("session {id}: {:?} are not its tickets", session.named));
             }
-            if id.0 > self.last_zxid.0 {
+            if id.0 > self.last_zxid().0 {
                 return Err(format!("session {id} was opened by no entry"));
             }
             listed.extend(session.ephemerals().map(|path| (id, path.clone())));

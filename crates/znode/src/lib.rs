@@ -24,9 +24,10 @@
 //! lock         what can be read of locks, for other crates
 //! ```
 //!
-//! `Tree`, `Sessions`, `Locks` and `Quotas` own their fields, and `State` composes them. An
-//! operation is a method of `State` in a file of its own. Calling it needs no import, but
-//! each call counts as a use of that file.
+//! `Tree`, `Sessions`, `Locks` and `Quotas` own their fields, and `State` composes them. All
+//! changes of these parts go through the methods in `state/changes.rs` and `state/quotas.rs`. An
+//! operation is a method of `State` in a file of its own. Calling it needs no import, but each
+//! call counts as a use of that file.
 
 mod apply;
 mod edits;

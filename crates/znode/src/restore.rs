@@ -9,8 +9,6 @@
 //! session at that zxid, so the zxid of a session's end shows that the restore caused it
 //! ([`State::ended_by_restore`]).
 
-use std::sync::Arc;
-
 use crate::edits::context::Context;
 use crate::edits::edit::NewNode;
 use crate::edits::effects::Effects;
@@ -65,7 +63,7 @@ impl State {
     /// [`RestoreError`] if the zxid base is too low or too high. The state is unchanged then.
     pub fn restore(&mut self, restore: Restore) -> Result<(), RestoreError> {
         let Restore { founding, time_ms, grace_ms } = restore;
-        let (base, zxid) = (founding.zxid_base, self.last_zxid.0);
+        let (base, zxid) = (founding.zxid_base, self.last_zxid().0);
         if base > ZXID_BASE_MAX {
             return Err(RestoreError::BaseTooHigh(base));
         }
@@ -74,22 +72,21 @@ impl State {
         }
         // The new cluster has other members, so ids of members and of removed nodes are dropped.
         let level = self.level();
-        self.cluster = Some(Arc::new(Cluster::new(founding, level)));
+        self.set_cluster(Cluster::new(founding, level));
         // No entry of the old cluster has this term and this index. A node that still has the old
         // log would otherwise take its own entry 1 for that of the restore.
-        let term = Term(self.last_term.0 + 1);
+        let term = Term(self.last_term().0 + 1);
         let at = LogPosition { term, zxid: Zxid(base + RESTORED_INDEX) };
         self.skip(at);
-        self.time_ms = self.time_ms.max(time_ms);
+        self.advance_time(time_ms);
         // The budget of an entry bounds the wait of clients, and no client waits here.
-        let budget = Limits { entry_cost_max: u32::MAX, ..(*self.limits).clone() };
-        let limits = std::mem::replace(&mut self.limits, Arc::new(budget));
-        let (context, mut effects) = (Context::new(at, self.time_ms), Effects::default());
+        let limits = self.set_limits(Limits { entry_cost_max: u32::MAX, ..self.limits().clone() });
+        let (context, mut effects) = (Context::new(at, self.time_ms()), Effects::default());
         self.end_all_sessions(&context, &mut effects);
         self.raise_tokens(FencingToken(base));
         self.take_up_unsettled(&mut effects);
         self.grant_ready(&context, &mut effects);
-        self.limits = limits;
+        self.set_limits(limits);
         self.begin_grace(grace_ms, &context, &mut effects);
         Ok(())
     }
@@ -102,11 +99,11 @@ impl State {
         for session in sessions {
             self.end_session(session, &Default::default(), context, effects);
         }
-        let walk = self.tree.walk().filter(|(_, node)| node.owner().is_some());
+        let walk = self.tree().walk().filter(|(_, node)| node.owner().is_some());
         let lingering: Vec<ZPath> = walk.map(|(path, _)| path).collect();
         for path in lingering {
             // The node is gone already if another part of its multi-lock was removed.
-            if self.tree.contains(&path) {
+            if self.tree().contains(&path) {
                 self.remove(&path, context, effects);
             }
         }
@@ -116,10 +113,10 @@ impl State {
     /// new cluster must not grant such a ticket its lock with its czxid as token, because the old
     /// cluster may have granted larger tokens after the backup was made.
     fn raise_tokens(&mut self, token: FencingToken) {
-        let locks = self.tree.walk().filter(|(_, node)| node.family.queue.is_some());
+        let locks = self.tree().walk().filter(|(_, node)| node.family.queue.is_some());
         let locks: Vec<ZPath> = locks.map(|(path, _)| path).collect();
         for lock in locks {
-            self.tree.edit_queue(&lock, |queue| queue.raise_top_token(token));
+            self.edit_queue(&lock, |queue| queue.raise_top_token(token));
         }
     }
 
@@ -131,35 +128,35 @@ impl State {
         };
         let restoring = path(RESTORING);
         // The backup may come from a restored cluster that did not grant locks yet.
-        if self.tree.contains(&restoring) {
+        if self.tree().contains(&restoring) {
             self.remove(&restoring, context, effects);
         }
         if grace_ms == 0 {
             return;
         }
-        if !self.tree.contains(&path(SYSTEM)) {
+        if !self.tree().contains(&path(SYSTEM)) {
             self.insert(&path(SYSTEM), made(ALL, String::new()), context, effects);
         }
-        let data = format!("{GRACE}{grace_ms},\"prepared_ms\":{}}}", self.time_ms);
+        let data = format!("{GRACE}{grace_ms},\"prepared_ms\":{}}}", self.time_ms());
         self.insert(&restoring, made(READ, data), context, effects);
     }
 
     /// Time in milliseconds for which a leader of this restored cluster grants no lock, from the
     /// start of its term. `None` if leaders grant locks at once.
     pub fn grace_ms(&self) -> Option<u64> {
-        let node = self.tree.get(RESTORING)?;
+        let node = self.tree().get(RESTORING)?;
         let text = std::str::from_utf8(&node.data).ok();
         let digits = text.and_then(|text| text.strip_prefix(GRACE)?.split(',').next());
         // A client overwrote the text, and it cannot be read, so the longest session timeout
         // counts.
-        let longest = || u64::from(self.limits.session_timeout_max_ms);
+        let longest = || u64::from(self.limits().session_timeout_max_ms);
         Some(digits.and_then(|digits| digits.parse().ok()).unwrap_or_else(longest))
     }
 
     /// Tells whether the leader grants no lock for now, because clients of the old cluster may
     /// still believe that they hold locks.
     pub fn is_restoring(&self) -> bool {
-        self.tree.get(RESTORING).is_some()
+        self.tree().get(RESTORING).is_some()
     }
 
     /// Tells whether a session was ended by the restore of its cluster.

@@ -15,7 +15,9 @@ use crate::snapshot::record::{QueueRecord, Record, Standing, TicketId, ZnodeReco
 use crate::state::locks::MultiLock;
 use crate::tree::znode::Family;
 use crate::words::ticket_name::sequence_of;
-use crate::{Cluster, DecodeError, Levels, Policy, Session, State, Usage, ZPath, ZXID_BASE_MAX, Znode, Zxid};
+use crate::{
+    Cluster, DecodeError, Levels, LogPosition, Policy, Session, State, Usage, ZPath, ZXID_BASE_MAX, Znode, Zxid,
+};
 
 impl State {
     /// The state as records, each below 2 MiB with the default limits. The iterator has its own
@@ -72,7 +74,8 @@ impl StateBuilder {
             return Err(damaged("a record after the last one"));
         }
         if let Record::Head { last_zxid, last_term, history_hash, time_ms, limits } = record {
-            let state = State { last_zxid, last_term, history_hash, time_ms, ..State::empty(limits) };
+            let last = LogPosition { term: last_term, zxid: last_zxid };
+            let state = State::empty(last, history_hash, time_ms, limits);
             self.records = 1;
             return match self.state.replace(state) {
                 None => Ok(()),
@@ -91,7 +94,7 @@ impl StateBuilder {
             }
             Record::Session { .. } => push_session(state, record)?,
             Record::Request { session, key, answered } => {
-                let restored = state.sessions.edit_requests(session, |requests| requests.restore(key, answered));
+                let restored = state.edit_session(session, |session| session.requests.restore(key, answered));
                 if !restored.ok_or_else(|| damaged("a request of no session"))? {
                     return Err(damaged("a request twice"));
                 }
@@ -115,7 +118,7 @@ impl StateBuilder {
     /// # Errors
     /// [`DecodeError`] if the last record was not pushed, or the records do not fit together.
     pub fn finish(self) -> Result<State, DecodeError> {
-        let Some(mut state) = self.state.filter(|state| self.finished && state.tree.contains(&ZPath::root())) else {
+        let Some(mut state) = self.state.filter(|state| self.finished && state.tree().contains(&ZPath::root())) else {
             return Err(damaged("the last record is missing"));
         };
         let whole = |lock: &ZPath| state.queue(lock).is_some_and(Queue::has_all_of_upgrade);
@@ -129,11 +132,8 @@ impl StateBuilder {
 
 fn push_cluster(state: &mut State, cluster: Cluster) -> Result<(), DecodeError> {
     let Cluster { founding, level, .. } = &cluster;
-    let good = founding.zxid_base <= ZXID_BASE_MAX && state.last_zxid.0 > founding.zxid_base && *level > 0;
-    match state.cluster.replace(Arc::new(cluster)) {
-        None if good => Ok(()),
-        _ => Err(damaged("a cluster that cannot be")),
-    }
+    let good = founding.zxid_base <= ZXID_BASE_MAX && state.last_zxid().0 > founding.zxid_base && *level > 0;
+    if good && state.set_cluster(cluster) { Ok(()) } else { Err(damaged("a cluster that cannot be")) }
 }
 
 /// Adds a record that comes after the znodes to the state: a multi-lock, a lock with grants left to
@@ -141,18 +141,18 @@ fn push_cluster(state: &mut State, cluster: Cluster) -> Result<(), DecodeError> 
 fn push_beside(state: &mut State, record: Record) -> Result<(), DecodeError> {
     let good = match record {
         Record::MultiLock { czxid, policy, tickets } => return push_multi(state, czxid, policy, tickets),
-        Record::Unsettled { lock } => state.locks.leave_unsettled(lock),
+        Record::Unsettled { lock } => state.leave_unsettled(lock),
         Record::Revocation { ticket, revocation } => {
             let owned = |node: &Znode| node.owner().is_some() && node.lingers_until_ms().is_none();
             let open = sequence_of(ticket.name()).is_some() && state.node(&ticket).is_some_and(owned);
-            let good = open && state.locks.revocations.get(&ticket).is_none();
+            let good = open && state.locks().revocations.get(&ticket).is_none();
             if good {
-                state.locks.revocations.put(&ticket, revocation);
+                state.put_revocation(&ticket, revocation);
             }
             good
         }
-        Record::History { lock, history } => state.locks.histories.restore_history(lock, history),
-        Record::EndedSession(session) => state.locks.histories.restore_session(session),
+        Record::History { lock, history } => state.restore_history(lock, history),
+        Record::EndedSession(session) => state.restore_ended(session),
         #[cfg(feature = "next-level")]
         Record::Note { text } => state.restore_note(&text),
         _ => false,
@@ -178,8 +178,8 @@ fn push_session(state: &mut State, record: Record) -> Result<(), DecodeError> {
         turn,
         ..Session::default()
     };
-    let new = state.sessions.add(session);
-    state.sessions.will_end(ending.then_some(id));
+    let new = state.add_session(session);
+    state.will_end(ending.then_some(id));
     if new { Ok(()) } else { Err(damaged("a session twice")) }
 }
 
@@ -194,7 +194,7 @@ fn push_multi(state: &mut State, czxid: Zxid, policy: Policy, tickets: Vec<ZPath
     if once.len() != tickets.len() || held.is_none_or(|held| held.len() != 1) {
         return Err(damaged("a multi-lock without its parts"));
     }
-    let new = state.locks.add_multi(czxid, MultiLock { policy, tickets });
+    let new = state.add_multi(czxid, MultiLock { policy, tickets });
     if new { Ok(()) } else { Err(damaged("a multi-lock twice")) }
 }
 
@@ -227,20 +227,20 @@ fn push_znode(state: &mut State, record: ZnodeRecord) -> Result<(), DecodeError>
         family,
         contender: record.contender.map(Arc::new),
     };
-    if state.tree.contains(&path) {
+    if state.tree().contains(&path) {
         return Err(damaged("a znode twice"));
     }
     if node.contender().is_some_and(|contender| contender.count() == 0) {
         return Err(damaged("a ticket without a holder or waiter"));
     }
     // Only a lock node kept for a lock-delay may have an ended session.
-    let owned = node.owner().is_none_or(|owner| state.sessions.contains(owner));
+    let owned = node.owner().is_none_or(|owner| state.sessions().contains(owner));
     if !owned && node.lingers_until_ms().is_none() {
         return Err(damaged("an ephemeral znode of no session"));
     }
     match parent {
         None => {
-            state.tree.plant(node);
+            state.plant(node);
         }
         Some(parent) if may_have_children => {
             state.link(&path, &parent, node, |_| ());
@@ -263,22 +263,20 @@ fn restored(record: QueueRecord) -> Arc<Queue> {
 /// Gives a restored ticket its place in the queue: makes it a holder with its grant, or a waiter
 /// with its priority. The caller has added the ticket as a waiter without priority.
 fn stand(state: &mut State, ticket: &ZPath, standing: Option<Standing>) -> Result<(), DecodeError> {
-    if state.tree[ticket].number(ticket.name()).is_none() {
+    if state.tree()[ticket].number(ticket.name()).is_none() {
         return if standing.is_none() { Ok(()) } else { Err(damaged("no ticket holds a lock")) };
     }
     let (lock, position) = state.position_of(ticket);
-    let node = &state.tree[ticket];
+    let node = &state.tree()[ticket];
     let owned = node.owner().is_some() && node.lingers_until_ms().is_none();
     match standing {
         None => return Err(damaged("a ticket neither holds nor waits")),
         Some(Standing::Waits { priority: 0 }) => {}
-        Some(Standing::Waits { priority }) => {
-            state.tree.edit_queue(&lock, |queue| queue.prioritize(&position, priority))
-        }
+        Some(Standing::Waits { priority }) => state.edit_queue(&lock, |queue| queue.prioritize(&position, priority)),
         Some(Standing::Holds(grant)) => {
-            state.tree.edit_queue(&lock, |queue| queue.grant(&position, grant));
+            state.edit_queue(&lock, |queue| queue.grant(&position, grant));
             if owned {
-                state.locks.count_holder();
+                state.count_holder();
             }
         }
     }

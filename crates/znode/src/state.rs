@@ -1,8 +1,10 @@
 //! The replicated state, and reads that concern all of it.
 
+pub(crate) mod changes;
 pub(crate) mod cluster;
 pub(crate) mod locks;
 pub(crate) mod mixed_clients;
+pub(crate) mod quotas;
 pub(crate) mod session;
 pub(crate) mod sessions;
 
@@ -17,24 +19,24 @@ use crate::tree::subtrees;
 use crate::tree::system_paths::CONFIG;
 use crate::words::weight::QUOTA;
 use crate::{
-    Acl, Cluster, Credential, Error, HistoryHash, Limits, ReapCandidate, Refusal, Session, SessionId, Term, ZPath,
-    Znode, Zxid,
+    Acl, Cluster, Credential, Error, HistoryHash, Limits, LogPosition, ReapCandidate, Refusal, Session, SessionId,
+    Term, ZPath, Znode, Zxid,
 };
 
 /// The replicated state. A clone costs O(1), and later changes of the original leave the clone as
 /// it is.
 #[derive(Clone, Debug)]
 pub struct State {
-    pub(crate) cluster: Option<Arc<Cluster>>,
-    pub(crate) last_zxid: Zxid,
-    pub(crate) last_term: Term,
-    pub(crate) history_hash: HistoryHash,
-    pub(crate) time_ms: u64,
-    pub(crate) limits: Arc<Limits>,
-    pub(crate) tree: Tree,
-    pub(crate) sessions: Sessions,
-    pub(crate) locks: Locks,
-    pub(crate) quotas: Quotas,
+    cluster: Option<Arc<Cluster>>,
+    /// The last entry that was applied.
+    last: LogPosition,
+    history_hash: HistoryHash,
+    time_ms: u64,
+    limits: Arc<Limits>,
+    tree: Tree,
+    sessions: Sessions,
+    locks: Locks,
+    quotas: Quotas,
 }
 
 impl Default for State {
@@ -46,19 +48,18 @@ impl Default for State {
 impl State {
     /// The state before the first transaction, in which the root is the only znode.
     pub fn new(limits: Limits) -> State {
-        let mut state = State::empty(limits);
+        let mut state = State::empty(LogPosition::default(), HistoryHash::default(), 0, limits);
         state.tree.plant(Znode { acl: Acl::open().into(), ..Znode::default() });
         state
     }
 
-    /// An empty state without the root, into which a snapshot is read.
-    pub(crate) fn empty(limits: Limits) -> State {
+    /// A state after the entry `last` that has no znodes yet, into which a snapshot is read.
+    pub(crate) fn empty(last: LogPosition, history_hash: HistoryHash, time_ms: u64, limits: Limits) -> State {
         State {
             cluster: None,
-            last_zxid: Zxid(0),
-            last_term: Term(0),
-            history_hash: HistoryHash::default(),
-            time_ms: 0,
+            last,
+            history_hash,
+            time_ms,
             limits: Arc::new(limits),
             tree: Tree::default(),
             sessions: Sessions::default(),
@@ -67,14 +68,45 @@ impl State {
         }
     }
 
+    /// The tree of znodes, to read it.
+    pub(crate) fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// The open sessions, to read them.
+    pub(crate) fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// Indexes and counts over all locks, to read them.
+    pub(crate) fn locks(&self) -> &Locks {
+        &self.locks
+    }
+
+    /// Facts about the cluster, such as its uuid; `None` before the cluster is founded.
+    pub fn cluster(&self) -> Option<&Cluster> {
+        self.cluster.as_deref()
+    }
+
+    /// The format level of log and snapshots; 1 before the founding. The effects of an entry depend
+    /// on this level, and never on the version of the program.
+    pub fn level(&self) -> u16 {
+        self.cluster().map_or(1, Cluster::level)
+    }
+
+    /// Term and zxid of the last entry that was applied.
+    pub(crate) fn last(&self) -> LogPosition {
+        self.last
+    }
+
     /// The zxid of the last entry that was applied.
     pub fn last_zxid(&self) -> Zxid {
-        self.last_zxid
+        self.last.zxid
     }
 
     /// The term of the last entry that was applied.
     pub fn last_term(&self) -> Term {
-        self.last_term
+        self.last.term
     }
 
     /// The hash of all entries that were applied, and of their outcomes. States with equal zxids

@@ -235,6 +235,9 @@ impl Tree {
         if node.owner().is_none() {
             self.subtrees.change(path, data, now);
         }
+        if data != now && !is_system(path.as_str()) {
+            self.change_below(path, |below| below.bytes = below.bytes - data + now);
+        }
         if before != after {
             let node = Arc::clone(&self.nodes[path]);
             before.0.map(|due_ms| self.timed.remove(&(due_ms, path.clone())));
@@ -293,7 +296,7 @@ impl Tree {
 
     /// Applies `change` to the usage counters of each ancestor of a path, except the root, which
     /// has none.
-    pub(crate) fn change_below(&mut self, path: &ZPath, change: impl Fn(&mut Usage)) {
+    fn change_below(&mut self, path: &ZPath, change: impl Fn(&mut Usage)) {
         let mut above = path.as_str();
         while let Some(slash) = above.rfind('/').filter(|slash| *slash > 0) {
             above = &above[..slash];

@@ -28,7 +28,7 @@ impl State {
     /// budget was used up, or a grant would have repeated a fencing token. Every later entry makes
     /// such grants within its budget.
     pub fn is_unsettled(&self) -> bool {
-        !self.locks.unsettled().is_empty()
+        !self.locks().unsettled().is_empty()
     }
 
     /// Cost of ending a session, in steps of [`Limits::entry_cost_max`]: one for the session, and
@@ -39,7 +39,7 @@ impl State {
 
     /// Steps of [`Limits::entry_cost_max`] that the entry being applied has not used yet.
     pub(crate) fn steps_left(&self, effects: &Effects) -> u64 {
-        u64::from(self.limits.entry_cost_max).saturating_sub(effects.steps)
+        u64::from(self.limits().entry_cost_max).saturating_sub(effects.steps)
     }
 
     /// Checks that the entry is within its budget.
@@ -47,7 +47,7 @@ impl State {
     /// # Errors
     /// `TooManyOps` when the entry has used more steps.
     pub(crate) fn check_steps(&self, effects: &Effects) -> Result<(), Refusal> {
-        let over = effects.steps > u64::from(self.limits.entry_cost_max);
+        let over = effects.steps > u64::from(self.limits().entry_cost_max);
         if over { Err(Error::TooManyOps.into()) } else { Ok(()) }
     }
 
@@ -58,7 +58,7 @@ impl State {
         let fits = |id: &&SessionId| {
             let first = cost == 0;
             cost += self.cost_of_ending(**id);
-            first || cost <= u64::from(self.limits.entry_cost_max)
+            first || cost <= u64::from(self.limits().entry_cost_max)
         };
         &sessions[..sessions.iter().take_while(fits).count()]
     }
@@ -66,7 +66,7 @@ impl State {
     /// Makes the entry being applied examine also the locks whose next grants earlier entries did
     /// not make, because their budget was used up.
     pub(crate) fn take_up_unsettled(&mut self, effects: &mut Effects) {
-        for lock in self.locks.take_unsettled(TAKEN_UP_MAX) {
+        for lock in self.take_unsettled(TAKEN_UP_MAX) {
             effects.queue_changed(&lock);
         }
     }

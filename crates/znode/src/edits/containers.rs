@@ -13,13 +13,13 @@ impl State {
     /// missing paths below it, deepest first. A path that is too long or too deep is refused before
     /// the walk, which costs the square of the depth.
     pub(crate) fn missing_on_the_way(&self, lock: &ZPath) -> Result<(ZPath, Vec<ZPath>), Error> {
-        if self.tree.contains(lock) {
+        if self.tree().contains(lock) {
             return Ok((lock.clone(), Vec::new()));
         }
         self.check_path(lock)?;
         let mut missing = Vec::new();
         let mut path = lock.clone();
-        while !self.tree.contains(&path) {
+        while !self.tree().contains(&path) {
             let parent = path.parent().expect("the root exists");
             missing.push(path);
             path = parent;
@@ -32,7 +32,7 @@ impl State {
     pub(crate) fn way_to(&self, parent: &ZPath, ensure: Ensure) -> Result<(ZPath, Vec<ZPath>), Refusal> {
         let refuse = |error| Refusal::at(error, parent);
         if ensure == Ensure::New {
-            let there = self.tree.contains(parent);
+            let there = self.tree().contains(parent);
             return if there { Ok((parent.clone(), Vec::new())) } else { Err(refuse(Error::NoNode)) };
         }
         check_client_path(parent)?;

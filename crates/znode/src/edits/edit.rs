@@ -8,7 +8,6 @@ use crate::edits::budget::steps_to;
 use crate::edits::context::Context;
 use crate::edits::effects::Effects;
 use crate::tree::quota::Growth;
-use crate::tree::system_paths::is_system;
 use crate::{Acl, Contender, Error, EventKind, Kind, Refusal, Reply, Stat, State, ZPath, Znode};
 
 /// Number of creates after which a parent has no sequence numbers left. The next number would wrap
@@ -48,44 +47,26 @@ impl State {
             parent.pzxid = zxid;
         });
         let told = self.quota_created(path, bytes);
-        if self.tree[path].number(path.name()).is_some() {
+        if self.tree()[path].number(path.name()).is_some() {
             effects.queue_changed(&parent);
             self.grant_downgraded(path, context, effects);
         }
         self.tell_with_parent(EventKind::Created, path, &parent, acl, context, effects);
-        if told { self.tree[path].stat() } else { stat }
-    }
-
-    /// Adds a znode to the tree, to its session, and to the queue of its parent if it is a ticket.
-    /// `count` updates the counters of the parent.
-    pub(crate) fn link(&mut self, path: &ZPath, parent: &ZPath, node: Znode, count: impl FnOnce(&mut Znode)) {
-        if let Some(session) = node.owner().and_then(|owner| self.sessions.get_mut(owner)) {
-            session.own(path, parent, node.contender());
-        }
-        let is_ticket = self.locks.entered(path, parent, &node);
-        let tickets = self.tree.link(path, parent, node, count);
-        if is_ticket && tickets == 1 {
-            self.locks.opened(parent);
-        }
+        if told { self.tree()[path].stat() } else { stat }
     }
 
     /// Removes a znode without children from the tree and every index, and records its events.
     pub(crate) fn remove(&mut self, path: &ZPath, context: &Context, effects: &mut Effects) {
         effects.steps += steps_to(path);
         let parent = path.parent().expect("the root is never removed");
-        let (node, grant, tickets) = self.tree.unlink(path, &parent, context.zxid, context.time_ms);
-        self.locks.left(path, &parent, &node, tickets);
+        let (node, grant) = self.unlink(path, &parent, context.moment());
         self.ticket_ended(path, &node, grant, context, effects);
         self.quota_deleted(path, &node);
         if node.number(path.name()).is_some() {
             effects.queue_changed(&parent);
         }
-        // The owner may have ended already: its lock node was kept for the lock-delay.
-        if let Some(session) = node.owner().and_then(|owner| self.sessions.get_mut(owner)) {
-            session.disown(path, &parent, node.contender());
-        }
         self.tell_with_parent(EventKind::Deleted, path, &parent, self.readers(path, &node), context, effects);
-        for part in self.locks.take_multi(path, node.czxid) {
+        for part in self.take_multi(path, node.czxid) {
             self.remove(&part, context, effects);
         }
     }
@@ -102,7 +83,7 @@ impl State {
         let refuse = |error| Refusal::at(error, path);
         let node = self.existing(path)?;
         expect_version(version, node.version).map_err(refuse)?;
-        if data.len() > self.limits.data_bytes_max as usize {
+        if data.len() > self.limits().data_bytes_max as usize {
             return Err(refuse(Error::DataTooLarge));
         }
         self.replace_data(path, data, context, effects)
@@ -117,7 +98,7 @@ impl State {
         context: &Context,
         effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
-        let (before, after) = (self.tree[path].data.len() as u64, data.len() as u64);
+        let (before, after) = (self.tree()[path].data.len() as u64, data.len() as u64);
         // Shrinking is always allowed, so that a full state can be emptied.
         if after > before {
             self.check_plain_bytes(path, after - before)?;
@@ -125,27 +106,24 @@ impl State {
         self.check_quota(path, Growth { count: 0, bytes: after.saturating_sub(before) })?;
         self.check_quota_text(path, &data).map_err(|error| Refusal::at(error, path))?;
         let Context { zxid, time_ms, .. } = *context;
-        let stat = self.tree.edit(path, |node| {
+        let stat = self.edit_znode(path, |node| {
             node.data = data.into();
             node.version = next_version(node.version);
             node.mzxid = zxid;
             node.mtime_ms = time_ms;
             node.stat()
         });
-        if before != after && !is_system(path.as_str()) {
-            self.tree.change_below(path, |below| below.bytes = below.bytes - before + after);
-        }
         self.tell(EventKind::DataChanged, path, context, effects);
         let told = self.quota_changed(path, before, after);
         // If the znode shows the usage of a quota, the usage has replaced the data.
-        Ok(Reply::Set { stat: if told { self.tree[path].stat() } else { stat } })
+        Ok(Reply::Set { stat: if told { self.tree()[path].stat() } else { stat } })
     }
 
     /// Checks a new znode at `path` against the limits for paths, data, children and znodes, but
     /// not for memory. `parent` is its nearest existing ancestor; `count` includes its missing
     /// ancestors.
     pub(crate) fn check_room(&self, parent: &Znode, path: &ZPath, data: usize, count: u64) -> Result<(), Error> {
-        let limits = &*self.limits;
+        let limits = self.limits();
         if parent.owner().is_some() {
             return Err(Error::NoChildrenForEphemerals);
         }
@@ -154,7 +132,7 @@ impl State {
             Err(Error::DataTooLarge)
         } else if parent.family.names.len() >= limits.children_max as usize {
             Err(Error::TooManyChildren)
-        } else if self.tree.len() as u64 + count > limits.znodes_max {
+        } else if self.znode_count() as u64 + count > limits.znodes_max {
             Err(Error::QuotaExceeded)
         } else {
             Ok(())
@@ -165,12 +143,12 @@ impl State {
     /// The limit for znodes without a session applies also to ephemeral znodes, because each may
     /// have a long ACL.
     pub(crate) fn check_acl_room(&self, path: &ZPath, acl: &[Acl]) -> Result<(), Refusal> {
-        self.check_plain_bytes(path, self.tree.acl_growth(acl))
+        self.check_plain_bytes(path, self.tree().acl_growth(acl))
     }
 
     /// Checks that a path is within the limits for length, depth and names.
     pub(crate) fn check_path(&self, path: &ZPath) -> Result<(), Error> {
-        let limits = &*self.limits;
+        let limits = self.limits();
         let long = path.as_str().len() > limits.path_bytes_max as usize
             || path.depth() > limits.path_depth_max as usize
             || path.as_str().split('/').any(|name| name.len() > limits.name_bytes_max as usize);
@@ -182,7 +160,7 @@ impl State {
             return Ok(());
         };
         let session = self.session(owner).ok_or(Error::SessionExpired)?;
-        let full = session.ephemerals.len() >= self.limits.ephemerals_max as usize;
+        let full = session.ephemerals.len() >= self.limits().ephemerals_max as usize;
         if full { Err(Error::TooManyEphemerals) } else { Ok(()) }
     }
 }

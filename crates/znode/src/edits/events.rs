@@ -9,7 +9,7 @@ use crate::{Acl, EventKind, State, ZPath};
 impl State {
     /// Adds an event about an existing znode to `effects`.
     pub(crate) fn tell(&self, kind: EventKind, path: &ZPath, context: &Context, effects: &mut Effects) {
-        effects.push(context.zxid, kind, path, self.readers(path, &self.tree[path]), self.name_readers(path));
+        effects.push(context.zxid, kind, path, self.readers(path, &self.tree()[path]), self.name_readers(path));
     }
 
     /// Records that a znode was created or deleted, and that its parent's list of children changed.

@@ -17,14 +17,14 @@ impl State {
         effects: &mut Effects,
     ) {
         let at = context.moment();
-        let granted = self.tree.edit_queue(lock, |queue| {
+        let granted = self.edit_queue(lock, |queue| {
             let token = queue.token_at(position, at.zxid);
             queue.grant(position, Grant { at, token })
         });
         effects.steps += 1;
         let owned = granted.is_some_and(|ticket| ticket.session.is_some());
         if owned {
-            self.locks.count_holder();
+            self.count_holder();
         }
         // A ticket that this entry made gets no event, because the client's answer tells of the
         // grant.

@@ -8,12 +8,12 @@ use crate::edits::effects::Effects;
 use crate::queue::ended::{EndedSession, EndedTicket, Grant, History, Moment, TicketEnd};
 use crate::words::client_info::short;
 use crate::words::ticket_name::mode_of;
-use crate::{Acl, Actor, ClientInfo, Identity, Op, READ, Session, SessionId, State, ZPath, Znode, Zxid, permits};
+use crate::{Acl, Actor, ClientInfo, Identity, Op, READ, SessionId, State, ZPath, Znode, Zxid, permits};
 
 /// The ended tickets that a lock's history remembers, the newest end first; at most `max`. Empty
 /// for a lock without a history.
 pub fn history(state: &State, lock: &ZPath, max: usize) -> Vec<Arc<EndedTicket>> {
-    let Some(history) = state.locks.histories.of(lock) else {
+    let Some(history) = state.locks().histories.of(lock) else {
         return Vec::new();
     };
     let mut tickets: Vec<_> = history.grants.iter().chain(&history.waits).cloned().collect();
@@ -27,7 +27,7 @@ pub fn history(state: &State, lock: &ZPath, max: usize) -> Vec<Arc<EndedTicket>>
 /// Ended tickets in the histories of all locks, each with its lock; only tickets that ended in the
 /// entry `zxid` or later.
 pub fn ended_in(state: &State, zxid: Zxid) -> impl Iterator<Item = (&ZPath, &EndedTicket)> {
-    let histories = &state.locks.histories;
+    let histories = &state.locks().histories;
     let of = move |lock| histories.of(lock).map(|history| (lock, history));
     histories.since(zxid).filter_map(of).flat_map(move |(lock, history)| {
         let rows = [&history.grants, &history.waits]
@@ -39,7 +39,7 @@ pub fn ended_in(state: &State, zxid: Zxid) -> impl Iterator<Item = (&ZPath, &End
 /// Tells whether a client with these identities may read the history of a lock. The lock's ACL must
 /// allow reading now, and must have allowed it at the last end of a ticket of the lock.
 pub fn may_read_history(state: &State, lock: &ZPath, reader: &[Identity]) -> bool {
-    let then = state.locks.histories.of(lock).and_then(|history| history.readers.as_deref());
+    let then = state.locks().histories.of(lock).and_then(|history| history.readers.as_deref());
     then.is_none_or(|acl| permits(acl, READ, reader)) && state.may_read(lock, reader)
 }
 
@@ -52,7 +52,7 @@ const LOOKS_MAX: usize = 512;
 /// the session's life.
 pub fn may_read_of_ended(state: &State, session: &EndedSession, reader: &[Identity]) -> bool {
     let (opened, ended) = (Zxid(session.id.0), session.ended.zxid);
-    let histories = &state.locks.histories;
+    let histories = &state.locks().histories;
     let since = histories.since(ended).take(LOOKS_MAX);
     let before = histories.between(opened, ended).take(LOOKS_MAX);
     // A history omits the client of a lock node that fewer clients could read than the lock.
@@ -79,21 +79,7 @@ impl State {
     /// The record of an ended session; `None` if the session is unknown, or its record was
     /// forgotten.
     pub fn ended_session(&self, id: SessionId) -> Option<&EndedSession> {
-        self.locks.histories.session(id, &self.limits, self.time_ms)
-    }
-
-    pub(crate) fn remember_session(&mut self, session: &Session, expired: bool, context: &Context) {
-        let ended = EndedSession {
-            id: session.id,
-            label: session.label.to_string(),
-            timeout_ms: session.timeout_ms,
-            opened_ms: session.opened_ms,
-            ended: context.moment(),
-            expired,
-            ephemerals: u32::try_from(session.ephemeral_count()).unwrap_or(u32::MAX),
-            client: session.client.clone(),
-        };
-        self.locks.histories.add_session(ended, &self.limits);
+        self.locks().histories.session(id, self.limits(), self.time_ms())
     }
 
     /// Records the end of a ticket: its lock node is removed, or is kept only for the lock-delay
@@ -114,10 +100,7 @@ impl State {
         if node.number(path.name()).is_none() || node.lingers_until_ms().is_some() {
             return;
         }
-        if grant.is_some() {
-            self.locks.discount_holder();
-        }
-        let asked = self.locks.revocations.remove(path);
+        let asked = self.discount(path, grant.is_some());
         let own = context.session == Some(session);
         let end = effects.end.unwrap_or(match (own, grant) {
             (true, Some(_)) => TicketEnd::Released,
@@ -144,7 +127,7 @@ impl State {
             owner: contender.map_or_else(String::new, |contender| short(&contender.owner)),
             // The label is omitted if some readers of the history could not read it.
             label: if is_open {
-                short(node.label(self.limits.label_bytes_max).unwrap_or_default())
+                short(node.label(self.limits().label_bytes_max).unwrap_or_default())
             } else {
                 String::new()
             },
@@ -164,16 +147,5 @@ impl State {
     pub(crate) fn history_readers(&self, lock: &ZPath) -> Option<Arc<[Acl]>> {
         let acl = &self.nearest(lock.as_str()).1.acl;
         (!permits(acl, READ, &[])).then(|| Arc::clone(acl))
-    }
-
-    /// Adds a ticket to a lock's history. If the state exceeds its memory bound, older histories
-    /// are forgotten.
-    pub(crate) fn remember_ticket(&mut self, lock: &ZPath, ticket: EndedTicket, readers: Option<Arc<[Acl]>>) {
-        self.locks.histories.add_ticket(lock, ticket, readers, &self.limits);
-        for _ in 0..2 {
-            if self.is_overweight() {
-                self.locks.histories.forget_oldest();
-            }
-        }
     }
 }

@@ -44,7 +44,7 @@ impl State {
     /// The subtree below the root with the largest estimated memory, and this memory in bytes.
     /// `None` if a client with these identities may not know the subtree's name. Costs O(log n).
     pub fn largest_subtree_for(&self, identities: &[Identity]) -> Option<(&ZPath, u64)> {
-        self.tree.subtrees().largest().filter(|(path, _)| self.may_read_name(path, identities))
+        self.tree().subtrees().largest().filter(|(path, _)| self.may_read_name(path, identities))
     }
 
     /// The ACL that guards a znode; `None` if all clients may read it.
@@ -57,7 +57,7 @@ impl State {
     /// parent.
     pub(crate) fn name_readers(&self, path: &ZPath) -> Option<Arc<[Acl]>> {
         let parent = path.parent_str()?;
-        let acl = &self.tree.get(parent)?.acl;
+        let acl = &self.tree().get(parent)?.acl;
         // The name of a directory below `/zookeeper/quota` is also the name of a directory
         // elsewhere.
         if is_system(parent) {
@@ -72,7 +72,7 @@ impl State {
     pub(crate) fn nearest<'a>(&self, path: &'a str) -> (&'a str, &Znode) {
         let mut at = path;
         loop {
-            if let Some(node) = self.tree.get(at) {
+            if let Some(node) = self.tree().get(at) {
                 return (at, node);
             }
             at = match at.rfind('/') {
@@ -97,7 +97,7 @@ impl State {
         }
         let lock = path.parent_str().filter(|_| asks_to_give_up(data));
         // An empty ACL permits the super user alone.
-        let acl = lock.map_or(&[][..], |lock| &self.tree[lock].acl);
+        let acl = lock.map_or(&[][..], |lock| &self.tree()[lock].acl);
         permit(acl, REVOKE, context).map_err(refuse)
     }
 
@@ -150,7 +150,7 @@ impl State {
             }
             ZnodeOp::Delete { path, .. } | ZnodeOp::SetData { path, .. } => {
                 let perms = (Place::of(path.as_str()), ADMIN);
-                if self.tree.contains(path) { self.permit_quota(perms, path, context) } else { Ok(()) }
+                if self.tree().contains(path) { self.permit_quota(perms, path, context) } else { Ok(()) }
             }
             ZnodeOp::Check { .. } => Ok(()),
         }
@@ -164,7 +164,7 @@ impl State {
         }
         // A create with a missing parent is refused later, where the length of its path is checked,
         // too.
-        if !self.tree.contains(parent) {
+        if !self.tree().contains(parent) {
             return Ok(());
         }
         let path = parent.child(name).map_err(|error| Refusal::at(error, parent))?;

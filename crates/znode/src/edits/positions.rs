@@ -12,13 +12,13 @@ const HOLDERS_MAX: usize = 1000;
 impl State {
     /// The queue of a lock; `None` if it has neither tickets nor settings.
     pub(crate) fn queue(&self, lock: &ZPath) -> Option<&Queue> {
-        self.tree.queue(lock)
+        self.tree().queue(lock)
     }
 
     /// The lock of an existing ticket, and the position of the ticket in the queue.
     pub(crate) fn position_of(&self, ticket: &ZPath) -> (ZPath, Position) {
         let lock = ticket.parent().expect("a ticket has a parent");
-        let position = self.tree[ticket].position(ticket.name());
+        let position = self.tree()[ticket].position(ticket.name());
         (lock, position.expect("a ticket has a number"))
     }
 
@@ -36,7 +36,7 @@ impl State {
 
     /// The multi-lock that a ticket is a part of; `None` for a ticket of a single lock.
     pub(crate) fn multi_of(&self, ticket: &ZPath, node: &Znode) -> Option<&MultiLock> {
-        let multi = self.locks.multi(node.czxid)?;
+        let multi = self.locks().multi(node.czxid)?;
         // A directory that the same entry made has this czxid, too, but is not a part.
         multi.tickets.contains(ticket).then_some(&**multi)
     }
@@ -44,7 +44,7 @@ impl State {
     /// The multi-lock that the ticket at this position of this lock is a part of; `None` for a
     /// ticket of a single lock.
     pub(crate) fn multi_at(&self, lock: &ZPath, position: &Position) -> Option<&MultiLock> {
-        let multi = self.locks.multi(position.czxid)?;
+        let multi = self.locks().multi(position.czxid)?;
         let is_part = |ticket: &ZPath| ticket.name() == &*position.name && ticket.parent_str() == Some(lock.as_str());
         multi.tickets.iter().any(is_part).then_some(&**multi)
     }
@@ -60,13 +60,13 @@ impl State {
             return Err(Error::TooManyHolders);
         }
         let tickets: Vec<ZPath> = queue.holders().map(|(at, _)| lock.child(&at.name)).collect::<Result<_, _>>()?;
-        Ok(tickets.into_iter().filter(|ticket| is_ticket(ticket, &self.tree[ticket])).collect())
+        Ok(tickets.into_iter().filter(|ticket| is_ticket(ticket, &self.tree()[ticket])).collect())
     }
 
     /// Tells whether a waiting ticket can never be granted its lock: its session has expired, and a
     /// later entry will remove the session with the ticket.
     pub(crate) fn waits_in_vain(&self, ticket: &ZPath, node: &Znode) -> bool {
-        node.owner().is_some_and(|owner| self.sessions.is_ending(owner)) && !holds_lock(self, ticket)
+        node.owner().is_some_and(|owner| self.sessions().is_ending(owner)) && !holds_lock(self, ticket)
     }
 
     /// Tells whether a session holds the whole lock with a ticket of this sequence number.
@@ -96,7 +96,7 @@ impl State {
     /// Gives a new waiter its priority. The caller must not have granted the ticket its lock yet.
     pub(crate) fn prioritize(&mut self, ticket: &ZPath, priority: u32) {
         let (lock, position) = self.position_of(ticket);
-        self.tree.edit_queue(&lock, |queue| queue.prioritize(&position, priority));
+        self.edit_queue(&lock, |queue| queue.prioritize(&position, priority));
     }
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn find<'a>(state: &'a State, ticket: &ZPath) -> Result<(&'a Queue, &
     }
     let node = state.node(ticket).ok_or(Error::NoNode)?;
     let position = node.position(ticket.name()).ok_or(Error::BadArguments)?;
-    let queue = state.tree.queue(lock).ok_or(Error::NoNode)?;
+    let queue = state.tree().queue(lock).ok_or(Error::NoNode)?;
     Ok((queue, node, position))
 }
 

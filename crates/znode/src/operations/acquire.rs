@@ -58,7 +58,7 @@ impl State {
         if lock.is_root() {
             return Err(refuse(Error::BadArguments));
         }
-        let label_bytes_max = self.limits.label_bytes_max as usize;
+        let label_bytes_max = self.limits().label_bytes_max as usize;
         if acquire.label.len() > label_bytes_max || acquire.owner.len() > label_bytes_max {
             return Err(refuse(Error::DataTooLarge));
         }
@@ -96,7 +96,7 @@ impl State {
         if priority > 0 && !self.queue(lock).is_some_and(|queue| queue.settings().managed) {
             return Err(Refusal::at(Error::LockNotManaged, lock));
         }
-        if let Some(own) = self.sessions[&id].keyless.get(lock).filter(|_| is_keyless(acquire)) {
+        if let Some(own) = self.sessions()[&id].keyless.get(lock).filter(|_| is_keyless(acquire)) {
             return Err(Refusal::at(Error::BlockedByOwnSession, own));
         }
         let ticket = match self.enqueue(new, way, context, effects)? {
@@ -122,7 +122,7 @@ impl State {
         let refuse = |error| Refusal::at(error, ticket);
         let id = self.check_ticket(ticket, context).map_err(refuse)?;
         let counting = self.counts_for(ticket);
-        let found = self.tree[&counting].contender().and_then(|contender| {
+        let found = self.tree()[&counting].contender().and_then(|contender| {
             let tried = |hold: &Hold| hold.attempts.iter().position(|other| *other == attempt);
             let found = contender.holds.iter().enumerate().find_map(|(index, hold)| Some((index, tried(hold)?)));
             found.map(|(index, at)| (index, at, contender.holds[index].clone(), contender.count() == 1))
@@ -141,15 +141,15 @@ impl State {
             hold.attempts.remove(at);
         }
         if !hold.attempts.is_empty() {
-            self.tree.edit_contender(&counting, |contender| contender.holds[index] = hold);
+            self.edit_contender(&counting, |contender| contender.holds[index] = hold);
             return Ok(Reply::Superseded);
         }
         // After the withdrawal the client may use the key for a new acquire.
-        self.sessions.edit_requests(id, |requests| requests.forget(&hold.key));
+        self.edit_session(id, |session| session.requests.forget(&hold.key));
         if last {
             self.remove(ticket, context, effects);
         } else {
-            self.tree.edit_contender(&counting, |contender| contender.holds.remove(index));
+            self.edit_contender(&counting, |contender| contender.holds.remove(index));
         }
         Ok(Reply::Withdrawn)
     }
@@ -163,7 +163,7 @@ impl State {
         check_client_path(lock)?;
         let refuse = |error| Refusal::at(error, lock);
         let (base, missing) = self.missing_on_the_way(lock).map_err(refuse)?;
-        permit(&self.tree[&base].acl, CREATE, context).map_err(refuse)?;
+        permit(&self.tree()[&base].acl, CREATE, context).map_err(refuse)?;
         Ok(Way { base, missing })
     }
 
@@ -182,7 +182,7 @@ impl State {
         let mode = self.check_limit(lock, acquire.mode).map_err(refuse)?;
         let kind = Kind::Ephemeral { owner: id };
         let Way { base, missing } = way;
-        let parent = &self.tree[&base];
+        let parent = &self.tree()[&base];
         let written_by = self.written_by(id, acquire);
         let next = if missing.is_empty() { next_number(parent).map_err(refuse)? } else { 0 };
         // A downgrade as in Curator: a reader with the number of its owner's write ticket is
@@ -193,7 +193,7 @@ impl State {
         let reads_beside = |number| acquire.mode == LockMode::Read && self.writes(lock, number, id);
         let held_at_once = sequence_of(ticket.name()).is_some_and(reads_beside);
         // A client may have made a znode with this name, because keys and numbers are no secret.
-        if self.tree.contains(&ticket) {
+        if self.tree().contains(&ticket) {
             return Err(Refusal::at(Error::NodeExists, &ticket));
         }
         let (count, bytes) = (missing.len() as u64 + 1, acquire.label.len());
@@ -202,7 +202,7 @@ impl State {
         self.check_quota(&ticket, Growth { count, bytes: bytes as u64 })?;
         self.check_ephemerals(kind).map_err(refuse)?;
         let tickets = if missing.is_empty() { parent.family.ticket_count() } else { 0 };
-        if tickets >= self.limits.waiters_max as usize {
+        if tickets >= self.limits().waiters_max as usize {
             return Err(refuse(Error::TooManyWaiters));
         }
         let at_end = !held_at_once && missing.is_empty() && !part;
@@ -221,7 +221,7 @@ impl State {
         let contender = Contender {
             mode,
             owner: acquire.owner.clone(),
-            lock_delay_ms: acquire.lock_delay_ms.min(self.limits.lock_delay_max_ms),
+            lock_delay_ms: acquire.lock_delay_ms.min(self.limits().lock_delay_max_ms),
             holds: vec![hold],
             released: 0,
             lingers_until_ms: None,
@@ -230,7 +230,7 @@ impl State {
         };
         let data = acquire.label.as_bytes().into();
         if let LockMode::Lease { limit, .. } = mode {
-            self.tree.edit_queue(lock, |queue| queue.set(LockSettings { limit: Some(limit), ..queue.settings() }));
+            self.edit_queue(lock, |queue| queue.set(LockSettings { limit: Some(limit), ..queue.settings() }));
         }
         self.insert(&ticket, NewNode { kind, data, acl, contender: Some(contender) }, context, effects);
         Ok(QueueAdmission::At(ticket))

@@ -1,21 +1,8 @@
 //! Operations on the cluster as a whole: its founding, its format level, and removed nodes.
 
-use std::sync::Arc;
-
 use crate::{Cluster, Error, Founding, Op, Refusal, Reply, Request, State, ZXID_BASE_MAX, Zxid};
 
 impl State {
-    /// Facts about the cluster, such as its uuid; `None` before the cluster is founded.
-    pub fn cluster(&self) -> Option<&Cluster> {
-        self.cluster.as_deref()
-    }
-
-    /// The format level of log and snapshots; 1 before the founding. The effects of an entry depend
-    /// on this level, and never on the version of the program.
-    pub fn level(&self) -> u16 {
-        self.cluster().map_or(1, Cluster::level)
-    }
-
     /// The zxid of the entry at `index` in the log: the index plus the cluster's zxid base. Before
     /// the founding the base is 0. An entry whose `request` founds the cluster uses the base in
     /// that request.
@@ -34,7 +21,9 @@ impl State {
         if founding.zxid_base > ZXID_BASE_MAX {
             return Err(Error::BadArguments.into());
         }
-        self.cluster.get_or_insert_with(|| Cluster::new(founding, 1).into());
+        if self.cluster().is_none() {
+            self.set_cluster(Cluster::new(founding, 1));
+        }
         Ok(Reply::Done)
     }
 
@@ -64,9 +53,5 @@ impl State {
     pub(crate) fn restore_note(&mut self, text: &str) -> bool {
         let good = self.level() >= 2 && self.cluster().is_some_and(|cluster| cluster.note().is_none());
         good && self.set_note(text).is_ok()
-    }
-
-    fn founded(&mut self) -> Result<&mut Cluster, Refusal> {
-        self.cluster.as_mut().map(Arc::make_mut).ok_or_else(|| Error::BadArguments.into())
     }
 }

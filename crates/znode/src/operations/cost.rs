@@ -65,7 +65,7 @@ impl State {
             ZnodeOp::SetData { path, .. } => (path.as_str(), WRITE),
             ZnodeOp::Check { path, .. } => (path.as_str(), READ),
         };
-        let Some(node) = self.tree.get(guard) else { return false };
+        let Some(node) = self.tree().get(guard) else { return false };
         let denied = match op {
             ZnodeOp::SetData { path, data, .. } => self.permit_data(path, data, context).is_err(),
             _ => permit(&node.acl, perms, context).is_err(),
@@ -77,7 +77,7 @@ impl State {
 
     fn cost_of_revoking(&self, path: &ZPath) -> u64 {
         // A missing lock is refused for that reason.
-        let there = Some(path).filter(|path| self.tree.contains(*path));
+        let there = Some(path).filter(|path| self.tree().contains(*path));
         let tickets = there.and_then(|path| self.holders(path).ok()).unwrap_or_default();
         tickets.iter().map(|ticket| self.cost_of_removing(ticket)).sum()
     }

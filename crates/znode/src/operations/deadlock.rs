@@ -108,7 +108,7 @@ impl State {
         let settings = self.queue(newcomer.lock)?.settings();
         settings.limit.is_none().then(|| {
             let mut state = self.clone();
-            state.tree.edit_queue(newcomer.lock, |queue| queue.set(LockSettings { limit: Some(limit), ..settings }));
+            state.edit_queue(newcomer.lock, |queue| queue.set(LockSettings { limit: Some(limit), ..settings }));
             state
         })
     }
@@ -200,7 +200,7 @@ impl State {
 
 impl<'a> Search<'a> {
     fn of(state: &'a State, asker: Owner, waits: Vec<Wait>) -> Search<'a> {
-        let looks = state.limits.deadlock_looks();
+        let looks = state.limits().deadlock_looks();
         Search { state, asker, looks, waits: waits.into(), reached: BTreeMap::new() }
     }
 

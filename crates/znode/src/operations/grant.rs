@@ -50,7 +50,7 @@ impl State {
         let mut grants = 0;
         for lock in effects.take_queues() {
             if self.steps_left(effects) == 0 {
-                self.locks.leave_unsettled(lock);
+                self.leave_unsettled(lock);
             } else if let Some(next) = self.look(&lock, context) {
                 found.insert(next, grants);
             }
@@ -105,7 +105,7 @@ impl State {
             Look::Next(next) => Some(next),
             Look::Nobody => None,
             Look::NextEntry => {
-                self.locks.leave_unsettled(lock.clone());
+                self.leave_unsettled(lock.clone());
                 None
             }
         }
@@ -183,15 +183,15 @@ impl State {
 
     fn is_of_ending_session(&self, next: &Next) -> bool {
         let ticket = || self.queue(&next.lock)?.waiter(&next.position);
-        self.sessions.are_ending()
-            && ticket().and_then(|ticket| ticket.session).is_some_and(|id| self.sessions.is_ending(id))
+        self.sessions().are_ending()
+            && ticket().and_then(|ticket| ticket.session).is_some_and(|id| self.sessions().is_ending(id))
     }
 
     /// Marks the lock of a ticket, and all locks of its multi-lock, so that a later entry makes the
     /// grant. The ticket may have been removed since it was found.
     fn leave_to_next_entry(&mut self, next: Next) {
         for lock in self.locks_of(&next).into_iter().chain([next.lock]) {
-            self.locks.leave_unsettled(lock);
+            self.leave_unsettled(lock);
         }
     }
 
@@ -204,8 +204,8 @@ impl State {
     /// Checks that no waiter of a lock could be granted it now, unless grants in the lock are left
     /// to a later entry. For tests.
     pub(crate) fn check_nobody_is_next(&self, lock: &ZPath) -> Result<(), String> {
-        let left_over = |lock: &ZPath| self.locks.unsettled().contains(lock);
-        match self.next_in(lock, self.last_zxid) {
+        let left_over = |lock: &ZPath| self.locks().unsettled().contains(lock);
+        match self.next_in(lock, self.last_zxid()) {
             Look::Next(next) if !left_over(lock) && !self.locks_of(&next).iter().any(left_over) => {
                 Err(format!("{next:?} could hold and waits"))
             }

@@ -37,13 +37,13 @@ impl State {
         check_client_path(lock)?;
         let (base, missing) = self.missing_on_the_way(lock).map_err(refuse)?;
         // The ACL of the lock, or of the ancestor from which a new directory takes its ACL.
-        let acl = Arc::clone(&self.tree[&base].acl);
+        let acl = Arc::clone(&self.tree()[&base].acl);
         permit(&acl, REVOKE, context).map_err(refuse)?;
         if !missing.is_empty() {
             permit(&acl, CREATE, context).map_err(refuse)?;
         }
         if missing.is_empty() {
-            let node = &self.tree[lock];
+            let node = &self.tree()[lock];
             if node.owner().is_some() {
                 return Err(refuse(Error::NoChildrenForEphemerals));
             }
@@ -57,14 +57,14 @@ impl State {
             }
             effects.queue_changed(lock);
         } else {
-            self.check_room(&self.tree[&base], lock, 0, missing.len() as u64).map_err(refuse)?;
+            self.check_room(&self.tree()[&base], lock, 0, missing.len() as u64).map_err(refuse)?;
             self.check_quota(lock, Growth { count: missing.len() as u64, bytes: 0 })?;
         }
         let queue = settings != LockSettings::default() && self.queue(lock).is_none();
         let made = if missing.is_empty() { 0 } else { weight::made(lock, 0, missing.len() as u64) };
         self.check_plain_bytes(lock, made + if queue { weight::QUEUE } else { 0 })?;
         self.make_containers(&missing, &acl, context, effects);
-        self.tree.edit(lock, |node| {
+        self.edit_znode(lock, |node| {
             if settings != LockSettings::default() && matches!(node.kind, Kind::Container | Kind::Ttl { .. }) {
                 node.kind = Kind::Persistent;
             }
@@ -97,7 +97,7 @@ impl State {
             return Err(refuse);
         };
         let waiter = queue.waiter(&taking).filter(|waiter| waiter.origin != Origin::MultiLock);
-        let waiter = waiter.filter(|_| !self.waits_in_vain(to, &self.tree[to]));
+        let waiter = waiter.filter(|_| !self.waits_in_vain(to, &self.tree()[to]));
         if !waiter.is_some_and(|waiter| queue.fits_after(&giving, &taking, waiter.demand)) {
             return Err(refuse);
         }

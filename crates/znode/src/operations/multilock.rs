@@ -35,7 +35,7 @@ impl State {
         let id = context.session.ok_or(Error::SessionRequired)?;
         let hold = context.hold()?;
         self.check_parts(wish)?;
-        if wish.label.len().max(wish.owner.len()) > self.limits.label_bytes_max as usize {
+        if wish.label.len().max(wish.owner.len()) > self.limits().label_bytes_max as usize {
             return Err(Error::DataTooLarge.into());
         }
         if let Some(ticket) = self.all_with(id, wish, hold.key) {
@@ -71,7 +71,7 @@ impl State {
         let waited_for = self.has_ticket(id, owner);
         let first = self.enqueue_all(wish, id, hold, context, effects)?;
         self.grant_ready(context, effects);
-        let multi = self.locks.multi(context.zxid).cloned().expect("it was made just above");
+        let multi = self.locks().multi(context.zxid).cloned().expect("it was made just above");
         match waited_for.then(|| self.deadlock_of_all(id, owner, &multi.tickets)).flatten() {
             Some(cycle) => Ok(Reply::Deadlock { cycle }),
             None => {
@@ -108,7 +108,7 @@ impl State {
     /// `PermitsMaxDiffers` if the request gives a semaphore another number of permits than it has.
     fn same_set(&self, id: SessionId, wish: &AcquireAll) -> Result<Option<ZPath>, Refusal> {
         let own = |(lock, mode): &(ZPath, LockMode)| self.ticket_of(id, lock, *mode, &wish.owner);
-        if let Some(multi) = own(&wish.parts[0]).and_then(|ticket| self.multi_of(&ticket, &self.tree[&ticket])) {
+        if let Some(multi) = own(&wish.parts[0]).and_then(|ticket| self.multi_of(&ticket, &self.tree()[&ticket])) {
             let part = |wish| own(wish).is_some_and(|ticket| multi.tickets.contains(&ticket));
             if multi.tickets.len() == wish.parts.len() && wish.parts.iter().all(part) {
                 for (index, (lock, mode)) in (0..).zip(&wish.parts) {
@@ -133,13 +133,13 @@ impl State {
         }
         // The earlier request may have had the locks in another order, and so another first ticket.
         let ticket = self.ticket_of(id, lock, *mode, &wish.owner)?;
-        let first = self.multi_of(&ticket, &self.tree[&ticket])?.tickets[0].clone();
+        let first = self.multi_of(&ticket, &self.tree()[&ticket])?.tickets[0].clone();
         let counted = |contender: &Contender| contender.holds.iter().any(|hold| hold.key == key);
-        self.tree[&first].contender().is_some_and(counted).then_some(first)
+        self.tree()[&first].contender().is_some_and(counted).then_some(first)
     }
 
     fn check_parts(&self, wish: &AcquireAll) -> Result<(), Refusal> {
-        if wish.parts.len() > PARTS_MAX.min(self.limits.ops_max as usize) {
+        if wish.parts.len() > PARTS_MAX.min(self.limits().ops_max as usize) {
             return Err(Error::TooManyOps.into());
         }
         if wish.parts.is_empty() {
@@ -176,7 +176,7 @@ impl State {
             tickets.push(ticket);
         }
         let first = tickets[0].clone();
-        self.locks.add_multi(context.zxid, MultiLock { policy: wish.policy, tickets });
+        self.add_multi(context.zxid, MultiLock { policy: wish.policy, tickets });
         Ok(first)
     }
 }

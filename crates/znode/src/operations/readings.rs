@@ -230,10 +230,10 @@ pub fn paths<'a>(state: &'a State, prefix: &'a ZPath, after: Option<&'a ZPath>) 
         true => String::from("/"),
         false => format!("{prefix}/"),
     };
-    let itself = state.locks.directory(prefix).into_iter();
+    let itself = state.locks().directory(prefix).into_iter();
     let itself = itself.filter(move |path| after.is_none_or(|after| *path > after));
     let from = after.map_or(&*below, |after| after.as_str().max(&below));
-    let under = state.locks.directories_from(from);
+    let under = state.locks().directories_from(from);
     let under = under.take_while(move |path| path.as_str().starts_with(&below));
     let under = under.filter(move |path| *path != prefix && after.is_none_or(|after| *path > after));
     itself.chain(under).filter(|path| !path.is_root())
@@ -290,7 +290,7 @@ fn entry(state: &State, lock: &ZPath, queue: &Queue, at: usize, position: &Posit
         session_label,
         client,
         owner: acquired.map_or_else(String::new, |contender| contender.owner.clone()),
-        label: node.label(state.limits.label_bytes_max).map(String::from),
+        label: node.label(state.limits().label_bytes_max).map(String::from),
         since_ms: node.ctime_ms,
         token: holder.map_or(FencingToken::from(node.czxid), |holder| holder.grant.token),
         grant: grant(state, &ticket),
@@ -337,7 +337,7 @@ fn count(length: usize) -> u32 {
 /// Kinds of clients in a lock's queue that do not see each other's lock nodes, so that several
 /// clients may believe that they hold the lock. Empty if all clients see each other.
 pub fn mixed_clients(state: &State, lock: &ZPath) -> Vec<MixedPair> {
-    let mut mixed = state.locks.mixed_clients.of(lock);
+    let mut mixed = state.locks().mixed_clients.of(lock);
     for pair in mixed.iter_mut().filter(|pair| pair.unseen == Naming::Data) {
         pair.child = first_data(state, lock);
     }
@@ -366,7 +366,7 @@ pub fn grant(state: &State, ticket: &ZPath) -> Option<Grant> {
 /// The request to release this ticket, by [`crate::Op::Revoke`], or by data that a client of
 /// Curator or of ZooKeeper's recipe wrote into the lock node. `None` if no client has asked.
 pub fn revocation(state: &State, ticket: &ZPath) -> Option<Revocation> {
-    if let Some(revocation) = state.locks.revocations.get(ticket) {
+    if let Some(revocation) = state.locks().revocations.get(ticket) {
         return Some(revocation.clone());
     }
     let node = state.node(ticket).filter(|node| is_ticket(ticket, node))?;

@@ -27,7 +27,7 @@ impl State {
         // The path may also be that of a simple lock (one ephemeral znode) or of a member of a
         // group.
         self.check_own(&ticket, context).map_err(|error| Refusal::at(error, &ticket))?;
-        let holds = self.tree.edit_contender(&self.counts_for(&ticket), |contender| {
+        let holds = self.edit_contender(&self.counts_for(&ticket), |contender| {
             contender.release();
             contender.count()
         });
@@ -78,7 +78,7 @@ impl State {
     }
 
     fn fits(&self, ticket: &ZPath, wanted: &HeldTicket) -> bool {
-        let node = &self.tree[ticket];
+        let node = &self.tree()[ticket];
         let contender = node.contender();
         let mode = contender.map_or_else(|| mode_of(ticket.name()), |contender| contender.mode);
         let owner = contender.map_or("", |contender| &contender.owner);

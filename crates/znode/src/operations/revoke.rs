@@ -24,7 +24,7 @@ impl State {
         check_client_path(path)?;
         let node = self.existing(path)?;
         let lock = if node.owner().is_none() { path.clone() } else { path.parent().ok_or(Error::NoNode)? };
-        permit(&self.tree[&lock].acl, REVOKE, context).map_err(|error| Refusal::at(error, &lock))?;
+        permit(&self.tree()[&lock].acl, REVOKE, context).map_err(|error| Refusal::at(error, &lock))?;
         let tickets = match node.owner() {
             None => self.holders(path).map_err(refuse)?,
             Some(_) if is_ticket(path, node) => vec![path.clone()],
@@ -54,14 +54,14 @@ impl State {
         context: &Context,
         effects: &mut Effects,
     ) -> Result<(), Refusal> {
-        let node = &self.tree[ticket];
+        let node = &self.tree()[ticket];
         if deadline_ms == Some(0) {
             self.remove(ticket, context, effects);
             return Ok(());
         }
         let due_ms = deadline_ms.map(|deadline_ms| context.time_ms.saturating_add(deadline_ms.into()));
         let by = self.actor(context, effects);
-        let revocation = match self.locks.revocations.get(ticket) {
+        let revocation = match self.locks().revocations.get(ticket) {
             // The earlier deadline stays in force.
             Some(old) if due_ms.is_none_or(|due_ms| old.due_ms.is_some_and(|old_ms| old_ms <= due_ms)) => old.clone(),
             // The history will name the client with the earliest deadline, because its request
@@ -69,7 +69,7 @@ impl State {
             Some(old) => Revocation { at: old.at, by, due_ms },
             None => Revocation { at: context.moment(), by, due_ms },
         };
-        let kept = self.locks.revocations.get(ticket).map_or(0, |old| revocations::weight(ticket, &old.by));
+        let kept = self.locks().revocations.get(ticket).map_or(0, |old| revocations::weight(ticket, &old.by));
         let more = revocations::weight(ticket, &revocation.by).saturating_sub(kept);
         if more > 0 {
             self.check_bytes(more).map_err(|error| Refusal::at(error, ticket))?;
@@ -79,7 +79,7 @@ impl State {
         let word = if node.contender().is_none() { word_for(ticket.name()) } else { None };
         let data = word.map_or_else(|| node.data.to_vec(), |word| word.as_bytes().to_vec());
         self.replace_data(ticket, data, context, effects)?;
-        self.locks.revocations.put(ticket, revocation);
+        self.put_revocation(ticket, revocation);
         Ok(())
     }
 }

@@ -21,12 +21,12 @@ impl State {
         client: ClientInfo,
         context: &Context,
     ) -> Result<Reply, Refusal> {
-        let limits = &*self.limits;
+        let limits = self.limits();
         client.check(limits)?;
         if label.len() > limits.label_bytes_max as usize {
             return Err(Error::DataTooLarge.into());
         }
-        if self.sessions.len() >= limits.sessions_max as usize {
+        if self.session_count() >= limits.sessions_max as usize {
             return Err(Error::TooManySessions.into());
         }
         if address.is_some_and(|address| self.sessions_of(address) >= limits.sessions_per_address_max) {
@@ -45,13 +45,13 @@ impl State {
             ..Session::default()
         };
         let id = session.id;
-        self.sessions.add(session);
+        self.add_session(session);
         Ok(Reply::SessionOpened { session: id, timeout_ms })
     }
 
     /// Number of open sessions from an address; for IPv6, from its /64 network.
     pub fn sessions_of(&self, address: IpAddr) -> u32 {
-        self.sessions.of_address(address)
+        self.sessions().of_address(address)
     }
 
     /// Attaches the session to another connection, whose ordered writes are numbered from 1.
@@ -64,10 +64,12 @@ impl State {
         if connection == 0 {
             return Err(Error::BadArguments.into());
         }
-        let timeout_ms = agreed_timeout(timeout_ms, &self.limits);
+        let timeout_ms = agreed_timeout(timeout_ms, self.limits());
         let session = context.session.ok_or(Error::SessionRequired)?;
-        let attached = self.sessions.get_mut(session).expect("the credential was checked");
-        (attached.connection, attached.turn, attached.timeout_ms) = (connection, 0, timeout_ms);
+        let attach = |attached: &mut Session| {
+            (attached.connection, attached.turn, attached.timeout_ms) = (connection, 0, timeout_ms);
+        };
+        self.edit_session(session, attach).expect("the credential was checked");
         Ok(Reply::SessionOpened { session, timeout_ms })
     }
 
@@ -75,14 +77,14 @@ impl State {
     /// and records this number. A refusal changes nothing.
     pub(crate) fn take_turn(&mut self, turn: WriteTurn, context: &Context) -> Result<(), Error> {
         let id = context.session.ok_or(Error::SessionRequired)?;
-        let session = self.sessions.get_mut(id).expect("the credential was checked");
+        let session = &self.sessions()[&id];
         if session.connection != turn.connection {
             return Err(Error::SessionMoved);
         }
         if session.turn.checked_add(1) != Some(turn.number) {
             return Err(Error::OutOfTurn);
         }
-        session.turn = turn.number;
+        self.edit_session(id, |session| session.turn = turn.number);
         Ok(())
     }
 
@@ -114,17 +116,17 @@ impl State {
         if term != context.term {
             return Err(Error::StaleTerm.into());
         }
-        let open: Vec<SessionId> = sessions.iter().copied().filter(|id| self.sessions.contains(*id)).collect();
+        let open: Vec<SessionId> = sessions.iter().copied().filter(|id| self.sessions().contains(*id)).collect();
         let sessions = self.ending_together(&open);
         // All of these sessions have expired, so the locks of the sessions that this entry removes
         // must not be granted to the sessions that only later entries remove.
-        self.sessions.will_end(open[sessions.len()..].iter().copied());
+        self.will_end(open[sessions.len()..].iter().copied());
         // Collected before any session ends: otherwise a waiter of an expired session could be
         // granted the lock of a session that ends before it, and then keep it for its lock-delay.
         let lingering: BTreeSet<ZPath> = sessions.iter().flat_map(|id| self.lingering(*id)).collect();
         let mut count = 0;
         for &id in sessions {
-            if self.sessions.contains(id) {
+            if self.sessions().contains(id) {
                 self.end_session(id, &lingering, context, effects);
                 count += 1;
             }
@@ -136,7 +138,7 @@ impl State {
     /// their locks now.
     fn lingering(&self, id: SessionId) -> Vec<ZPath> {
         let lingers = |path: &&ZPath| {
-            let delayed = self.tree[*path].contender().is_some_and(|contender| contender.lock_delay_ms > 0);
+            let delayed = self.tree()[*path].contender().is_some_and(|contender| contender.lock_delay_ms > 0);
             delayed && matches!(readings::held(self, path), Ok(Some(_)))
         };
         self.session(id).into_iter().flat_map(Session::ephemerals).filter(lingers).cloned().collect()
@@ -149,13 +151,12 @@ impl State {
         context: &Context,
         effects: &mut Effects,
     ) {
-        let session = self.sessions.remove(id).expect("the caller has seen it");
-        self.remember_session(&session, effects.end == Some(TicketEnd::Expired), context);
+        let session = self.remove_session(id, effects.end == Some(TicketEnd::Expired), context.moment());
         effects.ended.insert(id, session.clone());
         for path in session.ephemerals() {
             if lingering.contains(path) {
                 self.linger(path, context, effects);
-            } else if self.tree.contains(path) {
+            } else if self.tree().contains(path) {
                 // An earlier removal may have removed the lock node as a part of the same
                 // multi-lock.
                 self.remove(path, context, effects);
@@ -165,9 +166,9 @@ impl State {
 
     fn linger(&mut self, path: &ZPath, context: &Context, effects: &Effects) {
         let time_ms = context.time_ms;
-        let node = self.tree.shared(path);
+        let node = self.tree().shared(path);
         self.ticket_ended(path, &node, readings::grant(self, path), context, effects);
-        self.tree.edit(path, |node| {
+        self.edit_znode(path, |node| {
             let contender = Arc::make_mut(node.contender.as_mut().expect("a lingering node has a delay"));
             contender.lingers_until_ms = Some(time_ms.saturating_add(u64::from(contender.lock_delay_ms)));
         });

@@ -25,7 +25,7 @@ impl State {
         if self.node(ticket).is_none_or(|node| node.owner() != Some(id) || node.contender().is_none()) {
             return Err(Refusal::at(Error::NoNode, ticket));
         }
-        self.tree.edit_contender(ticket, |contender| {
+        self.edit_contender(ticket, |contender| {
             // The hold may have been released while other holds keep the ticket.
             if let Some(hold) = contender.holds.iter_mut().find(|hold| hold.key == key) {
                 hold.retry(attempt);
@@ -35,7 +35,7 @@ impl State {
     }
 
     pub(crate) fn hold_once_more(&mut self, ticket: &ZPath, hold: Hold) -> Result<Reply, Refusal> {
-        if self.multi_of(ticket, &self.tree[ticket]).is_some() {
+        if self.multi_of(ticket, &self.tree()[ticket]).is_some() {
             return Err(Refusal::at(Error::Overlap, ticket));
         }
         self.count_hold(ticket, hold)
@@ -43,11 +43,11 @@ impl State {
 
     /// Adds the hold of one more acquire to a ticket, and answers with the ticket's state.
     pub(crate) fn count_hold(&mut self, ticket: &ZPath, hold: Hold) -> Result<Reply, Refusal> {
-        if self.tree[ticket].contender().map_or(0, Contender::count) >= self.limits.holds_max {
+        if self.tree()[ticket].contender().map_or(0, Contender::count) >= self.limits().holds_max {
             return Err(Refusal::at(Error::TooManyHolds, ticket));
         }
         self.check_bytes(weight::HOLD).map_err(|error| Refusal::at(error, ticket))?;
-        self.tree.edit_contender(ticket, |contender| contender.holds.push(hold));
+        self.edit_contender(ticket, |contender| contender.holds.push(hold));
         self.acquired(ticket)
     }
 
@@ -62,14 +62,14 @@ impl State {
         if owner.is_empty() {
             return None;
         }
-        self.sessions[&id].tickets.get(&(lock.clone(), mode.of_any_limit(), owner.into())).cloned()
+        self.sessions()[&id].tickets.get(&(lock.clone(), mode.of_any_limit(), owner.into())).cloned()
     }
 
     /// Tells whether an owner (a user of locks within the session) has a ticket of a lock, in any
     /// mode.
     pub(crate) fn has_ticket_of(&self, id: SessionId, lock: &ZPath, owner: &str) -> bool {
         let from = (lock.clone(), LockMode::Exclusive, "".into());
-        let tickets = self.sessions[&id].tickets.range((Bound::Included(from), Bound::Unbounded));
+        let tickets = self.sessions()[&id].tickets.range((Bound::Included(from), Bound::Unbounded));
         let mut own = tickets.take_while(|((other, _, _), _)| other == lock);
         !owner.is_empty() && own.any(|((_, _, other), _)| **other == *owner)
     }
@@ -77,8 +77,8 @@ impl State {
     /// Tells whether an owner has any ticket. Examines no more tickets than a search for a deadlock
     /// may examine.
     pub(crate) fn has_ticket(&self, id: SessionId, owner: &str) -> bool {
-        let looks = self.limits.deadlock_looks();
-        let mut tickets = self.sessions[&id].tickets.keys().take(looks as usize);
+        let looks = self.limits().deadlock_looks();
+        let mut tickets = self.sessions()[&id].tickets.keys().take(looks as usize);
         !owner.is_empty() && tickets.any(|(_, _, other)| **other == *owner)
     }
 

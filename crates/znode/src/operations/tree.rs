@@ -44,7 +44,7 @@ impl State {
         context: &Context,
         effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
-        if ops.len() > self.limits.ops_max as usize {
+        if ops.len() > self.limits().ops_max as usize {
             return Err(Error::TooManyOps.into());
         }
         self.check_multi_cost(&ops, context, effects)?;
@@ -82,7 +82,7 @@ impl State {
             self.check_acl(&acl).map_err(|error| Refusal::at(error, &parent))?;
         }
         let (base, missing) = self.way_to(&parent, ensure)?;
-        let node = &self.tree[&base];
+        let node = &self.tree()[&base];
         permit(&node.acl, CREATE, context).map_err(|error| Refusal::at(error, &parent))?;
         let path = if mode.is_sequential() {
             let path = next_number(node).and_then(|number| parent.child(&format!("{name}{number:010}")));
@@ -110,7 +110,7 @@ impl State {
         let made = weight::made(&path, data.len(), count) + queued;
         // Znodes of this kind and size use the memory reserved for sessions: lock nodes of
         // ZooKeeper's clients, simple locks (one znode without a queue), members of groups.
-        if mode.is_ephemeral() && data.len() <= self.limits.label_bytes_max as usize {
+        if mode.is_ephemeral() && data.len() <= self.limits().label_bytes_max as usize {
             self.check_bytes(made).map_err(refuse)?;
         } else {
             self.check_plain_bytes(&path, made)?;
@@ -138,7 +138,7 @@ impl State {
             return Err(refuse(Error::BadArguments));
         };
         let node = self.existing(path)?;
-        permit(&self.tree[parent].acl, DELETE, context).map_err(refuse)?;
+        permit(&self.tree()[parent].acl, DELETE, context).map_err(refuse)?;
         expect_version(version, node.version).map_err(refuse)?;
         if !node.family.names.is_empty() {
             return Err(refuse(Error::NotEmpty));
@@ -171,9 +171,9 @@ impl State {
         // A container with its own ACL becomes persistent. If it were collected, the next acquire
         // would make it again with its parent's ACL. A directory with the name of a ticket stays a
         // container, because a persistent znode with that name would contend for a lock.
-        let own = path.parent_str().is_some_and(|parent| *self.tree[parent].acl != *acl)
+        let own = path.parent_str().is_some_and(|parent| *self.tree()[parent].acl != *acl)
             && Kind::Persistent.number(path.name()).is_none();
-        let stat = self.tree.set_acl(path, acl.into(), |node| {
+        let stat = self.replace_acl(path, acl.into(), |node| {
             if own && node.kind == Kind::Container {
                 node.kind = Kind::Persistent;
             }
@@ -205,10 +205,10 @@ impl State {
     }
 
     fn is_due(&self, path: &ZPath, node: &Znode) -> bool {
-        let idle_ms = u64::from(self.limits.container_idle_ms);
-        timed_at(node).is_some_and(|due_ms| due_ms <= self.time_ms)
-            || idle_since(node).is_some_and(|emptied_ms| emptied_ms.saturating_add(idle_ms) <= self.time_ms)
-            || self.locks.revocations.due_ms(path).is_some_and(|due_ms| due_ms <= self.time_ms)
+        let idle_ms = u64::from(self.limits().container_idle_ms);
+        timed_at(node).is_some_and(|due_ms| due_ms <= self.time_ms())
+            || idle_since(node).is_some_and(|emptied_ms| emptied_ms.saturating_add(idle_ms) <= self.time_ms())
+            || self.locks().revocations.due_ms(path).is_some_and(|due_ms| due_ms <= self.time_ms())
     }
 
     /// The parent of the sequential znode in a reply, and how many of the parent's
@@ -240,7 +240,7 @@ impl State {
             let words = [&entry.scheme, &entry.id];
             entry.perms != 0 && !entry.scheme.is_empty() && words.iter().all(|word| word.len() <= IDENTITY_BYTES_MAX)
         };
-        let fits = (1..=self.limits.acl_entries_max as usize).contains(&acl.len());
+        let fits = (1..=self.limits().acl_entries_max as usize).contains(&acl.len());
         if fits && acl.iter().all(good) { Ok(()) } else { Err(Error::InvalidAcl) }
     }
 }

@@ -35,7 +35,7 @@ impl State {
         let id = self.check_ticket(reader, context).map_err(refuse)?;
         let hold = context.hold().map_err(refuse)?;
         let key = hold.key;
-        if upgrade.label.len() > self.limits.label_bytes_max as usize {
+        if upgrade.label.len() > self.limits().label_bytes_max as usize {
             return Err(refuse(Error::DataTooLarge));
         }
         // The answer and the key may be forgotten in the session, but the ticket still has the key
@@ -43,7 +43,7 @@ impl State {
         if let Some(writer) = self.upgraded_with(id, upgrade, key) {
             return self.acquire_again(&writer, id, key, context.attempt);
         }
-        let contender = self.tree[reader].contender().filter(|contender| contender.mode == LockMode::Read).cloned();
+        let contender = self.tree()[reader].contender().filter(|contender| contender.mode == LockMode::Read).cloned();
         let contender = contender.ok_or_else(|| refuse(Error::BadArguments))?;
         if !matches!(held(self, reader), Ok(Some(_))) {
             return Err(refuse(Error::LockNotHeld));
@@ -52,7 +52,7 @@ impl State {
         if let Some(writer) = self.ticket_of(id, &lock, LockMode::Write, &contender.owner) {
             return self.hold_once_more(&writer, hold);
         }
-        permit(&self.tree[&lock].acl, CREATE, context).map_err(|error| Refusal::at(error, &lock))?;
+        permit(&self.tree()[&lock].acl, CREATE, context).map_err(|error| Refusal::at(error, &lock))?;
         let writer = self.writer_for(reader, &lock, key).map_err(refuse)?;
         let (_, reading) = self.position_of(reader);
         let upgraded = Position::of(writer.name(), context.zxid).zip(Some(&reading));
@@ -62,9 +62,9 @@ impl State {
             return Ok(self.refuse_deadlock(&newcomer, &upgrade.label, cycle, context, effects));
         }
         self.check_upgrade(&lock, &writer, id, upgrade, &reading)?;
-        let acl = Arc::clone(&self.tree[&lock].acl);
+        let acl = Arc::clone(&self.tree()[&lock].acl);
         if let Some(writing) = Position::of(writer.name(), context.zxid) {
-            self.tree.edit_queue(&lock, |queue| queue.expect_upgraded(writing, reading));
+            self.edit_queue(&lock, |queue| queue.expect_upgraded(writing, reading));
         }
         let contender = Contender {
             mode: LockMode::Write,
@@ -84,7 +84,7 @@ impl State {
     /// The path for the new write ticket of an upgrade. Its sequence number comes before the
     /// numbers of the waiters where possible, for clients that compare the names of lock nodes.
     fn writer_for(&self, reader: &ZPath, lock: &ZPath, key: RequestKey) -> Result<ZPath, Error> {
-        let parent = &self.tree[lock];
+        let parent = &self.tree()[lock];
         let queue = self.queue(lock).ok_or(Error::NoNode)?;
         // Each of two upgrades would wait for the other's reader.
         if queue.upgrade().is_some() {
@@ -109,8 +109,8 @@ impl State {
         reading: &Position,
     ) -> Result<(), Refusal> {
         let refuse = |error| Refusal::at(error, lock);
-        let parent = &self.tree[lock];
-        if self.tree.contains(writer) {
+        let parent = &self.tree()[lock];
+        if self.tree().contains(writer) {
             return Err(Refusal::at(Error::NodeExists, writer));
         }
         self.check_room(parent, writer, upgrade.label.len(), 1).map_err(refuse)?;
@@ -118,7 +118,7 @@ impl State {
         self.check_quota(writer, Growth { count: 1, bytes: upgrade.label.len() as u64 })?;
         self.check_ephemerals(Kind::Ephemeral { owner: id }).map_err(refuse)?;
         let waits = |queue: &Queue| !queue.fits_after(reading, reading, Demand::Alone);
-        let full = parent.family.ticket_count() >= self.limits.waiters_max as usize
+        let full = parent.family.ticket_count() >= self.limits().waiters_max as usize
             || self.queue(lock).is_some_and(|queue| queue.is_full() && waits(queue));
         if full { Err(refuse(Error::TooManyWaiters)) } else { Ok(()) }
     }

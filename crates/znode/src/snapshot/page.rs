@@ -8,7 +8,7 @@ use std::ops::Bound;
 
 use crate::entry::codec::encode_to;
 use crate::snapshot::record::{Record, request_records, session_record, znode_record};
-use crate::{LogPosition, RecordKey, Reply, SessionId, State, ZPath, Zxid};
+use crate::{RecordKey, Reply, SessionId, State, ZPath, Zxid};
 
 /// Number of records at which a page ends. The hash of a page is a part of the outcome of an entry,
 /// so this bound and the next one never change within a format level.
@@ -42,7 +42,7 @@ impl State {
     /// Hashes the page after the record `after`. The hash is a part of the outcome of the entry, so
     /// it shows a record that differs on one node. Each entry has another key for the hash.
     pub(crate) fn scrub(&self, after: Option<&RecordKey>) -> Reply {
-        let mut hash = self.history_hash.begin(LogPosition { term: self.last_term, zxid: self.last_zxid });
+        let mut hash = self.history_hash().begin(self.last());
         let last = self.page(after, |record| {
             hash.write(&(record.len() as u64).to_le_bytes());
             hash.write(record);
@@ -54,25 +54,25 @@ impl State {
     /// any more.
     fn records_after<'a>(&'a self, after: Option<&'a RecordKey>) -> impl Iterator<Item = Record> + 'a {
         let heads = after.is_none().then(|| self.heads()).into_iter().flatten();
-        let znodes = self.tree.after(path_after(after, RecordKey::Znode));
-        let znodes = znodes.map(|(path, node)| znode_record(&self.tree, path.clone(), node));
-        let multis = self.locks.multis().range((Bound::Excluded(multi_after(after)), Bound::Unbounded));
+        let znodes = self.tree().after(path_after(after, RecordKey::Znode));
+        let znodes = znodes.map(|(path, node)| znode_record(self.tree(), path.clone(), node));
+        let multis = self.locks().multis().range((Bound::Excluded(multi_after(after)), Bound::Unbounded));
         let multis = multis.map(|(czxid, multi)| {
             let (policy, tickets) = (multi.policy, multi.tickets.clone());
             Record::MultiLock { czxid: *czxid, policy, tickets }
         });
-        let unsettled = self.locks.unsettled().range::<_, str>(behind(path_after(after, RecordKey::Unsettled)));
+        let unsettled = self.locks().unsettled().range::<_, str>(behind(path_after(after, RecordKey::Unsettled)));
         let unsettled = unsettled.map(|lock| Record::Unsettled { lock: lock.clone() });
-        let revocations = self.locks.revocations.all();
+        let revocations = self.locks().revocations.all();
         let revocations = revocations.range::<_, str>(behind(path_after(after, RecordKey::Revocation)));
         let revocations = revocations.map(|(ticket, revocation)| {
             let (ticket, revocation) = (ticket.clone(), revocation.clone());
             Record::Revocation { ticket, revocation }
         });
-        let histories = self.locks.histories.after(path_after(after, RecordKey::History));
+        let histories = self.locks().histories.after(path_after(after, RecordKey::History));
         let histories =
             histories.map(|(lock, history)| Record::History { lock: lock.clone(), history: history.clone() });
-        let ended = self.locks.histories.sessions_after(ended_after(after));
+        let ended = self.locks().histories.sessions_after(ended_after(after));
         let ended = ended.map(|session| Record::EndedSession(session.clone()));
         let beside = multis.chain(unsettled).chain(revocations).chain(histories).chain(ended);
         heads.chain(self.sessions_after(after)).chain(znodes).chain(beside)
@@ -81,13 +81,13 @@ impl State {
     /// The records of the state as a whole and of the cluster.
     fn heads(&self) -> impl Iterator<Item = Record> {
         let head = Record::Head {
-            last_zxid: self.last_zxid,
-            last_term: self.last_term,
-            history_hash: self.history_hash,
-            time_ms: self.time_ms,
-            limits: (*self.limits).clone(),
+            last_zxid: self.last_zxid(),
+            last_term: self.last_term(),
+            history_hash: self.history_hash(),
+            time_ms: self.time_ms(),
+            limits: self.limits().clone(),
         };
-        let cluster = self.cluster.as_deref().map(|cluster| Record::Cluster {
+        let cluster = self.cluster().map(|cluster| Record::Cluster {
             founding: cluster.founding,
             level: cluster.level,
             removed: cluster.removed().collect(),
@@ -95,7 +95,7 @@ impl State {
         });
         #[cfg(feature = "next-level")]
         let cluster = {
-            let note = self.cluster.as_deref().and_then(crate::Cluster::note);
+            let note = self.cluster().and_then(crate::Cluster::note);
             cluster.into_iter().chain(note.map(|text| Record::Note { text: text.to_owned() }))
         };
         once(head).chain(cluster)
@@ -107,9 +107,9 @@ impl State {
             Some(RecordKey::Session(id, request)) => (*id, *request),
             Some(_) => (SessionId(u64::MAX), None),
         };
-        let begun = self.sessions.get(id).into_iter().flat_map(move |session| request_records(session, request));
-        let others = self.sessions.from(id).flat_map(|session| {
-            let ending = self.sessions.is_ending(session.id);
+        let begun = self.sessions().get(id).into_iter().flat_map(move |session| request_records(session, request));
+        let others = self.sessions().from(id).flat_map(|session| {
+            let ending = self.sessions().is_ending(session.id);
             once(session_record(session, ending)).chain(request_records(session, None))
         });
         begun.chain(others)

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::state::session::Requests;
 use crate::words::weight::{SESSION, text};
 use crate::{ClientInfo, Session, SessionId};
 
@@ -37,12 +36,6 @@ impl Index<&SessionId> for Sessions {
 impl Sessions {
     pub(crate) fn get(&self, id: SessionId) -> Option<&Session> {
         self.open.get(&id).map(|session| &**session)
-    }
-
-    /// Mutable access to the open session with an id. Changes of its remembered requests must go
-    /// through [`Sessions::edit_requests`], which updates the memory estimate.
-    pub(crate) fn get_mut(&mut self, id: SessionId) -> Option<&mut Session> {
-        self.open.get_mut(&id).map(Arc::make_mut)
     }
 
     pub(crate) fn contains(&self, id: SessionId) -> bool {
@@ -92,13 +85,13 @@ impl Sessions {
         Some(session)
     }
 
-    /// Changes the remembered requests of a session. Returns `None` if the session is not open.
-    pub(crate) fn edit_requests<T>(&mut self, id: SessionId, change: impl FnOnce(&mut Requests) -> T) -> Option<T> {
-        let requests = &mut self.get_mut(id)?.requests;
-        let before = requests.bytes;
-        let answer = change(requests);
-        let now = requests.bytes;
-        self.bytes = self.bytes - before + now;
+    /// Changes a session, and updates the estimate of memory. Returns `None` if the session is not
+    /// open.
+    pub(crate) fn edit<T>(&mut self, id: SessionId, change: impl FnOnce(&mut Session) -> T) -> Option<T> {
+        let session = Arc::make_mut(self.open.get_mut(&id)?);
+        let before = session.requests.bytes;
+        let answer = change(session);
+        self.bytes = self.bytes - before + session.requests.bytes;
         Some(answer)
     }
 

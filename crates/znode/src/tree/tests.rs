@@ -25,7 +25,7 @@ fn create_at(at: &str) -> ZnodeOp {
 #[test]
 fn sequence_numbers_run_out_and_never_wrap() {
     let mut state = State::default();
-    state.tree.edit(&ZPath::root(), |root| {
+    state.edit_znode(&ZPath::root(), |root| {
         root.creates = SEQUENCE_MAX - 1;
         root.deletes = SEQUENCE_MAX - 1;
     });
@@ -47,7 +47,7 @@ fn versions_wrap_past_the_one_that_means_any() {
     let mut state = State::default();
     let root = ZPath::root();
     for (before, after) in [(i32::MAX, i32::MIN), (-2, 0), (0, 1)] {
-        state.tree.edit(&root, |node| node.version = before);
+        state.edit_znode(&root, |node| node.version = before);
         let set = ZnodeOp::SetData { path: root.clone(), data: Vec::new(), version: before };
         assert!(apply(&mut state, Op::Znode(set)).is_ok());
         assert_eq!(state.node(&root).unwrap().stat().version, after);
@@ -62,7 +62,7 @@ fn setting_quotas_64_times_in_one_entry_walks_no_subtree() {
     }
     let big = ZPath::parse("/big").unwrap();
     // This usage differs from the result of a walk over the subtree.
-    state.tree.edit(&big, |node| node.below = Usage { count: 500_000, bytes: 7 });
+    state.edit_znode(&big, |node| node.below = Usage { count: 500_000, bytes: 7 });
     let limits = "/zookeeper/quota/big/zookeeper_limits";
     let delete = || ZnodeOp::Delete { path: ZPath::parse(limits).unwrap(), version: -1 };
     let set = |at: &str| match create_at(at) {

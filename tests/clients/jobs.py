@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""The blocks of docs/jobs.md and docs/tutorial.md, taken from the pages as they stand and run against `zlock dev`.
+"""The first commands of README.md, the blocks of docs/jobs.md and docs/tutorial.md, and the backup drill of docs/operating.md, taken
+from the pages as they stand and run against `zlock dev`; the drill against three nodes of its own.
 
     tests/clients/jobs.py [--zlock PATH]
 
-Each job is checked for what its heading says, and each output is compared with the output on the page. Needs root, ip, curl and pgrep:
+Each job is checked for what its heading says, and each output is compared with the output on the page. A stand-in for `cargo run`
+starts the program under test, and builds nothing. `tests/run`, which README.md names, is a step of .ci/run. Needs root, ip, curl and pgrep:
 the ports of `zlock dev` are free in a network namespace. Exit code: 0 when all passed, 1 when something failed, 75 when the namespace
 or a program cannot be had; the last line then says why: "NOT RUN: ...".
 """
@@ -12,6 +14,7 @@ import sys
 
 sys.dont_write_bytecode = True
 
+import contextlib
 import os
 import re
 import shutil
@@ -20,13 +23,18 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from scene import PATIENCE_S, ROOT, arguments, built, not_run, say, started, wait_until
+from scene import PATIENCE_S, ROOT, arguments, built, free_ports, get, not_run, say, started, wait_until
 
 # Set in the process that runs within the namespaces.
 WITHIN = "ZLOCK_JOBS_WITHIN"
 NAMESPACES = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
 LINES_MAX = 15
 MARK = "~~~ end of block ~~~"
+CARGO = """#!/bin/sh
+[ "$1 $2 $3" = "run --release --" ] || { echo "this stands for cargo run --release -- only, not for: $*" >&2; exit 1; }
+shift 3
+exec target/release/zlock "$@"
+"""
 
 
 class Job:
@@ -47,6 +55,20 @@ class Job:
         ((kind, code, shown),) = self.blocks
         assert len(code.splitlines()) <= LINES_MAX, "%s: %d lines" % (self.heading, len(code.splitlines()))
         return ["bash", "-euc", code] if kind == "sh" else [sys.executable, "-c", code], shown
+
+
+def bare(page):
+    """Fenced blocks of a page without a language."""
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / page).read_text(), re.M | re.S)
+    return [block for language, block in fences if not language]
+
+
+def with_values(block, **values):
+    """A block with other values for its variables."""
+    for name, value in values.items():
+        block, count = re.subn(r"^((?:export )?%s)=.*$" % name, r"\1='%s'" % value, block, flags=re.M)
+        assert count == 1, "%d variables %s in\n%s" % (count, name, block)
+    return block
 
 
 def run(*command):
@@ -165,17 +187,107 @@ def tutorial():
     say("the tutorial")
 
 
+@contextlib.contextmanager
+def dev(line, log):
+    """`zlock dev`, started by a line of a page."""
+    with started(["bash", "-euc", "exec " + line], log) as process:
+        wait_until("zlock dev serves", lambda: "Ctrl-C stops" in log.read_text(), process)
+        yield
+
+
+def first_lock(block, scratch):
+    """The first lock of README.md, for a script that says what it was given."""
+    script = scratch / "backup.sh"
+    script.write_text("#!/bin/sh\nprintenv ZLOCK_FENCING_TOKEN\n")
+    script.chmod(0o755)
+    done = run("bash", "-euc", block)
+    assert done.returncode == 0 and re.match(r"\d+\n", done.stdout), done
+    say("the first commands of README.md")
+
+
+class Drill:
+    """Three nodes with configuration files, which are restored from a backup."""
+
+    def __init__(self, scratch):
+        self.scratch, self.backups, self.seed = scratch, scratch / "backups", scratch / "seed"
+        self.backups.mkdir()
+        addrs = ["127.0.0.1:%d" % port for port in free_ports(6)]
+        self.members = ",".join("%d=%s/%s" % (at + 1, addrs[at], addrs[at + 3]) for at in range(3))
+        self.http = addrs[3:]
+        for node in (1, 2, 3):
+            # The restored cluster grants no lock for the longest session timeout.
+            text = 'node.id = %d\nnode.data_dir = "%s"\nnode.members = "%s"\nadmin.socket = "%s"\n' % (
+                node, self.data(node), self.members, self.socket(node))
+            self.config(node).write_text(text + 'limits.session_timeout_max = "4s"\ndisk.free_bytes_min = 1\n')
+        (ask, *_), self.blocks = self.http, [code for _, code, _ in self.section().blocks]
+        self.ask = ["--endpoints", ask]
+
+    def section(self):
+        (found,) = re.findall(r"^### The backup drill\n.*?(?=^### )", (ROOT / "docs/operating.md").read_text(), re.M | re.S)
+        return Job(found)
+
+    def config(self, node):
+        return self.scratch / ("drill%d.toml" % node)
+
+    def data(self, node):
+        return self.scratch / ("drill%d" % node)
+
+    def socket(self, node):
+        return self.scratch / ("drill%d.sock" % node)
+
+    @contextlib.contextmanager
+    def serving(self, commands):
+        with contextlib.ExitStack() as nodes:
+            for node, command in enumerate(commands, 1):
+                nodes.enter_context(started(command, self.scratch / ("drill%d.log" % node)))
+            for addr in self.http:
+                wait_until("%s is ready" % addr, lambda: (get(addr, "/readyz") or (0,))[0] == 200)
+            yield
+
+    def token(self):
+        done = run("zlock", "lock", "drill", *self.ask, "--quiet", "--", "printenv", "ZLOCK_FENCING_TOKEN")
+        return int(done.stdout) if done.returncode == 0 else None
+
+    def play(self):
+        save, prepare, apply = self.blocks
+        with self.serving(["zlock", "serve", "--config", self.config(node)] for node in (1, 2, 3)):
+            before = self.token()
+            assert run("zlock", "create", "/kept", "data", *self.ask).returncode == 0
+            self.paste(with_values(save, ZLOCK_ADMIN_SOCKET=self.socket(1), BACKUPS=self.backups))
+        self.paste(with_values(prepare, BACKUPS=self.backups, SEED=self.seed, MEMBERS=self.members))
+        there = lambda node: dict(ID=node, SEED=self.seed, DATA=self.data(node), CONFIG=self.config(node))
+        nodes = [with_values(apply, **there(node)).replace("\nzlock serve", "\nexec zlock serve") for node in (1, 2, 3)]
+        with self.serving(["bash", "-euc", node] for node in nodes):
+            assert run("zlock", "get", "/kept", *self.ask).stdout.strip() == "data"
+            after = wait_until("a lock is granted", self.token)
+            assert after > before, (before, after)
+        say("the backup drill")
+
+    def paste(self, block):
+        done = run("bash", "-euc", block)
+        assert done.returncode == 0, (block, done)
+
+
 def within(program):
     run("ip", "link", "set", "lo", "up").check_returncode()
+    _, start, lock = bare("README.md")
+    start_again, path = bare("docs/tutorial.md")
     with tempfile.TemporaryDirectory() as scratch:
         scratch = Path(scratch)
-        (scratch / "zlock").symlink_to(program)
-        os.environ.update(PATH="%s:%s" % (scratch, os.environ["PATH"]), HOME=str(scratch))
+        (scratch / "target/release").mkdir(parents=True)
+        (scratch / "target/release/zlock").symlink_to(program)
+        (scratch / "bin").mkdir()
+        (scratch / "bin/cargo").write_text(CARGO)
+        (scratch / "bin/cargo").chmod(0o755)
+        os.environ.update(PATH="%s:%s" % (scratch / "bin", os.environ["PATH"]), HOME=str(scratch))
         os.chdir(scratch)
-        with started(["zlock", "dev"], scratch / "dev.log") as dev:
-            wait_until("zlock dev serves", lambda: "Ctrl-C stops" in (scratch / "dev.log").read_text(), dev)
+        with dev(start.splitlines()[0], scratch / "readme.log"):
+            first_lock(lock, scratch)
+        with dev(start_again, scratch / "tutorial.log"):
+            os.environ["PATH"] = run("bash", "-euc", path + 'printf %s "$PATH"').stdout
             jobs(scratch)
             tutorial()
+        Drill(scratch).play()
     say("every job passed")
     return 0
 

@@ -3,9 +3,10 @@
 
     tests/packages/image.py [--cache target/packages] [--zlock STATIC PROGRAM]
 
-Builds the image with deploy/image.sh. Then a client takes a lock, the leader's container is killed, a node loses its volume, all nodes
-are restarted one by one from another image, and a node comes back with another address: writers that try the next node when one
-does not answer write all the time, and no acknowledged write may be missing at the end. Names with a search domain are resolved, too.
+Builds the image with deploy/image.sh. Then a client takes a lock, the health check of the compose file is asked with and without a quorum,
+the leader's container is killed, a node loses its volume, all nodes are restarted one by one from an image with another program, and a
+node comes back with another address: writers that try the next node when one does not answer write all the time, and no acknowledged
+write may be missing at the end. The other program is a copy that reports another commit. Names with a search domain are resolved, too.
 
 Needs root. podman and what it needs are installed with apt-get where they are missing, podman-compose from PyPI below the cache.
 
@@ -20,13 +21,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "clients"))
 
 import json
 import os
+import re
 import subprocess
 import threading
 import time
 import urllib.error
 import urllib.request
 
-from containers import IMAGE, podman, script
+from containers import IMAGE, podman, run, script
 from scene import ROOT, say, wait_until
 
 COMPOSE = "podman-compose==1.6.0"
@@ -59,6 +61,13 @@ class Site:
 
     def zlock(self, service, *command, check=True):
         return podman("exec", self.container(service), "/zlock", *command, check=check)
+
+    def version(self, service):
+        return self.zlock(service, "--version").stdout
+
+    def is_healthy(self, service):
+        """Runs the health check that the compose file gives to the container."""
+        return podman("healthcheck", "run", self.container(service), check=False).returncode == 0
 
     def wait_ready(self, *services):
         for service in services:
@@ -156,6 +165,20 @@ def check_first_lock(site, begun):
     say("a lock, %.1f s after `compose up`" % (time.monotonic() - begun))
 
 
+def check_health(site):
+    first, *others = NODES
+    for service in NODES:
+        assert site.is_healthy(service), "%s is ready, and its health check fails" % service
+    for service in others:
+        podman("stop", "--time", "30", site.container(service))
+    wait_until("a node without a quorum is not healthy", lambda: not site.is_healthy(first))
+    for service in others:
+        podman("start", site.container(service))
+    site.wait_ready(*NODES)
+    assert site.is_healthy(first)
+    say("the health check of the compose file passes, fails without a quorum, and passes again")
+
+
 def check_kill(site):
     leader = site.leader()
     podman("kill", site.container(leader))
@@ -174,14 +197,30 @@ def check_lost_volume(site):
     say("a node that lost its volume is ready again")
 
 
-def check_rolling_restart(site):
+def build_next(scratch):
+    """Builds the other image, and returns what its program says to --version."""
+    program = Path(os.environ["ZLOCK"])
+    version = run(program, "--version").stdout
+    commit = re.search(r"commit ([0-9a-f]{12})", version)
+    assert commit, "the program was built without a commit: " + version
+    old, new = (text.encode() for text in (commit[1], commit[1][::-1]))
+    data = program.read_bytes()
+    assert data.count(old) == 1 and new != old, "%s stands %d times in the program" % (commit[1], data.count(old))
+    other = scratch / "zlock-next"
+    other.write_bytes(data.replace(old, new))
+    other.chmod(0o755)
+    run("env", "ZLOCK=%s" % other, ROOT / "deploy/image.sh", NEXT_IMAGE)
+    return version.replace(commit[1], commit[1][::-1])
+
+
+def check_rolling_restart(site, version):
     for service in NODES:
+        assert site.version(service) != version
         site.remove(service)
         site.up(service, image=NEXT_IMAGE)
         site.wait_ready(service)
-        used = podman("inspect", "--format", "{{.ImageName}}", site.container(service)).stdout
-        assert "next" in used, used
-    say("every node was restarted from another image")
+        assert site.version(service) == version, site.version(service)
+    say("every node was restarted from an image with another program: " + version.strip())
 
 
 def check_other_address(site):
@@ -214,16 +253,18 @@ def check_search_domain(site):
     say("%s was resolved by the search domain %s" % (name, DOMAIN))
 
 
-def play(tools, _):
+def play(tools, scratch):
     site = Site(tools / "podman-compose")
+    version = build_next(scratch)
     try:
         begun = time.monotonic()
         site.up()
         check_first_lock(site, begun)
+        check_health(site)
         with Writers() as writers:
             check_kill(site)
             check_lost_volume(site)
-            check_rolling_restart(site)
+            check_rolling_restart(site, version)
             check_other_address(site)
         writers.check()
         check_search_domain(site)
@@ -234,4 +275,4 @@ def play(tools, _):
 
 
 if __name__ == "__main__":
-    sys.exit(script(__doc__, {"podman-compose": COMPOSE}, [IMAGE, NEXT_IMAGE], play))
+    sys.exit(script(__doc__, {"podman-compose": COMPOSE}, [IMAGE], play))

@@ -58,7 +58,7 @@ fn a_compare_and_set_needs_its_old_value() {
 }
 
 #[test]
-fn the_smallest_failing_part_is_named() {
+fn the_operation_without_a_place_is_named() {
     let calls = [call(Write(1), 0, 1), call(Write(2), 2, 3), call(Read(Some(1)), 4, 5), call(Write(3), 6, 7)];
     let Verdict::NotLinearizable { explained, stuck_at } = check(&RegisterModel, &calls, 1000) else {
         panic!("a stale read must be found");

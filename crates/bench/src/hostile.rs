@@ -80,7 +80,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1)]
     addresses: u8,
     /// Fails if a 99th percentile is more than five times as long with hostile traffic as without,
-    /// or if there was no hostile traffic.
+    /// if an operation of an honest client failed, or if there was no hostile traffic.
     #[arg(long)]
     check: bool,
     /// Directory below which the nodes have their data.
@@ -101,8 +101,8 @@ struct Row {
 }
 
 impl Row {
-    /// Returns descriptions of the problems that the measurements show. With `check`, slow answers
-    /// and missing traffic are problems, too.
+    /// Returns descriptions of the problems that the measurements show. With `check`, slow answers,
+    /// failed operations of honest clients and missing traffic are problems, too.
     fn wrong(&self, check: bool) -> Vec<&'static str> {
         let [sent, ..] = self.tally.counts();
         let reasons = [
@@ -111,6 +111,7 @@ impl Row {
             (check && sent == 0, "the hostile clients sent nothing: this measures no traffic"),
             (check && self.is_slow(), "the 99th percentile is above 100 ms and more than five times as long"),
             (check && self.seen.longest > PROBE_MAX, "a probe took more than a second"),
+            (check && self.with.errors > 0, "operations of honest clients failed"),
         ];
         reasons.into_iter().filter_map(|(wrong, why)| wrong.then_some(why)).collect()
     }
@@ -209,5 +210,16 @@ mod tests {
         assert!(row(0, Some(0)).wrong(false).is_empty() && row(1, Some(0)).wrong(true).is_empty());
         assert_eq!(row(1, Some(1)).wrong(false), ["another leader was elected"]);
         assert_eq!(row(1, None).wrong(false), ["no node answers any more"]);
+    }
+
+    #[test]
+    fn a_failed_honest_operation_is_a_failure_of_the_check() {
+        let honest = |errors| Honest::of(std::iter::once(Duration::from_millis(1)), errors);
+        let tally = Arc::new(Tally::default());
+        tally.sent(1);
+        let (without, with, seen) = (honest(0), honest(1), Seen::default());
+        let row = Row { kind: Kind::ChunkedBodies, without, with, elections: Some(0), seen, tally };
+        assert_eq!(row.wrong(true), ["operations of honest clients failed"]);
+        assert!(row.wrong(false).is_empty());
     }
 }

@@ -137,3 +137,19 @@ fn versions_stand_in_the_root_manifest_only() {
     }
     none(findings);
 }
+
+#[test]
+fn the_workspace_has_at_most_20_test_binaries() {
+    let mut binaries = Vec::new();
+    for manifest in texts("Cargo.toml").into_iter().filter(|manifest| manifest.text.contains("[package]")) {
+        let tests = root().join(manifest.path).with_file_name("tests");
+        // A package without integration tests has no such directory.
+        for entry in std::fs::read_dir(tests).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|ending| ending == "rs") || path.join("main.rs").exists() {
+                binaries.push(path.display().to_string());
+            }
+        }
+    }
+    assert!(binaries.len() <= 20, "{} test binaries: {binaries:#?}", binaries.len());
+}

@@ -63,6 +63,16 @@ fn every_script_begins_with_a_sentence() {
     }
 }
 
+#[test]
+fn every_long_script_has_sentences_between_its_blocks() {
+    for path in scripts() {
+        let text = fs::read_to_string(&path).unwrap();
+        let blocks = text.lines().filter(|line| *line == "---").count();
+        let mut body = text.lines().skip_while(|line| line.starts_with("# "));
+        assert!(blocks <= 4 || body.any(|line| line.starts_with("# ")), "{}: {blocks} blocks", name(&path));
+    }
+}
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts")
 }

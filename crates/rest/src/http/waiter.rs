@@ -90,8 +90,20 @@ impl Waiter {
 
     /// Withdraws the ticket through the Raft log. A ticket that holds the lock by then stays.
     pub(crate) async fn withdraw(&self, ticket: &ZPath) -> Result<TxnOutcome, replica::Error> {
-        let deadline = self.door.propose_deadline();
-        withdraw(&self.door, self.credential, ticket, self.attempt, WithdrawIf::Waiting, deadline).await
+        self.withdraw_by(ticket, true, self.door.propose_deadline()).await
+    }
+
+    /// Withdraws the ticket; with `if_waiting` only a ticket that waits. A connected client keeps a
+    /// ticket that holds the lock, and a client that has hung up does not.
+    async fn withdraw_by(
+        &self,
+        ticket: &ZPath,
+        if_waiting: bool,
+        deadline: Instant,
+    ) -> Result<TxnOutcome, replica::Error> {
+        let op = Op::Withdraw { ticket: ticket.clone(), attempt: self.attempt, if_waiting };
+        let request = Request { credential: Some(self.credential), ..Request::new(op) };
+        self.door.replica.propose(request, deadline).await
     }
 
     /// Tells whether the client sent an idempotency key, by which it can find its ticket.
@@ -161,7 +173,7 @@ impl Waiter {
         let Some(ticket) = ticket else { return };
         loop {
             let until = Instant::now() + TRY;
-            match withdraw(&self.door, self.credential, &ticket, self.attempt, WithdrawIf::Either, until).await {
+            match self.withdraw_by(&ticket, false, until).await {
                 Ok(applied) => {
                     debug!(%ticket, zxid = applied.zxid.0, "withdrew for a client that had gone");
                     return;
@@ -214,26 +226,4 @@ enum Look {
 
 async fn outcome(task: &mut JoinHandle<Result<TxnOutcome, replica::Error>>) -> Result<TxnOutcome, replica::Error> {
     task.await.unwrap_or_else(|error| Err(replica::Error::Unknown { reason: error.to_string() }))
-}
-
-/// States in which a ticket is withdrawn.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum WithdrawIf {
-    /// Only a waiting ticket. The client is still connected, and keeps a ticket that was granted.
-    Waiting,
-    /// A ticket that waits or holds the lock. The client has hung up.
-    Either,
-}
-
-async fn withdraw(
-    door: &Door,
-    credential: Credential,
-    ticket: &ZPath,
-    attempt: Attempt,
-    end: WithdrawIf,
-    deadline: Instant,
-) -> Result<TxnOutcome, replica::Error> {
-    let op = Op::Withdraw { ticket: ticket.clone(), attempt, if_waiting: end == WithdrawIf::Waiting };
-    let request = Request { credential: Some(credential), ..Request::new(op) };
-    door.replica.propose(request, deadline).await
 }

@@ -69,16 +69,6 @@ const BLOCKED: &str = "this session has a ticket of the lock that was acquired w
 const TICKET_STAYS: &str = "the ticket stays for as long as its session: ask there with the same Idempotency-Key";
 const NOT_WITHDRAWN: &str = "the ticket could not be withdrawn, and stands or holds until it is, or its session ends";
 
-/// Result of waiting for a ticket's lock.
-pub(crate) enum WaitOutcome {
-    /// The ticket holds the lock.
-    Held(Grant),
-    /// The deadline passed without the lock. The ticket may still be in the queue.
-    Over,
-    /// The node ended the wait, because it stops or cannot serve.
-    Ended(Problem),
-}
-
 /// A ticket that holds its lock in the state at `zxid`: its fencing token, its number of unreleased
 /// acquires, and a client's request to give the ticket up, if there is one. The lock may have been
 /// taken away since.
@@ -175,9 +165,9 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
     let grant = match grant {
         Some(grant) => grant,
         None if wish.keep => match wait(&call.door, &ticket, deadline).await {
-            Ok(WaitOutcome::Held(grant)) => grant,
+            Ok(Ok(grant)) => grant,
             // The client stays in the queue, so it must learn its ticket however the wait ended.
-            Ok(WaitOutcome::Over | WaitOutcome::Ended(_)) | Err(_) => match standing(&call, &ticket, true)? {
+            Ok(Err(_)) | Err(_) => match standing(&call, &ticket, true)? {
                 Standing::Held(grant) => grant,
                 Standing::Waiting(answer) => return Ok(answer),
             },
@@ -289,14 +279,15 @@ pub(crate) async fn wait_or_leave(
     deadline: Instant,
 ) -> Result<Grant, Problem> {
     let (end, unclear) = match wait(door, ticket, deadline).await {
-        Ok(WaitOutcome::Held(grant)) => return Ok(grant),
-        Ok(WaitOutcome::Over) => (None, None),
+        Ok(Ok(grant)) => return Ok(grant),
+        Ok(Err(WaitEnd::Deadline)) => (None, None),
+        Ok(Err(WaitEnd::TooMany)) => (Some(WaitEnd::TooMany.into()), None),
         // The client's idempotency key finds the ticket, even if the lock is granted later.
-        Ok(WaitOutcome::Ended(problem)) if waiter.is_keyed() => {
+        Ok(Err(end)) if waiter.is_keyed() => {
             waiter.stay();
-            return Err(problem.with_ticket_left(TICKET_STAYS));
+            return Err(Problem::from(end).with_ticket_left(TICKET_STAYS));
         }
-        Ok(WaitOutcome::Ended(problem)) => (Some(problem.clone()), Some(problem.with_ticket_left(NOT_WITHDRAWN))),
+        Ok(Err(end)) => (Some(end.into()), Some(Problem::from(end).with_ticket_left(NOT_WITHDRAWN))),
         Err(problem) => (Some(problem), None),
     };
     // After an error the waiter stays armed, and retries the withdrawal when it is dropped.
@@ -330,18 +321,13 @@ fn withdrawn(door: &Door, applied: TxnOutcome, ticket: &ZPath) -> Result<Result<
 /// Waits until the ticket holds the lock, or until the deadline.
 ///
 /// # Errors
-/// 410 when the ticket has ended; 429 when the node has too many watches.
-pub(crate) async fn wait(door: &Door, ticket: &ZPath, deadline: Instant) -> Result<WaitOutcome, Problem> {
+/// As [`until`].
+pub(crate) async fn wait(door: &Door, ticket: &ZPath, deadline: Instant) -> Result<Result<Grant, WaitEnd>, Problem> {
     let grant = |state: &State, status: LockStatus| match status {
         LockStatus::Held { token, holds } => Some(Grant::seen(state, ticket, token, holds)),
         LockStatus::Waiting { .. } => None,
     };
-    match until(door, ticket, deadline, grant).await? {
-        Ok(grant) => Ok(WaitOutcome::Held(grant)),
-        Err(WaitEnd::Deadline) => Ok(WaitOutcome::Over),
-        Err(end @ (WaitEnd::CannotServe | WaitEnd::Stopped)) => Ok(WaitOutcome::Ended(end.into())),
-        Err(end) => Err(end.into()),
-    }
+    until(door, ticket, deadline, grant).await
 }
 
 /// Waits until `wanted` returns a value for the ticket's status, and returns that value.

@@ -38,38 +38,26 @@ pub(crate) enum ReadWatch {
 #[derive(Clone, Copy)]
 pub(crate) struct FormerWatches<'a> {
     relative_zxid: i64,
-    lists: [(WatchList, &'a [String]); 5],
+    /// The paths in the order of [`WatchList::ALL`].
+    lists: [&'a [String]; 5],
 }
 
 impl FormerWatches<'_> {
     /// Returns the number of watches.
     pub(crate) fn count(&self) -> usize {
-        self.lists.iter().map(|(_, paths)| paths.len()).sum()
+        self.lists.iter().map(|paths| paths.len()).sum()
     }
 }
 
 impl<'a> From<&'a SetWatches> for FormerWatches<'a> {
     fn from(set: &'a SetWatches) -> FormerWatches<'a> {
-        let lists = [
-            (WatchList::Data, &*set.data),
-            (WatchList::Exist, &*set.exist),
-            (WatchList::Child, &*set.child),
-            (WatchList::Persistent, &[]),
-            (WatchList::Recursive, &[]),
-        ];
-        FormerWatches { relative_zxid: set.relative_zxid, lists }
+        FormerWatches { relative_zxid: set.relative_zxid, lists: [&set.data, &set.exist, &set.child, &[], &[]] }
     }
 }
 
 impl<'a> From<&'a SetWatches2> for FormerWatches<'a> {
     fn from(set: &'a SetWatches2) -> FormerWatches<'a> {
-        let lists = [
-            (WatchList::Data, &*set.data),
-            (WatchList::Exist, &*set.exist),
-            (WatchList::Child, &*set.child),
-            (WatchList::Persistent, &*set.persistent),
-            (WatchList::Recursive, &*set.persistent_recursive),
-        ];
+        let lists: [&[String]; 5] = [&set.data, &set.exist, &set.child, &set.persistent, &set.persistent_recursive];
         FormerWatches { relative_zxid: set.relative_zxid, lists }
     }
 }
@@ -179,6 +167,10 @@ enum WatchList {
     Recursive,
 }
 
+impl WatchList {
+    const ALL: [Self; 5] = [Self::Data, Self::Exist, Self::Child, Self::Persistent, Self::Recursive];
+}
+
 /// Watches of a client's former connection that are being set again, in steps.
 ///
 /// Each step sets up to [`TOGETHER`] watches, and uses a newer state than the step before. Events
@@ -197,8 +189,8 @@ pub(crate) struct Comeback<'a> {
 
 impl<'a> Comeback<'a> {
     pub(crate) fn new(former: FormerWatches<'a>) -> Comeback<'a> {
-        let left =
-            former.lists.into_iter().flat_map(|(list, paths)| paths.iter().map(move |path| (list, path.as_str())));
+        let lists = WatchList::ALL.into_iter().zip(former.lists);
+        let left = lists.flat_map(|(list, paths)| paths.iter().map(move |path| (list, path.as_str())));
         let left: Box<dyn Iterator<Item = _> + Send> = Box::new(left);
         let seen = Zxid(u64::try_from(former.relative_zxid).unwrap_or(0));
         Comeback { seen, since: None, left: left.peekable() }

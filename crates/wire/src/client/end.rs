@@ -18,3 +18,5 @@ pub(crate) const TOO_LONG: End = End::Bound("a packet is longer than zookeeper.p
 /// End of a connection whose incomplete packet exceeds the memory for such packets.
 pub(crate) const NO_ROOM_FOR_A_PACKET: End =
     End::Bound("its packet is not whole, and zookeeper.incomplete_packets_bytes_max is reached");
+/// End of a connection whose long read has no thread any more, because the server stops.
+pub(crate) const NO_THREAD: End = End::Cut("the thread for long reads is gone");

@@ -9,7 +9,7 @@ use accept::{Pass, Windows};
 use replica::background::leave_the_processor;
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 
-use crate::client::end::End;
+use crate::client::end::{End, NO_THREAD};
 use crate::request::slices::{LongRead, Sink};
 
 /// Largest number of long reads that are executed at the same time. Each of them keeps a state in
@@ -53,9 +53,9 @@ impl LongReads {
 
     /// Waits for a permit: first within the bound of the client's address, then within the bound of
     /// all addresses.
-    pub(crate) async fn enter(&self, source: Option<IpAddr>) -> Result<Seat<'_>, NoReadingThread> {
+    pub(crate) async fn enter(&self, source: Option<IpAddr>) -> Result<Seat<'_>, End> {
         let of_address = self.windows.enter(source, 1).await;
-        let of_all = self.places.acquire().await.map_err(|_| NoReadingThread)?;
+        let of_all = self.places.acquire().await.map_err(|_| NO_THREAD)?;
         Ok(Seat { _of_all: of_all, _of_address: of_address })
     }
 
@@ -81,14 +81,5 @@ fn take_turns(all: &Receiver<Job>) {
             Ok(_) => _ = job.done.send((job.read, Ok(job.sink))),
             Err(code) => _ = job.done.send((job.read, Err(code))),
         }
-    }
-}
-
-/// Error of a long read whose thread has ended, because the server stops.
-pub(crate) struct NoReadingThread;
-
-impl From<NoReadingThread> for End {
-    fn from(NoReadingThread: NoReadingThread) -> End {
-        End::Cut("the thread for long reads is gone")
     }
 }

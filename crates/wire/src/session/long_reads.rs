@@ -6,10 +6,9 @@ use jute::{Record, ReplyHeader, Request};
 use tokio::task::yield_now;
 use znode::{State, Zxid};
 
-use crate::client::end::End;
+use crate::client::end::{End, NO_THREAD};
 use crate::request::operations::needs;
 use crate::request::pending::Arrival;
-use crate::request::reading_thread::NoReadingThread;
 use crate::request::slices::{LongRead, Sink, Walk};
 use crate::request::watches::{self, Comeback, FormerWatches, WatchRequest};
 use crate::session::connection::Connection;
@@ -45,7 +44,7 @@ impl Connection {
     ) -> Option<End> {
         let end = match needs(&request).watches {
             Some(WatchRequest::Back(former)) => self.bring_back_slowly(xid, former).await,
-            _ => self.read_in_slices(xid, &request, state).await.err().map(End::from),
+            _ => self.read_in_slices(xid, &request, state).await.err(),
         };
         self.answered(arrival, end);
         end
@@ -58,12 +57,7 @@ impl Connection {
     /// Two kinds of reads hold a state while they wait. One has a given `state`, because later
     /// states would show the client's later writes. The other has an answer that has grown beyond
     /// the memory that was reserved for it.
-    async fn read_in_slices(
-        &self,
-        xid: i32,
-        request: &Request,
-        state: Option<Arc<State>>,
-    ) -> Result<(), NoReadingThread> {
+    async fn read_in_slices(&self, xid: i32, request: &Request, state: Option<Arc<State>>) -> Result<(), End> {
         let (door, outbox) = (&self.door, &self.client.outbox);
         let source = outbox.account().source();
         let sets_or_hears = self.client.watches();
@@ -116,7 +110,7 @@ impl Connection {
     }
 
     /// Measures the answer of a read in `state`.
-    async fn measure(&self, state: Arc<State>, request: &Request) -> Result<Measurement, NoReadingThread> {
+    async fn measure(&self, state: Arc<State>, request: &Request) -> Result<Measurement, End> {
         let (door, client, zxid) = (&self.door, &self.client, state.last_zxid());
         let walk = needs(request).walk;
         let bytes_max = match walk {
@@ -125,17 +119,17 @@ impl Connection {
         };
         let bytes_max = bytes_max.min(door.unread.answer_bytes_max().saturating_sub(HEAD_BYTES));
         let read = LongRead::new(state, client.identities(), client.session(), walk, bytes_max);
-        let (read, measured) = door.long_reads.run(read, Sink::Measure(0)).await.ok_or(NoReadingThread)?;
+        let (read, measured) = door.long_reads.run(read, Sink::Measure(0)).await.ok_or(NO_THREAD)?;
         Ok(Measurement { read, zxid, length: measured.map(|sink| sink.len()) })
     }
 
     /// Makes the frame of the answer to a measured read. The frame has `bytes` bytes.
-    async fn write_in_slices(&self, xid: i32, measured: Measurement, bytes: usize) -> Result<Vec<u8>, NoReadingThread> {
+    async fn write_in_slices(&self, xid: i32, measured: Measurement, bytes: usize) -> Result<Vec<u8>, End> {
         let Measurement { read, zxid, .. } = measured;
         let mut frame = Vec::with_capacity(bytes);
         frame.resize(HEAD_BYTES, 0);
         let written = self.door.long_reads.run(read, Sink::Write(frame)).await;
-        let Some((_, Ok(Sink::Write(mut frame)))) = written else { return Err(NoReadingThread) };
+        let Some((_, Ok(Sink::Write(mut frame)))) = written else { return Err(NO_THREAD) };
         let mut head = Vec::with_capacity(HEAD_BYTES);
         i32::try_from(frame.len() - 4).unwrap_or(i32::MAX).write(&mut head);
         ReplyHeader { xid, zxid: self.told(zxid), error: 0 }.write(&mut head);

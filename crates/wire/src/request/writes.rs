@@ -26,24 +26,9 @@ pub(crate) enum Shape {
     Multi(Vec<i32>),
 }
 
-/// Refusal of a write before it is proposed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum EarlyRefusal {
-    /// An error code in the answer's header.
-    Code(i32),
-    /// The encoded results of a multi with a refused operation.
-    Results(Vec<u8>),
-}
-
-impl EarlyRefusal {
-    /// Returns the body of the answer, or the error code.
-    pub(crate) fn answer(self) -> Result<Vec<u8>, i32> {
-        match self {
-            EarlyRefusal::Code(code) => Err(code),
-            EarlyRefusal::Results(body) => Ok(body),
-        }
-    }
-}
+/// Answer to a write that is refused before it is proposed: the error code for its header, or as
+/// its body the results of a multi with a refused operation.
+pub(crate) type EarlyRefusal = Result<Vec<u8>, i32>;
 
 /// Client that sends a write, and the limits of the state. The state machine enforces the limits.
 /// They are also checked before the proposal, so that a short packet cannot become a large
@@ -67,7 +52,7 @@ pub(crate) type Preparation = Result<(Op, Shape), EarlyRefusal>;
 
 /// Makes the [`Preparation`] of a write of one znode.
 pub(crate) fn one(op: Result<ZnodeOp, i32>, shape: Shape) -> Preparation {
-    op.map(|op| (Op::Znode(op), shape)).map_err(EarlyRefusal::Code)
+    op.map(|op| (Op::Znode(op), shape)).map_err(EarlyRefusal::Err)
 }
 
 /// Returns the number of bytes of a write's ACLs. It may be many times the packet's length, because
@@ -135,14 +120,14 @@ pub(crate) fn set_data(set: &SetDataRequest) -> Result<ZnodeOp, i32> {
 }
 
 pub(crate) fn set_acl(set: &SetAclRequest, asker: Asker<'_>) -> Preparation {
-    let path = path(&set.path).map_err(EarlyRefusal::Code)?;
-    let acl = asker.acl(set.acl.clone()).ok_or(EarlyRefusal::Code(error::INVALID_ACL))?;
+    let path = path(&set.path).map_err(EarlyRefusal::Err)?;
+    let acl = asker.acl(set.acl.clone()).ok_or(EarlyRefusal::Err(error::INVALID_ACL))?;
     Ok((Op::SetAcl { path, acl, version: set.version }, Shape::Stat))
 }
 
 pub(crate) fn multi(ops: &[MultiOp], asker: Asker<'_>) -> Preparation {
     if ops.len() > asker.limits.ops_max as usize {
-        return Err(EarlyRefusal::Code(error::BAD_ARGUMENTS));
+        return Err(EarlyRefusal::Err(error::BAD_ARGUMENTS));
     }
     let mut prepared = Vec::with_capacity(ops.len());
     for (at, one) in ops.iter().enumerate() {
@@ -154,7 +139,7 @@ pub(crate) fn multi(ops: &[MultiOp], asker: Asker<'_>) -> Preparation {
             MultiOp::Check(which) => path(&which.path).map(|path| ZnodeOp::Check { path, version: which.version }),
             MultiOp::GetData(_) | MultiOp::GetChildren(_) => Err(error::MARSHALLING),
         };
-        prepared.push(op.map_err(|code| EarlyRefusal::Results(failed_multi(ops.len(), at, code)))?);
+        prepared.push(op.map_err(|code| EarlyRefusal::Ok(failed_multi(ops.len(), at, code)))?);
     }
     Ok((Op::Multi(prepared), Shape::Multi(ops.iter().map(MultiOp::op).collect())))
 }

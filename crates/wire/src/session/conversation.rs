@@ -285,9 +285,7 @@ impl Connection {
                 pending.push(bytes, false, Box::pin(write));
                 None
             }
-            Some(Err(refused)) => {
-                self.in_order(due(Resolution::Done(Outcome::Answer(None, refused.answer()))), pending)
-            }
+            Some(Err(refused)) => self.in_order(due(Resolution::Done(Outcome::Answer(None, refused))), pending),
             None => match request {
                 Request::Sync(path) => {
                     let sync = async move {

@@ -44,16 +44,3 @@ pub enum Error {
     #[error("tls-no-thread: cannot start the thread of TLS handshakes: {0}")]
     Thread(std::io::Error),
 }
-
-impl Error {
-    /// The code that the message begins with.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Error::Unreadable { .. } => "tls-file-unreadable",
-            Error::Certificate { .. } => "tls-bad-certificate",
-            Error::Key { .. } => "tls-bad-key",
-            Error::Mismatch { .. } => "tls-key-mismatch",
-            Error::Thread(_) => "tls-no-thread",
-        }
-    }
-}

@@ -443,8 +443,8 @@ fn tls_that_is_given_in_part_is_refused() {
     let files = "tls.certificate = \"/c.pem\"\ntls.key = \"/k.pem\"\n";
     let whole = load_text(&format!("{listens}{files}"), &[]).unwrap();
     assert_eq!((&*whole.wire.addr, whole.tls_clients.as_str()), ("10.0.0.2:2281", "optional"));
-    let error = accept::Acceptor::load(&whole.tls).unwrap_err();
-    assert_eq!((error.code(), error.to_string().contains("/c.pem")), ("tls-file-unreadable", true));
+    let message = accept::Acceptor::load(&whole.tls).unwrap_err().to_string();
+    assert!(message.starts_with("tls-file-unreadable: ") && message.contains("/c.pem"), "{message}");
     refused(&listens, "TLS needs tls.certificate and tls.key");
     refused(&format!("{listens}tls.key = \"/k.pem\"\n"), "TLS needs tls.certificate and tls.key");
     refused(&format!("{THREE}{files}"), "are for http.tls_listen and zookeeper.tls_listen");

@@ -7,6 +7,7 @@
 use clap::{ArgMatches, Command};
 use serde::Serialize;
 use zlock_client::{Client, Error, ProblemType};
+use znode::QuotaLimits;
 
 use super::context::{Context, path_of};
 use super::create::{make, make_parents};
@@ -54,20 +55,6 @@ fn number(text: &str) -> Result<Limit, String> {
 
 type Limit = Option<u64>;
 
-/// Hard and soft limit for one quantity; `None` for no limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-struct Limits {
-    hard: Limit,
-    soft: Limit,
-}
-
-/// Limits of a subtree: number of znodes and bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Quota {
-    count: Limits,
-    bytes: Limits,
-}
-
 /// JSON document that `--json` prints.
 #[derive(Serialize)]
 struct Document<'a> {
@@ -76,60 +63,40 @@ struct Document<'a> {
     bytes: Share,
 }
 
+/// Present number of one quantity, with its limits.
 #[derive(Serialize)]
 struct Share {
     used: Option<u64>,
-    #[serde(flatten)]
-    limits: Limits,
+    hard: Limit,
+    soft: Limit,
 }
 
-impl Quota {
-    /// Parses the data of a limits znode as ZooKeeper does: a missing or negative number means no
-    /// limit, and unknown words are ignored.
-    fn parse(text: &str) -> Quota {
-        let mut quota = Quota::default();
-        for pair in text.split([',', ';']) {
-            let Some((word, rest)) = pair.split_once('=') else { continue };
-            let number = rest.split('=').next().and_then(|digits| digits.parse().ok());
-            match word {
-                "count" => quota.count.soft = number,
-                "bytes" => quota.bytes.soft = number,
-                "countHardLimit" => quota.count.hard = number,
-                "byteHardLimit" => quota.bytes.hard = number,
-                _ => {}
-            }
-        }
-        quota
-    }
+/// Returns the data for a limits znode in ZooKeeper's format.
+fn text(limits: QuotaLimits) -> String {
+    let number = |limit: Limit| limit.map_or("-1".to_owned(), |number| number.to_string());
+    format!(
+        "count={},bytes={}=;byteHardLimit={};countHardLimit={}",
+        number(limits.count),
+        number(limits.bytes),
+        number(limits.bytes_hard),
+        number(limits.count_hard)
+    )
+}
 
-    /// Returns the data for a limits znode in ZooKeeper's format.
-    fn text(self) -> String {
-        let number = |limit: Limit| limit.map_or("-1".to_owned(), |number| number.to_string());
-        let (count, bytes) = (self.count, self.bytes);
-        format!(
-            "count={},bytes={}=;byteHardLimit={};countHardLimit={}",
-            number(count.soft),
-            number(bytes.soft),
-            number(bytes.hard),
-            number(count.hard)
-        )
-    }
-
-    /// Replaces limits by those that are given as options.
-    fn with(mut self, matches: &ArgMatches) -> Quota {
-        let places = [
-            ("count", &mut self.count.hard),
-            ("bytes", &mut self.bytes.hard),
-            ("soft-count", &mut self.count.soft),
-            ("soft-bytes", &mut self.bytes.soft),
-        ];
-        for (name, place) in places {
-            if let Some(limit) = matches.get_one::<Limit>(name) {
-                *place = *limit;
-            }
+/// Replaces limits by those that are given as options.
+fn with(mut limits: QuotaLimits, matches: &ArgMatches) -> QuotaLimits {
+    let places = [
+        ("count", &mut limits.count_hard),
+        ("bytes", &mut limits.bytes_hard),
+        ("soft-count", &mut limits.count),
+        ("soft-bytes", &mut limits.bytes),
+    ];
+    for (name, place) in places {
+        if let Some(limit) = matches.get_one::<Limit>(name) {
+            *place = *limit;
         }
-        self
     }
+    limits
 }
 
 fn directory(path: &str) -> String {
@@ -138,9 +105,9 @@ fn directory(path: &str) -> String {
 
 /// Reads the quota znode `name` of the subtree `path`, with its version; `None` when it does not
 /// exist.
-async fn read(client: &Client, path: &str, name: &str) -> Result<Option<(Quota, i32)>, Error> {
+async fn read(client: &Client, path: &str, name: &str) -> Result<Option<(QuotaLimits, i32)>, Error> {
     match client.get(&format!("{}/{name}", directory(path))).await {
-        Ok(node) => Ok(Some((Quota::parse(&String::from_utf8_lossy(&node.data)), node.stat.version))),
+        Ok(node) => Ok(Some((QuotaLimits::parse(&node.data).unwrap_or_default(), node.stat.version))),
         Err(error) if error.is_no_node() => Ok(None),
         Err(error) => Err(error),
     }
@@ -189,18 +156,18 @@ pub(crate) async fn rm(context: &Context, matches: &ArgMatches) -> Result<u8, Fa
 
 /// Reads, changes and writes the limits of a subtree; repeats this when another client has written
 /// in between. Returns the new limits.
-async fn write(client: &Client, path: &str, matches: &ArgMatches) -> Result<Quota, Failure> {
+async fn write(client: &Client, path: &str, matches: &ArgMatches) -> Result<QuotaLimits, Failure> {
     let (directory, mut tries) = (directory(path), 0);
     loop {
         tries += 1;
         let found = read(client, path, LIMITS).await?;
-        let quota = found.map(|(quota, _)| quota).unwrap_or_default().with(matches);
+        let quota = with(found.map(|(quota, _)| quota).unwrap_or_default(), matches);
         let limits = format!("{directory}/{LIMITS}");
         let written = match found {
-            Some((_, version)) => client.set(limits, quota.text()).version(version).await.map(drop),
+            Some((_, version)) => client.set(limits, text(quota)).version(version).await.map(drop),
             None => {
                 make_parents(client, &limits).await?;
-                client.create(limits, quota.text()).await.map(drop)
+                client.create(limits, text(quota)).await.map(drop)
             }
         };
         match written {
@@ -220,14 +187,13 @@ fn is_race(error: &Error) -> bool {
 
 /// Prints a quota together with the present counts of its subtree. The counts are the data of a
 /// znode, in the form `count=12,bytes=340`.
-async fn show(context: &Context, path: &str, quota: Quota) -> Result<u8, Failure> {
+async fn show(context: &Context, path: &str, quota: QuotaLimits) -> Result<u8, Failure> {
     let (used, _) = read(&context.client, path, STATS).await?.unwrap_or_default();
-    let share = |limits: Limits, used: Limits| Share { used: used.soft, limits };
-    let document = Document { path, count: share(quota.count, used.count), bytes: share(quota.bytes, used.bytes) };
+    let count = Share { used: used.count, hard: quota.count_hard, soft: quota.count };
+    let bytes = Share { used: used.bytes, hard: quota.bytes_hard, soft: quota.bytes };
+    let document = Document { path, count, bytes };
     let said = |limit: Option<u64>| limit.map_or("-".to_owned(), |number| number.to_string());
-    let row = |what: &str, share: &Share| {
-        vec![what.to_owned(), said(share.used), said(share.limits.hard), said(share.limits.soft)]
-    };
+    let row = |what: &str, share: &Share| vec![what.to_owned(), said(share.used), said(share.hard), said(share.soft)];
     let rows = [row("znodes", &document.count), row("bytes", &document.bytes)];
     context.out.answer(&document, || context.out.table(&["OF", "USED", "AT MOST", "WARNS ABOVE"], &rows))
 }
@@ -238,13 +204,11 @@ mod tests {
 
     #[test]
     fn a_quota_is_read_and_written_as_zookeeper_does() {
-        let text = "count=-1,bytes=7=;byteHardLimit=1000;countHardLimit=10";
-        let quota = Quota::parse(text);
-        assert_eq!((quota.count.hard, quota.bytes.hard), (Some(10), Some(1_000)));
-        assert_eq!((quota.count.soft, quota.bytes.soft), (None, Some(7)));
-        assert_eq!(quota.text(), text);
-        assert_eq!(Quota::parse("count=5,bytes=-1").count.soft, Some(5));
-        assert_eq!(Quota::parse(""), Quota::default());
+        let data = "count=-1,bytes=7=;byteHardLimit=1000;countHardLimit=10";
+        let quota = QuotaLimits::parse(data.as_bytes()).unwrap();
+        assert_eq!((quota.count_hard, quota.bytes_hard), (Some(10), Some(1_000)));
+        assert_eq!((quota.count, quota.bytes), (None, Some(7)));
+        assert_eq!(text(quota), data);
     }
 
     #[test]
@@ -254,10 +218,10 @@ mod tests {
             let matches = command().try_get_matches_from(all).unwrap();
             matches.subcommand_matches("set").unwrap().clone()
         };
-        let quota = Quota::default().with(&matches(&["--count", "5", "--soft-bytes", "9"]));
-        assert_eq!(quota.text(), "count=-1,bytes=9=;byteHardLimit=-1;countHardLimit=5");
-        let quota = quota.with(&matches(&["--count", "none", "--bytes", "0"]));
-        assert_eq!(quota.text(), "count=-1,bytes=9=;byteHardLimit=0;countHardLimit=-1");
+        let quota = with(QuotaLimits::default(), &matches(&["--count", "5", "--soft-bytes", "9"]));
+        assert_eq!(text(quota), "count=-1,bytes=9=;byteHardLimit=-1;countHardLimit=5");
+        let quota = with(quota, &matches(&["--count", "none", "--bytes", "0"]));
+        assert_eq!(text(quota), "count=-1,bytes=9=;byteHardLimit=0;countHardLimit=-1");
         assert!(command().try_get_matches_from(["quota", "set", "/a"]).is_err(), "nothing is said");
         assert!(number("-1").is_err() && number("9223372036854775808").is_err());
     }

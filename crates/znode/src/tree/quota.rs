@@ -35,7 +35,7 @@ impl QuotaLimits {
     ///
     /// # Errors
     /// `BadArguments` for a malformed number or pair. Unknown names are ignored, as in ZooKeeper.
-    pub(crate) fn parse(text: &[u8]) -> Result<QuotaLimits, Error> {
+    pub fn parse(text: &[u8]) -> Result<QuotaLimits, Error> {
         let text = std::str::from_utf8(text).map_err(|_| Error::BadArguments)?;
         let mut limits = QuotaLimits::default();
         for pair in text.split([',', ';']).filter(|pair| !pair.is_empty()) {

@@ -21,7 +21,7 @@ pub struct SessionKeyError;
 impl SessionKey {
     /// Returns the secret as 32 hex digits.
     pub fn secret_hex(&self) -> String {
-        self.secret.iter().map(|byte| format!("{byte:02x}")).collect()
+        format!("{:032x}", u128::from_be_bytes(self.secret))
     }
 }
 
@@ -32,24 +32,12 @@ impl FromStr for SessionKey {
         let (id, hex) = text.split_once('.').ok_or(SessionKeyError)?;
         let plain_number = !id.is_empty() && id.bytes().all(|b| b.is_ascii_digit());
         let id = id.parse().ok().filter(|id| plain_number && *id != 0).ok_or(SessionKeyError)?;
-        if hex.len() != 32 {
+        // A number may also begin with a plus sign.
+        if hex.len() != 32 || hex.starts_with('+') {
             return Err(SessionKeyError);
         }
-        // The digits are parsed by hand for speed, as every HTTP request in a session has a key.
-        let mut secret = [0; 16];
-        for (byte, pair) in secret.iter_mut().zip(hex.as_bytes().chunks_exact(2)) {
-            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-        }
-        Ok(SessionKey { id, secret })
-    }
-}
-
-fn digit(byte: u8) -> Result<u8, SessionKeyError> {
-    match byte {
-        b'0'..=b'9' => Ok(byte - b'0'),
-        b'a'..=b'f' => Ok(byte - b'a' + 10),
-        b'A'..=b'F' => Ok(byte - b'A' + 10),
-        _ => Err(SessionKeyError),
+        let secret = u128::from_str_radix(hex, 16).map_err(|_| SessionKeyError)?;
+        Ok(SessionKey { id, secret: secret.to_be_bytes() })
     }
 }
 

@@ -24,13 +24,13 @@ pub(crate) struct Problem {
     retry_after_ms: Option<u64>,
 }
 
-/// Further member of the JSON document, which only some kinds of problems have.
-#[derive(Clone, Debug)]
-pub(crate) enum Extra {
-    End(End),
-    EndedSession(End, EndedSession),
-    Cycle(Vec<WaitsFor>),
-    Holder(Box<Contender>),
+/// Further members of the JSON document, which only some kinds of problems have.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Extra {
+    pub(crate) ended: Option<End>,
+    pub(crate) ended_session: Option<EndedSession>,
+    pub(crate) cycle: Vec<WaitsFor>,
+    pub(crate) holder: Option<Box<Contender>>,
 }
 
 /// Delay in milliseconds for the header `Retry-After`, when a bound of this node was reached or the
@@ -217,7 +217,7 @@ impl Problem {
 
     /// Adds the description of a holder of the lock.
     pub(crate) fn held_by(mut self, holder: Contender) -> Problem {
-        self.extra = Some(Box::new(Extra::Holder(Box::new(holder))));
+        self.extra = Some(Box::new(Extra { holder: Some(Box::new(holder)), ..Extra::default() }));
         self
     }
 
@@ -232,7 +232,7 @@ impl Problem {
         self
     }
 
-    /// Sets the error of the state machine that the problem reports, and the further member of the
+    /// Sets the error of the state machine that the problem reports, and the further members of the
     /// document.
     pub(crate) fn with(self, error: znode::Error, extra: Extra) -> Problem {
         Problem { error: Some(error), extra: Some(Box::new(extra)), ..self }
@@ -247,7 +247,7 @@ impl Problem {
             path: edge.lock.as_str().into(),
             blocker: edge.blocker.as_str().into(),
         };
-        let cycle = Extra::Cycle(cycle.iter().map(edge).collect());
+        let cycle = Extra { cycle: cycle.iter().map(edge).collect(), ..Extra::default() };
         Problem::from(znode::Error::Deadlock).with(znode::Error::Deadlock, cycle).at(lock, zxid)
     }
 
@@ -264,16 +264,7 @@ impl Problem {
 
     /// Builds the JSON document of the answer. `zxid` is used if the problem has no zxid yet.
     fn document(&self, zxid: Zxid) -> zlock_client::api::Problem {
-        let (mut ended, mut ended_session, mut cycle, mut holder) = (None, None, Vec::new(), None);
-        match self.extra.as_deref() {
-            Some(Extra::End(end)) => ended = Some(end.clone()),
-            Some(Extra::EndedSession(end, session)) => {
-                (ended, ended_session) = (Some(end.clone()), Some(session.clone()));
-            }
-            Some(Extra::Cycle(edges)) => cycle.clone_from(edges),
-            Some(Extra::Holder(first)) => holder = Some(first.clone()),
-            None => {}
-        }
+        let Extra { ended, ended_session, cycle, holder } = self.extra.as_deref().cloned().unwrap_or_default();
         zlock_client::api::Problem {
             type_uri: self.kind.uri(),
             title: self.kind.title().into(),

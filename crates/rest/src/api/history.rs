@@ -92,7 +92,7 @@ pub(crate) fn ticket_gone(state: &State, ticket: &ZPath, zxid: Zxid) -> Problem 
     let history = ticket.parent().map(|lock| lock::history(state, &lock, usize::MAX)).unwrap_or_default();
     let problem = Problem::ticket_gone(ticket, zxid);
     match history.iter().find(|past| past.name == ticket.name()) {
-        Some(past) => problem.with(znode::Error::NoNode, Extra::End(ended(past))),
+        Some(past) => problem.with(znode::Error::NoNode, Extra { ended: Some(ended(past)), ..Extra::default() }),
         None => problem,
     }
 }
@@ -129,11 +129,12 @@ pub(crate) fn no_session(identities: &[Identity], state: &State, id: SessionId) 
                 false => (EndCause::Closed, "was closed"),
             };
             let (zxid, at_ms) = (session.ended.zxid.0, session.ended.time_ms);
-            let ended = End { how: cause, zxid, at_ms, by: None };
+            let ended = Some(End { how: cause, zxid, at_ms, by: None });
             let client = shown.client.as_ref().map(|client| format!(" of {client}")).unwrap_or_default();
             let detail = format!("the session{client} {how} at zxid {zxid}");
+            let extra = Extra { ended, ended_session: Some(shown), ..Extra::default() };
             let problem = Problem::new(ProblemType::SessionExpired, detail);
-            problem.with(znode::Error::SessionExpired, Extra::EndedSession(ended, shown))
+            problem.with(znode::Error::SessionExpired, extra)
         }
         None => {
             let detail = "it never was, or ended too long ago to be remembered";

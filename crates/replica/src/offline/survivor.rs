@@ -116,11 +116,6 @@ async fn read(storage: &Storage, identity: storage::Identity) -> Result<Survivor
     }
     let founding = *state.cluster().ok_or(Error::NotFounded)?.founding();
     let snapshot = storage.snapshots.current().and_then(|snapshot| snapshot.meta().last_log_id);
-    let member = |(id, node): (&u64, &storage::Member)| Member {
-        id: *id,
-        peer_addr: node.peer_addr.clone(),
-        http_addr: node.http_addr.clone(),
-    };
     Ok(Survivor {
         cluster_id: identity.cluster_id,
         node_id: identity.node_id,
@@ -130,7 +125,7 @@ async fn read(storage: &Storage, identity: storage::Identity) -> Result<Survivor
         voted_term: storage.log.vote().map_or(0, |vote| vote.leader_id.term),
         last: storage.log.last().max(snapshot).map(Position::from),
         committed: storage.log.committed().max(snapshot).map(Position::from),
-        members: membership.nodes().map(member).collect(),
+        members: membership.nodes().map(|(id, member)| Member::of(*id, member)).collect(),
         state,
     })
 }

@@ -117,8 +117,7 @@ async fn connection(server: Arc<Server>, caller: NewCaller, tls: Option<Arc<Mutu
     let NewCaller { stream, addr, place } = caller;
     let served = async {
         let peer_timeout = server.consensus.peer_timeout;
-        let secured = timeout(peer_timeout, stream.accept_tls(tls.as_deref(), addr)).await;
-        let stream = secured.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        let stream = timeout(peer_timeout, stream.accept_tls(tls.as_deref(), addr)).await??;
         let mut framed = FramedStream::new(stream, peer_timeout)?;
         let Some(hello) = welcome(&server.identity, &mut framed, place, peer_timeout).await? else {
             return Ok(());
@@ -170,7 +169,5 @@ impl Drop for OpenConnection {
 }
 
 async fn flush(server: &Server, framed: &mut FramedStream) -> io::Result<()> {
-    timeout(server.consensus.peer_timeout, framed.flush())
-        .await
-        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    timeout(server.consensus.peer_timeout, framed.flush()).await?
 }

@@ -60,8 +60,7 @@ pub(super) async fn answer(server: &Arc<Server>, mut framed: FramedStream, from:
             },
         }
     }
-    let left = timeout(server.consensus.peer_timeout, take_leave(framed, under_way, taken));
-    left.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    timeout(server.consensus.peer_timeout, take_leave(framed, under_way, taken)).await?
 }
 
 /// Tells the peer that this node takes no more questions on this connection, and which questions it

@@ -15,8 +15,7 @@ use super::Server;
 
 /// Receives and installs one snapshot.
 pub(super) async fn receive(server: &Arc<Server>, mut framed: FramedStream) -> io::Result<()> {
-    let begin = timeout(server.consensus.peer_timeout, framed.next::<SnapshotFrame>()).await;
-    let begin = begin.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    let begin = timeout(server.consensus.peer_timeout, framed.next::<SnapshotFrame>()).await??;
     let Some(SnapshotFrame::Begin { vote, manifest }) = begin else {
         return Err(malformed("a snapshot did not begin with its manifest".into()));
     };
@@ -61,9 +60,7 @@ pub(super) async fn receive(server: &Arc<Server>, mut framed: FramedStream) -> i
             SnapshotAnswer::Failed(error.to_string())
         }
     };
-    timeout(server.consensus.peer_timeout, framed.send(&answer))
-        .await
-        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    timeout(server.consensus.peer_timeout, framed.send(&answer)).await?
 }
 
 /// Refuses a snapshot whose last entry contradicts the committed entries of this node, because Raft

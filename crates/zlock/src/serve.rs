@@ -114,23 +114,12 @@ impl StopSignals {
     }
 
     async fn next(&mut self) -> &'static str {
-        let stdin_ended = async {
-            match &mut self.stdin_ended {
-                Some(ended) => drop(ended.await),
-                None => std::future::pending().await,
-            }
-        };
-        let hangup = async {
-            match &mut self.hangup {
-                Some(hangup) => hangup.recv().await,
-                None => std::future::pending().await,
-            }
-        };
+        // `None` leaves its branch out.
         tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",
             _ = self.terminate.recv() => "SIGTERM",
-            _ = hangup => "SIGHUP",
-            () = stdin_ended => "end of stdin",
+            Some(_) = async { Some(self.hangup.as_mut()?.recv().await) } => "SIGHUP",
+            Some(_) = async { Some(self.stdin_ended.as_mut()?.await) } => "end of stdin",
         }
     }
 }
